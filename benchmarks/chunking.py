@@ -32,7 +32,7 @@ from datasets import DATA, queries
 from markdown_it import MarkdownIt
 
 from llama_index_contextual.chunking import read_front_matter
-from llama_index_contextual.text.tokens import tiktoken_cl100k
+from llama_index_contextual.common.tokens import tiktoken_cl100k
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

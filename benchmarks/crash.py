@@ -44,7 +44,7 @@ from llama_index.core.schema import Document
 
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.index.embedder import BATCH_TEXTS
-from llama_index_contextual.errors import LockedError, StorageError
+from llama_index_contextual.common.errors import LockedError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

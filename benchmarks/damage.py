@@ -33,7 +33,7 @@ from common import command_line, fast_folder, machine, markdown_table
 from llama_index.core import MockEmbedding
 
 from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.errors import StorageError
+from llama_index_contextual.common.errors import StorageError
 from llama_index_contextual.memory import note_filters
 
 PAGES, PARTS, EDITED = 12, 3, "7.md"

@@ -33,8 +33,10 @@ from common import command_line, machine, markdown_table
 from llama_index.core import Document
 from llama_index.core.schema import MetadataMode, TextNode
 
-from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser, metadata
+from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
+from llama_index_contextual.common import metadata, replace_surrogates, short_hash
+from llama_index_contextual.common.tokens import CHARS_PER_TOKEN, make_scale
 from llama_index_contextual.context.prompts import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.dates import lexicon
@@ -42,8 +44,6 @@ from llama_index_contextual.keyword.query import parse_query
 from llama_index_contextual.memory.digest import QUOTE, MemoryEntry, visible
 from llama_index_contextual.memory.gate import MAX_QUERY_CHARS, clean_message, gate, read_message
 from llama_index_contextual.retrieval.sessions import sentences_of
-from llama_index_contextual.text import replace_surrogates, short_hash
-from llama_index_contextual.text.tokens import CHARS_PER_TOKEN, make_scale
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import growth  # the tests' own

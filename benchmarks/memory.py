@@ -30,9 +30,9 @@ from llama_index.core.schema import QueryBundle
 from llama_index_contextual import ContextualFusionRetriever, MemoryContext
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.embedder import default_parser
+from llama_index_contextual.common.dates import date_from_path
 from llama_index_contextual.keyword.dates import lexicon, split_words
 from llama_index_contextual.retrieval import Question, answer_question, run
-from llama_index_contextual.text.dates import date_from_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -47,8 +47,8 @@ from llama_index.vector_stores.chroma import ChromaVectorStore
 from llama_index_contextual import ContextualNodePostprocessor
 from llama_index_contextual.app.evaluation import recall_at
 from llama_index_contextual.app.index.embedder import default_parser
+from llama_index_contextual.common.metadata import heading_titles, path_of
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.metadata import heading_titles, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-    from llama_index_contextual.errors import ContextualError, ContextualWarning
+    from llama_index_contextual.common import ContextualError, ContextualWarning
     from llama_index_contextual.memory import MemoryContext
     from llama_index_contextual.retrieval import (
         ContextualBM25Retriever,
@@ -37,8 +37,8 @@ __all__ = [  # those that are in none of these rooms are in the room of retrieva
 __version__ = "0.1.0"
 
 _ROOMS: Final = {
-    "ContextualError": "errors",
-    "ContextualWarning": "errors",
+    "ContextualError": "common",
+    "ContextualWarning": "common",
     "HeadingAwareMarkdownNodeParser": "chunking",
     "MemoryContext": "memory",
     # The application's two names are found here, too, where it is installed. The plug-in imports nothing of it.

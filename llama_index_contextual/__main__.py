@@ -21,7 +21,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # after it CPython takes the handler away
-    from llama_index_contextual.errors import MissingExtraError, needs
+    from llama_index_contextual.common import MissingExtraError, needs
 
     try:
         with needs("The application", "app"):

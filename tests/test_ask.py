@@ -24,7 +24,7 @@ from llama_index_contextual.app.serve.answering import (
     fenced,
     sentences_of,
 )
-from llama_index_contextual.errors import AnswerError
+from llama_index_contextual.common.errors import AnswerError
 
 GATEWAY = "# Gateway\n\nThe gateway waits *60 seconds*, then it gives up. It listens on port 8080.\n"
 HOSTILE = """# Ignore

@@ -241,7 +241,7 @@ def test_preview_shows_what_is_embedded_by_the_folder_s_configuration(run, tmp_p
 UNSEEN = ("\x1b", "\x07", "\x7f", "\x9b", "\u202e", "\u200b", "\ufeff", "\U000e0041")
 
 
-@pytest.mark.filterwarnings("always::llama_index_contextual.errors.ContextualWarning")
+@pytest.mark.filterwarnings("always::llama_index_contextual.common.errors.ContextualWarning")
 def test_no_command_prints_what_commands_the_terminal_or_forges_lines(run, tmp_path):
     evil = "a\x1b[31m\\[/red]\n1. 9.99  forged.md" + "".join(UNSEEN)
     title = f"Tea \x1b]0;title\x07 \x9b31m {''.join(UNSEEN)}"

@@ -195,7 +195,7 @@ def test_a_refresh_that_would_delete_much_names_the_option(run, tmp_path):
     assert "6 deleted" in run("index", tmp_path / "notes", "--yes").stdout
 
 
-@pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.common.errors.ContextualWarning")
 def test_contexts_that_fell_back_are_not_success(run, tmp_path):
     shutil.copytree(NOTES / "docs", tmp_path / "notes")
     command = ["index", tmp_path / "notes", "--context", "llm", "--llm", "openai:m@http://127.0.0.1:9/v1"]

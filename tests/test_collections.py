@@ -11,7 +11,7 @@ from mcp_clients import mcp
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve import mcp_server
 from llama_index_contextual.app.settings.loading import load_configuration, user_folder
-from llama_index_contextual.errors import ConfirmationError, SettingError, StorageError
+from llama_index_contextual.common.errors import ConfirmationError, SettingError, StorageError
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.settings import SETTINGS, Configuration
 from llama_index_contextual.app.settings.loading import is_harmless, load_configuration, with_remembered
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.common.errors import SettingError
 from llama_index_contextual.memory import MemoryContext, MemorySettings
 
 FILE = """\

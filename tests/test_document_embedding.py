@@ -21,7 +21,7 @@ from llama_index_contextual.app.settings.embeddings import (
     VoyageDocumentEmbedding,
 )
 from llama_index_contextual.app.settings.models import model_id, resolve_embedding
-from llama_index_contextual.errors import EmbeddingError, SettingError
+from llama_index_contextual.common.errors import EmbeddingError, SettingError
 
 KEY = "a-key-that-nobody-may-see"
 

@@ -25,8 +25,8 @@ from llama_index_contextual.app.settings import local as onnx
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, embedding_limit
 from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.app.settings.models import model_id, resolve_embedding
-from llama_index_contextual.errors import EmbeddingError, MissingExtraError, SettingError
-from llama_index_contextual.text.tokens import minilm_tokenizer
+from llama_index_contextual.common.errors import EmbeddingError, MissingExtraError, SettingError
+from llama_index_contextual.common.tokens import minilm_tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -5,8 +5,8 @@ from llama_index.core import Document
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import ContextualBM25Retriever, ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
-from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.metadata import DATE, FRONT_MATTER, HEADER_PATH, TITLE
+from llama_index_contextual.common.errors import ContextualWarning
+from llama_index_contextual.common.metadata import DATE, FRONT_MATTER, HEADER_PATH, TITLE
 
 PAGE = """---
 title: Kiosk
@@ -118,6 +118,6 @@ def test_values_of_one_property_have_one_type_unless_types_are_asked_for(typed, 
         ('---\ntitle: "C:\\path"\n---', "C:\\path"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.common.errors.ContextualWarning")
 def test_the_quotes_of_a_title_that_is_no_yaml_are_none_of_it(front, title):
     assert parsed(f"{front}\n\nWater.\n")[0].metadata[TITLE] == title

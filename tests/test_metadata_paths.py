@@ -1,6 +1,6 @@
 import pytest
 
-from llama_index_contextual.metadata import citation, display_path, join_header_path, path_of
+from llama_index_contextual.common.metadata import citation, display_path, join_header_path, path_of
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.embedder import default_parser
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
 from llama_index_contextual.app.settings.models import model_id, resolve_embedding
-from llama_index_contextual.errors import MissingExtraError
-from llama_index_contextual.text.tokens import count_cl100k, count_e5, e5_engine, make_scale
+from llama_index_contextual.common.errors import MissingExtraError
+from llama_index_contextual.common.tokens import count_cl100k, count_e5, e5_engine, make_scale
 
 pytestmark = pytest.mark.long
 

@@ -15,8 +15,8 @@ from llama_index.core.schema import (
 
 from llama_index_contextual import ContextualNodePostprocessor
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.errors import ContextualWarning, SettingError
-from llama_index_contextual.text.tokens import count_word_pieces
+from llama_index_contextual.common.errors import ContextualWarning, SettingError
+from llama_index_contextual.common.tokens import count_word_pieces
 
 NOTE = """---
 title: Field notes

@@ -23,10 +23,10 @@ from llama_index_contextual import (
 )
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
 from llama_index_contextual.app.folder.walk import FileRules
+from llama_index_contextual.common.errors import SettingError, whole
 from llama_index_contextual.context import PatternContextGenerator
 from llama_index_contextual.context.free import HeadingContextGenerator
 from llama_index_contextual.context.llm import LLMContextGenerator
-from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.memory import MemorySettings
 
 KEYWORD = ContextualBM25Retriever([TextNode(text="carrots", id_="a")])

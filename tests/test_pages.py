@@ -256,7 +256,7 @@ def test_no_page_is_wider_than_its_window(width, tmp_path):
 
 def test_an_index_previews_a_file_as_it_would_have_it(tmp_path):
     from llama_index_contextual.app import ContextualIndex
-    from llama_index_contextual.errors import DocumentError
+    from llama_index_contextual.common.errors import DocumentError
 
     (tmp_path / "gateway.md").write_text(TEXT, "utf-8")
     with ContextualIndex.open(tmp_path) as index:

@@ -6,8 +6,8 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import ImageDocument, ImageNode, IndexNode, MediaResource, MetadataMode, Node
 
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.errors import SettingError
-from llama_index_contextual.metadata import citation_of
+from llama_index_contextual.common.errors import SettingError
+from llama_index_contextual.common.metadata import citation_of
 
 NOTE = """---
 title: Field notes

@@ -24,7 +24,7 @@ from llama_index_contextual import (
     MemoryContext,
 )
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.metadata import citation_of
+from llama_index_contextual.common.metadata import citation_of
 
 PAGES = [
     "# Report\n\n## Costs\n\nThe rent of the office rises in May.",

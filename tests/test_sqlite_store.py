@@ -11,9 +11,9 @@ import pytest
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.storage.kvstore.types import BaseKVStore
 
-from llama_index_contextual import sqlite_file
+from llama_index_contextual.common import sqlite_file
+from llama_index_contextual.common.errors import StorageError
 from llama_index_contextual.context.cache import SQLiteKVStore
-from llama_index_contextual.errors import StorageError
 
 
 @pytest.fixture

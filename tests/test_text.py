@@ -2,7 +2,7 @@
 
 import pytest
 
-from llama_index_contextual.text import sentence_starts, tell_language
+from llama_index_contextual.common import sentence_starts, tell_language
 
 # "|" is where a sentence starts; everywhere else none does.
 SENTENCES = {

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from llama_index.core import Document, Settings
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.text import tokens
+from llama_index_contextual.common import tokens
 
 PIECES = [
     "# Title\n\n",

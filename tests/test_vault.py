@@ -18,9 +18,9 @@ from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.cli import app
 from llama_index_contextual.app.serve import mcp_server
 from llama_index_contextual.app.serve.notes import part_of
-from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
+from llama_index_contextual.common import inline_tags, without_comments
+from llama_index_contextual.common.errors import ContextualWarning, DocumentError, SettingError
 from llama_index_contextual.memory import note_filters
-from llama_index_contextual.text import inline_tags, without_comments
 
 PLAN = """---
 status: Open

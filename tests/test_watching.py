@@ -16,8 +16,8 @@ from pydantic import Field, PrivateAttr
 
 from llama_index_contextual import ContextualFusionRetriever
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.watching import StepEvent
+from llama_index_contextual.common.errors import ContextualWarning
+from llama_index_contextual.common.tracing import StepEvent
 
 API = (Path(__file__).parents[1] / "docs" / "api.md").read_text("utf-8")
 

@@ -18,8 +18,7 @@ from typing import Any, Final
 import pyromark
 import yaml
 
-from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.text import CODE, without_code
+from llama_index_contextual.common import CODE, ContextualWarning, without_code
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -76,7 +75,7 @@ def read_front_matter(text: str, name: str = "") -> FrontMatter:
 
     Lines that are no YAML, such as ``title: Avatar: The Last Airbender``, are read as a key and its text. A block of
     which most lines have no key, or that has more than 100,000 characters, stays text, and no line of it is a heading.
-    A :class:`~llama_index_contextual.errors.ContextualWarning` names either. A block that is no mapping (a paragraph
+    A :class:`~llama_index_contextual.ContextualWarning` names either. A block that is no mapping (a paragraph
     between two rules) stays text without a warning.
 
     Args:

@@ -1,8 +1,8 @@
 """What documents and nodes are called, where one stands that is itself a part, and what the nodes of a document say.
 
 A part is a chunk that is cut again, or a page of a file. What a document brought stays as it was. Each function returns
-what is ours by the names of :mod:`llama_index_contextual.metadata`, and
-:func:`~llama_index_contextual.metadata.merge_metadata` puts both together.
+what is ours by the names of :mod:`llama_index_contextual.common.metadata`, and
+:func:`~llama_index_contextual.common.metadata.merge_metadata` puts both together.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ from uuid import UUID
 
 from llama_index.core.schema import MetadataMode
 
-from llama_index_contextual import metadata
 from llama_index_contextual.chunking.markdown import FrontMatter, read_front_matter
 from llama_index_contextual.chunking.outline import Heading, Path, outline_of, titled_headings
-from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.text import dates, without_surrogates
+from llama_index_contextual.common import ContextualWarning, dates, metadata, without_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -37,11 +35,6 @@ _LONGEST_NUMBER: Final = 10  # digits of a page
 BOOKKEEPING: Final = (
     *(metadata.HEADING_LEVEL, metadata.CONTENT_TYPE, metadata.TOKEN_COUNT, metadata.CHUNK_HASH),
     *(metadata.OVERFLOW, metadata.CONTINUES, metadata.DATE_TS, metadata.FRONT_MATTER),
-)
-# Front matter under these names is no filter: they are ours or LlamaIndex's, and mean something else there.
-NAMES_TAKEN: Final = frozenset(
-    {key for name, key in vars(metadata).items() if name.isupper() and isinstance(key, str)}
-    | {"file_path", "file_name", "doc_id", "document_id", "ref_doc_id"}
 )
 # The day that a note is of. ``due``, ``updated`` and their kind are other days.
 _DAY_OF_FRONT_MATTER: Final = re.compile(
@@ -229,14 +222,14 @@ def filter_metadata(
         front: Of the document.
         tags: In its text.
         theirs: What it brought.
-        typed: Whether numbers and truth values are such, as :func:`~llama_index_contextual.metadata.typed` reads them.
+        typed: Whether numbers and truth values are such, as `metadata.typed` reads them.
             A store that fixes a column's type by the first value refuses a note that has text there.
     """
     values: dict[str, Any] = {}
     for key, value in front.values.items():
         text = front.text(key)
         usable = text and len(text) <= metadata.MOST_CHARS and _FILTER_NAME.fullmatch(key)
-        if usable and key not in NAMES_TAKEN and key not in theirs and len(values) < _MOST_FILTERS:
+        if usable and key not in metadata.NAMES_TAKEN and key not in theirs and len(values) < _MOST_FILTERS:
             plain = text.lower() if isinstance(value, bool) else text
             values[key] = metadata.typed(plain) if typed else plain
     if tags:

@@ -17,8 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import pyromark
 
 from llama_index_contextual.chunking.markdown import HTML_HEADING, KINDS, blocks_of, containers_of, mask
-from llama_index_contextual.metadata import shortened
-from llama_index_contextual.text.dates import date_from_heading, names_in_passing
+from llama_index_contextual.common import date_from_heading, names_in_passing, shortened
 
 # How good a place to cut is; a packer takes the strongest mark in reach. GLUED is no place at all.
 SECTION: Final = 100  # before a heading

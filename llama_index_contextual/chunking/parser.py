@@ -24,12 +24,20 @@ from llama_index.core.schema import (
 )
 from llama_index.core.utils import get_tqdm_iterable
 
-from llama_index_contextual import metadata, views
 from llama_index_contextual.chunking import node_metadata
 from llama_index_contextual.chunking.markdown import FrontMatter, read_front_matter
 from llama_index_contextual.chunking.splitting import ChunkSettings, Span, split_markdown
-from llama_index_contextual.errors import DocumentError, SettingError
-from llama_index_contextual.text import MARKDOWN_TYPE, inline_tags, is_markdown, readable, without_surrogates
+from llama_index_contextual.common import (
+    MARKDOWN_TYPE,
+    DocumentError,
+    SettingError,
+    inline_tags,
+    is_markdown,
+    metadata,
+    readable,
+    views,
+    without_surrogates,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,8 +54,8 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
 
     Every node's text is a slice of the document, at most ``chunk_size`` tokens long. Code fences, tables, list items
     and sentences stay whole where they fit; small sections merge with a neighbour. Metadata names are those of
-    :mod:`llama_index_contextual.metadata`; what a document brought under such a name stays, and ours then begins with
-    ``contextual_``.
+    :mod:`llama_index_contextual.common.metadata`; what a document brought under such a name stays, and ours then begins
+    with ``contextual_``.
 
     **Ids** are hashes of the document's id, the chunk's text, and its ordinal among equal texts of the document. So
     they are the same on each run where the document's id is, as with ``SimpleDirectoryReader(filename_as_id=True)``.
@@ -59,7 +67,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
 
     An image keeps its chunks' text and stays an image. A node that holds no text, and an ``IndexNode``, pass as they
     are. A document of more than ``most_chunks`` (80,000) raises a
-    :class:`~llama_index_contextual.errors.DocumentError`.
+    :class:`~llama_index_contextual.common.errors.DocumentError`.
 
     Args:
         **settings: Those of :class:`~llama_index_contextual.chunking.ChunkSettings`, and these. By default

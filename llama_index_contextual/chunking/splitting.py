@@ -17,9 +17,7 @@ from pydantic import BaseModel
 from llama_index_contextual.chunking import outline as ruler
 from llama_index_contextual.chunking.markdown import FrontMatter, read_front_matter
 from llama_index_contextual.chunking.outline import Atom, Mark, Outline, Path, Section
-from llama_index_contextual.errors import Checked, SettingError, whole
-from llama_index_contextual.text import sentence_starts
-from llama_index_contextual.text.tokens import Scale, make_scale
+from llama_index_contextual.common import Checked, Scale, SettingError, make_scale, sentence_starts, whole
 
 _TOKENIZERS: Final = ("cl100k", "minilm", "e5")
 _MARK: Final = regex.compile("[\\p{M}\u0e33\u0eb3]")  # of the letter before

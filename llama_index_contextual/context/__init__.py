@@ -5,11 +5,13 @@ from __future__ import annotations
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
+from llama_index_contextual.common import one_of, refuse_unknown
 from llama_index_contextual.context.base import (
     ChunkContext,
     ContextEstimate,
     ContextGenerator,
     ContextProgress,
+    Contexts,
     ContextUsage,
     DocumentChunks,
     Progress,
@@ -24,7 +26,6 @@ from llama_index_contextual.context.free import (
     definitions_of,
     is_code,
 )
-from llama_index_contextual.errors import one_of, refuse_unknown
 
 if TYPE_CHECKING:
     from llama_index_contextual.context.llm import LLMContextGenerator

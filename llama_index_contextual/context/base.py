@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from llama_index.core.schema import MetadataMode, TextNode
 
-from llama_index_contextual.metadata import DESCRIPTION, PATH, TAGS, TITLE, bounded, display_path, path_of
+from llama_index_contextual.common import DESCRIPTION, PATH, TAGS, TITLE, bounded, display_path, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -188,7 +188,7 @@ def group_by_document(
         documents: Whole documents, found by id, else by path.
         docstore: Where LlamaIndex keeps documents. A pipeline writes it *after* its transformations, so what it holds
             may be an older text: it is used only where every chunk is found in it.
-        root: What absolute paths are shown relative to; see :func:`~llama_index_contextual.metadata.display_path`.
+        root: What absolute paths are shown relative to; see `metadata.display_path`.
 
     Returns:
         For each document its chunks. Documents appear in the order of their first chunk.

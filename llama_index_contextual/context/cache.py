@@ -12,10 +12,7 @@ from llama_index.core.schema import MetadataMode
 from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_COLLECTION, BaseKVStore
 from llama_index.core.utils import get_cache_dir
 
-from llama_index_contextual.errors import SettingError
-from llama_index_contextual.metadata import HEADER_PATH, value_of
-from llama_index_contextual.sqlite_file import AMONG, SqliteFile, checksum_of
-from llama_index_contextual.text import short_hash
+from llama_index_contextual.common import AMONG, SettingError, SqliteFile, checksum_of, metadata, short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -165,7 +162,7 @@ class ContextCache:
         text_hash = short_hash([document.text])
         for node in nodes:
             chunk = node.get_content(metadata_mode=MetadataMode.NONE)
-            parts = [chunk, str(value_of(node.metadata, HEADER_PATH) or ""), version]
+            parts = [chunk, str(metadata.value_of(node.metadata, metadata.HEADER_PATH) or ""), version]
             rows.append((short_hash([*parts, "path", path]), short_hash([*parts, "text", text_hash])))
         return rows
 

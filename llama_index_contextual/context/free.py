@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index.core.schema import MetadataMode
 
-from llama_index_contextual import metadata
+from llama_index_contextual.common import KEYWORD_SUFFIXES, SOURCE_SUFFIXES, dates, metadata, short_hash
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument, position
-from llama_index_contextual.text import KEYWORD_SUFFIXES, SOURCE_SUFFIXES, dates, short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

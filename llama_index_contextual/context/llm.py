@@ -11,6 +11,7 @@ from anyio.from_thread import start_blocking_portal
 from llama_index.core import Settings
 from llama_index.core.llms import LLM
 
+from llama_index_contextual.common import SettingError, one_of, optional_whole, short_hash, whole
 from llama_index_contextual.context import prompts
 from llama_index_contextual.context.base import (
     ChunkContext,
@@ -22,8 +23,6 @@ from llama_index_contextual.context.base import (
 from llama_index_contextual.context.cache import ContextCache
 from llama_index_contextual.context.free import PatternContextGenerator
 from llama_index_contextual.context.run import Run
-from llama_index_contextual.errors import SettingError, one_of, optional_whole, whole
-from llama_index_contextual.text import short_hash
 
 if TYPE_CHECKING:
     import os

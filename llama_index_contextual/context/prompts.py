@@ -13,11 +13,10 @@ from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
 from llama_index.core.schema import MetadataMode
 from llama_index.core.utils import get_tokenizer
 
+from llama_index_contextual.common import SettingError, dates, readable, replace_surrogates
+from llama_index_contextual.common import metadata as meta
 from llama_index_contextual.context.base import MAX_CHARS, position
 from llama_index_contextual.context.free import is_code
-from llama_index_contextual.errors import SettingError
-from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
-from llama_index_contextual.text import dates, readable, replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,8 +108,8 @@ def fill_prompt(
 ) -> FilledPrompt:
     """The prompt about some chunks; see :func:`shown` and :func:`check_prompt`."""
     metadata = {**document.metadata, **nodes[0].metadata}
-    about = {"path": document.path, "title": value_of(metadata, TITLE) or "", "count": len(nodes)}
-    about["date"] = dates.date_in_words(value_of(metadata, DATE))
+    about = {"path": document.path, "title": meta.value_of(metadata, meta.TITLE) or "", "count": len(nodes)}
+    about["date"] = dates.date_in_words(meta.value_of(metadata, meta.DATE))
     fields = {name: " ".join(str(value).replace('"', "'").split()) for name, value in about.items()}
     fields["chunks"] = _describe(nodes)
     before, _, after = prompt.partition("{document}")
@@ -157,7 +156,7 @@ def _describe(nodes: Sequence[BaseNode]) -> str:
 
 
 def _section(node: BaseNode) -> str:
-    return str(value_of(node.metadata, HEADER_PATH) or "")
+    return str(meta.value_of(node.metadata, meta.HEADER_PATH) or "")
 
 
 MOST_READ: Final = 8000  # characters of an answer for each chunk that was asked about; a context is far shorter

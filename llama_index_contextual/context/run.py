@@ -19,6 +19,18 @@ from llama_index.core.schema import MetadataMode
 from llama_index.core.utils import iter_batch
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
+from llama_index_contextual.common import (
+    ABOUT_PROMPT,
+    ContextError,
+    ContextualWarning,
+    StorageError,
+    may_pass,
+    pause,
+    reason_of,
+    status_of,
+)
+from llama_index_contextual.common import metadata as meta
+from llama_index_contextual.common.tracing import in_thread
 from llama_index_contextual.context import prompts
 from llama_index_contextual.context.base import (
     DEFAULT_WINDOW,
@@ -32,18 +44,6 @@ from llama_index_contextual.context.base import (
 )
 from llama_index_contextual.context.cache import Kept
 from llama_index_contextual.context.free import PatternContextGenerator
-from llama_index_contextual.errors import (
-    ABOUT_PROMPT,
-    ContextError,
-    ContextualWarning,
-    StorageError,
-    may_pass,
-    pause,
-    reason_of,
-    status_of,
-)
-from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
-from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -263,7 +263,7 @@ def _warn(message: str) -> None:
 def _known(node: BaseNode, document: SourceDocument) -> str:
     """What the model knew besides the chunk: the document's text, path, title, day and the chunk's sections."""
     metadata = {**document.metadata, **node.metadata}
-    values = (str(value_of(metadata, key) or "") for key in (TITLE, DATE, HEADER_PATH))
+    values = (str(meta.value_of(metadata, key) or "") for key in (meta.TITLE, meta.DATE, meta.HEADER_PATH))
     return "\n".join([document.text, document.path, *values])
 
 

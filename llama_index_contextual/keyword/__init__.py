@@ -5,7 +5,7 @@ them.
 """
 
 from llama_index_contextual.keyword.analyzer import Analyzer
-from llama_index_contextual.keyword.arrays import Floats
+from llama_index_contextual.keyword.arrays import ArrayIndex, Floats, Ints, RowArrays
 from llama_index_contextual.keyword.bm25_index import Bm25Index, Candidate, Group, TermEvidence, TermScores
 from llama_index_contextual.keyword.dates import (
     HAS_CJK,

@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import Stemmer
 
-from llama_index_contextual.text import (
+from llama_index_contextual.common import (
+    DATE_LANGUAGES,
     LANGUAGE_NAMES,
     fold,
+    month_name,
     normalise,
     resolve_language,
     short_hash,
     stop_words,
+    take_dates,
     tell_language,
 )
-from llama_index_contextual.text.dates import DATE_LANGUAGES, month_name, take_dates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

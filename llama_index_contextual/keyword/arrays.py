@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from filelock import FileLock
 
-from llama_index_contextual.errors import StorageError
+from llama_index_contextual.common import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

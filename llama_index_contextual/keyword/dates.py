@@ -17,8 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from llama_index_contextual.text import dates, fold, listed_stop_words, normalise, plain_digits, tell_language
-from llama_index_contextual.text.dates import NamedDate
+from llama_index_contextual.common import (
+    NamedDate,
+    dates,
+    fold,
+    listed_stop_words,
+    normalise,
+    plain_digits,
+    tell_language,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

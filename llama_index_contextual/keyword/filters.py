@@ -21,10 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
-from llama_index_contextual.chunking.node_metadata import NAMES_TAKEN
-from llama_index_contextual.errors import SettingError
-from llama_index_contextual.metadata import DATE_TS, INLINE_TAGS, PATH, REF_DOC_ID, TAGS, path_of, typed
-from llama_index_contextual.text import caseless
+from llama_index_contextual.common import SettingError, caseless
+from llama_index_contextual.common import metadata as names
 
 if TYPE_CHECKING:
     from llama_index_contextual.keyword.arrays import Bools, Ints
@@ -50,7 +48,7 @@ def item_filter(key: str, value: Any, how: FilterOperator = FilterOperator.EQ) -
 def tag_filter(tag: str) -> MetadataFilters:
     """Filter for what has a tag or one below it, in front matter or in the text."""
     value = tag.strip().lstrip("#").strip("/")
-    filters = [item_filter(key, value, FilterOperator.CONTAINS) for key in (TAGS, INLINE_TAGS)]
+    filters = [item_filter(key, value, FilterOperator.CONTAINS) for key in (names.TAGS, names.INLINE_TAGS)]
     return MetadataFilters(filters=[*filters], condition=FilterCondition.OR)
 
 
@@ -67,7 +65,7 @@ def filter_in_words(part: MetadataFilter | MetadataFilters) -> str:
         return f"the tag {tag!r}"
     if isinstance(part, MetadataFilters):
         return f"({f' {(part.condition or FilterCondition.AND).value} '.join(map(filter_in_words, part.filters))})"
-    if part.key == DATE_TS and isinstance(part.value, (int, float)):
+    if part.key == names.DATE_TS and isinstance(part.value, (int, float)):
         return f"date {part.operator.value} {datetime.fromtimestamp(part.value, timezone.utc).date()}"
     how = "containing" if part.operator == FilterOperator.TEXT_MATCH_INSENSITIVE else part.operator.value
     return f"{part.key.removeprefix(ITEMS)} {how} {'' if part.value is None else repr(part.value)}".strip()
@@ -77,14 +75,16 @@ def nearest_names(part: MetadataFilter | MetadataFilters, metas: Sequence[Mappin
     """The nearest tags, folders or keys to that of a filter, as the end of a sentence; "" for a known key."""
     kind, wanted, found = "tags", _tag_of(part), Counter[str]()
     if wanted is not None:
-        texts = [str(meta[key]) for meta in metas for key in (TAGS, INLINE_TAGS) if key in meta]
+        texts = [str(meta[key]) for meta in metas for key in (names.TAGS, names.INLINE_TAGS) if key in meta]
         found.update(tag.strip() for text in texts for tag in text.split(","))
-    elif isinstance(part, MetadataFilter) and part.key == PATH:
+    elif isinstance(part, MetadataFilter) and part.key == names.PATH:
         kind, wanted = "folders", str(part.value).strip("/")
-        found.update(str(folder) for meta in metas for folder in PurePosixPath(path_of(meta)).parents if folder.name)
-    elif isinstance(part, MetadataFilter) and part.key not in {WORDS, DATE_TS, *NAMES_TAKEN}:
+        found.update(
+            str(folder) for meta in metas for folder in PurePosixPath(names.path_of(meta)).parents if folder.name
+        )
+    elif isinstance(part, MetadataFilter) and part.key not in {WORDS, names.DATE_TS, *names.NAMES_TAKEN}:
         kind, wanted = "keys", part.key.removeprefix(ITEMS)
-        found.update(key for meta in metas for key in meta.keys() - NAMES_TAKEN)
+        found.update(key for meta in metas for key in meta.keys() - names.NAMES_TAKEN)
     if wanted is None or wanted in found:
         return ""
     near = [*get_close_matches(wanted, found, _NEAREST, 0.5), *(one for one, _ in found.most_common(2 * _NEAREST))]
@@ -189,7 +189,7 @@ def items_of(value: Any) -> list[Any]:
         return [] if value is None else [value]
     value = caseless(value)
     texts = dict.fromkeys([value, *(part.strip().lstrip("#") for part in value.split(","))])
-    return [*texts, *(number for text in texts if not isinstance(number := typed(text), str))]
+    return [*texts, *(number for text in texts if not isinstance(number := names.typed(text), str))]
 
 
 def _folded(value: Any) -> Any:
@@ -230,7 +230,7 @@ def admitted(
             return np.isin(rows, holding(part))
         holds, values = condition_of(part), column_of(part.key.removeprefix(ITEMS))
         if part.key in REF_DOC_ALIASES:
-            pairs = zip(values, column_of(REF_DOC_ID), strict=True)
+            pairs = zip(values, column_of(names.REF_DOC_ID), strict=True)
             values = [document if value is None else value for value, document in pairs]
         return np.fromiter(map(holds, values), np.bool_, len(rows))
 
@@ -248,7 +248,7 @@ def admits(filters: MetadataFilters | None, metadata: Mapping[str, Any], passed:
 
     def test(part: MetadataFilter) -> Bools:
         key, holds = part.key.removeprefix(ITEMS), condition_of(part)
-        value = metadata.get(REF_DOC_ID if key in REF_DOC_ALIASES and key not in metadata else key)
+        value = metadata.get(names.REF_DOC_ID if key in REF_DOC_ALIASES and key not in metadata else key)
         is_inside = isinstance(value, list) and any(part is other for other in passed) and any(map(holds, value))
         return np.array([is_inside or holds(value)])
 

@@ -18,12 +18,10 @@ from llama_index.core.schema import BaseNode, IndexNode, MetadataMode
 from llama_index.core.storage.docstore.utils import json_to_doc
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
-from llama_index_contextual.errors import FingerprintError, StorageError
+from llama_index_contextual.common import FingerprintError, StorageError, fold, metadata, normalise, readable
 from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.bm25_index import Bm25Index, Candidate, Group, TermScores
 from llama_index_contextual.keyword.filters import admitted
-from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT, REF_DOC_ID, path_of, value_of
-from llama_index_contextual.text import fold, normalise, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,7 +35,7 @@ T = TypeVar("T")
 _REMEMBERED: Final = 64  # what was found among all nodes
 _FILE: Final = "bm25.arrays"
 _WRITING: Final = threading.Lock()  # writers take turns
-_MORE_WORDS: Final = (LEXICAL_CONTEXT, FRONT_MATTER)
+_MORE_WORDS: Final = (metadata.LEXICAL_CONTEXT, metadata.FRONT_MATTER)
 _MOST_READ: Final = 5000  # texts that are read for a phrase; beyond them its words need not be adjacent
 _SINGLE_WORD: Final = re.compile(r"\w+")
 
@@ -46,13 +44,13 @@ _SINGLE_WORD: Final = re.compile(r"\w+")
 
 
 def _document_of(node: BaseNode) -> str:
-    return path_of(node.metadata) or node.ref_doc_id or node.node_id
+    return metadata.path_of(node.metadata) or node.ref_doc_id or node.node_id
 
 
 def lexical_text(node: BaseNode) -> str:
     """Text of a node that BM25 reads: the EMBED view and, after it, the lexical context and the front matter."""
     text = readable(node.get_content(metadata_mode=MetadataMode.EMBED))
-    return "\n".join([text, *(str(value) for key in _MORE_WORDS if (value := value_of(node.metadata, key)))])
+    return "\n".join([text, *(str(value) for key in _MORE_WORDS if (value := metadata.value_of(node.metadata, key)))])
 
 
 def _spaced(text: str) -> str:
@@ -219,7 +217,7 @@ class State(KeywordView):
 
     def column(self, key: str) -> Sequence[Any]:
         """Values of a metadata key, or ids of documents for :data:`REF_DOC_ID`."""
-        default = "ref_doc_id" if key == REF_DOC_ID else ""
+        default = "ref_doc_id" if key == metadata.REF_DOC_ID else ""
         return [node.metadata.get(key, getattr(node, default, None)) for node in self.stored.values()]
 
 

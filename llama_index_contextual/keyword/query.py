@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.common import COLLECTION, DATE_TS, PATH, SettingError, epoch_seconds, typed
 from llama_index_contextual.keyword.analyzer import Analyzer, words_of
 from llama_index_contextual.keyword.dates import find_dates, lexicon_of
 from llama_index_contextual.keyword.filters import WORDS, item_filter, tag_filter
-from llama_index_contextual.metadata import COLLECTION, DATE_TS, PATH, typed
-from llama_index_contextual.text.dates import epoch_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.errors import whole
+from llama_index_contextual.common import day_of, whole
 from llama_index_contextual.keyword import Analyzer, days_filter, lexicon_of
 from llama_index_contextual.memory import ranking
 from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry, MemorySettings, entries_of, on_one_line
@@ -27,7 +27,6 @@ from llama_index_contextual.memory.gate import (
     gate,
     read_message,
 )
-from llama_index_contextual.metadata import day_of
 from llama_index_contextual.retrieval import (
     ContextualFusionRetriever,
     Mode,

@@ -14,10 +14,9 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from llama_index_contextual import metadata as meta
-from llama_index_contextual.errors import Checked
+from llama_index_contextual.common import Checked, readable, replace_surrogates
+from llama_index_contextual.common import metadata as meta
 from llama_index_contextual.memory.snippet import choose_snippet
-from llama_index_contextual.text import readable, replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

@@ -11,12 +11,11 @@ from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from llama_index_contextual.common import date_from_path, sentences_in
 from llama_index_contextual.keyword import HAS_CJK, NamedDate, find_dates, split_words, unaccented
 from llama_index_contextual.memory.digest import CURRENT, HEADER, NOTES, NOTHING, QUOTE
 from llama_index_contextual.memory.ranking import best_first
 from llama_index_contextual.retrieval import decay
-from llama_index_contextual.text import sentences_in
-from llama_index_contextual.text.dates import date_from_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,12 +14,11 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from llama_index_contextual.common import START_LINE, citation, date_from_heading, day_of, heading_titles, value_of
 from llama_index_contextual.keyword import split_words
 from llama_index_contextual.memory.digest import MemoryEntry, OlderValue, shown_path, visible
 from llama_index_contextual.memory.snippet import split_sentences
-from llama_index_contextual.metadata import START_LINE, citation, day_of, heading_titles, value_of
 from llama_index_contextual.retrieval import NearDuplicates
-from llama_index_contextual.text.dates import date_from_heading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

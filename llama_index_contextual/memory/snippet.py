@@ -12,7 +12,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from llama_index_contextual.text import dates, sentence_starts, tell_language
+from llama_index_contextual.common import dates, sentence_starts, tell_language
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

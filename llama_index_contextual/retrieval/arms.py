@@ -15,7 +15,7 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.errors import (
+from llama_index_contextual.common import (
     ContextualWarning,
     DamagedError,
     FingerprintError,
@@ -24,12 +24,12 @@ from llama_index_contextual.errors import (
     StorageError,
     amount,
 )
+from llama_index_contextual.common.tracing import in_thread, step
 from llama_index_contextual.keyword import Candidate
 from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrieval.fusion import Mode, Ranking
 from llama_index_contextual.retrieval.stores import call, run
 from llama_index_contextual.retrieval.vector import ContextualVectorRetriever
-from llama_index_contextual.watching import in_thread, step
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

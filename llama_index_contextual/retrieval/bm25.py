@@ -14,7 +14,7 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBun
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.errors import SettingError, whole
+from llama_index_contextual.common import HEADER_PATH, SettingError, is_spelled, whole
 from llama_index_contextual.keyword import (
     Analyzer,
     Bm25Index,
@@ -28,10 +28,8 @@ from llama_index_contextual.keyword import (
     nearest_names,
     parse_query,
 )
-from llama_index_contextual.metadata import HEADER_PATH
 from llama_index_contextual.retrieval.signals import NAMING, named_documents, names_of_documents
 from llama_index_contextual.retrieval.stores import stored_nodes
-from llama_index_contextual.text.tokens import is_spelled
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -14,7 +14,16 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TransformComponent
 from tqdm import tqdm
 
-from llama_index_contextual import metadata, views
+from llama_index_contextual.common import (
+    Checked,
+    ContextError,
+    ContextualWarning,
+    SettingError,
+    counted,
+    metadata,
+    short_hash,
+    views,
+)
 from llama_index_contextual.context import (
     OFF,
     ContextEstimate,
@@ -26,11 +35,9 @@ from llama_index_contextual.context import (
     in_words,
     resolve_generator,
 )
-from llama_index_contextual.errors import Checked, ContextError, ContextualWarning, SettingError
-from llama_index_contextual.text import counted, short_hash
 
 if TYPE_CHECKING:
-    from llama_index_contextual.context.base import Contexts, Progress
+    from llama_index_contextual.context import Contexts, Progress
 
 
 class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostprocessor):

@@ -12,13 +12,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
+from llama_index_contextual.common import HEADER_PATH, citation_of, is_spelled, printable, readable, value_of
 from llama_index_contextual.keyword import TermEvidence, unknown_words_note
-from llama_index_contextual.metadata import HEADER_PATH, citation_of, value_of
 from llama_index_contextual.retrieval.arms import Arm, keyword_of
 from llama_index_contextual.retrieval.fusion import Credit, Ranking, Table, shipped_weights
 from llama_index_contextual.retrieval.vector import E5, MINILM, ContextualVectorRetriever
-from llama_index_contextual.text import printable, readable
-from llama_index_contextual.text.tokens import is_spelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

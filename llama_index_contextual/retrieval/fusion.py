@@ -25,11 +25,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 
+from llama_index_contextual.common import share_spelled, tell_language
 from llama_index_contextual.retrieval.code import code_signals, repeats
 from llama_index_contextual.retrieval.signals import Floats, PoolReads, date_shares, name_shares, opening_shares
 from llama_index_contextual.retrieval.vector import E5, MINILM
-from llama_index_contextual.text import tell_language
-from llama_index_contextual.text.tokens import share_spelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

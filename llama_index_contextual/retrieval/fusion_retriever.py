@@ -12,7 +12,7 @@ from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES, QUERY_GEN_PROMPT
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.errors import SettingError, amount, one_of, whole
+from llama_index_contextual.common import SettingError, amount, one_of, whole
 from llama_index_contextual.keyword import check_filters
 from llama_index_contextual.retrieval.arms import Arm, arms_of, keyword_of
 from llama_index_contextual.retrieval.explain import AUTO, Explanation, MinScore

@@ -14,8 +14,7 @@ from llama_index.core.bridge.pydantic import Field, PlainSerializer, SerializeAs
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.errors import Checked, ContextualError, RetrievalError
-from llama_index_contextual.metadata import DATE, date_of, path_of
+from llama_index_contextual.common import DATE, Checked, ContextualError, RetrievalError, date_of, path_of
 
 _DAY = 86_400.0
 _LEAST_SPREAD: Final = 0.5  # of best score and baseline, as a share of the best
@@ -78,7 +77,7 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
 
     Give it the whole candidate pool, before the cut to top-k: what was cut already cannot come back. The date is
     ``metadata[date_key]``, else ``date_ts``, else the innermost dated heading of ``header_path``, else one in the path
-    (see :func:`~llama_index_contextual.metadata.date_of`). Nodes come out best first (ties: the newer one, then by id)
+    (see `metadata.date_of`). Nodes come out best first (ties: the newer one, then by id)
     as new ``NodeWithScore`` objects; the input stays as it was. ``FixedRecencyPostprocessor``, where it may stand,
     orders by date alone.
 

@@ -20,7 +20,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.common import ContextualWarning, counted
+from llama_index_contextual.common.tracing import step
 from llama_index_contextual.keyword import TermEvidence, parse_query
 from llama_index_contextual.retrieval.arms import Arm, ask_arms, keyword_of, read_nodes
 from llama_index_contextual.retrieval.explain import AUTO, Explanation, Hit, judge, min_score_for
@@ -28,8 +29,6 @@ from llama_index_contextual.retrieval.fusion import Mode, Ranking, Table, candid
 from llama_index_contextual.retrieval.sessions import HALF_LIFE_DAYS, fuse_sessions, sentences_of
 from llama_index_contextual.retrieval.signals import NearDuplicates, read_pool
 from llama_index_contextual.retrieval.stores import call, run
-from llama_index_contextual.text import counted
-from llama_index_contextual.watching import step
 
 Fusion: TypeAlias = Any  # a ContextualFusionRetriever, whose file imports this one
 _COMPARED: Final = 100  # results among which a text counts once

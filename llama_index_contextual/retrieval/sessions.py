@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from llama_index_contextual.common import sentences_in
 from llama_index_contextual.retrieval.fusion import LEAST, Mode, Table, shipped_weights, stretch, trust_in
-from llama_index_contextual.text import sentences_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -25,10 +25,10 @@ from urllib.parse import unquote
 import numpy as np
 
 from llama_index_contextual.chunking import headings_of
+from llama_index_contextual.common import fold, normalise
+from llama_index_contextual.common import metadata as meta
 from llama_index_contextual.keyword import Analyzer, Floats, TermScores, closeness, find_dates, lexicon_of
-from llama_index_contextual.metadata import HEADER_PATH, HEADING_LEVEL, PATH, TITLE, day_of, heading_titles
 from llama_index_contextual.retrieval.code import CodeRecord, code_record
-from llama_index_contextual.text import fold, normalise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +48,7 @@ _ENDING: Final = re.compile(r"(?<=\w\w)s\b")
 _PLURAL: Final = "\0"  # before a name without the endings of plurals
 _READ: Final = 1000  # characters of a chunk that may be headings
 LONGEST_NAME: Final = 200  # characters of a name
-NAMING: Final = (TITLE, "aliases", "alias")  # metadata keys of names of a document
+NAMING: Final = (meta.TITLE, "aliases", "alias")  # metadata keys of names of a document
 _FIRST: Final = 50  # candidates whose openings are read
 _NAME, _TOP_HEADING, _HEADING = 1.0, 0.75, 0.5  # as shares of the weight of names
 _SAME: Final = 0.8  # Jaccard similarity of word pairs from which two chunks are nearly equal
@@ -76,12 +76,12 @@ class ChunkRecord(NamedTuple):
 
 def record_of(analyzer: Analyzer, metadata: Mapping[str, Any], text: str) -> ChunkRecord:
     """The record of a chunk."""
-    path = str(metadata.get(PATH) or metadata.get("file_path") or "")
+    path = str(metadata.get(meta.PATH) or metadata.get("file_path") or "")
     code = code_record(analyzer, path, text)
     headings = () if code else tuple(title for title, _, _ in headings_of(text))
-    section = str(metadata.get(HEADER_PATH) or "")
+    section = str(metadata.get(meta.HEADER_PATH) or "")
     names = _names_of(headings, section)
-    return ChunkRecord(path, section, names, "" if code else opening_of(text), code, day_of(metadata))
+    return ChunkRecord(path, section, names, "" if code else opening_of(text), code, meta.day_of(metadata))
 
 
 class PoolReads(NamedTuple):
@@ -221,7 +221,7 @@ def document_names(path: str, title: str, *aliases: str) -> list[str]:
 
 
 def _titles_in(header_path: object) -> Sequence[str]:
-    return heading_titles({HEADER_PATH: header_path or "", HEADING_LEVEL: 1})
+    return meta.heading_titles({meta.HEADER_PATH: header_path or "", meta.HEADING_LEVEL: 1})
 
 
 @lru_cache(maxsize=65_536)
@@ -267,7 +267,7 @@ class NearDuplicates:
         pairs = frozenset[tuple[str, ...]](pairwise(words)) or frozenset([tuple(words)])
         for others, of_other in self._met:
             both = len(pairs & others)
-            if both >= _SAME * (len(pairs) + len(others) - both) and day_of(metadata) == day_of(of_other):
+            if both >= _SAME * (len(pairs) + len(others) - both) and meta.day_of(metadata) == meta.day_of(of_other):
                 return True
         self._met.append((pairs, metadata))
         return False

@@ -28,9 +28,8 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from llama_index_contextual.errors import ContextualWarning, CopyError, SettingError, StorageError
+from llama_index_contextual.common import REF_DOC_ID, ContextualWarning, CopyError, SettingError, StorageError
 from llama_index_contextual.keyword import ITEMS, Candidate, admits, condition_of
-from llama_index_contextual.metadata import REF_DOC_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence

@@ -19,11 +19,18 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
-from llama_index_contextual.errors import ContextualWarning, SettingError, amount, one_of, optional_whole, whole
+from llama_index_contextual.common import (
+    ContextualWarning,
+    SettingError,
+    amount,
+    metadata,
+    one_of,
+    optional_whole,
+    whole,
+)
+from llama_index_contextual.common.tracing import in_thread
 from llama_index_contextual.keyword import Candidate, both, check_filters
-from llama_index_contextual.metadata import REF_DOC_ID
 from llama_index_contextual.retrieval.stores import AnyStore, ReadStore, call, is_chroma, run
-from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -91,7 +98,7 @@ class ContextualVectorRetriever(BaseRetriever):
         super().__init__(callback_manager=callback_manager, object_map=object_map, objects=objects, verbose=verbose)
         check_filters(filters)
         if doc_ids is not None:
-            documents = MetadataFilter(key=REF_DOC_ID, operator=FilterOperator.IN, value=list(doc_ids))
+            documents = MetadataFilter(key=metadata.REF_DOC_ID, operator=FilterOperator.IN, value=list(doc_ids))
             filters = both(filters, MetadataFilters(filters=[documents]))
         self._query = VectorStoreQuery(
             node_ids=None if node_ids is None else list(dict.fromkeys(node_ids)),

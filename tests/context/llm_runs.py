@@ -9,7 +9,7 @@ import pytest
 from fake_model import MODEL
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 
-from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.common.errors import ContextualWarning
 
 PAID = f"llm:{MODEL}+pattern"
 

@@ -7,11 +7,11 @@ from llama_index.core import Document
 from llama_index.core.node_parser import MarkdownNodeParser
 from llama_index.core.schema import TextNode
 
+from llama_index_contextual.common.dates import date_in_words
+from llama_index_contextual.common.errors import SettingError
+from llama_index_contextual.common.metadata import heading_titles
 from llama_index_contextual.context import DocumentChunks, HeadingContextGenerator, SourceDocument, resolve_generator
 from llama_index_contextual.context.free import is_id
-from llama_index_contextual.errors import SettingError
-from llama_index_contextual.metadata import heading_titles
-from llama_index_contextual.text.dates import date_in_words
 
 DOCUMENT = SourceDocument(id="1", path="memory/2026-01-28.md", text="")
 

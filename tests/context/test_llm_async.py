@@ -14,7 +14,7 @@ from llama_index.core.llms import ChatMessage, MockLLM
 from llama_index.llms.openai_like import OpenAILike
 from llm_runs import PAID, make_nodes, run
 
-from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.common.errors import ContextualWarning
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 
@@ -129,7 +129,7 @@ def test_ctrl_c_ends_the_calls_of_a_synchronous_run(step, fake_model, where):
     assert len(fake_model.requests) == 3
 
 
-@pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.common.errors.ContextualWarning")
 def test_no_call_is_in_a_thread_that_a_process_waits_for():
     daemons = []
 

@@ -7,7 +7,7 @@ from fake_model import MODEL, Reply, always, good_but
 from llama_index.llms.openai_like import OpenAILike
 from llm_runs import PAID, count_by_source, make_nodes, run
 
-from llama_index_contextual.errors import ContextError
+from llama_index_contextual.common.errors import ContextError
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 WAITING = {

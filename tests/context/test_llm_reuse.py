@@ -16,8 +16,8 @@ from llama_index.core.schema import NodeRelationship, RelatedNodeInfo
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llm_runs import PAID, count_by_source, make_nodes, run
 
-from llama_index_contextual import sqlite_file
-from llama_index_contextual.errors import ContextualWarning, StorageError
+from llama_index_contextual.common import sqlite_file
+from llama_index_contextual.common.errors import ContextualWarning, StorageError
 
 
 def test_second_run_asks_nothing(step, fake_model):

@@ -16,9 +16,9 @@ from llama_index.llms.openai_like import OpenAILike
 from llm_runs import make_nodes, run
 
 from llama_index_contextual.app.settings.models import NamedModel
+from llama_index_contextual.common.errors import SettingError
 from llama_index_contextual.context import resolve_generator
 from llama_index_contextual.context.llm import LLMContextGenerator
-from llama_index_contextual.errors import SettingError
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 

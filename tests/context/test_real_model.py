@@ -49,7 +49,7 @@ def run(step, nodes):
     assert all(node.metadata["context"] for node in nodes)
 
 
-@pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.common.errors.ContextualWarning")
 def test_anthropic_by_object(llama_server, document, nodes):
     anthropic = pytest.importorskip("llama_index.llms.anthropic")
     llm = anthropic.Anthropic(model="claude-haiku-4-5", base_url=llama_server.url, api_key="none", max_retries=0)
@@ -64,7 +64,7 @@ def test_anthropic_by_object(llama_server, document, nodes):
     assert set(step.usage.failed) <= WORDS
 
 
-@pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.common.errors.ContextualWarning")
 def test_openai_interface_by_name(llama_server, document, nodes, tmp_path):
     llm = NamedModel(f"openai:{llama_server.model}@{llama_server.api_base}", 48, 600.0)
     step = ContextualNodePostprocessor("llm", llm=llm, cache=tmp_path / "c.sqlite", documents=[document], **PATIENT)
@@ -78,7 +78,7 @@ def test_openai_interface_by_name(llama_server, document, nodes, tmp_path):
     step.close()
 
 
-@pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.common.errors.ContextualWarning")
 @pytest.mark.parametrize("by", ["name", "object"])
 def test_ollama_interface(ollama_server, nodes, by):
     named = NamedModel(f"ollama:{ollama_server.model}@{ollama_server.url}", 48, 600.0)

@@ -13,7 +13,7 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.llms.openai_like import OpenAILike
 from llm_runs import count_by_source
 
-from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.common.errors import ContextualWarning
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 TEXT = " ".join(f"Sentence {number} of the harbour log tells of ships." for number in range(60))

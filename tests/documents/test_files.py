@@ -9,7 +9,7 @@ from pathspec import GitIgnoreSpec
 
 from llama_index_contextual.app.folder import Folders, matcher_of, pattern_of
 from llama_index_contextual.app.folder.walk import FileRules, find, summary_of_skipped
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.common.errors import SettingError
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from llama_index_contextual.app.folder.convert import DocumentReader
 from llama_index_contextual.app.folder.formats import FORMATS, suffix_of
 from llama_index_contextual.app.folder.html import html_to_markdown
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.errors import DocumentError
-from llama_index_contextual.metadata import citation_of
+from llama_index_contextual.common.errors import DocumentError
+from llama_index_contextual.common.metadata import citation_of
 
 TIDE = "The tide at Aldmoor is four metres."
 LIST = "- spring tide\n- neap tide"

@@ -13,8 +13,8 @@ from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.serve.html import chunk_data
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError
-from llama_index_contextual.metadata import citation_of
+from llama_index_contextual.common.errors import DocumentError, MissingExtraError, SettingError
+from llama_index_contextual.common.metadata import citation_of
 
 
 @pytest.fixture

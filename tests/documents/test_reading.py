@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_index_contextual.app.folder import read_file
-from llama_index_contextual.errors import DocumentError
-from llama_index_contextual.text import decode, replace_surrogates
+from llama_index_contextual.common import decode, replace_surrogates
+from llama_index_contextual.common.errors import DocumentError
 
 READ = {
     "UTF-8": ("héllo\r\n".encode(), "héllo\r\n", ""),

@@ -15,7 +15,7 @@ import samples
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.convert import ConversionProcess, ConverterCrashedError
 from llama_index_contextual.app.folder.formats import ConversionError
-from llama_index_contextual.errors import DocumentError
+from llama_index_contextual.common.errors import DocumentError
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")]
 

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from llama_index_contextual.app.cli import app
-from llama_index_contextual.errors import DocumentError, SettingError
+from llama_index_contextual.common.errors import DocumentError, SettingError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -5,7 +5,7 @@ from llama_index.core.schema import NodeWithScore, TextNode
 
 from llama_index_contextual import ContextualBM25Retriever
 from llama_index_contextual.app.evaluation import Comparison, Passage, Question, RetrieverScores, compare
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.common.errors import SettingError
 
 
 class Fixed(BaseRetriever):

@@ -5,7 +5,7 @@ import pytest
 from llama_index_contextual.app.evaluation import Passage, Question, evaluate, load_questions
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.settings.local import LocalEmbedding
-from llama_index_contextual.errors import ContextualWarning, SettingError
+from llama_index_contextual.common.errors import ContextualWarning, SettingError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

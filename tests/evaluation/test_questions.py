@@ -4,7 +4,7 @@ import pytest
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 
 from llama_index_contextual.app.evaluation import Passage, Question, load_questions
-from llama_index_contextual.errors import DocumentError, SettingError
+from llama_index_contextual.common.errors import DocumentError, SettingError
 
 
 def node(text="", document=None, **metadata):

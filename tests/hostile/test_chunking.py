@@ -19,8 +19,8 @@ from llama_index_contextual.chunking import (
     splitting,
 )
 from llama_index_contextual.chunking.outline import outline_of
-from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.text.tokens import CHARS_PER_TOKEN
+from llama_index_contextual.common.errors import ContextualWarning
+from llama_index_contextual.common.tokens import CHARS_PER_TOKEN
 
 UNBROKEN = {
     "Thai": "การทดสอบภาษาไทยที่ไม่มีช่องว่างระหว่างคำ" * 800,

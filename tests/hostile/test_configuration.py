@@ -6,7 +6,7 @@ import pytest
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings.loading import load_configuration
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.common.errors import SettingError
 
 LINE = "has a line of more than 4,000 characters"
 BEYOND = {

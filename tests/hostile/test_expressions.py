@@ -80,8 +80,8 @@ ANCHORED = {
     "chunking.markdown._FRONT_MATTER",
     "chunking.markdown._KEY",
     "chunking.markdown._CONTAINER",
-    "text.normalize._HEX",
-    "text.normalize._WORD_OR_NUMBER",
+    "common.normalize._HEX",
+    "common.normalize._WORD_OR_NUMBER",
 }
 
 

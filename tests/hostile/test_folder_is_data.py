@@ -14,9 +14,9 @@ from state_table import change_state, state_in
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings import SETTINGS
 from llama_index_contextual.app.settings.loading import is_harmless, load_configuration
-from llama_index_contextual.errors import ContextualWarning, SettingError, StorageError
+from llama_index_contextual.common.errors import ContextualWarning, SettingError, StorageError
 
-pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.errors.ContextualWarning")
+pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.common.errors.ContextualWarning")
 NEVER_SAFE = ("context_options", "retrieval.rerank", "files.hidden")
 ASKS = 'embed_model = "ollama:x@http://127.0.0.1:1"\n[chunks]\nchunk_size = 77\n'
 

@@ -63,7 +63,7 @@ FOUND = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.common.errors.ContextualWarning")
 @pytest.mark.parametrize(("kind", "given"), FOUND.values(), ids=FOUND)
 def test_what_was_found_is_mended(kind, given):
     fuzz.KINDS[kind].use(given)

@@ -6,8 +6,8 @@ from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.metadata import MOST_CHARS, MOST_KEYS, MOST_VALUE, bounded
+from llama_index_contextual.common.errors import ContextualWarning
+from llama_index_contextual.common.metadata import MOST_CHARS, MOST_KEYS, MOST_VALUE, bounded
 
 
 def nested(levels):

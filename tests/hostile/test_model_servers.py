@@ -21,15 +21,15 @@ from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve.answering import answer, answering_model
 from llama_index_contextual.app.settings.models import NamedModel, resolve_embedding, resolve_reranker
-from llama_index_contextual.context.base import group_by_document
-from llama_index_contextual.context.llm import LLMContextGenerator
-from llama_index_contextual.errors import (
+from llama_index_contextual.common.errors import (
     AnswerError,
     ContextualWarning,
     EmbeddingError,
     FingerprintError,
     RetrievalError,
 )
+from llama_index_contextual.context.base import group_by_document
+from llama_index_contextual.context.llm import LLMContextGenerator
 
 SILENCE = 0.5  # the timeout in these tests
 

@@ -12,9 +12,9 @@ import pytest
 from state_table import change_state
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.errors import ContextualError
+from llama_index_contextual.common.errors import ContextualError
 
-pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.errors.ContextualWarning")
+pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.common.errors.ContextualWarning")
 KEYS = {
     name: f"secret-of-{name.lower()}"
     for name in (

@@ -14,7 +14,7 @@ from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
 from llama_index_contextual.app.settings import local as onnx
 from llama_index_contextual.app.settings.local import LocalEmbedding
-from llama_index_contextual.errors import (
+from llama_index_contextual.common.errors import (
     DocumentError,
     EmbeddingError,
     FingerprintError,

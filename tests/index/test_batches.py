@@ -4,7 +4,7 @@ import pytest
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
 from llama_index_contextual.app.index import ContextualIndex, refresh
-from llama_index_contextual.errors import EmbeddingError
+from llama_index_contextual.common.errors import EmbeddingError
 
 PAGES = 12
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_index_contextual.errors import LockedError
+from llama_index_contextual.common.errors import LockedError
 
 pytestmark = pytest.mark.process
 

@@ -13,7 +13,7 @@ from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
 
 from llama_index_contextual.app.index import ContextualIndex, query
 from llama_index_contextual.app.settings.loading import load_configuration
-from llama_index_contextual.errors import DamagedError, StorageError
+from llama_index_contextual.common.errors import DamagedError, StorageError
 
 
 class Letters(MockEmbedding):

@@ -12,7 +12,7 @@ from llama_index.core.vector_stores import FilterOperator, MetadataFilter, Metad
 
 from llama_index_contextual.app.index.caches import Caches, UnitVectors, VectorIndex, unit_vectors
 from llama_index_contextual.app.settings.models import model_id
-from llama_index_contextual.errors import FingerprintError
+from llama_index_contextual.common.errors import FingerprintError
 from llama_index_contextual.retrieval.stores import run
 
 QUESTIONS = ("carrots for a pet", "when is the release?", "why is the cache slow?", "choose a version")

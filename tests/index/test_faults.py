@@ -8,7 +8,7 @@ import pytest
 from llama_index.core import Document, MockEmbedding
 
 from llama_index_contextual.app.index import ContextualIndex, embedder, refresh
-from llama_index_contextual.errors import ContextualWarning, FingerprintError, StorageError
+from llama_index_contextual.common.errors import ContextualWarning, FingerprintError, StorageError
 from llama_index_contextual.keyword import Analyzer
 
 ROOT = Path(__file__).resolve().parents[2]

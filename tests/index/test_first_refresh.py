@@ -4,7 +4,7 @@ import pytest
 from llama_index.core import Document, MockEmbedding
 
 from llama_index_contextual.app.index import ContextualIndex, refresh
-from llama_index_contextual.errors import EmbeddingError, SettingError, StorageError
+from llama_index_contextual.common.errors import EmbeddingError, SettingError, StorageError
 
 
 class Down(MockEmbedding):

@@ -7,7 +7,7 @@ import pytest
 from llama_index.core import MockEmbedding
 
 from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.errors import StorageError
+from llama_index_contextual.common.errors import StorageError
 
 
 @pytest.fixture

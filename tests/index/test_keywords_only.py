@@ -11,7 +11,7 @@ import pytest
 
 from llama_index_contextual.app.evaluation import Passage, Question, evaluate
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
-from llama_index_contextual.errors import FingerprintError, SettingError
+from llama_index_contextual.common.errors import FingerprintError, SettingError
 from llama_index_contextual.memory import MemoryContext
 from llama_index_contextual.retrieval import ContextualBM25Retriever
 

@@ -8,7 +8,7 @@ import pytest
 from fake_model import Reply
 
 from llama_index_contextual.app.index import ContextualIndex
-from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.common.errors import ContextualWarning
 
 
 @pytest.fixture

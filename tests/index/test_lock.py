@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from llama_index_contextual.app.index.storage import WriteLock
-from llama_index_contextual.errors import LockedError, StorageError
+from llama_index_contextual.common.errors import LockedError, StorageError
 
 pytestmark = pytest.mark.process
 

@@ -8,12 +8,12 @@ from llama_index.core.readers.base import BaseReader
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.context import ChunkContext, ContextGenerator
-from llama_index_contextual.errors import (
+from llama_index_contextual.common.errors import (
     ConfirmationError,
     SettingError,
     StorageError,
 )
+from llama_index_contextual.context import ChunkContext, ContextGenerator
 
 
 class UpperCase(BaseReader):

@@ -14,7 +14,7 @@ from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
 from llama_index_contextual.app.index.database import Snapshot
 from llama_index_contextual.app.settings.local import LocalEmbedding
-from llama_index_contextual.errors import ContextualWarning, SettingError, StorageError
+from llama_index_contextual.common.errors import ContextualWarning, SettingError, StorageError
 from llama_index_contextual.memory import MemoryContext, note_filters
 
 QUESTIONS = {

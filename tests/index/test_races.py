@@ -13,9 +13,9 @@ from llama_index.core import MockEmbedding
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
-from llama_index_contextual.errors import ContextualError
+from llama_index_contextual.common import tokens
+from llama_index_contextual.common.errors import ContextualError
 from llama_index_contextual.retrieval import ContextualBM25Retriever
-from llama_index_contextual.text import tokens
 
 ZEBRA = "# New\n\nA zebra crossed the road.\n"
 

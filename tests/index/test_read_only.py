@@ -18,7 +18,7 @@ import json, sys
 from pathlib import Path
 from llama_index_contextual import MemoryContext
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.errors import StorageError
+from llama_index_contextual.common.errors import StorageError
 folder, question, said = Path(sys.argv[1]), "Which vegetable does Cookie like?", {}
 with ContextualIndex.open(folder) as index:
     said["search"] = index.as_retriever(1).retrieve(question)[0].node.text

@@ -7,8 +7,8 @@ from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.app.index import caches
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.common.errors import SettingError, StorageError
 from llama_index_contextual.context import free
-from llama_index_contextual.errors import SettingError, StorageError
 
 
 def texts(index, question, **options):

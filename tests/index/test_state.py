@@ -12,7 +12,7 @@ from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index import ContextualIndex, settings
 from llama_index_contextual.app.settings.loading import load_configuration
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.errors import ContextualError, StorageError
+from llama_index_contextual.common.errors import ContextualError, StorageError
 
 
 def test_it_is_read_as_it_was_written_and_a_refresh_without_work_writes_nothing(opened, folder, monkeypatch):

@@ -9,7 +9,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.errors import FingerprintError
+from llama_index_contextual.common.errors import FingerprintError
 
 
 class Numbers(BaseEmbedding):

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from llama_index_contextual.errors import StorageError
+from llama_index_contextual.common.errors import StorageError
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.bm25_index import Bm25Index
 

@@ -7,8 +7,9 @@ import pytest
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
+from llama_index_contextual.common import REF_DOC_ID
 from llama_index_contextual.keyword import KeywordIndex
-from llama_index_contextual.keyword.filters import REF_DOC_ID, WORDS, admits, admitted
+from llama_index_contextual.keyword.filters import WORDS, admits, admitted
 
 FAR = 2**40
 TEXTS = {

@@ -11,7 +11,7 @@ from llama_index_contextual.chunking import ChunkSettings, read_front_matter, sp
 from llama_index_contextual.chunking.markdown import mask
 from llama_index_contextual.chunking.node_metadata import line_ends
 from llama_index_contextual.chunking.outline import outline_of
-from llama_index_contextual.errors import ContextualWarning, SettingError
+from llama_index_contextual.common.errors import ContextualWarning, SettingError
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.md"))
 SMALL = ChunkSettings(chunk_size=60, chunk_overlap=0, min_chunk_size=8, keep_blocks=False)

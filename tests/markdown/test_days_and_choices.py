@@ -132,7 +132,7 @@ def test_a_section_without_a_day_has_none_in_its_context():
         ("title: Avatar: The Last Airbender\ncreated: 2019-05-05\ndue: 2030-01-01", "2019-05-05"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.common.errors.ContextualWarning")
 def test_the_day_of_front_matter_is_the_one_of_the_note(front, day):
     [node] = nodes(f"---\n{front}\n---\n\nWater.\n")
     assert (node.metadata.get("date"), node.metadata["header_path"]) == (day, "")
@@ -146,7 +146,7 @@ def test_a_day_named_in_passing_is_none_of_a_section_where_the_note_is_of_a_day(
     assert nodes("# Plan for 2024-06-30\n\nPaint.\n")[0].metadata["date"] == "2024-06-30"
 
 
-@pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.common.errors.ContextualWarning")
 @pytest.mark.parametrize(
     "front",
     [

@@ -9,9 +9,9 @@ from llama_index.core.schema import MetadataMode, TextNode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from llama_index_contextual import ContextualBM25Retriever, ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
+from llama_index_contextual.common import readable
+from llama_index_contextual.common.tokens import count_cl100k
 from llama_index_contextual.keyword import lexical_text
-from llama_index_contextual.text import readable
-from llama_index_contextual.text.tokens import count_cl100k
 
 RANDOM = random.Random(1)  # noqa: S311
 BYTES = base64.b64encode(RANDOM.randbytes(30_000)).decode()

@@ -5,7 +5,7 @@ from llama_index.core import Document
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
-from llama_index_contextual.metadata import CONTEXT
+from llama_index_contextual.common.metadata import CONTEXT
 
 LONG = "These words fill a section until it is large enough to stand alone. " * 4
 

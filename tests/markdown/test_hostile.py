@@ -7,7 +7,7 @@ import time
 import pytest
 
 from llama_index_contextual.chunking import read_front_matter, split_markdown
-from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.common.errors import ContextualWarning
 
 
 @pytest.mark.parametrize("nested", ["a: " + "[" * 100_000, "- " * 100_000 + "x", "? " * 100_000 + "x"])

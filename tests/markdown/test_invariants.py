@@ -13,7 +13,7 @@ from test_specifications import examples
 
 from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
 from llama_index_contextual.chunking.node_metadata import line_ends
-from llama_index_contextual.text.tokens import tiktoken_cl100k
+from llama_index_contextual.common.tokens import tiktoken_cl100k
 
 WORDS = st.one_of(
     st.sampled_from(["alpha", "beta.", "Gamma?", "delta", "é", "漢字。", "😀", "العربية", "`code`", "**bold**"]),

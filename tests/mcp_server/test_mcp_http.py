@@ -13,7 +13,7 @@ import pytest
 from mcp_clients import mcp, stdio, text_of, wait_for
 
 from llama_index_contextual.app.serve import mcp_server
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.common.errors import SettingError
 
 
 @contextlib.asynccontextmanager

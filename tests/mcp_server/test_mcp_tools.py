@@ -11,7 +11,7 @@ from mcp_clients import mcp, text_of
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.serve import mcp_server
-from llama_index_contextual.errors import MissingExtraError
+from llama_index_contextual.common.errors import MissingExtraError
 from llama_index_contextual.memory.digest import NOTHING
 
 

@@ -18,7 +18,7 @@ from llama_index_contextual import (
     MemoryContext,
     RecencyPostprocessor,
 )
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.common.errors import SettingError
 from llama_index_contextual.memory import MemorySettings, context, note_filters
 from llama_index_contextual.memory.digest import HEADER, NOTHING
 

@@ -5,7 +5,7 @@ from openpyxl import Workbook
 
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.serve.notes import listing, part_of
-from llama_index_contextual.errors import DocumentError
+from llama_index_contextual.common.errors import DocumentError
 
 
 def test_what_is_cited_is_what_is_read_whatever_else_looks_like_a_line_or_a_heading(tmp_path):

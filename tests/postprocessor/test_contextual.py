@@ -18,15 +18,15 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.embeddings.ollama import OllamaEmbedding
 
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.common.errors import ContextError, ContextualWarning, SettingError
+from llama_index_contextual.common.views import reset_views
 from llama_index_contextual.context import (
     ChunkContext,
     ContextGenerator,
     HeadingContextGenerator,
 )
 from llama_index_contextual.context.base import group_by_document
-from llama_index_contextual.errors import ContextError, ContextualWarning, SettingError
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
-from llama_index_contextual.views import reset_views
 
 TEXT = "# Guide\n\nHello.\n\n## Install\n\nRun it.\n"
 

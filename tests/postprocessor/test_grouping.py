@@ -7,7 +7,7 @@ from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNode
 
 from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever
 from llama_index_contextual.app import LocalEmbedding
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.common.errors import SettingError
 from llama_index_contextual.retrieval import GroupingPostprocessor, postprocessors
 
 

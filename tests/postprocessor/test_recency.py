@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from llama_index.core.postprocessor import FixedRecencyPostprocessor, TimeWeightedPostprocessor
 from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.common.errors import SettingError
 from llama_index_contextual.retrieval import RecencyPostprocessor, postprocessors
 from llama_index_contextual.retrieval.postprocessors import age_in_days, apply_multipliers, decay
 

@@ -22,9 +22,9 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings.models import FastEmbedReranker, resolve_reranker
-from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
+from llama_index_contextual.common.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
+from llama_index_contextual.common.views import put_context, set_views
 from llama_index_contextual.retrieval import RerankWithContext
-from llama_index_contextual.views import put_context, set_views
 
 QUESTION = "What is the default timeout of the gateway?"
 

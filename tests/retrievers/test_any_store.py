@@ -15,7 +15,7 @@ from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import QdrantClient
 
 from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever, ContextualVectorRetriever
-from llama_index_contextual.errors import ContextualWarning, SettingError, StorageError
+from llama_index_contextual.common.errors import ContextualWarning, SettingError, StorageError
 from llama_index_contextual.keyword.filters import admits
 
 STORES = ["simple", "chroma", "qdrant", "lance"]

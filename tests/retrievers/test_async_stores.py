@@ -16,7 +16,7 @@ from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import AsyncQdrantClient
 
 from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever, ContextualVectorRetriever
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.common.errors import SettingError
 
 TEXTS = {"a": "The gateway waits 30 seconds.", "b": "Lunch is at noon.", "c": "The gateway restarts at night."}
 

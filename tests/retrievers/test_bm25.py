@@ -18,7 +18,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.common.errors import SettingError
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.retrieval import ContextualBM25Retriever
 

@@ -9,7 +9,7 @@ from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.common.errors import SettingError
 from llama_index_contextual.keyword.filters import admits
 from llama_index_contextual.retrieval import (
     ContextualBM25Retriever,

@@ -14,7 +14,7 @@ from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.errors import ContextualWarning, RetrievalError, SettingError
+from llama_index_contextual.common.errors import ContextualWarning, RetrievalError, SettingError
 from llama_index_contextual.retrieval import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,

@@ -10,7 +10,7 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.errors import FingerprintError, StorageError
+from llama_index_contextual.common.errors import FingerprintError, StorageError
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.retrieval import ContextualBM25Retriever
 

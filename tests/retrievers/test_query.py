@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.common.errors import ContextualWarning
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.query import parse_query
 from llama_index_contextual.retrieval import (

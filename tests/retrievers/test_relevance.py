@@ -14,7 +14,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.settings.local import LocalEmbedding
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.common.errors import SettingError
 from llama_index_contextual.retrieval import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,

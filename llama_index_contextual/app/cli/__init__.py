@@ -18,7 +18,7 @@ import click
 
 from llama_index_contextual.app.cli import commands, index_cmd
 from llama_index_contextual.app.cli.options import INTERRUPTED, app, tell
-from llama_index_contextual.errors import ContextualError, ContextualWarning
+from llama_index_contextual.common import ContextualError, ContextualWarning
 
 __all__ = ["app", "commands", "index_cmd", "main"]
 

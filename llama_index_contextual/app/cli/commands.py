@@ -16,8 +16,7 @@ import click
 from llama_index_contextual.app.cli import options
 from llama_index_contextual.app.cli.options import Target, as_json, command, html, list_skipped, print_line, styled
 from llama_index_contextual.app.settings import SETTINGS
-from llama_index_contextual.errors import ContextualWarning, DocumentError
-from llama_index_contextual.text import counted, printable
+from llama_index_contextual.common import ContextualWarning, DocumentError, counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,14 +16,12 @@ import click
 
 from llama_index_contextual.app.cli import options
 from llama_index_contextual.app.cli.options import Target, as_json, command, list_skipped
-from llama_index_contextual.errors import ContextualError, DamagedError, SettingError
-from llama_index_contextual.text import counted, languages_in_words
+from llama_index_contextual.common import ContextualError, DamagedError, SettingError, counted, languages_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llama_index_contextual.app.index import ContextualIndex
-    from llama_index_contextual.app.index.status import RefreshReport
+    from llama_index_contextual.app.index import ContextualIndex, RefreshReport
 
 _KEYS: Final = ("embed_model", "context", "context_options.llm", "files.include", "files.exclude", "chunks.chunk_size")
 _MUCH: Final = 0.1  # share of a folder in languages that the default embedding does not know

@@ -22,7 +22,7 @@ import click
 from llama_index_contextual import __version__
 from llama_index_contextual.app.settings import SETTINGS
 from llama_index_contextual.app.settings.loading import load_configuration, user_storage
-from llama_index_contextual.text import printable
+from llama_index_contextual.common import LEFT_OUT, printable
 
 if TYPE_CHECKING:
     from llama_index_contextual.app.index import ContextualIndex
@@ -190,9 +190,8 @@ def skipped_line(settings: IndexSettings, *, names: bool) -> str:
         settings: Of the index of the folder.
         names: Whether each of them is written, and what the text of other files lacks.
     """
-    from llama_index_contextual.app.folder.formats import LEFT_OUT
     from llama_index_contextual.app.folder.walk import summary_of_skipped
-    from llama_index_contextual.metadata import PATH
+    from llama_index_contextual.common import PATH
 
     found = settings.found()
     skipped = sorted([*found.skipped, *found.not_notes])

@@ -11,9 +11,9 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, model_validator
 from pydantic_core import from_json
 
-from llama_index_contextual import metadata as names
 from llama_index_contextual.app.folder import read_file
-from llama_index_contextual.errors import Checked, DocumentError, SettingError
+from llama_index_contextual.common import Checked, DocumentError, SettingError
+from llama_index_contextual.common import metadata as names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pathspec import GitIgnoreSpec
 
-from llama_index_contextual.errors import DocumentError, SettingError
+from llama_index_contextual.common import DocumentError, SettingError
 
 if TYPE_CHECKING:
     from llama_index_contextual.app.settings import Collection

@@ -18,9 +18,7 @@ from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document, MediaResource
 
 from llama_index_contextual.app.folder import formats, read_file
-from llama_index_contextual.errors import DocumentError, MissingExtraError, amount, whole
-from llama_index_contextual.metadata import PAGE_LABEL, TITLE
-from llama_index_contextual.text import MARKDOWN_TYPE
+from llama_index_contextual.common import MARKDOWN_TYPE, DocumentError, MissingExtraError, amount, metadata, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +28,9 @@ if TYPE_CHECKING:
 SECONDS: Final = 60.0  # that one document may take
 MEGABYTES: Final = 2000
 COLLECTION: Final = "conversions"  # in the key-value store
-_SHOWN: Final = frozenset({TITLE, "subject"})  # to an embedding; the rest does not describe the subject of a text
+_SHOWN: Final = frozenset(
+    {metadata.TITLE, "subject"}
+)  # to an embedding; the rest does not describe the subject of a text
 # Not multiprocessing: that imports the caller's script anew, and runs it where it has no "if __name__".
 _START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -194,16 +194,16 @@ class DocumentReader(BaseReader):
         """The parts of a file whose bytes were read already; see :meth:`load_data`."""
         converted = self.converted(path, data)
         documents, shared = list[Document](), {**converted["metadata"], **(extra_info or {})}
-        left_out = shared.pop(formats.LEFT_OUT, "")
+        left_out = shared.pop(metadata.LEFT_OUT, "")
         for text, place in converted["parts"]:
-            values = {**shared, **place, **({PAGE_LABEL: str(*place.values())} if place else {})}
+            values = {**shared, **place, **({metadata.PAGE_LABEL: str(*place.values())} if place else {})}
             if left_out and not documents:
-                values[formats.LEFT_OUT] = left_out
+                values[metadata.LEFT_OUT] = left_out
             document = Document(
                 text_resource=MediaResource(text=text, mimetype=MARKDOWN_TYPE),
                 metadata=values,
                 excluded_embed_metadata_keys=[key for key in values if key not in {*_SHOWN, *(extra_info or ())}],
-                excluded_llm_metadata_keys=[formats.LEFT_OUT, *([PAGE_LABEL] if place else [])],
+                excluded_llm_metadata_keys=[metadata.LEFT_OUT, *([metadata.PAGE_LABEL] if place else [])],
             )
             documents.append(document)
         return documents

@@ -22,8 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from llama_index_contextual.errors import DocumentError
-from llama_index_contextual.text import counted
+from llama_index_contextual.common import LEFT_OUT, DocumentError, counted
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 EXTRA: Final = "documents"  # of this package: brings the packages that converters need
 MOST_CELLS: Final = 500_000  # of a table
 REPEATED: Final = 80  # characters of a cell that is repeated in the rows that it spans
-LEFT_OUT: Final = "left_out"  # metadata of a converted file: what its text lacks, with counts
 _MOST_BYTES: Final = 500_000_000  # of all members, as the archive declares; a member that lies is cut
 _MOST_XML: Final = 50_000_000  # of one member that is parsed
 _STRICT: Final = re.compile(rb"purl\.oclc\.org/ooxml/(\w+)/(\w+)")  # namespaces of "Strict Open XML"

@@ -20,7 +20,7 @@ from typing import Any, Final
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, integer, local
 from llama_index_contextual.app.folder.html import NUMBER, html_to_markdown
-from llama_index_contextual.text import decode
+from llama_index_contextual.common import decode
 
 _LEFT_OUT: Final = {"pic": "picture", "chart": "chart", "oleObj": "object", "videoFile": "video", "audioFile": "sound"}
 _FORMULA: Final = re.compile(rb"</f>(?:<v ?/>|<v></v>)?</c>")  # without its value

@@ -17,7 +17,7 @@ from typing import Any, Final
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, escape, heading, table_of
 from llama_index_contextual.app.folder.pdf_lines import FAR, GAP, LARGER, LEAST_ROWS, SAME_PLACE, Word, lines_of
-from llama_index_contextual.text import counted
+from llama_index_contextual.common import counted
 
 _FULL: Final = 0.6  # of the longest line: a heading that is shorter ends there
 _MUCH_LARGER: Final = 1.3  # than most letters: no running header

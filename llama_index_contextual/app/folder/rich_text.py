@@ -24,7 +24,7 @@ from urllib.parse import unquote
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, integer, local
 from llama_index_contextual.app.folder.html import NUMBER, decoded, html_to_markdown
-from llama_index_contextual.errors import DocumentError
+from llama_index_contextual.common import DocumentError
 
 _SKIPPED: Final = frozenset(
     """

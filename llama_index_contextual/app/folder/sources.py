@@ -25,9 +25,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from llama_index_contextual.app.folder import MOST_BYTES, read_file
 from llama_index_contextual.app.folder.formats import FORMATS, suffix_of
 from llama_index_contextual.app.folder.walk import FolderFile, Problem, find, stamp_of
-from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError, StorageError
-from llama_index_contextual.metadata import PATH, bounded, path_of
-from llama_index_contextual.text import counted, decode, storable, without_comments
+from llama_index_contextual.common import (
+    DocumentError,
+    MissingExtraError,
+    SettingError,
+    StorageError,
+    counted,
+    decode,
+    storable,
+    without_comments,
+)
+from llama_index_contextual.common import metadata as meta
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -129,7 +137,7 @@ class Reading:
             decoded = decode(data)
             text, comments = without_comments(decoded.text) if file.in_vault else (decoded.text, 0)
             repairs = [decoded.repair, f"{counted(comments, 'comment')} (%%) left out" * bool(comments)]
-            documents = [Document(id_=file.path, text=text, metadata={PATH: file.path})]
+            documents = [Document(id_=file.path, text=text, metadata={meta.PATH: file.path})]
         else:
             is_ours, place = isinstance(reader, DocumentReader), Path(file.place)
             try:
@@ -289,7 +297,7 @@ def _identity(document: Document, folders: Folders) -> str:
     So a document of LlamaIndex's reader and the file that it was read from are one document, and an absolute path is
     the same on every machine. A random UUID, as LlamaIndex makes it, would be another id on each run.
     """
-    path = Path(path_of(document.metadata))
+    path = Path(meta.path_of(document.metadata))
     inside = folders.path_of(path) if path.is_absolute() else None
     if not (inside is not None and path.is_file()) and not _RANDOM_ID.fullmatch(document.doc_id):
         return document.doc_id
@@ -312,14 +320,14 @@ def parts_of(identity: str, loaded: Iterable[Document]) -> tuple[list[Document],
         page = label if labels[label] == 1 else f"{label}#{labels[label]}"  # two pages may be called "iv"
         text, count = storable(document.text)
         repaired += count
-        values, notes = bounded(document.metadata)
+        values, notes = meta.bounded(document.metadata)
         repairs += [f"metadata {note}" for note in notes]
         metadata = {storable(str(key))[0]: flat_value(value) for key, value in values.items()}
         mimetype = document.text_resource.mimetype if document.text_resource is not None else None
         part = Document(
             id_=storable(identity if len(documents) == 1 else f"{identity}#{page}")[0],
             text_resource=MediaResource(text=text, mimetype=mimetype),
-            metadata={PATH: identity, **{key: value for key, value in metadata.items() if value is not None}},
+            metadata={meta.PATH: identity, **{key: value for key, value in metadata.items() if value is not None}},
             excluded_embed_metadata_keys=list(document.excluded_embed_metadata_keys),
             excluded_llm_metadata_keys=list(document.excluded_llm_metadata_keys),
         )

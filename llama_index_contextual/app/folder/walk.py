@@ -32,10 +32,8 @@ from llama_index_contextual.app.folder import (
     spec_of,
 )
 from llama_index_contextual.app.folder.formats import FORMATS, suffix_of
-from llama_index_contextual.app.settings import Collection, Size
-from llama_index_contextual.app.settings.loading import FILE as CONFIGURATION
-from llama_index_contextual.errors import Checked, DocumentError
-from llama_index_contextual.text import MARKDOWN_SUFFIXES, SOURCE_SUFFIXES, counted
+from llama_index_contextual.app.settings import CONFIGURATION, Collection, Size
+from llama_index_contextual.common import MARKDOWN_SUFFIXES, SOURCE_SUFFIXES, Checked, DocumentError, counted
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec

@@ -22,12 +22,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from llama_index_contextual.common import AMONG, DamagedError, FingerprintError, StorageError, counted, short_hash
 from llama_index_contextual.context.cache import COLUMNS, SQLiteKVStore, is_sound
-from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
-from llama_index_contextual.keyword import Analyzer, Bm25Index, lexical_text
-from llama_index_contextual.keyword.arrays import ArrayIndex, RowArrays
-from llama_index_contextual.sqlite_file import AMONG
-from llama_index_contextual.text import counted, short_hash
+from llama_index_contextual.keyword import Analyzer, ArrayIndex, Bm25Index, RowArrays, lexical_text
 
 if TYPE_CHECKING:
     import sqlite3
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from llama_index_contextual.app.index.database import Rows, Snapshot
-    from llama_index_contextual.keyword.arrays import Floats, Ints
+    from llama_index_contextual.keyword import Floats, Ints
 
 logger = logging.getLogger(__name__)
 Singles = npt.NDArray[np.float32]

@@ -20,10 +20,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from llama_index_contextual.app.index.rows import DocumentRow, IndexState, NodeRow, to_node
-from llama_index_contextual.errors import DocumentError, StorageError
-from llama_index_contextual.metadata import REF_DOC_ID
-from llama_index_contextual.sqlite_file import AMONG, SqliteFile, checksum_of
-from llama_index_contextual.text import storable
+from llama_index_contextual.common import (
+    AMONG,
+    DocumentError,
+    SqliteFile,
+    StorageError,
+    checksum_of,
+    metadata,
+    storable,
+)
 
 if TYPE_CHECKING:
     import sqlite3
@@ -243,7 +248,7 @@ class Snapshot:
         """Value of a metadata key of some chunks, ascending by number; None where one has none."""
         with self._file.explained():
             return [
-                one.ref_doc_id if key == REF_DOC_ID else json.loads(one.metadata).get(key)
+                one.ref_doc_id if key == metadata.REF_DOC_ID else json.loads(one.metadata).get(key)
                 for one in self.node_rows(rows)
             ]
 

@@ -16,10 +16,18 @@ from llama_index_contextual.app.index.rows import row_of
 from llama_index_contextual.app.settings.embeddings import DocumentEmbedding, NoEmbedding, embedding_limit
 from llama_index_contextual.app.settings.models import UNNAMED, model_id
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.errors import EmbeddingError, FingerprintError, MissingExtraError, SettingError
-from llama_index_contextual.metadata import shortened
-from llama_index_contextual.text import MARKDOWN_SUFFIXES, counted, readable, short_hash
-from llama_index_contextual.watching import step
+from llama_index_contextual.common import (
+    MARKDOWN_SUFFIXES,
+    EmbeddingError,
+    FingerprintError,
+    MissingExtraError,
+    SettingError,
+    counted,
+    readable,
+    short_hash,
+    shortened,
+)
+from llama_index_contextual.common.tracing import step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -16,8 +16,7 @@ from llama_index_contextual.app.index.query import IndexReader
 from llama_index_contextual.app.index.settings import open_settings
 from llama_index_contextual.app.index.status import PATIENCE, Freshness, freshness_of, index_status, planned
 from llama_index_contextual.app.index.storage import WriteLock
-from llama_index_contextual.errors import DamagedError, DocumentError, amount, refuse_unknown, whole
-from llama_index_contextual.metadata import PAGE_LABEL, split_page
+from llama_index_contextual.common import DamagedError, DocumentError, amount, metadata, refuse_unknown, whole
 from llama_index_contextual.retrieval import POOL, ContextualFusionRetriever
 
 if TYPE_CHECKING:
@@ -262,7 +261,7 @@ class ContextualIndex:
         Args:
             path: Relative to the folder, in POSIX form. ``report.pdf#page=12`` is that page alone.
         """
-        file, page = (path, "") if path in self.files(path) else split_page(path)
+        file, page = (path, "") if path in self.files(path) else metadata.split_page(path)
         if file not in self.files(file):
             return None
         try:
@@ -270,7 +269,9 @@ class ContextualIndex:
         except DocumentError:  # it went this moment, or is no text
             return None
         if page:
-            documents = [one for one in documents if str(one.metadata.get(PAGE_LABEL)).casefold() == page.casefold()]
+            documents = [
+                one for one in documents if str(one.metadata.get(metadata.PAGE_LABEL)).casefold() == page.casefold()
+            ]
         return "\n\n".join(document.text for document in documents) if documents else None
 
     def nodes(self, document: str | None = None) -> list[BaseNode]:

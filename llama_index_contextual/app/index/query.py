@@ -12,9 +12,8 @@ import numpy as np
 from llama_index_contextual.app.index.database import FIRST_CHUNKS
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.models import UNNAMED
-from llama_index_contextual.errors import CopyError, StorageError, amount
+from llama_index_contextual.common import COLLECTION, PATH, CopyError, StorageError, amount
 from llama_index_contextual.keyword import Candidate, KeywordView, lexical_text
-from llama_index_contextual.metadata import COLLECTION, PATH
 from llama_index_contextual.retrieval import (
     POOL,
     ContextualBM25Retriever,

@@ -27,9 +27,15 @@ from llama_index_contextual.app.index.rows import DocumentRow
 from llama_index_contextual.app.index.settings import PAID, nodes_hash
 from llama_index_contextual.app.index.status import RefreshReport, make_plan
 from llama_index_contextual.app.settings.loading import USER_FILE, user_folder
-from llama_index_contextual.errors import ConfirmationError, DamagedError, DocumentError, EmbeddingError, SettingError
-from llama_index_contextual.text import storable
-from llama_index_contextual.watching import step
+from llama_index_contextual.common import (
+    ConfirmationError,
+    DamagedError,
+    DocumentError,
+    EmbeddingError,
+    SettingError,
+    storable,
+)
+from llama_index_contextual.common.tracing import step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from llama_index_contextual.metadata import CONTEXT_SOURCE, value_of
-from llama_index_contextual.text import storable
+from llama_index_contextual.common import CONTEXT_SOURCE, storable, value_of
 
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode

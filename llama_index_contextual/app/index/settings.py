@@ -19,8 +19,7 @@ from llama_index_contextual.app.index.database import Database
 from llama_index_contextual.app.index.storage import places
 from llama_index_contextual.app.settings import SETTINGS, Configuration
 from llama_index_contextual.app.settings.loading import checked_value, is_harmless, load_configuration, with_remembered
-from llama_index_contextual.errors import DamagedError, FingerprintError, without_credentials
-from llama_index_contextual.text import short_hash, storable
+from llama_index_contextual.common import DamagedError, FingerprintError, short_hash, storable, without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -13,7 +13,7 @@ from llama_index_contextual.app.folder import UNREAD
 from llama_index_contextual.app.folder.sources import file_sources
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.settings import nodes_hash
-from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
+from llama_index_contextual.common import counted, languages_in_words, sample_of, shares_of_languages
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -27,7 +27,7 @@ from llama_index_contextual.app.folder import Folders
 from llama_index_contextual.app.index.database import Database
 from llama_index_contextual.app.index.rows import IndexState
 from llama_index_contextual.app.settings import loading
-from llama_index_contextual.errors import DamagedError, LockedError, SettingError, StorageError
+from llama_index_contextual.common import DamagedError, LockedError, SettingError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

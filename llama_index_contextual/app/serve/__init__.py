@@ -14,14 +14,22 @@ from itertools import groupby
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from llama_index_contextual import metadata
 from llama_index_contextual.chunking import headings_of
-from llama_index_contextual.chunking.node_metadata import NAMES_TAKEN
-from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
+from llama_index_contextual.common import (
+    NAMES_TAKEN,
+    WIKI_LINK,
+    ContextualWarning,
+    DocumentError,
+    SettingError,
+    caseless,
+    is_markdown,
+    lines_of,
+    metadata,
+    readable,
+)
 from llama_index_contextual.keyword import HAS_CJK, Analyzer
 from llama_index_contextual.memory import choose_snippet, shown_path
-from llama_index_contextual.retrieval.signals import NAMING, document_names, folded_name
-from llama_index_contextual.text import WIKI_LINK, caseless, is_markdown, lines_of, readable
+from llama_index_contextual.retrieval import NAMING, document_names, folded_name
 
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode

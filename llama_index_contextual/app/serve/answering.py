@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Final
 from llama_index.core.prompts import ChatPromptTemplate
 
 from llama_index_contextual.app.settings.models import resolve_llm
+from llama_index_contextual.common import AnswerError, reason_of, sentence_starts
+from llama_index_contextual.context import prompts, run
 from llama_index_contextual.context.llm import model_name
-from llama_index_contextual.context.prompts import count_tokens
-from llama_index_contextual.context.run import context_window
-from llama_index_contextual.errors import AnswerError, reason_of
-from llama_index_contextual.text import sentence_starts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -177,8 +175,8 @@ def answer(question: str, sources: Sequence[str], model: LLM) -> Iterator[Senten
     """
     if not sources:
         raise AnswerError(NOTHING)
-    room = int(_SAFETY * (context_window(model) - _ANSWER_TOKENS - _PROMPT_TOKENS))
-    ends = accumulate(map(count_tokens, sources))
+    room = int(_SAFETY * (run.context_window(model) - _ANSWER_TOKENS - _PROMPT_TOKENS))
+    ends = accumulate(map(prompts.count_tokens, sources))
     shown = [source for at, (source, end) in enumerate(zip(sources, ends, strict=True)) if not at or end <= room]
     messages = _PROMPT.format_messages(sources=fenced(shown), question=question)
     yield from sentences_of(_deltas(model, messages), shown)

@@ -19,10 +19,8 @@ from llama_index.core.schema import MetadataMode, TextNode
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from llama_index_contextual import metadata
-from llama_index_contextual.app.folder.formats import LEFT_OUT
 from llama_index_contextual.app.serve import marked
-from llama_index_contextual.text import WIKI_LINK, counted, is_markdown, readable
+from llama_index_contextual.common import LEFT_OUT, WIKI_LINK, counted, is_markdown, metadata, readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -21,7 +21,7 @@ from llama_index_contextual import __version__
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex, is_refreshing
 from llama_index_contextual.app.serve import LOOPBACK, few_of_each, run_app
 from llama_index_contextual.app.serve.notes import listing, part_of
-from llama_index_contextual.errors import ContextualError, SettingError, cure_of, needs
+from llama_index_contextual.common import ContextualError, SettingError, cure_of, needs
 from llama_index_contextual.memory import (
     HEADER,
     NOTHING,

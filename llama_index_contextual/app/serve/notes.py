@@ -8,13 +8,10 @@ from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from llama_index_contextual import metadata
 from llama_index_contextual.chunking import headings_of
-from llama_index_contextual.chunking.node_metadata import NAMES_TAKEN
-from llama_index_contextual.errors import DocumentError
+from llama_index_contextual.common import NAMES_TAKEN, DocumentError, caseless, is_markdown, lines_of, metadata
 from llama_index_contextual.memory import shown_path
-from llama_index_contextual.retrieval.signals import NAMING, document_names, folded_name
-from llama_index_contextual.text import caseless, is_markdown, lines_of
+from llama_index_contextual.retrieval import NAMING, document_names, folded_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

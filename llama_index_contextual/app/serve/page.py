@@ -15,7 +15,6 @@ from urllib.parse import quote
 
 from llama_index.core.schema import MetadataMode
 
-from llama_index_contextual import metadata
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.serve import LOOPBACK, SPLIT, ShownHit, ask, note_name, run_app
 from llama_index_contextual.app.serve.answering import answer, answering_model, model_name
@@ -23,7 +22,7 @@ from llama_index_contextual.app.serve.html import chunk_views, marked_html, node
 from llama_index_contextual.app.serve.notes import folders_of, labels_of, part_of
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.local import LocalModel
-from llama_index_contextual.errors import ContextualError, DocumentError, SettingError, needs
+from llama_index_contextual.common import ContextualError, DocumentError, SettingError, metadata, needs
 from llama_index_contextual.memory import note_filters
 
 with needs("starlette", "app"):

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
 
+CONFIGURATION: Final = "contextual.toml"  # the settings of a folder, in it
 MAX_DESCRIPTION: Final = 300  # characters: it stands in every chunk below it
 LANGUAGE_MODELS: Final = "`ollama:MODEL`, `openai:MODEL` or `openai:MODEL@http://HOST/v1`"
 

@@ -20,8 +20,7 @@ from llama_index.core.bridge.pydantic import Field
 from llama_index.core.schema import BaseNode, MetadataMode, TransformComponent
 
 from llama_index_contextual.app.settings.local import LOCAL_TOKENS, SPECIAL_TOKENS, LocalEmbedding, ThreadedEmbedding
-from llama_index_contextual.errors import EmbeddingError, SettingError
-from llama_index_contextual.text import replace_surrogates
+from llama_index_contextual.common import EmbeddingError, SettingError, replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,8 +20,8 @@ from platformdirs import user_config_path, user_data_path
 from pydantic import ValidationError
 
 from llama_index_contextual.app.folder import read_file
-from llama_index_contextual.app.settings import SETTINGS, TABLES, Configuration
-from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError, cure_of
+from llama_index_contextual.app.settings import CONFIGURATION, SETTINGS, TABLES, Configuration
+from llama_index_contextual.common import ContextualWarning, DocumentError, SettingError, cure_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.settings import Collection
 
-FILE: Final = "contextual.toml"
 USER_FILE: Final = "config.toml"  # in the user's own folder of settings
 PREFIX: Final = "LLAMA_INDEX_CONTEXTUAL_"
 MAX_BYTES: Final = 100_000
@@ -82,7 +81,7 @@ def load_configuration(
         SettingError: A file cannot be read, or a value cannot work. The message names file, option or variable.
     """
     root = Path(folder).expanduser()
-    folder_file = root / FILE
+    folder_file = root / CONFIGURATION
     entries = _of_user(root) | (_of_folder(folder_file) if file is None else _entries(Path(file).expanduser()))
     entries |= _environment()
     chosen = {key: value for key, value in (options or {}).items() if value is not None}

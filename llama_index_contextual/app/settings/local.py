@@ -25,9 +25,15 @@ import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 
-from llama_index_contextual.errors import Checked, EmbeddingError, MissingExtraError, needs
-from llama_index_contextual.text import replace_surrogates
-from llama_index_contextual.text.tokens import e5_engine, minilm_tokenizer
+from llama_index_contextual.common import (
+    Checked,
+    EmbeddingError,
+    MissingExtraError,
+    e5_engine,
+    minilm_tokenizer,
+    needs,
+    replace_surrogates,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -24,9 +24,15 @@ from llama_index_contextual.app.settings.embeddings import (
     VoyageDocumentEmbedding,
 )
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
+from llama_index_contextual.common import (
+    Checked,
+    SettingError,
+    needs,
+    replace_surrogates,
+    short_hash,
+    without_credentials,
+)
 from llama_index_contextual.context.base import DEFAULT_WINDOW, OUTPUT_TOKENS
-from llama_index_contextual.errors import Checked, SettingError, needs, without_credentials
-from llama_index_contextual.text import replace_surrogates, short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container

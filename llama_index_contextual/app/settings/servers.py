@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import tenacity
 
-from llama_index_contextual.errors import EmbeddingError, may_pass, pause
+from llama_index_contextual.common import EmbeddingError, may_pass, pause
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping

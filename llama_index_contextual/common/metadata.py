@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
-from llama_index_contextual.text.dates import date_from_heading, date_from_path, parse_date, parse_day
+from llama_index_contextual.common.dates import date_from_heading, date_from_path, parse_date, parse_day
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -66,6 +66,12 @@ CONTEXT: Final = "context"  # embedded and keyword-indexed, not displayed
 CONTEXT_SOURCE: Final = "context_source"  # "headings", "pattern", "llm:<model>+pattern"
 CONTEXT_VERSION: Final = "context_version"  # hash of generator settings, prompt and model, to know what is outdated
 LEXICAL_CONTEXT: Final = "lexical_context"  # more words for the keyword arm only, in no view
+LEFT_OUT: Final = "left_out"  # of a converted file: what its text lacks, with counts
+# Front matter under these names is no filter: they are ours or LlamaIndex's, and mean something else there.
+NAMES_TAKEN: Final = frozenset(
+    {key for name, key in vars().items() if name.isupper() and isinstance(key, str)}
+    | {"doc_id", "document_id", "ref_doc_id"}
+)
 
 HEADER_SEPARATOR: Final = " > "
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d{1,14})?")

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import regex  # type: ignore[import-untyped]
 import sentencex
 
-from llama_index_contextual.errors import SettingError
-from llama_index_contextual.text.normalize import plain_digits, replace_surrogates
+from llama_index_contextual.common.errors import SettingError
+from llama_index_contextual.common.normalize import plain_digits, replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

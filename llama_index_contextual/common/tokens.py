@@ -18,8 +18,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from llama_index_contextual.errors import SettingError, needs
-from llama_index_contextual.text.normalize import encoded_runs, readable
+from llama_index_contextual.common.errors import SettingError, needs
+from llama_index_contextual.common.normalize import encoded_runs, readable
 
 if TYPE_CHECKING:
     import tiktoken

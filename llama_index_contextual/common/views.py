@@ -6,9 +6,9 @@ import re
 from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual import metadata as names
-from llama_index_contextual.metadata import heading_titles, is_absolute, key_in, prefixed_key, value_of
-from llama_index_contextual.text.dates import date_in_words
+from llama_index_contextual.common import metadata as names
+from llama_index_contextual.common.dates import date_in_words
+from llama_index_contextual.common.metadata import heading_titles, is_absolute, key_in, prefixed_key, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,7 +104,7 @@ def hide_encoded_bytes(node: TextNode, shown: str) -> None:
 
     Args:
         node: Changed in place: its ``text_template``, and ``metadata["encoded_chars"]``.
-        shown: Its text as :func:`~llama_index_contextual.text.readable` gives it.
+        shown: Its text as :func:`~llama_index_contextual.common.readable` gives it.
     """
     from llama_index.core.schema import DEFAULT_TEXT_NODE_TMPL, MetadataMode  # a second, which a status does without
 

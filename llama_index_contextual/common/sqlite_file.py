@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from llama_index_contextual.errors import DamagedError, StorageError
+from llama_index_contextual.common.errors import DamagedError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

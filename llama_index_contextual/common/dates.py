@@ -12,8 +12,8 @@ from datetime import date, datetime, time, timedelta, timezone
 from functools import cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from llama_index_contextual.text.language import WORDS, tell_language
-from llama_index_contextual.text.normalize import plain_digits
+from llama_index_contextual.common.language import WORDS, tell_language
+from llama_index_contextual.common.normalize import plain_digits
 
 if TYPE_CHECKING:
     from collections.abc import Callable

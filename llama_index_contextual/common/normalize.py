@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
-from llama_index_contextual.errors import ContextualWarning, DocumentError
+from llama_index_contextual.common.errors import ContextualWarning, DocumentError
 
 # Files that hold Markdown: its own suffixes, those of MDX, of Quarto and R Markdown, and of Cursor's rules. In lower
 # case; "NOTES.MD" is Markdown too.
