@@ -128,6 +128,9 @@ def test_a_page_begins_under_the_headings_that_are_open_at_the_end_of_the_page_b
         ("path", "page_number"),
         ("filename", "page_number"),
         ("source", "page"),
+        ("file_path", "page_idx"),
+        ("file_path", "source"),
+        ("file_name", "slide"),
     ],
 )
 def test_pages_are_those_of_one_file_however_readers_name_it(file, page):

@@ -180,18 +180,24 @@ def _between(opening: str, closing: str) -> str:
 
 
 _TAG: Final = r"\{(?:%-?|\{[<%])\s?"  # of Liquid and its kind, and of Hugo
-# Comments of HTML, MDX, Hugo, Jinja, Handlebars, ERB, Obsidian and Liquid, code of the last, and formulas: no line in
-# one is a heading.
+# What begins and what ends a comment of templates, at the beginning of a line: Handlebars, ERB, JSP, FreeMarker, Blade,
+# Mako, Smarty, Razor, Velocity, Mustache; and where TeX's text is no Markdown.
+_COMMENTS: Final = r"""
+    {{!-- --}} <%# %> <%-- --%> <#-- --> {{-- --}} <%doc> </%doc> {* *} @* *@ #* *# {{! }} \[ \]
+    \begin{comment} \end{comment} \begin{verbatim} \end{verbatim}
+"""
+_MARKS: Final = [*map(re.escape, _COMMENTS.split())]
+# These, comments of HTML, MDX, Go, Jinja, Obsidian and Liquid, code of the last, and formulas: no line in one is a
+# heading.
 _NO_MARKDOWN: Final = re.compile(
-    "(?=[ \\t`~<{%$])(?:"
+    "(?=[ \\t`~<{%$@#\\\\])(?:"
     + "|".join(
         [
             f"(?P<code>{CODE})",
+            rf"^[ \t]*(?:{'|'.join(map(_between, _MARKS[::2], _MARKS[1::2]))})",
             _between("<!--", "-->"),
             _between(r"\{-?\s{0,9}/\*", r"\*/\s{0,9}-?\}"),
             _between(r"(?<!\$)\{#(?=[-\s])", r"#\}"),
-            _between(r"\{\{!--", r"--\}\}"),
-            _between("<%#", "%>"),
             _between(r"(?:^[ \t]*%%|(?<![\w%])%%(?=\s))", "%%"),  # "%%time" in a sentence is none
             _between(rf"{_TAG}(?:comment|highlight|mermaid)\b", rf"{_TAG}(?:end|/)\s?(?:comment|highlight|mermaid)"),
             r"^[ \t]*\$\$(?:[ \t]*$(?:(?!\$\$)[\s\S])*|(?:(?!\$\$|\n[ \t]*\n)[\s\S])*)\$\$",
@@ -200,7 +206,6 @@ _NO_MARKDOWN: Final = re.compile(
     + ")",
     re.MULTILINE,
 )
-_MAY_HOLD: Final = ("-->", "*/", "#}", "--}}", "%>", "%%", "$$", "comment ", "highlight ", "mermaid ")
 # What stands around a callout, a panel or a step (Quarto, Docusaurus, MDX, HTML, Hugo, GitBook): no heading in it heads
 # what follows.
 _CONTAINER: Final = re.compile(
@@ -230,8 +235,7 @@ def mask(text: str, body: int = 0, unread: int = 0) -> str:
     text = _NON_ASCII.sub("x", text.replace("\ufeff", " "))
     if "\r" in text:
         text = text.replace("\r\n", " \n").replace("\r", "\n")
-    if any(mark in text for mark in _MAY_HOLD):
-        text = _NO_MARKDOWN.sub(_without_marks, text)
+    text = _NO_MARKDOWN.sub(_without_marks, text)
     text = HTML_HEADING.sub(_as_heading, text)
     text = _DEEP_LINE.sub(lambda line: line[1] + "x" * len(line[2]), text)
     return "\n" * body + text[body:]

@@ -38,7 +38,8 @@ BOOKKEEPING: Final = (
 )
 # The day that a note is of. ``due``, ``updated`` and their kind are other days.
 _DAY_OF_FRONT_MATTER: Final = re.compile(
-    "(date|fecha|datum)|(?:date[-_ ]?)?(?:(creat(?:ed|ion))|(pub|publish|published))(?:[-_ ]?(?:at|on|date|time))*"
+    "(date|day|datum|dato|data|fecha|дата|日付|日期|날짜)|(?:date[-_ ]?)?"
+    "(?:(creat(?:ed|ion)|erstellt|creado|créé)|(pub|publish|published))(?:[-_ ]?(?:at|on|date|time|am))*"
 )
 _FILTER_NAME: Final = re.compile(r"\w[\w .-]{0,99}")
 _MOST_FILTERS: Final = 50

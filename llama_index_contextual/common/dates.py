@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 from datetime import date, datetime, time, timedelta, timezone
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.common.language import WORDS, tell_language
@@ -37,7 +37,9 @@ class NamedDate(NamedTuple):
 _ANY_YEAR: Final = re.compile(r"\d{4}")
 _YEAR: Final = r"(?P<year>(?:19|20|21)\d\d)"
 # With dots of two digits each: "2024.1.5" is a version.
-_ISO: Final = re.compile(rf"(?<![\d.]){_YEAR}(?:[-_/]|\.(?=\d\d\.\d\d))(?P<month>\d\d?)[-_/.](?P<day>\d\d?)(?!\d|\.\d)")
+_ISO: Final = re.compile(
+    rf"(?<![\d.]){_YEAR}(?:[-_/:]|\. |\.(?=\d\d\.\d\d))(?P<month>\d\d?)(?:[-_/.:]|\. )(?P<day>\d\d?)(?!\d|\.\d)"
+)
 _AMBIGUOUS: Final = re.compile(
     rf"(?<![\w./-])(?P<day>\d\d?)(?P<mark>[/-])(?P<month>\d\d?)(?P=mark){_YEAR}(?!\d|[./-]\d)"
 )
@@ -46,13 +48,12 @@ _FORMS: Final = (
     _ISO,
     _AMBIGUOUS,
     re.compile(rf"(?<![\w.])(?P<day>\d\d?)\. ?(?P<month>\d\d?)\. ?{_YEAR}(?!\d|\.\d)"),
+    re.compile(rf"\b{_YEAR}(?:[,.]? |[-_/])(?:\d\d[- _])?(?P<month>[^\W\d_]+)[ _/-](?P<day>\d\d?)(?!\d)"),
     re.compile(rf"{_YEAR} ?[年년] ?(?P<month>\d\d?) ?[月월] ?(?P<day>\d\d?) ?[日일号]"),
     re.compile(rf"\b(?P<month>[^\W\d_]+)\.? {{1,2}}(?P<day>\d\d?){_ORDINAL}(?:, ?| ){_YEAR}\b"),
     re.compile(rf"\b(?P<day>\d\d?){_ORDINAL}(?: de| of)?[ -]?(?P<month>[^\W\d_]+)\.?,?(?: del?)?[ -]?{_YEAR}\b"),
-)
-# As names of files have it, alone or before a time: 20240229, 202402291015, 20240229_101500.
-COMPACT: Final = re.compile(
-    rf"(?<!\d){_YEAR}(?P<month>0[1-9]|1[0-2])(?P<day>[0-3]\d)(?=(?:[0-2]\d[0-5]\d(?:[0-5]\d)?)?(?!\d))"
+    # As names of files have it, alone or before a time: 20240229, 202402291015, 20240229_101500.
+    re.compile(rf"(?<!\d){_YEAR}(?P<month>0[1-9]|1[0-2])(?P<day>[0-3]\d)(?=(?:[0-2]\d[0-5]\d(?:[0-5]\d)?)?(?!\d))"),
 )
 
 DATE_LANGUAGES: Final = tuple(WORDS["months"])
@@ -106,7 +107,7 @@ def date_from_path(path: str) -> date | None:
     The first possible date of the deepest folder or file that has one; ``2026-02-31`` is none.
     """
     path = path.replace("\\", "/")
-    found = [(-path.count("/", 0, one.end), one.start, one.first) for one in _ranges_in(path, compact=True)]
+    found = [(-path.count("/", 0, one.end), one.start, one.first) for one in _ranges_in(path)]
     return min(found, default=(0, 0, None))[2]
 
 
@@ -194,16 +195,11 @@ def _range(one: NamedDate, other: NamedDate) -> NamedDate:
     return NamedDate(min(days), max(days), min(one.start, other.start), max(one.end, other.end))
 
 
-def dates_in(text: str, *, compact: bool = False) -> list[NamedDate]:
-    """The dates in a text that name a year, in order.
-
-    Args:
-        text: A path, a heading, a value or a question.
-        compact: Whether ``20240229`` is one.
-    """
+def dates_in(text: str) -> list[NamedDate]:
+    """The dates in a text that name a year, in order."""
     found = []
     text = plain_digits(text).replace("\u2010", "-").replace("\u2011", "-")
-    for form in (*_FORMS, *([COMPACT] if compact else [])) if _ANY_YEAR.search(text) else ():
+    for form in _FORMS if _ANY_YEAR.search(text) else ():
         for match in form.finditer(text):
             year, month, number = int(match["year"]), match["month"].lower(), int(match["day"])
             day = _date(year, int(month) if month.isdigit() else _MONTH_NUMBERS.get(month, 0), number)
@@ -214,8 +210,8 @@ def dates_in(text: str, *, compact: bool = False) -> list[NamedDate]:
     return sorted(found, key=lambda one: one.start)
 
 
-def _ranges_in(text: str, *, compact: bool = False) -> list[NamedDate]:
-    return with_ranges(text, partial(dates_in, compact=compact)) if _ANY_YEAR.search(text) else []
+def _ranges_in(text: str) -> list[NamedDate]:
+    return with_ranges(text, dates_in) if _ANY_YEAR.search(text) else []
 
 
 def _date(year: int, month: int, day: int) -> date | None:
@@ -243,7 +239,7 @@ def parse_date(value: object) -> date | datetime | None:
     for read in (date.fromisoformat, datetime.fromisoformat):
         with contextlib.suppress(ValueError):
             return read(text)
-    return next((one.first for one in _ranges_in(text, compact=True)), None)
+    return next((one.first for one in _ranges_in(text)), None)
 
 
 def parse_day(value: object) -> date | None:

@@ -39,10 +39,12 @@ REF_DOC_ID: Final = "ref_doc_id"  # no metadata: a filter on it asks for the doc
 # What LlamaIndex's readers say.
 PAGE_LABEL: Final = "page_label"  # of a document that is one page of a file
 _PARTS: Final = {".pptx": "slide", ".xlsx": "sheet", ".ipynb": "cell", ".epub": "chapter"}  # others have pages
-_PAGES: Final = (PAGE_LABEL, "page_number", "page")  # the same, as LlamaParse, Unstructured and LangChain call it
+# The same, as LlamaParse, Unstructured, LangChain and others call it.
+_PAGES: Final = (PAGE_LABEL, "page_number", "page", "page_num", "page_no", "page_idx", "page_index", "slide")
 FILE_PATH: Final = "file_path"
 FILE_NAME: Final = "file_name"
-_FILES: Final = (FILE_NAME, "filename", "source")  # and of pages, as Unstructured and LangChain call it
+_SOURCE: Final = "source"
+_FILES: Final = (FILE_NAME, "filename", _SOURCE)  # and of pages, as Unstructured and LangChain call it
 
 MOST_CHARS: Final = 300  # of title, tags, description, header path: every chunk has them
 MOST_VALUE: Final = 2_000  # characters of any other value that a document brings
@@ -163,6 +165,8 @@ def file_of(metadata: Mapping[str, Any]) -> str:
 
 def page_of(metadata: Mapping[str, Any]) -> object:
     """The page of the file that a document is, as its reader labels it; None where it is no page."""
+    if "total_pages" in metadata and str(metadata.get(_SOURCE)).isdecimal():  # as PyMuPDFReader has it
+        return metadata[_SOURCE]
     return next((label for key in _PAGES if (label := metadata.get(key)) not in {None, ""}), None)
 
 

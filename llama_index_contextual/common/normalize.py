@@ -217,8 +217,6 @@ def decode(data: bytes) -> FileText:
 
 
 # Pictures and other files that are written into a text as letters: data URIs, unbroken runs, and lines as in mail.
-_LEAST: Final = 60  # characters of base64 on a line that is one of several
-_WORD_OF_RUN: Final = re.compile(r"[\w+/=\\%-]{60}", re.ASCII)
 _NEXT: Final = (
     r"(?:[^\w+/=\\\r\n-][^\w/\\\r\n]{0,9})?(?:\r\n?|\n)[^\w/\\\r\n`#-]{0,19}"  # to the next line of mail, or of code
 )
@@ -227,7 +225,7 @@ _ENCODED: Final = re.compile(
     r"(?(2)(?:(?!\2)[^\n]){32,}(?=\2)|[^\s\"'<>()\[\]\\]{32,}))"
     rf"|[\w+/=\\-]{{60,}}(?:{_NEXT}[\w+/=\\-]{{60,}})+"
     rf"(?:{_NEXT}(?:[\w+/\\-]{{20,}}={{0,2}}|[\w+/\\-]{{2,}}={{1,2}})(?=[ \t]*$|[\"'\\]))?|[\w+/=\\-]{{120,}}"
-    r"|(?:(?:0x|\\x|%)[0-9A-Fa-f]{2}[\s,]{0,9}){65,})",
+    r"|(?:(?:0x|\\x|%)[0-9A-Fa-f]{2}[\s,]{0,9}){65,}|(?:[0-9A-Fa-f]{2}:\s{0,30}){65,}[0-9A-Fa-f]{2})",
     re.MULTILINE | re.ASCII,
 )
 _AROUND_LINES: Final = re.compile(r"\\n|0x|\\x|[^\w+/=\\-]+")
@@ -241,9 +239,6 @@ _SAMPLE: Final = 2000  # characters that say whether a run is bytes
 @lru_cache(maxsize=4)  # each slice of a document needs the document's
 def encoded_runs(text: str) -> list[tuple[int, int]]:
     """Where bytes stand in a text as letters: data URIs, and unbroken runs or lines of base64 or hexadecimal digits."""
-    is_long = any(len(word) >= _LEAST and _WORD_OF_RUN.search(word) for word in text.split())
-    if not is_long and "data:" not in text and text.count("0x") < _LEAST:
-        return []
     return [run.span() for run in _ENCODED.finditer(text) if run["uri"] or _is_encoded(run[0][:_SAMPLE])]
 
 
@@ -259,10 +254,9 @@ def readable(text: str, start: int = 0, end: int | None = None) -> str:
 
 
 def _is_encoded(run: str) -> bool:
-    """Whether a run is bytes: mixed hexadecimal digits, or letters of both cases with digits that make few words."""
+    """Whether a run is bytes: mixed hexadecimal digits, or letters with digits that make few words."""
     sample = _AROUND_LINES.sub("", run)
     if _HEX.fullmatch(sample):
         return len(sample) > _LONGEST_CHECKSUM and not sample.isalpha() and not sample.isdecimal()
     words = sum(len(part) for part in _SEPARATORS.split(sample) if _WORD_OR_NUMBER.match(part))
-    is_mixed = sample != sample.lower() and sample != sample.upper() and any(map(str.isdecimal, sample))
-    return is_mixed and 2 * words <= len(sample)
+    return any(map(str.isdecimal, sample)) and any(map(str.isalpha, sample)) and 2 * words <= len(sample)

@@ -188,7 +188,10 @@ class Run:
             async for attempt in AsyncRetrying(stop=stop, wait=pause, retry=retry, reraise=True):
                 with attempt:
                     self._count_call()
-                    response = await asyncio.wrap_future(in_thread(partial(llm.chat, messages, **limit)))
+                    try:
+                        response = await asyncio.wrap_future(in_thread(partial(llm.chat, messages, **limit)))
+                    except NotImplementedError:  # it has async methods alone
+                        response = await llm.achat(messages, **limit)
         except ContextError:
             raise
         except Exception as error:  # each integration has errors of its own

@@ -159,7 +159,7 @@ def find_dates(text: str, today: date, words: Lexicon) -> tuple[NamedDate, ...]:
 def _named(text: str, today: date, words: Lexicon) -> list[NamedDate]:
     """The dates in a text, in order; of readings that overlap the longest counts, even if impossible."""
     readings = [(*match.span(), ranges) for match, ranges in (*_numeric(text, today), *_worded(text, today, words))]
-    readings += [(start, end, [(first, last)]) for first, last, start, end in dates.dates_in(text, compact=True)]
+    readings += [(start, end, [(first, last)]) for first, last, start, end in dates.dates_in(text)]
     taken = bytearray(len(text))  # 1 where a longer reading was chosen, so that "30 February" leaves no "February"
     chosen = []
     for start, end, ranges in sorted(readings, key=lambda reading: (reading[0] - reading[1], reading[0])):

@@ -14,7 +14,7 @@ from llama_index.core.bridge.pydantic import Field, PlainSerializer, SerializeAs
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.common import DATE, Checked, ContextualError, RetrievalError, date_of, path_of
+from llama_index_contextual.common import DATE, Checked, ContextualError, RetrievalError, SettingError, date_of, path_of
 
 _DAY = 86_400.0
 _LEAST_SPREAD: Final = 0.5  # of best score and baseline, as a share of the best
@@ -185,7 +185,9 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
     most: int | None = Field(default=None, gt=0, description="Hits that it reads. The others, and those that it leaves "
                              "out, follow in their order. None: it reads all, and may leave some out.")  # fmt: skip
 
-    def __init__(self, reranker: BaseNodePostprocessor, **settings: Any) -> None:
+    def __init__(self, reranker: Any, **settings: Any) -> None:
+        if isinstance(reranker, dict):  # of to_dict(); stock rerankers hold prompts and models that cannot be read back
+            raise SettingError("is no reranker. Cure: pass the object again", reranker=reranker.get("class_name"))
         super().__init__(reranker=reranker, **settings)
 
     def _postprocess_nodes(

@@ -10,7 +10,7 @@ import time
 
 import pytest
 from fake_model import MODEL, Reply, always
-from llama_index.core.llms import ChatMessage, MockLLM
+from llama_index.core.llms import ChatMessage, ChatResponse, MockLLM
 from llama_index.llms.openai_like import OpenAILike
 from llm_runs import PAID, make_nodes, run
 
@@ -36,6 +36,24 @@ async def test_async_says_the_same_and_does_not_block(step, fake_model):
     again = make_nodes(4)
     step()(again)
     assert [n.metadata for n in again] == [n.metadata for n in nodes]
+
+
+class AsyncAlone(MockLLM):
+    """A model whose client has async methods alone."""
+
+    model: str = "a"
+
+    def chat(self, *_, **__):
+        raise NotImplementedError
+
+    async def achat(self, *_, **__):
+        return ChatResponse(message=ChatMessage("1: The first chunk of the book about gardens."))
+
+
+async def test_a_model_that_has_async_methods_alone():
+    one = ContextualNodePostprocessor("llm", llm=AsyncAlone(), cache=False)
+    for nodes in (one(make_nodes(1)), await one.acall(make_nodes(1))):
+        assert nodes[0].metadata["context"].endswith("The first chunk of the book about gardens.")
 
 
 def test_calls_from_several_event_loops_all_succeed(step, fake_model):

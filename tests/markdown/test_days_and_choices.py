@@ -121,6 +121,8 @@ def test_a_section_without_a_day_has_none_in_its_context():
         ("due: 2030-01-01\ncreatedAt: 'February 29, 2024'", "2024-02-29"),
         ("date created: Thursday, February 29th 2024, 10:15:00 am", "2024-02-29"),
         ("publishDate: 20240229", "2024-02-29"),
+        ("erstellt am: 29.02.2024", "2024-02-29"),
+        ("日付: 2024年2月29日", "2024-02-29"),
         ("date: [[2024-02-29]]", "2024-02-29"),
         ("creation-date: [2024-02-29]", "2024-02-29"),
         ("created: 1709164800", "2024-02-29"),

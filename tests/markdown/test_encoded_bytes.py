@@ -36,6 +36,8 @@ LINES = "\n".join(BYTES[start : start + 76] for start in range(0, 4000, 76))
         ('x = b"' + "".join(f"\\x{one:02x}" for one in RANDOM.randbytes(200)) + '"', 'x = b"…"'),
         ("![a](data:," + "".join(f"%{one:02X}" for one in RANDOM.randbytes(200)) + ")", "![a](…)"),
         ("key " + RANDOM.randbytes(100).hex(), "key …"),
+        ("Modulus:\n    " + RANDOM.randbytes(256).hex(":").replace(":0", ":\n    0") + "\n", "Modulus:\n    …\n"),
+        ("secret: " + base64.b32encode(RANDOM.randbytes(200)).decode(), "secret: …"),
     ],
 )
 def test_of_each_form(text, shown):

@@ -140,6 +140,11 @@ def test_the_wrapper_refuses_what_is_no_reranker():
         RerankWithContext("llm")
 
 
+def test_the_wrapper_names_the_reranker_that_cannot_be_read_back():
+    with pytest.raises(SettingError, match=r"is no reranker. Cure: pass the object again"):
+        RerankWithContext.from_dict(RerankWithContext(Marks()).to_dict())
+
+
 class Chooses(MockLLM):
     said: list = []  # noqa: RUF012  a pydantic field
     answer: str = "Doc: 3, Relevance: 9\nDoc: 0, Relevance: 8\nDoc: 3, Relevance: 1\nDoc: 7, Relevance: 5\nSorry."
