@@ -194,23 +194,24 @@ class ContextualBM25Retriever(BM25Retriever):
 
         def work(store: Any) -> list[Candidate]:
             matches, filters = self._matches(store, query.query_str, top_k)
-            named = {one.node_id: one for one in self.named(store, query.query_str, filters)}
+            among = None if filters is None else store.admitted(filters).tolist()
+            named = {one.node_id: one for one in self.named(store, query.query_str, among)}
             others = [one for one in matches if one.node_id not in named]
             return sorted([*named.values(), *others][:top_k], key=lambda one: -(one.score or 0.0)) if named else matches
 
         return self.ask(work)
 
-    def named(self, store: Any, text: str, filters: MetadataFilters | None = None) -> dict[Candidate, float]:
-        """The best chunk of each document whose name a query is, and the value of that name.
+    def named(self, store: Any, text: str, among: Iterable[int] | None = None) -> dict[Candidate, float]:
+        """The best chunk of each document whose name a query is, of all or of some rows, and the value of that name.
 
         Names are a path, a file's name, a title, an alias, and the heading with which a document begins. No term finds
         what is called as stop words are (``About.md``), nor the note ``Python`` among hundreds that speak of it.
         """
         by_name = store.answer("names", lambda: names_of_documents(store.documents((HEADER_PATH, *NAMING))))
         documents, found = named_documents(by_name, text)[:_MOST_NAMED], dict[Candidate, float]()
-        admitted = None if filters is None or not documents else store.admitted(filters)
+        rows_among = None if among is None or not documents else {*among}
         for path, value in documents:
-            rows = [row for row in store.rows_in(path) if admitted is None or row in admitted]
+            rows = [row for row in store.rows_in(path) if rows_among is None or row in rows_among]
             ids = store.ids_of(rows[:_READ_OF_DOCUMENT])
             scores = store.term_scores(self.groups(text), ids).scores.sum(axis=1).tolist()
             if ids:

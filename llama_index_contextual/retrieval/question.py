@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -149,7 +149,7 @@ def fuse_answers(fusion: Fusion, question: Question, rankings: list[Ranking], no
             rankings = [replace(one, candidates=hits) for one, hits in zip(rankings, among, strict=True)]
         nodes = {one.node_id: one.node for ranking in rankings for one in ranking.candidates if one.node is not None}
         wanted, (arms, rankings) = {*candidate_ids(rankings)}, _compared(fusion, question, rankings)
-        table = _rank(fusion, question, arms, rankings)
+        table = _rank(fusion, question, arms, rankings, wanted)
         judgement = judge(question.text, question.subject, arms, rankings, table)
         if question.operators or any(arm.has_filters for arm in fusion.arms):
             judgement = judgement._replace(is_calibrated=False)
@@ -197,7 +197,9 @@ def _compared(fusion: Fusion, question: Question, rankings: list[Ranking]) -> tu
     return free, every
 
 
-def _rank(fusion: Fusion, question: Question, arms: Sequence[Arm], rankings: Sequence[Ranking]) -> Table:
+def _rank(
+    fusion: Fusion, question: Question, arms: Sequence[Arm], rankings: Sequence[Ranking], wanted: Set[str]
+) -> Table:
     """Rankings fused in the mode of the retriever."""
     if not isinstance(fusion.mode, Mode):
         return fuse(rankings, mode=fusion.mode, k=fusion.rrf_k, pool=fusion.candidate_pool)
@@ -206,7 +208,7 @@ def _rank(fusion: Fusion, question: Question, arms: Sequence[Arm], rankings: Seq
         name = next(arm.name for arm in arms if arm.retriever is keyword)
         # The sentences of a message are no questions of their own: they speak for what the whole of it finds.
         ids = candidate_ids(one for one in rankings if not is_message or one.query == 0)
-        reads = read_pool(text, name, keyword, ids, is_message=is_message)
+        reads = read_pool(text, name, keyword, ids, wanted, is_message=is_message)
     if reads is None or not is_message:
         return fuse_learned(text, rankings, reads, today=question.today)
     ages: dict[str, Any] = {"half_life_days": question.half_life_days, "ageless": question.ageless}

@@ -31,7 +31,7 @@ from llama_index_contextual.keyword import Analyzer, Floats, TermScores, closene
 from llama_index_contextual.retrieval.code import CodeRecord, code_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence, Set
 
 
 _LINK: Final = re.compile(
@@ -96,6 +96,7 @@ class PoolReads(NamedTuple):
         records: Of each; None of one that the store lost.
         named: Of documents whose name the question is the best chunk's id, and the value of that name: negative for
             one that it is but for a plural, which counts where no chunk is called so.
+        wanted: Those of the ids that the filters admit; of others a name takes nothing away.
     """
 
     arm: str
@@ -105,6 +106,7 @@ class PoolReads(NamedTuple):
     nearness: Floats
     records: Sequence[ChunkRecord | None]
     named: Mapping[str, float]
+    wanted: Set[str]
 
     @property
     def weight(self) -> float:
@@ -112,7 +114,9 @@ class PoolReads(NamedTuple):
         return float(sum(self.terms.idfs))
 
 
-def read_pool(query: str, name: str, arm: Any, ids: Sequence[str], *, is_message: bool = False) -> PoolReads:
+def read_pool(
+    query: str, name: str, arm: Any, ids: Sequence[str], wanted: Set[str], *, is_message: bool = False
+) -> PoolReads:
     """Everything that the ranking of some candidates needs from a keyword arm.
 
     Args:
@@ -120,6 +124,7 @@ def read_pool(query: str, name: str, arm: Any, ids: Sequence[str], *, is_message
         name: The arm's.
         arm: A keyword arm of ours.
         ids: The candidates.
+        wanted: Those of them that are admitted.
         is_message: Whether nearness is left out.
     """
     groups, analyzer = arm.groups(query), arm.analyzer
@@ -127,8 +132,9 @@ def read_pool(query: str, name: str, arm: Any, ids: Sequence[str], *, is_message
     def read(store: Any) -> PoolReads:
         near = np.zeros(len(ids)) if is_message else store.nearness(groups, ids)
         records = store.records(ids, lambda metadata, text: record_of(analyzer, metadata, text))
-        named = {one.node_id: value for one, value in arm.named(store, query).items()}
-        return PoolReads(name, analyzer, ids, store.term_scores(groups, ids), near, records, named)
+        among = {*store.rows_of(wanted).values()}
+        named = {one.node_id: value for of in (None, among) for one, value in arm.named(store, query, of).items()}
+        return PoolReads(name, analyzer, ids, store.term_scores(groups, ids), near, records, named, wanted)
 
     reads: PoolReads = arm.ask(read)
     return reads
@@ -235,20 +241,23 @@ def _names_of(headings: Sequence[str], header_path: str) -> Mapping[str, float]:
 def name_shares(query: str, reads: PoolReads, raw: Floats) -> Floats:
     """The value of the name that the question is, for the best chunk of each document that is called so; 0 for others.
 
+    Where filters leave that chunk out, the best one that they admit has the value, too.
+
     Args:
         query: The question.
         reads: Of the candidates.
         raw: Their scores so far.
     """
-    name, shares, met = folded_name(query) if len(query) <= LONGEST_NAME else "", np.zeros(len(raw)), set[str]()
+    name, shares, met = folded_name(query) if len(query) <= LONGEST_NAME else "", np.zeros(len(raw)), set[Any]()
     records = {row: one for row, one in enumerate(reads.records) if one and name}
     named = {row: reads.named.get(reads.ids[row], 0.0) for row in records}
     values = {row: max(named[row], one.names.get(name, 0.0)) for row, one in records.items()}
     values = values if any(values.values()) else {row: -value for row, value in named.items()}
     for row in sorted(values, key=lambda row: (-values[row], -raw[row], row)):
-        if records[row].path not in met or not records[row].path:
+        document = (records[row].path, reads.ids[row] in reads.wanted)
+        if document not in met or not records[row].path:
             shares[row] = values[row]
-            met.add(records[row].path)
+            met.add(document)
     return shares
 
 

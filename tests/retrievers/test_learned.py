@@ -49,7 +49,7 @@ def learned(arms):
 def reads(ids, nearness):
     """Reads of chunks of which nothing else is known, for a question whose words weigh 8."""
     terms = TermScores((("x",),), (1,), (8.0,), np.zeros((len(ids), 1)))
-    return PoolReads("k", Analyzer(), ids, terms, np.array(nearness), [None] * len(ids), {})
+    return PoolReads("k", Analyzer(), ids, terms, np.array(nearness), [None] * len(ids), {}, {*ids})
 
 
 def pairs(found):
@@ -106,12 +106,12 @@ def test_the_order_of_words_survives_merging_and_the_disk(nodes, tmp_path):
     for node in nodes:
         retriever.add([node])  # merges on the way
     names = [node.node_id for node in nodes]
-    before = read_pool("budget of the house", "k", retriever, names).nearness.tolist()
+    before = read_pool("budget of the house", "k", retriever, names, set()).nearness.tolist()
     retriever.persist(tmp_path)
     after = ContextualBM25Retriever.from_persist_dir(tmp_path)
     after.delete(["cat"])
     after.add([nodes[1]])
-    after = read_pool("budget of the house", "k", after, names).nearness.tolist()
+    after = read_pool("budget of the house", "k", after, names, set()).nearness.tolist()
     assert after == before == plain(nodes, names)
 
 
@@ -158,7 +158,7 @@ def test_a_day_that_is_named_counts(question, best):
 def test_a_week_after_the_named_day_counts_less_and_other_days_nothing():
     days = {"on": "2026-03-02", "after": "2026-03-06", "before": "2026-03-01", "later": "2026-03-20", "none": None}
     nodes = [TextNode(id_=name, text="kite", metadata={"date": day} if day else {}) for name, day in days.items()]
-    records = read_pool("kite", "k", ContextualBM25Retriever(nodes), list(days)).records
+    records = read_pool("kite", "k", ContextualBM25Retriever(nodes), list(days), set()).records
     assert date_shares("the kite of 2 March 2026", records, None).tolist() == [1.0, 0.5, 0.0, 0.0, 0.0]
     assert date_shares("the kite of yesterday", records, date(2026, 3, 3))[0] == 1.0
     assert not date_shares("the kite", records, None).any()

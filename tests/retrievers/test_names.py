@@ -47,6 +47,26 @@ def embedding_of_words():
     return lambda nodes: VectorStoreIndex(nodes, embed_model=HashedWords())
 
 
+def test_the_chunk_that_a_filter_leaves_of_a_named_note_comes_first(embedding_of_words):
+    parts = [("a.md", "Python is a language.", 1), ("a.md", "It has a lock.", 2)]
+    parts += [(f"b{n}.md", f"The lock of Python and {n} other locks.", 2) for n in range(20)]
+    nodes = [
+        TextNode(id_=str(at), text=text, metadata={"path": path, "title": title, "part": part})
+        for at, (path, text, part) in enumerate(parts)
+        for title in ["Python" if path == "a.md" else path]
+    ]
+    for node in nodes:
+        node.excluded_embed_metadata_keys = list(node.metadata)
+    fusion = ContextualFusionRetriever(
+        [ContextualVectorRetriever(embedding_of_words(nodes)), ContextualBM25Retriever(nodes)]
+    )
+    assert fusion.retrieve("Python")[0].node.node_id == "0"
+    second = MetadataFilters(filters=[MetadataFilter(key="part", value=2)])
+    explanation = fusion.with_filters(second).explain("Python")
+    assert explanation.hits[0].node_id == "1"
+    assert {one.arm: one.score for one in explanation.hits[0].credits}["names"] == 1
+
+
 @pytest.mark.parametrize(
     ("question", "path"),
     [
