@@ -23,7 +23,6 @@ from llama_index.core.schema import BaseNode, Document, NodeRelationship, Relate
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.app.folder.convert import DocumentReader
-from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.retrieval.code import code_record
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def code_search() -> DataSet:
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(folder).as_posix()
         repository, inside = name.split("/", 1)
-        if code_record(Analyzer(), inside, ""):
+        if code_record(inside, ""):
             text = path.read_bytes().decode("utf-8", "ignore")
             documents.setdefault(repository, []).append(Document(text=text, id_=name, metadata={"path": inside}))
     questions = [

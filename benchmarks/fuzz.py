@@ -38,7 +38,6 @@ from llama_index_contextual.chunking import ChunkSettings, read_front_matter, sp
 from llama_index_contextual.common import metadata, replace_surrogates, short_hash
 from llama_index_contextual.common.tokens import CHARS_PER_TOKEN, make_scale
 from llama_index_contextual.context.prompts import MAX_CHARS, refusal, split_answers
-from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.dates import lexicon
 from llama_index_contextual.keyword.query import parse_query
 from llama_index_contextual.memory.digest import QUOTE, MemoryEntry, visible
@@ -182,7 +181,7 @@ def use_message(message: str) -> None:
     gate(message, words)
     promise(len(clean_message(message)) <= MAX_QUERY_CHARS, "a query is long")
     for text in (asked := read_message(message, words, TODAY)).text, asked.subject, *sentences_of(asked.text):
-        parse_query(text, Analyzer())
+        parse_query(text)
     shown = visible(message)
     promise(visible(shown) == shown, "to show twice changes the text")
     promise(not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown), "a control character")

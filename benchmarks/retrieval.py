@@ -48,7 +48,7 @@ from llama_index_contextual import ContextualNodePostprocessor
 from llama_index_contextual.app.evaluation import recall_at
 from llama_index_contextual.app.index.embedder import default_parser
 from llama_index_contextual.common.metadata import heading_titles, path_of
-from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.keyword import query_groups, terms_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -115,8 +115,8 @@ class Bench:
         A word weighs ln(1 + chunks / chunks that hold it), and nothing where no chunk's text has it. Of several gold
         chunks the one whose text holds the most weight is taken as the answer.
         """
-        analyzer, chunks, found = Analyzer(), self._chunks(), list[bool]()
-        texts = {node.node_id: {*analyzer.tokens(node.get_content())} for node in chunks}
+        chunks, found = self._chunks(), list[bool]()
+        texts = {node.node_id: {*terms_of(node.get_content())} for node in chunks}
         counts = Counter(word for words in texts.values() for word in words)
         answers = defaultdict[Any, dict[str, "BaseNode"]](dict)
         for node in chunks:
@@ -124,14 +124,14 @@ class Bench:
                 answers[item][node.node_id] = node
         for question in questions:
             gold = list({key: node for item in question.gold for key, node in answers[item].items()}.values())
-            words = {term for group in analyzer.query_groups(question.text) for term in group}
+            words = {term for group in query_groups(question.text) for term in group}
             weights = {word: math.log(1 + len(chunks) / counts[word]) for word in words if counts[word]}
             sums = [sum(weights[word] for word in weights.keys() & texts[node.node_id]) for node in gold]
             missing = 0.0
             if gold:
                 answer = gold[sums.index(max(sums))]
                 place = "\n".join([path_of(answer.metadata), *heading_titles(answer.metadata)])
-                beside = (weights.keys() & set(analyzer.tokens(place))) - texts[answer.node_id]
+                beside = (weights.keys() & set(terms_of(place))) - texts[answer.node_id]
                 missing = sum(weights[word] for word in beside) / (sum(weights.values()) or 1)
             found.append(missing >= NEEDED)
         return found

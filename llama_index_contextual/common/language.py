@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import regex  # type: ignore[import-untyped]
 import sentencex
 
-from llama_index_contextual.common.errors import SettingError
 from llama_index_contextual.common.normalize import plain_digits, replace_surrogates
 
 if TYPE_CHECKING:
@@ -67,17 +66,6 @@ _ACCENTS: Final = re.compile("[\u0300-\u036f]+")
 _STROKES: Final = str.maketrans(
     dict(zip("łøđħŧıæœþðأإآٱةىکی", ("l", "o", "d", "h", "t", "i", "ae", "oe", "th", "d", *"ااااهيكي"), strict=True))
 )
-
-
-def resolve_language(name: str) -> str:
-    """The ISO 639-1 code for a code or an English name (``"es"``, ``"spanish"``).
-
-    Raises:
-        SettingError: No stemmer exists for it.
-    """
-    if (code := next((code for code, full in LANGUAGE_NAMES.items() if name.lower() in (code, full)), None)) is None:
-        raise SettingError(f"is not known. Cure: 'auto' or one of {', '.join(sorted(LANGUAGE_NAMES))}.", language=name)
-    return code
 
 
 def tell_language(text: str) -> str:

@@ -1,12 +1,7 @@
-"""Keyword search: the analyzer, the BM25 index that it feeds, metadata filters, and what a question says of both.
+"""Keyword search: texts as terms, the BM25 index of them, metadata filters, and what a question says of both."""
 
-:class:`Analyzer` turns text into terms, in the same way for documents and for queries; :class:`KeywordIndex` scores
-them.
-"""
-
-from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.arrays import ArrayIndex, Floats, Ints, RowArrays
-from llama_index_contextual.keyword.bm25_index import Bm25Index, Candidate, Group, TermEvidence, TermScores
+from llama_index_contextual.keyword.bm25_index import Bm25Index, Candidate, TermEvidence, TermScores
 from llama_index_contextual.keyword.dates import (
     HAS_CJK,
     Lexicon,
@@ -29,5 +24,6 @@ from llama_index_contextual.keyword.filters import (
 )
 from llama_index_contextual.keyword.node_index import KeywordIndex, KeywordView, lexical_text
 from llama_index_contextual.keyword.query import days_filter, note_filters, parse_query, unknown_words_note
+from llama_index_contextual.keyword.terms import TERMS_VERSION, Group, has_stop_words, query_groups, terms_of
 
-__all__ = ["Analyzer", "KeywordIndex", "TermEvidence"]  # what users import
+__all__ = ["KeywordIndex", "TermEvidence"]  # what users import

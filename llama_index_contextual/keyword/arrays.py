@@ -65,10 +65,6 @@ class ArrayIndex:
         self.rows = self.every[self._places]
         """Numbers of all living rows, ascending."""
 
-    def _of(self, parts: Sequence[Part]) -> Self:
-        """Index of other parts with the same settings."""
-        return type(self)(parts)
-
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
@@ -117,7 +113,7 @@ class ArrayIndex:
         alive = sum(int(live.sum()) for _, live in large)
         if max(_SHARE * sum(len(live) for _, live in small), sum(len(live) for _, live in large) / 2) > alive:
             large, small = [], parts
-        return self._of([*large, *self._merged(small)])
+        return type(self)([*large, *self._merged(small)])
 
     def _merged(self, parts: Sequence[Part]) -> Sequence[Part]:
         """Parts as one without dead rows."""

@@ -17,16 +17,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.arrays import ArrayIndex, Floats, Ints, Numbers, Part, RowArrays, matches
+from llama_index_contextual.keyword.terms import Group, terms_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from llama_index.core.schema import BaseNode
 
-
-Group = tuple[str, ...]  # one term of a query: its alternatives count as the same term
 
 K1: Final = 1.2
 B: Final = 0.75
@@ -60,7 +58,7 @@ class Candidate(NamedTuple):
 
 
 class TermEvidence(NamedTuple):
-    """A query term that was found in a document: as the analyzer writes it, and what it added to the BM25 score."""
+    """A query term that a document holds: as the keyword index writes it, and what it added to the BM25 score."""
 
     term: str
     document_frequency: int
@@ -206,16 +204,12 @@ class Bm25Index(ArrayIndex):
 
     made_of = TermArrays
 
-    def __init__(self, analyzer: Analyzer | None = None, parts: Sequence[Part] = ()) -> None:
+    def __init__(self, parts: Sequence[Part] = ()) -> None:
         super().__init__(parts)
-        self.analyzer = analyzer or Analyzer()
         self._recent: dict[Group, tuple[Ints, Floats]] = {}
         lengths = np.concatenate([np.empty(0, np.int64), *(np.diff(arrays.bounds) for arrays, _ in parts)])
         average = int(lengths[self.live].sum()) / max(len(self), 1) or 1.0
         self._norms = length_norm(lengths, average)
-
-    def _of(self, parts: Sequence[Part]) -> Bm25Index:
-        return Bm25Index(self.analyzer, parts)
 
     def with_texts(self, rows: Sequence[int] | Ints, texts: Iterable[str]) -> Bm25Index:
         """Index with more rows; a row that is there already gets the new text.
@@ -224,13 +218,13 @@ class Bm25Index(ArrayIndex):
             ValueError: There are fewer texts than rows.
         """
         ids = np.asarray(rows, np.int64)
-        return self.changed(ids, TermArrays.build(ids, map(self.analyzer.tokens, texts))) if len(ids) else self
+        return self.changed(ids, TermArrays.build(ids, map(terms_of, texts))) if len(ids) else self
 
     def search(self, groups: Iterable[Group], top_k: int, among: Ints | None = None) -> tuple[Ints, Floats]:
         """The best rows with at least one matching term, best first, and their scores.
 
         Args:
-            groups: The query's terms, as :meth:`Analyzer.query_groups` gives them; a term counts once.
+            groups: The query's terms, as :func:`~.keyword.query_groups` gives them; a term counts once.
             top_k: How many. Rows whose score ties with the last of them are added, so that the caller can break ties.
             among: Only these rows; those that are not there are ignored. By default all.
         """

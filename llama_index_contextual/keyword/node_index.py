@@ -19,9 +19,9 @@ from llama_index.core.storage.docstore.utils import json_to_doc
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.common import FingerprintError, StorageError, fold, metadata, normalise, readable
-from llama_index_contextual.keyword.analyzer import Analyzer
-from llama_index_contextual.keyword.bm25_index import Bm25Index, Candidate, Group, TermScores
+from llama_index_contextual.keyword.bm25_index import Bm25Index, Candidate, TermScores
 from llama_index_contextual.keyword.filters import admitted
+from llama_index_contextual.keyword.terms import TERMS_VERSION, Group, query_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -121,7 +121,7 @@ class KeywordView:
     def _holding(self, words_filter: MetadataFilter) -> Ints:
         """Rows that hold the words of a filter on ``WORDS``, for TEXT_MATCH side by side."""
         words = str(words_filter.value)
-        rows, phrase = self.engine.holding(self.engine.analyzer.query_groups(words)), _spaced(words)
+        rows, phrase = self.engine.holding(query_groups(words)), _spaced(words)
         if words_filter.operator != FilterOperator.TEXT_MATCH or len(rows) > _MOST_READ:
             return rows
         side_by_side = (phrase in _spaced(text) for text in self.texts(rows))
@@ -137,7 +137,7 @@ class KeywordView:
         """The best ``top_k`` nodes with a matching term, best first, ties by id; [] for a query without terms.
 
         Args:
-            groups: The query's terms, as :meth:`Analyzer.query_groups` gives them.
+            groups: The query's terms, as :func:`query_groups` gives them.
             top_k: Most nodes to return.
             filters: Nodes that may be returned.
         """
@@ -226,15 +226,12 @@ class KeywordIndex:
 
     Readers work on :attr:`state`, which never changes; writers take turns. It reads a node's EMBED view and, after
     that, its lexical context and front matter. It keeps copies of the nodes.
-
-    Args:
-        engine: BM25 without rows.
     """
 
     snapshot = nullcontext  # the next question may read another state
 
-    def __init__(self, engine: Bm25Index | None = None) -> None:
-        self.state = State(Bm25Index() if engine is None else engine, {})
+    def __init__(self) -> None:
+        self.state = State(Bm25Index(), {})
 
     def ask(self, work: Callable[[State], T]) -> T:
         """Result of ``work`` for the present state."""
@@ -269,9 +266,9 @@ class KeywordIndex:
         Raises:
             StorageError: The folder cannot be written.
         """
-        state, engine = self.state, self.state.engine
-        nodes = [(row, node.get_type(), node.model_dump(mode="json")) for row, node in state.stored.items()]
-        engine.save(folder / _FILE, [settings, engine.analyzer.settings, engine.analyzer.fingerprint, nodes])
+        stored = self.state.stored.items()
+        nodes = [(row, node.get_type(), node.model_dump(mode="json")) for row, node in stored]
+        self.state.engine.save(folder / _FILE, [settings, TERMS_VERSION, nodes])
 
     @classmethod
     def load(cls, folder: Path) -> tuple[KeywordIndex, dict[str, Any]]:
@@ -279,18 +276,16 @@ class KeywordIndex:
 
         Raises:
             StorageError: The folder holds no index, it is damaged, or another version wrote it.
-            FingerprintError: It was made with another version of the analyzer.
+            FingerprintError: Texts have other terms in this version.
         """
         cure = "Cure: build it again from the vector store, which holds all that it needs"
         try:
-            loaded, content = Bm25Index().load(folder / _FILE)
-            settings, options, fingerprint, nodes = content
-            engine = Bm25Index(Analyzer(**options), loaded.parts)
+            engine, (settings, version, nodes) = Bm25Index().load(folder / _FILE)
             stored = {row: json_to_doc({DATA_KEY: data, TYPE_KEY: kind}) for row, kind, data in nodes}
         except Exception as error:
             raise StorageError(f"{folder} holds no keyword index, or a damaged one: {error!r}. {cure}.") from error
-        if fingerprint != engine.analyzer.fingerprint:
-            raise FingerprintError(f"{folder} holds terms of another version of the analyzer. Cure: build it again.")
+        if version != TERMS_VERSION:
+            raise FingerprintError(f"{folder} holds terms of another version. Cure: build it again.")
         index = cls()
         index.state = State(engine, stored)
         return index, settings

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.common import COLLECTION, DATE_TS, PATH, SettingError, epoch_seconds, typed
-from llama_index_contextual.keyword.analyzer import Analyzer, words_of
 from llama_index_contextual.keyword.dates import find_dates, lexicon_of
 from llama_index_contextual.keyword.filters import WORDS, item_filter, tag_filter
+from llama_index_contextual.keyword.terms import has_stop_words, language_of, query_groups, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,19 +55,18 @@ class ParsedQuery(NamedTuple):
     filters: MetadataFilters | None = None
 
 
-def parse_query(text: str, analyzer: Analyzer, may_exclude: Callable[[str], bool] = str.isalpha) -> ParsedQuery:
+def parse_query(text: str, may_exclude: Callable[[str], bool] = str.isalpha) -> ParsedQuery:
     """A query's text apart from its operators; where it has no other words, the text is what these name.
 
     Args:
         text: The query.
-        analyzer: Knows stop words, which tell a question from a query of keywords.
         may_exclude: Whether ``-word`` can be an operator, by its word; default where it has letters only.
     """
     if len(text) > _LONGEST or not any(mark in text for mark in ('"', "“", "„", "-", "path:", "tag:", "collection:")):
         return ParsedQuery(text)
     fields, rest = list(_FIELD.finditer(text)), _FIELD.sub("", text)
     found = [(match[0], _of_field(match)) for match in fields]
-    if not analyzer.has_stop_words(_QUOTED.sub(" ", rest)):
+    if not has_stop_words(_QUOTED.sub(" ", rest)):
         found += [(match[0], _words(match[2], FilterOperator.TEXT_MATCH)) for match in _QUOTED.finditer(rest)]
         rest = _QUOTED.sub(lambda match: "" if match[1] else match[2], rest)
         if not _is_command(rest.split(), may_exclude):
@@ -106,18 +105,17 @@ def _words(value: str, how: FilterOperator) -> MetadataFilter | MetadataFilters:
     return MetadataFilter(key=WORDS, value=value, operator=how)
 
 
-def unknown_words_note(text: str, analyzer: Analyzer, terms: TermScores) -> str:
+def unknown_words_note(text: str, terms: TermScores) -> str:
     """A line that names the first three words of a text all of whose terms are missing in an index; "" for none.
 
     Args:
         text: The text. A stop word of it is never one of them.
-        analyzer: The index's.
         terms: How many nodes of the index hold each term.
     """
     missing = {frozenset(one) for one, number in zip(terms.groups, terms.frequencies, strict=True) if not number}
-    words = [word for word in words_of(text) if missing and not analyzer.has_stop_words(word)]
-    language = analyzer.language_of(text)
-    groups = {word: analyzer.query_groups(word, language) for word in words}
+    words = [word for word in words_of(text) if missing and not has_stop_words(word)]
+    language = language_of(text)
+    groups = {word: query_groups(word, language) for word in words}
     unknown = [word for word, of_word in groups.items() if of_word and missing.issuperset(map(frozenset, of_word))]
     named = [f'"{word}"' for word in unknown[:_NAMED]]
     return f"the index does not know {', '.join(named)}" if named else ""

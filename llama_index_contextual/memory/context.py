@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.common import day_of, whole
-from llama_index_contextual.keyword import Analyzer, days_filter, lexicon_of
+from llama_index_contextual.keyword import days_filter, lexicon_of, query_groups, terms_of
 from llama_index_contextual.memory import ranking
 from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry, MemorySettings, entries_of, on_one_line
 from llama_index_contextual.memory.gate import (
@@ -86,7 +86,6 @@ class MemoryContext:
         if not isinstance(retriever, ContextualFusionRetriever):
             retriever = ContextualFusionRetriever([retriever])
         self._fusion, self._keywords = retriever, keyword_of(retriever.retrievers)
-        self._analyzer = Analyzer() if self._keywords is None else self._keywords.analyzer
         self._can_filter = all(hasattr(arm, "with_filters") for arm in retriever.retrievers)
 
     def get(self, message: str, *, seen: Collection[str] = (), now: datetime | date | None = None) -> MemoryDigest:
@@ -110,7 +109,7 @@ class MemoryContext:
         found, ranked = self._ranked(parsed, now, today)
         chosen = ranking.without_repetitions(ranking.unseen_hits(ranked, seen), self.settings.max_results)
         if not parsed.dates:  # "what was the timeout in March?" asks for what is older
-            chosen = ranking.unseen_hits(ranking.newest_first(chosen, ranked, self._analyzer.tokens), seen)
+            chosen = ranking.unseen_hits(ranking.newest_first(chosen, ranked, terms_of), seen)
         shown = tuple("/".join(dict.fromkeys([one.first.isoformat(), one.last.isoformat()])) for one in parsed.dates)
         days = [day for one in chosen if (day := day_of(one.node.metadata)) is not None]
         is_other = days and parsed.dates and all(named.distance(day) for named in parsed.dates for day in days)
@@ -204,11 +203,11 @@ class MemoryContext:
         question["ageless"] = settings.evergreen if settings.include_recency else ("*",)
         parsed = Question(queries=(QueryBundle(text),), is_explained=True, **question)
         explanation = run(answer_question(view, parsed, on_loop=False))
-        groups, hits = self._analyzer.query_groups(text) if self._keywords is None else [], list[MemoryEntry]()
+        groups, hits = query_groups(text) if self._keywords is None else [], list[MemoryEntry]()
         for hit in explanation:
             terms = {term.term: term.idf for term in hit.terms}
             if groups:  # all are equally rare, where no keyword arm tells
-                held = set(self._analyzer.tokens(hit.node.node.get_content(metadata_mode=MetadataMode.EMBED)))
+                held = set(terms_of(hit.node.node.get_content(metadata_mode=MetadataMode.EMBED)))
                 terms = {group[0]: 1.0 for group in groups if held.intersection(group)}
             score = hit.relevance
             if score is None or others:  # the scores of a reranker may mean anything: its order counts
@@ -227,7 +226,7 @@ class MemoryContext:
     ) -> MemoryDigest:
         """The digest of chosen hits, with what it does not cover."""
         most = max_tokens or self.settings.max_tokens
-        entries = entries_of(chosen, self._analyzer.query_groups(text), self._analyzer.tokens, most)
+        entries = entries_of(chosen, query_groups(text), terms_of, most)
         judgement, notes = found.judgement, [*notes, *found.warnings]
         is_doubtful = judgement.is_calibrated and bool(found.hits) and (judgement.relevance or 1.0) < _SURE
         if is_doubtful or not entries:  # of a message's many words those that no note has matter where it finds little

@@ -106,7 +106,7 @@ class MemoryEntry:
         node: The chunk.
         score: How likely it answers the message, less for its age, and 1 at most in a digest; for a retriever that is
             not ours it tells the rank alone.
-        terms: Matched query terms as the analyzer writes them, and how rare each is.
+        terms: Matched query terms as the keyword index writes them, and how rare each is.
         snippet: The most relevant sentences as the note has them, all of one day.
         date: Of its headings, else of its note, ISO 8601.
         since: The day from which notes have the value of a fact that has changed, ISO 8601.

@@ -16,8 +16,6 @@ from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.common import HEADER_PATH, SettingError, is_spelled, whole
 from llama_index_contextual.keyword import (
-    Analyzer,
-    Bm25Index,
     Candidate,
     Group,
     KeywordIndex,
@@ -27,6 +25,7 @@ from llama_index_contextual.keyword import (
     filter_in_words,
     nearest_names,
     parse_query,
+    query_groups,
 )
 from llama_index_contextual.retrieval.signals import NAMING, named_documents, names_of_documents
 from llama_index_contextual.retrieval.stores import stored_nodes
@@ -48,8 +47,8 @@ _AROUND: Final = "`'\"()[]{}.,;:!?"
 class ContextualBM25Retriever(BM25Retriever):
     """A ``BM25Retriever`` of LlamaIndex with the same sources, ``similarity_top_k``, filters and persistence.
 
-    The engine is another one: it follows single edits, and all views of an index share it. Documents and queries
-    have the same analyzer. Adding or deleting a node touches that node only, and scores still equal those of a full
+    The engine is another one: it follows single edits, and all views of an index share it.
+    Adding or deleting a node touches that node only, and scores still equal those of a full
     rebuild. Scores are BM25 (Lucene's form), greater than 0; ties break by node id. A node without a matching term is
     not among the hits. Only where no node has one, the first nodes are returned with a score of 0: LlamaIndex's engines
     answer "Empty Response" to a greeting where a retriever returns nothing. Nodes come back as new objects, equal (same
@@ -60,9 +59,7 @@ class ContextualBM25Retriever(BM25Retriever):
     Args:
         nodes: What to index; may be empty.
         similarity_top_k: Most nodes a query returns; any size.
-        analyzer: Makes the terms; default ``Analyzer()``, with ``language`` if that is set.
         filters: Nodes that this retriever may return; the index holds all.
-        language: Shorthand for ``analyzer=Analyzer(language=…)``.
 
     Raises:
         SettingError: A setting cannot work.
@@ -75,40 +72,32 @@ class ContextualBM25Retriever(BM25Retriever):
         nodes: Sequence[BaseNode] | None = None,
         *,
         similarity_top_k: int = 10,
-        analyzer: Analyzer | None = None,
         filters: MetadataFilters | None = None,
-        language: str | None = None,
         callback_manager: CallbackManager | None = None,
         objects: list[IndexNode] | None = None,
         object_map: dict[str, Any] | None = None,
         verbose: bool = False,
     ) -> None:
         check_filters(filters)
-        if analyzer and language:
-            raise SettingError(
-                f"language={language!r} and analyzer= are both given. Cure: Analyzer(language={language!r})."
-            )
         # Not BM25Retriever.__init__: it builds a bm25s index, which refuses empty corpora and cannot change.
         BaseRetriever.__init__(
             self, callback_manager=callback_manager, object_map=object_map, objects=objects, verbose=verbose
         )
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
-        self.analyzer = analyzer or Analyzer(language=language or "auto")
         self.filters = filters
-        self._reader: Any = KeywordIndex(Bm25Index(self.analyzer))
+        self._reader: Any = KeywordIndex()
         if nodes is not None:
             self.add(nodes)
 
     @classmethod
-    def over(cls, reader: Any, *, analyzer: Analyzer | None = None, **settings: Any) -> ContextualBM25Retriever:
+    def over(cls, reader: Any, **settings: Any) -> Self:
         """A retriever over a store that something else changes.
 
         Args:
             reader: Gives the newest state of the store.
-            analyzer: The one that made the store's terms; default ``Analyzer()``.
             settings: ``similarity_top_k``, ``filters``, and what every LlamaIndex retriever takes.
         """
-        retriever = cls(analyzer=analyzer, **settings)
+        retriever = cls(**settings)
         retriever._reader = reader
         return retriever
 
@@ -138,8 +127,8 @@ class ContextualBM25Retriever(BM25Retriever):
         names = [name for name, value in sources.items() if value is not None]
         if len(names) != 1:
             raise SettingError(f"Sources given: {names or 'none'}. Cure: exactly one of {', '.join(sources)}.")
-        for unknown in {"stemmer", "token_pattern", "skip_stemming", "tokenizer"} & set(settings):
-            raise SettingError(f"{unknown}= belongs to bm25s. Cure: analyzer=Analyzer(language=…, stem=…).")
+        for unknown in {"stemmer", "language", "token_pattern", "skip_stemming", "tokenizer"} & set(settings):
+            raise SettingError(f"{unknown}= belongs to bm25s. Cure: leave it out; each text has its own language here.")
         if index is not None:
             # Where the store holds the text, it is the truth: the docstore is empty, or holds whole documents.
             store, docstore = getattr(index, "vector_store", None), getattr(index, "docstore", None)
@@ -220,12 +209,12 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def _matches(self, store: Any, text: str, top_k: int) -> tuple[list[Candidate], MetadataFilters | None]:
         """Hits of a query with its operators, or as plain text where no node satisfies them, and its filters."""
-        parsed = parse_query(text, self.analyzer, self.may_exclude)
+        parsed = parse_query(text, self.may_exclude)
         filters = both(self.filters, parsed.filters)
         matches = store.keyword_query(self.groups(parsed.text), top_k, filters)
         if matches or not parsed.operators or len(store.admitted(filters)):
             return matches, filters
-        return store.keyword_query(self.analyzer.query_groups(text), top_k, self.filters), self.filters
+        return store.keyword_query(self.groups(text), top_k, self.filters), self.filters
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         def work(store: Any) -> list[NodeWithScore]:
@@ -251,7 +240,7 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def groups(self, text: str) -> Sequence[Group]:
         """Terms of a query."""
-        return _groups_of(self.analyzer, text)
+        return _groups_of(text)
 
     def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
         """Ids of the nodes that these filters and this view's admit."""
@@ -317,16 +306,14 @@ class ContextualBM25Retriever(BM25Retriever):
 
         Raises:
             StorageError: The folder holds no index, or it is damaged.
-            FingerprintError: Another version of the analyzer made it.
+            FingerprintError: Texts have other terms in this version.
         """
         index, settings = KeywordIndex.load(Path(path))
         if settings["filters"] is not None:
             settings["filters"] = MetadataFilters.model_validate(settings["filters"])
-        retriever = cls(analyzer=index.state.engine.analyzer, **{**settings, **overrides})
-        retriever._reader = index
-        return retriever
+        return cls.over(index, **{**settings, **overrides})
 
 
 @lru_cache(maxsize=64)
-def _groups_of(analyzer: Analyzer, text: str) -> Sequence[Group]:
-    return tuple(analyzer.query_groups(text))
+def _groups_of(text: str) -> Sequence[Group]:
+    return tuple(query_groups(text))

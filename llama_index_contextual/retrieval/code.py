@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from llama_index_contextual.context import definitions_of, is_code
+from llama_index_contextual.keyword import terms_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llama_index_contextual.keyword import Analyzer, Floats
+    from llama_index_contextual.keyword import Floats
 
 SIGNALS: Final = ("file name", "defines", "exact", "file vector", "file share", "test")
 FURTHER: Final = {"words": 9.0, "question": 0.5}  # log-odds
@@ -66,7 +67,7 @@ class CodeRecord(NamedTuple):
     is_test: bool
 
 
-def code_record(analyzer: Analyzer, path: str, text: str) -> CodeRecord | None:
+def code_record(path: str, text: str) -> CodeRecord | None:
     """The record of a chunk; None where its file is no source file."""
     if not is_code(path):
         return None
@@ -74,13 +75,13 @@ def code_record(analyzer: Analyzer, path: str, text: str) -> CodeRecord | None:
     is_test = pure.name.startswith("test_") or pure.stem.endswith(_TEST_ENDINGS)
     is_test = is_test or not _TESTS.isdisjoint(pure.parts[:-1])
     names = (_LAST_PART.split(one.name)[-1] for one in definitions_of(text, path))
-    return CodeRecord(path, _words_of(analyzer, pure.stem), tuple(names), is_test)
+    return CodeRecord(path, _words_of(pure.stem), tuple(names), is_test)
 
 
 @lru_cache(maxsize=1 << 15)
-def _words_of(analyzer: Analyzer, name: str) -> frozenset[str]:
+def _words_of(name: str) -> frozenset[str]:
     """Terms of the parts of a name: ``getUserName`` has those of get, user and name."""
-    return frozenset(analyzer.tokens(" ".join(_WORD.findall(name))))
+    return frozenset(terms_of(" ".join(_WORD.findall(name))))
 
 
 def code_signals(query: str, reads: Any, vectors: Floats, order: Sequence[int]) -> dict[str, Floats]:
@@ -92,11 +93,11 @@ def code_signals(query: str, reads: Any, vectors: Floats, order: Sequence[int]) 
         vectors: The stretched scores of the vector arm.
         order: Rows of all candidates, best first.
     """
-    words, terms = _words_of(reads.analyzer, query), reads.terms
+    words, terms = _words_of(query), reads.terms
     wanted = {*map(_joined, [query, *_IDENTIFIER.findall(query)])}
     rarest = max(terms.idfs, default=0.0) or 1.0
     rarity = {term: idf / rarest for idf, group in zip(terms.idfs, terms.groups, strict=True) for term in group}
-    asks_for_tests = not words.isdisjoint(_words_of(reads.analyzer, " ".join(_TESTS)))
+    asks_for_tests = not words.isdisjoint(_words_of(" ".join(_TESTS)))
     mass, members = defaultdict[str, float](float), defaultdict[str, dict[int, CodeRecord]](dict)
     for rank, row in enumerate(order):
         if code := getattr(reads.records[row], "code", None):
@@ -105,7 +106,7 @@ def code_signals(query: str, reads: Any, vectors: Floats, order: Sequence[int]) 
     signals, factor = {name: np.zeros(len(reads.records)) for name in SIGNALS}, PROSE if "?" in query else 1.0
     for path, codes in members.items():
         rows, first = [*codes], next(iter(codes.values()))
-        defined = [_words_of(reads.analyzer, name) for name in {name for code in codes.values() for name in code.names}]
+        defined = [_words_of(name) for name in {name for code in codes.values() for name in code.names}]
         of_file = {
             "file name": sum(0.5 + 0.5 * rarity.get(one, 1.0) for one in first.stem & words) / max(1, len(first.stem)),
             "defines": max((_shared(name, words) for name in defined if name), default=0.0),

@@ -148,7 +148,7 @@ def judge(text: str, subject: str, arms: Sequence[Arm], rankings: Sequence[Ranki
     if keyword is not None:
         terms = keyword.term_scores(subject or text, ids)
         shares = terms.shares() or []
-        unknown = unknown_words_note(text, keyword.analyzer, terms) if 0 in terms.frequencies else ""
+        unknown = unknown_words_note(text, terms) if 0 in terms.frequencies else ""
         best, words = max(range(len(shares)), key=shares.__getitem__, default=0), max(shares, default=0.0)
     scores = [] if matches is None else matches.in_ranks[1][: matches.compared].tolist()
     lead = 1 - (scores[_TENTH] if len(scores) > _TENTH else 0.0) / scores[0] if any(scores) else 0.0

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -118,7 +118,7 @@ async def _search(fusion: Fusion, question: Question, *, on_loop: bool) -> tuple
 def parse(fusion: Fusion, question: Question) -> tuple[Fusion, Question]:
     """A question without its operators, and arms that obey them; those that no node satisfies are ignored."""
     text, keyword = question.text, keyword_of(arm.retriever for arm in fusion.arms)
-    query = None if keyword is None else parse_query(text, keyword.analyzer, keyword.may_exclude)
+    query = None if keyword is None else parse_query(text, keyword.may_exclude)
     if keyword is not None and query is not None and query.operators:
         queries = (replace(question.queries[0], query_str=query.text), *question.queries[1:])
         if admitted := frozenset(keyword.selected_ids(query.filters)):
@@ -198,7 +198,7 @@ def _compared(fusion: Fusion, question: Question, rankings: list[Ranking]) -> tu
 
 
 def _rank(
-    fusion: Fusion, question: Question, arms: Sequence[Arm], rankings: Sequence[Ranking], wanted: Set[str]
+    fusion: Fusion, question: Question, arms: Sequence[Arm], rankings: Sequence[Ranking], wanted: Collection[str]
 ) -> Table:
     """Rankings fused in the mode of the retriever."""
     if not isinstance(fusion.mode, Mode):

@@ -27,11 +27,11 @@ import numpy as np
 from llama_index_contextual.chunking import headings_of
 from llama_index_contextual.common import fold, normalise
 from llama_index_contextual.common import metadata as meta
-from llama_index_contextual.keyword import Analyzer, Floats, TermScores, closeness, find_dates, lexicon_of
+from llama_index_contextual.keyword import Floats, TermScores, closeness, find_dates, lexicon_of, terms_of
 from llama_index_contextual.retrieval.code import CodeRecord, code_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence, Set
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
 _LINK: Final = re.compile(
@@ -74,10 +74,10 @@ class ChunkRecord(NamedTuple):
     day: date | None
 
 
-def record_of(analyzer: Analyzer, metadata: Mapping[str, Any], text: str) -> ChunkRecord:
+def record_of(metadata: Mapping[str, Any], text: str) -> ChunkRecord:
     """The record of a chunk."""
     path = str(metadata.get(meta.PATH) or metadata.get("file_path") or "")
-    code = code_record(analyzer, path, text)
+    code = code_record(path, text)
     headings = () if code else tuple(title for title, _, _ in headings_of(text))
     section = str(metadata.get(meta.HEADER_PATH) or "")
     names = _names_of(headings, section)
@@ -89,7 +89,6 @@ class PoolReads(NamedTuple):
 
     Args:
         arm: Its name.
-        analyzer: Its analyzer.
         ids: Of the candidates.
         terms: Scores of the question's terms in each.
         nearness: Of the question's words in each; 0 for a message, whose text is too long for it.
@@ -100,13 +99,12 @@ class PoolReads(NamedTuple):
     """
 
     arm: str
-    analyzer: Analyzer
     ids: Sequence[str]
     terms: TermScores
     nearness: Floats
     records: Sequence[ChunkRecord | None]
     named: Mapping[str, float]
-    wanted: Set[str]
+    wanted: Collection[str]
 
     @property
     def weight(self) -> float:
@@ -115,7 +113,7 @@ class PoolReads(NamedTuple):
 
 
 def read_pool(
-    query: str, name: str, arm: Any, ids: Sequence[str], wanted: Set[str], *, is_message: bool = False
+    query: str, name: str, arm: Any, ids: Sequence[str], wanted: Collection[str], *, is_message: bool = False
 ) -> PoolReads:
     """Everything that the ranking of some candidates needs from a keyword arm.
 
@@ -127,14 +125,14 @@ def read_pool(
         wanted: Those of them that are admitted.
         is_message: Whether nearness is left out.
     """
-    groups, analyzer = arm.groups(query), arm.analyzer
+    groups = arm.groups(query)
 
     def read(store: Any) -> PoolReads:
         near = np.zeros(len(ids)) if is_message else store.nearness(groups, ids)
-        records = store.records(ids, lambda metadata, text: record_of(analyzer, metadata, text))
+        records = store.records(ids, record_of)
         among = {*store.rows_of(wanted).values()}
         named = {one.node_id: value for of in (None, among) for one, value in arm.named(store, query, of).items()}
-        return PoolReads(name, analyzer, ids, store.term_scores(groups, ids), near, records, named, wanted)
+        return PoolReads(name, ids, store.term_scores(groups, ids), near, records, named, wanted)
 
     reads: PoolReads = arm.ask(read)
     return reads
@@ -157,15 +155,15 @@ def opening_shares(reads: PoolReads, order: Sequence[int]) -> Floats:
     for row in order[:_FIRST]:
         record = reads.records[row]
         if record is not None and record.opening:
-            opening, pairs = _terms_of(reads.analyzer, record.opening), zip(terms.idfs, terms.groups, strict=True)
+            opening, pairs = _terms_of(record.opening), zip(terms.idfs, terms.groups, strict=True)
             both = [idf for idf, group in pairs if not opening.isdisjoint(group)]
             shares[row] = sum(both) / total if len(both) >= least else 0.0
     return shares
 
 
 @lru_cache(maxsize=65_536)
-def _terms_of(analyzer: Analyzer, text: str) -> frozenset[str]:
-    return frozenset(analyzer.tokens(text))
+def _terms_of(text: str) -> frozenset[str]:
+    return frozenset(terms_of(text))
 
 
 # Names

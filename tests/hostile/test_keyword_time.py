@@ -7,7 +7,7 @@ from llama_index.core.schema import TextNode
 from test_memory_time import HOSTILE, slows
 
 from llama_index_contextual.common import normalise
-from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.keyword import terms_of
 from llama_index_contextual.keyword.query import parse_query
 from llama_index_contextual.retrieval import ContextualBM25Retriever
 
@@ -19,14 +19,14 @@ SEEDS = [
 
 
 def index_and_ask(text):
-    retriever = ContextualBM25Retriever([TextNode(text=text)], analyzer=Analyzer())
+    retriever = ContextualBM25Retriever([TextNode(text=text)])
     retriever.retrieve(text)
     retriever.term_scores(text, retriever.selected_ids()).evidence()
 
 
 @pytest.mark.parametrize(
     "step",
-    [normalise, lambda text: Analyzer().tokens(text), lambda text: parse_query(text[:2000], Analyzer())],
+    [normalise, terms_of, lambda text: parse_query(text[:2000])],
     ids=["normalise", "tokens", "parse_query"],
 )
 def test_every_step_is_linear(step):

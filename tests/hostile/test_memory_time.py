@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 from growth import FACTOR, grows_too_fast
 
-from llama_index_contextual.keyword.analyzer import Analyzer
+from llama_index_contextual.keyword import terms_of
 from llama_index_contextual.keyword.dates import find_dates, lexicon, unaccented
 from llama_index_contextual.memory.digest import HEADER, quoted
 from llama_index_contextual.memory.gate import MAX_MESSAGE, clean_message, gate
@@ -34,7 +34,7 @@ def dates(text):
 
 def snippet(text):
     text = f"{next(_TURN)} {text}"  # what was read of a shorter text is remembered
-    choose_snippet(text, {"a": 1.0, "b": 2.0}, Analyzer().tokens, limit=600)
+    choose_snippet(text, {"a": 1.0, "b": 2.0}, terms_of, limit=600)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llama_index_contextual.common.errors import StorageError
-from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.keyword import query_groups, terms_of
 from llama_index_contextual.keyword.bm25_index import Bm25Index
 
 WORDS = ("apple", "pear", "plum", "quince", "getUserName", "manzana")
@@ -29,7 +29,7 @@ def state(one):
     """All that an engine says."""
     answers = [one.rows.tolist(), len(one)]
     for query in QUERIES:
-        groups = one.analyzer.query_groups(query)
+        groups = query_groups(query)
         answers += [[part.tolist() for part in one.search(groups, top_k)] for top_k in (1, 3, 1000)]
         rows = [*one.rows.tolist(), -1, 7 * FAR]
         terms, near = one.term_scores(groups, rows), one.nearness(groups, rows)
@@ -75,15 +75,15 @@ def test_after_any_history_it_says_what_a_rebuild_says(history, tmp_path_factory
 
 def test_scores_are_those_of_the_formula():
     texts = {3: "plum pear plum", FAR: "pear", 5: "apple quince quince quince"}
-    one, analyzer = of(texts), Analyzer()
-    lengths = {row: len(analyzer.tokens(text)) for row, text in texts.items()}
+    one = of(texts)
+    lengths = {row: len(terms_of(text)) for row, text in texts.items()}
     average = sum(lengths.values()) / 3
 
     def score(count, frequency, row):
         norm = 1.2 * (1 - 0.75 + 0.75 * lengths[row] / average)
         return math.log(1 + (3 - frequency + 0.5) / (frequency + 0.5)) * count / (count + norm)
 
-    rows, scores = one.search(analyzer.query_groups("plum pear"), 10)
+    rows, scores = one.search(query_groups("plum pear"), 10)
     expected = {3: score(2, 1, 3) + score(1, 2, 3), FAR: score(1, 2, FAR)}
     assert dict(zip(rows.tolist(), scores.tolist(), strict=True)) == pytest.approx(expected)
 
@@ -93,7 +93,7 @@ def test_rows_that_tie_with_the_last_are_all_returned():
     for start in range(0, 60, 7):  # in several parts
         one = one.with_texts(range(start, min(60, start + 7)), ["plum pear"] * min(7, 60 - start))
     one = one.with_texts([100, 200], ["plum plum pear", "pear quince"])
-    groups = one.analyzer.query_groups("plum")
+    groups = query_groups("plum")
     assert one.search(groups, 1)[0].tolist() == [100]
     assert one.search(groups, 2)[0].tolist() == [100, *range(60)]
     assert one.search(groups, 61)[0].tolist() == [100, *range(60)]
@@ -106,7 +106,7 @@ def test_of_thousands_the_best_are_those_of_sorting_all():
     one = of({row: " ".join(rng.choices(words, k=rng.randint(3, 40))) for row in range(3000)})
     one = one.changed(range(0, 3000, 7))
     for query in ("word1 word2 word3", "word5", " ".join(words)):
-        groups = one.analyzer.query_groups(query)
+        groups = query_groups(query)
         rows, scores = one.search(groups, 3000)
         for top_k in (1, 10, 100):
             best, values = one.search(groups, top_k)
@@ -117,7 +117,7 @@ def test_of_thousands_the_best_are_those_of_sorting_all():
 
 def test_a_search_among_some_rows_sees_no_other_and_weighs_by_all():
     one = of({row: "plum " * (1 + row % 3) for row in range(30)})
-    groups = one.analyzer.query_groups("plum")
+    groups = query_groups("plum")
     rows, scores = one.search(groups, 100)
     among = np.array([4, 9, 29, 77])
     found, values = one.search(groups, 100, among)
@@ -148,7 +148,7 @@ def test_a_term_may_be_held_more_often_than_a_byte_counts():
     merged = of({1: texts[1]}).with_texts([2, 3], [texts[2], texts[3]]).with_texts([4], ["x"]).with_texts([5], ["x"])
     merged = merged.changed([4, 5])
     assert state(merged) == state(one)
-    assert one.search(one.analyzer.query_groups("plum"), 3)[0].tolist() == [2, 1, 3]
+    assert one.search(query_groups("plum"), 3)[0].tolist() == [2, 1, 3]
 
 
 def test_parts_are_two_at_most_and_the_small_one_joins_the_large_one():

@@ -214,9 +214,9 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         ),
         Difference(
             "bm25-settings",
-            "takes `stemmer`, `token_pattern` and `skip_stemming`",
-            "takes `analyzer=Analyzer(...)`, and says so",
-            "documents and questions need one analyzer, which is kept with the index",
+            "takes `stemmer`, `language`, `token_pattern` and `skip_stemming`",
+            "refuses them, with the reason",
+            "each paragraph and each question has its own language",
         ),
     ),
     "QueryFusionRetriever → ContextualFusionRetriever": (

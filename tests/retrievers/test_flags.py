@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.keyword import terms_of
 from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
 
 NOTES = {
@@ -75,4 +75,4 @@ def test_words_are_found_without_signs_strokes_and_as_pictures(text, question):
 
 
 def test_a_picture_is_one_term():
-    assert Analyzer().tokens("b🚀 👩‍💻 ✅") == ["b", "🚀", "👩", "💻", "✅"]
+    assert terms_of("b🚀 👩‍💻 ✅") == ["b", "🚀", "👩", "💻", "✅"]

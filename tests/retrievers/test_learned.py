@@ -13,7 +13,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 from tables import ranked
 
-from llama_index_contextual.keyword import Analyzer, Candidate, KeywordIndex, TermScores, lexical_text
+from llama_index_contextual.keyword import Candidate, KeywordIndex, TermScores, lexical_text, query_groups, terms_of
 from llama_index_contextual.keyword.bm25_index import idf
 from llama_index_contextual.retrieval import (
     ContextualBM25Retriever,
@@ -49,7 +49,7 @@ def learned(arms):
 def reads(ids, nearness):
     """Reads of chunks of which nothing else is known, for a question whose words weigh 8."""
     terms = TermScores((("x",),), (1,), (8.0,), np.zeros((len(ids), 1)))
-    return PoolReads("k", Analyzer(), ids, terms, np.array(nearness), [None] * len(ids), {}, {*ids})
+    return PoolReads("k", ids, terms, np.array(nearness), [None] * len(ids), {}, {*ids})
 
 
 def pairs(found):
@@ -58,12 +58,12 @@ def pairs(found):
 
 def plain_nearness(index, nodes, question):
     """The definition, word by word."""
-    groups = list(dict.fromkeys(index.state.engine.analyzer.query_groups(question)))
+    groups = list(dict.fromkeys(query_groups(question)))
     idfs = [idf(len(index.state.engine), index.state.engine.frequency(group)) for group in groups]
     rarity = [min(a, b) for a, b in pairwise(idfs)]
     found = []
     for node in nodes:
-        terms = index.state.engine.analyzer.tokens(lexical_text(node))
+        terms = terms_of(lexical_text(node))
         places = [[at for at, term in enumerate(terms) if term in group] for group in groups]
         total = 0.0
         for left, right, weight in zip(places, places[1:], rarity, strict=False):
@@ -80,7 +80,7 @@ def test_nearness_is_what_it_says(nodes, question):
     index.add(nodes[2:])
     index.delete(["cat"])
     left = [node for node in nodes if node.node_id != "cat"]
-    got = index.state.nearness(index.state.engine.analyzer.query_groups(question), [node.node_id for node in left])
+    got = index.state.nearness(query_groups(question), [node.node_id for node in left])
     assert got.tolist() == pytest.approx(plain_nearness(index, left, question))
     assert max(got) > 0
 
@@ -88,7 +88,7 @@ def test_nearness_is_what_it_says(nodes, question):
 def test_nearness_of_what_is_unknown_or_a_single_word_is_zero(nodes):
     index = KeywordIndex()
     index.add(nodes)
-    groups = index.state.engine.analyzer.query_groups
+    groups = query_groups
     assert index.state.nearness(groups("budget house"), ["nobody", "meeting"]).tolist()[0] == 0
     assert index.state.nearness(groups("budget"), ["budget"]).tolist() == [0]
     assert index.state.nearness(groups("budget house"), []).tolist() == []
@@ -97,7 +97,7 @@ def test_nearness_of_what_is_unknown_or_a_single_word_is_zero(nodes):
 def test_nearness_does_not_cross_from_one_document_to_the_next():
     index = KeywordIndex()
     index.add([TextNode(id_="a", text="white kite"), TextNode(id_="b", text="flies home")])
-    groups = index.state.engine.analyzer.query_groups("kite flies")
+    groups = query_groups("kite flies")
     assert index.state.nearness(groups, ["a", "b"]).tolist() == [0, 0]
 
 
@@ -118,7 +118,7 @@ def test_the_order_of_words_survives_merging_and_the_disk(nodes, tmp_path):
 def plain(nodes, names):
     index = KeywordIndex()
     index.add(nodes)
-    return index.state.nearness(index.state.engine.analyzer.query_groups("budget of the house"), names).tolist()
+    return index.state.nearness(query_groups("budget of the house"), names).tolist()
 
 
 def test_words_that_stand_together_win(embedding):

@@ -10,7 +10,7 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from tables import ranked
 
-from llama_index_contextual.keyword import Analyzer, Candidate, TermScores
+from llama_index_contextual.keyword import Candidate, TermScores
 from llama_index_contextual.retrieval import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
@@ -40,9 +40,9 @@ def fused(vector, keyword, sessions, ages, **more):
     ids = sorted(sessions)
     days = {one: age if age is None else str(NOW - timedelta(days=age)) for one, age in ages.items()}
     metadata = [{"path": f"{sessions[one]}.md", "date": days[sessions[one]]} for one in ids]
-    records = [record_of(Analyzer(), one, "") for one in metadata]
+    records = [record_of(one, "") for one in metadata]
     terms = TermScores((("x",),), (1,), (10.0,), np.zeros((len(ids), 1)))
-    reads = PoolReads("keyword", Analyzer(), ids, terms, np.zeros(len(ids)), records, {}, {*ids})
+    reads = PoolReads("keyword", ids, terms, np.zeros(len(ids)), records, {}, {*ids})
     table = fuse_sessions("q", rankings, reads, NOW, **more)
     return ranked(table)
 
@@ -109,7 +109,8 @@ def test_sessions_are_days_of_a_note_else_sections():
         TextNode(id_="later", text="x", metadata={"path": "memory/2026-05-01.md"}),
         TextNode(id_="bare", text="x"),
     ]
-    reads = read_pool("x", "keyword", ContextualBM25Retriever(nodes), [node.node_id for node in nodes], set(), is_message=True)
+    ids = [node.node_id for node in nodes]
+    reads = read_pool("x", "keyword", ContextualBM25Retriever(nodes), ids, set(), is_message=True)
     of = dict(zip(reads.ids, sessions_of(reads), strict=True))
     assert of["heading"] == of["heading2"]
     assert len(set(of.values())) == 6

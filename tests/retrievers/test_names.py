@@ -13,7 +13,6 @@ from llama_index_contextual import (
     ContextualVectorRetriever,
     HeadingAwareMarkdownNodeParser,
 )
-from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.retrieval.signals import folded_name, names_of_documents, record_of
 
 NOTES = {
@@ -138,9 +137,9 @@ def test_the_names_of_a_path():
 
 def test_all_headings_in_a_chunk_are_names():
     text = "#seed\n###### upstream: [[Paths|Path]]\n\n### Why so?\n\n```\n# no heading\n```\n\nUnderlined\n---\nText."
-    record = record_of(Analyzer(), {"path": "a.md", "header_path": ""}, text)
+    record = record_of({"path": "a.md", "header_path": ""}, text)
     assert record.names.keys() - {""} == {"upstream path", "why so", "underlined"}
-    assert not record_of(Analyzer(), {"path": "a.py"}, "# Comment\nx = 1").names.keys() - {""}
+    assert not record_of({"path": "a.py"}, "# Comment\nx = 1").names.keys() - {""}
 
 
 def test_a_name_without_a_path_is_a_title():

@@ -11,7 +11,6 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.common.errors import FingerprintError, StorageError
-from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.retrieval import ContextualBM25Retriever
 
 QUERIES = ("carrots", "budget of the house", "get user name", "max results")
@@ -27,8 +26,7 @@ def answers(retriever):
 
 def test_it_comes_back_with_every_setting(nodes, tmp_path):
     only = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator="<=")])
-    analyzer = Analyzer(language="es", stem=False)
-    before = ContextualBM25Retriever(nodes, similarity_top_k=3, analyzer=analyzer, filters=only)
+    before = ContextualBM25Retriever(nodes, similarity_top_k=3, filters=only)
     before.persist(tmp_path)
     after = ContextualBM25Retriever.from_persist_dir(tmp_path)
     assert after.get_persist_args() == before.get_persist_args()
@@ -124,8 +122,8 @@ def test_a_folder_that_cannot_be_written_is_named(nodes, tmp_path):
         ContextualBM25Retriever(nodes).persist(tmp_path / "taken")
 
 
-def test_an_index_of_an_older_analyzer_is_refused(nodes, tmp_path, monkeypatch):
+def test_an_index_with_other_terms_is_refused(nodes, tmp_path, monkeypatch):
     ContextualBM25Retriever(nodes).persist(tmp_path)
-    monkeypatch.setattr("llama_index_contextual.keyword.analyzer._VERSION", 99)
+    monkeypatch.setattr("llama_index_contextual.keyword.node_index.TERMS_VERSION", 99)
     with pytest.raises(FingerprintError):
         ContextualBM25Retriever.from_persist_dir(tmp_path)

@@ -8,7 +8,6 @@ import pytest
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual.common.errors import ContextualWarning
-from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.query import parse_query
 from llama_index_contextual.retrieval import (
     ContextualBM25Retriever,
@@ -49,7 +48,7 @@ def ids(found):
 
 @pytest.mark.parametrize("text", QUESTIONS)
 def test_an_ordinary_question_has_no_operators(text):
-    parsed = parse_query(text, Analyzer())
+    parsed = parse_query(text)
     assert (parsed.text, parsed.operators, parsed.filters) == (text, (), None)
 
 
@@ -64,7 +63,7 @@ def test_an_ordinary_question_has_no_operators(text):
     ],
 )
 def test_operators_are_taken_out(text, rest, operators):
-    parsed = parse_query(text, Analyzer())
+    parsed = parse_query(text)
     assert (parsed.text, parsed.operators) == (rest, operators)
 
 
@@ -91,7 +90,7 @@ def test_the_keyword_arm_obeys_them(keyword, query, expected):
 
 @pytest.mark.parametrize(("query", "expected"), CASES)
 def test_a_hybrid_answer_obeys_them_in_every_arm(hybrid, keyword, query, expected):
-    admitted = set(keyword.selected_ids(parse_query(query, Analyzer()).filters))
+    admitted = set(keyword.selected_ids(parse_query(query).filters))
     explanation = hybrid.explain(query)
     assert expected <= ids(explanation.nodes) == admitted
     assert explanation.operators
@@ -130,5 +129,5 @@ def test_operators_keep_to_a_views_own_filters_and_to_what_is_written_later(keyw
     assert ids(keyword.retrieve('"budget of the house"')) == {"meeting", "new"}
     keyword.delete(["meeting"])
     assert ids(keyword.retrieve('"budget of the house"')) == {"new"}
-    view = keyword.with_filters(parse_query("x path:notes", Analyzer()).filters)
+    view = keyword.with_filters(parse_query("x path:notes").filters)
     assert "new" not in ids(view.retrieve("budget -zebra"))

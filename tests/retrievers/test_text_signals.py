@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.bm25_index import TermScores
 from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
 from llama_index_contextual.retrieval.code import code_record, code_signals, repeats
@@ -35,7 +34,7 @@ from llama_index_contextual.retrieval.signals import opening_of
     ],
 )
 def test_the_names_that_a_chunk_defines(text, names):
-    assert code_record(Analyzer(), "a.java", text).names == names
+    assert code_record("a.java", text).names == names
 
 
 def test_definitions_of_a_long_line_take_no_time():
@@ -52,13 +51,13 @@ def test_definitions_of_a_long_line_take_no_time():
         "impl<" * 20_000,
         "'''" * 20_000,
     ):
-        code_record(Analyzer(), "a.c", text)
+        code_record("a.c", text)
     assert time.thread_time() - started < 1
 
 
 def test_which_files_are_code_and_which_are_tests():
-    assert code_record(Analyzer(), "src/a/Main.java", "")
-    assert not code_record(Analyzer(), "notes/java.md", "")
+    assert code_record("src/a/Main.java", "")
+    assert not code_record("notes/java.md", "")
     for path in (
         "tests/gate.py",
         "test/java/GateTest.java",
@@ -66,9 +65,9 @@ def test_which_files_are_code_and_which_are_tests():
         "web/gate.spec.ts",
         "test_gate.py",
     ):
-        assert code_record(Analyzer(), path, "").is_test
+        assert code_record(path, "").is_test
     for path in ("src/gate.py", "src/contest.py", "src/latest/attest.go", "Testimony.java"):
-        assert not code_record(Analyzer(), path, "").is_test
+        assert not code_record(path, "").is_test
 
 
 FILES = [
@@ -77,11 +76,11 @@ FILES = [
     ("tests/test_retry.py", "def test_retry_queue():\n"),
     ("note.md", ""),
 ]
-CODE = [code_record(Analyzer(), *one) for one in FILES]
+CODE = [code_record(*one) for one in FILES]
 
 
 def reads_of(codes, terms=None):
-    return SimpleNamespace(analyzer=Analyzer(), terms=terms, records=[SimpleNamespace(code=code) for code in codes])
+    return SimpleNamespace(terms=terms, records=[SimpleNamespace(code=code) for code in codes])
 
 
 def test_the_signals_of_a_source_file():

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from llama_index_contextual.common import AMONG, DamagedError, FingerprintError, StorageError, counted, short_hash
 from llama_index_contextual.context.cache import COLUMNS, SQLiteKVStore, is_sound
-from llama_index_contextual.keyword import Analyzer, ArrayIndex, Bm25Index, RowArrays, lexical_text
+from llama_index_contextual.keyword import TERMS_VERSION, ArrayIndex, Bm25Index, RowArrays, lexical_text
 
 if TYPE_CHECKING:
     import sqlite3
@@ -124,10 +124,9 @@ class Caches:
 
     def __init__(self, folder: Path, paid: PaidStore, model: str) -> None:
         self.model, self._folder, self._paid = model, folder, paid
-        self.analyzer = Analyzer()
         self._lock = threading.Lock()
         self._moment: Moment | None = None
-        self._makers = {"bm25": self.analyzer.fingerprint, "vectors": model}
+        self._makers = {"bm25": str(TERMS_VERSION), "vectors": model}
         self._saved: dict[str, Ints] = {}  # the rows on disk, by kind
         self._values: dict[str, dict[int, Any]] = {}
 
@@ -140,7 +139,7 @@ class Caches:
                 return now
             rows = snapshot.rows()
             if now is None or now.revision[0] != wanted[0]:
-                words = self._load("bm25", Bm25Index(self.analyzer), snapshot, len(rows))
+                words = self._load("bm25", Bm25Index(), snapshot, len(rows))
                 now = Moment((wanted[0], 0), words, self._load("vectors", VectorIndex(), snapshot, len(rows)), {})
             embedded = rows if snapshot.state.model == self.model else rows[:0]
             words, lacking = _with_rows(now.words, rows)

@@ -182,9 +182,7 @@ class IndexReader:
 
     def arms(self, filters: MetadataFilters | None) -> list[ContextualVectorRetriever | ContextualBM25Retriever]:
         """The vector arm and the keyword arm, with the same filters; without an embedding the latter alone."""
-        words = ContextualBM25Retriever.over(
-            self, analyzer=self.settings.caches.analyzer, similarity_top_k=POOL, filters=filters
-        )
+        words = ContextualBM25Retriever.over(self, similarity_top_k=POOL, filters=filters)
         embedding = self.settings.embedding
         if isinstance(embedding, NoEmbedding):
             return [words]

@@ -27,7 +27,7 @@ from llama_index_contextual.common import (
     metadata,
     readable,
 )
-from llama_index_contextual.keyword import HAS_CJK, Analyzer
+from llama_index_contextual.keyword import HAS_CJK, terms_of
 from llama_index_contextual.memory import choose_snippet, shown_path
 from llama_index_contextual.retrieval import NAMING, document_names, folded_name
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 LOOPBACK: Final = ("127.0.0.1", "localhost")
-SPLIT: Final = Analyzer().tokens  # terms of texts that people read
+SPLIT: Final = terms_of  # terms of texts that people read
 TOP_K: Final = 5
 _POOL: Final = 50  # hits of which those of one document are counted
 _LINES: Final = 3  # of an excerpt
