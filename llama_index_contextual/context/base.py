@@ -6,12 +6,12 @@ Nodes are grouped by the document that they were cut from, with a text of it tha
 from __future__ import annotations
 
 import asyncio
+import operator
 from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from llama_index.core.schema import MetadataMode, TextNode
 
@@ -32,8 +32,7 @@ OUTPUT_TOKENS: Final = 100  # of the same, that the model may write
 DEFAULT_WINDOW: Final = 8192  # tokens that a model takes whose server does not say
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkContext:
+class ChunkContext(NamedTuple):
     """The context of one chunk."""
 
     text: str  # what is embedded and keyword-indexed beside the chunk; may be empty
@@ -42,43 +41,39 @@ class ChunkContext:
     version: str = ""  # the generator's version at that time
 
 
-@dataclass(frozen=True, slots=True)
-class SourceDocument:
+class SourceDocument(NamedTuple):
     """A document as its chunks' generator sees it."""
 
     id: str  # LlamaIndex's id of the document, or the chunk's own where it has no document
     path: str  # what a citation would show; empty where unknown
     text: str  # as far as known
-    metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))  # what its chunks share
+    metadata: Mapping[str, Any] = MappingProxyType({})  # what its chunks share
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentChunks:
+class DocumentChunks(NamedTuple):
     """Some chunks of one document: the unit that generators work on."""
 
     document: SourceDocument
     nodes: tuple[BaseNode, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ContextProgress:
+class ContextProgress(NamedTuple):
     """How far a run is, counted in chunks across all documents."""
 
     done: int  # those of the cache included
     total: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(NamedTuple):
     """Tokens of calls; ``cached`` are those of ``prompt`` that a server had read before."""
 
     prompt: int = 0
     cached: int = 0
     completion: int = 0
 
-    def __add__(self, other: Tokens) -> Tokens:
-        cached = self.cached + other.cached
-        return Tokens(self.prompt + other.prompt, cached, self.completion + other.completion)
+    def plus(self, other: Tokens) -> Tokens:
+        """The tokens of both."""
+        return Tokens(*map(operator.add, self, other))
 
 
 @dataclass(slots=True)
@@ -91,14 +86,13 @@ class ContextUsage:
     tokens: Tokens = field(default_factory=Tokens)  # as the server counted them, or by LlamaIndex's tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class ContextEstimate:
+class ContextEstimate(NamedTuple):
     """What a run would cost, if nothing fails."""
 
     chunks: int  # without a context of this model and prompt
     from_cache: int = 0
     calls: int = 0
-    tokens: Tokens = field(default_factory=Tokens)  # by LlamaIndex's tokenizer; contexts are of a usual length
+    tokens: Tokens = Tokens()  # by LlamaIndex's tokenizer; contexts are of a usual length
     local: bool = False  # whether its server is on this machine
 
 
@@ -126,10 +120,6 @@ class ContextGenerator(ABC):
     """The language model that it asks; empty where it asks none."""
     usage: ContextUsage = ContextUsage()
     """What it has done since it was made; of a free generator nothing."""
-
-    def available(self) -> bool:
-        """Whether it can make contexts now, as far as is known."""
-        return True
 
     @abstractmethod
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
@@ -199,21 +189,22 @@ def group_by_document(
         originals[whole.node_id] = whole
     groups: dict[str, list[BaseNode]] = {}
     for node in nodes:
-        groups.setdefault(document_id(node), []).append(node)
+        groups.setdefault(node.ref_doc_id or path_of(node.metadata) or node.node_id, []).append(node)
     result = []
     for doc_id, unsorted in groups.items():
         chunks = sorted(unsorted, key=start_of)
-        if not _agree(chunks):
-            chunks = unsorted
-        original = originals.get(doc_id) or originals.get(path_of(chunks[0].metadata))
-        document = _source_document(doc_id, chunks, original, docstore, root)
-        result.append(DocumentChunks(document, tuple(chunks)))
+        if (joined := _joined(chunks)) is None:
+            chunks, joined = unsorted, "\n\n".join(dict.fromkeys(map(_content, unsorted)))
+        first = chunks[0].metadata
+        original = originals.get(doc_id) or originals.get(path_of(first))
+        stored = None if docstore is None else docstore.get_document(doc_id, raise_error=False)
+        texts = map(_content, filter(None, (original, stored)))
+        text = next((text for text in texts if _holds(text, chunks)), joined)
+        metadata: dict[str, Any] = {} if original is None else bounded(original.metadata)[0]
+        metadata |= {key: first[key] for key in _SHARED if key in first}
+        path = display_path(metadata, root) or display_path(first, root)
+        result.append(DocumentChunks(SourceDocument(doc_id, path, text, MappingProxyType(metadata)), tuple(chunks)))
     return result
-
-
-def document_id(node: BaseNode) -> str:
-    """Id of the document that a node was cut from; its path, or its own id, where no document is named."""
-    return node.ref_doc_id or path_of(node.metadata) or node.node_id
 
 
 def position(node: BaseNode, document: SourceDocument) -> tuple[int, int]:
@@ -222,24 +213,6 @@ def position(node: BaseNode, document: SourceDocument) -> tuple[int, int]:
     if start < 0 or not document.text.startswith(text, start):
         start = document.text.find(text)
     return (start, start + len(text)) if start >= 0 else (0, 0)
-
-
-def _source_document(
-    doc_id: str,
-    chunks: Sequence[BaseNode],
-    original: BaseNode | None,
-    docstore: BaseDocumentStore | None,
-    root: str | None,
-) -> SourceDocument:
-    first = chunks[0].metadata
-    metadata: dict[str, Any] = {} if original is None else bounded(original.metadata)[0]
-    metadata |= {key: first[key] for key in _SHARED if key in first}
-    path, shared = display_path(metadata, root) or display_path(first, root), MappingProxyType(metadata)
-    stored = None if docstore is None else docstore.get_document(doc_id, raise_error=False)
-    for whole in filter(None, (original, stored)):
-        if _holds(text := _content(whole), chunks):
-            return SourceDocument(doc_id, path, text, shared)
-    return SourceDocument(doc_id, path, _join_slices(chunks), shared)
 
 
 def _content(node: BaseNode) -> str:
@@ -258,26 +231,19 @@ def _holds(text: str, chunks: Sequence[BaseNode]) -> bool:
     return all(text.startswith(content, start) or content in text for content, start in places)
 
 
-def _join_slices(chunks: Sequence[BaseNode]) -> str:
-    """The chunks at their offsets again, with empty lines for what none holds, so that offsets stay offsets."""
-    if start_of(chunks[0]) < 0 or not _agree(chunks):
-        return "\n\n".join(dict.fromkeys(map(_content, chunks)))
-    parts, end = [], 0
+def _joined(chunks: Sequence[BaseNode]) -> str | None:
+    """The chunks at their offsets again, with empty lines for what none holds, so that offsets stay offsets.
+
+    Returns:
+        None where they do not overlap in the same words, as where one parser cut what another had cut: its offsets may
+        count from the piece that it cut.
+    """
+    parts, end, before, earlier = list[str](), 0, 0, ""
     for chunk in chunks:
         start, content = start_of(chunk), _content(chunk)
-        parts += ["\n" * (start - end), content[max(0, end - start) :]]
-        end = max(end, start + len(content))
-    return "".join(parts)
-
-
-def _agree(chunks: Sequence[BaseNode]) -> bool:
-    """Whether chunks in order of their offsets overlap in the same words.
-
-    They do not where one parser cut what another had cut: its offsets may count from the piece that it cut.
-    """
-    placed = [(0, ""), *((start_of(chunk), _content(chunk)) for chunk in chunks if start_of(chunk) >= 0)]
-    for (before, earlier), (start, content) in pairwise(placed):
-        shared = earlier[start - before :] if before <= start <= before + len(earlier) + _MAX_GAP else None
+        shared = earlier[start - before :] if before <= start <= end + _MAX_GAP else None
         if shared is None or shared[: len(content)] != content[: len(shared)]:
-            return False
-    return True
+            return None
+        parts += ["\n" * (start - end), content[max(0, end - start) :]]
+        end, before, earlier = max(end, start + len(content)), start, content
+    return "".join(parts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from anyio.from_thread import start_blocking_portal
@@ -160,10 +159,6 @@ class LLMContextGenerator(ContextGenerator):
     def estimate(self, batches: Sequence[DocumentChunks]) -> ContextEstimate:
         """The costs of a run over these chunks, without a question to the model about them."""
         return Run(self, batches, None).estimate()
-
-    def available(self) -> bool:
-        """Whether the model's server has not just failed several times in a row."""
-        return time.monotonic() >= self.paused_until
 
     def config(self) -> dict[str, Any]:
         """The settings as plain data: the model's name instead of the model, and no key."""

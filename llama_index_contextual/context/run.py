@@ -48,7 +48,7 @@ from llama_index_contextual.context.free import PatternContextGenerator
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llama_index.core.llms import LLM
+    from llama_index.core.llms import LLM, ChatMessage, ChatResponse
     from llama_index.core.schema import BaseNode
 
     from llama_index_contextual.context.base import Contexts, Progress, SourceDocument
@@ -128,12 +128,12 @@ class Run:
         total, calls, chunks = Tokens(), 0, 0
         for document in self._documents:
             before, missing = "", document.missing()
+            chunks += len(missing)
             for group in iter_batch(missing, self._size):
                 prompt = self._prompt(document, group)
                 cached = prompts.count_tokens(prompt.document) if prompt.document == before else 0
-                total += Tokens(prompt.tokens, cached, len(group) * _USUAL_TOKENS)
+                total = total.plus(Tokens(prompt.tokens, cached, len(group) * _USUAL_TOKENS))
                 before, calls = prompt.document, calls + 1
-            chunks += len(missing)
         return ContextEstimate(chunks, self._cached, calls, total, _is_local(self._generator.llm))
 
     def _prepare(self) -> None:
@@ -185,13 +185,9 @@ class Run:
         attempts = 1 if getattr(llm, "max_retries", 0) else ATTEMPTS  # its client tries again by itself
         stop, retry = stop_after_attempt(attempts), retry_if_exception(may_pass)
         try:
-            async for attempt in AsyncRetrying(stop=stop, wait=pause, retry=retry, reraise=True):
-                with attempt:
-                    self._count_call()
-                    try:
-                        response = await asyncio.wrap_future(in_thread(partial(llm.chat, messages, **limit)))
-                    except NotImplementedError:  # it has async methods alone
-                        response = await llm.achat(messages, **limit)
+            response = await AsyncRetrying(stop=stop, wait=pause, retry=retry, reraise=True)(
+                self._call, messages, limit
+            )
         except ContextError:
             raise
         except Exception as error:  # each integration has errors of its own
@@ -200,21 +196,26 @@ class Run:
             raise ContextError(reason_of(error)) from error
         generator.failures = 0
         answer, spent = response.message.content or "", _tokens_of(response)
-        generator.usage.tokens += spent if spent.prompt else Tokens(prompt.tokens, 0, prompts.count_tokens(answer))
+        spent = spent if spent.prompt else Tokens(prompt.tokens, 0, prompts.count_tokens(answer))
+        generator.usage.tokens = generator.usage.tokens.plus(spent)
         return answer
 
-    def _count_call(self) -> None:
-        """Count a call.
+    async def _call(self, messages: Sequence[ChatMessage], limit: dict[str, int]) -> ChatResponse:
+        """Send one request.
 
         Raises:
             ContextError: It would exceed ``max_calls``, or the server has just failed several times in a row.
         """
-        usage, most = self._generator.usage, self._generator.max_calls
-        if most is not None and usage.calls >= most:
-            raise ContextError(f"max_calls={most} reached")
-        if not self._generator.available():
+        generator, usage, llm = self._generator, self._generator.usage, self._generator.llm
+        if generator.max_calls is not None and usage.calls >= generator.max_calls:
+            raise ContextError(f"max_calls={generator.max_calls} reached")
+        if time.monotonic() < generator.paused_until:
             raise ContextError("server does not answer")
         usage.calls += 1
+        try:
+            return await asyncio.wrap_future(in_thread(partial(llm.chat, messages, **limit)))
+        except NotImplementedError:  # it has async methods alone
+            return await llm.achat(messages, **limit)
 
     async def _accept(self, document: _Document, group: list[int], answer: str) -> None:
         """Take the contexts out of an answer and store them; chunks without one are asked about again, one by one.
