@@ -12,7 +12,7 @@ import warnings
 from array import array
 from bisect import bisect_right
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from llama_index.core.schema import MetadataMode
@@ -94,55 +94,26 @@ def node_id_of(identity: str, chunk: str, ordinal: int) -> str:
     return str(UUID(bytes=blake2b(content, digest_size=16).digest()))
 
 
-class Origin(NamedTuple):
-    """Where a node stands in its document: what a parser adds to the places that it finds inside the node.
-
-    Attributes:
-        offset: Where the node starts in its document.
-        line: On which line, 1-based; 0 where unknown.
-        path: The headings that it stands under; the level is known of the innermost alone.
-    """
-
-    offset: int = 0
-    line: int = 1
-    path: Path = ()
-
-    def placed(self, span: Span) -> Span:
-        """A span of the node as one of its document."""
-        start, end = self.offset + span.start, self.offset + span.end
-        return span._replace(start=start, end=end, path=self.under(span.path))
-
-    def lines(self, span: Span, ends: Sequence[int]) -> tuple[int, int]:
-        """The first and the last line of a span of the node, by the ends of its lines; 0 where unknown."""
-        if not self.line or not span.end:
-            return 0, 0
-        return self.line + bisect_right(ends, span.start), self.line + bisect_right(ends, span.end - 1)
-
-    def under(self, inner: Path) -> Path:
-        """The headings of a chunk that has some of its own; a heading that both name stands there once."""
-        outer = self.path
-        for shared in range(min(len(outer), len(inner)), 0, -1):
-            if all(one.title == other.title for one, other in zip(outer[-shared:], inner, strict=False)):
-                return (*outer[:-shared], *inner)
-        return (*outer, *inner)
-
-
-def origin_of(node: BaseNode) -> Origin:
-    """The place of a node in the document that it was cut from; the beginning, if it is a document.
+def place_of(node: BaseNode) -> tuple[int, int]:
+    """The character and the line (from 1; 0 where unknown) of its document at which a node begins.
 
     LlamaIndex's parsers write down at which character a chunk starts, but not on which line, and nothing can be read
     but its own text. So without a ``start_line`` the line is unknown, except at the beginning.
     """
-    if source_of(node) is None:
-        return Origin()
-    titles = metadata.heading_titles(node.metadata)
+    start, end = (getattr(node, name, None) for name in ("start_char_idx", "end_char_idx"))
+    if source_of(node) is None or start is None or end is None:
+        return 0, 1
+    if end - start != len(node.get_content(metadata_mode=MetadataMode.NONE)):  # changed since
+        return 0, 1
+    return start, _positive(metadata.value_of(node.metadata, metadata.START_LINE), 0 if start else 1)
+
+
+def path_above(node: BaseNode) -> Path:
+    """The headings that a node which is cut again stands under; the level is known of the innermost alone."""
+    titles = metadata.heading_titles(node.metadata) if source_of(node) else []
     level = _positive(metadata.value_of(node.metadata, metadata.HEADING_LEVEL), 0)
     levels = [0] * (len(titles) - 1) + [level]
-    path = tuple(Heading(*both, dates.date_from_heading(both[1])) for both in zip(levels, titles, strict=False))
-    start, end = (getattr(node, name, None) for name in ("start_char_idx", "end_char_idx"))
-    if start is None or end is None or end - start != len(node.get_content(metadata_mode=MetadataMode.NONE)):
-        return Origin(path=path)  # changed since, or never placed
-    return Origin(start, _positive(metadata.value_of(node.metadata, metadata.START_LINE), 0 if start else 1), path)
+    return tuple(Heading(*both, dates.date_from_heading(both[1])) for both in zip(levels, titles, strict=False))
 
 
 def reading_order(documents: Sequence[BaseNode]) -> list[tuple[int, int | None]]:
@@ -251,7 +222,7 @@ def first_metadata(document: BaseNode, front: FrontMatter, span: Span) -> dict[s
 
 
 def span_metadata(
-    chunk: str, span: Span, lines: tuple[int, int], theirs: dict[str, Any], *, has_day: bool, headers: bool, size: int
+    chunk: str, span: Span, lines: Sequence[int], theirs: dict[str, Any], *, has_day: bool, headers: bool, size: int
 ) -> dict[str, Any]:
     """The metadata of one chunk.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from bisect import bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -135,11 +136,6 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         """Make a parser, as LlamaIndex's parsers are made."""
         return cls(**settings)
 
-    @classmethod
-    def class_name(cls) -> str:
-        """The name under which LlamaIndex serialises it."""
-        return "HeadingAwareMarkdownNodeParser"
-
     def split_document(self, document: BaseNode, above: Path | None = None) -> tuple[str, FrontMatter, list[Span]]:
         """A document's text (lone surrogates replaced), its front matter, and the spans of its nodes.
 
@@ -156,7 +152,8 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             settings = self.model_copy(update={"min_chunk_size": max(self.min_chunk_size, self.chunk_size // 2)})
         has_front = markdown and self.semantic and above is None
         front = read_front_matter(text, name) if has_front else FrontMatter()
-        spans = split_markdown(text, settings=settings, front=front, above=above or (), markdown=markdown)
+        above = above or node_metadata.path_above(document)
+        spans = split_markdown(text, settings=settings, front=front, above=above, markdown=markdown)
         if not spans and front.values:  # a note of properties alone: they are all there is to find
             spans = split_markdown(text, settings=self, front=FrontMatter(), markdown=False)
         return text, front, spans
@@ -230,25 +227,26 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         )
         tags = inline_tags(text[front.end :]) if self._is_markdown(document) else []
         filters = node_metadata.filter_metadata(front, tags, theirs, typed=self.typed_front_matter)
-        identity, origin = node_metadata.identity_of(document), node_metadata.origin_of(document)
+        identity, (offset, line) = node_metadata.identity_of(document), node_metadata.place_of(document)
         ends = node_metadata.line_ends(text)
         has_day, headers, size = metadata.DATE_TS in ours, self.preserve_headers, self.chunk_size
         about: dict[str, Any] = {"has_day": has_day, "headers": headers, "size": size}
         kind, shared = _class_and_fields(document)
         nodes: list[TextNode] = []
         for number, span in enumerate(spans):
-            chunk, placed = text[span.start : span.end], origin.placed(span)
+            chunk = text[span.start : span.end]
+            places = (line + bisect_right(ends, at) if line and span.end else 0 for at in (span.start, span.end - 1))
             node_id = node_metadata.node_id_of(identity, chunk, seen[identity, chunk])
             seen[identity, chunk] += 1
-            values = node_metadata.span_metadata(chunk, placed, origin.lines(span, ends), theirs, **about)
+            values = node_metadata.span_metadata(chunk, span, tuple(places), theirs, **about)
             shown = readable(text, span.start, span.end)
             first = {} if number else node_metadata.first_metadata(document, front, span)
             merged, names = metadata.merge_metadata(theirs, {**filters, **ours, **first, **values})
             node = kind(
                 id_=node_id if self.id_func is default_id_func else self.id_func(number, document),
                 text=chunk,
-                start_char_idx=placed.start,
-                end_char_idx=placed.end,
+                start_char_idx=offset + span.start,
+                end_char_idx=offset + span.end,
                 metadata=merged if self.include_metadata else {},
                 relationships={NodeRelationship.SOURCE: source},
                 **shared,

@@ -48,7 +48,7 @@ from llama_index_contextual.context.free import PatternContextGenerator
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llama_index.core.llms import LLM, ChatMessage, ChatResponse
+    from llama_index.core.llms import LLM, ChatMessage
     from llama_index.core.schema import BaseNode
 
     from llama_index_contextual.context.base import Contexts, Progress, SourceDocument
@@ -184,10 +184,9 @@ class Run:
         limit = {"max_tokens": OUTPUT_TOKENS * len(group)} if kind.startswith(_TAKE_MAX_TOKENS) else {}
         attempts = 1 if getattr(llm, "max_retries", 0) else ATTEMPTS  # its client tries again by itself
         stop, retry = stop_after_attempt(attempts), retry_if_exception(may_pass)
+        retrying = AsyncRetrying(stop=stop, wait=pause, retry=retry, reraise=True)
         try:
-            response = await AsyncRetrying(stop=stop, wait=pause, retry=retry, reraise=True)(
-                self._call, messages, limit
-            )
+            response: Any = await retrying(self._call, messages, limit)
         except ContextError:
             raise
         except Exception as error:  # each integration has errors of its own
@@ -200,7 +199,7 @@ class Run:
         generator.usage.tokens = generator.usage.tokens.plus(spent)
         return answer
 
-    async def _call(self, messages: Sequence[ChatMessage], limit: dict[str, int]) -> ChatResponse:
+    async def _call(self, messages: Sequence[ChatMessage], limit: dict[str, int]) -> Any:
         """Send one request.
 
         Raises:

@@ -22,7 +22,7 @@ from llama_index_contextual.memory.digest import (
     quoted,
     shown_path,
 )
-from llama_index_contextual.memory.snippet import choose_snippet
+from llama_index_contextual.memory.ranking import choose_snippet
 
 # What users import.
 __all__ = ["MemoryContext", "MemoryContextBlock", "MemoryContextRetriever", "MemoryDigest", "MemoryEntry"]

@@ -17,7 +17,7 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 from llama_index_contextual.common import day_of, whole
 from llama_index_contextual.keyword import days_filter, lexicon_of, query_groups, terms_of
 from llama_index_contextual.memory import ranking
-from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry, MemorySettings, entries_of, on_one_line
+from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry, MemorySettings, on_one_line
 from llama_index_contextual.memory.gate import (
     MAX_MESSAGE,
     ParsedMessage,
@@ -226,7 +226,7 @@ class MemoryContext:
     ) -> MemoryDigest:
         """The digest of chosen hits, with what it does not cover."""
         most = max_tokens or self.settings.max_tokens
-        entries = entries_of(chosen, query_groups(text), terms_of, most)
+        entries = ranking.entries_of(chosen, query_groups(text), terms_of, most)
         judgement, notes = found.judgement, [*notes, *found.warnings]
         is_doubtful = judgement.is_calibrated and bool(found.hits) and (judgement.relevance or 1.0) < _SURE
         if is_doubtful or not entries:  # of a message's many words those that no note has matter where it finds little

@@ -14,12 +14,11 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from llama_index_contextual.common import Checked, readable, replace_surrogates
+from llama_index_contextual.common import Checked, replace_surrogates
 from llama_index_contextual.common import metadata as meta
-from llama_index_contextual.memory.snippet import choose_snippet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from llama_index.core.schema import BaseNode
 
@@ -41,8 +40,6 @@ _JOINED: Final = re.compile(
     f"|[{_JOINERS}]"
 )
 _BLANK_LINES: Final = re.compile(r"\A(?:[^\S\n]*\n)+")
-_WIDE_CHARACTER: Final = re.compile(r"[^\u0000-\u024f]")  # beyond Latin scripts
-_LEAST_TOKENS: Final = 20  # fewer of a hit tell nothing
 _UNSAFE_IN_PATH: Final = re.compile(r"[\[\]<>`\s]")
 _Share = Annotated[float, Field(ge=0, le=1)]
 _Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
@@ -246,50 +243,3 @@ def visible(text: str, hidden: Callable[[str], str] = lambda _: "") -> str:
 def on_one_line(text: str) -> str:
     """The same with single spaces for all white space."""
     return " ".join(visible(text).split())
-
-
-# Entries
-
-
-def entries_of(
-    chosen: Sequence[MemoryEntry],
-    groups: Sequence[tuple[str, ...]],
-    terms: Callable[[str], Collection[str]],
-    max_tokens: int,
-) -> tuple[MemoryEntry, ...]:
-    """Hits with snippets that share the budget; what one leaves goes to those after it.
-
-    Args:
-        chosen: Best first.
-        groups: The query's terms with their alternatives.
-        terms: Cuts a text into terms.
-        max_tokens: For all lines together, estimated. Where it is short, later hits are left out; the first never is.
-    """
-    entries: list[MemoryEntry] = []
-    left = max_tokens
-    for position, one in enumerate(chosen):
-        weights = {
-            alternative: one.terms[group[0]] for group in groups for alternative in group if group[0] in one.terms
-        }
-        text = readable(one.node.get_content())
-        properties = str(one.node.metadata.get(meta.FRONT_MATTER) or "")
-        if weights.keys() & set(terms(properties)):  # "birthday: 1991-05-02" may be what is asked for
-            text = "\n\n".join([*properties.split("; "), text])
-        share = left // (len(chosen) - position) - estimate_tokens(one.block)
-        if share < _LEAST_TOKENS and entries:
-            break
-        limit = int(max(share, _LEAST_TOKENS) * len(text) / max(1, estimate_tokens(text)))
-        snippet, day = choose_snippet(text, weights, terms, limit=limit)
-        day = day or meta.day_of(one.node.metadata)
-        if one.snippet not in snippet:  # the value that is current
-            snippet = one.snippet
-        shown = replace(one, snippet=visible(snippet), score=round(min(one.score, 1.0), 6))
-        entries.append(replace(shown, date=day.isoformat() if day else None))
-        left -= estimate_tokens(entries[-1].block)
-    return tuple(entries)
-
-
-def estimate_tokens(text: str) -> int:
-    """Estimated LLM tokens without a tokenizer: four characters each, one character each beyond Latin scripts."""
-    wide = 0 if text.isascii() else len(_WIDE_CHARACTER.findall(text))
-    return wide + -(-(len(text) - wide) // 4)

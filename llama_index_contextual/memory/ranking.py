@@ -1,8 +1,11 @@
-"""The order of hits: without repetitions, by age, and with what is current first.
+"""The order of hits, and what of each is shown: without repetitions, by age, and with what is current first.
 
 Of notes that differ on one fact, the newest is shown, and the older ones are named. A fact is a line ``timeout: 30``, a
 row of two cells, or a sentence ``The owner is Ana``; two speak of the same where what stands before the value, and the
 headings above that are no days, have the same words.
+
+What is shown is a slice of the chunk: the sentences that a query is about. Chunks are untrusted and may be long, so
+every step takes time in proportion to the chunk.
 """
 
 from __future__ import annotations
@@ -14,14 +17,24 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from llama_index_contextual.common import START_LINE, citation, date_from_heading, day_of, heading_titles, value_of
+from llama_index_contextual.common import (
+    FRONT_MATTER,
+    START_LINE,
+    citation,
+    date_from_heading,
+    day_of,
+    heading_titles,
+    readable,
+    sentence_starts,
+    tell_language,
+    value_of,
+)
 from llama_index_contextual.keyword import split_words
 from llama_index_contextual.memory.digest import MemoryEntry, OlderValue, shown_path, visible
-from llama_index_contextual.memory.snippet import split_sentences
 from llama_index_contextual.retrieval import NearDuplicates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import date
 
     Split = Callable[[str], Collection[str]]
@@ -36,6 +49,15 @@ _MARKS: Final = re.compile(r"^(?:[-*+•>]\s+|\d{1,9}[.)]\s+|\[[ xX]\]\s+|\d{1,2
 _SURE_SHARE: Final = 0.8  # of the message that the best statement holds; one with less is not what is asked for
 _LEAST_SHARE: Final = 0.4  # of what the best hit holds of the message
 _MOST_OLDER: Final = 3
+_WIDE_CHARACTER: Final = re.compile(r"[^\u0000-\u024f]")  # beyond Latin scripts
+_LEAST_TOKENS: Final = 20  # fewer of a hit tell nothing
+# A heading; or a line with those after it that are not blank and begin no item, heading, quotation, row or fence.
+_BLOCK: Final = re.compile(
+    r"^[^\S\n]*(?P<marks>#{1,6})[^\S\n].*"
+    r"|^[^\S\n]*\S.*(?:\n(?!\s|\Z|[-*+•]\s|\d{1,9}[.)]\s|#{1,6}\s|[>|]|`{3}|~{3}).+)*",
+    re.MULTILINE,
+)
+_MOST: Final = 10_000  # characters of a sentence; a longer one is cut
 
 
 def best_first(hits: Collection[MemoryEntry]) -> list[MemoryEntry]:
@@ -143,3 +165,139 @@ def _older(run: Sequence[Fact], until: date) -> OlderValue:
     last, snippet = run[-1], visible(run[-1].text)
     cited = citation(shown_path(last.hit.path), last.line, last.line)
     return OlderValue(cited, snippet, run[0].day.isoformat(), until.isoformat())
+
+
+# What is shown
+
+
+class Sentence(NamedTuple):
+    """One sentence of a chunk, or a heading.
+
+    Args:
+        start: Where it begins in the chunk.
+        end: Where it ends.
+        day: Of the nearest heading above it that has one.
+        title: The nearest heading above it.
+        is_heading: Whether it is a heading.
+    """
+
+    start: int
+    end: int
+    day: date | None
+    title: str
+    is_heading: bool
+
+
+def split_sentences(text: str, most: int = _MOST) -> list[Sentence]:
+    """Sentences of a chunk; a list item or a heading ends one, a line break inside a paragraph does not.
+
+    Args:
+        text: The chunk.
+        most: Characters; a longer sentence is cut at white space where it has some.
+    """
+    language, sentences = tell_language(text), list[Sentence]()
+    piece = re.compile(rf"\S.{{0,{most - 1}}}(?!\S)|\S.{{0,{most - 1}}}", re.DOTALL)
+    day, level, title = None, 0, ""
+    for block in _BLOCK.finditer(text):
+        start, end, marks = *block.span(), block["marks"]
+        if marks:
+            dated = date_from_heading(block[0])
+            if dated or len(marks) <= level:
+                day, level = dated, len(marks) if dated else 0
+        starts = [start] if marks else [start, *sentence_starts(text, start, end, language)]
+        for first, after in pairwise([*starts, end]):
+            last = first + len(text[first:after].rstrip())
+            sentences += (Sentence(*one.span(), day, title, bool(marks)) for one in piece.finditer(text, first, last))
+        if marks:
+            title = block[0].strip("# \t\r")
+    return sentences
+
+
+def choose_snippet(text: str, weights: Mapping[str, float], terms: Split, *, limit: int) -> tuple[str, date | None]:
+    """The sentences next to each other that hold the most of a query's terms, with what follows them.
+
+    Args:
+        text: The chunk.
+        weights: Query terms, as ``terms`` gives them, and what each is worth, such as its rarity.
+        terms: Cuts a text into terms.
+        limit: Characters.
+
+    Returns:
+        A slice of the chunk, and the day of the headings above it where one has a date. All of it is of one day.
+    """
+    sentences = split_sentences(text, min(limit, _MOST))
+    if not sentences:
+        return "", None
+
+    def fits(first: int, last: int) -> bool:
+        one, other = sentences[first], sentences[last]
+        return other.end - one.start <= limit and one.day == other.day
+
+    def is_idle(place: int) -> bool:
+        """Whether it is a heading without words of the query, and names no day that others differ from."""
+        return sentences[place].is_heading and not (held[place] or (sentences[place].day and has_days))
+
+    has_days = any(one.day != sentences[0].day for one in sentences)
+    held = [weights.keys() & set(terms(text[one.start : one.end])) for one in sentences]
+    counts, best, stop = Counter[str](), (-1.0, 0, 0), 0
+    for start, of_first in enumerate(held):
+        while stop < len(sentences) and fits(start, stop):
+            counts.update(held[stop])
+            stop += 1
+        worth = math.fsum(weights[term] for term, count in counts.items() if count)
+        # Of those that hold the same the first; without sentences before it that hold nothing.
+        if worth > best[0] or (worth == best[0] > 0 and start == best[1] + 1 and not held[start - 1]):
+            best = worth, start, stop
+        counts.subtract(of_first)
+    first, last = best[1], best[2] - 1
+    while last > first and sentences[last].is_heading:  # without its first line it tells nothing
+        last -= 1
+    while first < last and is_idle(first):
+        first += 1
+    while first and not is_idle(first - 1) and fits(first - 1, last):
+        first -= 1
+    return text[sentences[first].start : sentences[last].end], sentences[first].day
+
+
+def entries_of(
+    chosen: Sequence[MemoryEntry],
+    groups: Sequence[tuple[str, ...]],
+    terms: Split,
+    max_tokens: int,
+) -> tuple[MemoryEntry, ...]:
+    """Hits with snippets that share the budget; what one leaves goes to those after it.
+
+    Args:
+        chosen: Best first.
+        groups: The query's terms with their alternatives.
+        terms: Cuts a text into terms.
+        max_tokens: For all lines together, estimated. Where it is short, later hits are left out; the first never is.
+    """
+    entries: list[MemoryEntry] = []
+    left = max_tokens
+    for position, one in enumerate(chosen):
+        weights = {
+            alternative: one.terms[group[0]] for group in groups for alternative in group if group[0] in one.terms
+        }
+        text = readable(one.node.get_content())
+        properties = str(one.node.metadata.get(FRONT_MATTER) or "")
+        if weights.keys() & set(terms(properties)):  # "birthday: 1991-05-02" may be what is asked for
+            text = "\n\n".join([*properties.split("; "), text])
+        share = left // (len(chosen) - position) - estimate_tokens(one.block)
+        if share < _LEAST_TOKENS and entries:
+            break
+        limit = int(max(share, _LEAST_TOKENS) * len(text) / max(1, estimate_tokens(text)))
+        snippet, day = choose_snippet(text, weights, terms, limit=limit)
+        day = day or day_of(one.node.metadata)
+        if one.snippet not in snippet:  # the value that is current
+            snippet = one.snippet
+        shown = replace(one, snippet=visible(snippet), score=round(min(one.score, 1.0), 6))
+        entries.append(replace(shown, date=day.isoformat() if day else None))
+        left -= estimate_tokens(entries[-1].block)
+    return tuple(entries)
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimated LLM tokens without a tokenizer: four characters each, one character each beyond Latin scripts."""
+    wide = 0 if text.isascii() else len(_WIDE_CHARACTER.findall(text))
+    return wide + -(-(len(text) - wide) // 4)

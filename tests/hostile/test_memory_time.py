@@ -10,7 +10,7 @@ from llama_index_contextual.keyword import terms_of
 from llama_index_contextual.keyword.dates import find_dates, lexicon, unaccented
 from llama_index_contextual.memory.digest import HEADER, quoted
 from llama_index_contextual.memory.gate import MAX_MESSAGE, clean_message, gate
-from llama_index_contextual.memory.snippet import choose_snippet
+from llama_index_contextual.memory.ranking import choose_snippet
 
 HOSTILE = [
     " ", "\t", "\u3000", "\n", "\r\n", "`", "` ", "```\n", "~", "~~~ \n", "#", "# ", "> ", "- ", "1. ", "a", "a ",

@@ -315,17 +315,17 @@ class Fixed(BaseRetriever):
 async def test_no_step_of_an_answer_is_done_on_the_event_loop(memory, monkeypatch):
     threads = {}
 
-    def watched(name):
-        real = getattr(context, name)
+    def watched(module, name):
+        real = getattr(module, name)
 
         def step(*arguments, **settings):
             threads.setdefault(name, threading.current_thread())
             return real(*arguments, **settings)
 
-        monkeypatch.setattr(context, name, step)
+        monkeypatch.setattr(module, name, step)
 
-    for name in ("read_message", "entries_of"):
-        watched(name)
+    watched(context, "read_message")
+    watched(context.ranking, "entries_of")
     assert (await memory.aget("what does JC's dog love?", now=NOW)).entries
     assert set(threads) == {"read_message", "entries_of"}
     assert threading.current_thread() not in threads.values()

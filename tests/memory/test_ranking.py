@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
-from llama_index_contextual.memory.digest import MemoryEntry, entries_of, estimate_tokens
+from llama_index_contextual.memory.digest import MemoryEntry
+from llama_index_contextual.memory.ranking import entries_of, estimate_tokens
 from llama_index_contextual.retrieval import NearDuplicates
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_index_contextual.keyword.dates import split_words
-from llama_index_contextual.memory.snippet import choose_snippet, split_sentences
+from llama_index_contextual.memory.ranking import choose_snippet, split_sentences
 
 
 def terms(text):

@@ -8,7 +8,6 @@ import os
 import shlex
 import time
 import warnings
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -199,4 +198,5 @@ def _estimate(opened: ContextualIndex) -> tuple[dict[str, Any], str]:
             f"{counted(cost.calls, 'call')}, about {cost.tokens.prompt:,} tokens in and {cost.tokens.completion:,} out",
             *(["nothing to pay: the model is on this machine"] if cost.local else []),
         ]
-    return {**asdict(cost), "documents": documents, "bytes": size}, "\n".join(lines)
+    data = {**cost._asdict(), "tokens": cost.tokens._asdict(), "documents": documents, "bytes": size}
+    return data, "\n".join(lines)
