@@ -200,12 +200,12 @@ def test_outside_of_a_vault_comments_and_templates_are_text(vault):
         opened.refresh()
         assert any("secret" in node.text for node in opened.nodes())
         assert {"Templates/daily.md", "Sketch.excalidraw.md"} <= opened.documents().keys()
-        assert opened.settings.found().not_notes == []
+        assert opened.settings.found().skipped == []
 
 
 def test_templates_and_drawings_are_no_notes_and_are_named(vault, index):
     assert index.documents().keys() == {"plan.md", "people/ana.md", "list.md"}
-    assert index.settings.found().not_notes == ["Sketch.excalidraw.md", "Templates/daily.md"]
+    assert index.settings.found().skipped == ["Sketch.excalidraw.md", "Templates/daily.md"]
     said = CliRunner().invoke(app, ["status", str(vault)]).stderr
     assert "2 files not read: 2 md" in said
     named = CliRunner().invoke(app, ["status", str(vault), "--list-skipped"]).stderr
@@ -217,7 +217,7 @@ def test_odd_settings_of_a_vault_leave_nothing_out(vault, content):
     (vault / ".obsidian" / "templates.json").write_text(content)
     with ContextualIndex.open(vault, embed_model="none") as opened:
         opened.refresh()
-        assert opened.settings.found().not_notes == ["Sketch.excalidraw.md"]
+        assert opened.settings.found().skipped == ["Sketch.excalidraw.md"]
         assert "plan.md" in opened.documents()
 
 
@@ -230,7 +230,7 @@ def test_settings_of_a_vault_that_would_never_end_or_lie_elsewhere_are_not_read(
     (vault / ".obsidian" / "plugins").mkdir()
     (vault / ".obsidian" / "plugins" / "templater-obsidian").symlink_to(tmp_path / "elsewhere")
     with ContextualIndex.open(vault, embed_model="none") as opened:
-        assert opened.settings.found().not_notes == ["Sketch.excalidraw.md"]
+        assert opened.settings.found().skipped == ["Sketch.excalidraw.md"]
 
 
 def test_a_preview_shows_what_an_index_would_hold(index):
@@ -243,7 +243,7 @@ def test_a_vault_below_the_folder_has_its_own_rules(tmp_path, vault):
     with ContextualIndex.open(tmp_path, embed_model="none") as opened:
         opened.refresh()
         assert "kept" in opened.read("plain.md")
-        assert "My vault/Templates/daily.md" in opened.settings.found().not_notes
+        assert "My vault/Templates/daily.md" in opened.settings.found().skipped
         assert "secret" not in opened.read("My vault/plan.md")
 
 

@@ -193,8 +193,7 @@ def skipped_line(settings: IndexSettings, *, names: bool) -> str:
     from llama_index_contextual.app.folder.walk import summary_of_skipped
     from llama_index_contextual.common import PATH
 
-    found = settings.found()
-    skipped = sorted([*found.skipped, *found.not_notes])
+    skipped = settings.found().skipped
     for path in skipped if names else ():
         tell(path, "not read:")
     if names and settings.exists:

@@ -131,29 +131,27 @@ class Reading:
         from llama_index_contextual.app.folder.convert import DocumentReader
 
         stamp, data, suffix = _stamp(file), self.read(file), suffix_of(file.path)
-        sha256 = sha256_of(data)
+        sha256, place, repairs = sha256_of(data), Path(file.place), list[str]()
         reader: Any = self.readers.get(suffix) or (self.converter() if suffix in FORMATS else None)
-        if reader is None:
-            decoded = decode(data)
-            text, comments = without_comments(decoded.text) if file.in_vault else (decoded.text, 0)
-            repairs = [decoded.repair, f"{counted(comments, 'comment')} (%%) left out" * bool(comments)]
-            documents = [Document(id_=file.path, text=text, metadata={meta.PATH: file.path})]
-        else:
-            is_ours, place = isinstance(reader, DocumentReader), Path(file.place)
-            try:
-                loaded = reader.documents(place, data) if is_ours else reader.load_data(place)
-            except MissingExtraError as error:
-                raise DocumentError(str(error)) from error
-            except DocumentError:
-                raise
-            except Exception as error:  # a reader is foreign code: whatever it raises concerns this file alone
-                raise DocumentError(f"{type(reader).__name__} failed ({type(error).__name__}: {error}).") from error
-            documents, repair = parts_of(file.path, loaded)
-            repairs = [repair]
-            if stamp != _stamp(file):  # it changed meanwhile
-                sha256, stamp = "", ""
+        try:
+            if reader is None:
+                text, repair = decode(data)
+                text, comments = without_comments(text) if file.in_vault else (text, 0)
+                repairs = [repair, f"{counted(comments, 'comment')} (%%) left out" * bool(comments)]
+                loaded = [Document(text=text)]
+            elif isinstance(reader, DocumentReader):
+                loaded = reader.documents(place, data)
+            else:
+                loaded = reader.load_data(place)
+        except (DocumentError, MissingExtraError) as error:
+            raise DocumentError(str(error)) from error
+        except Exception as error:  # a reader is foreign code: whatever it raises concerns this file alone
+            raise DocumentError(f"{type(reader).__name__} failed ({type(error).__name__}: {error}).") from error
+        documents, repair = parts_of(file.path, loaded)
+        if reader is not None and stamp != _stamp(file):  # it changed while a reader read it
+            sha256, stamp = "", ""
         stamp = stamp_if_stable(stamp) if stamp else ""
-        return SourceContent(documents, sha256, len(data), stamp, "; ".join(filter(None, repairs)))
+        return SourceContent(documents, sha256, len(data), stamp, "; ".join(filter(None, [*repairs, repair])))
 
     def load(self, path: str) -> list[Document]:
         """The documents of one file of the folder, as it is now.
@@ -267,15 +265,11 @@ def document_sources(documents: Iterable[Document], folders: Folders, failed: li
     """A source for each identity among documents passed as objects; those without one are added to ``failed``."""
     groups: dict[str, list[Document]] = {}
     for number, document in enumerate(documents):
-        identity = _identity(document, folders)
-        if not identity:
+        if identity := _identity(document, folders):
+            groups.setdefault(identity, []).append(document)
+        else:
             reason = "it has no identity that lasts. Cure: set id_= (a random UUID is none), or metadata['path']."
             failed.append(Problem(f"document {number}", reason))
-        elif storable(identity)[1]:
-            reason = f"its id {identity!r} holds characters that no database keeps. Cure: another id_=."
-            failed.append(Problem(f"document {number}", reason))
-        else:
-            groups.setdefault(identity, []).append(document)
     sources = []
     for identity, group in groups.items():
         try:
@@ -300,7 +294,7 @@ def _identity(document: Document, folders: Folders) -> str:
     path = Path(meta.path_of(document.metadata))
     inside = folders.path_of(path) if path.is_absolute() else None
     if not (inside is not None and path.is_file()) and not _RANDOM_ID.fullmatch(document.doc_id):
-        return document.doc_id
+        return storable(document.doc_id)[0]
     return (inside or path.as_posix()) if path.name else ""
 
 

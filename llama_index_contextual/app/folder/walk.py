@@ -120,14 +120,13 @@ class Problem:
 class Discovery:
     """The files of a folder in a stable order, and those that are left out.
 
-    ``skipped`` are files that no pattern names, and none leaves out, and links within the folder. ``not_notes`` are
-    templates and drawings of Obsidian vaults, which patterns name.
+    ``skipped`` are files that no pattern names, and none leaves out, links within the folder, and templates and
+    drawings of Obsidian vaults.
     """
 
     files: list[FolderFile] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
-    not_notes: list[str] = field(default_factory=list)
     unfinished: bool = False
 
 
@@ -157,7 +156,7 @@ class _Walk:
 
     def run(self, until: float) -> None:
         """Find the files, until a time by ``time.monotonic``."""
-        is_wanted, found = matcher_of(self.rules.include), self.found
+        is_wanted, found, below = matcher_of(self.rules.include), self.found, f"{self.below}/" * bool(self.below)
         stack = [_Folder(str(self.root), self.base, ((self.base, spec_of(self.rules.exclude)),))]
         while stack and not found.unfinished:
             found.unfinished, folder = time.monotonic() > until, stack.pop()
@@ -173,10 +172,8 @@ class _Walk:
             folder = self._with_rules(folder, {entry.name for entry in entries})
             for entry in entries:
                 path = folder.base + entry.name
-                is_outside = self.below and not f"{path}/".startswith(f"{self.below}/")
-                if is_outside and not f"{self.below}/".startswith(f"{path}/"):
-                    continue
-                if entry.name.startswith(".") and not self.rules.hidden:
+                is_hidden = entry.name.startswith(".") and not self.rules.hidden
+                if is_hidden or not (f"{path}/".startswith(below) or below.startswith(f"{path}/")):
                     continue
                 try:
                     path.encode()
@@ -214,35 +211,30 @@ class _Walk:
         self, entry: os.DirEntry[str], path: str, within: _Folder, is_wanted: Callable[[str], bool]
     ) -> _Folder | None:
         """Note a file or a link; a folder is returned."""
-        is_link, is_folder = entry.is_symlink(), entry.is_dir()
+        found, is_link, is_folder = self.found, entry.is_symlink(), entry.is_dir()
         if is_ignored(within.ignores, f"{path}/" if is_folder and not is_link else path):
             return None
         if is_folder and not is_link:
             return within._replace(place=entry.path, base=f"{path}/") if entry.path != self.exclude else None
+        # Pictures are most of a document that is converted.
+        most = max(self.rules.max_bytes, MOST_BYTES * (suffix_of(path) in FORMATS))
         if not (is_folder or is_wanted(path[len(self.base) :])):
-            if not is_link and path != self.base + CONFIGURATION and entry.is_file():
-                self.found.skipped.append(path)
-        elif not is_link:
-            self._file(entry, path, within.vault)
-        elif Path(os.path.realpath(entry.path)).is_relative_to(self.root) and os.stat(entry.path):  # noqa: PTH116
-            self.found.skipped.append(path)  # its target has a name of its own; stat refuses loops
-        else:
+            if path != self.base + CONFIGURATION and not is_link and entry.is_file():
+                found.skipped.append(path)
+        elif is_link and not Path(os.path.realpath(entry.path)).is_relative_to(self.root):
             self._report(path, "a symbolic link out of the folder. Cure: index that folder, too: NAME=PATH.")
-        return None
-
-    def _file(self, entry: os.DirEntry[str], path: str, vault: tuple[str, ...] | None) -> None:
-        status, most = entry.stat(), self.rules.max_bytes
-        if suffix_of(path) in FORMATS:
-            most = max(most, MOST_BYTES)  # pictures are most of a document that is converted
-        if vault is not None and (path.startswith(vault) or path.lower().endswith(".excalidraw.md")):
-            self.found.not_notes.append(path)
+        elif within.vault is not None and (path.startswith(within.vault) or path.lower().endswith(".excalidraw.md")):
+            found.skipped.append(path)
+        elif is_link and os.stat(entry.path):  # noqa: PTH116  which refuses loops
+            found.skipped.append(path)  # its target has a name of its own
         elif not entry.is_file():
             self._report(path, "not a regular file.")
-        elif status.st_size > most:
+        elif (status := entry.stat()).st_size > most:
             size = f"{status.st_size:,} bytes are more than max_bytes={most:,}"
             self._report(path, f"{size}. Cure: split it, or raise that.")
         else:
-            self.found.files.append(FolderFile(path, entry.path, stamp_of(status), vault is not None))
+            found.files.append(FolderFile(path, entry.path, stamp_of(status), within.vault is not None))
+        return None
 
 
 def summary_of_skipped(paths: Sequence[str]) -> str:
@@ -282,6 +274,6 @@ def find(
             continue
         merged = rules.changed(include=one.include or rules.include, exclude=(*rules.exclude, *one.exclude))
         _Walk(found, one.folder, merged, base, below, str(exclude and exclude.resolve())).run(until)
-    for paths in (found.files, found.problems, found.skipped, found.not_notes):
+    for paths in (found.files, found.problems, found.skipped):
         paths.sort()
     return found
