@@ -199,7 +199,8 @@ class _Writer:
     def _list(self, items: Tag) -> str:
         """Items with the numbers that a browser shows."""
         found, lines, indent = items.find_all(recursive=False), list[str](), ""
-        number = integer(items.get("start"))
+        step = -1 if items.has_attr("reversed") else 1
+        number = integer(items.get("start"), 1 if step > 0 else len(items.find_all("li", recursive=False)))
         for child in found:
             if child.name in _LISTS:
                 lines.append(indent + re.sub(r"\n(?=[^\n])", f"\n{indent}", self._list(child)))
@@ -213,10 +214,10 @@ class _Writer:
             number = integer(child.get("value"), number)
             of_list = f"{formats.numeral(number, str(items.get('type') or '1'))}." if items.name == "ol" else ""
             shown = item.number or of_list
-            bullet = f"{shown} " if _ITEM.match(shown) else f"- {shown} ".replace("  ", " ")
+            bullet = f"{shown} " if _ITEM.match(shown) else f"- {shown}".rstrip() + " "
             indent = " " * (len(bullet) if _ITEM.match(shown) else 2)
             lines.append(bullet + re.sub(r"\n(?=[^\n])", f"\n{indent}", text))
-            number += 1
+            number += step
         return "\n".join(filter(None, lines))
 
 

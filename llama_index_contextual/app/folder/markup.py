@@ -295,7 +295,8 @@ def read_ipynb(path: Path) -> Conversion:
     if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
         raise ConversionError("it is no Jupyter notebook of version 4. Cure: save it anew, or ignore it.")
     about: dict[str, Any] = notebook.get("metadata") or {}
-    language = str((about.get("language_info") or about.get("kernelspec") or {}).get("name") or "python")
+    info, kernel = about.get("language_info") or {}, about.get("kernelspec") or {}
+    language = str(info.get("name") or kernel.get("language") or "python")
     parts, left_out = list[tuple[int, list[str]]](), Counter[str]()
     for number, cell in enumerate(notebook["cells"], start=1):
         text, pictures = _DATA.subn("", _joined(cell.get("source")).rstrip())

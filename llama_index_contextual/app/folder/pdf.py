@@ -30,7 +30,7 @@ _BETWEEN: Final = 3  # lines of a table without a value, such as names of groups
 _SHORT: Final = 6  # words: more are prose
 _LONGEST_NAME: Final = 90  # characters of a group of rows, or of columns
 _VALUE: Final = re.compile(
-    r"[$€£¥(]*\s*[-–—]?\s*[\d.,]*\d[\d.,]*(?:\^\d+)?\s*[)%]*|[-–—]+|[$€£¥]|N/?[AM]|\(?[a-z0-9]\)|[)%]+"
+    r"[$€£¥(]*\s*[-–—+]?\s*[\d.,:/]*\d[\d.,:/]*(?:\^\d+)?\s*[)%]*|[-–—]+|[$€£¥]|N/?[AM]|\(?[a-z0-9]\)|[)%]+"
 )
 
 

@@ -66,6 +66,7 @@ class _OpenDocument:
         outline = [level for one in elements if local(one) == "outline-style" for level in one]
         self._outline = {integer(attribute(level, "level"), 0, 10): level for level in outline}
         self._counts = [0] * 11  # of headings, by their level
+        self._lasts: dict[tuple[str, int], int] = {}  # numbers of lists, by their style and depth
 
     def html(self, element: Any, style: str = "", depth: int = 0) -> str:
         """What an element holds; the others are the style and the depth of the list around it."""
@@ -87,10 +88,11 @@ class _OpenDocument:
         inner, tag, spans = self.html(child, style, depth), _TAGS.get(kind, ""), ""
         if kind == "h":
             at = integer(attribute(child, "outline-level"), 1, 10)
-            tag, inner = f"h{min(at, 6)}", f"{self._number(at)} {inner}"
+            is_numbered = attribute(child, "is-list-header") != "true"
+            tag, inner = f"h{min(at, 6)}", f"{self._number(at) if is_numbered else ''} {inner}"
         elif kind == "span" and (of_style := self._named.get(named)) is not None:
             position = attribute(of_style.find("{*}text-properties"), "text-position")
-            tag = {"sup": "sup", "sub": "sub"}.get(position[:3], "")
+            tag = "sub" if position[:3] == "sub" or position[:1] == "-" else "sup" if position.strip("0% ") else ""
         elif kind == "p":
             parent = attribute(self._named.get(named), "parent-style-name") if named[:1] == "P" else ""
             tag = {"Title": "h1", "Subtitle": "h2"}.get(parent or named, "p")
@@ -116,13 +118,18 @@ class _OpenDocument:
         if element.find(".//{*}h") is not None:
             return self.html(element, style, depth)
         level = next((one for one in self._named.get(style, ()) if attribute(one, "level") == str(depth)), None)
-        kind = attribute(level, "num-format")
-        items = ""
+        kind, items = attribute(level, "num-format"), ""
+        number = integer(attribute(level, "start-value")) - 1
+        if attribute(element, "continue-numbering") == "true" or attribute(element, "continue-list"):
+            number = self._lasts.get((style, depth), number)
         for item in element:
-            value = attribute(item, "start-value")
-            items += f"<li{f' value={value}' * value.isdecimal()}>{self.html(item, style, depth)}</li>"
-        start = integer(attribute(level, "start-value"))
-        return f'<ol type="{kind}" start="{start}">{items}</ol>' if kind else f"<ul>{items}</ul>"
+            is_head = local(item) == "list-header"
+            number += not is_head and len(item) > 0 and local(item[0]) != "list"  # else it only holds others
+            number = integer(attribute(item, "start-value"), number)
+            mark = NUMBER.format(" ") * is_head
+            items += f"<li value={number}>{mark}{self.html(item, style, depth)}</li>"
+        self._lasts[style, depth] = number
+        return f'<ol type="{kind}">{items}</ol>' if kind else f"<ul>{items}</ul>"
 
 
 # EPUB and RTF

@@ -21,6 +21,7 @@ from llama_index_contextual.app.folder.html import NUMBER, html_to_markdown, who
 _MOST_XML: Final = 30_000_000  # bytes: mammoth takes a minute for 100 MB
 _W: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _HEADING: Final = re.compile(r"heading (\d)")
+_TITLES: Final = {"title": 1, "subtitle": 2, "toc heading": 1}
 _UNWRAPPED: Final = frozenset("hyperlink fldSimple bdo dir ruby rubyBase".split())  # noqa: SIM905
 _DROPPED: Final = frozenset("del moveFrom pPrChange rubyPr rt".split())  # noqa: SIM905
 _PICTURES: Final = {"blip": "picture", "imagedata": "picture", "chart": "chart", "OLEObject": "object"}
@@ -89,6 +90,8 @@ class _Document:
                 _replace(element, _run(_formula(element)))
             elif kind in _UNWRAPPED or kind == "oMathPara":
                 _replace(element, *element)
+            elif kind in ("cr", "ptab"):
+                element.tag = f"{_W}{'br' if kind == 'cr' else 'tab'}"
             elif kind == "lastRenderedPageBreak" or (kind == "br" and attribute(element, "type") == "page"):
                 _replace(element, *_run(PAGE))
         for paragraph in list(root.iter(f"{_W}p")):
@@ -100,36 +103,32 @@ class _Document:
         if properties is None:
             properties = _element("pPr")
             paragraph.insert(0, properties)
-        values = {local(child): attribute(child, "val") for child in properties.iter()}
-        level, list_id, indent = self._of_style(values.get("pStyle", ""))
-        level, list_id = level or _outline(values), values.get("numId", list_id)
-        indent = integer(values.get("ilvl"), 0 if "numId" in values else indent, 8)
+        own = {local(child): attribute(child, "val") for child in properties.iter()}
+        values = {**self._of_style(own.get("pStyle", "")), **own}
+        level, list_id = integer(values.get("outlineLvl"), 9) + 1, values.get("numId", "")
+        level, indent = level * (level <= 6), integer(values.get("ilvl"), 0, 8)  # noqa: PLR2004  others are text
         properties[:] = []
         is_filled = any((text.text or "").strip(f"{PAGE} ") for text in paragraph.iter(f"{_W}t"))
         is_item = list_id in self._lists and (is_filled or paragraph.getparent().tag == f"{_W}tc")
-        if values.get("pageBreakBefore", "0") not in ("0", "false"):
+        if own.get("pageBreakBefore", "0") not in ("0", "false"):
             properties.addnext(_run(PAGE))
         if is_item and (number := self._number(list_id, indent)):
             properties.addnext(_run(f"{number} " if level or not is_filled else NUMBER.format(number)))
         if is_filled and (level or is_item):
             properties.append(_element("pStyle", val=f"Heading{min(level, 6)}" if level else f"Item{indent}"))
 
-    def _of_style(self, key: str) -> tuple[int, str, int]:
-        """Heading's level (0: none), list ("": none) and level in it, of a style or those that it is based on."""
-        level, list_id, indent = 0, "", 0
-        for _ in range(20):
-            if (style := self._styles.get(key)) is None:
-                break
-            values = {local(child): attribute(child, "val") for child in style.iter()}
-            name = values.get("name", "").lower()
-            match = _HEADING.match(name)
-            level = level or (int(match[1]) if match else {"title": 1, "subtitle": 2}.get(name, _outline(values)))
-            if not list_id and "numId" in values:
-                list_id = values["numId"]
-                named = (at for at in range(9) if _value(self._level(list_id, at), "pStyle") == key)
-                indent = integer(values.get("ilvl"), next(named, 0), 8)
-            key = values.get("basedOn", "")
-        return level, list_id, indent
+    def _of_style(self, key: str, depth: int = 0) -> dict[str, str]:
+        """The properties of a style and of those that it is based on; the level of a heading is an outline's."""
+        if (style := self._styles.get(key)) is None or depth > 20:  # noqa: PLR2004  of one on itself
+            return {}
+        values = {local(child): attribute(child, "val") for child in style.iter()}
+        name = values.get("name", "").lower()
+        if level := int(match[1]) if (match := _HEADING.match(name)) else _TITLES.get(name):
+            values["outlineLvl"] = str(level - 1)
+        if "numId" in values:
+            named = (at for at in range(9) if _value(self._level(values["numId"], at), "pStyle") == key)
+            values.setdefault("ilvl", str(next(named, 0)))
+        return {**self._of_style(values.get("basedOn", ""), depth + 1), **values}
 
     def _level(self, list_id: str, indent: int) -> Any:
         """A level of a list; None for none."""
@@ -157,12 +156,6 @@ class _Document:
             return formats.numeral(count or integer(_value(of, "start")), kind)
 
         return re.sub(r"%([1-9])", shown, _value(level, "lvlText")).strip()
-
-
-def _outline(values: dict[str, str]) -> int:
-    """The level of a heading that has no style of one; 0 for text."""
-    at = integer(values.get("outlineLvl"), 9)
-    return at + 1 if at < 6 else 0  # noqa: PLR2004
 
 
 def _value(element: Any, name: str) -> str:
