@@ -119,12 +119,11 @@ def test_a_notebook_keeps_the_text_of_its_outputs_and_no_pictures(tmp_path):
         {"cell_type": "code", "source": ["tide()\n", "'```'"], "outputs": outputs},
         {"cell_type": "raw", "source": "# raw"},
     ]
-    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}), "utf-8")
+    about = {"kernelspec": {"name": "julia-1.10", "language": "julia"}}
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells, "metadata": about, "nbformat": 4}), "utf-8")
     converted = read_ipynb(tmp_path / "a.ipynb")
     text = "\n\n".join(part.text for part in converted.parts)
-    assert (
-        "````python\ntide()\n'```'\n````\n\n```\ntide: 4\nok\n100%| 9/9\n   Berth  Metres\n0  North  120\nyyy" in text
-    )
+    assert "````julia\ntide()\n'```'\n````\n\n```\ntide: 4\nok\n100%| 9/9\n   Berth  Metres\n0  North  120\nyyy" in text
     assert "![chart]()" in text
     assert "\\# raw" in text
     assert "ValueError: no\n**Result** is 42\n```" in text

@@ -322,3 +322,23 @@ def test_a_letter_of_a_font_of_symbols_is_a_bullet():
     items = [("\uf0b7", 50, 700), ("spring", 60, 700), ("\uf0b7", 50, 686), ("neap", 60, 686)]
     words = [Word(text, left, left + 8, base, 10, bold=False) for text, left, base in items]
     assert _prose([Line(words[:2]), Line(words[2:])]) == ["- spring\n- neap"]
+
+
+def test_times_dates_and_numbers_with_units_are_values_of_a_table(drawn):
+    rows = [
+        [("Port", "High", "Low"), ("Oslo", "04:12", "10:20"), ("Bergen", "05:13", "11:21"), ("Rost", "06:14", "12:22")],
+        [
+            ("Part", "Weight", "Change"),
+            ("Bolt", "5 kg", "+2 pts"),
+            ("Nut", "1.5 kg", "(3) pts"),
+            ("Oil", "3 l", "-1 pt"),
+        ],
+        [("Trip", "Day"), ("North", "2026-03-04"), ("South", "03.04.2026"), ("West", "12/04/2026")],
+    ]
+    for read, cells in zip(drawn(*(table(60, 700, one) for one in rows)), rows, strict=True):
+        assert [line.strip("| ").split(" | ") for line in read.splitlines() if "---" not in line] == [*map(list, cells)]
+
+
+def test_names_of_quarters_are_no_values(drawn):
+    [text] = drawn(table(60, 700, [("", "1st", "2nd"), ("Fees", "10", "20"), ("Costs", "5", "6"), ("Rest", "5", "14")]))
+    assert text.startswith("|  | 1st | 2nd |\n| --- |")

@@ -1,6 +1,7 @@
 """Workbooks with values as they are shown, tables below titles, and slides with numbers, spans and raised letters."""
 
 import datetime as dt
+import zipfile
 
 import openpyxl
 import pptx
@@ -27,7 +28,10 @@ VALUES = [
     (0.125, "0.0%", "12.5%"),
     (-0.25, "0%", "-25%"),
     (1234, "00000", "01234"),
-    (5550123, "000-0000", "5550123"),
+    (5550123, "000-0000", "555-0123"),
+    (12345678, "000-00-0000", "012-34-5678"),
+    (15551234567, "(000) 000-0000", "(1555) 123-4567"),
+    (123456789, r"00\ 00\ 00\ 00\ 00", "01 23 45 67 89"),
     (-5, '[<100]"low";0', "-5"),
     (5, ";;;", "5"),
     ("007", "@", "007"),
@@ -131,6 +135,21 @@ def test_rows_are_as_they_stand_and_what_is_no_text_is_counted(tmp_path):
         "# Sheet\n\nFees\n\n| Region | Plan | Actual |\n| --- | --- | --- |\n| North | 1 | 2 |\n|  | 5 |  |\n"
     )
     assert +converted.left_out == {"comment": 1, "uncalculated formula": 1}
+
+
+def test_a_workbook_says_who_made_it_and_when_or_nothing(tmp_path):
+    book = openpyxl.Workbook()
+    book.active.append(["Region", "Fee"])
+    book.properties.created = dt.datetime.fromisoformat("2020-02-03T04:05:06")
+    book.save(tmp_path / "full.xlsx")
+    with (
+        zipfile.ZipFile(tmp_path / "full.xlsx") as full,
+        zipfile.ZipFile(tmp_path / "bare.xlsx", "w") as bare,
+    ):
+        for name in set(full.namelist()) - {"docProps/core.xml"}:
+            bare.writestr(name, full.read(name))
+    assert read_xlsx(tmp_path / "full.xlsx").metadata["created"] == "2020-02-03T04:05:06Z"
+    assert read_xlsx(tmp_path / "bare.xlsx").metadata == {}
 
 
 def test_a_sheet_of_too_many_cells_is_refused(workbook, monkeypatch):

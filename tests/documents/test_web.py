@@ -175,9 +175,9 @@ PAGES = {
     "numbers of lists": (
         (
             "<ol start=4><li>a<li>b</ol><ol><li value=9>c<li>d</ol><ol><li>e<li>f</ol><ol type=a><li>g<li>h</ol>"
-            "<ol start=3 type=I><li>i</ol>"
+            "<ol start=3 type=I><li>i</ol><ol reversed><li>j<li>k</ol><ol reversed start=9><li>l<li>m</ol>"
         ),
-        "4. a\n5. b\n\n9. c\n10. d\n\n1. e\n2. f\n\n- a. g\n- b. h\n\n- III. i\n",
+        "4. a\n5. b\n\n9. c\n10. d\n\n1. e\n2. f\n\n- a. g\n- b. h\n\n- III. i\n\n2. j\n1. k\n\n9. l\n8. m\n",
     ),
     "lists in lists": (
         "<ol><li>a<ul><li>b<ol><li>c</ol></ul><li>d</ol>",

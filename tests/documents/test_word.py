@@ -57,6 +57,10 @@ CASES = {
         ),
         "Aldmoor link today addednew place\n",
     ),
+    "a return and a tabulator of alignment": (
+        paragraph("<w:r><w:t>one</w:t><w:cr/><w:t>two</w:t><w:ptab/><w:t>3</w:t></w:r>"),
+        "one\ntwo 3\n",
+    ),
     "hyphens and symbols": (
         paragraph(
             "<w:r><w:t>1</w:t><w:noBreakHyphen/><w:t>24 hours, age </w:t>"
@@ -204,6 +208,17 @@ def test_styles_inherit_headings_and_lists(read):
     assert read(body, styles=styles, numbering=numbering("decimal %1)")) == ["## A\n\n## 1) B\n\n### C\n\n# D\n\n# E\n"]
 
 
+def test_a_style_has_its_level_in_the_list_of_the_style_below(read):
+    styles = (
+        '<w:style w:type="paragraph" w:styleId="L1"><w:name w:val="L1"/><w:pPr><w:numPr><w:numId w:val="1"/></w:numPr>'
+        '</w:pPr></w:style><w:style w:type="paragraph" w:styleId="L2"><w:name w:val="L2"/><w:basedOn w:val="L1"/>'
+        '<w:pPr><w:numPr><w:ilvl w:val="1"/></w:numPr></w:pPr></w:style>'
+    )
+    body = "".join(paragraph(text, style) for text, style in (("a", "L1"), ("b", "L2"), ("c", "L2"), ("d", "L1")))
+    of_lists = numbering("decimal %1.", "decimal %1.%2")
+    assert read(body, styles=styles, numbering=of_lists) == ["1. a\n   - 1.1 b\n   - 1.2 c\n2. d\n"]
+
+
 def test_pages_begin_where_word_noted_it(read):
     noted = "<w:r><w:lastRenderedPageBreak/><w:t>{}</w:t></w:r>"
     body = (
@@ -342,12 +357,31 @@ OPEN_CASES = {
         "<t:p>a<t:s/>b<t:tab/>c<d:frame><d:text-box><t:p>In the box</t:p></d:text-box></d:frame></t:p>",
         "a b c\n\nIn the box\n",
     ),
+    "lists that go on, with a paragraph that has no number": (
+        (
+            '<t:list t:style-name="L1"><t:list-header><t:p>Rules</t:p></t:list-header><t:list-item><t:p>a</t:p><t:list>'
+            "<t:list-item><t:p>in</t:p></t:list-item></t:list></t:list-item><t:list-item><t:p>b</t:p></t:list-item>"
+            '</t:list><t:p>between</t:p><t:list t:style-name="L1" t:continue-numbering="true"><t:list-item><t:p>c</t:p>'
+            '</t:list-item></t:list><t:list t:style-name="L1"><t:list-item><t:p>d</t:p></t:list-item></t:list>'
+        ),
+        "- Rules\n1. a\n\n   - in\n2. b\n\nbetween\n\n3. c\n\n1. d\n",
+    ),
+    "letters raised by a share of their height": (
+        (
+            '<t:p>5 m<t:span t:style-name="T2">2</t:span> at x<t:span t:style-name="T3">1</t:span>.'
+            '<t:span t:style-name="T4">7</t:span></t:p>'
+        ),
+        "5 m^2 at x1.7\n",
+    ),
     "changes": ("<t:tracked-changes><t:p>old</t:p></t:tracked-changes><t:p>new</t:p>", "new\n"),
 }
 RAISED = "".join(
     f'<s:style s:name="{name}"><s:text-properties {value}/></s:style>'
     for name, value in {
         "T1": 's:text-position="super 58%"',
+        "T2": 's:text-position="33% 58%"',
+        "T3": 's:text-position="-33% 58%"',
+        "T4": 's:text-position="0% 100%"',
     }.items()
 )
 LISTED = (
@@ -369,8 +403,9 @@ def test_headings_of_opendocument_have_their_numbers(opened):
     )
     heads = ((1, "Scope"), (2, "Terms"), (2, "Liability"), (1, "Fees"))
     body = "".join(f'<t:h t:outline-level="{level}">{text}</t:h>' for level, text in heads)
+    body += '<t:h t:outline-level="1" t:is-list-header="true">Thanks</t:h>'
     converted = opened(body, styles=f"<t:outline-style>{outline}</t:outline-style>")
-    assert converted.parts[0].text == "# 1. Scope\n\n## 1.1. Terms\n\n## 1.2. Liability\n\n# 2. Fees\n"
+    assert converted.parts[0].text == "# 1. Scope\n\n## 1.1. Terms\n\n## 1.2. Liability\n\n# 2. Fees\n\n# Thanks\n"
 
 
 RTF = {

@@ -88,7 +88,7 @@ class ConversionError(Exception):
     """A document cannot be read: why, and the cure."""
 
 
-REVISION: Final = 8  # raised when the same file gives another text, so that it is converted again
+REVISION: Final = 9  # raised when the same file gives another text, so that it is converted again
 _MODULES: Final = {
     "pdf": ".pdf",
     "word": ".docx",

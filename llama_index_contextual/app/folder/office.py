@@ -24,9 +24,10 @@ from llama_index_contextual.common import decode
 
 _LEFT_OUT: Final = {"pic": "picture", "chart": "chart", "oleObj": "object", "videoFile": "video", "audioFile": "sound"}
 _FORMULA: Final = re.compile(rb"</f>(?:<v ?/>|<v></v>)?</c>")  # without its value
-# A format of numbers: words, digits, decimals, words. Words are quoted, escaped, a currency, a colour, spaces or signs.
+# A format of numbers: words, digits, decimals, words. Words are quoted, escaped, a currency, a colour, spaces or signs;
+# between digits, as in numbers of telephones, they are signs or escaped.
 _WORDS: Final = r"""((?:"[^"]*"|\\.|\[[^\]<>=]*\]|[_*].|[^0#?.,@/"\\\[_*a-zA-Z])*)"""
-_FORM: Final = re.compile(rf"{_WORDS}([0#?][0#?,]*)?(?:\.([0#?]{{1,10}})(,*))?{_WORDS}")
+_FORM: Final = re.compile(rf"{_WORDS}([0#?](?:(?:[-() ]|\\.)*[0#?,])*)?(?:\.([0#?]{{1,10}})(,*))?{_WORDS}")
 _WORD: Final = re.compile(r""""([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[_*].""")
 
 
@@ -147,12 +148,10 @@ def read_xlsx(path: Path) -> Conversion:
             elif name.endswith((".xml", ".rels")):
                 root = formats.xml_of(archive, name)  # it refuses entities, and members that are too large
                 left_out["comment"] += len(root.findall(".//{*}comment")) * name.startswith("xl/comments")
+        metadata = formats.core_metadata(formats.xml_of(archive, "docProps/core.xml"))
     book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
-    about = book.properties
     texts = ((sheet.title, _tables(_rows(sheet))) for sheet in book.worksheets)
     parts = [Part(f"{formats.heading(1, name)}\n\n{text}", {"sheet": name}) for name, text in texts if text.strip()]
-    metadata = {"title": about.title or "", "subject": about.subject or "", "author": about.creator or ""}
-    metadata |= {key: f"{day:%Y-%m-%d}" for key in ("created", "modified") if (day := getattr(about, key))}
     return Conversion(parts, metadata, left_out)
 
 
@@ -241,4 +240,9 @@ def _number(value: float, form: str) -> str:
     least = len(places.rstrip("#?"))
     decimals = decimals[:least] + decimals[least:].rstrip("0")
     units = units.zfill(whole.count("0")) if units != "0" or "0" in whole or decimals else ""
+    if {*whole} - {*"0#?,"}:  # a number of a telephone
+        rest = [*units]
+        signs = ((rest or [""]).pop() if sign in "0#?" else sign for sign in reversed(whole.replace("\\", "")))
+        units = "".join([*signs][::-1])
+        units = "".join(rest) + units
     return f"{'-' * (at == 0 and value < 0 and number > 0)}{words}{units}{'.' * bool(decimals)}{decimals}{end}".strip()

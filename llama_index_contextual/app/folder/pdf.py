@@ -29,8 +29,9 @@ _BROKEN: Final = re.compile(r"(\S{0,99}\w)-$")  # the word before a hyphen at th
 _BETWEEN: Final = 3  # lines of a table without a value, such as names of groups
 _SHORT: Final = 6  # words: more are prose
 _LONGEST_NAME: Final = 90  # characters of a group of rows, or of columns
-_VALUE: Final = re.compile(
-    r"[$€£¥(]*\s*[-–—+]?\s*[\d.,:/]*\d[\d.,:/]*(?:\^\d+)?\s*[)%]*|[-–—]+|[$€£¥]|N/?[AM]|\(?[a-z0-9]\)|[)%]+"
+_VALUE: Final = re.compile(  # with a unit: 5 kg, 12 pts, and not 4th
+    r"[$€£¥(]*\s*[-–—+]?\s*[\d.,:/]*\d[\d.,:/]*(?:\^\d+)?\s*[)%]*(?:\s?(?!st|nd|rd|th)[A-Za-zµ°/²³]{1,3})?"
+    r"|\d{4}-\d\d-\d\d|[-–—]+|[$€£¥]|N/?[AM]|\(?[a-z0-9]\)|[)%]+"
 )
 
 
