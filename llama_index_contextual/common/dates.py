@@ -195,18 +195,24 @@ def _range(one: NamedDate, other: NamedDate) -> NamedDate:
     return NamedDate(min(days), max(days), min(one.start, other.start), max(one.end, other.end))
 
 
-def dates_in(text: str) -> list[NamedDate]:
-    """The dates in a text that name a year, in order."""
+def dates_in(text: str, *, either: bool = False) -> list[NamedDate]:
+    """The dates in a text that name a year, in order.
+
+    Args:
+        text: A path, a heading, a value or a question.
+        either: Whether ``01/02/2024`` is two in English, and not none.
+    """
     found = []
     text = plain_digits(text).replace("\u2010", "-").replace("\u2011", "-")
     for form in _FORMS if _ANY_YEAR.search(text) else ():
         for match in form.finditer(text):
             year, month, number = int(match["year"]), match["month"].lower(), int(match["day"])
-            day = _date(year, int(month) if month.isdigit() else _MONTH_NUMBERS.get(month, 0), number)
-            if form is _AMBIGUOUS and (american := _date(year, number, int(month))) not in {None, day}:
-                day = american if day is None else None if tell_language(text) == "en" else day
-            if day is not None:
-                found.append(NamedDate(day, day, *match.span()))
+            read = [_date(year, int(month) if month.isdigit() else _MONTH_NUMBERS.get(month, 0), number)]
+            read += [_date(year, number, int(month))] if form is _AMBIGUOUS else []
+            days = [day for day in dict.fromkeys(read) if day is not None]
+            if len(days) > 1 and not (either and tell_language(text) == "en"):
+                days = [] if tell_language(text) == "en" else days[:1]
+            found += [NamedDate(day, day, *match.span()) for day in days]
     return sorted(found, key=lambda one: one.start)
 
 

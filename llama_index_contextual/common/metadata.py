@@ -170,8 +170,8 @@ def page_of(metadata: Mapping[str, Any]) -> object:
     return next((label for key in _PAGES if (label := metadata.get(key)) not in {None, ""}), None)
 
 
-def date_of(metadata: Mapping[str, Any], key: str = DATE) -> tuple[date | datetime | None, str]:
-    """The date of a node, and what it was read from: metadata, a heading, the path; (None, "no date") for none.
+def date_of(metadata: Mapping[str, Any], key: str = DATE) -> date | datetime | None:
+    """The date of a node in its metadata, the innermost of its headings with one, or its path; None for none.
 
     Args:
         metadata: Of the node.
@@ -180,17 +180,16 @@ def date_of(metadata: Mapping[str, Any], key: str = DATE) -> tuple[date | dateti
     """
     for name in (DATE, DATE_TS) if key == DATE else (key,):
         if (when := parse_date(value_of(metadata, name))) is not None:
-            return (parse_day(when) if name == DATE_TS else when), f"metadata:{name}"
+            return parse_day(when) if name == DATE_TS else when
     for title in reversed(heading_titles(metadata)):
         if day := date_from_heading(title):
-            return day, "heading"
-    day = date_from_path(file_of(metadata))
-    return day, "path" if day else "no date"
+            return day
+    return date_from_path(file_of(metadata))
 
 
 def day_of(metadata: Mapping[str, Any]) -> date | None:
     """The day of a node, as :func:`date_of` reads it; None for none."""
-    return parse_day(date_of(metadata)[0])
+    return parse_day(date_of(metadata))
 
 
 def display_path(metadata: Mapping[str, Any], root: str | None = None) -> str:

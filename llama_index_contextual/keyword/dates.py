@@ -8,6 +8,7 @@ recent day that has come: ``April 5`` in March is last year's.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cache, partial
@@ -45,7 +46,6 @@ _MONTHS: Final = {"month": 1, "quarter": 3, "year": 12}
 _CJK: Final = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 HAS_CJK: Final = re.compile(f"[{_CJK}]")
 _WORD: Final = re.compile(f"[{_CJK}]|(?:(?![{_CJK}])[^\\W_])+(?:['-](?:(?![{_CJK}])[^\\W_])+)*")
-_SLASHES: Final = re.compile(r"(?<![\d./-])(\d{1,2})/(\d{1,2})/((?:19|20|21)\d\d)(?![\d]|[./-]\d)")
 Range = tuple[date, date]
 Slots = dict[str, Any]  # of a date pattern: numbers, and a unit
 
@@ -158,24 +158,18 @@ def find_dates(text: str, today: date, words: Lexicon) -> tuple[NamedDate, ...]:
 
 def _named(text: str, today: date, words: Lexicon) -> list[NamedDate]:
     """The dates in a text, in order; of readings that overlap the longest counts, even if impossible."""
-    readings = [(*match.span(), ranges) for match, ranges in (*_numeric(text, today), *_worded(text, today, words))]
-    readings += [(start, end, [(first, last)]) for first, last, start, end in dates.dates_in(text)]
+    whole = defaultdict[tuple[int, int], list[Range]](list)
+    for first, last, start, end in dates.dates_in(text, either=True):
+        whole[start, end].append((first, last))
+    come = {span: [one for one in days if one[0] <= today] or days for span, days in whole.items()}
+    readings = come | {match.span(): ranges for match, ranges in reversed([*_worded(text, today, words)])}
     taken = bytearray(len(text))  # 1 where a longer reading was chosen, so that "30 February" leaves no "February"
     chosen = []
-    for start, end, ranges in sorted(readings, key=lambda reading: (reading[0] - reading[1], reading[0])):
+    for (start, end), ranges in sorted(readings.items(), key=lambda one: (one[0][0] - one[0][1], one[0])):
         if not any(taken[start:end]):
             taken[start:end] = bytes([1]) * (end - start)
             chosen += [NamedDate(*days, start, end) for days in ranges]
     return sorted(chosen, key=lambda one: one.start)
-
-
-def _numeric(text: str, today: date) -> Iterator[tuple[re.Match[str], Sequence[Range]]]:
-    for match in _SLASHES.finditer(text):
-        first, second, year = match.groups()
-        days = _existing(year, second, first)
-        if not days or tell_language(text) == "en":
-            days = list(dict.fromkeys([*days, *_existing(year, first, second)]))
-        yield match, [one for one in days if one[0] <= today] or days
 
 
 def _existing(*parts: str | int) -> list[Range]:

@@ -143,8 +143,8 @@ class MemoryContext:
             weight = min(settings.recency_weight, _MOST_WEIGHT)
             age = {"half_life_days": settings.half_life_days, "evergreen": settings.evergreen, "now": now}
             scored = [NodeWithScore(node=one.node, score=one.score) for one in hits]
-            ages = zip(hits, RecencyPostprocessor(weight=weight, **age).explain(scored), strict=True)
-            hits = ranking.best_first([replace(one, score=why.score_after) for one, why in ages])
+            aged = zip(hits, RecencyPostprocessor(weight=weight, **age).aged(scored), strict=True)
+            hits = ranking.best_first([replace(one, score=score) for one, (score, _) in aged])
         return found, hits
 
     async def aget(

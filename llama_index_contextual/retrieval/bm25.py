@@ -24,7 +24,6 @@ from llama_index_contextual.keyword import (
     check_filters,
     filter_in_words,
     nearest_names,
-    parse_query,
     query_groups,
 )
 from llama_index_contextual.retrieval.signals import NAMING, named_documents, names_of_documents
@@ -52,9 +51,7 @@ class ContextualBM25Retriever(BM25Retriever):
     rebuild. Scores are BM25 (Lucene's form), greater than 0; ties break by node id. A node without a matching term is
     not among the hits. Only where no node has one, the first nodes are returned with a score of 0: LlamaIndex's engines
     answer "Empty Response" to a greeting where a retriever returns nothing. Nodes come back as new objects, equal (same
-    ``hash``) to those of the vector store. A query may hold the operators of
-    :mod:`llama_index_contextual.keyword.query`. It is thread-safe: readers work on an immutable state, writers take
-    turns.
+    ``hash``) to those of the vector store. It is thread-safe: readers work on an immutable state, writers take turns.
 
     Args:
         nodes: What to index; may be empty.
@@ -65,7 +62,7 @@ class ContextualBM25Retriever(BM25Retriever):
         SettingError: A setting cannot work.
     """
 
-    filters_words = True  # its filters may be those of a query's operators
+    filters_words, asks_async = True, False  # as of the vector arm
 
     def __init__(
         self,
@@ -180,15 +177,14 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
         """Ids and scores of the best ``top_k``, best first; among them those of :meth:`named`."""
+        return self.ask(lambda store: self._matches(store, query.query_str, top_k))
 
-        def work(store: Any) -> list[Candidate]:
-            matches, filters = self._matches(store, query.query_str, top_k)
-            among = None if filters is None else store.admitted(filters).tolist()
-            named = {one.node_id: one for one in self.named(store, query.query_str, among)}
-            others = [one for one in matches if one.node_id not in named]
-            return sorted([*named.values(), *others][:top_k], key=lambda one: -(one.score or 0.0)) if named else matches
-
-        return self.ask(work)
+    def _matches(self, store: Any, text: str, top_k: int) -> list[Candidate]:
+        matches = store.keyword_query(self.groups(text), top_k, self.filters)
+        among = None if self.filters is None else store.admitted(self.filters).tolist()
+        named = {one.node_id: one for one in self.named(store, text, among)}
+        others = [one for one in matches if one.node_id not in named]
+        return sorted([*named.values(), *others][:top_k], key=lambda one: -(one.score or 0.0)) if named else matches
 
     def named(self, store: Any, text: str, among: Iterable[int] | None = None) -> dict[Candidate, float]:
         """The best chunk of each document whose name a query is, of all or of some rows, and the value of that name.
@@ -207,20 +203,11 @@ class ContextualBM25Retriever(BM25Retriever):
                 found[max(map(Candidate, ids, scores), key=lambda one: one.score or 0.0)] = value
         return found
 
-    def _matches(self, store: Any, text: str, top_k: int) -> tuple[list[Candidate], MetadataFilters | None]:
-        """Hits of a query with its operators, or as plain text where no node satisfies them, and its filters."""
-        parsed = parse_query(text, self.may_exclude)
-        filters = both(self.filters, parsed.filters)
-        matches = store.keyword_query(self.groups(parsed.text), top_k, filters)
-        if matches or not parsed.operators or len(store.admitted(filters)):
-            return matches, filters
-        return store.keyword_query(self.groups(text), top_k, self.filters), self.filters
-
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         def work(store: Any) -> list[NodeWithScore]:
-            matches, filters = self._matches(store, query_bundle.query_str, self.similarity_top_k)
+            matches = self._matches(store, query_bundle.query_str, self.similarity_top_k)
             if not matches and query_bundle.query_str.strip():
-                matches = [Candidate(one, 0.0) for one in store.selected_ids(filters)[: self.similarity_top_k]]
+                matches = [Candidate(one, 0.0) for one in store.selected_ids(self.filters)[: self.similarity_top_k]]
             nodes = store.nodes(match.node_id for match in matches)
             return [NodeWithScore(node=nodes[m.node_id], score=m.score) for m in matches if m.node_id in nodes]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime, timezone
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 from llama_index.core.bridge.pydantic import Field, PlainSerializer, SerializeAsAny
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -18,24 +18,6 @@ from llama_index_contextual.common import DATE, Checked, ContextualError, Retrie
 
 _DAY = 86_400.0
 _LEAST_SPREAD: Final = 0.5  # of best score and baseline, as a share of the best
-
-
-class RecencyExplanation(NamedTuple):
-    """The effect of recency on one node.
-
-    Args:
-        node_id: Its id.
-        score_after: The score after.
-        multiplier: What was left of the score above the pool's baseline: 1 keeps all of it.
-        age_days: Negative in the future; None where the node has no date or is evergreen.
-        reason: The source of the date, or why there is none: ``metadata:date``, ``path``, ``evergreen``, ``no date``.
-    """
-
-    node_id: str
-    score_after: float
-    multiplier: float
-    age_days: float | None
-    reason: str
 
 
 def decay(age_days: float, half_life_days: float) -> float:
@@ -107,26 +89,24 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
         default=None, description="The present, or a day of which it is midnight; None is the clock, in local time."
     )
 
-    def explain(self, nodes: Sequence[NodeWithScore]) -> list[RecencyExplanation]:
-        """The effect of age on the score of every node, in their order. Changes nothing."""
+    def aged(self, nodes: Sequence[NodeWithScore]) -> list[tuple[float, float | None]]:
+        """The score of every node, in their order, and its age in days; None where it has no date or is evergreen."""
         now, scores = self.now or datetime.now(timezone.utc).astimezone(), _finite_scores(nodes)
         now = now if now.tzinfo else now.astimezone()
         dates = [self._date_of(path_of(hit.node.metadata), hit.node) for hit in nodes]
-        ages = [None if when is None else age_in_days(when, now) for when, _ in dates]
+        ages = [None if when is None else age_in_days(when, now) for when in dates]
         factors = [1.0 if age is None else decay(age, self.half_life_days) for age in ages]
         multipliers = [1.0 - self.weight * (1.0 - factor) for factor in factors]
-        after = apply_multipliers(scores, multipliers, is_plain=self.weight == 1)
-        ids, reasons = [hit.node.node_id for hit in nodes], [reason for _, reason in dates]
-        return list(map(RecencyExplanation, ids, after, multipliers, ages, reasons))
+        return [*zip(apply_multipliers(scores, multipliers, is_plain=self.weight == 1), ages, strict=True)]
 
     def _postprocess_nodes(self, nodes: list[NodeWithScore], _: QueryBundle | None = None) -> list[NodeWithScore]:
-        pairs = zip(nodes, self.explain(nodes), strict=True)
-        ordered = sorted(pairs, key=lambda pair: (-pair[1].score_after, pair[1].age_days or 0.0, pair[1].node_id))
-        return [NodeWithScore(node=hit.node, score=one.score_after) for hit, one in ordered[: self.top_k]]
+        pairs = zip(self.aged(nodes), nodes, strict=True)
+        ordered = sorted(pairs, key=lambda pair: (-pair[0][0], pair[0][1] or 0.0, pair[1].node.node_id))
+        return [NodeWithScore(node=hit.node, score=score) for (score, _), hit in ordered[: self.top_k]]
 
-    def _date_of(self, path: str, node: BaseNode) -> tuple[date | datetime | None, str]:
+    def _date_of(self, path: str, node: BaseNode) -> date | datetime | None:
         if path and any(PurePosixPath(path).match(glob) for glob in self.evergreen):
-            return None, "evergreen"
+            return None
         return date_of(node.metadata, self.date_key)
 
 

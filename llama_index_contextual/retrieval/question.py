@@ -101,7 +101,7 @@ async def answer_question(fusion: Fusion, question: Question, *, on_loop: bool) 
 async def _search(fusion: Fusion, question: Question, *, on_loop: bool) -> tuple[Pool, list[NodeWithScore]]:
     """The candidates of a question, and the nodes; in one state of the stores where all compute."""
     # Arms of ours compute, unless their store has a query of its own for an event loop.
-    if on_loop and all(arm.ours is not None and not getattr(arm.ours, "asks_async", False) for arm in fusion.arms):
+    if on_loop and all(arm.ours is not None and not arm.ours.asks_async for arm in fusion.arms):
         return await asyncio.to_thread(lambda: run(_search(fusion, question, on_loop=False)))
     with ExitStack() as stack:
         for retriever in () if on_loop else (arm.ours for arm in fusion.arms if arm.ours is not None):

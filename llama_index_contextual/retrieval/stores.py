@@ -28,7 +28,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from llama_index_contextual.common import REF_DOC_ID, ContextualWarning, CopyError, SettingError, StorageError
+from llama_index_contextual.common import REF_DOC_ID, ContextualWarning, SettingError, StorageError
 from llama_index_contextual.keyword import ITEMS, Candidate, admits, condition_of
 
 if TYPE_CHECKING:
@@ -123,15 +123,6 @@ class AnyStore:
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        # LlamaIndex pickles a store without its open client, and what arrives fails at its first query.
-        if not isinstance(self.store, SimpleVectorStore):
-            raise CopyError(
-                f"a retriever over {type(self.store).__name__} cannot be pickled: the store holds an open client. "
-                "Cure: pickle what makes the store, and make store and retriever where it arrives."
-            )
-        return dict(self.__dict__)
 
     def gives_cosines(self, query: VectorStoreQuery) -> bool:
         """Whether the scores are cosine similarities."""

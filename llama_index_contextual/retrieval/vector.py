@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core import Settings
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
+from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
     FilterOperator,
@@ -33,8 +33,7 @@ from llama_index_contextual.keyword import Candidate, both, check_filters
 from llama_index_contextual.retrieval.stores import AnyStore, ReadStore, call, is_chroma, run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Mapping, Sequence
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.callbacks import CallbackManager
@@ -108,8 +107,11 @@ class ContextualVectorRetriever(BaseRetriever):
             hybrid_top_k=optional_whole("hybrid_top_k", hybrid_top_k),
         )
         self.similarity_top_k, self.filters = whole("similarity_top_k", similarity_top_k), filters
-        other = store if isinstance(store, ReadStore) else AnyStore(store, index, vector_store_kwargs)
-        self._store: AnyStore | ReadStore = other
+        self._store: Any = store if isinstance(store, ReadStore) else AnyStore(store, index, vector_store_kwargs)
+        # Whether filters may be those of a query's operators; whether the store has a query for an event loop; nodes
+        # by their ids; and a context in which all that is read comes from one state of the store.
+        self.filters_words, self.asks_async = self._store.filters_words, self._store.asks_async
+        self.nodes, self.snapshot = self._store.nodes, self._store.snapshot
         self._embed_model = embed_model or getattr(index, "_embed_model", None)
         self._vectors: dict[tuple[str, ...], tuple[BaseEmbedding, list[float]]] = {}
 
@@ -125,19 +127,9 @@ class ContextualVectorRetriever(BaseRetriever):
         return cls(ReadStore(reader), embed_model=embed_model, **settings)
 
     @property
-    def filters_words(self) -> bool:
-        """Whether filters are evaluated by a keyword index, and so may be those of a query's operators."""
-        return self._store.filters_words
-
-    @property
     def gives_cosines(self) -> bool:
         """Whether the scores are cosine similarities."""
-        return self._store.gives_cosines(self._query)
-
-    @property
-    def asks_async(self) -> bool:
-        """Whether the store has a query of its own for an event loop."""
-        return self._store.asks_async
+        return bool(self._store.gives_cosines(self._query))
 
     @property
     def cosines_of(self) -> str:
@@ -186,14 +178,6 @@ class ContextualVectorRetriever(BaseRetriever):
         for text in list(self._vectors)[:-_REMEMBERED]:
             self._vectors.pop(text, None)
         return [known[tuple(query.embedding_strs)] if query.embedding is None else query.embedding for query in queries]
-
-    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """New node objects for those of the ids that exist."""
-        return self._store.nodes(node_ids)
-
-    def snapshot(self) -> AbstractContextManager[None]:
-        """A context in which everything that is read comes from one state of the store."""
-        return self._store.snapshot()
 
     async def _flow(self, query: QueryBundle, *, on_loop: bool) -> list[NodeWithScore]:
         [candidates] = await self.candidates([query], self.similarity_top_k, on_loop=on_loop)

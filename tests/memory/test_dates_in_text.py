@@ -119,6 +119,7 @@ def test_memory_looks_back(today, text):
         ("Was haben wir am 3.4.2024 beschlossen?", ["2024-04-03"]),
         ("what happened on 25/01/2024?", ["2024-01-25"]),
         ("what happened on 01/25/2024?", ["2024-01-25"]),
+        ("what happened on 03-04-2025?", ["2025-04-03", "2025-03-04"]),
         ("what did we decide on 03/04/2024 in the meeting?", ["2024-04-03", "2024-03-04"]),
         ("¿qué pasó el 03/04/2024 en la reunión con los padres?", ["2024-04-03"]),
         ("Qu'avons-nous décidé le 05/06/2024 pendant la réunion ?", ["2024-06-05"]),
