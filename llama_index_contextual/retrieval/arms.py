@@ -28,7 +28,7 @@ from llama_index_contextual.common.tracing import in_thread, step
 from llama_index_contextual.keyword import Candidate
 from llama_index_contextual.retrieval.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrieval.fusion import Mode, Ranking
-from llama_index_contextual.retrieval.stores import call, run
+from llama_index_contextual.retrieval.stores import PoolRetriever, run
 from llama_index_contextual.retrieval.vector import ContextualVectorRetriever
 
 if TYPE_CHECKING:
@@ -55,10 +55,9 @@ class Arm:
     is_keyword: bool
 
     @property
-    def ours(self) -> ContextualBM25Retriever | ContextualVectorRetriever | None:
-        """The retriever if it answers with ids, so that of a pool of 100 candidates 10 nodes are read."""
-        arm = self.retriever
-        return arm if isinstance(arm, ContextualBM25Retriever | ContextualVectorRetriever) else None
+    def ours(self) -> PoolRetriever | None:
+        """The retriever if it is one of ours."""
+        return self.retriever if isinstance(self.retriever, PoolRetriever) else None
 
     @property
     def has_filters(self) -> bool:
@@ -71,7 +70,7 @@ class Arm:
 
     def without_filters(self) -> Arm | None:
         """An arm over all chunks; None where it is not ours, or its scores are not comparable."""
-        if self.ours is None or (isinstance(self.ours, ContextualVectorRetriever) and not self.ours.gives_cosines):
+        if self.ours is None or not self.ours.is_comparable:
             return None
         view = copy.copy(self.ours)
         view.filters = None
@@ -161,11 +160,9 @@ async def _answer(arm: Arm, queries: dict[int, QueryBundle], pool: int, *, on_lo
     retriever: Any = arm.retriever
     try:
         with step("arm", arm=arm.name, query=0, queries=len(queries)) as facts:
-            if isinstance(retriever, ContextualVectorRetriever):
+            if isinstance(retriever, PoolRetriever):
                 hits = await retriever.candidates([*queries.values()], pool, on_loop=on_loop)
                 found = [_best_highest(one) for one in hits]
-            elif isinstance(retriever, ContextualBM25Retriever):
-                found = [await call(retriever.candidates, one, pool, on_loop=on_loop) for one in queries.values()]
             else:
                 found = [_plain(arm, await _retrieve(retriever, one, on_loop=on_loop)) for one in queries.values()]
             facts["candidates"] = sum(map(len, found))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import copy
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +25,7 @@ from llama_index_contextual.keyword import (
     query_groups,
 )
 from llama_index_contextual.retrieval.signals import NAMING, named_documents, names_of_documents
-from llama_index_contextual.retrieval.stores import stored_nodes
+from llama_index_contextual.retrieval.stores import PoolRetriever, call, stored_nodes
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -43,7 +41,7 @@ _READ_OF_DOCUMENT: Final = 200  # chunks of a document of which the best one is 
 _AROUND: Final = "`'\"()[]{}.,;:!?"
 
 
-class ContextualBM25Retriever(BM25Retriever):
+class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
     """A ``BM25Retriever`` of LlamaIndex with the same sources, ``similarity_top_k``, filters and persistence.
 
     The engine is another one: it follows single edits, and all views of an index share it.
@@ -61,8 +59,6 @@ class ContextualBM25Retriever(BM25Retriever):
     Raises:
         SettingError: A setting cannot work.
     """
-
-    filters_words, asks_async = True, False  # as of the vector arm
 
     def __init__(
         self,
@@ -163,21 +159,19 @@ class ContextualBM25Retriever(BM25Retriever):
         """Delete nodes by id and return their number; unknown ids are ignored."""
         return self.index.delete(node_ids)
 
-    def with_filters(self, filters: MetadataFilters | None) -> ContextualBM25Retriever:
-        """A view that returns only nodes that these filters and this view's admit. It shares the index."""
-        view = copy.copy(self)
-        view.filters = both(self.filters, filters)
-        return view
-
     # Answering
 
     def ask(self, work: Callable[[Any], T]) -> T:
         """Result of ``work``, which only reads, for the newest state of the store."""
         return self._reader.ask(work)  # type: ignore[no-any-return]
 
-    def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
-        """Ids and scores of the best ``top_k``, best first; among them those of :meth:`named`."""
-        return self.ask(lambda store: self._matches(store, query.query_str, top_k))
+    async def candidates(self, queries: Sequence[QueryBundle], top_k: int, *, on_loop: bool) -> list[list[Candidate]]:
+        """Ids and scores of the best ``top_k`` of each query, best first; among them those of :meth:`named`."""
+
+        def work(store: Any) -> list[list[Candidate]]:
+            return [self._matches(store, query.query_str, top_k) for query in queries]
+
+        return await call(self.ask, work, on_loop=on_loop)
 
     def _matches(self, store: Any, text: str, top_k: int) -> list[Candidate]:
         matches = store.keyword_query(self.groups(text), top_k, self.filters)
@@ -203,18 +197,13 @@ class ContextualBM25Retriever(BM25Retriever):
                 found[max(map(Candidate, ids, scores), key=lambda one: one.score or 0.0)] = value
         return found
 
-    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        def work(store: Any) -> list[NodeWithScore]:
-            matches = self._matches(store, query_bundle.query_str, self.similarity_top_k)
-            if not matches and query_bundle.query_str.strip():
-                matches = [Candidate(one, 0.0) for one in store.selected_ids(self.filters)[: self.similarity_top_k]]
-            nodes = store.nodes(match.node_id for match in matches)
-            return [NodeWithScore(node=nodes[m.node_id], score=m.score) for m in matches if m.node_id in nodes]
-
-        return self.ask(work)
-
-    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return await asyncio.to_thread(self._retrieve, query_bundle)
+    async def _flow(self, query: QueryBundle, *, on_loop: bool) -> list[NodeWithScore]:
+        hits = await super()._flow(query, on_loop=on_loop)
+        if hits or not query.query_str.strip():
+            return hits
+        first = (await call(self.selected_ids, on_loop=on_loop))[: self.similarity_top_k]
+        nodes = await call(self.nodes, first, on_loop=on_loop)
+        return [NodeWithScore(node=node, score=0.0) for node in nodes.values()]
 
     # Reading nodes and terms
 

@@ -8,14 +8,17 @@ query is repeated for more until there are enough or no more.
 from __future__ import annotations
 
 import asyncio
+import copy
 import math
 import sys
 import warnings
+from abc import abstractmethod
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 
-from llama_index.core.schema import BaseNode, ObjectType
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import BaseNode, NodeWithScore, ObjectType, QueryBundle
 from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
@@ -29,10 +32,11 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_index_contextual.common import REF_DOC_ID, ContextualWarning, SettingError, StorageError
-from llama_index_contextual.keyword import ITEMS, Candidate, admits, condition_of
+from llama_index_contextual.keyword import ITEMS, Candidate, admits, both, condition_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from llama_index.vector_stores.chroma import ChromaVectorStore
     from typing_extensions import Self
@@ -59,6 +63,50 @@ def run(flow: Coroutine[Any, Any, T]) -> T:
 async def call(work: Callable[..., T], *arguments: Any, on_loop: bool) -> T:
     """Result of a function that may block: called in this thread, or in another one while an event loop runs."""
     return await asyncio.to_thread(work, *arguments) if on_loop else work(*arguments)
+
+
+class PoolRetriever(BaseRetriever):
+    """A retriever that answers with ids, so that of a pool of 100 candidates 10 nodes are read."""
+
+    similarity_top_k: int
+    filters: MetadataFilters | None
+    filters_words = True
+    """Whether filters may be those of a query's operators."""
+    asks_async = False
+    """Whether the store has a query of its own for an event loop."""
+    is_comparable = True
+    """Whether a filter changes no score."""
+
+    @abstractmethod
+    async def candidates(self, queries: Sequence[QueryBundle], top_k: int, *, on_loop: bool) -> list[list[Candidate]]:
+        """Ids and scores of the best ``top_k`` of each query, best first."""
+
+    @abstractmethod
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """New node objects for those of the ids that exist."""
+
+    @abstractmethod
+    def snapshot(self) -> AbstractContextManager[Any]:
+        """A context in which everything that is read comes from one state of the store."""
+
+    def with_filters(self, filters: MetadataFilters | None) -> Self:
+        """A view that returns only nodes that these filters and this view's admit. It shares the store."""
+        view = copy.copy(self)
+        view.filters = both(self.filters, filters)
+        return view
+
+    async def _flow(self, query: QueryBundle, *, on_loop: bool) -> list[NodeWithScore]:
+        [candidates] = await self.candidates([query], self.similarity_top_k, on_loop=on_loop)
+        missing = [candidate.node_id for candidate in candidates if candidate.node is None]
+        loaded = await call(self.nodes, missing, on_loop=on_loop) if missing else {}
+        pairs = [(candidate.node or loaded.get(candidate.node_id), candidate.score) for candidate in candidates]
+        return [NodeWithScore(node=node, score=score) for node, score in pairs if node is not None]
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return run(self._flow(query_bundle, on_loop=False))
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return await self._flow(query_bundle, on_loop=True)
 
 
 class ReadStore:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core import Settings
-from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
     FilterOperator,
@@ -30,13 +27,15 @@ from llama_index_contextual.common import (
 )
 from llama_index_contextual.common.tracing import in_thread
 from llama_index_contextual.keyword import Candidate, both, check_filters
-from llama_index_contextual.retrieval.stores import AnyStore, ReadStore, call, is_chroma, run
+from llama_index_contextual.retrieval.stores import AnyStore, PoolRetriever, ReadStore, call, is_chroma
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.callbacks import CallbackManager
+    from llama_index.core.schema import BaseNode, IndexNode, QueryBundle
     from typing_extensions import Self
 
 
@@ -45,7 +44,7 @@ E5: Final = "multilingual-e5"
 _REMEMBERED: Final = 16  # queries whose vectors are remembered: a digest asks twice
 
 
-class ContextualVectorRetriever(BaseRetriever):
+class ContextualVectorRetriever(PoolRetriever):
     """Retrieve by vector from a LlamaIndex vector store.
 
     It stands where ``VectorIndexRetriever`` stood. From Chroma the score is the cosine similarity, -1 to 1, whatever
@@ -108,10 +107,8 @@ class ContextualVectorRetriever(BaseRetriever):
         )
         self.similarity_top_k, self.filters = whole("similarity_top_k", similarity_top_k), filters
         self._store: Any = store if isinstance(store, ReadStore) else AnyStore(store, index, vector_store_kwargs)
-        # Whether filters may be those of a query's operators; whether the store has a query for an event loop; nodes
-        # by their ids; and a context in which all that is read comes from one state of the store.
         self.filters_words, self.asks_async = self._store.filters_words, self._store.asks_async
-        self.nodes, self.snapshot = self._store.nodes, self._store.snapshot
+        self.is_comparable = self._store.gives_cosines(self._query)
         self._embed_model = embed_model or getattr(index, "_embed_model", None)
         self._vectors: dict[tuple[str, ...], tuple[BaseEmbedding, list[float]]] = {}
 
@@ -127,30 +124,19 @@ class ContextualVectorRetriever(BaseRetriever):
         return cls(ReadStore(reader), embed_model=embed_model, **settings)
 
     @property
-    def gives_cosines(self) -> bool:
-        """Whether the scores are cosine similarities."""
-        return bool(self._store.gives_cosines(self._query))
-
-    @property
     def cosines_of(self) -> str:
         """Model of the cosines, whoever runs it: :data:`MINILM`, :data:`E5`, or "" for others.
 
         The meaning of other cosines for fusion and relevance was not measured.
         """
         model = self._embed_model or Settings._embed_model  # noqa: SLF001  the property would make one
-        name = str(getattr(model, "model_name", "")).lower() if self.gives_cosines else ""
+        name = str(getattr(model, "model_name", "")).lower() if self.is_comparable else ""
         return next((part for part in (MINILM, E5) if part in name), "")
 
     @property
     def embed_model(self) -> BaseEmbedding:
         """Embeds queries; ``Settings.embed_model`` is resolved only where this retriever has none."""
         return self._embed_model or Settings.embed_model
-
-    def with_filters(self, filters: MetadataFilters | None) -> ContextualVectorRetriever:
-        """A view that returns only nodes that these filters and this view's admit."""
-        view = copy.copy(self)
-        view.filters = both(self.filters, filters)
-        return view
 
     async def candidates(self, queries: Sequence[QueryBundle], top_k: int, *, on_loop: bool) -> list[list[Candidate]]:
         """Ids and scores of the best ``top_k`` of each query, best first; [] for an empty query."""
@@ -165,6 +151,14 @@ class ContextualVectorRetriever(BaseRetriever):
         answers = iter(await self._store.search_each(store_queries, on_loop=on_loop))
         return [next(answers) if any(query is one for one in questions) else [] for query in queries]
 
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """New node objects for those of the ids that exist."""
+        return self._store.nodes(node_ids)  # type: ignore[no-any-return]
+
+    def snapshot(self) -> AbstractContextManager[Any]:
+        """A context in which everything that is read comes from one state of the store."""
+        return self._store.snapshot()  # type: ignore[no-any-return]
+
     def _embeddings(self, queries: Sequence[QueryBundle]) -> list[list[float]]:
         """The vector that came with each query, else one that is made; several are made at the same time."""
         model = self.embed_model
@@ -178,19 +172,6 @@ class ContextualVectorRetriever(BaseRetriever):
         for text in list(self._vectors)[:-_REMEMBERED]:
             self._vectors.pop(text, None)
         return [known[tuple(query.embedding_strs)] if query.embedding is None else query.embedding for query in queries]
-
-    async def _flow(self, query: QueryBundle, *, on_loop: bool) -> list[NodeWithScore]:
-        [candidates] = await self.candidates([query], self.similarity_top_k, on_loop=on_loop)
-        missing = [candidate.node_id for candidate in candidates if candidate.node is None]
-        loaded = await call(self.nodes, missing, on_loop=on_loop) if missing else {}
-        pairs = [(candidate.node or loaded.get(candidate.node_id), candidate.score) for candidate in candidates]
-        return [NodeWithScore(node=node, score=score) for node, score in pairs if node is not None]
-
-    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return run(self._flow(query_bundle, on_loop=False))
-
-    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return await self._flow(query_bundle, on_loop=True)
 
 
 def _store_and_index(source: Any) -> tuple[Any, Any]:

@@ -84,7 +84,8 @@ async def test_where_nothing_matches_there_are_nodes_of_score_zero_as_in_the_sto
     found = retriever.retrieve(query)
     assert [(one.node.node_id, one.score) for one in found] == [("dog", 0.0), ("cat", 0.0), ("code", 0.0)]
     assert await retriever.aretrieve(query) == found
-    assert retriever.candidates(QueryBundle(query), 3) == [], "to a fusion they are no hits"
+    [candidates] = await retriever.candidates([QueryBundle(query)], 3, on_loop=True)
+    assert candidates == [], "to a fusion they are no hits"
 
 
 def test_what_does_not_match_obeys_filters(nodes):

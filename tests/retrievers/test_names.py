@@ -13,6 +13,7 @@ from llama_index_contextual import (
     ContextualVectorRetriever,
     HeadingAwareMarkdownNodeParser,
 )
+from llama_index_contextual.retrieval import run
 from llama_index_contextual.retrieval.signals import folded_name, names_of_documents, record_of
 
 NOTES = {
@@ -199,7 +200,7 @@ def test_documents_of_one_name_are_among_the_candidates_and_no_more_than_were_wa
     texts = [f"Text {number}." if "Kites" in path else f"Kites {number}, kites." for number, path in enumerate(paths)]
     documents = [Document(text=text, id_=one, metadata={"path": one}) for text, one in zip(texts, paths, strict=True)]
     nodes = HeadingAwareMarkdownNodeParser()(documents)
-    found = ContextualBM25Retriever(nodes).candidates(QueryBundle("kites"), top_k)
+    [found] = run(ContextualBM25Retriever(nodes).candidates([QueryBundle("kites")], top_k, on_loop=False))
     assert len({one.node_id for one in found}) == len(found) == top_k
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
     paths_of = {node.node_id: node.metadata["path"] for node in nodes}

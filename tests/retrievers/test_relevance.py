@@ -230,9 +230,9 @@ def test_hits_below_a_least_relevance_are_dropped_in_every_mode(arms, mode):
 
 def test_scores_below_zero_stay_where_nothing_is_dropped():
     class Below(ContextualBM25Retriever):
-        def candidates(self, query, top_k):
-            found = super().candidates(query, top_k)
-            return [one._replace(score=-100.0 if number else one.score) for number, one in enumerate(found)]
+        async def candidates(self, queries, top_k, *, on_loop):
+            [found] = await super().candidates(queries, top_k, on_loop=on_loop)
+            return [[one._replace(score=-100.0 if number else one.score) for number, one in enumerate(found)]]
 
     keyword = Below([TextNode(id_=f"n{number}", text="carrots and walks") for number in range(30)])
     hits = ContextualFusionRetriever([keyword], mode="simple", similarity_top_k=30).retrieve("carrots")
