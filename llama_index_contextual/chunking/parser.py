@@ -8,37 +8,17 @@ from bisect import bisect_right
 from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from llama_index.core import schema
 from llama_index.core.bridge.pydantic import field_serializer
 from llama_index.core.node_parser.interface import NodeParser
 from llama_index.core.node_parser.node_utils import default_id_func
-from llama_index.core.schema import (
-    BaseNode,
-    Document,
-    ImageDocument,
-    ImageNode,
-    IndexNode,
-    MetadataMode,
-    NodeRelationship,
-    ObjectType,
-    RelatedNodeInfo,
-    TextNode,
-)
+from llama_index.core.schema import BaseNode, MetadataMode, TextNode
 from llama_index.core.utils import get_tqdm_iterable
 
 from llama_index_contextual.chunking import node_metadata
 from llama_index_contextual.chunking.markdown import FrontMatter, read_front_matter
 from llama_index_contextual.chunking.splitting import ChunkSettings, Span, split_markdown
-from llama_index_contextual.common import (
-    MARKDOWN_TYPE,
-    DocumentError,
-    SettingError,
-    inline_tags,
-    is_markdown,
-    metadata,
-    readable,
-    views,
-    without_surrogates,
-)
+from llama_index_contextual.common import errors, metadata, normalize, views
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -105,7 +85,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             for name in ("tokenizer", "id_func"):
                 if isinstance(settings.get(name), dict):  # of to_dict()
                     cure = "was a callable and cannot be read back. Cure: pass the callable again"
-                    raise SettingError(cure, **{name: settings[name]})
+                    raise errors.SettingError(cure, **{name: settings[name]})
             size = settings.get("chunk_size", type(self).model_fields["chunk_size"].default)
             for name, part in (("chunk_overlap", 5), ("min_chunk_size", 8)):
                 if settings.get(name) is None:
@@ -114,7 +94,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             super().__init__(**settings)
             if wrong := [one for one in self.markdown_suffixes if one != _ANYTHING and not one.startswith(".")]:
                 cure = ': each begins with a dot. Cure: (".md",), or ("*",) for all'
-                raise SettingError(cure, markdown_suffixes=wrong)
+                raise errors.SettingError(cure, markdown_suffixes=wrong)
 
     def __getstate__(self) -> dict[str, Any]:
         """The state for pickle. LlamaIndex would leave out what cannot be pickled, and so use the defaults."""
@@ -123,7 +103,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             pickle.dumps(callables)
         except Exception as error:
             cure = f"cannot be pickled for another process ({error}). Cure: a function that a module defines by name"
-            raise SettingError(cure, **callables) from error
+            raise errors.SettingError(cure, **callables) from error
         state: dict[str, Any] = super().__getstate__()
         return state
 
@@ -145,7 +125,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         """
         path = metadata.path_of(document.metadata)
         name = path or document.node_id
-        text = without_surrogates(document.get_content(metadata_mode=MetadataMode.NONE), name)
+        text = normalize.without_surrogates(document.get_content(metadata_mode=MetadataMode.NONE), name)
         settings, markdown = self, self._is_markdown(document)
         if _has_markdown_type(document) and metadata.PAGE_LABEL in document.metadata:
             # A converted page: its headings are guesses, and many sections are short.
@@ -159,7 +139,8 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         return text, front, spans
 
     def _is_markdown(self, document: BaseNode) -> bool:
-        return _has_markdown_type(document) or is_markdown(metadata.path_of(document.metadata), self.markdown_suffixes)
+        path = metadata.path_of(document.metadata)
+        return _has_markdown_type(document) or normalize.is_markdown(path, self.markdown_suffixes)
 
     def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **_kwargs: Any) -> list[BaseNode]:
         parsed: dict[int, list[BaseNode]] = {}
@@ -179,7 +160,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
     def _postprocess_parsed_nodes(
         self,
         nodes: list[BaseNode],
-        parent_doc_map: dict[str, Document],  # noqa: ARG002  LlamaIndex's signature
+        parent_doc_map: dict[str, schema.Document],  # noqa: ARG002  LlamaIndex's signature
     ) -> list[BaseNode]:
         """The nodes as they are: LlamaIndex would search for offsets, and copy metadata into links."""
         return nodes
@@ -188,16 +169,16 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         self, document: BaseNode, seen: Counter[tuple[str, str]], above: Path | None
     ) -> tuple[list[BaseNode], Path]:
         """The nodes of a document, and the headings that are open at its end."""
-        if isinstance(document, IndexNode):  # cut, it would lose what it stands for
+        if isinstance(document, schema.IndexNode):  # cut, it would lose what it stands for
             return [document], above or ()
         document = node_metadata.with_clean_metadata(document)
         text, front, spans = self.split_document(document, above)
         if len(spans) > self.most_chunks:
-            raise DocumentError(
+            raise errors.DocumentError(
                 f"{metadata.path_of(document.metadata) or document.node_id} would be {len(spans):,} chunks, more than "
                 f"{self.most_chunks:,}. Cure: split it, or raise min_chunk_size={self.min_chunk_size}"
             )
-        if not spans and isinstance(document, ImageDocument | ImageNode):
+        if not spans and isinstance(document, schema.ImageDocument | schema.ImageNode):
             spans = [_PICTURE]
         elif not spans and _holds_more_than_text(document):
             return [document], above or ()
@@ -222,10 +203,10 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             seen: How often each text came before, by the identity of a document.
         """
         theirs, ours = node_metadata.document_metadata(document, front)
-        source = document.source_node or RelatedNodeInfo(
+        source = document.source_node or schema.RelatedNodeInfo(
             node_id=document.node_id, node_type=document.get_type(), hash=document.hash
         )
-        tags = inline_tags(text[front.end :]) if self._is_markdown(document) else []
+        tags = normalize.inline_tags(text[front.end :]) if self._is_markdown(document) else []
         filters = node_metadata.filter_metadata(front, tags, theirs, typed=self.typed_front_matter)
         identity, (offset, line) = node_metadata.identity_of(document), node_metadata.place_of(document)
         ends = node_metadata.line_ends(text)
@@ -239,7 +220,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             node_id = node_metadata.node_id_of(identity, chunk, seen[identity, chunk])
             seen[identity, chunk] += 1
             values = node_metadata.span_metadata(chunk, span, tuple(places), theirs, **about)
-            shown = readable(text, span.start, span.end)
+            shown = normalize.readable(text, span.start, span.end)
             first = {} if number else node_metadata.first_metadata(document, front, span)
             merged, names = metadata.merge_metadata(theirs, {**filters, **ours, **first, **values})
             node = kind(
@@ -248,7 +229,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
                 start_char_idx=offset + span.start,
                 end_char_idx=offset + span.end,
                 metadata=merged if self.include_metadata else {},
-                relationships={NodeRelationship.SOURCE: source},
+                relationships={schema.NodeRelationship.SOURCE: source},
                 **shared,
             )
             node_metadata.hide_keys(node, document, names if self.include_metadata else {}, filters)
@@ -261,29 +242,31 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
 def _has_markdown_type(document: BaseNode) -> bool:
     """Whether a document has the media type of Markdown."""
     resource = getattr(document, "text_resource", None)
-    return resource is not None and resource.mimetype == MARKDOWN_TYPE
+    return resource is not None and resource.mimetype == normalize.MARKDOWN_TYPE
 
 
 def _holds_more_than_text(document: BaseNode) -> bool:
     """Whether a node without text is something else: a sound, a film, or of a class that we do not know."""
     resources = ("image_resource", "audio_resource", "video_resource")
-    is_known = isinstance(document, Document | TextNode)
+    is_known = isinstance(document, schema.Document | TextNode)
     return not is_known or any(getattr(document, name, None) is not None for name in resources)
 
 
 def _class_and_fields(document: BaseNode) -> tuple[type[TextNode], dict[str, Any]]:
     """The class of a document's nodes, and what they have of the document."""
     names = ["metadata_separator", "metadata_template", "text_template"]
-    kind = ImageNode if isinstance(document, ImageDocument | ImageNode) else TextNode
-    if kind is ImageNode:
+    kind = schema.ImageNode if isinstance(document, schema.ImageDocument | schema.ImageNode) else TextNode
+    if kind is schema.ImageNode:
         names += ["image", "image_path", "image_url", "image_mimetype", "text_embedding"]
     return kind, {name: getattr(document, name) for name in names if hasattr(document, name)}
 
 
 def _link(nodes: Sequence[TextNode]) -> None:
     """Link neighbours by id only: their metadata in each link would triple what is stored."""
-    links = [RelatedNodeInfo(node_id=node.node_id, node_type=ObjectType.TEXT, metadata={}) for node in nodes]
+    links = [
+        schema.RelatedNodeInfo(node_id=node.node_id, node_type=schema.ObjectType.TEXT, metadata={}) for node in nodes
+    ]
     for node, previous in zip(nodes[1:], links, strict=False):
-        node.relationships[NodeRelationship.PREVIOUS] = previous
+        node.relationships[schema.NodeRelationship.PREVIOUS] = previous
     for node, following in zip(nodes, links[1:], strict=False):
-        node.relationships[NodeRelationship.NEXT] = following
+        node.relationships[schema.NodeRelationship.NEXT] = following

@@ -152,11 +152,6 @@ def whole(name: str, value: object, *, least: int = 1, most: int | None = None) 
     return int(value)  # type: ignore[call-overload,no-any-return]
 
 
-def optional_whole(name: str, value: object, *, least: int = 1) -> int | None:
-    """The count as an int, or None where that is the value; see :func:`whole`."""
-    return None if value is None else whole(name, value, least=least)
-
-
 def amount(name: str, value: object, *, zero: bool = False, most: float = math.inf, endless: bool = False) -> float:
     """An amount: a number above 0.
 

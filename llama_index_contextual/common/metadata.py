@@ -266,10 +266,10 @@ def short_tags(tags: str, most: int = MOST_CHARS) -> str:
     return tags if len(tags) <= most else tags[:most].rpartition(",")[0]
 
 
-def short_header_path(titles: Sequence[str]) -> str:
-    """A header path of at most :data:`MOST_CHARS` characters; a longer one loses its outer titles first."""
+def short_header_path(titles: Sequence[str], most: int = MOST_CHARS) -> str:
+    """A header path of at most ``most`` characters; a longer one loses its outer titles first."""
     paths = (join_header_path(["…", *titles[first:]] if first else titles) for first in range(len(titles)))
-    return next((path for path in paths if len(path) <= MOST_CHARS), shortened(join_header_path(titles[-1:])))
+    return next((path for path in paths if len(path) <= most), shortened(join_header_path(titles[-1:]), most))
 
 
 def join_header_path(titles: Iterable[str]) -> str:

@@ -48,13 +48,6 @@ _PICTURES: Final[dict[int, int | str | None]] = {
     # Without a shape: zero-width spaces, marks of direction, tags.
     **dict.fromkeys((0x200B, 0x200E, 0x200F, *range(0x2060, 0x2066), 0xFEFF, *range(0xE0000, 0xE0080))),
 }
-# How files begin that may hold no NUL byte, and are no text all the same.
-_STARTS: Final = {
-    b"%PDF-1.": "a PDF",
-    b"%PDF-2.": "a PDF",
-    b"PK\x03\x04": "a ZIP or Office file",
-    b"{\\rtf1": "an RTF file",
-}
 
 
 def short_hash(value: object) -> str:
@@ -197,8 +190,7 @@ def decode(data: bytes) -> FileText:
     Raises:
         DocumentError: It is binary.
     """
-    is_wide, repair = data.startswith(UTF16_MARKS), ""
-    kind = next((kind for start, kind in _STARTS.items() if data.startswith(start)), "")
+    is_wide, repair, kind = data.startswith(UTF16_MARKS), "", ""
     try:
         text = data.decode(*("utf-16", "replace") if is_wide else ("utf-8-sig", "surrogatepass"))
     except UnicodeDecodeError as error:
@@ -207,9 +199,9 @@ def decode(data: bytes) -> FileText:
         what = f"byte 0x{error.object[error.start]:02x} at {error.start:,} is no UTF-8"
         repair = f"{what}; read as Windows-1252. Cure: convert it to UTF-8"
     if b"\0" in data and not is_wide:
-        kind = kind or "binary (it holds NUL bytes)"
+        kind = "binary (it holds NUL bytes)"
     elif len(_CONTROL.findall(text[:100_000])) > _BINARY_SHARE * min(len(text), 100_000):
-        kind = kind or "binary (control characters)"
+        kind = "binary (control characters)"
     if kind:
         raise DocumentError(f"it is {kind}, not text. Cure: ignore it, or give its type a reader.")
     clean, count = replace_surrogates(text)

@@ -6,26 +6,10 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.common import one_of, refuse_unknown
-from llama_index_contextual.context.base import (
-    ChunkContext,
-    ContextEstimate,
-    ContextGenerator,
-    ContextProgress,
-    Contexts,
-    ContextUsage,
-    DocumentChunks,
-    Progress,
-    SourceDocument,
-    group_by_document,
-    in_words,
-)
-from llama_index_contextual.context.free import (
-    FREE,
-    HeadingContextGenerator,
-    PatternContextGenerator,
-    definitions_of,
-    is_code,
-)
+from llama_index_contextual.context.base import *
+from llama_index_contextual.context.base import ContextGenerator
+from llama_index_contextual.context.free import *
+from llama_index_contextual.context.free import FREE
 
 if TYPE_CHECKING:
     from llama_index_contextual.context.llm import LLMContextGenerator

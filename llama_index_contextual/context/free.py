@@ -56,19 +56,12 @@ def _describe(node: BaseNode, document: SourceDocument) -> tuple[str, str]:
     keys = metadata.TITLE, metadata.DATE, metadata.CONTINUES
     title, day, continues = (metadata.value_of(values, key) or "" for key in keys)
     below = [_new_title(str(title), document.path, headings), dates.date_in_words(day), str(continues)]
-    breadcrumb = _breadcrumb(document.path, headings)
+    room = max(1, _MOST_CHARS - len(document.path) - len(metadata.HEADER_SEPARATOR))
+    parts = filter(None, [document.path, metadata.short_header_path(headings, room)])
+    breadcrumb = metadata.shortened(metadata.HEADER_SEPARATOR.join(parts), _MOST_CHARS)
     lines = [breadcrumb and f"Document: {breadcrumb}", *map(str.rstrip, below)]
     text = "\n".join(filter(None, lines)).strip()
     return (text, "") if headings or any(below) or not is_id(document.path) else ("", text)
-
-
-def _breadcrumb(path: str, headings: Sequence[str]) -> str:
-    for first in range(max(1, len(headings))):
-        parts = [path, "…" if first else "", metadata.join_header_path(headings[first:])]
-        breadcrumb = metadata.HEADER_SEPARATOR.join(filter(None, parts))
-        if len(breadcrumb) <= _MOST_CHARS:
-            return breadcrumb
-    return f"{breadcrumb[: _MOST_CHARS - 1].rstrip()}…"  # the chunk's own heading is all that is left
 
 
 def is_id(path: str) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from anyio.from_thread import start_blocking_portal
 from llama_index.core import Settings
 from llama_index.core.llms import LLM
 
-from llama_index_contextual.common import SettingError, one_of, optional_whole, short_hash, whole
+from llama_index_contextual.common import SettingError, one_of, short_hash, whole
 from llama_index_contextual.context import prompts
 from llama_index_contextual.context.base import (
     ChunkContext,
@@ -84,8 +85,8 @@ class LLMContextGenerator(ContextGenerator):
         one_of("fallback", fallback, ("pattern", None))
         self.source, self.fallback = llm, fallback
         self.batch_size = whole("batch_size", batch_size)
-        self.num_workers = optional_whole("num_workers", num_workers)
-        self.max_calls = optional_whole("max_calls", max_calls, least=0)
+        self.num_workers = None if num_workers is None else whole("num_workers", num_workers)
+        self.max_calls = None if max_calls is None else whole("max_calls", max_calls, least=0)
         # Now: a field may count what the model does later.
         self._model_name = model_name(llm) if isinstance(llm, LLM) else getattr(llm, "model_name", None)
         self._llm: LLM | None = None
@@ -159,6 +160,10 @@ class LLMContextGenerator(ContextGenerator):
     def estimate(self, batches: Sequence[DocumentChunks]) -> ContextEstimate:
         """The costs of a run over these chunks, without a question to the model about them."""
         return Run(self, batches, None).estimate()
+
+    def available(self) -> bool:
+        """Whether the model's server has not just failed several times in a row."""
+        return time.monotonic() >= self.paused_until
 
     def config(self) -> dict[str, Any]:
         """The settings as plain data: the model's name instead of the model, and no key."""

@@ -19,29 +19,10 @@ from llama_index.core.schema import MetadataMode
 from llama_index.core.utils import iter_batch
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
-from llama_index_contextual.common import (
-    ABOUT_PROMPT,
-    ContextError,
-    ContextualWarning,
-    StorageError,
-    may_pass,
-    pause,
-    reason_of,
-    status_of,
-)
+from llama_index_contextual.common import ContextualWarning, errors
 from llama_index_contextual.common import metadata as meta
 from llama_index_contextual.common.tracing import in_thread
-from llama_index_contextual.context import prompts
-from llama_index_contextual.context.base import (
-    DEFAULT_WINDOW,
-    OUTPUT_TOKENS,
-    ChunkContext,
-    ContextEstimate,
-    ContextProgress,
-    DocumentChunks,
-    Tokens,
-    in_words,
-)
+from llama_index_contextual.context import base, prompts
 from llama_index_contextual.context.cache import Kept
 from llama_index_contextual.context.free import PatternContextGenerator
 
@@ -55,7 +36,7 @@ if TYPE_CHECKING:
 
 ATTEMPTS: Final = 3  # of a request while its server is busy or away
 _USUAL_TOKENS: Final = 40  # of a context with its number
-_CHUNK_TOKENS: Final = 160 + OUTPUT_TOKENS  # an excerpt in any language with an alphabet, marks around it, its context
+_CHUNK_TOKENS: Final = 160 + base.OUTPUT_TOKENS  # an excerpt in any alphabet, marks around it, its context
 _INSTRUCTION_TOKENS: Final = 300
 _SAFETY: Final = 0.9  # our tokenizer is not the model's
 _TAKE_MAX_TOKENS: Final = ("openai", "anthropic", "openailike", "mistral", "groq", "together", "openrouter")
@@ -67,7 +48,7 @@ _PAUSE: Final = 30.0  # seconds of that while
 class _Document(NamedTuple):
     """A document, and the records of its chunks."""
 
-    batch: DocumentChunks
+    batch: base.DocumentChunks
     records: list[Kept]
 
     def missing(self) -> list[int]:
@@ -78,7 +59,7 @@ class _Document(NamedTuple):
 class Run:
     """One run of an ``LLMContextGenerator``, whose file imports this one, over some documents."""
 
-    def __init__(self, generator: Any, batches: Sequence[DocumentChunks], progress: Progress | None) -> None:
+    def __init__(self, generator: Any, batches: Sequence[base.DocumentChunks], progress: Progress | None) -> None:
         self._generator, self._progress = generator, progress
         self._failed: Counter[str] = Counter()
         self._documents = [_Document(one, generator.cache.find(one.nodes, one.document)) for one in batches]
@@ -102,7 +83,7 @@ class Run:
         results = [self._composed(document) for document in self._documents]
         fallen = sum(record.text is None for document in self._documents for record in document.records)
         if fallen and self._generator.fallback:
-            have, why = "has" if fallen == 1 else "have", in_words(self._failed)
+            have, why = "has" if fallen == 1 else "have", base.in_words(self._failed)
             _warn(
                 f"{fallen} of {len(self._records)} chunks {have} no context from {self._generator.name} but fell back, "
                 f"because: {why}. Where it did not answer, the next run asks again, unless another process reads "
@@ -110,31 +91,31 @@ class Run:
             )
         return results
 
-    def _composed(self, document: _Document) -> list[ChunkContext | None]:
+    def _composed(self, document: _Document) -> list[base.ChunkContext | None]:
         """The free contexts, with the model's sentences; after the cache, so that they can change for nothing."""
-        name, version, contexts = self._generator.name, self._generator.version, list[ChunkContext | None]()
+        name, version, contexts = self._generator.name, self._generator.version, list[base.ChunkContext | None]()
         free = PatternContextGenerator().generate(document.batch.nodes, document.batch.document)
         for record, context in zip(document.records, free, strict=True):
             if record.text is not None and context is not None:
                 text = "\n".join(filter(None, [context.text, record.text]))
-                contexts.append(ChunkContext(text, name, context.lexical, version))
+                contexts.append(base.ChunkContext(text, name, context.lexical, version))
             else:
                 contexts.append(context if self._generator.fallback else None)
         return contexts
 
-    def estimate(self) -> ContextEstimate:
+    def estimate(self) -> base.ContextEstimate:
         """The costs of the run: its prompts are made and added up."""
         self._prepare()
-        total, calls, chunks = Tokens(), 0, 0
+        total, calls, chunks = base.Tokens(), 0, 0
         for document in self._documents:
             before, missing = "", document.missing()
             chunks += len(missing)
             for group in iter_batch(missing, self._size):
                 prompt = self._prompt(document, group)
                 cached = prompts.count_tokens(prompt.document) if prompt.document == before else 0
-                total = total.plus(Tokens(prompt.tokens, cached, len(group) * _USUAL_TOKENS))
+                total = total.plus(base.Tokens(prompt.tokens, cached, len(group) * _USUAL_TOKENS))
                 before, calls = prompt.document, calls + 1
-        return ContextEstimate(chunks, self._cached, calls, total, _is_local(self._generator.llm))
+        return base.ContextEstimate(chunks, self._cached, calls, total, _is_local(self._generator.llm))
 
     def _prepare(self) -> None:
         """Divide the model's window; this may ask its server, so never call it on an event loop."""
@@ -166,7 +147,7 @@ class Run:
         """Ask about some chunks in one call."""
         try:
             answer = await self._answer(document, group)
-        except ContextError as error:
+        except errors.ContextError as error:
             self._generator.failed_run = uuid4().hex
             self._note_failed(str(error), len(group))
         else:
@@ -181,21 +162,21 @@ class Run:
         generator, llm, prompt = self._generator, self._generator.llm, self._prompt(document, group)
         kind = llm.class_name().casefold()
         messages = prompt.messages(cache_point=kind.startswith(_MARK_CACHE))
-        limit = {"max_tokens": OUTPUT_TOKENS * len(group)} if kind.startswith(_TAKE_MAX_TOKENS) else {}
+        limit = {"max_tokens": base.OUTPUT_TOKENS * len(group)} if kind.startswith(_TAKE_MAX_TOKENS) else {}
         attempts = 1 if getattr(llm, "max_retries", 0) else ATTEMPTS  # its client tries again by itself
-        stop, retry = stop_after_attempt(attempts), retry_if_exception(may_pass)
-        retrying = AsyncRetrying(stop=stop, wait=pause, retry=retry, reraise=True)
+        stop, retry = stop_after_attempt(attempts), retry_if_exception(errors.may_pass)
+        retrying = AsyncRetrying(stop=stop, wait=errors.pause, retry=retry, reraise=True)
         try:
             response: Any = await retrying(self._call, messages, limit)
-        except ContextError:
+        except errors.ContextError:
             raise
         except Exception as error:  # each integration has errors of its own
-            generator.failures += status_of(error) not in ABOUT_PROMPT
+            generator.failures += errors.status_of(error) not in errors.ABOUT_PROMPT
             generator.paused_until = time.monotonic() + _PAUSE if generator.failures >= _FAILURES else 0.0
-            raise ContextError(reason_of(error)) from error
+            raise errors.ContextError(errors.reason_of(error)) from error
         generator.failures = 0
         answer, spent = response.message.content or "", _tokens_of(response)
-        spent = spent if spent.prompt else Tokens(prompt.tokens, 0, prompts.count_tokens(answer))
+        spent = spent if spent.prompt else base.Tokens(prompt.tokens, 0, prompts.count_tokens(answer))
         generator.usage.tokens = generator.usage.tokens.plus(spent)
         return answer
 
@@ -207,9 +188,9 @@ class Run:
         """
         generator, usage, llm = self._generator, self._generator.usage, self._generator.llm
         if generator.max_calls is not None and usage.calls >= generator.max_calls:
-            raise ContextError(f"max_calls={generator.max_calls} reached")
-        if time.monotonic() < generator.paused_until:
-            raise ContextError("server does not answer")
+            raise errors.ContextError(f"max_calls={generator.max_calls} reached")
+        if not generator.available():
+            raise errors.ContextError("server does not answer")
         usage.calls += 1
         try:
             return await asyncio.wrap_future(in_thread(partial(llm.chat, messages, **limit)))
@@ -239,7 +220,7 @@ class Run:
         records = [(nodes[index], document.records[index]) for index in kept]
         try:
             await asyncio.to_thread(self._generator.cache.keep, records, source)
-        except StorageError as error:  # a full disk: what is paid for is used all the same
+        except errors.StorageError as error:  # a full disk: what is paid for is used all the same
             _warn(f"The generated contexts are used, and could not be kept everywhere: {error}")
         good = sum(record.text is not None for _, record in records)
         self._generator.usage.generated += good
@@ -256,7 +237,7 @@ class Run:
     def _note_done(self, chunks: int) -> None:
         self._done += chunks
         if self._progress is not None:
-            self._progress(ContextProgress(self._done, len(self._records)))
+            self._progress(base.ContextProgress(self._done, len(self._records)))
 
 
 def _warn(message: str) -> None:
@@ -275,7 +256,7 @@ def context_window(llm: LLM) -> int:
     with contextlib.suppress(Exception):  # any integration's own error, when its server does not answer
         if (window := int(llm.metadata.context_window)) > 0:
             return window
-    return DEFAULT_WINDOW
+    return base.DEFAULT_WINDOW
 
 
 def _is_local(llm: LLM) -> bool:
@@ -284,7 +265,7 @@ def _is_local(llm: LLM) -> bool:
     return urlsplit(str(url)).hostname in ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104
 
 
-def _tokens_of(response: Any) -> Tokens:
+def _tokens_of(response: Any) -> base.Tokens:
     """The token counts of a LlamaIndex chat response, in OpenAI's, Anthropic's and Ollama's forms."""
 
     def get(source: Any, *names: str) -> Any:
@@ -294,4 +275,4 @@ def _tokens_of(response: Any) -> Tokens:
     usage = get(getattr(response, "raw", None), "usage")
     cached = get(get(usage, "prompt_tokens_details"), "cached_tokens") or get(usage, "cache_read_input_tokens")
     counts = (get(usage, "prompt_tokens", "input_tokens"), cached, get(usage, "completion_tokens", "output_tokens"))
-    return Tokens(*(count if isinstance(count, int) else 0 for count in counts))
+    return base.Tokens(*(count if isinstance(count, int) else 0 for count in counts))

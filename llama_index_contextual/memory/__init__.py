@@ -13,15 +13,8 @@ from llama_index.core.tools import FunctionTool
 
 from llama_index_contextual.keyword import note_filters
 from llama_index_contextual.memory.context import MemoryContext, gate_digest
-from llama_index_contextual.memory.digest import (
-    HEADER,
-    NOTHING,
-    MemoryDigest,
-    MemoryEntry,
-    MemorySettings,
-    quoted,
-    shown_path,
-)
+from llama_index_contextual.memory.digest import *
+from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry, MemorySettings, quoted
 from llama_index_contextual.memory.ranking import choose_snippet
 
 # What users import.

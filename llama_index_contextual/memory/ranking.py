@@ -17,18 +17,8 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from llama_index_contextual.common import (
-    FRONT_MATTER,
-    START_LINE,
-    citation,
-    date_from_heading,
-    day_of,
-    heading_titles,
-    readable,
-    sentence_starts,
-    tell_language,
-    value_of,
-)
+from llama_index_contextual.common import dates, readable, sentence_starts, tell_language
+from llama_index_contextual.common import metadata as meta
 from llama_index_contextual.keyword import split_words
 from llama_index_contextual.memory.digest import MemoryEntry, OlderValue, shown_path, visible
 from llama_index_contextual.retrieval import NearDuplicates
@@ -106,12 +96,12 @@ class Fact(NamedTuple):
 def facts_of(hit: MemoryEntry, terms: Split) -> list[Fact]:
     """The facts of a hit, each subject once: who speaks twice in a note is none."""
     text, metadata, facts = hit.node.get_content(), hit.node.metadata, list[Fact]()
-    above, first = heading_titles(metadata), value_of(metadata, START_LINE) or 1
+    above, first = meta.heading_titles(metadata), meta.value_of(metadata, meta.START_LINE) or 1
     for one in split_sentences(text):
-        day, statement = one.day or day_of(metadata), text[one.start : one.end]
+        day, statement = one.day or meta.day_of(metadata), text[one.start : one.end]
         match = None if one.is_heading else _FACT.fullmatch(_MARKS.sub("", statement).strip("| "))
         if match and day:
-            places = [place for place in dict.fromkeys([*above, one.title]) if not date_from_heading(place)]
+            places = [place for place in dict.fromkeys([*above, one.title]) if not dates.date_from_heading(place)]
             subject = _folded(" ".join([*places, match["key"]]))
             held = frozenset(hit.terms.keys() & set(terms(" ".join(subject))))
             held = held if held.intersection(terms(match["key"])) else frozenset()
@@ -163,7 +153,7 @@ def newest_first(chosen: Sequence[MemoryEntry], ranked: Sequence[MemoryEntry], t
 
 def _older(run: Sequence[Fact], until: date) -> OlderValue:
     last, snippet = run[-1], visible(run[-1].text)
-    cited = citation(shown_path(last.hit.path), last.line, last.line)
+    cited = meta.citation(shown_path(last.hit.path), last.line, last.line)
     return OlderValue(cited, snippet, run[0].day.isoformat(), until.isoformat())
 
 
@@ -201,7 +191,7 @@ def split_sentences(text: str, most: int = _MOST) -> list[Sentence]:
     for block in _BLOCK.finditer(text):
         start, end, marks = *block.span(), block["marks"]
         if marks:
-            dated = date_from_heading(block[0])
+            dated = dates.date_from_heading(block[0])
             if dated or len(marks) <= level:
                 day, level = dated, len(marks) if dated else 0
         starts = [start] if marks else [start, *sentence_starts(text, start, end, language)]
@@ -280,7 +270,7 @@ def entries_of(
             alternative: one.terms[group[0]] for group in groups for alternative in group if group[0] in one.terms
         }
         text = readable(one.node.get_content())
-        properties = str(one.node.metadata.get(FRONT_MATTER) or "")
+        properties = str(one.node.metadata.get(meta.FRONT_MATTER) or "")
         if weights.keys() & set(terms(properties)):  # "birthday: 1991-05-02" may be what is asked for
             text = "\n\n".join([*properties.split("; "), text])
         share = left // (len(chosen) - position) - estimate_tokens(one.block)
@@ -288,7 +278,7 @@ def entries_of(
             break
         limit = int(max(share, _LEAST_TOKENS) * len(text) / max(1, estimate_tokens(text)))
         snippet, day = choose_snippet(text, weights, terms, limit=limit)
-        day = day or day_of(one.node.metadata)
+        day = day or meta.day_of(one.node.metadata)
         if one.snippet not in snippet:  # the value that is current
             snippet = one.snippet
         shown = replace(one, snippet=visible(snippet), score=round(min(one.score, 1.0), 6))

@@ -14,16 +14,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TransformComponent
 from tqdm import tqdm
 
-from llama_index_contextual.common import (
-    Checked,
-    ContextError,
-    ContextualWarning,
-    SettingError,
-    counted,
-    metadata,
-    short_hash,
-    views,
-)
+from llama_index_contextual.common import Checked, errors, metadata, normalize, views
 from llama_index_contextual.context import (
     OFF,
     ContextEstimate,
@@ -86,7 +77,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         fields = {name: value for name in names if (value := settings.pop(name)) is not None}
         if stored is not None:
             if not isinstance(stored, dict):
-                raise SettingError(f"generator={stored!r} is no setting. Cure: context= takes a generator, too.")
+                raise errors.SettingError(f"generator={stored!r} is no setting. Cure: context= takes a generator, too.")
             settings = {key: stored[key] for key in stored if key not in ("spec", "version", "state")}
             context = stored["spec"]
         generator = resolve_generator(context, **settings)
@@ -110,7 +101,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     @property
     def _mark(self) -> str:
         """What the descriptions add to the version of a context."""
-        return f"+{short_hash(sorted(self.descriptions.items()))}" if self.descriptions else ""
+        return f"+{normalize.short_hash(sorted(self.descriptions.items()))}" if self.descriptions else ""
 
     @property
     def usage(self) -> ContextUsage:
@@ -212,7 +203,9 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         contexts = [context for group in results for context in group]
         if len(chunks) != len(contexts):
             cure = "Cure: one for each, in their order; None where there is none."
-            raise ContextError(f"{self.generator.name} made {len(contexts)} contexts for {len(chunks)} chunks. {cure}")
+            raise errors.ContextError(
+                f"{self.generator.name} made {len(contexts)} contexts for {len(chunks)} chunks. {cure}"
+            )
         for node, context in zip(chunks, contexts, strict=True):
             if context is None:
                 missing += 1
@@ -225,14 +218,14 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
             views.set_views(node, show_context_to_llm=self.show_context_to_llm, leave_out_keys=self.leave_out_keys)
         if late and required:
             warnings.warn(
-                f"{counted(late, 'node')} had a vector before the context came, and the vector does not know it. "
+                f"{normalize.counted(late, 'node')} had a vector before the context came, and it does not know that. "
                 "Cure: the step before the embedding, and the embedding again.",
-                ContextualWarning,
+                errors.ContextualWarning,
                 stacklevel=3,
             )
         if missing and required:
             why = f" ({in_words(failed)})" if (failed := self.generator.usage.failed) else ""
-            raise ContextError(
+            raise errors.ContextError(
                 f"{missing} of {len(nodes)} chunks got no context from {self.generator.name}, and it has no "
                 f"fallback{why}. What was finished is kept. Cure: run again, or allow a fallback."
             )
@@ -243,7 +236,7 @@ def _whole(documents: Any) -> list[BaseNode]:
     """Whole documents as a list; a single one would be the list of its fields."""
     whole = list(documents) if isinstance(documents, Iterable) else [documents]
     if not all(isinstance(document, BaseNode) for document in whole):
-        raise SettingError(
+        raise errors.SettingError(
             f"documents={type(documents).__name__} is no list of documents. Cure: documents=[document], as loaded."
         )
     return whole

@@ -22,7 +22,6 @@ from llama_index_contextual.common import (
     amount,
     metadata,
     one_of,
-    optional_whole,
     whole,
 )
 from llama_index_contextual.common.tracing import in_thread
@@ -102,8 +101,8 @@ class ContextualVectorRetriever(PoolRetriever):
             node_ids=None if node_ids is None else list(dict.fromkeys(node_ids)),
             mode=_mode_of(store, vector_store_query_mode),
             alpha=None if alpha is None else amount("alpha", alpha, zero=True, most=1),
-            sparse_top_k=optional_whole("sparse_top_k", sparse_top_k),
-            hybrid_top_k=optional_whole("hybrid_top_k", hybrid_top_k),
+            sparse_top_k=None if sparse_top_k is None else whole("sparse_top_k", sparse_top_k),
+            hybrid_top_k=None if hybrid_top_k is None else whole("hybrid_top_k", hybrid_top_k),
         )
         self.similarity_top_k, self.filters = whole("similarity_top_k", similarity_top_k), filters
         self._store: Any = store if isinstance(store, ReadStore) else AnyStore(store, index, vector_store_kwargs)
