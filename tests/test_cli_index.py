@@ -31,6 +31,15 @@ def test_a_bad_file_is_named_and_the_rest_is_indexed(run, tmp_path):
     assert "good.md#L1-L3" in run("search", "answer", "-f", tmp_path).stdout
 
 
+def test_of_many_files_that_cannot_be_read_some_are_named_and_the_others_counted(run, tmp_path):
+    for number in range(60):
+        (tmp_path / f"bad{number:02}.md").write_bytes(b"\x00\x01\x02")
+    (tmp_path / "good.md").write_text("# Good\n\nText.\n", "utf-8")
+    lines = run("index", tmp_path).stderr.splitlines()
+    assert len([line for line in lines if "bad" in line]) == 50
+    assert "not indexed: and 10 more" in lines
+
+
 def test_a_file_that_had_to_be_repaired_is_named_once_and_is_no_failure(run, tmp_path):
     (tmp_path / "old.md").write_bytes("# Café\n\nLe café ferme tôt.\n".encode("latin-1"))
     done = run("index", tmp_path)

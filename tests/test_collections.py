@@ -10,7 +10,6 @@ from mcp_clients import mcp
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve import mcp_server
-from llama_index_contextual.app.settings.loading import load_configuration, user_folder
 from llama_index_contextual.common.errors import ConfirmationError, SettingError, StorageError
 
 
@@ -118,19 +117,14 @@ def test_folders_that_cannot_work_are_refused(folders, tmp_path, names, message)
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"colour": 1}, r"collections\.notes\.colour=1 cannot work\. Cure: "),
-        ({"description": "x" * 500}, r"collections\.notes\.description='x+…"),
-        ({"path": ""}, r"collections\.notes\.path='' cannot work"),
+        ({"colour": 1}, r"Collection does not take colour\. Cure: "),
+        ({"description": "x" * 500}, r"description='x+' cannot work"),
+        ({"path": ""}, r"path='' cannot work"),
     ],
 )
-def test_what_is_said_of_a_folder_is_checked_in_python_as_in_a_file(folders, tmp_path, values, message):
+def test_what_is_said_of_a_folder_is_checked(folders, tmp_path, values, message):
     with pytest.raises(SettingError, match=message):
         ContextualIndex.open({"notes": {"path": tmp_path / "notes", **values}}, storage=tmp_path / "s")
-    (tmp_path / "c.toml").write_text(
-        "[collections]\nnotes = " + json.dumps({"path": "notes", **values}).replace('": ', '" = ')
-    )
-    with pytest.raises(SettingError, match=rf"c.toml: {message}"):
-        load_configuration(tmp_path, file=tmp_path / "c.toml")
 
 
 def test_several_folders_need_a_place_and_one_folder_is_no_several(index, folders, tmp_path):
@@ -149,18 +143,6 @@ def test_the_command_line_indexes_several_folders_and_narrows_to_one(run, folder
     assert [hit["path"] for hit in hits] == ["handbook/readme.md"]
 
 
-def test_the_users_own_configuration_names_folders_that_need_no_option(run, folders, monkeypatch, tmp_path):
-    for variable in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
-        monkeypatch.setenv(variable, str(tmp_path / variable))
-    user_folder().mkdir(parents=True)
-    named = "".join(f"[collections.{name}]\npath = {json.dumps(str(path))}\n" for name, path in folders.items())
-    (user_folder() / "config.toml").write_text(named, "utf-8")
-    monkeypatch.chdir(tmp_path)
-    run("index", "--embed-model", "none")
-    hits = json.loads(run("search", "cashews", "--json").stdout)
-    assert {hit["path"] for hit in hits} == {"notes/people/priya.md", "docs/readme.md"}
-
-
 async def test_one_mcp_server_serves_all_of_them(index, folders):
     async with mcp.Client(mcp_server.NotesServer(index)) as client:
         assert "Folders: docs/ 2, " in (await client.call_tool("list", {})).content[0].text
@@ -173,8 +155,7 @@ async def test_one_mcp_server_serves_all_of_them(index, folders):
 
 def test_a_folder_of_several_says_nothing(folders, tmp_path):
     (folders["docs"] / "contextual.toml").write_text(
-        '[collections.secret]\npath = "/"\n[chunks]\nchunk_size = 20\n[files]\nexclude = ["*"]\n'
-        '[descriptions]\n"../notes/" = "harmless"\n'
+        '[chunks]\nchunk_size = 20\n[files]\nexclude = ["*"]\n[descriptions]\n"../notes/" = "harmless"\n'
     )
     with ContextualIndex.open(folders, storage=tmp_path / "s", embed_model="none") as index:
         index.refresh()

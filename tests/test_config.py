@@ -7,7 +7,7 @@ import pytest
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.settings import SETTINGS, Configuration
-from llama_index_contextual.app.settings.loading import is_harmless, load_configuration, with_remembered
+from llama_index_contextual.app.settings.loading import is_harmless, load_configuration
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.common.errors import SettingError
 from llama_index_contextual.memory import MemoryContext, MemorySettings
@@ -53,7 +53,7 @@ def test_options_come_before_the_environment_and_that_before_the_file(folder, mo
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CHUNKS__CHUNK_SIZE", "300")
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_FILES__INCLUDE", "*.txt, *.rst")
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_EMBED_MODEL", "ollama:nomic-embed-text")
-    found = load_configuration(folder, options={"files.include": ["*.go"], "files.exclude": None})
+    found = load_configuration(folder, {"files.include": ["*.go"], "files.exclude": None})
     assert found["chunks.chunk_size"] == 300
     assert found.origins["chunks.chunk_size"] == "LLAMA_INDEX_CONTEXTUAL_CHUNKS__CHUNK_SIZE"
     assert (found["files.include"], found.origins["files.include"]) == (("*.go",), "--include")
@@ -66,9 +66,9 @@ def test_a_file_can_be_named_and_a_prompt_stands_in_a_file_beside_it(tmp_path):
     (tmp_path / "prompt.txt").write_text("{document}\n\n{chunks}", "utf-8")
     other = tmp_path / "other.toml"
     other.write_text('[context_options]\nprompt = "prompt.txt"\n', "utf-8")
-    assert load_configuration(tmp_path, file=other)["context_options.prompt"] == "{document}\n\n{chunks}"
+    assert load_configuration(tmp_path, other)["context_options.prompt"] == "{document}\n\n{chunks}"
     with pytest.raises(SettingError, match=r"none\.toml: it cannot be read .*Cure: "):
-        load_configuration(tmp_path, file=tmp_path / "none.toml")
+        load_configuration(tmp_path, tmp_path / "none.toml")
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,9 @@ def test_defaults_are_those_of_the_parts_that_obey_them():
 
 
 def test_an_index_completes_what_nobody_sets_by_what_is_harmless(tmp_path):
-    found = with_remembered(load_configuration(tmp_path, options={"context": "off"}), {"context": "pattern", "odd": 1})
-    assert (found["context"], "odd" in found.values) == ("off", False)
-    assert with_remembered(found, {"chunks.chunk_size": 99})["chunks.chunk_size"] == 99
+    remembered = {"context": "pattern", "odd": 1, "chunks.chunk_size": 99, "embed_model": "jina:x"}
+    found = load_configuration(tmp_path, {"context": "off"}, remembered=remembered)
+    assert found.values == {"context": "off", "chunks.chunk_size": 99}
     assert is_harmless("chunks.chunk_size", 99)
     for key, value in {"chunks.chunk_size": 10**400, "embed_model": "jina:x", "files.hidden": True, "odd": 1}.items():
         assert not is_harmless(key, value), key

@@ -39,7 +39,7 @@ def test_python_takes_the_name(name, kind, folder):
 @pytest.mark.parametrize(("name", "kind"), NAMES.items())
 def test_the_file_a_variable_and_the_command_line_take_the_name(name, kind, folder, monkeypatch, run):
     (folder / "own.toml").write_text(f'context = "{name}"\n', "utf-8")
-    assert load_configuration(folder, file=folder / "own.toml")["context"] == kind
+    assert load_configuration(folder, folder / "own.toml")["context"] == kind
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CONTEXT", name)
     assert load_configuration(folder)["context"] == kind
     monkeypatch.delenv("LLAMA_INDEX_CONTEXTUAL_CONTEXT")

@@ -240,7 +240,10 @@ def test_an_object_is_taken_as_it_is():
     assert resolve_embedding(mock) is mock
 
 
-MISPLACED = ("ollama:m@localhost:11434", "openai:m@myhost/v1", "openai:@http://host/v1", "openai:m @http://host/v1")
+MISPLACED = (
+    *("ollama:m@localhost:11434", "openai:m@myhost/v1", "openai:@http://host/v1", "openai:m @http://host/v1"),
+    *("ollama:m@http://localhost:99999", "voyage:m@http://[::1", "jina:m@http://:80"),
+)
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def whole(name: str, value: object, *, least: int = 1, most: int | None = None) 
     return int(value)  # type: ignore[call-overload,no-any-return]
 
 
-def amount(name: str, value: object, *, zero: bool = False, most: float = math.inf, endless: bool = False) -> float:
+def amount(name: str, value: object, *, zero: bool = False, most: float = math.inf) -> float:
     """An amount: a number above 0.
 
     Args:
@@ -160,15 +160,14 @@ def amount(name: str, value: object, *, zero: bool = False, most: float = math.i
         value: The value of the setting.
         zero: Whether 0 is allowed.
         most: What it may be at most.
-        endless: Whether infinity is allowed.
 
     Raises:
         SettingError: It is no number, or out of bounds.
     """
     number = _number(value)
-    if number >= 0 and (number or zero) and number <= most and (endless or number < math.inf):
+    if number >= 0 and (number or zero) and number <= most and number < math.inf:
         return number
-    kind = "finite number" if most == math.inf and not endless else "number"
+    kind = "finite number" if most == math.inf else "number"
     bounds = f"{'from' if zero else 'above'} 0{f' to {most:g}' if most < math.inf else ''}"
     raise SettingError(f"cannot work. Cure: give a {kind} {bounds}.", **{name: value})
 

@@ -88,8 +88,8 @@ def test_options_the_environment_a_named_file_and_the_users_own_file_count(folde
     assert load_configuration(folder)["retrieval.rerank"] == "openai:environment"
     (tmp_path / "named.toml").write_text('[retrieval]\nrerank = "openai:named"\n', "utf-8")
     monkeypatch.delenv("LLAMA_INDEX_CONTEXTUAL_RETRIEVAL__RERANK")
-    assert load_configuration(folder, file=tmp_path / "named.toml")["retrieval.rerank"] == "openai:named"
-    assert load_configuration(folder, options={"retrieval.rerank": "llm"})["retrieval.rerank"] == "llm"
+    assert load_configuration(folder, tmp_path / "named.toml")["retrieval.rerank"] == "openai:named"
+    assert load_configuration(folder, {"retrieval.rerank": "llm"})["retrieval.rerank"] == "llm"
 
 
 def test_a_slip_in_what_is_not_obeyed_is_an_error_all_the_same(folder):
@@ -189,7 +189,7 @@ def test_an_index_is_not_kept_behind_a_link_that_a_folder_brings(folder, tmp_pat
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
-@pytest.mark.parametrize("part", ["index.sqlite3", "paid.sqlite3", "cache/bm25.arrays", "write.lock.owner"])
+@pytest.mark.parametrize("part", ["index.sqlite3", "paid.sqlite3", "cache/bm25.arrays"])
 def test_a_pipe_in_an_index_is_refused_before_it_is_opened(folder, part):
     place = indexed(folder) / ".contextual" / part
     place.unlink(missing_ok=True)

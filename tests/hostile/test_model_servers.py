@@ -16,17 +16,16 @@ from types import SimpleNamespace
 import pytest
 from fake_model import Reply, always
 from llama_index.core.llms import ChatMessage
-from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.schema import TextNode
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve.answering import answer, answering_model
-from llama_index_contextual.app.settings.models import NamedModel, resolve_embedding, resolve_reranker
+from llama_index_contextual.app.settings.models import NamedModel, resolve_embedding
 from llama_index_contextual.common.errors import (
     AnswerError,
     ContextualWarning,
     EmbeddingError,
     FingerprintError,
-    RetrievalError,
 )
 from llama_index_contextual.context.base import group_by_document
 from llama_index_contextual.context.llm import LLMContextGenerator
@@ -183,19 +182,6 @@ def test_an_embedding_ends_in_a_message(kind, fault, tmp_path, waits):
     assert all(seconds <= 60 for seconds in waits)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=name_of)
-@pytest.mark.parametrize("kind", MODELS)
-def test_a_reranker_ends_in_a_message(kind, fault, waits):
-    hits = [NodeWithScore(node=TextNode(text=text), score=0.5) for text in ("one", "two")]
-    with serving(fault) as server:
-        step = resolve_reranker(MODELS[kind].format(server.url), 10, timeout=SILENCE)
-        with bounded(), pytest.raises(RetrievalError):
-            step.postprocess_nodes(hits, query_str="which?")
-        assert 1 <= len(server.asked) <= 4
-    assert len(waits) <= 3
-    assert all(seconds <= 60 for seconds in waits)
-
-
 def after_a_good_probe(fault):
     """A fault of everything but the question whether the server is there."""
 
@@ -299,7 +285,6 @@ REACHED = {
     "embedding": ('embed_model = "{}"', "ollama:x@{}"),
     "late chunking": ('embed_model = "{}"', "voyage:x@{}/v1"),
     "contexts": ('context = "llm"\n[context_options]\nllm = "{}"', "openai:x@{}/v1"),
-    "rerank by a model": ('[retrieval]\nrerank = "{}"', "openai:x@{}/v1"),
 }
 
 
@@ -318,9 +303,6 @@ def test_the_setting_reaches_every_client_and_many_documents_wait_once(what, tmp
             warnings.simplefilter("ignore")
             with suppress(EmbeddingError):
                 index.refresh()
-            if what.startswith("rerank"):
-                with pytest.raises(RetrievalError, match="imeout"):
-                    index.as_retriever().retrieve("which note?")
         assert server.asked
         assert len(server.asked) <= 1 + 6, "a probe, and once for each document at most"
     assert time.monotonic() - started < 30, "60 s is the default"

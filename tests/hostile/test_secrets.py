@@ -35,8 +35,6 @@ KINDS = {
     "ollama": ("embed_model", "ollama:x@{}", "OLLAMA_API_KEY"),
     "a model on Ollama": ("context_options.llm", "ollama:x@{}", "OLLAMA_API_KEY"),
     "a model like OpenAI's": ("context_options.llm", "openai:x@{}/v1", ""),
-    "ollama rerank": ("retrieval.rerank", "ollama:x@{}", "OLLAMA_API_KEY"),
-    "openai rerank": ("retrieval.rerank", "openai:x@{}/v1", ""),
 }
 CHOICES = {"embed_model": "embed_model"}
 

@@ -62,6 +62,21 @@ def test_what_was_written_before_the_embedding_ended_stays_and_the_next_refresh_
         assert index.status(check=True).ok
 
 
+def test_a_large_folder_can_be_searched_soon(tmp_path, monkeypatch):
+    for number in range(300):
+        (tmp_path / f"page{number:03}.md").write_text(f"# Page {number}\n\nTea of day {number}.\n", "utf-8")
+    sizes, prepared = [], refresh.Refresh._prepared
+
+    def counting(self, group):
+        sizes.append(sum(len(nodes) for *_, nodes in group))
+        return prepared(self, group)
+
+    monkeypatch.setattr(refresh.Refresh, "_prepared", counting)
+    with opened(tmp_path, lambda _: None) as index:
+        index.refresh()
+    assert sizes == [16, 32, 64, 128, 60]
+
+
 def test_files_and_texts_that_cannot_be_used_are_reported_in_the_order_of_the_files(pages):
     for number in (1, 5, 9):
         (pages / f"page{number:02}.md").write_bytes(b"\x00\x01\x02")

@@ -12,7 +12,6 @@ from llama_index.core import MockEmbedding
 from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
 
 from llama_index_contextual.app.index import ContextualIndex, query
-from llama_index_contextual.app.settings.loading import load_configuration
 from llama_index_contextual.common.errors import DamagedError, StorageError
 
 
@@ -223,7 +222,7 @@ def test_a_newer_index_is_neither_read_nor_set_aside(whole, tmp_path):
 @pytest.mark.parametrize("harm", ["damaged", "deleted"])
 def test_settings_that_were_chosen_outlive_the_index(whole, tmp_path, harm):
     folder = shutil.copytree(whole, tmp_path / "docs")
-    with opened(folder, config=load_configuration(folder, options={"chunks.chunk_size": 60})) as index:
+    with opened(folder, config={"chunks.chunk_size": 60}) as index:
         chunks = index.refresh().chunks
     if harm == "damaged":
         with database_of(folder) as database, database:

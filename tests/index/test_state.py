@@ -10,7 +10,6 @@ from state_table import change_layout, change_state, state_in
 
 from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index import ContextualIndex, settings
-from llama_index_contextual.app.settings.loading import load_configuration
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.common.errors import ContextualError, StorageError
 
@@ -82,7 +81,7 @@ def test_a_newer_layout_asks_for_an_upgrade_and_is_not_written(opened, folder):
 
 
 def test_an_index_of_another_layout_is_made_anew_and_nothing_is_embedded_twice(opened, folder, run):
-    with opened(config=load_configuration(folder, options={"chunks.chunk_size": 90})) as index:
+    with opened(config={"chunks.chunk_size": 90}) as index:
         index.refresh()
     change_layout(folder / ".contextual" / "index.sqlite3", 0)
     asked = run("search", "carrots", "--folder", folder)

@@ -340,24 +340,18 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "that is what it is for; the hits themselves stay as they are",
         ),
     ),
-    'LLMRerank → rerank="llm"': (
+    "LLMRerank → RerankWithContext": (
         Difference(
             "rerank-contexts",
             "reads the LLM view, which hides contexts",
-            "reads the EMBED view, with contexts; so does `LLMRerank` inside `RerankWithContext`",
+            "shows it the EMBED view, with contexts",
             "a context says what a chunk is about",
         ),
         Difference(
             "rerank-unnamed",
             "drops what the model does not name",
-            "puts it after the others, in its order, with the score 0",
+            "with `most=`, puts it after the others, in its order, with the score 0",
             "a small model forgets some",
-        ),
-        Difference(
-            "rerank-nonsense",
-            "takes `Doc: 0` for the last document, and fails at a number above all",
-            "takes no notice of either",
-            "no document has that number",
         ),
         Difference(
             "rerank-no-question",

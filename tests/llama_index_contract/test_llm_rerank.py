@@ -1,4 +1,4 @@
-"""``rerank="llm"`` where ``LLMRerank`` stood, and stock rerankers inside ``RerankWithContext``."""
+"""``LLMRerank`` by itself and inside ``RerankWithContext``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from side_by_side import Case, compare, refusal
 
 from llama_index_contextual import ContextualNodePostprocessor
-from llama_index_contextual.app.settings.models import resolve_reranker
 from llama_index_contextual.retrieval import RerankWithContext
 
 ALL = "Doc: 2, Relevance: 9\nDoc: 1, Relevance: 7\nDoc: 3, Relevance: 2"
@@ -55,11 +54,7 @@ def stock(llm, top_n=10):
 
 
 def ours(llm, top_n=10):
-    return resolve_reranker("llm", top_n, llm)
-
-
-def wrapped(llm, top_n=10):
-    return RerankWithContext(LLMRerank(llm=llm, top_n=top_n))
+    return RerankWithContext(LLMRerank(llm=llm, top_n=top_n), most=30)
 
 
 def prompt(make):
@@ -121,13 +116,6 @@ CASES = [
         differs="rerank-unnamed",
     ),
     Case(
-        "a document 0",
-        lambda make: ranked(make(saying("Doc: 0, Relevance: 9")).postprocess_nodes(hits(1), query_str="x")),
-        stock=[("0", 9.0, "Text 0.")],
-        gives=[("0", 0.0, "Text 0.")],
-        differs="rerank-nonsense",
-    ),
-    Case(
         "no question",
         lambda make: refusal(lambda: make(saying()).postprocess_nodes(hits())),
         stock="ValueError",
@@ -140,12 +128,3 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_llm_rerank(case):
     compare(case, stock, ours)
-
-
-@pytest.mark.parametrize("case", SHARED, ids=str)
-def test_llm_rerank_inside_ours(case):
-    compare(case, stock, wrapped)
-
-
-def test_llm_rerank_inside_ours_reads_contexts():
-    assert prompt(wrapped) == [True] * 3

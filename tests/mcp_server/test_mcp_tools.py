@@ -113,6 +113,8 @@ async def test_a_name_that_no_note_has_suggests_the_nearest(folder, index):
             assert answer.is_error
             assert "Cure: MEMORY.md" in answer.content[0].text
         assert "blue" in await text_of(client, "read", path="memory"), "a bare name"
+        missed = await client.call_tool("read", {"path": "zzzz"})
+        assert missed.content[0].text.endswith("Cure: search for its words"), "no note is near"
         missed = await client.call_tool("list", {"path": "memry"})
         assert missed.content[0].text == "no note is in a folder 'memry'. Cure: memory/"
 

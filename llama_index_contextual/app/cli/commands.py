@@ -149,7 +149,7 @@ def serve(target: Target, *, port: int) -> None:
     from llama_index_contextual.app.serve.page import serve as run
 
     with options.interruptible():
-        run(target.folder, storage=target.storage, port=port, config=target.configuration)
+        run(target.folder, storage=target.storage, port=port, config=target.settings)
 
 
 @command("memory.max_results", "memory.min_relevance", "memory.include_recency", "memory.refresh", folder="folder")
@@ -162,7 +162,7 @@ def mcp(target: Target, **how: Any) -> None:
 
     try:
         with options.interruptible():
-            run(target.folder, storage=target.storage, config=target.configuration, **how)
+            run(target.folder, storage=target.storage, config=target.settings, **how)
     finally:
         if is_refreshing():  # to wait could take minutes, and to end its thread with the interpreter end in a crash
             os._exit(0)
@@ -199,7 +199,7 @@ def status(target: Target, *, list_skipped: bool, all_: bool, check: bool, as_js
     from llama_index_contextual.app.index.settings import open_settings
     from llama_index_contextual.app.index.status import index_status
 
-    with closing(open_settings(target.folder, target.storage, target.configuration, reindex=True)) as settings:
+    with closing(open_settings(target.folder, target.storage, target.settings, reindex=True)) as settings:
         report = index_status(settings, check=check)
         options.print_report(report.to_dict(), report.to_text(settings=all_), as_json=as_json)
         options.tell(options.skipped_line(settings, names=list_skipped), "note:")
@@ -213,7 +213,7 @@ def config(target: Target, *, all_: bool, as_json: bool) -> None:
     """Show the settings that are no defaults, and their origins."""
     from llama_index_contextual.app.index.settings import open_settings
 
-    with closing(open_settings(target.folder, target.storage, target.configuration)) as settings:
+    with closing(open_settings(target.folder, target.storage, target.settings)) as settings:
         configuration = settings.configuration
     rows = dict[str, dict[str, Any]]()
     for key, setting in SETTINGS.items():

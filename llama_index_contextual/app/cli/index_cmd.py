@@ -26,6 +26,7 @@ _KEYS: Final = ("embed_model", "context", "context_options.llm", "files.include"
 _MUCH: Final = 0.1  # share of a folder in languages that the default embedding does not know
 _LOOK_MS: Final = 5_000  # between two looks at a folder where no change is noticed, as on some network drives
 _LONG_MINUTES: Final = 5
+_NAMED: Final = 50  # problems of one kind
 _LONG: Final = (
     "about {:.0f} minutes for {:.0f} MB; {} can be searched now. More of them can meanwhile, from another terminal; "
     "Ctrl-C keeps what is done, and the same command goes on"
@@ -46,8 +47,7 @@ def index(
 ) -> int:
     """Index folders, or bring an index up to date.
 
-    Only what changed is embedded. Several folders share the index in --storage. Without one, the folders of --storage
-    are meant, or those under collections in your own configuration.
+    Only what changed is embedded. Several folders share the index in --storage. Without one, its folders are meant.
     """
     code = 0
     with target.open(_documents(folders, target.storage), reindex=yes) as opened:
@@ -160,8 +160,9 @@ def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[Refresh
         warnings.filterwarnings("ignore", message=".* but fell back")
         report = opened.refresh(show_progress=True, confirm=confirm)
     for label, problems in (("repaired:", report.repaired), ("not indexed:", report.failed)):
-        for problem in problems:
+        for problem in problems[:_NAMED]:
             options.tell(str(problem), label)
+        options.tell(f"and {len(problems) - _NAMED:,} more" * (len(problems) > _NAMED), label)
     paid = settings.paid_source
     waiting = sum(count for source, count in report.context_sources.items() if paid and source != paid)
     if waiting:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,13 +21,11 @@ import click
 
 from llama_index_contextual import __version__
 from llama_index_contextual.app.settings import SETTINGS
-from llama_index_contextual.app.settings.loading import load_configuration, user_storage
 from llama_index_contextual.common import LEFT_OUT, printable
 
 if TYPE_CHECKING:
     from llama_index_contextual.app.index import ContextualIndex
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.settings import Configuration
 
 Function = Callable[..., "int | None"]  # a command, with its exit code where that is not 0
 
@@ -84,23 +82,14 @@ class Target:
 
     @property
     def folder(self) -> Path | None:
-        """The folder whose index is searched; None for that of the storage, or of the user's ``[collections]``."""
-        if self.named or self.storage is not None:
-            return self.named
-        here = Path.cwd()
-        is_indexed = (here / ".contextual").is_dir()
-        return None if not is_indexed and load_configuration(user_storage())["collections"] else here
-
-    @property
-    def configuration(self) -> Callable[[Path], Configuration]:
-        """The reader of the configuration of a folder."""
-        return partial(load_configuration, options=self.settings)
+        """The folder whose index is searched; None for that of the storage."""
+        return self.named if self.named or self.storage is not None else Path.cwd()
 
     def open(self, folder: Any, **options: Any) -> ContextualIndex:
         """The index of a folder; options are more of ``ContextualIndex.open``."""
         from llama_index_contextual.app.index import ContextualIndex  # slow: it imports LlamaIndex
 
-        return ContextualIndex.open(folder, storage=self.storage, config=self.configuration, **options)
+        return ContextualIndex.open(folder, storage=self.storage, config=self.settings, **options)
 
 
 def command(*keys: str, folder: str = "--folder") -> Callable[[Function], click.Command]:

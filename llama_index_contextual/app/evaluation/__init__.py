@@ -231,7 +231,7 @@ def evaluate(
         root = Path(storage or stack.enter_context(tempfile.TemporaryDirectory(prefix="contextual-evaluation-")))
         indexes = dict[str, ContextualIndex]()
         for name, row in rows.items():
-            row |= {"storage": root.expanduser() / name, "config": settings.configuration}
+            row |= {"storage": root.expanduser() / name, "config": settings.configuration.values}
             opened = ContextualIndex.open(folder, **{**options, **row})
             indexes[name] = stack.enter_context(opened)
         say(_work(indexes))

@@ -135,7 +135,7 @@ class Folders:
     @property
     def by_name(self) -> dict[str, Path]:
         """The folders; the name of the one is ""."""
-        return {name: collection.folder for name, collection in self.collections.items()} or {"": self.root}
+        return {name: collection.path for name, collection in self.collections.items()} or {"": self.root}
 
     @property
     def missing_folders_message(self) -> str:

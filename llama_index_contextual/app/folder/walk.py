@@ -267,13 +267,13 @@ def find(
         base = f"{name}/" * bool(name)
         if name and below.partition("/")[0] not in ("", name):
             continue
-        if name and not one.folder.is_dir():
+        if name and not one.path.is_dir():
             cure = f"put it back, index {name}=PATH where it is now, or delete index.sqlite3 and index the others"
-            reason = f"the folder {one.folder} is not there; what is indexed of it stays. Cure: {cure}"
+            reason = f"the folder {one.path} is not there; what is indexed of it stays. Cure: {cure}"
             found.problems.append(Problem(base, reason))
             continue
         merged = rules.changed(include=one.include or rules.include, exclude=(*rules.exclude, *one.exclude))
-        _Walk(found, one.folder, merged, base, below, str(exclude and exclude.resolve())).run(until)
+        _Walk(found, one.path, merged, base, below, str(exclude and exclude.resolve())).run(until)
     for paths in (found.files, found.problems, found.skipped):
         paths.sort()
     return found

@@ -16,11 +16,11 @@ from llama_index_contextual.app.index.query import IndexReader
 from llama_index_contextual.app.index.settings import open_settings
 from llama_index_contextual.app.index.status import PATIENCE, Freshness, freshness_of, index_status, planned
 from llama_index_contextual.app.index.storage import WriteLock
-from llama_index_contextual.common import DamagedError, DocumentError, amount, metadata, refuse_unknown, whole
+from llama_index_contextual.common import DamagedError, DocumentError, metadata, refuse_unknown, whole
 from llama_index_contextual.retrieval import POOL, ContextualFusionRetriever
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.node_parser import NodeParser
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.rows import DocumentRow
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.index.status import IndexStatus, RefreshReport
-    from llama_index_contextual.app.settings import Configuration
     from llama_index_contextual.context import ContextEstimate, ContextGenerator
 
 logger = logging.getLogger(__name__)
@@ -57,9 +56,9 @@ class ContextualIndex:
     document and ask no context model.
     """
 
-    def __init__(self, settings: IndexSettings, lock_timeout: float = 0.0) -> None:
+    def __init__(self, settings: IndexSettings) -> None:
         self._reader, self.settings = IndexReader(settings), settings
-        self._lock = WriteLock(settings.layout.root, lock_timeout)
+        self._lock = WriteLock(settings.layout.root)
 
     @classmethod
     def open(
@@ -74,9 +73,8 @@ class ContextualIndex:
         files: FileRules | None = None,
         show_context_to_llm: bool | None = None,
         reindex: bool = False,
-        config: str | Path | Configuration | Callable[[Path], Configuration] | None = None,
+        config: str | Path | Mapping[str, Any] | None = None,
         create: bool = True,
-        lock_timeout: float = 0.0,
         **context_options: Any,
     ) -> ContextualIndex:
         """Open the index of a folder; nothing is read or embedded before :meth:`refresh`.
@@ -87,7 +85,7 @@ class ContextualIndex:
         Args:
             folder: The documents. Several folders are a mapping of names to paths, or to mappings with ``path`` and
                 perhaps ``description``, ``include`` and ``exclude``; they join those of the storage. None
-                is what ``storage`` was made from, or the folders of ``[collections]`` in the user's configuration.
+                is what ``storage`` was made from.
             storage: Where the index lives; ``FOLDER/.contextual`` by default.
             embed_model: A name of docs/embeddings.md, or any LlamaIndex embedding. By default what the index was made
                 with, else ``"local"``.
@@ -98,11 +96,10 @@ class ContextualIndex:
             files: Which files of the folder are read.
             show_context_to_llm: Whether an answering LLM sees contexts.
             reindex: Whether the next refresh may build the index anew for another embedding model; else it is an error.
-            config: A configuration file, or what :func:`load_configuration` read, or a function that reads it for a
-                folder; by default ``contextual.toml`` in the folder. Arguments come before it, and it before what the
-                index was made with.
+            config: A configuration file instead of ``contextual.toml`` in the folder; or settings by key
+                (``"retrieval.top_k"``), which come before all files and variables. Other arguments come before it, and
+                it before what the index was made with.
             create: Whether an index that does not exist may be made; else it is an error.
-            lock_timeout: Seconds to wait while another process writes.
             **context_options: Of the context generator, such as ``llm=``; and ``leave_out_keys`` of
                 :class:`ContextualNodePostprocessor`.
 
@@ -111,7 +108,6 @@ class ContextualIndex:
             FingerprintError: The index was made with another embedding model.
             StorageError: The storage cannot be read.
         """
-        lock_timeout = amount("lock_timeout", lock_timeout, zero=True, endless=True)
         passed = {
             "embed_model": embed_model,
             "context": context,
@@ -130,7 +126,7 @@ class ContextualIndex:
             settings.replaces(settings.database.state())
         if create:
             _ = settings.contexts, settings.parser  # a setting that cannot work is an error at once
-        return cls(settings, lock_timeout)
+        return cls(settings)
 
     def __deepcopy__(self, memo: object) -> Self:
         return self  # a copy of an index is a copy of nothing on disk
@@ -301,8 +297,8 @@ class ContextualIndex:
             filters: LlamaIndex metadata filters, e.g. on ``path`` or ``date_ts``.
             recency: Whether newer notes win among near equals; a number is the half-life in days. Default: the
                 configuration's, else False.
-            rerank: What ranks the hits again: a name of the setting ``retrieval.rerank``, or any LlamaIndex
-                postprocessor. False is none. Default: the configuration's, else none.
+            rerank: What ranks the hits again: ``"fastembed:MODEL"``, or any LlamaIndex postprocessor. False is none.
+                Default: the configuration's, else none.
             **options: More settings of :class:`ContextualFusionRetriever`, which come before the configuration's.
 
         Raises:
@@ -315,5 +311,5 @@ class ContextualIndex:
         options.setdefault("candidate_pool", max(POOL, top_k))  # who asks for 200 hits need not know of it
         options.setdefault("min_score", defaults["retrieval.min_score"] or 0.0)
         if "node_postprocessors" not in options:
-            options["node_postprocessors"] = self._reader.postprocessors(recency, rerank, options["candidate_pool"])
+            options["node_postprocessors"] = self._reader.postprocessors(recency, rerank)
         return ContextualFusionRetriever(self._reader.arms(filters), similarity_top_k=top_k, **options)

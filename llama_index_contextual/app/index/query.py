@@ -189,7 +189,7 @@ class IndexReader:
         return [ContextualVectorRetriever.over(self, embedding, similarity_top_k=POOL, filters=filters), words]
 
     def postprocessors(
-        self, recency: bool | float | None, rerank: str | BaseNodePostprocessor | Literal[False] | None, pool: int
+        self, recency: bool | float | None, rerank: str | BaseNodePostprocessor | Literal[False] | None
     ) -> list[BaseNodePostprocessor]:
         """The postprocessors of a retriever, in the order of their work; see :meth:`ContextualIndex.as_retriever`."""
         defaults = self.settings.configuration
@@ -201,5 +201,5 @@ class IndexReader:
         if model := defaults["retrieval.rerank"] if rerank is None else rerank:
             from llama_index_contextual.app.settings.models import resolve_reranker  # LlamaIndex's prompts
 
-            steps.append(resolve_reranker(model, pool, defaults["context_options.llm"], defaults["timeout"]))
+            steps.append(resolve_reranker(model))
         return steps

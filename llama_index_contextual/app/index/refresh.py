@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     _Prepared = tuple[DocumentRow, list[Chunk]]
 
 logger = logging.getLogger(__name__)
+FIRST_CHUNKS: Final = 16  # chunks that are written together at first, so that something can be searched soon
 BATCH_CHUNKS: Final = 256  # chunks whose contexts are asked for together, and that are written together
 _MOST_DELETED: Final = 0.5  # share of the documents that a refresh deletes without a confirmation
 _MOST_PAID: Final = 0.2  # share of the chunks whose contexts it pays for again
@@ -203,6 +204,7 @@ class Refresh:
     def _parsed(self, sources: Iterable[Source]) -> Iterator[list[_Parsed]]:
         """Sources with their nodes, in their order, some together; one that cannot be read is reported, alone."""
         group: list[_Parsed] = []
+        most = min(FIRST_CHUNKS, BATCH_CHUNKS)
         for source in sources:
             try:
                 content = source.load()
@@ -212,9 +214,9 @@ class Refresh:
                 self.bar.update()
                 continue
             group.append((source, content, nodes))
-            if sum(len(nodes) for *_, nodes in group) >= BATCH_CHUNKS:
+            if sum(len(nodes) for *_, nodes in group) >= most:
                 yield group
-                group = []
+                group, most = [], min(2 * most, BATCH_CHUNKS)
         if group:
             yield group
 

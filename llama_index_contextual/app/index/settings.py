@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,12 +17,12 @@ from llama_index_contextual.app.folder.sources import Reading
 from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, FileRules, default_include
 from llama_index_contextual.app.index.database import Database
 from llama_index_contextual.app.index.storage import places
-from llama_index_contextual.app.settings import SETTINGS, Configuration
-from llama_index_contextual.app.settings.loading import checked_value, is_harmless, load_configuration, with_remembered
+from llama_index_contextual.app.settings import SETTINGS
+from llama_index_contextual.app.settings.loading import load_configuration
 from llama_index_contextual.common import DamagedError, FingerprintError, short_hash, storable, without_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.caches import Caches, PaidStore
     from llama_index_contextual.app.index.rows import IndexState
     from llama_index_contextual.app.index.storage import Layout
+    from llama_index_contextual.app.settings import Configuration
     from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 PAID: Final = "llm:"  # how the source of a context begins that was paid for
@@ -237,12 +238,13 @@ class IndexSettings:
 
     def written(self) -> dict[str, Any]:
         """What an index remembers of its settings; bytes of a name that are no UTF-8 become U+FFFD."""
-        collections = SETTINGS["collections"].plain(self.folders.collections)
+        plain = {"mode": "json", "exclude_defaults": True}
+        several = {name: one.model_dump(**plain) for name, one in self.folders.collections.items()}
         values = {
             "settings": self.fingerprint,
             "choices": self._choices,
             "inputs": self.inputs,
-            "folders": collections or {"": {"path": str(self.folders.root)}},
+            "folders": several or {"": {"path": str(self.folders.root)}},
         }
         return dict(json.loads(storable(json.dumps(values, ensure_ascii=False))[0]))
 
@@ -260,7 +262,7 @@ def _name_of(value: Any) -> str:
 def open_settings(
     folder: str | Path | Mapping[str, Any] | None,
     storage: str | Path | None,
-    config: str | Path | Configuration | Callable[[Path], Configuration] | None,
+    config: str | Path | Mapping[str, Any] | None,
     *,
     reindex: bool = False,
     passed: Mapping[str, Any] | None = None,
@@ -281,21 +283,17 @@ def open_settings(
         StorageError: The storage is of another folder.
     """
     folders, layout, state = places(folder, storage)
-    if callable(config):
-        config = config(folders.root)
-    elif not isinstance(config, Configuration):
-        config = load_configuration(folders.root, file=config)
     options = context_options or {}
     passed = {name: value for name, value in (passed or {}).items() if value is not None}
     arguments = _values_of(passed, options)
     objects = {name: one for name, one in passed.items() if name != "files" and name not in arguments}
-    replaced = {*objects, *({"files"} & passed.keys())}  # settings of these names count no more
-    remembered = {key: value for key, value in state.choices.items() if is_harmless(key, value)}
-    config = replace(config, values={**_without(config.values, replaced), **arguments})
-    config = with_remembered(config, _without(remembered, replaced))
+    replaced = {*objects, *({"files"} & passed.keys())}
+    configuration = load_configuration(
+        folders.root, config, arguments=arguments, remembered=state.choices, replaced=replaced
+    )
     of_folders = {f"{name}/": one.description for name, one in folders.collections.items() if one.description}
-    descriptions, database = {**config["descriptions"], **of_folders}, Database(layout.database, layout.cure)
-    return IndexSettings(folders, layout, database, config, objects, options, descriptions, reindex)
+    descriptions, database = {**configuration["descriptions"], **of_folders}, Database(layout.database, layout.cure)
+    return IndexSettings(folders, layout, database, configuration, objects, options, descriptions, reindex)
 
 
 def _values_of(passed: Mapping[str, Any], context_options: Mapping[str, Any]) -> dict[str, Any]:
@@ -310,9 +308,4 @@ def _values_of(passed: Mapping[str, Any], context_options: Mapping[str, Any]) ->
         plain = getattr(value, "template", value)  # of a PromptTemplate
         if f"context_options.{name}" in SETTINGS and isinstance(plain, str | int | float):
             values[f"context_options.{name}"] = plain
-    return {key: checked_value(key, value) for key, value in values.items()}
-
-
-def _without(values: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    """Settings without those of some names or tables."""
-    return {key: value for key, value in values.items() if not {key, key.partition(".")[0]} & names}
+    return values

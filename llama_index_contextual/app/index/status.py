@@ -287,7 +287,7 @@ def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
         documents = [key for key, one in rows.items() if one.is_indexed]
         by_folder = Counter(key.partition("/")[0] for key in documents)
         folders = {
-            name: {"path": str(one.folder), "description": one.description, "documents": by_folder[name]}
+            name: {"path": str(one.path), "description": one.description, "documents": by_folder[name]}
             for name, one in settings.folders.collections.items()
         } or {"": {"path": str(settings.folders.root), "description": "", "documents": len(documents)}}
         sample = snapshot.node_rows(sample_of(snapshot.rows()))

@@ -6,16 +6,14 @@
       index.sqlite3   documents, chunks, settings, revision            rebuilt from the files for nothing
       paid.sqlite3    vectors, contexts, conversions by hash           what cost money or minutes; never deleted by us
       cache/          arrays of BM25 and vectors, and their revision   may be deleted at any time
-      write.lock      held by the process that writes, for as long as it does (write.lock.owner names it)
+      write.lock      held by the process that writes, for as long as it does
       .gitignore      keeps the folder out of version control
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
-import socket
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +24,7 @@ from filelock import FileLock, Timeout
 from llama_index_contextual.app.folder import Folders
 from llama_index_contextual.app.index.database import Database
 from llama_index_contextual.app.index.rows import IndexState
-from llama_index_contextual.app.settings import loading
+from llama_index_contextual.app.settings.loading import collections_of
 from llama_index_contextual.common import DamagedError, LockedError, SettingError, StorageError
 
 if TYPE_CHECKING:
@@ -79,13 +77,11 @@ class WriteLock:
     It is a lock of the operating system, which frees it when its owner dies: nobody ever removes a stale lock file.
 
     Args:
-        folder: The storage folder. Beside the lock, ``write.lock.owner`` names who holds it.
-        timeout: Seconds to wait for another process.
+        folder: The storage folder.
     """
 
-    def __init__(self, folder: Path, timeout: float = 0.0) -> None:
-        self._folder, self._timeout = folder, timeout
-        self._owner = folder / "write.lock.owner"
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._threads = threading.Lock()
         self._file = FileLock(folder / "write.lock", thread_local=False)
 
@@ -94,7 +90,7 @@ class WriteLock:
         """Take the lock, and release it at the end; the folder is made, and kept out of version control.
 
         Raises:
-            LockedError: Another process has it; the message names that process.
+            LockedError: Another process has it.
             StorageError: The lock file cannot be written.
         """
         with self._threads:
@@ -102,29 +98,20 @@ class WriteLock:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 if not (ignore := self._folder / ".gitignore").exists():
                     ignore.write_text("# Made by llama-index-contextual.\n*\n", "utf-8")
-                self._file.acquire(timeout=self._timeout)
+                self._file.acquire(blocking=False)
             except Timeout:
                 raise LockedError(
-                    f"another process is writing the index at {self._folder}: {self._last_writer()}. Cure: wait until "
-                    "it ends, or lock_timeout=SECONDS"
+                    f"another process is writing the index at {self._folder}. Cure: wait until it ends"
                 ) from None
             except OSError as error:
                 raise StorageError(
                     f"the index at {self._folder} cannot be written ({error.strerror or error}). "
                     "Cure: make the folder writable, or choose another storage folder."
                 ) from error
-            with contextlib.suppress(OSError):  # a failure to do so must not stop the writer
-                self._owner.write_text(f"process {os.getpid()} on {socket.gethostname()}", "utf-8", "replace")
             try:
                 yield
             finally:
                 self._file.release()
-
-    def _last_writer(self) -> str:
-        """The process that wrote last."""
-        with contextlib.suppress(OSError), self._owner.open(encoding="utf-8", errors="replace") as file:
-            return file.read(1000)
-        return "an unknown process"
 
 
 def places(
@@ -138,28 +125,23 @@ def places(
     """
     named = folder if isinstance(folder, Mapping) else {}
     root = None if folder is None or isinstance(folder, Mapping) else Path(folder).expanduser().resolve()
-    is_users = folder is None and storage is None
-    if is_users:
-        storage = loading.user_storage()
-        named = loading.load_configuration(storage)["collections"]  # of the user's own file and the environment
-        if not named:
-            raise SettingError("no folder is named, and no storage. Cure: llama-index-contextual index FOLDER")
+    if folder is None and storage is None:
+        raise SettingError("no folder is named, and no storage. Cure: llama-index-contextual index FOLDER")
     if storage is not None:
         layout = Layout(Path(storage).expanduser().resolve(), root)
     elif root is not None:
         layout = Layout(root / DEFAULT_NAME, root)
     else:
-        cure = "--storage PLACE, or [collections] in your own config.toml"
-        raise SettingError(f"an index of several folders is in none of them. Cure: {cure}")
+        raise SettingError("an index of several folders is in none of them. Cure: --storage PLACE")
     layout.refuse_foreign_parts()
     state = stored_state(layout)
     if root is not None:
         folders = Folders(root)
     else:
-        known = {**({} if is_users else state.folders), **named}
+        known = {**state.folders, **named}
         if not known:
             raise SettingError("does not say of which folder it is. Cure: name the folder too.", storage=str(storage))
-        several = loading.collections_of({name: one for name, one in known.items() if name})
+        several = collections_of({name: one for name, one in known.items() if name})
         folders = Folders(layout.root if several else Path(known[""].get("path", layout.root)), several)
     _check(folders, layout, state)
     return folders, layout, state

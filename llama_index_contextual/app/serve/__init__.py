@@ -9,27 +9,13 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from itertools import groupby
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from llama_index_contextual.chunking import headings_of
-from llama_index_contextual.common import (
-    NAMES_TAKEN,
-    WIKI_LINK,
-    ContextualWarning,
-    DocumentError,
-    SettingError,
-    caseless,
-    is_markdown,
-    lines_of,
-    metadata,
-    readable,
-)
+from llama_index_contextual.common import WIKI_LINK, ContextualWarning, SettingError, metadata, readable
 from llama_index_contextual.keyword import HAS_CJK, terms_of
-from llama_index_contextual.memory import choose_snippet, shown_path
-from llama_index_contextual.retrieval import NAMING, document_names, folded_name
+from llama_index_contextual.memory import choose_snippet
 
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode

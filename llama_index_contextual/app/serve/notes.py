@@ -91,8 +91,8 @@ def _resolve(index: ContextualIndex, target: str) -> tuple[str, str]:
         if path := names.get(folded_name(name)):
             return path, place
     similar = get_close_matches(folded_name(ways[-1][0]), names, 9, 0.5)
-    paths = [*dict.fromkeys([*(names[one] for one in similar), *names.values()])]
-    cure = ", ".join(map(shown_path, paths[:_SUGGESTED])) or "index the folder first"
+    paths = [*dict.fromkeys(names[one] for one in similar)][:_SUGGESTED]
+    cure = ", ".join(map(shown_path, paths)) or ("search for its words" if names else "index the folder first")
     raise DocumentError(f"there is no note that {target!r} means. Cure: {cure}")
 
 

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
 
+from llama_index_contextual.common import Checked
+
 CONFIGURATION: Final = "contextual.toml"  # the settings of a folder, in it
 MAX_DESCRIPTION: Final = 300  # characters: it stands in every chunk below it
 LANGUAGE_MODELS: Final = "`ollama:MODEL`, `openai:MODEL` or `openai:MODEL@http://HOST/v1`"
@@ -58,17 +60,17 @@ Context = Annotated[
 Refreshing = Literal["auto", "never", "wait"]  # in the background, never, or before the answer
 
 
-class Collection(BaseModel, frozen=True, extra="forbid"):
+class Collection(Checked, BaseModel, frozen=True):
     """One of several folders of an index.
 
     Attributes:
-        folder: Where it is; settings call it ``path``.
+        path: Where it is.
         description: What it holds, in one line, or "".
         include: Patterns of the files to read, as ``[files]`` has them; none for those of the index.
         exclude: Patterns to leave out, beside those of the index.
     """
 
-    folder: Annotated[Path, BeforeValidator(_as_place)] = Field(alias="path")
+    path: Annotated[Path, BeforeValidator(_as_place)]
     description: Line = ""
     include: Texts = ()
     exclude: Texts = ()
@@ -196,10 +198,7 @@ _ALL: Final = (
     ),
     Setting("retrieval.half_life_days", Days, 30.0, "Days after which the recency factor is a half.", harmless=True),
     Setting(
-        "retrieval.rerank", Name, None,
-        "A reranker: `fastembed:MODEL`, or a language model that is asked to rank: `llm` (that of the contexts), "
-        "`ollama:MODEL`, `openai:MODEL`.",
-        "none",
+        "retrieval.rerank", Name, None, "A reranker that runs on this machine: `fastembed:MODEL`.", "none"
     ),
     Setting("memory.max_results", Hits, 4, "The most hits of a digest.", flags="--max-results -k", harmless=True),
     Setting(
@@ -228,10 +227,6 @@ _ALL: Final = (
         'What a folder or file holds, as in `"api/" = "REST reference"`: a part of every context below it.',
         harmless=True,
     ),
-    Setting(
-        "collections", dict[str, Collection], {},
-        'Folders that share one index, as in `notes = { path = "~/notes" }`. Your own file names them.',
-    ),
 )  # fmt: skip
 SETTINGS: Final[dict[str, Setting]] = {setting.key: setting for setting in _ALL}
 TABLES: Final = frozenset(setting.table or setting.key for setting in _ALL if setting.table or setting.is_table)
@@ -244,12 +239,10 @@ class Configuration:
     Attributes:
         values: Those that are set, by key, as :attr:`Setting.kind` has them.
         origins: The place that sets each: a file, a variable, an option or the index.
-        file: The folder's file that was read, or None.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
-    file: Path | None = None
 
     def __getitem__(self, key: str) -> Any:
         """The value of a setting, or its default."""

@@ -11,16 +11,17 @@ import os
 import re
 import sys
 import warnings
-from dataclasses import replace
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from platformdirs import user_config_path, user_data_path
+from platformdirs import user_config_path
 from pydantic import ValidationError
 
 from llama_index_contextual.app.folder import read_file
 from llama_index_contextual.app.settings import CONFIGURATION, SETTINGS, TABLES, Configuration
+from llama_index_contextual.app.settings import Collection as OneOfSeveral
 from llama_index_contextual.common import ContextualWarning, DocumentError, SettingError, cure_of
 
 if sys.version_info >= (3, 11):
@@ -29,9 +30,7 @@ else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from llama_index_contextual.app.settings import Collection
+    from collections.abc import Collection, Iterable, Iterator
 
 USER_FILE: Final = "config.toml"  # in the user's own folder of settings
 PREFIX: Final = "LLAMA_INDEX_CONTEXTUAL_"
@@ -43,7 +42,7 @@ _SEPARATORS: Final = re.compile(r"[._]")
 _LETTERS: Final = {_SEPARATORS.sub("", name) for one in SETTINGS.values() for name in (one.key, one.name)}
 _FOLDERS: Final = "folders"  # of the user's own file
 _PROMPT: Final = "context_options.prompt"
-_WHOLE: Final = ("descriptions", "collections", _FOLDERS)  # tables with names of the user's own, each one value
+_WHOLE: Final = ("descriptions", _FOLDERS)  # tables with names of the user's own, each one value
 _SHOWN: Final = 100  # characters of names, of a wrong value, or of a parser's message
 
 
@@ -59,49 +58,40 @@ def user_folder() -> Path:
     return user_config_path(_NAME, appauthor=False)
 
 
-def user_storage() -> Path:
-    """The index of the folders that the user's own settings name under ``[collections]``."""
-    return user_data_path(_NAME, appauthor=False).resolve() / "collections"
-
-
 def load_configuration(
     folder: str | Path,
+    config: str | Path | Mapping[str, Any] | None = None,
     *,
-    file: str | Path | None = None,
-    options: Mapping[str, Any] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    remembered: Mapping[str, Any] | None = None,
+    replaced: Collection[str] = (),
 ) -> Configuration:
-    """Read the configuration of a folder.
+    """The configuration of a folder.
 
     Args:
         folder: The documents. ``contextual.toml`` is read in it.
-        file: Another file to read instead. All of its keys count.
-        options: Values that come before all others, by key (``"chunks.chunk_size"``). None counts as not set.
+        config: Another file to read instead, of which all keys count; or values that come before all files and
+            variables, by key (``"chunks.chunk_size"``). None counts as not set.
+        arguments: Values that come before all others.
+        remembered: Values of an index, which come after all others; only harmless ones count.
+        replaced: Settings and tables that an object stands for: only arguments of these names count.
 
     Raises:
         SettingError: A file cannot be read, or a value cannot work. The message names file, option or variable.
     """
     root = Path(folder).expanduser()
-    folder_file = root / CONFIGURATION
-    entries = _of_user(root) | (_of_folder(folder_file) if file is None else _entries(Path(file).expanduser()))
+    entries = {key: Entry(value, "index") for key, value in (remembered or {}).items() if is_harmless(key, value)}
+    entries |= _of_user(root)
+    entries |= _entries(Path(config).expanduser()) if isinstance(config, str | Path) else _of_folder(root)
     entries |= _environment()
-    chosen = {key: value for key, value in (options or {}).items() if value is not None}
-    entries |= {key: Entry(value, SETTINGS[key].option or key) for key, value in chosen.items()}
+    chosen = config if isinstance(config, Mapping) else {}
+    entries |= {key: Entry(value, SETTINGS[key].option or key) for key, value in chosen.items() if value is not None}
     prompt, origin = entries.get(_PROMPT, ("", ""))
     if isinstance(prompt, str) and prompt and "{" not in prompt:  # a file, beside the one that names it
         beside = Path(origin).parent if origin.endswith(".toml") else Path()
         entries[_PROMPT] = Entry(read_text(beside / prompt), origin)
-    return _checked(entries, folder_file if folder_file.is_file() else None)
-
-
-def with_remembered(configuration: Configuration, remembered: Mapping[str, Any]) -> Configuration:
-    """A configuration completed by the settings of an index, which come after all others.
-
-    Raises:
-        SettingError: A value cannot work.
-    """
-    index = _checked({key: Entry(value, "index") for key, value in remembered.items() if key in SETTINGS})
-    values, origins = {**index.values, **configuration.values}, {**index.origins, **configuration.origins}
-    return replace(configuration, values=values, origins=origins)
+    entries = {key: one for key, one in entries.items() if not {key, key.partition(".")[0]} & {*replaced}}
+    return _checked(entries | {key: Entry(value, key) for key, value in (arguments or {}).items()})
 
 
 def is_harmless(key: str, value: Any) -> bool:
@@ -110,15 +100,6 @@ def is_harmless(key: str, value: Any) -> bool:
         return key in SETTINGS and SETTINGS[key].is_harmless(SETTINGS[key].adapter.validate_python(value))
     except ValidationError:
         return False
-
-
-def checked_value(key: str, value: Any) -> Any:
-    """The value of a setting, as :attr:`Setting.kind` has it.
-
-    Raises:
-        SettingError: It cannot work.
-    """
-    return _checked({key: Entry(value, key)})[key]
 
 
 def _of_user(folder: Path) -> dict[str, Entry]:
@@ -136,13 +117,14 @@ def _of_user(folder: Path) -> dict[str, Entry]:
     return entries
 
 
-def _of_folder(path: Path) -> dict[str, Entry]:
+def _of_folder(root: Path) -> dict[str, Entry]:
     """The harmless settings of a folder's own file; a warning names the others."""
-    entries = _entries(path, path.parent) if path.is_file() else {}
+    path = root / CONFIGURATION
+    entries = _entries(path, root) if path.is_file() else {}
     keys = [key for key, entry in entries.items() if key in SETTINGS and not SETTINGS[key].is_harmless(entry.value)]
     if keys:
         _checked(entries)  # a mistake is an error, also in what does not count
-        place = f'[{_FOLDERS}."{path.parent.resolve()}"] in {user_folder() / USER_FILE}'
+        place = f'[{_FOLDERS}."{root.resolve()}"] in {user_folder() / USER_FILE}'
         warnings.warn(
             f"{path}: {_cut(', '.join(keys))} not obeyed: a folder may not set this by itself. "
             f"Cure: options, variables, or {place}.",
@@ -163,7 +145,7 @@ def _environment() -> dict[str, Entry]:
     return entries
 
 
-def _checked(entries: Mapping[str, Entry], file: Path | None = None) -> Configuration:
+def _checked(entries: Mapping[str, Entry]) -> Configuration:
     """The configuration of some values by key.
 
     Raises:
@@ -181,7 +163,7 @@ def _checked(entries: Mapping[str, Entry], file: Path | None = None) -> Configur
             inside = "".join(f".{part}" for part in fault["loc"]) if SETTINGS[key].is_table else ""
             shown = f"{place}{inside}={_cut(repr(fault['input']))}"
             raise SettingError(f"{shown} cannot work. Cure: {cure_of(fault)}.") from error
-    return Configuration(values, {key: entry.origin for key, entry in entries.items()}, file)
+    return Configuration(values, {key: entry.origin for key, entry in entries.items()})
 
 
 def _cut(text: str) -> str:
@@ -242,7 +224,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield key, value
 
 
-def collections_of(folders: Mapping[str, Any]) -> dict[str, Collection]:
+def collections_of(folders: Mapping[str, Any]) -> dict[str, OneOfSeveral]:
     """Several folders by name, checked.
 
     Args:
@@ -251,16 +233,15 @@ def collections_of(folders: Mapping[str, Any]) -> dict[str, Collection]:
     Raises:
         SettingError: A name cannot work, there are or a folder is in another.
     """
-    collections: dict[str, Collection] = {}
+    collections: dict[str, OneOfSeveral] = {}
     for name, value in folders.items():
         if not _COLLECTION.fullmatch(name):
             cure = "letters, digits, '_', '-' and '.', such as notes=PATH"
             raise SettingError(f"{name!r} is no name of a folder. Cure: {cure}")
-        values = {"path": value} if isinstance(value, str | Path) else value
-        collection: Collection = checked_value("collections", {name: values})[name]
+        collection = OneOfSeveral(**(value if isinstance(value, Mapping) else {"path": value}))
         for other in collections.values():
-            if collection.folder.is_relative_to(other.folder) or other.folder.is_relative_to(collection.folder):
-                both = f"{collection.folder} and {other.folder} hold the same files, which would be indexed twice"
+            if collection.path.is_relative_to(other.path) or other.path.is_relative_to(collection.path):
+                both = f"{collection.path} and {other.path} hold the same files, which would be indexed twice"
                 raise SettingError(f"{both}. Cure: one of them, or exclude= and the outer one alone")
         collections[name] = collection
     return collections

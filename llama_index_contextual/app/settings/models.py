@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from llama_index.core import Settings
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -83,7 +84,14 @@ def _parts(spec: object, kinds: Container[str]) -> tuple[str, str, str] | None:
     what was meant for another server to the usual one.
     """
     found = _NAME.fullmatch(str(spec))
-    return (found[1], found[2], found[3] or "") if found and found[1] in kinds else None
+    if not found or found[1] not in kinds:
+        return None
+    url = found[3] or ""
+    try:
+        is_address = not url or (urlsplit(url).hostname and urlsplit(url).port != 0)
+    except ValueError:  # a port above 65535, half of an IPv6 address
+        is_address = False
+    return (found[1], found[2], url) if is_address else None
 
 
 _SHAPING: Final = (
@@ -254,25 +262,11 @@ def _module(name: str) -> ModuleType:
         return import_module(name)
 
 
-RERANKERS: Final = "'fastembed:MODEL', 'llm', 'ollama:MODEL', 'openai:MODEL', or any LlamaIndex postprocessor"
-_CHOICE: Final = re.compile(r"Doc(?:ument)?\s*:?\s*(\d+)\s*,?\s*Relevance\s*:?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
-_READ_BY_LLM: Final = 30  # hits, ten a call
-_RANKING_TOKENS: Final = 200  # for a line on each of ten; a small model does not end by itself
-
-
-def resolve_reranker(
-    spec: str | BaseNodePostprocessor, pool: int, llm: str | LLM | None = None, timeout: float = TIMEOUT
-) -> BaseNodePostprocessor:
-    """A reranker by name, or an object so that it reads contexts.
-
-    Args:
-        spec: One of ``RERANKERS``.
-        pool: How many hits it is given. It returns all of them.
-        llm: The language model of ``"llm"``. Default: LlamaIndex's ``Settings.llm``.
-        timeout: Seconds of silence, after which a server is given up.
+def resolve_reranker(spec: str | BaseNodePostprocessor) -> BaseNodePostprocessor:
+    """A reranker by name, ``"fastembed:MODEL"``, or an object so that it reads contexts.
 
     Raises:
-        SettingError: There is no such form, the key is missing, or the model cannot be loaded.
+        SettingError: There is no such form, or the model cannot be loaded.
         MissingExtraError: fastembed is not installed.
     """
     from llama_index.core.postprocessor import LLMRerank, StructuredLLMRerank
@@ -284,17 +278,9 @@ def resolve_reranker(
         hides_contexts = isinstance(spec, LLMRerank | StructuredLLMRerank | RankGPTRerank)
         return RerankWithContext(spec) if hides_contexts else spec
     kind, _, model = spec.partition(":")
-    if kind == "fastembed" and model:
-        return FastEmbedReranker(model)
-    if spec != "llm" and not (kind in ("ollama", "openai") and model):
-        raise SettingError(f"names no reranker. Cure: {RERANKERS}", rerank=spec)
-    chosen = llm if spec == "llm" else spec
-    if chosen is None and Settings._llm is None:  # noqa: SLF001  Settings.llm would insist on an OpenAI key
-        cure = "name one, as 'ollama:MODEL', or [context_options] llm in contextual.toml, or set Settings.llm"
-        raise SettingError(f"needs a language model. Cure: {cure}.", rerank="llm")
-    ranking_llm = resolve_llm(chosen, max_tokens=_RANKING_TOKENS, timeout=timeout)
-    ranks = LLMRerank(llm=ranking_llm, top_n=pool, parse_choice_select_answer_fn=_choices_of)
-    return RerankWithContext(ranks, most=_READ_BY_LLM)
+    if kind != "fastembed" or not model:
+        raise SettingError("names no reranker. Cure: 'fastembed:MODEL', or any LlamaIndex postprocessor", rerank=spec)
+    return FastEmbedReranker(model)
 
 
 class FastEmbedReranker(Checked, BaseNodePostprocessor):
@@ -324,12 +310,3 @@ class FastEmbedReranker(Checked, BaseNodePostprocessor):
         scores = map(float, self._encoder.rerank(query, texts) if texts else ())
         scored = [NodeWithScore(node=hit.node, score=score) for hit, score in zip(nodes, scores, strict=True)]
         return sorted(scored, key=lambda hit: -(hit.score or 0.0))
-
-
-def _choices_of(answer: str, count: int) -> tuple[list[int], list[float]]:
-    """The documents and relevances of "Doc: 3, Relevance: 7" lines; no document counts twice."""
-    relevances: dict[int, float] = {}
-    for number, relevance in _CHOICE.findall(answer):
-        if 1 <= int(number) <= count:
-            relevances.setdefault(int(number), float(relevance))
-    return list(relevances), list(relevances.values())
