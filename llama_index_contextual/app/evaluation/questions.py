@@ -129,7 +129,8 @@ def load_questions(path: str | Path) -> list[Question]:
                     raise DocumentError("it has no question.")  # noqa: TRY301
                 passages.setdefault(str(entry.pop("question")).strip(), []).append(Passage(**entry))
     except (DocumentError, ValueError) as error:
-        raise DocumentError(f"{place}: {error} Cure: UTF-8, and lines such as {_EXAMPLE}") from error
+        reason = str(error).partition(" Cure: ")[0].rstrip(".")
+        raise DocumentError(f"{place}: {reason}. Cure: UTF-8, and lines such as {_EXAMPLE}") from error
     if not passages:
         raise DocumentError(f"{path} has no questions. Cure: write lines such as {_EXAMPLE}")
     return [Question(question, tuple(dict.fromkeys(gold))) for question, gold in passages.items()]

@@ -238,8 +238,9 @@ class IndexSettings:
 
     def written(self) -> dict[str, Any]:
         """What an index remembers of its settings; bytes of a name that are no UTF-8 become U+FFFD."""
-        plain = {"mode": "json", "exclude_defaults": True}
-        several = {name: one.model_dump(**plain) for name, one in self.folders.collections.items()}
+        several = {
+            name: one.model_dump(mode="json", exclude_defaults=True) for name, one in self.folders.collections.items()
+        }
         values = {
             "settings": self.fingerprint,
             "choices": self._choices,
