@@ -166,7 +166,7 @@ def test_a_setting_that_nobody_reads_is_refused_everywhere_alike(make):
 
 
 def test_a_wrong_setting_of_a_pydantic_class_is_an_error_of_ours():
-    with pytest.raises(SettingError, match=r"max_tokens=7 cannot work\. Cure: greater than or equal to 8"):
-        LocalEmbedding(max_tokens=7)
+    with pytest.raises(SettingError, match=r"embed_batch_size=0 cannot work\. Cure: greater than 0"):
+        LocalEmbedding(embed_batch_size=0)
     with pytest.raises(SettingError, match=r"show_context_to_llm='perhaps' cannot work\. Cure: "):
         ContextualNodePostprocessor(show_context_to_llm="perhaps")

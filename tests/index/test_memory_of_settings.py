@@ -27,7 +27,7 @@ SETTINGS = {
     "file rules": {"files": FileRules(include=("*.py", "faq.md"), exclude=("drafts/",))},
     "a kind of context": {"context": "pattern"},
     "no context": {"context": "off"},
-    "a context that answers see": {"show_context_to_llm": True},
+    "a context that answers see": {"config": {"show_context_to_llm": True}},
 }
 
 

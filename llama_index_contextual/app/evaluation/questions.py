@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, model_validator
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from llama_index.core.schema import BaseNode
     from typing_extensions import Self
-
-Interval: TypeAlias = tuple[float, float, float]
 
 _RESAMPLES: Final = 2000  # of the bootstrap
 _MOST_BYTES: Final = 20_000_000  # of a file of questions
@@ -126,11 +124,11 @@ def load_questions(path: str | Path) -> list[Question]:
             if line.strip():
                 entry = from_json(line)
                 if not isinstance(entry, dict) or not str(entry.get("question") or "").strip():
-                    raise DocumentError("it has no question.")  # noqa: TRY301
+                    raise DocumentError("it has no question")  # noqa: TRY301
                 passages.setdefault(str(entry.pop("question")).strip(), []).append(Passage(**entry))
     except (DocumentError, ValueError) as error:
-        reason = str(error).partition(" Cure: ")[0].rstrip(".")
-        raise DocumentError(f"{place}: {reason}. Cure: UTF-8, and lines such as {_EXAMPLE}") from error
+        cure = "" if "Cure: " in str(error) else f". Cure: UTF-8, and lines such as {_EXAMPLE}"
+        raise DocumentError(f"{place}: {error}{cure}") from error
     if not passages:
         raise DocumentError(f"{path} has no questions. Cure: write lines such as {_EXAMPLE}")
     return [Question(question, tuple(dict.fromkeys(gold))) for question, gold in passages.items()]
@@ -139,7 +137,7 @@ def load_questions(path: str | Path) -> list[Question]:
 # Measures
 
 
-def interval(values: npt.ArrayLike) -> list[Interval]:
+def interval(values: npt.ArrayLike) -> list[tuple[float, float, float]]:
     """Mean and 95 % bootstrap interval of each column, as ``(mean, low, high)``.
 
     Args:

@@ -71,7 +71,6 @@ class ContextualIndex:
         node_parser: NodeParser | None = None,
         readers: Mapping[str, BaseReader] | None = None,
         files: FileRules | None = None,
-        show_context_to_llm: bool | None = None,
         reindex: bool = False,
         config: str | Path | Mapping[str, Any] | None = None,
         create: bool = True,
@@ -94,7 +93,6 @@ class ContextualIndex:
             node_parser: Any LlamaIndex node parser; by default ours, sized for the embedding.
             readers: LlamaIndex readers by suffix, e.g. ``{".pdf": PDFReader()}``.
             files: Which files of the folder are read.
-            show_context_to_llm: Whether an answering LLM sees contexts.
             reindex: Whether the next refresh may build the index anew for another embedding model; else it is an error.
             config: A configuration file instead of ``contextual.toml`` in the folder; or settings by key
                 (``"retrieval.top_k"``), which come before all files and variables. Other arguments come before it, and
@@ -114,7 +112,6 @@ class ContextualIndex:
             "node_parser": node_parser,
             "readers": readers,
             "files": files,
-            "show_context_to_llm": show_context_to_llm,
         }
         settings = open_settings(
             folder, storage, config, reindex=reindex, passed=passed, context_options=context_options

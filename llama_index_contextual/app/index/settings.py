@@ -300,8 +300,6 @@ def open_settings(
 def _values_of(passed: Mapping[str, Any], context_options: Mapping[str, Any]) -> dict[str, Any]:
     """Those arguments that are settings, by key."""
     values = {key: passed[key] for key in ("embed_model", "context") if isinstance(passed.get(key), str | bool)}
-    if "show_context_to_llm" in passed:
-        values["show_context_to_llm"] = passed["show_context_to_llm"]
     if rules := passed.get("files"):
         chosen = {"include", "exclude", *rules.model_fields_set}
         values |= {f"files.{name}": value for name, value in rules if name in chosen}

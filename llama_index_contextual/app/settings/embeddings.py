@@ -183,10 +183,7 @@ class NoEmbedding(ThreadedEmbedding):
     model_name: str = Field(default="none", description="Name under which the index is recorded.")
 
     def _get_text_embedding(self, text: str) -> list[float]:
-        raise SettingError(
-            f"embed_model='none' makes no vectors, and one of {text[:_SHOWN]!r} was asked for. Cure: ask the keyword "
-            f"index, or choose an embedding: {FORMS}"
-        )
+        raise SettingError(f"makes no vectors, as of {text[:_SHOWN]!r}. Cure: {FORMS}", embed_model=self.model_name)
 
     def _get_query_embedding(self, query: str) -> list[float]:
         return self._get_text_embedding(query)
@@ -224,7 +221,7 @@ def embedding_limit(embedding: BaseEmbedding) -> tuple[str, int] | None:
         ((most, by) for most, by, parts in _TOKENS_READ if any(part in name for part in parts)), (0, "")
     )
     if isinstance(embedding, LocalEmbedding | NoEmbedding):  # alike, so that an index can change between them
-        tokens, tokenizer, around = getattr(embedding, "max_tokens", LOCAL_TOKENS), "minilm", SPECIAL_TOKENS
+        tokens, tokenizer, around = LOCAL_TOKENS, "minilm", SPECIAL_TOKENS
     if not tokens:
         return None
     package, share = _SUBSTITUTES.get(tokenizer, ("", 1.0))

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -101,9 +101,7 @@ class LocalEmbedding(LocalModel):
     """
 
     model_name: str = Field(default=MODEL_NAME, description="Name under which vectors are recorded.")
-    max_tokens: int = Field(
-        default=LOCAL_TOKENS, ge=8, le=512, description="Word pieces per window, special tokens included."
-    )
+    max_tokens: ClassVar[int] = LOCAL_TOKENS
 
     @classmethod
     def class_name(cls) -> str:
@@ -114,7 +112,7 @@ class LocalEmbedding(LocalModel):
         """Vectors of texts: of each the mean over its windows, weighted by their length, as mean pooling gives it."""
         clean = [replace_surrogates(text)[0] for text in texts]
         encodings = minilm_tokenizer().encode_batch(clean, add_special_tokens=False)
-        cut = [_equal_windows(encoding.ids, self.max_tokens - SPECIAL_TOKENS) for encoding in encodings]
+        cut = [_equal_windows(encoding.ids, LOCAL_TOKENS - SPECIAL_TOKENS) for encoding in encodings]
         windows = [[_CLS, *window, _SEP] for parts in cut for window in parts]
         owner = [number for number, parts in enumerate(cut) for _ in parts]
         vectors = self._map(partial(_vector, session()), windows)
