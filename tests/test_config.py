@@ -62,11 +62,10 @@ def test_options_come_before_the_environment_and_that_before_the_file(folder, mo
     assert load_configuration(folder)["files.include"] == ("*.txt", "*.rst")
 
 
-def test_a_file_can_be_named_and_a_prompt_stands_in_a_file_beside_it(tmp_path):
-    (tmp_path / "prompt.txt").write_text("{document}\n\n{chunks}", "utf-8")
+def test_a_file_can_be_named(tmp_path):
     other = tmp_path / "other.toml"
-    other.write_text('[context_options]\nprompt = "prompt.txt"\n', "utf-8")
-    assert load_configuration(tmp_path, other)["context_options.prompt"] == "{document}\n\n{chunks}"
+    other.write_text('[context_options]\nprompt = "{document} {chunks}"\n', "utf-8")
+    assert load_configuration(tmp_path, other)["context_options.prompt"] == "{document} {chunks}"
     with pytest.raises(SettingError, match=r"none\.toml: it cannot be read .*Cure: "):
         load_configuration(tmp_path, tmp_path / "none.toml")
 

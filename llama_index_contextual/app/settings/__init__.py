@@ -174,8 +174,7 @@ _ALL: Final = (
     ),
     Setting(
         "context_options.prompt", Name, None,
-        "A template with `{document}` and after it `{chunks}`, or the file that holds it.",
-        "the one on the page of contexts",
+        "A template with `{document}` and after it `{chunks}`.", "the one on the page of contexts",
     ),
     Setting("context_options.batch_size", Calls, 8, "Chunks per call."),
     Setting("context_options.num_workers", Calls, None, "Calls at a time.", "1 for a server on this machine, else 4"),
@@ -197,9 +196,7 @@ _ALL: Final = (
         flags="--recency/--no-recency", harmless=True,
     ),
     Setting("retrieval.half_life_days", Days, 30.0, "Days after which the recency factor is a half.", harmless=True),
-    Setting(
-        "retrieval.rerank", Name, None, "A reranker that runs on this machine: `fastembed:MODEL`.", "none"
-    ),
+    Setting("retrieval.rerank", Name, None, "A reranker that runs on this machine: `fastembed:MODEL`.", "none"),
     Setting("memory.max_results", Hits, 4, "The most hits of a digest.", flags="--max-results -k", harmless=True),
     Setting(
         "memory.max_tokens", Size, 600, "The most tokens of a digest; its first hit is shown whatever it costs.",
@@ -213,7 +210,7 @@ _ALL: Final = (
     ),
     Setting(
         "memory.include_recency", bool, default=True, meaning=
-        "Whether newer notes win among near equals. Where a message names a date, that counts instead.",
+        "Whether newer notes win among near equals, where a message names no date.",
         flags="--recency/--no-recency", harmless=True,
     ),
     Setting("memory.evergreen", Texts, ("MEMORY.md",), "Patterns of notes that never age.", harmless=True),

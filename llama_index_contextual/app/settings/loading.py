@@ -41,7 +41,6 @@ _COLLECTION: Final = re.compile(r"\w[\w.-]{0,99}")
 _SEPARATORS: Final = re.compile(r"[._]")
 _LETTERS: Final = {_SEPARATORS.sub("", name) for one in SETTINGS.values() for name in (one.key, one.name)}
 _FOLDERS: Final = "folders"  # of the user's own file
-_PROMPT: Final = "context_options.prompt"
 _WHOLE: Final = ("descriptions", _FOLDERS)  # tables with names of the user's own, each one value
 _SHOWN: Final = 100  # characters of names, of a wrong value, or of a parser's message
 
@@ -86,10 +85,6 @@ def load_configuration(
     entries |= _environment()
     chosen = config if isinstance(config, Mapping) else {}
     entries |= {key: Entry(value, SETTINGS[key].option or key) for key, value in chosen.items() if value is not None}
-    prompt, origin = entries.get(_PROMPT, ("", ""))
-    if isinstance(prompt, str) and prompt and "{" not in prompt:  # a file, beside the one that names it
-        beside = Path(origin).parent if origin.endswith(".toml") else Path()
-        entries[_PROMPT] = Entry(read_text(beside / prompt), origin)
     entries = {key: one for key, one in entries.items() if not {key, key.partition(".")[0]} & {*replaced}}
     return _checked(entries | {key: Entry(value, key) for key, value in (arguments or {}).items()})
 
@@ -181,37 +176,24 @@ def _unknown(key: str) -> str:
 def _entries(path: Path, root: Path | None = None) -> dict[str, Entry]:
     """The values of a file, by dotted key.
 
-    Raises:
-        SettingError: It cannot be read, is no TOML, or is beyond the bounds.
-    """
-    text = read_text(path, root)
-    if max(map(len, text.splitlines()), default=0) > MAX_LINE:
-        raise SettingError(f"{path} has a line of more than {MAX_LINE:,} characters. Cure: several lines.")
-    try:
-        pairs = [*_flat(tomllib.loads(text))]
-    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
-        raise SettingError(f"{path} is not TOML: {_cut(str(error))}. Cure: correct that line.") from error
-    return {key: Entry(value, str(path)) for key, value in pairs}
-
-
-def read_text(path: Path, root: Path | None = None) -> str:
-    """The text of a small file that a setting names.
-
     Args:
         path: The file.
         root: The folder that it must lie in; None for any.
 
     Raises:
-        SettingError: It cannot be read, or is larger than 100,000 bytes.
+        SettingError: It cannot be read, is no TOML, or is beyond the bounds.
     """
     try:
-        return read_file(path, MAX_BYTES, root=root).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise SettingError(f"{path} cannot be read: {error}. Cure: save it as UTF-8.") from error
+        text = read_file(path, MAX_BYTES, root=root).decode("utf-8-sig")
+        if max(map(len, text.splitlines()), default=0) > MAX_LINE:
+            raise DocumentError(f"it has a line of more than {MAX_LINE:,} characters. Cure: several lines.")  # noqa: TRY301
+        pairs = [*_flat(tomllib.loads(text))]
     except DocumentError as error:
-        raise SettingError(
-            f"{path}: {error}" + ("" if "Cure: " in str(error) else " Cure: name another file.")
-        ) from error
+        cure = "" if "Cure: " in str(error) else " Cure: name another file."
+        raise SettingError(f"{path}: {error}{cure}") from error
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
+        raise SettingError(f"{path} is not TOML: {_cut(str(error))}. Cure: correct that line, in UTF-8.") from error
+    return {key: Entry(value, str(path)) for key, value in pairs}
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
