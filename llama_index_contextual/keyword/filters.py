@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
 from llama_index_contextual.common import SettingError, caseless
 from llama_index_contextual.common import metadata as names
@@ -117,47 +118,15 @@ def both(first: MetadataFilters | None, other: MetadataFilters | None) -> Metada
 # Conditions on values
 
 
-def _comparable(value: Any, other: Any) -> bool:
-    numbers = (int, float)  # booleans are integers, too
-    return (isinstance(value, numbers) and isinstance(other, numbers)) or type(value) is type(other)
-
-
-def _equal(value: Any, other: Any) -> bool:
-    return _comparable(value, other) and bool(value == other)
-
-
-def _contains(value: Any, item: Any) -> bool:
-    """Whether a list holds an item, or a text (such as comma-separated tags) holds a part."""
-    if isinstance(value, str):
-        return isinstance(item, str) and item in value
-    return isinstance(value, (list, tuple, set)) and any(_equal(each, item) for each in value)
-
-
-def _has_text(value: Any, part: Any) -> bool:
-    return isinstance(value, str) and isinstance(part, str) and part in value
-
-
+_LISTED: Final = {FilterOperator.IN, FilterOperator.ANY, FilterOperator.ALL}
 _OPPOSITES: Final = {FilterOperator.NE: FilterOperator.EQ, FilterOperator.NIN: FilterOperator.IN}
-_HOLDS: Final[dict[FilterOperator, Callable[[Any, Any], bool]]] = {
-    FilterOperator.EQ: _equal,
-    FilterOperator.GT: lambda value, other: _comparable(value, other) and value > other,
-    FilterOperator.GTE: lambda value, other: _comparable(value, other) and value >= other,
-    FilterOperator.LT: lambda value, other: _comparable(value, other) and value < other,
-    FilterOperator.LTE: lambda value, other: _comparable(value, other) and value <= other,
-    FilterOperator.IN: lambda value, others: any(_equal(value, other) for other in others),
-    FilterOperator.ANY: lambda value, others: any(_contains(value, other) for other in others),
-    FilterOperator.ALL: lambda value, others: all(_contains(value, other) for other in others),
-    FilterOperator.CONTAINS: _contains,
-    FilterOperator.TEXT_MATCH: _has_text,
-    FilterOperator.TEXT_MATCH_INSENSITIVE: lambda value, part: _has_text(_folded(value), _folded(part)),
-}
 
 
 def condition_of(part: MetadataFilter) -> Callable[[Any], bool]:
     """Condition of a single filter on a value; the value None stands for a missing key.
 
     Raises:
-        SettingError: The operator needs a list of values and got something else, or is unknown.
+        SettingError: The operator needs a list of values and got something else.
     """
     how, wanted = part.operator, part.value
     if how in _OPPOSITES:
@@ -170,17 +139,26 @@ def condition_of(part: MetadataFilter) -> Callable[[Any], bool]:
             return lambda value: any(f"{item}/".startswith(f"{tag}/") for item in map(str, items_of(value)))
         of_item = condition_of(MetadataFilter(key=part.key.removeprefix(ITEMS), value=folded, operator=how))
         return lambda value: any(of_item(item) for item in items_of(value) or [None])
-    if how == FilterOperator.IS_EMPTY:
-        return lambda value: value is None or value in ("", [], (), {})
     if how == FilterOperator.IN and isinstance(wanted, str):
         # LlamaIndex takes every part of the text, and so "acme" for a part of "acme-corp"; Qdrant's adapter these.
         wanted = [wanted, *(part.strip() for part in wanted.split(","))]
-    if how in {FilterOperator.IN, FilterOperator.ANY, FilterOperator.ALL} and not isinstance(wanted, list):
+    if how in _LISTED and not isinstance(wanted, list):
         raise SettingError(f"Filter on {part.key!r}: operator {how.value!r} got {wanted!r}. Cure: a list of values.")
-    holds = _HOLDS.get(how)
-    if holds is None:
-        raise SettingError(f"Filter on {part.key!r}: operator {how!r} is not known.")
-    return lambda value: value is not None and holds(value, wanted)
+    fold = _folded if how == FilterOperator.TEXT_MATCH_INSENSITIVE else _unchanged
+    plain = MetadataFilters(filters=[part.model_copy(update={"value": fold(wanted)})])
+    matches = build_metadata_filter_fn(lambda value: {part.key: fold(value)}, plain)  # its "node id" is the value
+
+    def holds(value: Any) -> bool:
+        try:
+            return matches(value)
+        except TypeError:  # of another type
+            return False
+
+    return holds
+
+
+def _unchanged(value: Any) -> Any:
+    return value
 
 
 def items_of(value: Any) -> list[Any]:

@@ -30,7 +30,6 @@ from llama_index_contextual.retrieval.stores import PoolRetriever, call, stored_
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from llama_index.core.callbacks import CallbackManager
     from typing_extensions import Self
 
 
@@ -55,6 +54,7 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
         nodes: What to index; may be empty.
         similarity_top_k: Most nodes a query returns; any size.
         filters: Nodes that this retriever may return; the index holds all.
+        settings: ``object_map``, ``callback_manager`` and others of LlamaIndex's retrievers.
 
     Raises:
         SettingError: A setting cannot work.
@@ -66,16 +66,11 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
         *,
         similarity_top_k: int = 10,
         filters: MetadataFilters | None = None,
-        callback_manager: CallbackManager | None = None,
-        objects: list[IndexNode] | None = None,
-        object_map: dict[str, Any] | None = None,
-        verbose: bool = False,
+        **settings: Any,
     ) -> None:
         check_filters(filters)
         # Not BM25Retriever.__init__: it builds a bm25s index, which refuses empty corpora and cannot change.
-        BaseRetriever.__init__(
-            self, callback_manager=callback_manager, object_map=object_map, objects=objects, verbose=verbose
-        )
+        BaseRetriever.__init__(self, **settings)
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         self.filters = filters
         self._reader: Any = KeywordIndex()

@@ -64,15 +64,17 @@ def sessions_of(reads: PoolReads) -> list[tuple[str, object]]:
     return [(node_id, None) if one is None else (one.path or node_id, one.day or one.section) for node_id, one in pairs]
 
 
-def age_of(session: tuple[str, object], today: date, ageless: Sequence[str] = ()) -> int | None:
-    """The days between a session and the message: a later day is as far away as an earlier one.
+def newness_of(
+    session: tuple[str, object], today: date, half_life_days: float, ageless: Sequence[str] = ()
+) -> float | None:
+    """1 for a session of the day of the message, and half of it after each half-life, before that day as after it.
 
     None for a session without a day, or with a path that never ages (``ageless`` are globs).
     """
     path, day = session
     if not isinstance(day, date) or any(PurePosixPath(path).match(one) for one in ageless):
         return None
-    return abs((today - day).days)
+    return float(0.5 ** (abs((today - day).days) / half_life_days))
 
 
 def fuse_sessions(
@@ -96,13 +98,12 @@ def fuse_sessions(
 
     Returns:
         ``raw`` is the log-odds of a chunk's session, halved for each chunk of it that comes before, and ``score`` is
-        ``raw`` as a share of the best. Among ``credits`` are the features, with rank 0; the score of ``age`` are the
-        days of the session, or -1.
+        ``raw`` as a share of the best. Among ``credits`` are the features, with rank 0.
     """
     table, features = chunk_features(query, rankings, reads)
     sessions = sessions_of(reads)
-    ages = {one: age_of(one, today, ageless) for one in sessions}
-    known = {one: 0.5 ** (age / half_life_days) for one, age in ages.items() if age is not None}
+    ages = {one: newness_of(one, today, half_life_days, ageless) for one in sessions}
+    known = {one: age for one, age in ages.items() if age is not None}
     middle = median(known.values()) if known else 0.0  # the newness of a session without an age
     members, credits_ = defaultdict[Any, list[int]](list), dict[Any, list[float]]()
     for row in np.argsort(-features.sum(axis=1), kind="stable").tolist():
@@ -111,15 +112,14 @@ def fuse_sessions(
         best = -np.sort(-features[rows], axis=0)
         age = shipped_weights("messages")["age"] * known.get(session, middle)
         credits_[session] = [*(best[:_SPEAKERS, :2].sum(axis=0) / _SPEAKERS).tolist(), float(best[0, 2]), age]
-    added, days = np.zeros((len(reads.ids), len(FEATURES) + 1)), np.full(len(reads.ids), -1.0)
+    added = np.zeros((len(reads.ids), len(FEATURES) + 1))
     totals = {session: (math.fsum(parts), math.fsum(parts[:-1])) for session, parts in credits_.items()}
     for session, total in _in_turn(totals).items():
-        rows, age_days = members[session], ages[session]
+        rows = members[session]
         added[rows] = [*credits_[session], total - totals[session][0]]
-        days[rows] = -1.0 if age_days is None else age_days
         table.raw[rows] = total * _FURTHER ** np.arange(len(rows))
     for name, column in zip((*FEATURES, "turn"), added.T, strict=True):
-        table.columns.append((name, 0, days if name == "age" else column, column, None))
+        table.columns.append((name, 0, column, column, None))
     table.scores = np.maximum(table.raw / max(float(table.raw.max(initial=0.0)), LEAST), LEAST)
     return table
 

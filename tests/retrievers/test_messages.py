@@ -20,8 +20,8 @@ from llama_index_contextual.retrieval.fusion import Ranking, shipped_weights
 from llama_index_contextual.retrieval.sessions import (
     FEATURES,
     _in_turn,
-    age_of,
     fuse_sessions,
+    newness_of,
     sentences_of,
     sessions_of,
 )
@@ -71,8 +71,9 @@ def test_of_two_equal_sessions_the_newer_wins_and_one_without_a_day_is_between()
     ages = {"new": 1, "old": 90, "none": None}
     found = fused(vector, {}, {one: one for one in vector}, ages)
     assert [one.node_id for one in found] == ["new", "none", "old"]
-    told = {one.node_id: next(c.score for c in one.credits if c.arm == "age") for one in found}
-    assert told == {"new": 1, "none": -1, "old": 90}
+    age = [next(c.credit for c in one.credits if c.arm == "age") for one in found]
+    assert age == sorted(age, reverse=True)
+    assert age[1] == pytest.approx((age[0] + age[2]) / 2), "the middle of those that have one"
 
 
 def test_the_best_sentence_counts_beside_the_whole():
@@ -114,9 +115,10 @@ def test_sessions_are_days_of_a_note_else_sections():
     of = dict(zip(reads.ids, sessions_of(reads), strict=True))
     assert of["heading"] == of["heading2"]
     assert len(set(of.values())) == 6
-    ages = {node_id: age_of(session, NOW) for node_id, session in of.items()}
-    assert ages == {"day": 5, "heading": 1, "heading2": 1, "section": None, "section2": None, "later": 21, "bare": None}
-    assert {age_of(session, NOW, ageless=["*"]) for session in of.values()} == {None}
+    new = {node_id: newness_of(session, NOW, 10) for node_id, session in of.items()}
+    days = {"day": 5, "heading": 1, "heading2": 1, "later": 21}
+    assert new == {one: 0.5 ** (days[one] / 10) if one in days else None for one in of}
+    assert {newness_of(session, NOW, 10, ageless=["*"]) for session in of.values()} == {None}
 
 
 def test_sentences_are_those_of_a_message_that_has_several():
