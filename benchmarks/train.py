@@ -6,7 +6,8 @@ A retriever explains each question, and what a feature adds to a candidate, divi
 loss is a listwise softmax: minus the logarithm of the share of the candidates with gold, by Adam on standardised
 values, shrunk, each set with the same weight. ``learned`` trains on chunks, ``messages`` on sessions, and ``code`` on
 the best chunk of each file, beside all other features as they are. Weights of names and dates are chosen and not
-trained, because hardly a question of these sets has one. ``learned`` is put into the scale of log-odds that a candidate
+trained, because hardly a question of these sets has one, and so is that of what stands under no heading below the
+outermost, because the sets differ in it. ``learned`` is put into the scale of log-odds that a candidate
 among the first 20 has gold. ``--write`` replaces the weights of the package.
 """
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrieval import Hit
 
 TRAINED: Final = {
-    "learned": ("vector", "keyword", "match", "nearness", "opening"),
+    "learned": ("vector", "keyword", "match", "nearness"),
     "code": ("file name", "defines", "exact", "file vector", "file share", "test"),
     "messages": ("session vector", "session keyword", "sentence", "age"),
 }

@@ -5,7 +5,7 @@ match      BM25 as a share of the summed rarity (idf) of the question's words: h
 nearness   how near to each other the question's neighbouring words stand, weighted by their rarity
 date       1 on a day that the question names, less over the week after it
 names      1 for the best chunk of a document whose name (file, title, alias) is the question, less for a heading
-opening    share of the question's words, by rarity, in the headings with which the chunk begins
+shallow    1 for a chunk under no heading, or under its document's outermost alone: what a page is about stands there
 ========== ==========================================================================================================
 
 They mean the same for every question, and are 0 for all candidates where there is no keyword arm of ours. What does not
@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from datetime import date, datetime
 from functools import lru_cache
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -27,7 +27,7 @@ import numpy as np
 from llama_index_contextual.chunking import headings_of
 from llama_index_contextual.common import fold, normalise
 from llama_index_contextual.common import metadata as meta
-from llama_index_contextual.keyword import Floats, TermScores, closeness, find_dates, lexicon_of, terms_of
+from llama_index_contextual.keyword import Floats, TermScores, closeness, find_dates, lexicon_of
 from llama_index_contextual.retrieval.code import CodeRecord, code_record
 
 if TYPE_CHECKING:
@@ -43,13 +43,10 @@ _PLACE: Final = re.compile(r"(?<=\w)(\.[A-Za-z]\w{0,9})#.*")  # in a file: a.md#
 _SEPARATORS: Final = re.compile(
     rf"[{_QUOTES}\s\-_./\\()\[\]{{}}*|\u05be\u2010-\u2015\u2212?!,;:\u00a1\u00bf\u2026\u3001\u3002]+"
 )
-_HEADING_LINE: Final = re.compile(r" {0,3}#{1,6}[ \t]+\S")
 _ENDING: Final = re.compile(r"(?<=\w\w)s\b")
 _PLURAL: Final = "\0"  # before a name without the endings of plurals
-_READ: Final = 1000  # characters of a chunk that may be headings
 LONGEST_NAME: Final = 200  # characters of a name
 NAMING: Final = (meta.TITLE, "aliases", "alias")  # metadata keys of names of a document
-_FIRST: Final = 50  # candidates whose openings are read
 _NAME, _TOP_HEADING, _HEADING = 1.0, 0.75, 0.5  # as shares of the weight of names
 _SAME: Final = 0.8  # Jaccard similarity of word pairs from which two chunks are nearly equal
 
@@ -61,7 +58,7 @@ class ChunkRecord(NamedTuple):
         path: Of its file; "" where it has none.
         section: Its header path.
         names: Its headings, folded, with the value of each as a name.
-        opening: The headings with which it begins.
+        is_shallow: Whether it stands under no heading, or under an outermost one alone.
         code: Names in it, where it is of a source file.
         day: The day of its note.
     """
@@ -69,7 +66,7 @@ class ChunkRecord(NamedTuple):
     path: str
     section: str
     names: Mapping[str, float]
-    opening: str
+    is_shallow: bool
     code: CodeRecord | None
     day: date | None
 
@@ -81,7 +78,8 @@ def record_of(metadata: Mapping[str, Any], text: str) -> ChunkRecord:
     headings = () if code else tuple(title for title, _, _ in headings_of(text))
     section = str(metadata.get(meta.HEADER_PATH) or "")
     names = _names_of(headings, section)
-    return ChunkRecord(path, section, names, "" if code else opening_of(text), code, meta.day_of(metadata))
+    is_shallow = code is None and len(_titles_in(section)) <= 1
+    return ChunkRecord(path, section, names, is_shallow, code, meta.day_of(metadata))
 
 
 class PoolReads(NamedTuple):
@@ -148,24 +146,6 @@ def date_shares(query: str, records: Sequence[ChunkRecord | None], today: date |
     return shares
 
 
-def opening_shares(reads: PoolReads, order: Sequence[int]) -> Floats:
-    """The share of a question's terms, by rarity, in the openings of the first candidates: at least two of several."""
-    shares, terms = np.zeros(len(reads.ids)), reads.terms
-    total, least = sum(terms.idfs) or 1.0, min(2, len(terms.groups))
-    for row in order[:_FIRST]:
-        record = reads.records[row]
-        if record is not None and record.opening:
-            opening, pairs = _terms_of(record.opening), zip(terms.idfs, terms.groups, strict=True)
-            both = [idf for idf, group in pairs if not opening.isdisjoint(group)]
-            shares[row] = sum(both) / total if len(both) >= least else 0.0
-    return shares
-
-
-@lru_cache(maxsize=65_536)
-def _terms_of(text: str) -> frozenset[str]:
-    return frozenset(terms_of(text))
-
-
 # Names
 
 
@@ -181,12 +161,6 @@ def _unlinked(text: str) -> str:
     text = _PLACE.sub(r"\1", text.strip().strip(_QUOTES).strip())
     link = _LINK.fullmatch(text)
     return unquote(link[1] if link else text)
-
-
-def opening_of(text: str) -> str:
-    """The heading lines with which a chunk begins."""
-    lines = takewhile(lambda line: not line.strip() or _HEADING_LINE.match(line), text[:_READ].splitlines())
-    return " ".join(lines)
 
 
 def names_of_documents(documents: Iterable[tuple[Any, ...]]) -> dict[str, dict[str, float]]:

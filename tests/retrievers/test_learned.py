@@ -293,4 +293,4 @@ def test_it_is_the_default_for_the_arms_that_it_was_trained_for(nodes, arms):
 
 def test_the_model_is_a_few_numbers_and_none_speaks_against():
     assert all(weight >= 0 for weight in shipped_weights("learned").values())
-    assert set(shipped_weights("learned")) == {"vector", "keyword", "match", "nearness", "date", "names", "opening"}
+    assert set(shipped_weights("learned")) == {"vector", "keyword", "match", "nearness", "date", "names", "shallow"}

@@ -13,7 +13,6 @@ from llama_index_contextual.keyword.bm25_index import TermScores
 from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
 from llama_index_contextual.retrieval.code import code_record, code_signals, repeats
 from llama_index_contextual.retrieval.fusion import shipped_weights
-from llama_index_contextual.retrieval.signals import opening_of
 
 
 @pytest.mark.parametrize(
@@ -125,30 +124,18 @@ def test_the_file_that_defines_a_name_comes_before_those_that_use_it():
     assert {"exact", "file name"} <= {credit.arm for credit in explanation.hits[0].credits}
 
 
-@pytest.mark.parametrize(
-    ("text", "heading"),
-    [
-        ("# Retries\n\n## Limits\n\nThree.", "Retries Limits"),
-        ("Three.\n\n# Retries", ""),
-        ("\n ## Retries\nThree", "Retries"),
-        ("#tag is no heading", ""),
-        ("", ""),
-    ],
-)
-def test_the_headings_with_which_a_chunk_begins(text, heading):
-    assert " ".join(opening_of(text).replace("#", "").split()) == heading
-
-
-def test_a_chunk_that_begins_with_the_heading_asked_for_is_lifted():
+def test_a_chunk_that_stands_right_below_the_title_of_its_page_is_lifted():
+    text = "A job is tried three times, retry limits say so."
     nodes = [
-        TextNode(id_="intro", text="# Retry limits\n\nA job is tried three times, retry limits say so."),
-        TextNode(id_="other", text="A job is tried three times, retry limits say so. Retry limits."),
+        TextNode(id_="a", text=text, metadata={"path": "a.md", "header_path": "Jobs > Retries", "date": "2026-01-01"}),
+        TextNode(id_="b", text=text, metadata={"path": "b.md", "header_path": "Jobs", "date": "2026-01-02"}),
     ]
-    hits = ContextualFusionRetriever([ContextualBM25Retriever(nodes)], mode="learned").explain(
-        "how are retry limits set?"
-    )
+    for node in nodes:
+        node.excluded_embed_metadata_keys = list(node.metadata)
+    hits = ContextualFusionRetriever([ContextualBM25Retriever(nodes)], mode="learned").explain("how many retries?")
     credits_of = {hit.node_id: {one.arm for one in hit.credits} for hit in hits}
-    assert "opening" in credits_of["intro"] - credits_of["other"]
+    assert [*credits_of] == ["b", "a"]
+    assert "shallow" in credits_of["b"] - credits_of["a"]
 
 
 def test_the_numbers_of_source_files_are_few():
