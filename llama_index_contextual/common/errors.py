@@ -203,19 +203,6 @@ def refuse_unknown(what: str, names: Iterable[str], known: Iterable[str], cure: 
         raise SettingError(f"{what} does not take {', '.join(unknown)}. Cure: {cure}.")
 
 
-@contextmanager
-def explained() -> Iterator[None]:
-    """Raise a SettingError for what pydantic says of a wrong setting; its ValidationError is no ContextualError."""
-    from pydantic import ValidationError  # a process that converts documents does without it
-
-    try:
-        yield
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        name = str(fault["loc"][0]) if fault["loc"] else "settings"
-        raise SettingError(f"cannot work. Cure: {cure_of(fault)}.", **{name: fault["input"]}) from error
-
-
 class Checked:
     """The first base of a pydantic class whose wrong or unknown settings are a :class:`SettingError`.
 
@@ -226,8 +213,14 @@ class Checked:
 
         def __init__(self, **settings: Any) -> None:
             refuse_unknown(type(self).__name__, set(settings) - {"class_name"}, type(self).model_fields)
-            with explained():
+            from pydantic import ValidationError  # a process that converts documents does without it
+
+            try:
                 super().__init__(**settings)
+            except ValidationError as error:  # it is no ContextualError
+                fault = error.errors(include_url=False)[0]
+                name = str(fault["loc"][0]) if fault["loc"] else "settings"
+                raise SettingError(f"cannot work. Cure: {cure_of(fault)}.", **{name: fault["input"]}) from error
 
     @classmethod
     def class_name(cls) -> str:

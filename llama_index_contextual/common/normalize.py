@@ -126,6 +126,7 @@ CODE: Final = (
     r"^ {0,3}(?P<fence>`{3,}(?=[^`\n]*$)|~{3,}).*(?:\n(?! {0,3}(?P=fence)[`~]*[ \t\r]*$).*)*(?:\n.*)?|`[^`\n]{1,1000}`"
 )
 _ONLY_CODE: Final = re.compile(CODE, re.MULTILINE)
+_COMMENT: Final = re.compile(rf"(?P<code>{CODE})|%%[\s\S]*?%%", re.MULTILINE)
 _VISIBLE: Final = re.compile(r"\S")
 _LIST_ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])\s")
 # Not where a link goes, ](#here) or "]: #here", and not kramdown's name of a block, {: #here}.
@@ -165,13 +166,8 @@ def without_comments(text: str) -> tuple[str, int]:
 
     Lines and offsets stay. Code holds no comments. One that does not end stays as it is.
     """
-    ends = [mark.start() for mark in re.finditer("%%", without_code(text))] if "%%" in text else []
-    parts: list[str] = []
-    after = 0
-    for start, end in zip(ends[::2], ends[1::2], strict=False):
-        parts += [text[after:start], _VISIBLE.sub(" ", text[start : end + 2])]
-        after = end + 2
-    return "".join([*parts, text[after:]]), len(parts) // 2
+    clean = _COMMENT.sub(lambda found: found[0] if found["code"] else _VISIBLE.sub(" ", found[0]), text)
+    return clean, sum(not found["code"] for found in _COMMENT.finditer(text))
 
 
 class FileText(NamedTuple):

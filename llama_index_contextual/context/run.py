@@ -68,10 +68,10 @@ class Run:
 
     async def ask(self) -> None:
         """Ask the model about the chunks that have no context, and store what it gives."""
-        self._note_done(0)
+        self._note(0)
         for record in self._records:
             if record.reason:
-                self._note_failed(f"{record.reason}, as before", 1)
+                self._note(1, f"{record.reason}, as before")
         to_ask = [(document, missing) for document in self._documents if (missing := document.missing())]
         if to_ask:
             await asyncio.to_thread(self._prepare)
@@ -129,7 +129,7 @@ class Run:
     def _prompt(self, document: _Document, group: list[int]) -> prompts.FilledPrompt:
         nodes, source, generator = document.batch.nodes, document.batch.document, self._generator
         prompt = prompts.prompt_for(source, generator.prompts)
-        return prompts.fill_prompt(prompt, [nodes[index] for index in group], source, nodes, self._window)
+        return prompts.fill_prompt(prompt, [nodes[index] for index in group], source, self._window)
 
     async def _ask_about(self, document: _Document, missing: list[int], opened: asyncio.Semaphore) -> None:
         """Ask about one document's chunks: a first call alone, which the server's cache keeps for the others."""
@@ -149,7 +149,7 @@ class Run:
             answer = await self._answer(document, group)
         except errors.ContextError as error:
             self._generator.failed_run = uuid4().hex
-            self._note_failed(str(error), len(group))
+            self._note(len(group), str(error))
         else:
             await self._accept(document, group, answer)
 
@@ -216,7 +216,7 @@ class Run:
             else:  # no answer at all, as where thoughts took all tokens
                 self._generator.failed_run = uuid4().hex
             if reason:
-                self._note_failed(reason, 1)
+                self._note(1, reason)
         records = [(nodes[index], document.records[index]) for index in kept]
         try:
             await asyncio.to_thread(self._generator.cache.keep, records, source)
@@ -224,17 +224,15 @@ class Run:
             _warn(f"The generated contexts are used, and could not be kept everywhere: {error}")
         good = sum(record.text is not None for _, record in records)
         self._generator.usage.generated += good
-        self._note_done(good)
+        self._note(good)
         for index in again:
             await self._ask_group(document, [index])
 
-    def _note_failed(self, reason: str, chunks: int) -> None:
-        """Count chunks that got no context."""
-        self._generator.usage.failed[reason] += chunks
-        self._failed[reason] += chunks
-        self._note_done(chunks)
-
-    def _note_done(self, chunks: int) -> None:
+    def _note(self, chunks: int, reason: str = "") -> None:
+        """Count chunks that are done; with a reason, those that got no context."""
+        if reason:
+            self._generator.usage.failed[reason] += chunks
+            self._failed[reason] += chunks
         self._done += chunks
         if self._progress is not None:
             self._progress(base.ContextProgress(self._done, len(self._records)))

@@ -1,7 +1,5 @@
 """Memory for agents: a digest of a few lines on what notes hold about a message, and its parts of LlamaIndex."""
 
-from collections import OrderedDict
-from itertools import groupby
 from typing import Annotated, Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -64,37 +62,21 @@ class MemoryContextBlock(BaseMemoryBlock[str]):
 
         memory = Memory.from_defaults(session_id="jc", memory_blocks=[MemoryContextBlock(context=context)])
         await agent.run("does JC like ginger?", memory=memory)
-
-    A hit that was the first of a digest in one of the session's last turns is not shown again.
     """
 
     name: str = Field(default="prior_context", description="Name of the block, the tag that LlamaIndex puts around it.")
     description: str | None = Field(default="What the user's notes say about the last message.")
     priority: int = Field(default=1, description="Above 0: left out first where tokens are short.")
-    remember_turns: int = Field(default=8, description="So many turns the first hit of a digest is not repeated.")
     _context: MemoryContext = PrivateAttr()
-    _digests: OrderedDict[tuple[str, str], tuple[frozenset[str], str]] = PrivateAttr(default_factory=OrderedDict)
 
     def __init__(self, context: MemoryContext, **settings: Any) -> None:
         super().__init__(**settings)
         self._context = context
 
-    async def _aget(self, messages: list[ChatMessage] | None = None, session_id: str = "", **_: Any) -> str:
-        texts = [str(message.content or "") for message in messages or () if message.role == MessageRole.USER]
-        # An agent hands over its current message once from the history and once more as the input.
-        turns = [text for text, _ in groupby(texts)]
-        text = turns[-1] if turns else ""
-        turn = (session_id, f"{len(turns)}:{text}")  # an agent asks for the same turn again after each tool call
-        if turn not in self._digests:
-            earlier = [ids for (session, _), (ids, _) in self._digests.items() if session == session_id]
-            digest = await self._context.aget(text, seen=frozenset[str]().union(*earlier))
-            # What stood further down was no answer then, and may be the answer to a later message.
-            first = frozenset(entry.id for entry in digest.entries[:1])
-            self._digests[turn] = first, digest.markdown if digest.entries else ""
-        shown = self._digests[turn][1]
-        while len(self._digests) > max(0, self.remember_turns):
-            self._digests.popitem(last=False)
-        return shown
+    async def _aget(self, messages: list[ChatMessage] | None = None, **_: Any) -> str:
+        texts = (str(message.content or "") for message in reversed(messages or ()) if message.role == MessageRole.USER)
+        digest = await self._context.aget(next(texts, ""))
+        return digest.markdown if digest.entries else ""
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
         """Keep nothing: the notes are the memory."""
