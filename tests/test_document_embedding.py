@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -154,6 +155,16 @@ def test_what_passes_is_asked_again(vendor, fault, monkeypatch):
     vendor.faults += [fault, fault]
     assert len(voyage(vendor).embed_document(["a", "b"])) == 2
     assert len(vendor.asked) == 3
+
+
+@pytest.mark.parametrize(
+    "answer", ['{"error": {"message": "quota"}}', '{"data": null}', '{"data": [{"index": 0}]}', "[]"]
+)
+def test_an_answer_without_vectors_is_shown(vendor, answer, monkeypatch):
+    monkeypatch.setattr("tenacity.nap.time.sleep", lambda _seconds: None)
+    vendor.faults += [answer.encode()] * 9
+    with pytest.raises(EmbeddingError, match=re.escape(f"no vectors are in its answer {answer!r}. Cure: ")):
+        voyage(vendor).embed_document(["a"])
 
 
 def test_what_stays_is_an_error_that_shows_no_key(vendor, monkeypatch):

@@ -13,7 +13,6 @@ import os
 from abc import abstractmethod
 from collections.abc import Mapping
 from importlib.util import find_spec
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.bridge.pydantic import Field
@@ -105,9 +104,7 @@ class _VendorEmbedding(DocumentEmbedding):
             raise SettingError(f"the embedding {self.model_name} needs a key. Cure: {cure}.")
         body = {"model": self.model_name, **{name: value for name, value in body.items() if value is not None}}
         headers = {"Authorization": f"Bearer {key}"}
-        items = vectors_from(f"{self.base_url.rstrip('/')}/{route}", body, headers, self.timeout)["data"]
-        items = items[0].get("data", items)  # Voyage's has a list for each document
-        return [[*map(float, item["embedding"])] for item in sorted(items, key=itemgetter("index"))]
+        return vectors_from(f"{self.base_url.rstrip('/')}/{route}", body, headers, self.timeout)
 
 
 class VoyageDocumentEmbedding(_VendorEmbedding):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
@@ -86,8 +87,8 @@ def client_options(timeout: float, most_bytes: int = ANSWER_BYTES) -> Any:
     }
 
 
-def vectors_from(url: str, body: Mapping[str, Any], headers: Mapping[str, str], timeout: float) -> Any:
-    """The JSON of an answer with vectors to a POST, which is sent up to four times while the server is busy or away.
+def vectors_from(url: str, body: Mapping[str, Any], headers: Mapping[str, str], timeout: float) -> list[list[float]]:
+    """The vectors in the answer to a POST, which is sent up to four times while the server is busy or away.
 
     Args:
         url: The address.
@@ -96,20 +97,25 @@ def vectors_from(url: str, body: Mapping[str, Any], headers: Mapping[str, str], 
         timeout: Seconds of silence, after which the server is given up.
 
     Raises:
-        EmbeddingError: The server refuses, or failed each time.
+        EmbeddingError: The server refuses, failed each time, or answers something else.
     """
 
-    def attempt() -> Any:
+    def attempt() -> list[list[float]]:
         answer = client.post(url, json=body, headers=headers)
         if answer.is_error:
             reason = f"HTTP {answer.status_code} {answer.text[:_SHOWN]!r}"
             raise httpx.HTTPStatusError(reason, request=answer.request, response=answer)
-        return answer.json()
+        try:
+            items = answer.json()["data"]
+            items = items[0].get("data", items)  # Voyage's has a list for each document
+            return [[*map(float, item["embedding"])] for item in sorted(items, key=itemgetter("index"))]
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise ValueError(f"no vectors are in its answer {answer.text[:_SHOWN]!r}") from error
 
     try:
         with httpx.Client(**client_options(timeout, VECTOR_BYTES)) as client:
             return ATTEMPTS.copy()(attempt)
-    except (httpx.HTTPError, ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, httpx.HTTPStatusError) else f"{type(error).__name__}: {error}"
+    except (httpx.HTTPError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}" if isinstance(error, httpx.TransportError) else str(error)
         cure = "see that key, model, settings and server are right, or try again later"
         raise EmbeddingError(f"{url} failed: {reason}. Cure: {cure}.") from error
