@@ -321,3 +321,13 @@ def test_a_pipe_or_a_device_that_is_named_is_an_error_at_once(run, tmp_path):
 def test_the_commands_that_everybody_uses_have_few_options(run, command, most):
     options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", run(command, "--help").stdout, re.MULTILINE)
     assert len(set(options) - {"--help"}) <= most, options
+
+
+@pytest.mark.process
+def test_who_reads_the_first_line_alone_ends_it_well(tmp_path):
+    (tmp_path / "long.md").write_text("# Long\n\n" + "word " * 40_000, "utf-8")
+    command = [sys.executable, "-m", "llama_index_contextual", "preview", str(tmp_path / "long.md")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:  # noqa: S603
+        assert process.stdout.readline().endswith(b" tokens\n")
+        process.stdout.close()
+        assert (process.wait(60), process.stderr.read()) == (0, b"")

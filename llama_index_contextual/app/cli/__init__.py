@@ -44,7 +44,9 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe on Windows, a terminal in Latin-1
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        code = app(standalone_mode=False) or 0
+    except SystemExit:  # of click alone, where who read the output has left: head
+        code = 0
     except click.ClickException as error:
         error.show()
         if isinstance(error, click.NoSuchOption):
@@ -56,3 +58,4 @@ def main() -> None:
     except (ContextualError, OSError) as error:  # an OSError names the file or the disk
         tell(str(error), "error:", "red")
         sys.exit(1)
+    sys.exit(code)
