@@ -2,8 +2,9 @@
 
     python benchmarks/code_search.py [--repositories flask click ...]
 
-A repository is indexed with contexts by pattern. As in the benchmark that the questions are from, the ranking is of
-chunks, and a file counts at its first chunk. Rows: the questions of a category, of a repository, and all.
+A repository is an index of its own, with contexts by pattern, asked through ``ContextualIndex``; the stock hybrid ranks
+the same chunks without contexts. As in the benchmark that the questions are from, the ranking is of chunks, and a file
+counts at its first chunk. Rows: the questions of a repository, of a category, and all. Differences are in hundredths.
 """
 
 from __future__ import annotations
@@ -11,25 +12,16 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from common import RememberingEmbedding, command_line, contextual_chunks, hybrid, machine, markdown_table
+import numpy as np
+from common import RememberingEmbedding, command_line, intervals, machine, markdown_table
 from datasets import code_search, ndcg
 from llama_index.core.schema import QueryBundle
+from retrieval import Bench, Row
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from llama_index.core.schema import Document
-
-    from llama_index_contextual import ContextualFusionRetriever
-
 TOP = 10
-
-
-def retriever_of(
-    documents: Sequence[Document], embedding: RememberingEmbedding, top_k: int = TOP
-) -> ContextualFusionRetriever:
-    """The retriever over the source files of a repository."""
-    return hybrid(contextual_chunks(documents, "pattern"), embedding, top_k)
 
 
 def gain_of(found: Sequence[Hashable], gold: frozenset[Hashable]) -> float:
@@ -40,17 +32,22 @@ def gain_of(found: Sequence[Hashable], gold: frozenset[Hashable]) -> float:
 
 def main() -> None:
     """Read the command line."""
-    embedding, scores, data = RememberingEmbedding(), defaultdict[str, list[float]](list), code_search()
+    embedding, data = RememberingEmbedding(), code_search()
+    scores = defaultdict[str, list[list[float]]](list)
     for name in command_line(__doc__, repositories=list(data.documents)).repositories:
-        retriever = retriever_of(data.documents[name], embedding)
+        bench = Bench(data, name, embedding)
+        ways = [bench.retriever(Row("", "off", "off", is_stock=True)), bench.index(data.context).as_retriever(TOP)]
         for question in (one for one in data.questions if one.collection == name):
             bundle = QueryBundle(question.text, embedding=embedding.get_query_embedding(question.text))
-            score = gain_of([hit.node.ref_doc_id for hit in retriever.retrieve(bundle)], question.gold)
+            found = [[hit.node.ref_doc_id for hit in way.retrieve(bundle)[:TOP]] for way in ways]
             for part in (name, question.form, "all"):
-                scores[part].append(score)
-        print(f"{name}: {sum(scores[name]) / len(scores[name]):.3f}", flush=True)
-    rows = [[part, len(of_part), f"{sum(of_part) / len(of_part):.3f}"] for part, of_part in scores.items()]
-    print(f"{machine()}\n\n{markdown_table(['questions', 'number', 'nDCG@10'], rows)}")
+                scores[part].append([gain_of(files, question.gold) for files in found])
+    rows = []
+    for part, values in scores.items():
+        stock, ours = np.array(values).T
+        means = [f"{one.mean():.3f}" for one in (stock, ours)]
+        rows.append([part, len(ours), *means, *intervals(100 * (ours - stock)[:, None])])
+    print(f"{machine()}\n\n{markdown_table(['questions', 'number', 'stock hybrid', 'ours', 'ours less stock'], rows)}")
 
 
 if __name__ == "__main__":

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-from code_search import gain_of, retriever_of
+from code_search import gain_of
 from common import RememberingEmbedding, command_line, intervals, machine, markdown_table
-from datasets import chat_notes, code_search, codebases, course_lessons, kubernetes_docs, locomo_notes, realmem_notes
+from datasets import DataSet, code_search, kubernetes_docs, realmem_notes
 from llama_index.core.schema import QueryBundle
 from memory import conversations, message_hits
-from retrieval import POOL, Bench, Row
+from retrieval import SETS, Bench, Row
 
 from llama_index_contextual import retrieval
 from llama_index_contextual.retrieval.fusion import shipped_weights
@@ -38,15 +38,7 @@ TRAINED: Final = {
     "code": ("file name", "defines", "exact", "file vector", "file share", "test"),
     "messages": ("session vector", "session keyword", "sentence", "age"),
 }
-SETS: Final = {
-    "learned": {
-        "codebases": codebases,
-        "course-lessons": course_lessons,
-        "locomo-notes": locomo_notes,
-        "kubernetes-docs": lambda: kubernetes_docs(300),
-        "chat-notes": chat_notes,
-    }
-}
+LEARNED: Final = ["codebases", "course-lessons", "locomo-notes", "kubernetes-docs", "chat-notes"]
 STEPS, RATE = 400, 0.05
 SHRINK: Final = {"learned": 0.01, "code": 0.003, "messages": 0.1}
 SHOWN: Final = 20
@@ -94,32 +86,28 @@ def pool_of(hits: Sequence[Hit], model: str, gold: Sequence[bool], groups: Seque
     return Pool(values, base, np.array(gold, dtype=bool), list(groups))
 
 
+def pools_of(data: DataSet, collection: str, model: str, embedding: RememberingEmbedding) -> Iterator[Pool]:
+    """Pools of the questions about a collection; a group is a file of code, or else a chunk."""
+    retriever: Any = Bench(data, collection, embedding).retriever(Row("", data.context, data.context))
+    for question in (one for one in data.questions if one.collection == collection):
+        bundle = QueryBundle(question.text, embedding=embedding.get_query_embedding(question.text))
+        hits = retriever.explain(bundle).hits
+        gold = [bool(data.covers(hit.node.node) & question.gold) for hit in hits]
+        groups = [str(hit.node.node.ref_doc_id) if model == "code" else hit.node_id for hit in hits]
+        yield pool_of(hits, model, gold, groups)
+
+
 def of_questions(names: Sequence[str], embedding: RememberingEmbedding) -> Iterator[tuple[str, list[Pool]]]:
     """Pools of the sets of questions."""
     for name in names:
-        data, pools = SETS["learned"][name](), []
-        for collection in data.documents:
-            bench = Bench(data, collection, embedding)
-            retriever = bench.retriever(Row("", data.context, data.context))
-            for question in (one for one in data.questions if one.collection == collection):
-                bundle = QueryBundle(question.text, embedding=embedding.get_query_embedding(question.text))
-                hits = retriever.explain(bundle).hits  # type: ignore[attr-defined]
-                gold = [bool(data.covers(hit.node.node) & question.gold) for hit in hits]
-                pools.append(pool_of(hits, "learned", gold, [hit.node_id for hit in hits]))
-        yield name, pools
+        data = kubernetes_docs(300) if name == "kubernetes-docs" else SETS[name]()
+        yield name, [pool for one in data.documents for pool in pools_of(data, one, "learned", embedding)]
 
 
 def of_code(names: Sequence[str], embedding: RememberingEmbedding) -> Iterator[tuple[str, list[Pool]]]:
     """Pools of the repositories of code-search."""
-    data = code_search()
-    for name in names or data.documents:
-        retriever, pools = retriever_of(data.documents[name], embedding, POOL), []
-        for question in (one for one in data.questions if one.collection == name):
-            bundle = QueryBundle(question.text, embedding=embedding.get_query_embedding(question.text))
-            hits = retriever.explain(bundle).hits
-            files = [str(hit.node.node.ref_doc_id) for hit in hits]
-            pools.append(pool_of(hits, "code", [one in question.gold for one in files], files))
-        yield name, pools
+    for name in names or code_search().documents:
+        yield name, list(pools_of(code_search(), name, "code", embedding))
 
 
 def of_messages(names: Sequence[str], embedding: RememberingEmbedding) -> Iterator[tuple[str, list[Pool]]]:
@@ -172,7 +160,7 @@ def main() -> None:
     """Train, report, and write where that is asked for."""
     options = command_line(__doc__, model=tuple(TRAINED), sets=[str], write=False)
     collect = {"learned": of_questions, "code": of_code, "messages": of_messages}[options.model]
-    defaults = {"learned": list(SETS["learned"]), "code": [], "messages": []}
+    defaults = {"learned": LEARNED, "code": [], "messages": []}
     sets = dict(collect(options.sets or defaults[options.model], RememberingEmbedding()))
     names, shrink, shipped = TRAINED[options.model], SHRINK[options.model], shipped_weights(options.model)
     before = np.array([shipped[name] for name in names])
