@@ -123,16 +123,17 @@ def _of_pages(name: str) -> DataSet:
     return DataSet(name, {"": pages_of(name)}, questions, _page_covered)
 
 
-def pdf_reports() -> DataSet:
-    """Three PDF reports, a document for each page; 250 questions; gold: pages."""
+def pdf_reports(reports: Sequence[str] = THREE_REPORTS) -> DataSet:
+    """Three PDF reports, or those named, or all 17; a document for each page; 250 to 272 questions; gold: pages."""
     folder = _folder("pdf-reports") / "corpus"
-    documents = [page for name in THREE_REPORTS for page in DocumentReader().load_data(folder / name)]
+    reports = reports or sorted(path.name for path in folder.glob("*.pdf"))
+    documents = [page for name in reports for page in DocumentReader().load_data(folder / name)]
     for page in documents:
         page.metadata = {"path": page.metadata["file_name"], **page.metadata}
     questions = [
         Question(row["query"], frozenset((g["path"], g["page"]) for g in row["gold"]), "", row["source"])
         for row in queries("pdf-reports")
-        if {g["path"] for g in row["gold"]} <= {*THREE_REPORTS}
+        if {g["path"] for g in row["gold"]} <= {*reports}
     ]
 
     def covers(node: BaseNode) -> frozenset[Hashable]:

@@ -1,12 +1,10 @@
-"""How well documents are converted and their pages found, how fast, and in how much memory.
+"""How well documents are converted, how fast, and in how much memory; ``retrieval.py`` asks for pages of PDFs.
 
-    python benchmarks/documents.py [--kept [--files 40] | --speed | --all]
+    python benchmarks/documents.py [--files 40 | --speed]
 
-``--kept`` writes pages of ``kubernetes-docs`` in each format and counts which words, headings, items, rows and pages
-come back, and compares the words and pages of the documents of ``pdf-reports`` and ``faults`` with those that PDFium,
-python-docx, lxml and openpyxl read. Otherwise three reports of ``pdf-reports``, or all, are indexed and asked: a page
-is found where one of the first 1, 5 or 10 pages that the hits name holds the answer. Pages count once, in the order of
-their best chunk.
+Pages of ``kubernetes-docs`` are written in each format, and it counts which words, headings, items, rows and pages come
+back; and words and pages of the documents of ``pdf-reports`` and ``faults`` are compared with those that PDFium,
+python-docx, lxml and openpyxl read. ``--speed`` converts the 17 reports.
 """
 
 from __future__ import annotations
@@ -15,9 +13,7 @@ import csv
 import json
 import re
 import resource
-import shutil
 import tempfile
-import time
 import zipfile
 from collections import Counter, defaultdict
 from email.message import EmailMessage
@@ -31,22 +27,19 @@ import openpyxl
 import pptx
 import pypdfium2
 from common import command_line, machine, markdown_table
-from datasets import DATA, THREE_REPORTS, queries
+from datasets import DATA
 from lxml import html
 from markdown_it import MarkdownIt
 from pptx.util import Inches
 from reportlab.lib.styles import getSampleStyleSheet
 from reportlab.platypus import Paragraph, Preformatted, SimpleDocTemplate, Table
 
-from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder.convert import ConversionProcess, DocumentReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 
-CUTS = (1, 5, 10)
-HITS = 60  # chunks, of which some are of one page
 SHOWN = ("heading", "item", "row")
 HEAD = ["files", "words %", "headings", "list items", "table rows", "pages", "headings that are none"]
 KEPT = {".xlsx": {"table"}, ".csv": {"table"}, ".pptx": {"heading", "item", "text", "table"}}  # others hold all
@@ -418,7 +411,7 @@ def read_by_others(path: Path) -> list[str]:
     return ["\n".join(cell.value for row in sheet for cell in row if isinstance(cell.value, str)) for sheet in sheets]
 
 
-# Speed, and what is found
+# Speed
 
 
 def speed(corpus: Path) -> str:
@@ -432,42 +425,10 @@ def speed(corpus: Path) -> str:
     return markdown_table(["pages", "pages a CPU second", "peak memory"], [row])
 
 
-def recall(corpus: Path, names: Sequence[str]) -> str:
-    """Index some reports, and ask the questions whose answers are in them."""
-    with tempfile.TemporaryDirectory() as folder:
-        for name in names:
-            shutil.copy(corpus / name, folder)
-        with ContextualIndex.open(folder, embed_model="local") as index:
-            started = time.process_time()
-            report = index.refresh()
-            cpu = time.process_time() - started
-            retriever = index.as_retriever(HITS, candidate_pool=200)
-            found: dict[str, list[list[float]]] = defaultdict(list)
-            for question in queries("pdf-reports"):
-                gold = {(one["path"], one["page"]) for one in question["gold"]}
-                if {path for path, _ in gold} <= set(names):
-                    hits = retriever.retrieve(question["query"])
-                    pages = list(dict.fromkeys((hit.metadata["path"], hit.metadata.get("page")) for hit in hits))
-                    shares = [100 * len(gold & set(pages[:cut])) / len(gold) for cut in CUTS]
-                    found["all"].append(shares)
-                    found[question["source"]].append(shares)
-    rows = [
-        [source, str(len(shares)), *(sum(column) / len(shares) for column in zip(*shares, strict=True))]
-        for source, shares in found.items()
-    ]
-    head = f"{len(names)} reports, {report.chunks:,} chunks, {cpu:.0f} CPU seconds to index"
-    return f"{head}\n\n{markdown_table(['questions', 'number', *(f'page@{cut}' for cut in CUTS)], rows)}"
-
-
 def main() -> None:
     """Measure what the command line names."""
-    options = command_line(__doc__, speed=False, kept=False, all=False, files=40)
-    corpus = DATA / "pdf-reports" / "corpus"
-    print(f"{machine()}\n")
-    if options.speed or options.kept:
-        print(speed(corpus) if options.speed else kept(options.files))
-        return
-    print(recall(corpus, sorted(path.name for path in corpus.glob("*.pdf")) if options.all else THREE_REPORTS))
+    options = command_line(__doc__, speed=False, files=40)
+    print(f"{machine()}\n\n{speed(DATA / 'pdf-reports' / 'corpus') if options.speed else kept(options.files)}")
 
 
 if __name__ == "__main__":

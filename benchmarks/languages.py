@@ -98,7 +98,9 @@ def spanish(language: str) -> DataSet:
             key for key, (start, end) in sections.items() if key[0] == path and start <= last and first <= end
         )
 
-    questions = [Question(text, frozenset({(f"{language}/{page}", anchor)})) for text, page, anchor in asked]
+    questions = [
+        Question(text, frozenset({(f"{language}/{page}", anchor)}), form=language) for text, page, anchor in asked
+    ]
     return DataSet(f"Spanish questions, {language} pages", {"": documents}, questions, covers, {})
 
 

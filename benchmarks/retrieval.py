@@ -61,6 +61,7 @@ Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
 CUTS = (1, 5, 10, 20)
 BUDGETS = (2000, 4000, 8000)  # characters
+STOCK = "stock hybrid, same chunks"
 POOL = 100
 MERGED = 20  # leaves that are merged: of 100 nearly all would be
 NEEDED = 0.15  # of a question's word weight
@@ -73,6 +74,7 @@ SETS: dict[str, Callable[[], DataSet]] = {
     "docs-intros": datasets.docs_intros,
     "obsidian-help": datasets.obsidian_help,
     "pdf-reports": datasets.pdf_reports,
+    "all-pdf-reports": lambda: datasets.pdf_reports(()),
     "german-judgments": datasets.german_judgments,
     "japanese-articles": datasets.japanese_articles,
     "spanish": both_languages,
@@ -214,7 +216,7 @@ def rows_for(data: DataSet, wanted: Sequence[str]) -> list[Row]:
     context = data.context
     rows = [
         Row("plain vectors", "off", is_stock=True),
-        Row("stock hybrid, same chunks", "off", "off", is_stock=True),
+        Row(STOCK, "off", "off", is_stock=True),
         Row("stock hybrid, stock chunks", "stock pipeline", "stock pipeline", is_stock=True),
         Row("auto-merging", "leaves", "leaves", is_stock=True),
         Row("ours: vectors alone", context),
@@ -252,6 +254,16 @@ def measure(data: DataSet, row: Row, benches: dict[str, Bench], vectors: dict[st
             found += [recall_at(cut, pages, gold) for cut in CUTS[1:]]
         shares.append(found)
     return Measured(row.name, 100 * np.array(shares))
+
+
+def by_form(data: DataSet, stock: Recalls, ours: Recalls) -> str:
+    """A table of recall by the form of the questions, where there are several."""
+    forms, rows = np.array([question.form for question in data.questions]), list[list[object]]()
+    for form in sorted({*forms.tolist()}):
+        pairs = zip(*(shares[forms == form].mean(axis=0) for shares in (stock, ours)), strict=True)
+        rows.append([form, int((forms == form).sum()), *(f"{one:.1f} / {other:.1f}" for one, other in pairs)])
+    header = [f"{STOCK} / ours", "questions", *columns_of(data)]
+    return f"\n\n{markdown_table(header, rows)}" if len(rows) > 1 else ""
 
 
 def whole_share(nodes: Sequence[BaseNode], gold: frozenset[Any], texts: dict[str, str]) -> float:
@@ -321,7 +333,8 @@ def main() -> None:
         chunks = sum(len(bench.nodes("off")) for bench in benches.values())
         head = f"### {name}: {len(data.questions)} questions, {chunks:,} chunks in {len(benches)} index(es)"
         need = context_need(data, benches, *(one.shares[:, : len(CUTS)] / 100 for one in (text, ours)))
-        print(f"\n{head}\n\n{markdown_table(['', *columns], cells)}\n\n{need}")
+        forms = "".join(by_form(data, one.shares, ours.shares) for one in others if one.name == STOCK)
+        print(f"\n{head}\n\n{markdown_table(['', *columns], cells)}{forms}\n\n{need}")
         print(f"\n({time.monotonic() - started:.0f} s)", flush=True)
 
 
