@@ -23,7 +23,7 @@ from common import command_line, hybrid, machine, markdown_table, stock_hybrid
 from datasets import kubernetes_docs
 from latency import query_times
 from llama_index.core import Document, VectorStoreIndex
-from llama_index.core.schema import BaseNode
+from llama_index.core.schema import BaseNode, QueryBundle
 from llama_index.ingestion.ray import RayIngestionPipeline, RayTransformComponent
 from llama_index.vector_stores.postgres import PGVectorStore
 from scale import OfWords, pages
@@ -55,7 +55,7 @@ def in_one_process(chunks: int, embedding: Any) -> tuple[list[Document], list[Ba
     """So many chunks with contexts, those of a sample with vectors, and the documents that they are of."""
     (parse, contextualize), began = (cls(**kwargs) for cls, kwargs in STEPS), time.perf_counter()
     documents, nodes = list[Document](), list[BaseNode]()
-    for path, text in pages(chunks):
+    for path, text in pages():
         documents.append(Document(text=text, doc_id=path, metadata={"path": path}))
         nodes += contextualize(parse(documents[-1:]))
         if len(nodes) >= chunks:
@@ -83,11 +83,12 @@ def is_equal(one: BaseNode, other: BaseNode) -> bool:
     return one.get_content() == other.get_content() and one.metadata == other.metadata and is_near
 
 
-def measure(retrievers: dict[str, BaseRetriever], paths: set[str]) -> str:
+def measure(retrievers: dict[str, BaseRetriever], paths: set[str], embedding: Any) -> str:
     """Recall of pages, the share of the first one's hits, and p50 of a question."""
     questions = [one for one in kubernetes_docs().questions if one.gold <= paths]
     questions = random.Random(0).sample(questions, min(QUESTIONS, len(questions)))  # noqa: S311  no secret
-    texts, rows, first = [one.text for one in questions], [], list[set[str]]()
+    texts = [QueryBundle(one.text, embedding=embedding.get_query_embedding(one.text)) for one in questions]
+    rows, first = [], list[set[str]]()
     times = query_times(list(retrievers.values()), texts)
     for (name, retriever), (p50, _, _) in zip(retrievers.items(), times, strict=True):
         hits = [[hit.node for hit in retriever.retrieve(text)[:TOP_K]] for text in texts]
@@ -133,7 +134,7 @@ def main() -> None:
         "vectors and words in Postgres, our fusion": ctx.ContextualFusionRetriever([by_vector, words]),
         "the same by `QueryFusionRetriever`": stock_hybrid(stock, TOP_K),
     }
-    print(measure(retrievers, {document.doc_id for document in documents}))
+    print(measure(retrievers, {document.doc_id for document in documents}, embedding))
 
 
 if __name__ == "__main__":
