@@ -15,6 +15,7 @@ import signal
 import sys
 import traceback
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -37,6 +38,10 @@ _MOST_MEMBERS: Final = 50_000
 IDLE: Final = 30  # seconds without work after which the process ends
 _FORBIDDEN: Final = ("socket.connect", "subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn", "os.system")
 _CORE: Final = {"creator": "author", "initial-creator": "author", "creation-date": "created"}
+# Elements of Office and OpenDocument that are no text.
+_PICTURES: Final = dict.fromkeys(("pic", "imagedata", "image"), "picture")
+_OTHERS: Final = {"chart": "chart", "object": "object", "oleObj": "object", "videoFile": "video", "audioFile": "sound"}
+_LACKING: Final = {**_PICTURES, **_OTHERS, **dict.fromkeys(("comment", "cm", "annotation"), "comment")}
 # Names of Word for what HTML calls the type of a list.
 _KINDS: Final = {"lowerLetter": "a", "upperLetter": "A", "lowerRoman": "i", "upperRoman": "I"}
 _VALUES: Final = (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
@@ -319,6 +324,11 @@ def attribute(element: _Element | None, name: str) -> str:
     """An attribute by its name without a namespace; "" where there is none."""
     found = {} if element is None else element.attrib
     return next((str(value) for key, value in found.items() if str(key).rpartition("}")[2] == name), "")
+
+
+def lacking(root: _Element) -> Counter[str]:
+    """What of XML is no text here, with its number."""
+    return Counter(_LACKING[kind] for kind in map(local, root.iter()) if kind in _LACKING)
 
 
 def core_metadata(root: _Element, dates: str = "modified") -> dict[str, str]:

@@ -22,7 +22,6 @@ from llama_index_contextual.app.folder.formats import Conversion, ConversionErro
 from llama_index_contextual.app.folder.html import NUMBER, html_to_markdown
 from llama_index_contextual.common import decode
 
-_LEFT_OUT: Final = {"pic": "picture", "chart": "chart", "oleObj": "object", "videoFile": "video", "audioFile": "sound"}
 _FORMULA: Final = re.compile(rb"</f>(?:<v ?/>|<v></v>)?</c>")  # without its value
 # A format of numbers: words, digits, decimals, words. Words are quoted, escaped, a currency, a colour, spaces or signs;
 # between digits, as in numbers of telephones, they are signs or escaped.
@@ -42,12 +41,12 @@ def read_pptx(path: Path) -> Conversion:
         parts, left_out = [], Counter[str]()
         for number, target in enumerate((targets[key] for keys in shown for key in keys if key in targets), start=1):
             slide = formats.xml_of(archive, target)
-            left_out.update(_LEFT_OUT[kind] for kind in map(local, slide.iter()) if kind in _LEFT_OUT)
+            left_out += formats.lacking(slide)
             title, blocks = _slide(slide)
             for other in formats.related(archive, target, "diagramData"):
                 blocks.append(_paragraphs(formats.xml_of(archive, other), is_list=True))
             for other in formats.related(archive, target, "comments"):
-                left_out["comment"] += len(formats.xml_of(archive, other))
+                left_out += formats.lacking(formats.xml_of(archive, other))
             for other in formats.related(archive, target, "notesSlide"):
                 bodies = (one for one in formats.xml_of(archive, other).iter("{*}sp") if _placeholder(one) == "body")
                 spoken = "".join(map(_paragraphs, bodies))
@@ -146,8 +145,8 @@ def read_xlsx(path: Path) -> Conversion:
                 if b"<!DOCTYPE" in data.replace(b"\0", b""):  # in UTF-16, too; a cell cannot hold "<"
                     raise ConversionError(f"its {name} declares an entity, which is not read. Cure: ignore it.")
             elif name.endswith((".xml", ".rels")):
-                root = formats.xml_of(archive, name)  # it refuses entities, and members that are too large
-                left_out["comment"] += len(root.findall(".//{*}comment")) * name.startswith("xl/comments")
+                # It refuses entities, and members that are too large.
+                left_out += formats.lacking(formats.xml_of(archive, name))
         metadata = formats.core_metadata(formats.xml_of(archive, "docProps/core.xml"))
     book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
     texts = ((sheet.title, _tables(_rows(sheet))) for sheet in book.worksheets)

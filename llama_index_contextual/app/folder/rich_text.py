@@ -34,7 +34,6 @@ _SKIPPED: Final = frozenset(
 )
 _WRITTEN: Final = {"s": " ", "tab": " ", "line-break": "<br>", **dict.fromkeys(_SKIPPED, "")}
 _ROWS: Final = {"table": "table", "table-header-rows": "thead", "table-row": "tr", "table-cell": "td"}
-_COUNTED: Final = {"image": "picture", "annotation": "comment", "object": "object"}
 _TAGS: Final = {**_ROWS, "text-box": "div", "section": "div", "desc": "div", "title": "div", "p": "p"}
 
 
@@ -52,7 +51,9 @@ def read_odt(path: Path) -> Conversion:
         writer = _OpenDocument(content, formats.xml_of(archive, "styles.xml"))
         text = writer.html(body) + "".join(f"<p>[{at}] {note}</p>" for at, note in enumerate(writer.notes, start=1))
         metadata = formats.core_metadata(formats.xml_of(archive, "meta.xml"))
-    return Conversion([Part(html_to_markdown(f"<body>{text}</body>", is_marked=True).text)], metadata, writer.left_out)
+    return Conversion(
+        [Part(html_to_markdown(f"<body>{text}</body>", is_marked=True).text)], metadata, formats.lacking(body)
+    )
 
 
 class _OpenDocument:
@@ -60,7 +61,6 @@ class _OpenDocument:
 
     def __init__(self, *roots: Any) -> None:
         self.notes: list[str] = []
-        self.left_out: Counter[str] = Counter()
         elements = [element for root in roots for element in root.iter()]
         self._named = {attribute(one, "name"): one for one in elements if attribute(one, "name")}
         outline = [level for one in elements if local(one) == "outline-style" for level in one]
@@ -77,7 +77,6 @@ class _OpenDocument:
 
     def _child(self, child: Any, style: str, depth: int) -> str:
         kind, named, times = local(child), attribute(child, "style-name"), 1
-        self.left_out[_COUNTED.get(kind, "")] += kind in _COUNTED
         if not kind or kind in _WRITTEN:
             return _WRITTEN.get(kind, "")
         if kind == "note":

@@ -10,7 +10,7 @@ import io
 import posixpath
 import re
 import zipfile
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +24,6 @@ _HEADING: Final = re.compile(r"heading (\d)")
 _TITLES: Final = {"title": 1, "subtitle": 2, "toc heading": 1}
 _UNWRAPPED: Final = frozenset("hyperlink fldSimple bdo dir ruby rubyBase".split())  # noqa: SIM905
 _DROPPED: Final = frozenset("del moveFrom pPrChange rubyPr rt".split())  # noqa: SIM905
-_PICTURES: Final = {"blip": "picture", "imagedata": "picture", "chart": "chart", "OLEObject": "object"}
 _SIGNS: Final = {"den": "/", "sup": "^", "sub": "_", "rad": "√"}  # before the parts of a formula
 _PAGE_BEGINS: Final = re.compile(rf"^([-#\d.) ]{{0,60}}){PAGE}", re.MULTILINE)
 # What mammoth makes of the styles that paragraphs get: six headings, and lists in one another.
@@ -52,8 +51,8 @@ def read_docx(path: Path) -> Conversion:
             for kind in ("styles", "numbering", "comments")
         )
         document = _Document(formats.xml_of(archive, styles), formats.xml_of(archive, numbering))
+        left_out = formats.lacking(root) + formats.lacking(formats.xml_of(archive, comments))
         document.prepare(root)
-        document.left_out["comment"] += len(formats.xml_of(archive, comments))
         # mammoth gets the changed document and its notes, and neither pictures nor anything unchecked.
         written.writestr(name, etree.tostring(root))
         for member in archive.namelist():
@@ -64,14 +63,13 @@ def read_docx(path: Path) -> Conversion:
     page = html_to_markdown(html, is_marked=True)
     texts = [f"{text.strip()}\n" for text in _PAGE_BEGINS.sub(rf"{PAGE}\1", page.text).split(PAGE) if text.strip()]
     pages = [Part(text, {"page": number}) for number, text in enumerate(texts, start=1)]
-    return Conversion(pages if len(pages) > 1 else [Part("".join(texts))], metadata, document.left_out)
+    return Conversion(pages if len(pages) > 1 else [Part("".join(texts))], metadata, left_out)
 
 
 class _Document:
     """Makes plain what mammoth does not read."""
 
     def __init__(self, styles: Any, numbering: Any) -> None:
-        self.left_out: Counter[str] = Counter()
         self._styles = {attribute(style, "styleId"): style for style in styles.iterfind("{*}style")}
         self._kinds = {attribute(kind, "abstractNumId"): kind for kind in numbering.iterfind("{*}abstractNum")}
         self._lists = {attribute(one, "numId"): one for one in numbering.iterfind("{*}num")}
@@ -81,7 +79,6 @@ class _Document:
         """Change a document."""
         for element in list(root.iter()):
             kind = local(element)
-            self.left_out[_PICTURES.get(kind, "")] += kind in _PICTURES
             if kind in _DROPPED:
                 _replace(element)
             elif kind == "AlternateContent":  # forms for several versions of Word
