@@ -165,12 +165,19 @@ def test_a_sheet_of_too_many_cells_is_refused(workbook, monkeypatch):
         ("a\tb\n1\t2\n", "| 1 | 2 |"),
         ("a|b\n1|2\n", "| 1 | 2 |"),
         ('a,b\n"x\ny",2\n', "| x y | 2 |"),
+        ("a;b\n1,5;2,5\n1,7;2,7\n", "| 1,5 | 2,5 |\n| 1,7 | 2,7 |"),
         ("a,b\r\r\n\n1,2\r\r\n", "| 1 | 2 |"),
     ],
 )
 def test_csv_is_delimited_as_it_is(tmp_path, text, row):
     (tmp_path / "a.csv").write_text(text)
     assert read_csv(tmp_path / "a.csv").parts[0].text == f"| a | b |\n| --- | --- |\n{row}\n"
+
+
+def test_a_title_above_a_csv_is_no_row_of_it(tmp_path):
+    (tmp_path / "a.csv").write_text("Fees, 2026\nBoat;Summer;Winter\nup to 8 m;10,50;5\nover 8 m;20,50;10\n")
+    table = "| Boat | Summer | Winter |\n| --- | --- | --- |\n| up to 8 m | 10,50 | 5 |\n| over 8 m | 20,50 | 10 |\n"
+    assert read_csv(tmp_path / "a.csv").text == f"Fees, 2026\n\n{table}"
 
 
 def test_slides_have_their_numbers_spans_and_raised_letters(tmp_path):
@@ -204,6 +211,6 @@ def test_slides_have_their_numbers_spans_and_raised_letters(tmp_path):
     show.save(str(tmp_path / "show.pptx"))
     [slide] = read_pptx(tmp_path / "show.pptx").parts
     assert slide.text == (
-        "# Counts in C\\#\n\n- 10^6 cells, H2O, 2nd\n3. one\n4. two\n   1. x\n\n\\# of units\n\n1\\. no item\n\n"
+        "# Counts in C\\#\n\n- 10^6 cells, H2O, 2nd\n3. one\n4. two\n   - a) x\n\n\\# of units\n\n1\\. no item\n\n"
         "| A | B | C |\n| --- | --- | --- |\n| ab |  | c |\n| d |  | c |\n"
     )

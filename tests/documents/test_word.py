@@ -327,6 +327,13 @@ OPEN_CASES = {
         ),
         "4. Fourth\n5. Next\n",
     ),
+    "numbers of the levels above and signs around them": (
+        (
+            '<t:list t:style-name="L2"><t:list-item><t:p>a</t:p><t:list><t:list-item><t:p>b</t:p></t:list-item>'
+            "<t:list-item><t:p>c</t:p></t:list-item></t:list></t:list-item><t:list-item><t:p>d</t:p></t:list-item></t:list>"
+        ),
+        "- (a) a\n\n  - a.1 b\n  - a.2 c\n- (b) d\n",
+    ),
     "readings": (
         "<t:p><t:ruby><t:ruby-base>東京</t:ruby-base><t:ruby-text>x</t:ruby-text></t:ruby>です</t:p>",
         "東京です\n",

@@ -39,11 +39,12 @@ IDLE: Final = 30  # seconds without work after which the process ends
 _FORBIDDEN: Final = ("socket.connect", "subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn", "os.system")
 _CORE: Final = {"creator": "author", "initial-creator": "author", "creation-date": "created"}
 # Elements of Office and OpenDocument that are no text.
-_PICTURES: Final = dict.fromkeys(("pic", "imagedata", "image"), "picture")
+_PICTURES: Final = dict.fromkeys(("blip", "imagedata", "image"), "picture")
 _OTHERS: Final = {"chart": "chart", "object": "object", "oleObj": "object", "videoFile": "video", "audioFile": "sound"}
 _LACKING: Final = {**_PICTURES, **_OTHERS, **dict.fromkeys(("comment", "cm", "annotation"), "comment")}
-# Names of Word for what HTML calls the type of a list.
+# Names of Word and of slides for what HTML calls the type of a list.
 _KINDS: Final = {"lowerLetter": "a", "upperLetter": "A", "lowerRoman": "i", "upperRoman": "I"}
+_KINDS |= {"alphaL": "a", "alphaU": "A", "romanL": "i", "romanU": "I"}
 _VALUES: Final = (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
 _ROMAN: Final = [*zip(_VALUES, "m cm d cd c xc l xl x ix v iv i".split(), strict=True)]  # noqa: SIM905
 PAGE: Final = "\ue002"  # where a page begins

@@ -100,7 +100,9 @@ def _paragraphs(shape: Any, *, is_list: bool = False) -> str:
         counts = {at: count for at, count in counts.items() if at < depth or (at == depth and number is not None)}
         if text and number is not None:
             counts[depth] = counts.get(depth, integer(attribute(number, "startAt")) - 1) + 1
-            text = NUMBER.format(f"{counts[depth]}.") + text
+            kind = attribute(number, "type")
+            shown = formats.numeral(counts[depth], kind.partition("c")[0])
+            text = NUMBER.format(f"{'(' * kind.endswith('Both')}{shown}{')' if 'Paren' in kind else '.'}") + text
         if text and (is_list or number is not None):
             html += f"{'<ul>' * (depth + 1)}<li>{text}</li>{'</ul>' * (depth + 1)}"
         elif text:
@@ -125,8 +127,9 @@ def read_csv(path: Path) -> Conversion:
     """A table; the first line is its header, and empty ones mean nothing."""
     text = decode(path.read_bytes()).text.removeprefix("\ufeff").replace("\0", "")
     csv.field_size_limit(1_000_000)
-    first = text.lstrip().partition("\n")[0]
-    delimiter = max(",;\t|", key=re.sub('"[^"]*"', "", first).count)
+    lines = re.sub('"[^"]*"', "", text[:100_000]).split("\n")[:20]
+    middle = {sign: sorted(line.count(sign) for line in lines)[len(lines) // 2] for sign in ",;\t|"}
+    delimiter = max(middle, key=lambda sign: middle[sign] * (1 if sign == "," else 1.1))  # commas are of decimals, too
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     return Conversion([Part(_tables(row for row in rows if _count(row)))])
 

@@ -12,7 +12,7 @@ import email
 import email.policy
 import posixpath
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from email.message import EmailMessage, MIMEPart
 from email.utils import parsedate_to_datetime
@@ -33,6 +33,7 @@ _SKIPPED: Final = frozenset(
     """.split()  # noqa: SIM905
 )
 _WRITTEN: Final = {"s": " ", "tab": " ", "line-break": "<br>", **dict.fromkeys(_SKIPPED, "")}
+_OUTLINE: Final = "outline-style"  # the numbers of headings
 _ROWS: Final = {"table": "table", "table-header-rows": "thead", "table-row": "tr", "table-cell": "td"}
 _TAGS: Final = {**_ROWS, "text-box": "div", "section": "div", "desc": "div", "title": "div", "p": "p"}
 
@@ -63,10 +64,8 @@ class _OpenDocument:
         self.notes: list[str] = []
         elements = [element for root in roots for element in root.iter()]
         self._named = {attribute(one, "name"): one for one in elements if attribute(one, "name")}
-        outline = [level for one in elements if local(one) == "outline-style" for level in one]
-        self._outline = {integer(attribute(level, "level"), 0, 10): level for level in outline}
-        self._counts = [0] * 11  # of headings, by their level
-        self._lasts: dict[tuple[str, int], int] = {}  # numbers of lists, by their style and depth
+        self._named[_OUTLINE] = next((one for one in elements if local(one) == _OUTLINE), ())
+        self._counts: dict[str, list[int]] = defaultdict(lambda: [0] * 11)  # of headings and lists, by their level
 
     def html(self, element: Any, style: str = "", depth: int = 0) -> str:
         """What an element holds; the others are the style and the depth of the list around it."""
@@ -87,8 +86,8 @@ class _OpenDocument:
         inner, tag, spans = self.html(child, style, depth), _TAGS.get(kind, ""), ""
         if kind == "h":
             at = integer(attribute(child, "outline-level"), 1, 10)
-            is_numbered = attribute(child, "is-list-header") != "true"
-            tag, inner = f"h{min(at, 6)}", f"{self._number(at) if is_numbered else ''} {inner}"
+            number = "" if attribute(child, "is-list-header") == "true" else self._number(_OUTLINE, at)
+            tag, inner = f"h{min(at, 6)}", f"{number} {inner}"
         elif kind == "span" and (of_style := self._named.get(named)) is not None:
             position = attribute(of_style.find("{*}text-properties"), "text-position")
             tag = "sub" if position[:3] == "sub" or position[:1] == "-" else "sup" if position.strip("0% ") else ""
@@ -101,34 +100,38 @@ class _OpenDocument:
             spans = f' colspan="{across}" rowspan="{down}"'
         return f"<{tag}{spans}>{inner}</{tag}>" * times if tag else inner
 
-    def _number(self, at: int) -> str:
-        """The number of the next heading of a level, with those above it; "" where none is shown."""
-        self._counts[at:] = [self._counts[at] + 1, *[0] * (10 - at)]
-        level = self._outline.get(at)
+    def _level(self, style: str, at: int) -> Any:
+        """A level of a list or of headings; None for none."""
+        return next((one for one in self._named.get(style, ()) if attribute(one, "level") == str(at)), None)
+
+    def _number(self, style: str, at: int) -> str:
+        """The next number of a level, with those above it that it shows; "" where none is shown."""
+        level, counts = self._level(style, at), self._counts[style]
+        counts[at:] = [counts[at] + 1, *[0] * (10 - at)]
         if not attribute(level, "num-format"):
             return ""
         shown = range(max(at - integer(attribute(level, "display-levels")), 0) + 1, at + 1)
-        kinds = {one: attribute(self._outline.get(one), "num-format") for one in shown}
-        numbers = (formats.numeral(self._counts[one] or 1, kind) for one, kind in kinds.items())
-        return escape(attribute(level, "num-prefix") + ".".join(numbers) + attribute(level, "num-suffix"))
+        kinds = ((counts[one] or 1, attribute(self._level(style, one), "num-format")) for one in shown)
+        numbers = ".".join(formats.numeral(*one) for one in kinds)
+        return escape(attribute(level, "num-prefix") + numbers + attribute(level, "num-suffix"))
 
     def _list(self, element: Any, style: str, depth: int) -> str:
         """A list, with numbers where its level has some; what is in its headings stands by itself."""
-        if element.find(".//{*}h") is not None:
+        if element.find(".//{*}h") is not None or depth > 10:  # noqa: PLR2004
             return self.html(element, style, depth)
-        level = next((one for one in self._named.get(style, ()) if attribute(one, "level") == str(depth)), None)
-        kind, items = attribute(level, "num-format"), ""
-        number = integer(attribute(level, "start-value")) - 1
-        if attribute(element, "continue-numbering") == "true" or attribute(element, "continue-list"):
-            number = self._lasts.get((style, depth), number)
+        items, counts = "", self._counts[style]
+        goes_on = attribute(element, "continue-numbering") == "true" or attribute(element, "continue-list")
+        if not (goes_on and counts[depth]):
+            counts[depth] = integer(attribute(self._level(style, depth), "start-value")) - 1
         for item in element:
-            is_head = local(item) == "list-header"
-            number += not is_head and len(item) > 0 and local(item[0]) != "list"  # else it only holds others
-            number = integer(attribute(item, "start-value"), number)
-            mark = NUMBER.format(" ") * is_head
-            items += f"<li value={number}>{mark}{self.html(item, style, depth)}</li>"
-        self._lasts[style, depth] = number
-        return f'<ol type="{kind}">{items}</ol>' if kind else f"<ul>{items}</ul>"
+            counts[depth] = integer(attribute(item, "start-value"), counts[depth] + 1) - 1
+            number = " "  # of a paragraph that goes on
+            if local(item) != "list-header":
+                is_filled = len(item) > 0 and local(item[0]) != "list"  # else it only holds others
+                number = self._number(style, depth).strip() if is_filled else ""
+            mark = NUMBER.format(number + "." * number.isdecimal()) if number else ""
+            items += f"<li>{mark}{self.html(item, style, depth)}</li>"
+        return f"<ul>{items}</ul>"
 
 
 # EPUB and RTF
