@@ -128,8 +128,8 @@ def read_csv(path: Path) -> Conversion:
     text = decode(path.read_bytes()).text.removeprefix("\ufeff").replace("\0", "")
     csv.field_size_limit(1_000_000)
     lines = re.sub('"[^"]*"', "", text[:100_000]).split("\n")[:20]
-    middle = {sign: sorted(line.count(sign) for line in lines)[len(lines) // 2] for sign in ",;\t|"}
-    delimiter = max(middle, key=lambda sign: middle[sign] * (1 if sign == "," else 1.1))  # commas are of decimals, too
+    alike = {sign: Counter(line.count(sign) for line in lines if sign in line) for sign in ";\t|,"}  # lines of as many
+    delimiter = max(alike, key=lambda sign: max(alike[sign].values(), default=0)) if any(alike.values()) else ","
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     return Conversion([Part(_tables(row for row in rows if _count(row)))])
 
