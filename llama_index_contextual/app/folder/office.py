@@ -128,8 +128,9 @@ def read_csv(path: Path) -> Conversion:
     text = decode(path.read_bytes()).text.removeprefix("\ufeff").replace("\0", "")
     csv.field_size_limit(1_000_000)
     lines = re.sub('"[^"]*"', "", text[:100_000]).split("\n")[:20]
-    alike = {sign: Counter(line.count(sign) for line in lines if sign in line) for sign in ";\t|,"}  # lines of as many
-    delimiter = max(alike, key=lambda sign: max(alike[sign].values(), default=0)) if any(alike.values()) else ","
+    counts = {sign: Counter(line.count(sign) for line in lines if sign in line) for sign in ";\t|,"}
+    alike = {sign: max(count.values(), default=0) for sign, count in counts.items()}  # lines that have as many
+    delimiter = max(alike, key=alike.__getitem__) if 2 * max(alike.values()) >= len(lines) else ","
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     return Conversion([Part(_tables(row for row in rows if _count(row)))])
 
