@@ -6,6 +6,8 @@ import zipfile
 import openpyxl
 import pptx
 import pytest
+from openpyxl.cell.rich_text import CellRichText, TextBlock
+from openpyxl.cell.text import InlineFont
 from openpyxl.comments import Comment
 from pptx.oxml.ns import qn
 from pptx.util import Inches
@@ -16,6 +18,7 @@ from llama_index_contextual.app.folder.office import read_csv, read_pptx, read_x
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
+UP = InlineFont(vertAlign="superscript")
 VALUES = [
     (dt.time(9, 5), "hh:mm", "09:05"),
     (dt.time(9, 5, 7), "hh:mm:ss", "09:05:07"),
@@ -51,6 +54,8 @@ VALUES = [
     (5, 'General" kg"', "5"),
     (dt.timedelta(minutes=90, seconds=5), "[mm]:ss", "1:30:05"),
     ("a_x000D_b", "General", "a b"),
+    (CellRichText("10", TextBlock(UP, "6"), " cells of 5 m", TextBlock(UP, "2 ")), "General", "10^6 cells of 5 m^2"),
+    (CellRichText("the 2", TextBlock(UP, "nd"), TextBlock(InlineFont(b=True), " day")), "General", "the 2nd day"),
     (True, "General", "TRUE"),
     (None, "0.00", ""),
 ]

@@ -243,10 +243,15 @@ def _raised(element: Tag, before: str) -> str:
     if text and is_note and len(text) <= 5:  # noqa: PLR2004  of a note
         return f" [{text.strip('[]()')}]"
     if text and element.name == "sup" and (before.isalnum() or before in (")", "]")):
-        return text if text.lower() in _ORDINALS else f"^{whole(text)}"  # nd, ^6, ^(n+1)
+        return raised(text)
     if element.name == "sub" and (before.isdigit() or after.isdigit() or whole(text) != text):
         return f"_{whole(text)}{' ' * after.isdigit()}"
     return element.get_text()
+
+
+def raised(text: str) -> str:
+    """Letters above the line, as text: nd, ^6, ^(n+1)."""
+    return text if text.lower() in _ORDINALS else f"^{whole(text)}"
 
 
 def whole(text: str) -> str:

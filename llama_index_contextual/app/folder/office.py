@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, integer, local
-from llama_index_contextual.app.folder.html import NUMBER, html_to_markdown
+from llama_index_contextual.app.folder.html import NUMBER, html_to_markdown, raised
 from llama_index_contextual.common import decode
 
 _FORMULA: Final = re.compile(rb"</f>(?:<v ?/>|<v></v>)?</c>")  # without its value
@@ -152,7 +152,7 @@ def read_xlsx(path: Path) -> Conversion:
                 # It refuses entities, and members that are too large.
                 left_out += formats.lacking(formats.xml_of(archive, name))
         metadata = formats.core_metadata(formats.xml_of(archive, "docProps/core.xml"))
-    book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
+    book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False, rich_text=True)
     texts = ((sheet.title, _tables(_rows(sheet))) for sheet in book.worksheets)
     parts = [Part(f"{formats.heading(1, name)}\n\n{text}", {"sheet": name}) for name, text in texts if text.strip()]
     return Conversion(parts, metadata, left_out)
@@ -207,6 +207,10 @@ def shown(value: Any, form: str = "General") -> str:
         value: As openpyxl gives it.
         form: The number format of the cell, as ``0.0%`` or ``[h]:mm``.
     """
+    if isinstance(value, list):  # of text in several fonts
+        fonts = (getattr(getattr(piece, "font", None), "vertAlign", None) for piece in value)
+        pieces = zip(fonts, map(str, value), strict=True)
+        value = "".join(raised(text.strip()) if font == "superscript" else text for font, text in pieces)
     if value is None or isinstance(value, bool | str):
         text = "" if value is None else str(value)
         return text.upper() if isinstance(value, bool) else re.sub(r"_x00[01][0-9A-Fa-f]_", " ", text)  # of Excel
@@ -233,19 +237,19 @@ def _number(value: float, form: str) -> str:
     if match is None or abs(value) > 1e15 or re.search(r"\[[<>=]", form):  # noqa: PLR2004  more digits than Excel has
         return text
     before, digits, places, commas, after = match.groups(default="")
-    whole = digits.rstrip(",")
+    ones = digits.rstrip(",")
     words, end = (_WORD.sub(lambda word: word[1] or word[2] or word[3] or "", one) for one in (before, after))
-    if not whole and not places:
+    if not ones and not places:
         return words.strip() or text
-    power = 2 * ("%" in _WORD.sub("", before + after)) - 3 * (len(digits) - len(whole) + len(commas))
+    power = 2 * ("%" in _WORD.sub("", before + after)) - 3 * (len(digits) - len(ones) + len(commas))
     number = Decimal(repr(abs(value))).scaleb(power).quantize(Decimal(1).scaleb(-len(places)), ROUND_HALF_UP)
-    units, _, decimals = f"{number:{',' * (',' in whole)}f}".partition(".")
+    units, _, decimals = f"{number:{',' * (',' in ones)}f}".partition(".")
     least = len(places.rstrip("#?"))
     decimals = decimals[:least] + decimals[least:].rstrip("0")
-    units = units.zfill(whole.count("0")) if units != "0" or "0" in whole or decimals else ""
-    if {*whole} - {*"0#?,"}:  # a number of a telephone
+    units = units.zfill(ones.count("0")) if units != "0" or "0" in ones or decimals else ""
+    if {*ones} - {*"0#?,"}:  # a number of a telephone
         rest = [*units]
-        signs = ((rest or [""]).pop() if sign in "0#?" else sign for sign in reversed(whole.replace("\\", "")))
+        signs = ((rest or [""]).pop() if sign in "0#?" else sign for sign in reversed(ones.replace("\\", "")))
         units = "".join([*signs][::-1])
         units = "".join(rest) + units
     return f"{'-' * (at == 0 and value < 0 and number > 0)}{words}{units}{'.' * bool(decimals)}{decimals}{end}".strip()
