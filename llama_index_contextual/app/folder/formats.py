@@ -43,8 +43,8 @@ _PICTURES: Final = dict.fromkeys(("blip", "imagedata", "image"), "picture")
 _OTHERS: Final = {"chart": "chart", "object": "object", "oleObj": "object", "videoFile": "video", "audioFile": "sound"}
 _LACKING: Final = {**_PICTURES, **_OTHERS, **dict.fromkeys(("comment", "cm", "annotation"), "comment")}
 # Names of Word and of slides for what HTML calls the type of a list.
-_KINDS: Final = {"lowerLetter": "a", "upperLetter": "A", "lowerRoman": "i", "upperRoman": "I"}
-_KINDS |= {"alphaL": "a", "alphaU": "A", "romanL": "i", "romanU": "I"}
+_NAMES: Final = "lowerLetter alphaL upperLetter alphaU lowerRoman romanL upperRoman romanU".split()  # noqa: SIM905
+_KINDS: Final = dict(zip(_NAMES, "aaAAiiII", strict=True))
 _VALUES: Final = (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
 _ROMAN: Final = [*zip(_VALUES, "m cm d cd c xc l xl x ix v iv i".split(), strict=True)]  # noqa: SIM905
 PAGE: Final = "\ue002"  # where a page begins
