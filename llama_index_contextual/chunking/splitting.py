@@ -25,7 +25,6 @@ _SPACE: Final = re.compile(r"\s+")
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 _PARAGRAPH_END: Final = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[ \t]*(?:\r\n|\r(?!\n)|\n))+")
 _LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=[ \t]*\S)")
-_SEAM: Final = 4  # tokens by which a part that stands alone may exceed its share of the whole
 _TOKENS_PER_CHARACTER: Final = 4  # of a byte-level tokenizer at most
 _MAX_CONTINUES: Final = 300  # characters of a table's header row, or a fence's language
 
@@ -235,7 +234,7 @@ class _Packer:
             most = self.size - above if mark.atom is None else self.bound if self.settings.keep_blocks else self.size
             weight = sums[index + 1] - sums[index]
             if weight > most and mark.kind != "rule" and self.cost(mark.offset, after.offset) > most:
-                found += self.finer(mark, after.offset, 2 * self.size - (above + _SEAM if above else 0))
+                found += self.finer(mark, after.offset, 2 * self.size - above)
         return [*found, marks[-1]]
 
     def finer(self, mark: Mark, end: int, room: int) -> Iterator[Mark]:

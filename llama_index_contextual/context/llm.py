@@ -12,14 +12,7 @@ from llama_index.core import Settings
 from llama_index.core.llms import LLM
 
 from llama_index_contextual.common import SettingError, one_of, short_hash, whole
-from llama_index_contextual.context import prompts
-from llama_index_contextual.context.base import (
-    ChunkContext,
-    ContextEstimate,
-    ContextGenerator,
-    ContextUsage,
-    DocumentChunks,
-)
+from llama_index_contextual.context import base, prompts
 from llama_index_contextual.context.cache import ContextCache
 from llama_index_contextual.context.free import PatternContextGenerator
 from llama_index_contextual.context.run import Run
@@ -32,13 +25,14 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
-    from llama_index_contextual.context.base import Contexts, Progress, SourceDocument
+    from llama_index_contextual.context.base import Contexts, DocumentChunks, Progress, SourceDocument
+
 
 ModelSource: TypeAlias = "LLM | Callable[[], LLM] | None"
 _REVISION: Final = 1  # raise it when the same prompt and model would give other contexts
 
 
-class LLMContextGenerator(ContextGenerator):
+class LLMContextGenerator(base.ContextGenerator):
     """One or two sentences per chunk from a language model that is shown the document, after the pattern context.
 
     The document comes first in each prompt and its chunks after it, several to a call, so that a server with a prefix
@@ -92,7 +86,7 @@ class LLMContextGenerator(ContextGenerator):
         self._llm: LLM | None = None
         self.prompts = prompts.PROMPTS if prompt is None else (prompts.check_prompt(prompt),)
         self.cache = ContextCache(cache, self._answer_version)
-        self.usage = ContextUsage()
+        self.usage = base.ContextUsage()
         self.failures, self.paused_until = 0, 0.0  # calls in a row that failed, and when the next one may be sent
         self.failed_run = ""  # a mark of the last run in which the model did not answer
 
@@ -136,9 +130,9 @@ class LLMContextGenerator(ContextGenerator):
         """A hash of the question about a document; answers are stored under it."""
         return short_hash([f"llm:{self.model_name}", _REVISION, prompts.prompt_for(document, self.prompts)])
 
-    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
+    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[base.ChunkContext | None]:
         """One context per node of a document."""
-        return self.generate_all([DocumentChunks(document, tuple(nodes))])[0]
+        return self.generate_all([base.DocumentChunks(document, tuple(nodes))])[0]
 
     def generate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
         """The contexts of several documents, ``num_workers`` calls at a time.
@@ -157,7 +151,7 @@ class LLMContextGenerator(ContextGenerator):
         await one.ask()
         return await asyncio.to_thread(one.contexts)
 
-    def estimate(self, batches: Sequence[DocumentChunks]) -> ContextEstimate:
+    def estimate(self, batches: Sequence[DocumentChunks]) -> base.ContextEstimate:
         """The costs of a run over these chunks, without a question to the model about them."""
         return Run(self, batches, None).estimate()
 
@@ -171,7 +165,7 @@ class LLMContextGenerator(ContextGenerator):
         llm = None if self.source is None else self.model_name
         return {"spec": "llm", "llm": llm, **{name: getattr(self, name) for name in names}}
 
-    def at_query_time(self) -> ContextGenerator | None:
+    def at_query_time(self) -> base.ContextGenerator | None:
         """The fallback: a model would keep a query waiting."""
         return PatternContextGenerator() if self.fallback else None
 

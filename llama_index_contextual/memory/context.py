@@ -14,37 +14,19 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
+from llama_index_contextual import retrieval
 from llama_index_contextual.common import day_of, whole
 from llama_index_contextual.keyword import days_filter, lexicon_of, query_groups, terms_of
-from llama_index_contextual.memory import ranking
+from llama_index_contextual.memory import gate, ranking
 from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry, MemorySettings, on_one_line
-from llama_index_contextual.memory.gate import (
-    MAX_MESSAGE,
-    ParsedMessage,
-    by_formulas,
-    clean_message,
-    derive_queries,
-    gate,
-    read_message,
-)
-from llama_index_contextual.retrieval import (
-    ContextualFusionRetriever,
-    Mode,
-    Question,
-    RecencyPostprocessor,
-    answer_question,
-    keyword_of,
-    run,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from llama_index.core.vector_stores.types import MetadataFilters
 
-    from llama_index_contextual.retrieval import Explanation
-
     Hits = list[MemoryEntry]
+    Found = tuple[retrieval.Explanation, Hits]
 
 _POOL: Final = 50  # hits that are ranked before the cut
 _SURE: Final = 0.5  # a digest warns of hits that are less relevant
@@ -56,7 +38,7 @@ _MOST_WEIGHT: Final = 0.999  # of age: one of 1 multiplies scores plainly, and l
 
 def gate_digest(message: str) -> MemoryDigest | None:
     """The digest of a message that needs no memory, without asking an index; None for any other message."""
-    reason = gate(message, lexicon_of(message))
+    reason = gate.gate(message, lexicon_of(message))
     return MemoryDigest(applicable=False, reason=reason) if reason else None
 
 
@@ -83,9 +65,9 @@ class MemoryContext:
         self.settings = MemorySettings(**{**_configured(source), **settings})
         is_index = hasattr(source, "as_retriever") and not hasattr(source, "retrieve")
         retriever = source.as_retriever(similarity_top_k=_POOL) if is_index else source
-        if not isinstance(retriever, ContextualFusionRetriever):
-            retriever = ContextualFusionRetriever([retriever])
-        self._fusion, self._keywords = retriever, keyword_of(retriever.retrievers)
+        if not isinstance(retriever, retrieval.ContextualFusionRetriever):
+            retriever = retrieval.ContextualFusionRetriever([retriever])
+        self._fusion, self._keywords = retriever, retrieval.keyword_of(retriever.retrievers)
         self._can_filter = all(hasattr(arm, "with_filters") for arm in retriever.retrievers)
 
     def get(self, message: str, *, seen: Collection[str] = (), now: datetime | date | None = None) -> MemoryDigest:
@@ -104,8 +86,8 @@ class MemoryContext:
         now = now or datetime.now().astimezone()
         today = now.date() if isinstance(now, datetime) else now
         if self.settings.ranking == "derived":
-            return self._derived(clean_message(message[:MAX_MESSAGE]), seen, today)
-        parsed = read_message(message, lexicon_of(message), today)
+            return self._derived(gate.clean_message(message[: gate.MAX_MESSAGE]), seen, today)
+        parsed = gate.read_message(message, lexicon_of(message), today)
         found, ranked = self._ranked(parsed, now, today)
         chosen = ranking.without_repetitions(ranking.unseen_hits(ranked, seen), self.settings.max_results)
         if not parsed.dates:  # "what was the timeout in March?" asks for what is older
@@ -114,21 +96,21 @@ class MemoryContext:
         days = [day for one in chosen if (day := day_of(one.node.metadata)) is not None]
         is_other = days and parsed.dates and all(named.distance(day) for named in parsed.dates for day in days)
         notes = [f"none of these is of {' or '.join(shown)}"] if is_other else []
-        if len(message) > MAX_MESSAGE:
-            notes.append(f"of the message the first {MAX_MESSAGE:,} characters were read")
+        if len(message) > gate.MAX_MESSAGE:
+            notes.append(f"of the message the first {gate.MAX_MESSAGE:,} characters were read")
         digest = self._digest(parsed.text, found, ranked, chosen, notes)
         return replace(digest, form=parsed.form, dates=shown)
 
     def _derived(self, text: str, seen: Collection[str], today: date) -> MemoryDigest:
         """The digest of ``ranking="derived"``."""
-        settings, queries = self.settings, derive_queries(text, lexicon_of(text))
+        settings, queries = self.settings, gate.derive_queries(text, lexicon_of(text))
         pools = [self._search(query, least=settings.min_relevance) for query in queries]
         (best, _), hits = max(pools, key=lambda pool: pool[0].relevance or 0.0), [hits for _, hits in pools]
-        ranked = by_formulas(hits, today if settings.include_recency else None, settings.half_life_days)
+        ranked = gate.by_formulas(hits, today if settings.include_recency else None, settings.half_life_days)
         chosen = ranking.without_repetitions(ranking.unseen_hits(ranked, seen), settings.max_results)
         return replace(self._digest(text, best, ranked, chosen), queries=queries)
 
-    def _ranked(self, parsed: ParsedMessage, now: datetime | date, today: date) -> tuple[Explanation, Hits]:
+    def _ranked(self, parsed: gate.ParsedMessage, now: datetime | date, today: date) -> Found:
         """The answer to a message, and its hits in their order."""
         settings, is_question = self.settings, parsed.form == "question"
         question: dict[str, Any] = {"is_message": not is_question, "subject": parsed.subject, "today": today}
@@ -143,7 +125,7 @@ class MemoryContext:
             weight = min(settings.recency_weight, _MOST_WEIGHT)
             age = {"half_life_days": settings.half_life_days, "evergreen": settings.evergreen, "now": now}
             scored = [NodeWithScore(node=one.node, score=one.score) for one in hits]
-            aged = zip(hits, RecencyPostprocessor(weight=weight, **age).aged(scored), strict=True)
+            aged = zip(hits, retrieval.RecencyPostprocessor(weight=weight, **age).aged(scored), strict=True)
             hits = ranking.best_first([replace(one, score=score) for one, (score, _) in aged])
         return found, hits
 
@@ -167,7 +149,7 @@ class MemoryContext:
         most = whole("max_results", max_results, most=100_000)
         found, hits = self._search(query, filters, least=self.settings.min_relevance, most=most)
         chosen = ranking.without_repetitions(hits, most)
-        digest = self._digest(clean_message(query), found, hits, chosen, max_tokens=_SEARCH_TOKENS * most)
+        digest = self._digest(gate.clean_message(query), found, hits, chosen, max_tokens=_SEARCH_TOKENS * most)
         return replace(digest, queries=(query,))
 
     def _search(
@@ -179,7 +161,7 @@ class MemoryContext:
         least: float | Literal["auto"] = 0.0,
         most: int = 0,
         **question: Any,
-    ) -> tuple[Explanation, Hits]:
+    ) -> Found:
         """The answer to a query, and its hits, best first.
 
         Args:
@@ -192,17 +174,17 @@ class MemoryContext:
         """
         settings = self.settings
         view = copy.copy(self._fusion) if filters is None else self._fusion.with_filters(filters)
-        if is_message and view.mode is Mode.LEARNED:
-            view.mode = Mode.MESSAGE
+        if is_message and view.mode is retrieval.Mode.LEARNED:
+            view.mode = retrieval.Mode.MESSAGE
         view.similarity_top_k = max(_POOL, most, settings.max_results)
         view.candidate_pool = max(view.similarity_top_k, view.candidate_pool)
         # Recency is left to memory: applied twice it would count twice.
-        others = [one for one in view.node_postprocessors if not isinstance(one, RecencyPostprocessor)]
+        others = [one for one in view.node_postprocessors if not isinstance(one, retrieval.RecencyPostprocessor)]
         view.node_postprocessors, view.min_score = others, least
         question["half_life_days"] = settings.half_life_days
         question["ageless"] = settings.evergreen if settings.include_recency else ("*",)
-        parsed = Question(queries=(QueryBundle(text),), is_explained=True, **question)
-        explanation = run(answer_question(view, parsed, on_loop=False))
+        parsed = retrieval.Question(queries=(QueryBundle(text),), is_explained=True, **question)
+        explanation = retrieval.run(retrieval.answer_question(view, parsed, on_loop=False))
         groups, hits = query_groups(text) if self._keywords is None else [], list[MemoryEntry]()
         for hit in explanation:
             terms = {term.term: term.idf for term in hit.terms}
@@ -218,7 +200,7 @@ class MemoryContext:
     def _digest(
         self,
         text: str,
-        found: Explanation,
+        found: retrieval.Explanation,
         ranked: Sequence[MemoryEntry],
         chosen: Sequence[MemoryEntry],
         notes: Sequence[str] = (),
