@@ -84,11 +84,11 @@ def test_readers_in_other_processes_meet_no_error_and_nothing_stale_after_the_wr
         assert [text for text in seen["texts"] if text.startswith("# Extra")] == [f"# Extra\n\nextra{rounds}"]
 
 
-def test_a_second_writer_is_told_who_writes(opened, folder):
-    hold = "with opened(sys.argv[1])._lock.hold():\n    print('{}', flush=True)\n    time.sleep(60)"
+def test_a_second_writer_is_refused(opened, folder):
+    hold = "with opened(sys.argv[1]).settings.layout.hold():\n    print('{}', flush=True)\n    time.sleep(60)"
     with start(hold, folder) as other:
         assert other.stdout.readline()
-        with pytest.raises(LockedError, match=f"process {other.pid} on"):
+        with pytest.raises(LockedError, match="another process is writing"):
             opened().refresh()
         other.kill()
     assert opened().refresh().added

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from llama_index_contextual.app.index.storage import WriteLock
+from llama_index_contextual.app.index.storage import Layout
 from llama_index_contextual.common.errors import LockedError, StorageError
 
 pytestmark = pytest.mark.process
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.process
 HOLD = """
 import sys, time
 from pathlib import Path
-from llama_index_contextual.app.index.storage import WriteLock
-with WriteLock(Path(sys.argv[1])).hold():
+from llama_index_contextual.app.index.storage import Layout
+with Layout(Path(sys.argv[1])).hold():
     print("held", flush=True)
     time.sleep(60)
 """
@@ -37,7 +37,7 @@ def other_writer(tmp_path):
 
 def test_a_second_process_is_refused(other_writer):
     _, path = other_writer
-    with pytest.raises(LockedError, match=r"is writing the index at .*Cure: wait"), WriteLock(path.parent).hold():
+    with pytest.raises(LockedError, match=r"is writing the index at .*Cure: wait"), Layout(path.parent).hold():
         pass
 
 
@@ -45,7 +45,7 @@ def test_a_killed_writer_leaves_no_lock(other_writer):
     process, path = other_writer
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    with WriteLock(path.parent).hold():
+    with Layout(path.parent).hold():
         pass
 
 
@@ -59,7 +59,7 @@ def test_an_index_that_another_process_writes_is_refused_and_can_be_written_afte
 
 
 def test_threads_of_one_process_take_turns(tmp_path):
-    lock = WriteLock(tmp_path)
+    lock = Layout(tmp_path)
     inside, most = 0, 0
 
     def work():
@@ -80,5 +80,5 @@ def test_threads_of_one_process_take_turns(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_a_storage_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot be written"), WriteLock(tmp_path / "file").hold():
+    with pytest.raises(StorageError, match="cannot be written"), Layout(tmp_path / "file").hold():
         pass

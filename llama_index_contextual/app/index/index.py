@@ -15,7 +15,6 @@ from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.query import IndexReader
 from llama_index_contextual.app.index.settings import open_settings
 from llama_index_contextual.app.index.status import PATIENCE, Freshness, freshness_of, index_status, planned
-from llama_index_contextual.app.index.storage import WriteLock
 from llama_index_contextual.common import DamagedError, DocumentError, metadata, refuse_unknown, whole
 from llama_index_contextual.retrieval import POOL, ContextualFusionRetriever
 
@@ -58,7 +57,6 @@ class ContextualIndex:
 
     def __init__(self, settings: IndexSettings) -> None:
         self._reader, self.settings = IndexReader(settings), settings
-        self._lock = WriteLock(settings.layout.root)
 
     @classmethod
     def open(
@@ -180,7 +178,7 @@ class ContextualIndex:
         from llama_index_contextual.app.index.refresh import refresh_index  # what a question needs not is not imported
 
         options = {"show_progress": show_progress, "retry_contexts": retry_contexts, "confirm": confirm}
-        return refresh_index(self.settings, self._lock, source, **options)
+        return refresh_index(self.settings, source, **options)
 
     def delete(self, ref_doc_id: str) -> int:
         """Take a document out of the index, by its path or id; returns how many chunks it had.
@@ -192,7 +190,7 @@ class ContextualIndex:
         database = self.settings.database
         if ref_doc_id not in database.documents():
             return 0
-        with writing(self.settings, self._lock), database.writing() as transaction:
+        with writing(self.settings), database.writing() as transaction:
             return transaction.delete_documents([ref_doc_id])
 
     def freshness(self, budget: float = PATIENCE) -> Freshness:

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.index.database import Transaction
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.app.index.storage import WriteLock
 
     _Parsed = tuple[Source, SourceContent, list[BaseNode]]
     _Prepared = tuple[DocumentRow, list[Chunk]]
@@ -59,14 +58,14 @@ _LACKING: Final = "lacking"  # in place of the hash of the settings that made a 
 
 
 @contextlib.contextmanager
-def writing(settings: IndexSettings, lock: WriteLock) -> Iterator[bool]:
+def writing(settings: IndexSettings) -> Iterator[bool]:
     """Write alone, after what is damaged was set aside, and keep the caches; yields :meth:`IndexSettings.replaces`.
 
     Raises:
         LockedError: Another process is writing.
         FingerprintError: The settings are not those of the index.
     """
-    with lock.hold():
+    with settings.layout.hold():
         replaces = False
         try:
             settings.database.check()
@@ -86,13 +85,12 @@ def writing(settings: IndexSettings, lock: WriteLock) -> Iterator[bool]:
 
 
 def refresh_index(
-    settings: IndexSettings, lock: WriteLock, source: str | Path | Iterable[Document] | None, **options: bool
+    settings: IndexSettings, source: str | Path | Iterable[Document] | None, **options: bool
 ) -> RefreshReport:
     """Refresh an index.
 
     Args:
         settings: Of the index.
-        lock: Its lock.
         source: As :meth:`ContextualIndex.refresh` takes it.
         **options: The others of :meth:`ContextualIndex.refresh`.
 
@@ -101,7 +99,7 @@ def refresh_index(
         SettingError: There is no such source, or the index is to be replaced, and there is a source.
     """
     checked = check_source(source, settings.folders)
-    with step("refresh") as facts, writing(settings, lock) as replaces:
+    with step("refresh") as facts, writing(settings) as replaces:
         if checked is not None and replaces:
             raise SettingError("replaces the whole index. Cure: refresh() without a source first.", reindex=True)
         report = Refresh(settings, replaces, **options).run(checked)

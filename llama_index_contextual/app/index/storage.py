@@ -47,6 +47,7 @@ class Layout:
     def __init__(self, root: Path, folder: Path | None = None) -> None:
         self.root, self.cache = root, root / "cache"
         self.database, self.paid = root / "index.sqlite3", root / "paid.sqlite3"
+        self._threads, self._file = threading.Lock(), FileLock(root / "write.lock", thread_local=False)
         named = [] if folder is None else [str(folder)]
         where = [] if folder is not None and root == folder / DEFAULT_NAME else ["--storage", str(root)]
         self.cure = shlex.join(["llama-index-contextual", "index", *named, *where])
@@ -70,24 +71,11 @@ class Layout:
                 what = "a symbolic link" if path.is_symlink() else "no regular file"
                 raise StorageError(f"{path} is {what}, and no part of an index. Cure: remove it, or another storage")
 
-
-class WriteLock:
-    """The write lock of one storage folder; threads of this process take turns.
-
-    It is a lock of the operating system, which frees it when its owner dies: nobody ever removes a stale lock file.
-
-    Args:
-        folder: The storage folder.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._threads = threading.Lock()
-        self._file = FileLock(folder / "write.lock", thread_local=False)
-
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Take the lock, and release it at the end; the folder is made, and kept out of version control.
+        """Take the write lock, and release it at the end; the folder is made, and kept out of version control.
+
+        It is a lock of the operating system, which frees it when its owner dies. Threads of this process take turns.
 
         Raises:
             LockedError: Another process has it.
@@ -95,17 +83,17 @@ class WriteLock:
         """
         with self._threads:
             try:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                if not (ignore := self._folder / ".gitignore").exists():
+                self.root.mkdir(parents=True, exist_ok=True)
+                if not (ignore := self.root / ".gitignore").exists():
                     ignore.write_text("# Made by llama-index-contextual.\n*\n", "utf-8")
                 self._file.acquire(blocking=False)
             except Timeout:
                 raise LockedError(
-                    f"another process is writing the index at {self._folder}. Cure: wait until it ends"
+                    f"another process is writing the index at {self.root}. Cure: wait until it ends"
                 ) from None
             except OSError as error:
                 raise StorageError(
-                    f"the index at {self._folder} cannot be written ({error.strerror or error}). "
+                    f"the index at {self.root} cannot be written ({error.strerror or error}). "
                     "Cure: make the folder writable, or choose another storage folder."
                 ) from error
             try:
