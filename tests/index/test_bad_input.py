@@ -63,8 +63,8 @@ def test_status_and_verify_say_why_a_file_is_not_indexed(opened, folder, monkeyp
     (folder / "bad.md").write_bytes(b"# Bad\n\0\0\0")
     index.refresh()
     (folder / "guide.md").write_bytes(b"# Bad, too\n\0\0\0")
+    index.refresh()
     locked.write_text("# Locked\n", "utf-8")
-    index.refresh("guide.md")
     access = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "locked.md" and access(path, mode))
     status = index.status()
@@ -104,7 +104,6 @@ def test_a_refresh_of_a_part_forgets_no_failure_elsewhere(opened, folder):
     index = opened()
     (folder / "bad.md").write_bytes(b"# Bad\n\0\0\0")
     index.refresh()
-    index.refresh("memory")
     index.refresh([Document(text="By hand.", id_="by-hand")])
     assert str(index.freshness(10)) == ""
     (folder / "bad.md").unlink()

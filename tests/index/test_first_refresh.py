@@ -22,11 +22,11 @@ def broken():
 @pytest.mark.parametrize(
     ("source", "error", "message"),
     [
-        ("no-such-file", SettingError, "no-such-file does not exist"),
-        ("/", SettingError, "/ is outside of"),
-        ([Document(text="x", id_="x"), "y"], SettingError, "source holds a str. Cure: give LlamaIndex Documents"),
-        (Document(text="x", id_="x"), SettingError, r"source=Document is no path and no list. Cure: refresh\(\["),
-        (3, SettingError, "source=int is no path"),
+        ("notes", SettingError, r"str is no list of documents. Cure: refresh\(\["),
+        ("", SettingError, "str is no list of documents"),
+        ([Document(text="x", id_="x"), "y"], SettingError, "str is no list of documents"),
+        (Document(text="x", id_="x"), SettingError, "Document is no list of documents"),
+        (3, SettingError, "int is no list of documents"),
         (broken(), ZeroDivisionError, None),
     ],
 )

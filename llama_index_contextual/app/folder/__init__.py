@@ -165,20 +165,3 @@ class Folders:
         inside = ((name, folder) for name, folder in self.by_name.items() if place.is_relative_to(folder))
         found = next((Path(name, place.relative_to(folder)).as_posix() for name, folder in inside), None)
         return "" if found == "." else found
-
-    def part_of(self, source: str | Path | None) -> str:
-        """The path of a file or folder that is named absolutely or relative to the index; "" is everything.
-
-        Raises:
-            SettingError: It is outside, or does not exist.
-        """
-        if source is None or (self.collections and str(source) in ("", ".")):
-            return ""
-        place = Path(source).expanduser()
-        place = (place if place.is_absolute() else self.place(place.as_posix())).resolve()
-        path = self.path_of(place)
-        if path is None:
-            raise SettingError(f"{source} is outside of {self}. Cure: open an index for that folder.")
-        if not place.exists():
-            raise SettingError(f"{source} does not exist. Cure: refresh the folder it was in, and it is forgotten.")
-        return path

@@ -196,48 +196,43 @@ def sha256_of(data: bytes) -> str:
 
 
 def gather(
-    source: str | Path | Iterable[Document] | None,
-    reading: Reading,
-    known: Mapping[str, Any],
-    failed: list[Problem],
-) -> tuple[list[Source], str | None]:
-    """The sources to index, and the part of the folder that they cover (None: no part of it).
+    documents: Iterable[Document] | None, reading: Reading, known: Mapping[str, Any], failed: list[Problem]
+) -> list[Source]:
+    """The sources to index: documents, or the files of the folder.
 
     Args:
-        source: As :meth:`ContextualIndex.refresh` takes it.
+        documents: As :meth:`ContextualIndex.refresh` takes them.
         reading: How the folder is read.
         known: What is indexed, as rows of the database: a file whose size and times are the same is not read.
         failed: Gets what cannot be read.
     """
-    if source is not None and not isinstance(source, str | Path):
-        return document_sources(source, reading.folders, failed), None
-    below = reading.folders.part_of(source)
-    discovery = reading.find(below, known=[key for key, row in known.items() if row.kind == "file"])
+    if documents is not None:
+        return document_sources(documents, reading.folders, failed)
+    discovery = reading.find(known=[key for key, row in known.items() if row.kind == "file"])
     failed.extend(discovery.problems)
-    return file_sources(discovery.files, reading, known), below
+    return file_sources(discovery.files, reading, known)
 
 
-def check_source(source: object, folders: Folders) -> str | Path | Sequence[Document] | None:
-    """Refuse what cannot be indexed before anything is opened or made; return the source, an iterator as a list.
+def check_documents(documents: object, folders: Folders) -> list[Document] | None:
+    """Refuse what cannot be indexed before anything is opened or made; return the documents as a list.
 
     Raises:
-        SettingError: The source is outside of the folder, does not exist, or holds other things than documents.
+        SettingError: They are no documents.
         StorageError: The folder is missing.
     """
     from llama_index.core.schema import Document
 
     if folders.missing_folders_message:  # the index must not be emptied
         raise StorageError(f"{folders.missing_folders_message}. Cure: put it back, then refresh.")
-    if source is None or isinstance(source, str | Path):
-        folders.part_of(source)
-        return source
-    if isinstance(source, Document) or not isinstance(source, Iterable):
-        raise SettingError(f"source={type(source).__name__} is no path and no list. Cure: refresh([document]).")
-    documents = list(source)
-    wrong = next((item for item in documents if not isinstance(item, Document)), None)
-    if wrong is not None:
-        raise SettingError(f"source holds a {type(wrong).__name__}. Cure: give LlamaIndex Documents, or a path.")
-    return documents
+    if documents is None:
+        return None
+    is_list = isinstance(documents, Iterable) and not isinstance(documents, Document | str)
+    found: list[Any] = list(documents) if is_list else [documents]  # type: ignore[call-overload]
+    wrong = next((item for item in found if not isinstance(item, Document)), None)
+    if wrong is not None or not is_list:
+        kind = type(documents if wrong is None else wrong).__name__
+        raise SettingError(f"{kind} is no list of documents. Cure: refresh([document]), or refresh() for the folder.")
+    return found
 
 
 def file_sources(

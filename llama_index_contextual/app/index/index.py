@@ -153,7 +153,7 @@ class ContextualIndex:
 
     def refresh(
         self,
-        source: str | Path | Iterable[Document] | None = None,
+        documents: Iterable[Document] | None = None,
         *,
         show_progress: bool = False,
         retry_contexts: bool = True,
@@ -162,8 +162,8 @@ class ContextualIndex:
         """Bring the index up to date; only chunks whose embedded text is new are embedded.
 
         Args:
-            source: None for the whole folder; a folder or file inside it, outside of which nothing is deleted; or
-                documents, which deletes nothing. Documents need an id that you set, or ``metadata["path"]``.
+            documents: None for the folder; else documents to add or to replace, which deletes nothing. They need an
+                id that you set, or ``metadata["path"]``.
             show_progress: Whether to show a bar of documents on a terminal.
             retry_contexts: Whether a language model is asked again for contexts that fell back.
             confirm: Whether it may delete more than half of the documents, and pay a language model again for more than
@@ -178,7 +178,7 @@ class ContextualIndex:
         from llama_index_contextual.app.index.refresh import refresh_index  # what a question needs not is not imported
 
         options = {"show_progress": show_progress, "retry_contexts": retry_contexts, "confirm": confirm}
-        return refresh_index(self.settings, source, **options)
+        return refresh_index(self.settings, documents, **options)
 
     def delete(self, ref_doc_id: str) -> int:
         """Take a document out of the index, by its path or id; returns how many chunks it had.
@@ -215,7 +215,7 @@ class ContextualIndex:
         A file that cannot be read is left out, with a line in the log.
         """
         settings, failed, documents = self.settings, list[Problem](), list[Document]()
-        for source in gather(None, settings.reading, {}, failed)[0]:
+        for source in gather(None, settings.reading, {}, failed):
             try:
                 documents += source.load().documents
             except DocumentError as error:  # noqa: PERF203  the next one may be read

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from tqdm import tqdm
 
 from llama_index_contextual.app.folder import UNREAD
-from llama_index_contextual.app.folder.sources import Source, SourceContent, check_source, gather, stamp_if_stable
+from llama_index_contextual.app.folder.sources import Source, SourceContent, check_documents, gather, stamp_if_stable
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.caches import SETTINGS
 from llama_index_contextual.app.index.database import JOINED
@@ -39,7 +39,6 @@ from llama_index_contextual.common.tracing import step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from llama_index.core.schema import BaseNode, Document
 
@@ -84,24 +83,22 @@ def writing(settings: IndexSettings) -> Iterator[bool]:
             settings.caches.save(snapshot)
 
 
-def refresh_index(
-    settings: IndexSettings, source: str | Path | Iterable[Document] | None, **options: bool
-) -> RefreshReport:
+def refresh_index(settings: IndexSettings, documents: Iterable[Document] | None, **options: bool) -> RefreshReport:
     """Refresh an index.
 
     Args:
         settings: Of the index.
-        source: As :meth:`ContextualIndex.refresh` takes it.
+        documents: As :meth:`ContextualIndex.refresh` takes them.
         **options: The others of :meth:`ContextualIndex.refresh`.
 
     Raises:
         ConfirmationError: It would delete or pay for much, and may not.
-        SettingError: There is no such source, or the index is to be replaced, and there is a source.
+        SettingError: They are no documents, or the index is to be replaced, and there are documents.
     """
-    checked = check_source(source, settings.folders)
+    checked = check_documents(documents, settings.folders)
     with step("refresh") as facts, writing(settings) as replaces:
         if checked is not None and replaces:
-            raise SettingError("replaces the whole index. Cure: refresh() without a source first.", reindex=True)
+            raise SettingError("replaces the whole index. Cure: refresh() without documents first.", reindex=True)
         report = Refresh(settings, replaces, **options).run(checked)
         facts |= {**report.counts, "chunks": report.chunks, "embedded": report.embedded}
     return report
@@ -128,15 +125,14 @@ class Refresh:
         self.report, self.bar = RefreshReport(), tqdm(disable=True)
         self._begin: Callable[[], contextlib.AbstractContextManager[Transaction]] = settings.database.writing
 
-    def run(self, source: str | Path | Sequence[Document] | None) -> RefreshReport:
-        """Bring the index up to date with a source."""
+    def run(self, documents: Sequence[Document] | None) -> RefreshReport:
+        """Bring the index up to date with its folder, or with documents."""
         settings, failed = self.settings, list[Problem]()
         reading = replace(settings.reading, converter=partial(settings.converter, keep=True))
-        found, covered = gather(source, reading, self.documents, failed)
-        sources = {one.id: one for one in found}
+        sources = {one.id: one for one in gather(documents, reading, self.documents, failed)}
         now = {key: one.sha256 for key, one in sources.items()}
         indexed = {key: one for key, one in self.documents.items() if one.is_indexed}
-        self.report = report = make_plan(indexed, now, self.made_with, covered, failed)
+        self.report = report = make_plan(indexed, now, self.made_with, failed, deletes=documents is None)
         if report.to_index and indexed:
             with settings.database.reading() as snapshot:
                 check_identity(snapshot, settings.paid, settings.embedding)
@@ -154,7 +150,7 @@ class Refresh:
             )
             for group in self._parsed([sources[key] for key in to_index]):
                 self._write(self._prepared(group))
-            self._finish(sources, to_index, is_whole=covered == "")
+            self._finish(sources, to_index, is_whole=documents is None)
         return report
 
     def _lacking(self, retry_contexts: bool) -> dict[str, DocumentRow]:

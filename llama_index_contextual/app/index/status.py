@@ -95,8 +95,9 @@ def make_plan(
     old: Mapping[str, DocumentRow],
     now: Mapping[str, str],
     made_with: str,
-    covered: str | None,
     failed: Iterable[Problem] = (),
+    *,
+    deletes: bool = True,
 ) -> RefreshReport:
     """The report of what there is to do.
 
@@ -104,8 +105,8 @@ def make_plan(
         old: What is indexed.
         now: What is there: the hash of the content by id.
         made_with: The hash of the settings of today.
-        covered: Folder (POSIX, relative, "" for everything) outside of which nothing is deleted; None deletes nothing.
         failed: Files, or folders ending in ``/``, of which nothing is known today; what the index holds of them stays.
+        deletes: Whether files that are not there are deleted.
     """
     plan = RefreshReport(failed=list(failed))
     for key, sha256 in sorted(now.items()):
@@ -118,15 +119,12 @@ def make_plan(
             plan.outdated.append(key)
         else:
             plan.skipped += 1
-    folder, spared = (covered or "").rstrip("/"), [problem.path for problem in plan.failed]
+    spared = [problem.path for problem in plan.failed]
     plan.deleted = sorted(
         key
         for key, entry in old.items()
-        if key not in now
-        and entry.kind == "file"
-        and covered is not None
-        and (not folder or key == folder or key.startswith(f"{folder}/"))
-        and not any(one in (key, "./") or (one.endswith("/") and key.startswith(one)) for one in spared)
+        if deletes and key not in now and entry.kind == "file"
+        if not any(one in (key, "./") or (one.endswith("/") and key.startswith(one)) for one in spared)
     )
     return plan
 
@@ -266,9 +264,8 @@ def planned(
     unread = {problem.path for problem in failed}
     documents = {key: one for key, one in rows.items() if one.is_indexed}
     now = {source.id: source.sha256 for source in sources if source.id not in unread}
-    covered = None if discovery.unfinished else ""
     made_with = nodes_hash(settings.fingerprint_beside(settings.database.state()))
-    return make_plan(documents, now, made_with, covered, sorted(failed)), sources
+    return make_plan(documents, now, made_with, sorted(failed), deletes=not discovery.unfinished), sources
 
 
 def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
