@@ -174,10 +174,9 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         document = node_metadata.with_clean_metadata(document)
         text, front, spans = self.split_document(document, above)
         if len(spans) > self.most_chunks:
-            raise errors.DocumentError(
-                f"{metadata.path_of(document.metadata) or document.node_id} would be {len(spans):,} chunks, more than "
-                f"{self.most_chunks:,}. Cure: split it, or raise min_chunk_size={self.min_chunk_size}"
-            )
+            counts = f"would be {len(spans):,} chunks, more than {self.most_chunks:,}"
+            cure = f"Cure: split it, or raise min_chunk_size={self.min_chunk_size}"
+            raise errors.DocumentError(f"{metadata.path_of(document.metadata) or document.node_id} {counts}. {cure}")
         if not spans and isinstance(document, schema.ImageDocument | schema.ImageNode):
             spans = [_PICTURE]
         elif not spans and _holds_more_than_text(document):

@@ -107,9 +107,8 @@ def without_surrogates(text: str, name: str) -> str:
     """The text with U+FFFD for each lone surrogate, and warn about the thing called ``name`` if it has any."""
     clean, count = replace_surrogates(text)
     if count:
-        warnings.warn(
-            f"{name} holds lone surrogates, which are no text; each became U+FFFD", ContextualWarning, stacklevel=2
-        )
+        what = f"{name} holds lone surrogates, which are no text; each became U+FFFD"
+        warnings.warn(what, ContextualWarning, stacklevel=2)
     return clean
 
 

@@ -150,10 +150,8 @@ class SqliteFile:
         """Refuse other parts than ours: a trigger or a view would do what somebody else wants."""
         [[layout]] = connection.execute("PRAGMA user_version")
         if layout > self.layout:
-            raise StorageError(
-                f"{self.path} has layout {layout}, this package reads up to {self.layout}. "
-                "Cure: upgrade llama-index-contextual, then start this process again."
-            )
+            cure = "Cure: upgrade llama-index-contextual, then start this process again."
+            raise StorageError(f"{self.path} has layout {layout}, this package reads up to {self.layout}. {cure}")
         ours = {" ".join(statement.split()) for statement in self.tables.split(";")}
         if foreign := sorted(_schema_of(connection) - ours):
             raise ValueError(f"its part {foreign[0][:80]!r} is not ours")
@@ -234,10 +232,9 @@ class SqliteFile:
                 self.is_checked = False
                 raise DamagedError(f"{self.path} is damaged ({problem}). Cure: {self.cure}") from error
             other = "another program has the database open; close it" if "lock" in problem else ""
-            raise StorageError(
-                f"{self.path} cannot be used now ({problem.strip()}). What was written before is unharmed. "
-                f"Cure: {other or 'free space, or let this user read and write it'}, then try again."
-            ) from error
+            what = f"{self.path} cannot be used now ({problem.strip()}). What was written before is unharmed"
+            cure = f"Cure: {other or 'free space, or let this user read and write it'}, then try again."
+            raise StorageError(f"{what}. {cure}") from error
 
 
 def is_writable(path: Path) -> bool:

@@ -121,10 +121,8 @@ def _count(tokenizer: Any, text: str) -> int:
         return tokens
     if isinstance(tokens, Sized) and not isinstance(tokens, Mapping):  # a Hugging Face tokenizer gives {"input_ids": …}
         return len(tokens)
-    raise SettingError(
-        f"The tokenizer returned {type(tokens).__name__}. "
-        "Cure: a callable that returns the tokens of a text (such as tokenizer.tokenize), or how many"
-    )
+    cure = "Cure: a callable that returns the tokens of a text (such as tokenizer.tokenize), or how many"
+    raise SettingError(f"The tokenizer returned {type(tokens).__name__}. {cure}")
 
 
 def count_cl100k(text: str) -> int:

@@ -192,9 +192,7 @@ def model_name(llm: LLM) -> str:
     state = {**llm.__dict__, **(llm.__pydantic_private__ or {})}
     held = {key: value for key, value in state.items() if key not in LLM.model_fields and "key" not in key}
     if not all(isinstance(value, str | int | float | list | tuple | dict | None) for value in held.values()):
-        raise SettingError(
-            "has no name, so contexts of two such models could not be told apart. Cure: give it a model_name in its "
-            "metadata, or a field model.",
-            llm=type(llm).__qualname__,
-        )
+        why = "has no name, so contexts of two such models could not be told apart"
+        cure = "Cure: give it a model_name in its metadata, or a field model."
+        raise SettingError(f"{why}. {cure}", llm=type(llm).__qualname__)
     return f"{llm.class_name()}#{short_hash(held)[:8]}"

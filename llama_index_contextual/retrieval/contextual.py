@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from llama_index.core.bridge.pydantic import BeforeValidator, Field, field_serializer
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -15,20 +15,7 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, Transf
 from tqdm import tqdm
 
 from llama_index_contextual.common import Checked, errors, metadata, normalize, views
-from llama_index_contextual.context import (
-    OFF,
-    ContextEstimate,
-    ContextGenerator,
-    ContextProgress,
-    ContextUsage,
-    DocumentChunks,
-    group_by_document,
-    in_words,
-    resolve_generator,
-)
-
-if TYPE_CHECKING:
-    from llama_index_contextual.context import Contexts, Progress
+from llama_index_contextual.context import OFF, DocumentChunks, base, resolve_generator
 
 
 class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostprocessor):
@@ -71,7 +58,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     leave_out_keys: tuple[str, ...] = Field(default=(), description="Keys that are not embedded beside contexts.")
     generator: Any = Field(default=None, description="Made of the context: what makes contexts; None for off.")
 
-    def __init__(self, context: str | ContextGenerator = "headings", **settings: Any) -> None:
+    def __init__(self, context: str | base.ContextGenerator = "headings", **settings: Any) -> None:
         stored = settings.pop("generator", None)  # by to_dict()
         names = set(settings).intersection(type(self).model_fields)
         fields = {name: value for name in names if (value := settings.pop(name)) is not None}
@@ -88,7 +75,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         )
 
     @field_serializer("generator")
-    def _plain_generator(self, value: ContextGenerator | None) -> dict[str, Any] | None:
+    def _plain_generator(self, value: base.ContextGenerator | None) -> dict[str, Any] | None:
         # LlamaIndex's pipeline hashes this to know whether a cached result still holds: the version changes with model
         # and prompt, the state after a run that fell back, so that the next one may do better.
         return None if value is None else {**value.config(), "version": value.version, "state": value.state()}
@@ -104,20 +91,20 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         return f"+{normalize.short_hash(sorted(self.descriptions.items()))}" if self.descriptions else ""
 
     @property
-    def usage(self) -> ContextUsage:
+    def usage(self) -> base.ContextUsage:
         """Calls, tokens, chunks and failures so far."""
-        return ContextUsage() if self.generator is None else self.generator.usage
+        return base.ContextUsage() if self.generator is None else self.generator.usage
 
-    def estimate(self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None) -> ContextEstimate:
+    def estimate(self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None) -> base.ContextEstimate:
         """The costs of contexts for these nodes; none is made.
 
         Args:
             nodes: As for a call.
             documents: Whole documents, instead of those of the constructor.
         """
-        return (
-            ContextEstimate(0) if self.generator is None else self.generator.estimate(self._outdated(nodes, documents))
-        )
+        if self.generator is None:
+            return base.ContextEstimate(0)
+        return self.generator.estimate(self._outdated(nodes, documents))  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Let go of the generator's files, connections and threads."""
@@ -171,14 +158,14 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         # On copies: the nodes of the retriever stay as they are.
         copies = {id(hit): hit.node.model_copy(update={"metadata": dict(hit.node.metadata)}) for hit in changed}
         bare = [node for node in copies.values() if not views.has_context(node.metadata)]
-        groups = group_by_document(bare, documents=self.documents, docstore=self.docstore, root=self.root)
+        groups = base.group_by_document(bare, documents=self.documents, docstore=self.docstore, root=self.root)
         self._write([*copies.values()], groups, generator.generate_all(groups), required=False)
         return [NodeWithScore(node=copies.get(id(hit), hit.node), score=hit.score) for hit in nodes]
 
     def _outdated(self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None) -> list[DocumentChunks]:
         """Group the nodes that need a context: a paid one is kept while generator and version are the same."""
         whole = self.documents if documents is None else _whole(documents)
-        groups = group_by_document(nodes, documents=whole, docstore=self.docstore, root=self.root)
+        groups = base.group_by_document(nodes, documents=whole, docstore=self.docstore, root=self.root)
         if self.generator.free:
             return groups
         current = (self.generator.name, f"{self.generator.version}{self._mark}")
@@ -194,7 +181,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         self,
         nodes: Sequence[BaseNode],
         groups: Sequence[DocumentChunks],
-        results: Contexts,
+        results: base.Contexts,
         *,
         required: bool = True,  # while a query waits, a chunk without a context is better than none
     ) -> list[BaseNode]:
@@ -217,18 +204,14 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         for node in nodes:
             views.set_views(node, show_context_to_llm=self.show_context_to_llm, leave_out_keys=self.leave_out_keys)
         if late and required:
-            warnings.warn(
-                f"{normalize.counted(late, 'node')} had a vector before the context came, and it does not know that. "
-                "Cure: the step before the embedding, and the embedding again.",
-                errors.ContextualWarning,
-                stacklevel=3,
-            )
+            what = f"{normalize.counted(late, 'node')} had a vector before the context came, and it does not know that"
+            cure = "Cure: the step before the embedding, and the embedding again."
+            warnings.warn(f"{what}. {cure}", errors.ContextualWarning, stacklevel=3)
         if missing and required:
-            why = f" ({in_words(failed)})" if (failed := self.generator.usage.failed) else ""
-            raise errors.ContextError(
-                f"{missing} of {len(nodes)} chunks got no context from {self.generator.name}, and it has no "
-                f"fallback{why}. What was finished is kept. Cure: run again, or allow a fallback."
-            )
+            why = f" ({base.in_words(failed)})" if (failed := self.generator.usage.failed) else ""
+            what = f"{missing} of {len(nodes)} chunks got no context from {self.generator.name}, and it has no fallback"
+            cure = "What was finished is kept. Cure: run again, or allow a fallback."
+            raise errors.ContextError(f"{what}{why}. {cure}")
         return list(nodes)
 
 
@@ -236,18 +219,17 @@ def _whole(documents: Any) -> list[BaseNode]:
     """Whole documents as a list; a single one would be the list of its fields."""
     whole = list(documents) if isinstance(documents, Iterable) else [documents]
     if not all(isinstance(document, BaseNode) for document in whole):
-        raise errors.SettingError(
-            f"documents={type(documents).__name__} is no list of documents. Cure: documents=[document], as loaded."
-        )
+        cure = "is no list of documents. Cure: documents=[document], as loaded."
+        raise errors.SettingError(f"documents={type(documents).__name__} {cure}")
     return whole
 
 
 @contextmanager
-def _progress(show_progress: bool = False, progress: Progress | None = None, **_: Any) -> Iterator[Progress]:
+def _progress(show_progress: bool = False, progress: base.Progress | None = None, **_: Any) -> Iterator[base.Progress]:
     """A callable that draws progress, or the one of the caller."""
     with tqdm(desc="Contexts", unit=" chunks", disable=not show_progress) as bar:
 
-        def draw(counts: ContextProgress) -> None:
+        def draw(counts: base.ContextProgress) -> None:
             bar.total, bar.n = counts.total, counts.done
             bar.refresh()
 
