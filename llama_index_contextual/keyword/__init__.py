@@ -25,5 +25,3 @@ from llama_index_contextual.keyword.filters import (
 from llama_index_contextual.keyword.node_index import KeywordIndex, KeywordView, lexical_text
 from llama_index_contextual.keyword.query import days_filter, note_filters, parse_query, unknown_words_note
 from llama_index_contextual.keyword.terms import TERMS_VERSION, Group, has_stop_words, query_groups, terms_of
-
-__all__ = ["KeywordIndex", "TermEvidence"]  # what users import

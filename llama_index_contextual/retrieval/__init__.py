@@ -16,15 +16,3 @@ from llama_index_contextual.retrieval.question import Question, answer_question
 from llama_index_contextual.retrieval.signals import NAMING, NearDuplicates, document_names, folded_name
 from llama_index_contextual.retrieval.stores import run, stored_nodes
 from llama_index_contextual.retrieval.vector import ContextualVectorRetriever
-
-__all__ = [  # what users import
-    "ContextualBM25Retriever",
-    "ContextualFusionRetriever",
-    "ContextualNodePostprocessor",
-    "ContextualVectorRetriever",
-    "Explanation",
-    "GroupingPostprocessor",
-    "Hit",
-    "RecencyPostprocessor",
-    "RerankWithContext",
-]

@@ -177,7 +177,6 @@ class Hit:
         node: The node with its final score.
         fused: The fused score, which postprocessors may have changed; None where one of them brought the node.
         credits: What each arm or feature adds to the fused score.
-        cosine: The vector arm's score for the original query; None where no vector arm found it.
         relevance: How likely it answers the question, 0 to 1; None where that is not known.
         terms: Query terms that it holds, with their rarity; most important first.
     """
@@ -186,7 +185,6 @@ class Hit:
     node: NodeWithScore
     fused: float | None
     credits: tuple[Credit, ...] = ()
-    cosine: float | None = None
     relevance: float | None = None
     terms: tuple[TermEvidence, ...] = ()
 
@@ -207,7 +205,7 @@ class Hit:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        plain = ("rank", "node_id", "source", "score", "fused", "relevance", "cosine")
+        plain = ("rank", "node_id", "source", "score", "fused", "relevance")
         return {
             **{name: getattr(self, name) for name in plain},
             "header_path": value_of(self.node.node.metadata, HEADER_PATH),
@@ -227,8 +225,6 @@ class Explanation:
         operators: Operators of the query that the answer obeys, such as ``path:notes/``.
         arms: Name and weight of each arm.
         mode: How the arms were fused.
-        k: RRF's constant.
-        pool_size: Relevant documents that any arm proposed.
         left_out: How many candidates are not relevant enough.
         warnings: What was degraded, ignored or left out: arms that failed, operators that nothing satisfies, hits that
             are less relevant than they have to be.
@@ -240,8 +236,6 @@ class Explanation:
     operators: tuple[str, ...]
     arms: dict[str, float]
     mode: str
-    k: float
-    pool_size: int
     left_out: int
     warnings: tuple[str, ...]
     judgement: Judgement
@@ -272,7 +266,7 @@ class Explanation:
         """Plain JSON values."""
         return {
             **{name: list(getattr(self, name)) for name in ("queries", "operators", "warnings")},
-            **{name: getattr(self, name) for name in ("arms", "mode", "k", "pool_size", "relevance")},
+            **{name: getattr(self, name) for name in ("arms", "mode", "relevance")},
             "evidence": self.judgement.evidence and self.judgement.evidence._asdict(),
             "unknown": self.judgement.unknown_words,
             "hits": [hit.to_dict() for hit in self.hits],
@@ -281,7 +275,7 @@ class Explanation:
     def __str__(self) -> str:
         arms = ", ".join(f"{name} {weight:.2f}" for name, weight in self.arms.items())
         question = " ".join((" | ".join(self.queries), *self.operators))
-        heading = f"{question}   ({self.mode}, k={self.k:g}; {arms}; pool of {self.pool_size})"
+        heading = f"{question}   ({self.mode}; {arms})"
         lines = [heading, *map(_line_of, self.hits), *(f"! {remark}" for remark in self.remarks)]
         return "\n".join(printable(line, one_line=True) for line in lines)
 

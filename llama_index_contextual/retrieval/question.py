@@ -170,8 +170,6 @@ def fuse_answers(fusion: Fusion, question: Question, rankings: list[Ranking], no
         operators=question.operators,
         arms={arm.name: arm.weight for arm in fusion.arms},
         mode=fusion.mode.value,
-        k=fusion.rrf_k,
-        pool_size=len(kept),
         left_out=len(scores) - len(kept),
         warnings=tuple(notes),
         judgement=judgement,
@@ -259,10 +257,8 @@ def _hits_of(fusion: Fusion, pool: Pool, results: Sequence[NodeWithScore]) -> tu
     terms, keyword = [list[TermEvidence]()] * len(ids), keyword_of(arm.retriever for arm in fusion.arms)
     if keyword is not None:
         terms = keyword.term_scores(" ".join(pool.explanation.queries), ids).evidence()
-    vectors = {arm.name for arm in fusion.arms if not arm.is_keyword}
     for rank, (node_id, result, held) in enumerate(zip(ids, results, terms, strict=True), start=1):
         fused, credits_ = pool.scores.get(node_id), pool.table.credits_of(node_id)
-        cosine = max((one.score for one in credits_ if one.query == 0 and one.arm in vectors), default=None)
         relevant = None if likely is None or fused is None else likely * max(fused, 0.0)
-        hits.append(Hit(rank, result, fused, credits_, cosine, relevant, tuple(held)))
+        hits.append(Hit(rank, result, fused, credits_, relevant, tuple(held)))
     return tuple(hits)

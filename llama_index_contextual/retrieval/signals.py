@@ -44,7 +44,7 @@ _SEPARATORS: Final = re.compile(
     rf"[{_QUOTES}\s\-_./\\()\[\]{{}}*|\u05be\u2010-\u2015\u2212?!,;:\u00a1\u00bf\u2026\u3001\u3002]+"
 )
 _ENDING: Final = re.compile(r"(?<=\w\w)s\b")
-_PLURAL: Final = "\0"  # before a name without the endings of plurals
+_LOOSE: Final = "\0"  # before a name without spaces and the endings of plurals
 LONGEST_NAME: Final = 200  # characters of a name
 NAMING: Final = (meta.TITLE, "aliases", "alias")  # metadata keys of names of a document
 _NAME, _TOP_HEADING, _HEADING = 1.0, 0.75, 0.5  # as shares of the weight of names
@@ -92,7 +92,7 @@ class PoolReads(NamedTuple):
         nearness: Of the question's words in each; 0 for a message, whose text is too long for it.
         records: Of each; None of one that the store lost.
         named: Of documents whose name the question is the best chunk's id, and the value of that name: negative for
-            one that it is but for a plural, which counts where no chunk is called so.
+            one that it is but for spaces and a plural, which counts where no chunk is called so.
         wanted: Those of the ids that the filters admit; of others a name takes nothing away.
     """
 
@@ -164,7 +164,7 @@ def _unlinked(text: str) -> str:
 
 
 def names_of_documents(documents: Iterable[tuple[Any, ...]]) -> dict[str, dict[str, float]]:
-    """Documents by their folded names, with the value of each; by names without endings of plurals it is negative.
+    """Documents by their folded names, with the value of each; by :func:`_loose` ones it is negative.
 
     Args:
         documents: The path of each, its first chunk's header path, and values of :data:`NAMING`.
@@ -175,19 +175,19 @@ def names_of_documents(documents: Iterable[tuple[Any, ...]]) -> dict[str, dict[s
         names = dict.fromkeys(document_names(path, *(str(value or "") for value in naming)), _NAME)
         for name, value in {folded_name(one): value for one, value in [*headings.items(), *names.items()]}.items():
             by_name.setdefault(name, {})[path] = value
-            by_name.setdefault(_singular(name), {})[path] = -value
+            by_name.setdefault(_loose(name), {})[path] = -value
     by_name.pop("", None)
     return by_name
 
 
 def named_documents(by_name: Mapping[str, Mapping[str, float]], text: str) -> list[tuple[str, float]]:
-    """Documents whose name a text is, or is but for a plural, best first, with the value of the name."""
+    """Documents whose name a text is, or is but for spaces and a plural, best first, with the value of the name."""
     name = folded_name(text) if len(text) <= LONGEST_NAME else ""
-    return sorted((by_name.get(name) or by_name.get(_singular(name), {})).items(), key=lambda item: -abs(item[1]))
+    return sorted((by_name.get(name) or by_name.get(_loose(name), {})).items(), key=lambda item: -abs(item[1]))
 
 
-def _singular(name: str) -> str:
-    return _PLURAL + _ENDING.sub("", name) if name else ""
+def _loose(name: str) -> str:
+    return _LOOSE + _ENDING.sub("", name).replace(" ", "") if name else ""
 
 
 def document_names(path: str, title: str, *aliases: str) -> list[str]:

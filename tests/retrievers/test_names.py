@@ -89,6 +89,8 @@ def test_the_chunk_that_a_filter_leaves_of_a_named_note_comes_first(embedding_of
         ("GIL.md#L1-L3", "notes/GIL.md"),
         ("(GIL)", "notes/GIL.md"),
         ("deadlock preventions", "notes/Deadlock Prevention.md"),
+        ("DeadlockPrevention", "notes/Deadlock Prevention.md"),
+        ("cafekasse", "notes/Café-Kasse.md"),
         ("global interpreter locks", "notes/GIL.md"),
     ],
 )

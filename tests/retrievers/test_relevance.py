@@ -313,4 +313,4 @@ def test_by_itself_it_keeps_all_hits_of_a_question_or_none(seven_notes):
     found = {query: seven_notes.explain(query) for query in ("slowness", "what are our servers called?", "asdfghjkl")}
     for explanation in found.values():
         assert bool(explanation.hits) == (explanation.relevance >= LEAST)
-        assert explanation.pool_size in {0, 21}
+        assert explanation.left_out in {0, 21}
