@@ -33,6 +33,7 @@ _FOLDED: Final = ("en", "es")  # people leave Spanish accents out, so they go be
 _AS_WRITTEN: Final = ""  # stands for no language: words as they are written
 _LONG: Final = 80  # characters of a paragraph that has a language of its own; a shorter one has that of the whole text
 _REMEMBERED: Final = 50_000  # words, 24 MB at most
+_QUESTIONS: Final = 64  # whose terms are remembered: each is asked of several parts
 
 # A word with what joins identifiers, paths, contractions and initials: max_results, kebab-case, a.b.c, src/main.rs,
 # std::fs, don't, R&D. C++ and C# are words of their own, and so is each emoji.
@@ -107,7 +108,8 @@ def terms_of(text: str) -> list[str]:
     return terms
 
 
-def query_groups(text: str, language: str | None = None) -> list[Group]:
+@lru_cache(maxsize=_QUESTIONS)
+def query_groups(text: str, language: str | None = None) -> tuple[Group, ...]:
     """Terms of a query, each with its alternatives in other languages.
 
     A short query rarely shows its language ("zanahorias"), and one index may hold documents in several languages. So
@@ -124,7 +126,7 @@ def query_groups(text: str, language: str | None = None) -> list[Group]:
         if of_word := _analyse(main, word):
             groups += _alternatives(main if main in _FOLDED else _AS_WRITTEN, word)
             groups += [(term,) for term in of_word if main not in _FOLDED and term.startswith(f"{main}:")]
-    return groups or [group for word in words for group in _alternatives("en", word)]
+    return tuple(groups or [group for word in words for group in _alternatives("en", word)])
 
 
 def _alternatives(first: str, word: str) -> list[Group]:

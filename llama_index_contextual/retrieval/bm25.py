@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -15,7 +14,6 @@ from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index_contextual.common import HEADER_PATH, SettingError, is_spelled, whole
 from llama_index_contextual.keyword import (
     Candidate,
-    Group,
     KeywordIndex,
     TermScores,
     both,
@@ -28,8 +26,6 @@ from llama_index_contextual.retrieval.signals import NAMING, named_documents, na
 from llama_index_contextual.retrieval.stores import PoolRetriever, call, stored_nodes
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from typing_extensions import Self
 
 
@@ -156,10 +152,6 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
 
     # Answering
 
-    def ask(self, work: Callable[[Any], T]) -> T:
-        """Result of ``work``, which only reads, for the newest state of the store."""
-        return self._reader.ask(work)  # type: ignore[no-any-return]
-
     async def candidates(self, queries: Sequence[QueryBundle], top_k: int, *, on_loop: bool) -> list[list[Candidate]]:
         """Ids and scores of the best ``top_k`` of each query, best first; among them those of :meth:`named`."""
 
@@ -169,7 +161,7 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
         return await call(self.ask, work, on_loop=on_loop)
 
     def _matches(self, store: Any, text: str, top_k: int) -> list[Candidate]:
-        matches = store.keyword_query(self.groups(text), top_k, self.filters)
+        matches = store.keyword_query(query_groups(text), top_k, self.filters)
         among = None if self.filters is None else store.admitted(self.filters).tolist()
         named = {one.node_id: one for one in self.named(store, text, among)}
         others = [one for one in matches if one.node_id not in named]
@@ -187,7 +179,7 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
         for path, value in documents:
             rows = [row for row in store.rows_in(path) if rows_among is None or row in rows_among]
             ids = store.ids_of(rows[:_READ_OF_DOCUMENT])
-            scores = store.term_scores(self.groups(text), ids).scores.sum(axis=1).tolist()
+            scores = store.term_scores(query_groups(text), ids).scores.sum(axis=1).tolist()
             if ids:
                 found[max(map(Candidate, ids, scores), key=lambda one: one.score or 0.0)] = value
         return found
@@ -205,33 +197,20 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
     def __len__(self) -> int:
         return int(self.ask(lambda store: len(store.rows)))
 
-    def snapshot(self) -> AbstractContextManager[None]:
-        """A context in which everything that is read comes from one state of the store."""
-        return self._reader.snapshot()  # type: ignore[no-any-return]
-
-    def groups(self, text: str) -> Sequence[Group]:
-        """Terms of a query."""
-        return _groups_of(text)
-
     def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
         """Ids of the nodes that these filters and this view's admit."""
         all_filters = both(self.filters, filters)
         return self.ask(lambda store: store.selected_ids(all_filters))
 
-    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """New node objects for those of the ids that are indexed."""
-        ids = list(node_ids)
-        return self.ask(lambda store: store.nodes(ids))
-
     def term_scores(self, text: str, node_ids: Sequence[str]) -> TermScores:
         """Share of each term of a query in the score of each node."""
-        return self.ask(lambda store: store.term_scores(self.groups(text), node_ids))  # type: ignore[no-any-return]
+        return self.ask(lambda store: store.term_scores(query_groups(text), node_ids))  # type: ignore[no-any-return]
 
     def may_exclude(self, word: str) -> bool:
         """Whether ``-word`` can be an operator: it is a word of English or the index, and no flag in a chunk."""
 
         def work(store: Any) -> bool:
-            hits = store.keyword_query(self.groups(word), _READ_FOR_FLAGS)
+            hits = store.keyword_query(query_groups(word), _READ_FOR_FLAGS)
             texts = [node.get_content() for node in store.nodes(hit.node_id for hit in hits).values()]
             is_flag = any(f"-{word}" in (part.strip(_AROUND) for part in text.split()) for text in texts)
             return (bool(hits) or is_spelled(word)) and not is_flag
@@ -283,8 +262,3 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
         if settings["filters"] is not None:
             settings["filters"] = MetadataFilters.model_validate(settings["filters"])
         return cls.over(index, **{**settings, **overrides})
-
-
-@lru_cache(maxsize=64)
-def _groups_of(text: str) -> Sequence[Group]:
-    return tuple(query_groups(text))

@@ -27,7 +27,7 @@ import numpy as np
 from llama_index_contextual.chunking import headings_of
 from llama_index_contextual.common import fold, normalise
 from llama_index_contextual.common import metadata as meta
-from llama_index_contextual.keyword import Floats, TermScores, closeness, find_dates, lexicon_of
+from llama_index_contextual.keyword import Floats, TermScores, closeness, find_dates, lexicon_of, query_groups
 from llama_index_contextual.retrieval.code import CodeRecord, code_record
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def read_pool(
         wanted: Those of them that are admitted.
         is_message: Whether nearness is left out.
     """
-    groups = arm.groups(query)
+    groups = query_groups(query)
 
     def read(store: Any) -> PoolReads:
         near = np.zeros(len(ids)) if is_message else store.nearness(groups, ids)

@@ -68,6 +68,7 @@ async def call(work: Callable[..., T], *arguments: Any, on_loop: bool) -> T:
 class PoolRetriever(BaseRetriever):
     """A retriever that answers with ids, so that of a pool of 100 candidates 10 nodes are read."""
 
+    _reader: Any  # of the store
     similarity_top_k: int
     filters: MetadataFilters | None
     filters_words = True
@@ -81,13 +82,18 @@ class PoolRetriever(BaseRetriever):
     async def candidates(self, queries: Sequence[QueryBundle], top_k: int, *, on_loop: bool) -> list[list[Candidate]]:
         """Ids and scores of the best ``top_k`` of each query, best first."""
 
-    @abstractmethod
-    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """New node objects for those of the ids that exist."""
+    def ask(self, work: Callable[[Any], T]) -> T:
+        """Result of ``work``, which only reads, for the newest state of the store."""
+        return self._reader.ask(work)  # type: ignore[no-any-return]
 
-    @abstractmethod
     def snapshot(self) -> AbstractContextManager[Any]:
         """A context in which everything that is read comes from one state of the store."""
+        return self._reader.snapshot()  # type: ignore[no-any-return]
+
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """New node objects for those of the ids that exist."""
+        ids = list(node_ids)
+        return self.ask(lambda store: store.nodes(ids))
 
     def with_filters(self, filters: MetadataFilters | None) -> Self:
         """A view that returns only nodes that these filters and this view's admit. It shares the store."""
@@ -120,7 +126,7 @@ class ReadStore:
     filters_words, asks_async = True, False
 
     def __init__(self, reader: Any) -> None:
-        self._reader, self.snapshot = reader, reader.snapshot
+        self.ask, self.snapshot = reader.ask, reader.snapshot
 
     def gives_cosines(self, _: VectorStoreQuery) -> bool:
         """Whether the scores are cosine similarities."""
@@ -134,15 +140,9 @@ class ReadStore:
 
         def work() -> Any:
             top_k, filters = queries[0].similarity_top_k, queries[0].filters
-            return self._reader.ask(lambda store: store.dense_queries(vectors, top_k, filters))
+            return self.ask(lambda store: store.dense_queries(vectors, top_k, filters))
 
         return await call(work, on_loop=on_loop) if queries else []
-
-    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """New node objects for those of the ids that exist."""
-        ids = list(node_ids)
-        nodes: dict[str, BaseNode] = self._reader.ask(lambda store: store.nodes(ids))
-        return nodes
 
 
 # LlamaIndex's stores
@@ -270,6 +270,10 @@ class AnyStore:
         return [
             Candidate(nodes[node_id].node_id, score, nodes[node_id]) for node_id, score in zip(ids, scores, strict=True)
         ]
+
+    def ask(self, work: Callable[[AnyStore], T]) -> T:
+        """Result of ``work``."""
+        return work(self)
 
     def nodes(self, _: Iterable[str]) -> dict[str, BaseNode]:
         """No nodes: its hits come with them."""

@@ -29,12 +29,11 @@ from llama_index_contextual.keyword import Candidate, both, check_filters
 from llama_index_contextual.retrieval.stores import AnyStore, PoolRetriever, ReadStore, call, is_chroma
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Mapping, Sequence
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.callbacks import CallbackManager
-    from llama_index.core.schema import BaseNode, IndexNode, QueryBundle
+    from llama_index.core.schema import IndexNode, QueryBundle
     from typing_extensions import Self
 
 
@@ -105,9 +104,9 @@ class ContextualVectorRetriever(PoolRetriever):
             hybrid_top_k=None if hybrid_top_k is None else whole("hybrid_top_k", hybrid_top_k),
         )
         self.similarity_top_k, self.filters = whole("similarity_top_k", similarity_top_k), filters
-        self._store: Any = store if isinstance(store, ReadStore) else AnyStore(store, index, vector_store_kwargs)
-        self.filters_words, self.asks_async = self._store.filters_words, self._store.asks_async
-        self.is_comparable = self._store.gives_cosines(self._query)
+        self._reader = store if isinstance(store, ReadStore) else AnyStore(store, index, vector_store_kwargs)
+        self.filters_words, self.asks_async = self._reader.filters_words, self._reader.asks_async
+        self.is_comparable = self._reader.gives_cosines(self._query)
         self._embed_model = embed_model or getattr(index, "_embed_model", None)
         self._vectors: dict[tuple[str, ...], tuple[BaseEmbedding, list[float]]] = {}
 
@@ -141,22 +140,14 @@ class ContextualVectorRetriever(PoolRetriever):
         """Ids and scores of the best ``top_k`` of each query, best first; [] for an empty query."""
         questions = [one for one in queries if one.embedding is not None or any(map(str.strip, one.embedding_strs))]
         embeddings: list[Any] = [query.embedding for query in questions]
-        if self._store.needs_vector(self._query):
+        if self._reader.needs_vector(self._query):
             # The synchronous embedding in a thread: many models' asynchronous one computes on the event loop.
             embeddings = await call(self._embeddings, questions, on_loop=on_loop)
         settings = replace(self._query, similarity_top_k=top_k, filters=self.filters)
         pairs = zip(embeddings, questions, strict=True)
         store_queries = [replace(settings, query_embedding=one, query_str=query.query_str) for one, query in pairs]
-        answers = iter(await self._store.search_each(store_queries, on_loop=on_loop))
+        answers = iter(await self._reader.search_each(store_queries, on_loop=on_loop))
         return [next(answers) if any(query is one for one in questions) else [] for query in queries]
-
-    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """New node objects for those of the ids that exist."""
-        return self._store.nodes(node_ids)  # type: ignore[no-any-return]
-
-    def snapshot(self) -> AbstractContextManager[Any]:
-        """A context in which everything that is read comes from one state of the store."""
-        return self._store.snapshot()  # type: ignore[no-any-return]
 
     def _embeddings(self, queries: Sequence[QueryBundle]) -> list[list[float]]:
         """The vector that came with each query, else one that is made; several are made at the same time."""
