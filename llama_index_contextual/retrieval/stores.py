@@ -1,4 +1,4 @@
-"""What the vector arm searches: any LlamaIndex store, or a store that something else changes.
+"""What arms have in common, and what the vector arm searches in a LlamaIndex store.
 
 LlamaIndex's stores differ in their filters: some take NOT for AND, refuse nested filters or know half of the operators.
 So a store gets only those parts that mean the same everywhere, each hit is checked against all of the filters, and the
@@ -113,36 +113,6 @@ class PoolRetriever(BaseRetriever):
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return await self._flow(query_bundle, on_loop=True)
-
-
-class ReadStore:
-    """Search a store that something else changes.
-
-    Args:
-        reader: Has ``snapshot()``, in whose context everything that is read comes from one state of the store, and
-            ``ask(work)``, which calls ``work`` with the newest state.
-    """
-
-    filters_words, asks_async = True, False
-
-    def __init__(self, reader: Any) -> None:
-        self.ask, self.snapshot = reader.ask, reader.snapshot
-
-    def gives_cosines(self, _: VectorStoreQuery) -> bool:
-        """Whether the scores are cosine similarities."""
-        return True
-
-    needs_vector = gives_cosines
-
-    async def search_each(self, queries: Sequence[VectorStoreQuery], *, on_loop: bool) -> list[list[Candidate]]:
-        """The best of each of some queries, which differ by their vectors alone."""
-        vectors = [query.query_embedding or [] for query in queries]
-
-        def work() -> Any:
-            top_k, filters = queries[0].similarity_top_k, queries[0].filters
-            return self.ask(lambda store: store.dense_queries(vectors, top_k, filters))
-
-        return await call(work, on_loop=on_loop) if queries else []
 
 
 # LlamaIndex's stores

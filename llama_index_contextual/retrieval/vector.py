@@ -26,7 +26,7 @@ from llama_index_contextual.common import (
 )
 from llama_index_contextual.common.tracing import in_thread
 from llama_index_contextual.keyword import Candidate, both, check_filters
-from llama_index_contextual.retrieval.stores import AnyStore, PoolRetriever, ReadStore, call, is_chroma
+from llama_index_contextual.retrieval.stores import AnyStore, PoolRetriever, call, is_chroma
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,6 +40,36 @@ if TYPE_CHECKING:
 MINILM: Final = "all-minilm"
 E5: Final = "multilingual-e5"
 _REMEMBERED: Final = 16  # queries whose vectors are remembered: a digest asks twice
+
+
+class ReadStore:
+    """Search a store that something else changes.
+
+    Args:
+        reader: Has ``snapshot()``, in whose context everything that is read comes from one state of the store, and
+            ``ask(work)``, which calls ``work`` with the newest state.
+    """
+
+    filters_words, asks_async = True, False
+
+    def __init__(self, reader: Any) -> None:
+        self.ask, self.snapshot = reader.ask, reader.snapshot
+
+    def gives_cosines(self, _: VectorStoreQuery) -> bool:
+        """Whether the scores are cosine similarities."""
+        return True
+
+    needs_vector = gives_cosines
+
+    async def search_each(self, queries: Sequence[VectorStoreQuery], *, on_loop: bool) -> list[list[Candidate]]:
+        """The best of each of some queries, which differ by their vectors alone."""
+        vectors = [query.query_embedding or [] for query in queries]
+
+        def work() -> Any:
+            top_k, filters = queries[0].similarity_top_k, queries[0].filters
+            return self.ask(lambda store: store.dense_queries(vectors, top_k, filters))
+
+        return await call(work, on_loop=on_loop) if queries else []
 
 
 class ContextualVectorRetriever(PoolRetriever):
