@@ -217,7 +217,7 @@ def test_where_no_model_is_named_and_the_default_is_not_there_the_ways_are_named
         assert way in second
 
 
-def test_the_model_of_the_users_own_file_answers_and_ranks(tmp_path, fake_model, run, monkeypatch):
+def test_the_model_of_the_users_own_variable_answers(tmp_path, fake_model, run, monkeypatch):
     (tmp_path / "gateway.md").write_text(GATEWAY)
     (tmp_path / "pump.md").write_text("# Pump\n\nThe pump waits an hour, then it gives up.\n")
     assert run("index", tmp_path).returncode == 0
@@ -230,12 +230,6 @@ def test_the_model_of_the_users_own_file_answers_and_ranks(tmp_path, fake_model,
     monkeypatch.setattr(server, "app_of", lambda desk, *_: desks.append(desk))
     assert run("serve", "-f", tmp_path, "--port", 0).returncode == 0
     assert desks[0]._model.model == "fake"
-    fake_model.requests.clear()
-    fake_model.reply = always(Reply(text="Doc: 1, Relevance: 9"))
-    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_RETRIEVAL__RERANK", "llm")
-    done = run("search", "gives up", "-f", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert len(fake_model.requests) == 1
 
 
 def test_a_model_that_fails_is_an_error(fake_model):

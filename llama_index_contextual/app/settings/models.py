@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -117,10 +116,9 @@ def _instructions(model: str) -> dict[str, Any]:
 
 def _openai(model: str, url: str, timeout: float) -> BaseEmbedding:
     """An ``OpenAIEmbedding`` of OpenAI, or of another server with its interface, with bounded answers and waits."""
-    import httpx
     from llama_index.embeddings.openai import OpenAIEmbedding
 
-    from llama_index_contextual.app.settings.servers import ATTEMPTS, VECTOR_BYTES, client_options
+    from llama_index_contextual.app.settings.servers import ATTEMPTS, VECTOR_BYTES, http_clients
 
     class BoundedOpenAIEmbedding(OpenAIEmbedding):
         """It waits at most three times; of its two loops of attempts the client's is off."""
@@ -135,19 +133,14 @@ def _openai(model: str, url: str, timeout: float) -> BaseEmbedding:
 
     # The client insists on a key. That of the environment is OpenAI's, and is not sent to another host.
     where = {"model_name": model, **({"api_base": url, "api_key": "none"} if url else {})}
-    limits = client_options(timeout, VECTOR_BYTES)
-    clients = {"http_client": httpx.Client(**limits), "async_http_client": httpx.AsyncClient(**limits)}
-    return BoundedOpenAIEmbedding(**where, **clients, max_retries=0, timeout=timeout)
+    return BoundedOpenAIEmbedding(**where, **http_clients(timeout, VECTOR_BYTES), max_retries=0, timeout=timeout)
 
 
 def _ollama(model: str, url: str, timeout: float) -> BaseEmbedding:
     """An ``OllamaEmbedding`` with bounded answers, which gives up a server that is silent for so many seconds."""
     from llama_index.embeddings.ollama import OllamaEmbedding
 
-    from llama_index_contextual.app.settings.servers import (  # httpx, which few questions need
-        VECTOR_BYTES,
-        client_options,
-    )
+    from llama_index_contextual.app.settings.servers import VECTOR_BYTES, client_options  # httpx: few questions need it
 
     options = {"client_kwargs": client_options(timeout, VECTOR_BYTES), **_instructions(model)}
     return OllamaEmbedding(model_name=model, base_url=url or OLLAMA_URL, embed_batch_size=64, **options)
@@ -174,66 +167,60 @@ _SERVED: Final[dict[str, Callable[[str, str, float], BaseEmbedding]]] = {
 }
 
 
-@dataclass(frozen=True)
 class NamedModel:
     """A language model by name; a call makes the LLM. Its client does not try again by itself: the callers do that.
+
+    Args:
+        spec: The name, such as ``"openai:MODEL@http://127.0.0.1:8080/v1"``.
+        max_tokens: Of an answer at most.
+        timeout: Seconds of silence, after which the server is given up.
+
+    Attributes:
+        model_name: The model's name without provider and address.
 
     Raises:
         SettingError: The name is none of a model.
         MissingExtraError: On a call: the integration is not installed.
     """
 
-    spec: str = field(repr=False)  # such as "openai:MODEL@http://127.0.0.1:8080/v1"
-    max_tokens: int  # of an answer at most
-    timeout: float = TIMEOUT  # seconds of silence
-
-    def __post_init__(self) -> None:
-        if not _parts(self.spec, _LANGUAGE_MODELS):  # now and not in the middle of a run
-            raise SettingError(
-                "names no model. Cure: 'ollama:MODEL', 'openai:MODEL', 'openai:MODEL@http://HOST/v1', or any "
-                "LlamaIndex LLM object.",
-                llm=without_credentials(self.spec),
-            )
-
-    @property
-    def model_name(self) -> str:
-        """The model's name without provider and address."""
-        return _parts(self.spec, _LANGUAGE_MODELS)[1]  # type: ignore[index]
+    def __init__(self, spec: str, max_tokens: int, timeout: float = TIMEOUT) -> None:
+        parts = _parts(spec, _LANGUAGE_MODELS)
+        if parts is None:  # now and not in the middle of a run
+            named = "'ollama:MODEL', 'openai:MODEL', 'openai:MODEL@http://HOST/v1', or any LlamaIndex LLM object"
+            raise SettingError(f"names no model. Cure: {named}.", llm=without_credentials(spec))
+        self._provider, self.model_name, self._url = parts
+        self._max_tokens, self._timeout = max_tokens, timeout
 
     def __call__(self) -> LLM:
         """The LLM."""
-        import httpx
+        from llama_index_contextual.app.settings.servers import client_options, http_clients
 
-        from llama_index_contextual.app.settings.servers import client_options
-
-        provider, model, url = _parts(self.spec, _LANGUAGE_MODELS)  # type: ignore[misc]
-        limits = client_options(self.timeout)
-        options: dict[str, Any] = {"model": model, "temperature": 0.0}
+        options: dict[str, Any] = {"model": self.model_name, "temperature": 0.0}
         llm: LLM
-        if provider == "ollama":
-            integration, clients, host = _module("llama_index.llms.ollama"), _module("ollama"), url or OLLAMA_URL
+        if self._provider == "ollama":
+            integration, clients = _module("llama_index.llms.ollama"), _module("ollama")
+            host, limits = self._url or OLLAMA_URL, client_options(self._timeout)
             llm = integration.Ollama(
                 **options,
                 base_url=host,
                 context_window=_OLLAMA_WINDOW,
-                request_timeout=self.timeout,
+                request_timeout=self._timeout,
                 thinking=False,  # two sentences need no thoughts, which a small model does not end
-                additional_kwargs={"num_predict": self.max_tokens},
+                additional_kwargs={"num_predict": self._max_tokens},
                 client=clients.Client(host, **limits),
                 async_client=clients.AsyncClient(host, **limits),
             )
             return llm
-        options |= {"max_retries": 0, "timeout": self.timeout}
-        options |= {"http_client": httpx.Client(**limits), "async_http_client": httpx.AsyncClient(**limits)}
-        if url:
-            options |= {"api_base": url, "api_key": "none", "is_chat_model": True}  # the client insists on a key
-            options |= {"context_window": DEFAULT_WINDOW, "max_tokens": self.max_tokens}
+        options |= {"max_retries": 0, "timeout": self._timeout, **http_clients(self._timeout)}
+        if self._url:
+            options |= {"api_base": self._url, "api_key": "none", "is_chat_model": True}  # the client insists on a key
+            options |= {"context_window": DEFAULT_WINDOW, "max_tokens": self._max_tokens}
             llm = _module("llama_index.llms.openai_like").OpenAILike(**options)
         elif os.environ.get("OPENAI_API_KEY"):
             llm = _module("llama_index.llms.openai").OpenAI(**options)
         else:
             cure = "set OPENAI_API_KEY, or name another server as 'openai:MODEL@http://HOST/v1'"
-            raise SettingError(f"needs a key. Cure: {cure}.", llm=self.spec)
+            raise SettingError(f"needs a key. Cure: {cure}.", llm=f"openai:{self.model_name}")
         return llm
 
 

@@ -87,6 +87,12 @@ def client_options(timeout: float, most_bytes: int = ANSWER_BYTES) -> Any:
     }
 
 
+def http_clients(timeout: float, most_bytes: int = ANSWER_BYTES) -> dict[str, Any]:
+    """The bounded clients of OpenAI's library, as keyword arguments."""
+    limits = client_options(timeout, most_bytes)
+    return {"http_client": httpx.Client(**limits), "async_http_client": httpx.AsyncClient(**limits)}
+
+
 def vectors_from(url: str, body: Mapping[str, Any], headers: Mapping[str, str], timeout: float) -> list[list[float]]:
     """The vectors in the answer to a POST, which is sent up to four times while the server is busy or away.
 
