@@ -53,14 +53,13 @@ _RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9
 
 
 class SourceContent(NamedTuple):
-    """The documents of a source; the hash, bytes and stamp of what they were read from; what was repaired, or "".
+    """The documents of a source; the hash and stamp of what they were read from; what was repaired, or "".
 
     The hash is empty where the file changed while a reader read it.
     """
 
     documents: list[Document]
     sha256: str
-    size: int
     stamp: str = ""
     repair: str = ""
 
@@ -131,7 +130,7 @@ class Reading:
         from llama_index_contextual.app.folder.convert import DocumentReader
 
         stamp, data, suffix = _stamp(file), self.read(file), suffix_of(file.path)
-        sha256, place, repairs = sha256_of(data), Path(file.place), list[str]()
+        sha256, place, repairs = sha256_of(data), Path(file.place), [""]
         reader: Any = self.readers.get(suffix) or (self.converter() if suffix in FORMATS else None)
         try:
             if reader is None:
@@ -150,8 +149,7 @@ class Reading:
         documents, repair = parts_of(file.path, loaded)
         if reader is not None and stamp != _stamp(file):  # it changed while a reader read it
             sha256, stamp = "", ""
-        stamp = stamp_if_stable(stamp) if stamp else ""
-        return SourceContent(documents, sha256, len(data), stamp, "; ".join(filter(None, [*repairs, repair])))
+        return SourceContent(documents, sha256, stamp_if_stable(stamp), "; ".join(filter(None, [*repairs, repair])))
 
     def load(self, path: str) -> list[Document]:
         """The documents of one file of the folder, as it is now.
@@ -275,7 +273,7 @@ def document_sources(documents: Iterable[Document], folders: Folders, failed: li
             failed.append(Problem(identity, f"{reason}. Cure: strings, numbers, dates and lists of them."))
             continue
         data = content.encode("utf-8", "backslashreplace")
-        load = partial(SourceContent, parts, sha256_of(data), len(data), repair=repair)
+        load = partial(SourceContent, parts, sha256_of(data), repair=repair)
         sources.append(Source(identity, sha256_of(data), "document", load))
     return sources
 
