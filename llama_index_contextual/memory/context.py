@@ -21,7 +21,7 @@ from llama_index_contextual.memory import gate, ranking
 from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry, MemorySettings, on_one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
     from llama_index.core.vector_stores.types import MetadataFilters
 
@@ -108,7 +108,7 @@ class MemoryContext:
         (best, _), hits = max(pools, key=lambda pool: pool[0].relevance or 0.0), [hits for _, hits in pools]
         ranked = gate.by_formulas(hits, today if settings.include_recency else None, settings.half_life_days)
         chosen = ranking.without_repetitions(ranking.unseen_hits(ranked, seen), settings.max_results)
-        return replace(self._digest(text, best, ranked, chosen), queries=queries)
+        return replace(self._digest(text, best, ranked, chosen, []), queries=queries)
 
     def _ranked(self, parsed: gate.ParsedMessage, now: datetime | date, today: date) -> Found:
         """The answer to a message, and its hits in their order."""
@@ -149,7 +149,7 @@ class MemoryContext:
         most = whole("max_results", max_results, most=100_000)
         found, hits = self._search(query, filters, least=self.settings.min_relevance, most=most)
         chosen = ranking.without_repetitions(hits, most)
-        digest = self._digest(gate.clean_message(query), found, hits, chosen, max_tokens=_SEARCH_TOKENS * most)
+        digest = self._digest(gate.clean_message(query), found, hits, chosen, [], _SEARCH_TOKENS * most)
         return replace(digest, queries=(query,))
 
     def _search(
@@ -198,17 +198,10 @@ class MemoryContext:
         return explanation, ranking.best_first(hits)
 
     def _digest(
-        self,
-        text: str,
-        found: retrieval.Explanation,
-        ranked: Sequence[MemoryEntry],
-        chosen: Sequence[MemoryEntry],
-        notes: Sequence[str] = (),
-        max_tokens: int = 0,
+        self, text: str, found: retrieval.Explanation, ranked: Hits, chosen: Hits, notes: list[str], tokens: int = 0
     ) -> MemoryDigest:
         """The digest of chosen hits, with what it does not cover."""
-        most = max_tokens or self.settings.max_tokens
-        entries = ranking.entries_of(chosen, query_groups(text), terms_of, most)
+        entries = ranking.entries_of(chosen, query_groups(text), terms_of, tokens or self.settings.max_tokens)
         judgement, notes = found.judgement, [*notes, *found.warnings]
         is_doubtful = judgement.is_calibrated and bool(found.hits) and (judgement.relevance or 1.0) < _SURE
         if is_doubtful or not entries:  # of a message's many words those that no note has matter where it finds little

@@ -250,10 +250,7 @@ def choose_snippet(text: str, weights: Mapping[str, float], terms: Split, *, lim
 
 
 def entries_of(
-    chosen: Sequence[MemoryEntry],
-    groups: Sequence[tuple[str, ...]],
-    terms: Split,
-    max_tokens: int,
+    chosen: Sequence[MemoryEntry], groups: Sequence[tuple[str, ...]], terms: Split, max_tokens: int
 ) -> tuple[MemoryEntry, ...]:
     """Hits with snippets that share the budget; what one leaves goes to those after it.
 
