@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import signal
 import sys
 import threading
@@ -52,6 +53,7 @@ _MAX_QUERY: Final = 2000  # characters; a hundred thousand would keep the embedd
 _POOL: Final = 30  # hits of which those of one note are counted
 _EMPTY: Final = "nothing is indexed yet"
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+_ARENA_MAX: Final = -8  # glibc's M_ARENA_MAX
 _ENDING: Final = 0.5  # seconds that a refresh may take when the client has left
 _INSTRUCTIONS: Final = (
     "The user's notes. Call memory_context with the user's message at the start of every turn. What stands behind a "
@@ -238,6 +240,8 @@ def serve(
         SettingError: The port is taken.
         ContextualError: The index cannot be opened.
     """
+    with contextlib.suppress(OSError, TypeError, AttributeError):  # another C library than glibc
+        ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)  # an arena for each thread would keep what that once needed
     sys.setswitchinterval(0.001)  # while a refresh computes, an answer gets its turn five times as soon as by default
     # Until the protocol takes over standard output, whatever a library prints there would break it.
     with contextlib.redirect_stdout(sys.stderr):
