@@ -2,13 +2,17 @@
 
 import datetime as dt
 import zipfile
+from io import BytesIO
 
 import openpyxl
 import pptx
 import pytest
 from openpyxl.cell.rich_text import CellRichText, TextBlock
 from openpyxl.cell.text import InlineFont
+from openpyxl.chart import BarChart, Reference
 from openpyxl.comments import Comment
+from openpyxl.drawing.image import Image as SheetImage
+from PIL import Image
 from pptx.oxml.ns import qn
 from pptx.util import Inches
 
@@ -33,6 +37,9 @@ VALUES = [
     (1234, "00000", "01234"),
     (5550123, "000-0000", "555-0123"),
     (12345678, "000-00-0000", "012-34-5678"),
+    (1234567, "#,##0 (0)", "1234567"),
+    (1, "#-#", "1"),
+    (-1, "# ##0", "-1"),
     (15551234567, "(000) 000-0000", "(1555) 123-4567"),
     (123456789, r"00\ 00\ 00\ 00\ 00", "01 23 45 67 89"),
     (-5, '[<100]"low";0', "-5"),
@@ -142,6 +149,17 @@ def test_rows_are_as_they_stand_and_what_is_no_text_is_counted(tmp_path):
     assert +converted.left_out == {"comment": 1, "uncalculated formula": 1}
 
 
+def test_a_chart_and_a_picture_of_a_sheet_count_once(tmp_path):
+    book, chart, picture = openpyxl.Workbook(), BarChart(), BytesIO()
+    book.active.append([1, 2])
+    chart.add_data(Reference(book.active, min_col=1, max_col=2, min_row=1))
+    book.active.add_chart(chart, "E5")
+    Image.new("RGB", (9, 9)).save(picture, "PNG")
+    book.active.add_image(SheetImage(picture), "A9")
+    book.save(tmp_path / "book.xlsx")
+    assert +read_xlsx(tmp_path / "book.xlsx").left_out == {"chart": 1, "picture": 1}
+
+
 def test_a_workbook_says_who_made_it_and_when_or_nothing(tmp_path):
     book = openpyxl.Workbook()
     book.active.append(["Region", "Fee"])
@@ -172,6 +190,8 @@ def test_a_sheet_of_too_many_cells_is_refused(workbook, monkeypatch):
         ('a,b\n"x\ny",2\n', "| x y | 2 |"),
         ("a;b\n1,5;2,5\n1,7;2,7\n", "| 1,5 | 2,5 |\n| 1,7 | 2,7 |"),
         ("a,b\r\r\n\n1,2\r\r\n", "| 1 | 2 |"),
+        ("a;b\n1\n\n\n2;3\n", "| 1 |  |\n| 2 | 3 |"),
+        ("a\tb\n1\n2\n3\t4\n\n", "| 1 |  |\n| 2 |  |\n| 3 | 4 |"),
     ],
 )
 def test_csv_is_delimited_as_it_is(tmp_path, text, row):

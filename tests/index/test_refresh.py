@@ -96,10 +96,10 @@ def test_documents_are_added_updated_and_never_delete(opened):
 
 
 def test_a_document_without_lasting_identity_is_refused_with_a_cure(opened):
-    report = opened().refresh([Document(text="who am I?")])
-    assert [str(failure) for failure in report.failed] == [
-        "document 0: it has no identity that lasts. Cure: set id_= (a random UUID is none), or metadata['path']."
-    ]
+    report = opened().refresh([Document(text="who am I?"), Document(id_="a\0b", text="# One")])
+    reason = "it has no identity that lasts: a random UUID, or characters that no database keeps."
+    cure = "Cure: set id_=, or metadata['path']."
+    assert [str(failure) for failure in report.failed] == [f"document {at}: {reason} {cure}" for at in (0, 1)]
 
 
 def test_metadata_that_no_vector_store_takes_is_flattened(opened):

@@ -130,7 +130,7 @@ def read_csv(path: Path) -> Conversion:
     lines = re.sub('"[^"]*"', "", text[:100_000]).split("\n")[:20]
     counts = {sign: Counter(line.count(sign) for line in lines if sign in line) for sign in ";\t|,"}
     alike = {sign: max(count.values(), default=0) for sign, count in counts.items()}  # lines that have as many
-    delimiter = max(alike, key=alike.__getitem__) if 2 * max(alike.values()) >= len(lines) else ","
+    delimiter = max(alike, key=alike.__getitem__)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     return Conversion([Part(_tables(row for row in rows if _count(row)))])
 
@@ -142,15 +142,14 @@ def read_xlsx(path: Path) -> Conversion:
     left_out = Counter[str]()
     with formats.open_archive(path) as archive:
         for name in archive.namelist():
-            left_out.update(picture=name.startswith("xl/media/"), chart=name.startswith("xl/charts/chart"))
             if name.startswith("xl/worksheets/sheet"):
                 data = archive.read(name)
                 left_out["uncalculated formula"] += len(_FORMULA.findall(data))
                 if b"<!DOCTYPE" in data.replace(b"\0", b""):  # in UTF-16, too; a cell cannot hold "<"
                     raise ConversionError(f"its {name} declares an entity, which is not read. Cure: ignore it.")
             elif name.endswith((".xml", ".rels")):
-                # It refuses entities, and members that are too large.
-                left_out += formats.lacking(formats.xml_of(archive, name))
+                root = formats.xml_of(archive, name)  # it refuses entities, and members that are too large
+                left_out += Counter() if name.startswith("xl/charts/") else formats.lacking(root)
         metadata = formats.core_metadata(formats.xml_of(archive, "docProps/core.xml"))
     book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False, rich_text=True)
     texts = ((sheet.title, _tables(_rows(sheet))) for sheet in book.worksheets)
@@ -248,8 +247,10 @@ def _number(value: float, form: str) -> str:
     decimals = decimals[:least] + decimals[least:].rstrip("0")
     units = units.zfill(ones.count("0")) if units != "0" or "0" in ones or decimals else ""
     if {*ones} - {*"0#?,"}:  # a number of a telephone
+        if "," in ones:
+            return text
         rest = [*units]
         signs = ((rest or [""]).pop() if sign in "0#?" else sign for sign in reversed(ones.replace("\\", "")))
-        units = "".join([*signs][::-1])
+        units = "".join([*signs][::-1]).lstrip(" -/.")
         units = "".join(rest) + units
     return f"{'-' * (at == 0 and value < 0 and number > 0)}{words}{units}{'.' * bool(decimals)}{decimals}{end}".strip()

@@ -261,7 +261,8 @@ def document_sources(documents: Iterable[Document], folders: Folders, failed: li
         if identity := _identity(document, folders):
             groups.setdefault(identity, []).append(document)
         else:
-            reason = "it has no identity that lasts. Cure: set id_= (a random UUID is none), or metadata['path']."
+            reason = "it has no identity that lasts: a random UUID, or characters that no database keeps."
+            reason += " Cure: set id_=, or metadata['path']."
             failed.append(Problem(f"document {number}", reason))
     sources = []
     for identity, group in groups.items():
@@ -286,9 +287,10 @@ def _identity(document: Document, folders: Folders) -> str:
     """
     path = Path(meta.path_of(document.metadata))
     inside = folders.path_of(path) if path.is_absolute() else None
+    identity = (inside or path.as_posix()) if path.name else ""
     if not (inside is not None and path.is_file()) and not _RANDOM_ID.fullmatch(document.doc_id):
-        return storable(document.doc_id)[0]
-    return (inside or path.as_posix()) if path.name else ""
+        identity = document.doc_id
+    return "" if storable(identity)[1] else identity
 
 
 def parts_of(identity: str, loaded: Iterable[Document]) -> tuple[list[Document], str]:
