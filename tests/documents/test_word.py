@@ -202,10 +202,13 @@ def test_styles_inherit_headings_and_lists(read):
         '<w:numPr><w:numId w:val="1"/></w:numPr></w:pPr></w:style>'
         '<w:style w:type="paragraph" w:styleId="Out"><w:name w:val="Out"/><w:pPr><w:outlineLvl w:val="2"/></w:pPr>'
         '</w:style><w:style w:type="paragraph" w:styleId="T"><w:name w:val="Title"/></w:style>'
+        '<w:style w:type="paragraph" w:styleId="H8"><w:name w:val="heading 8"/></w:style>'
     )
-    body = "".join(paragraph(text, style) for text, style in (("A", "Own"), ("B", "Owner"), ("C", "Out"), ("D", "T")))
+    of_styles = (("F", "H8"), ("A", "Own"), ("B", "Owner"), ("C", "Out"), ("D", "T"))
+    body = "".join(paragraph(text, style) for text, style in of_styles)
     body += paragraph("E", properties='<w:outlineLvl w:val="0"/>')
-    assert read(body, styles=styles, numbering=numbering("decimal %1)")) == ["## A\n\n## 1) B\n\n### C\n\n# D\n\n# E\n"]
+    [text] = read(body, styles=styles, numbering=numbering("decimal %1)"))
+    assert text == "###### F\n\n## A\n\n## 1) B\n\n### C\n\n# D\n\n# E\n"
 
 
 def test_a_style_has_its_level_in_the_list_of_the_style_below(read):

@@ -112,7 +112,7 @@ class _Document:
         if is_item and (number := self._number(list_id, indent)):
             properties.addnext(_run(f"{number} " if level or not is_filled else NUMBER.format(number)))
         if is_filled and (level or is_item):
-            properties.append(_element("pStyle", val=f"Heading{min(level, 6)}" if level else f"Item{indent}"))
+            properties.append(_element("pStyle", val=f"Heading{level}" if level else f"Item{indent}"))
 
     def _of_style(self, key: str, depth: int = 0) -> dict[str, str]:
         """The properties of a style and of those that it is based on; the level of a heading is an outline's."""
@@ -121,7 +121,7 @@ class _Document:
         values = {local(child): attribute(child, "val") for child in style.iter()}
         name = values.get("name", "").lower()
         if level := int(match[1]) if (match := _HEADING.match(name)) else _TITLES.get(name):
-            values["outlineLvl"] = str(level - 1)
+            values["outlineLvl"] = str(min(level, 6) - 1)
         if "numId" in values:
             named = (at for at in range(9) if _value(self._level(values["numId"], at), "pStyle") == key)
             values.setdefault("ilvl", str(next(named, 0)))
