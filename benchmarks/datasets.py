@@ -130,16 +130,15 @@ def pdf_reports(reports: Sequence[str] = THREE_REPORTS) -> DataSet:
     documents = [page for name in reports for page in DocumentReader().load_data(folder / name)]
     for page in documents:
         page.metadata = {"path": page.metadata["file_name"], **page.metadata}
+        page.id_ = f"{page.metadata['path']}#page={page.metadata['page']}"
     questions = [
         Question(row["query"], frozenset((g["path"], g["page"]) for g in row["gold"]), "", row["source"])
         for row in queries("pdf-reports")
         if {g["path"] for g in row["gold"]} <= {*reports}
     ]
 
-    def covers(node: BaseNode) -> frozenset[Hashable]:
-        return frozenset({(node.metadata["path"], node.metadata["page"])})
-
-    return DataSet("pdf-reports", {"": documents}, questions, covers)
+    pages = {page.doc_id: frozenset({(page.metadata["path"], page.metadata["page"])}) for page in documents}
+    return DataSet("pdf-reports", {"": documents}, questions, lambda node: pages[node.ref_doc_id or ""])
 
 
 # Passages
