@@ -135,6 +135,9 @@ def test_retrievers_are_copied_over_the_same_store(vector, nodes):
         assert hits_of(copy.deepcopy(one)) == hits_of(copy.copy(one)) == hits_of(one) != []
     words = ContextualFusionRetriever([ContextualBM25Retriever(nodes)])
     assert hits_of(pickled(words)) == hits_of(words) != []
+    with pytest.raises(CopyError, match=r"ChromaVectorStore cannot be pickled.*open client.*Cure:"):
+        pickle.dumps(fused)
+    assert hits_of(fused), "the original is as it was"
 
 
 def test_an_index_and_what_asks_it_are_copied_as_handles_and_never_pickled(index):

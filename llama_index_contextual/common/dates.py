@@ -43,6 +43,17 @@ _ISO: Final = re.compile(
 _AMBIGUOUS: Final = re.compile(
     rf"(?<![\w./-])(?P<day>\d\d?)(?P<mark>[/-])(?P<month>\d\d?)(?P=mark){_YEAR}(?!\d|[./-]\d)"
 )
+# In questions alone, and with points after a word that leads to a day: elsewhere it is a version or an amount.
+_LED: Final = re.sub(
+    r"\w+",
+    r"(?<=\\b\g<0> )",
+    "on|am|vom|zum|bis|seit|den|dem|op|van|tot|le|du|au|il|el|del|dal|al|em|dia|od|do|dnia|på|от|до|на",
+)
+_SHORT_YEAR: Final = re.compile(
+    rf"(?<![\w.,:/-])(?:{_LED}|(?!\d\d?\.))(?!\d-|\d\d-\d-)(?P<day>\d\d?)(?P<mark>[./-])(?P<month>\d\d?)(?P=mark)"
+    r"(?P<year>\d\d)(?!\w|[.,:/-]\d)",
+    re.IGNORECASE,
+)
 _ORDINAL: Final = r"(?:st|nd|rd|th|er|º|°|\.)?"
 _FORMS: Final = (
     _ISO,
@@ -200,15 +211,16 @@ def dates_in(text: str, *, either: bool = False) -> list[NamedDate]:
 
     Args:
         text: A path, a heading, a value or a question.
-        either: Whether ``01/02/2024`` is two in English, and not none.
+        either: Whether it is a question, in which ``01/02/2024`` is two in English, and not none, and ``25.12.24`` one.
     """
     found = []
     text = plain_digits(text).replace("\u2010", "-").replace("\u2011", "-")
-    for form in _FORMS if _ANY_YEAR.search(text) else ():
+    for form in (_SHORT_YEAR, *_FORMS) if either else _FORMS if _ANY_YEAR.search(text) else ():
         for match in form.finditer(text):
-            year, month, number = int(match["year"]), match["month"].lower(), int(match["day"])
+            century = 2000 if form is _SHORT_YEAR else 0
+            year, month, number = century + int(match["year"]), match["month"].lower(), int(match["day"])
             read = [_date(year, int(month) if month.isdigit() else _MONTH_NUMBERS.get(month, 0), number)]
-            read += [_date(year, number, int(month))] if form is _AMBIGUOUS else []
+            read += [_date(year, number, int(month))] if match.groupdict().get("mark") in {"/", "-"} else []
             days = [day for day in dict.fromkeys(read) if day is not None]
             if len(days) > 1 and not (either and tell_language(text) == "en"):
                 days = [] if tell_language(text) == "en" else days[:1]

@@ -14,6 +14,7 @@ from llama_index_contextual.keyword.dates import (
 )
 from llama_index_contextual.keyword.filters import (
     ITEMS,
+    REF_DOC_ALIASES,
     admits,
     both,
     check_filters,

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from difflib import get_close_matches
+from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -210,7 +211,10 @@ def admitted(
         if part.key in REF_DOC_ALIASES:
             pairs = zip(values, column_of(names.REF_DOC_ID), strict=True)
             values = [document if value is None else value for value, document in pairs]
-        return np.fromiter(map(holds, values), np.bool_, len(rows))
+        try:  # once for each distinct value
+            return np.fromiter(map(cache(holds), values), np.bool_, len(rows))
+        except TypeError:  # a list among them
+            return np.fromiter(map(holds, values), np.bool_, len(rows))
 
     return rows[_mask(filters, test, len(rows))]
 

@@ -11,7 +11,7 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBun
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.common import HEADER_PATH, SettingError, is_spelled, whole
+from llama_index_contextual.common import HEADER_PATH, SettingError, is_spelled, refuse_unknown, whole
 from llama_index_contextual.keyword import (
     Candidate,
     KeywordIndex,
@@ -33,6 +33,7 @@ T = TypeVar("T")
 _READ_FOR_FLAGS: Final = 50  # chunks that are read for a flag
 _MOST_NAMED: Final = 50  # documents of one name
 _READ_OF_DOCUMENT: Final = 200  # chunks of a document of which the best one is taken
+_BASE_SETTINGS: Final = ("callback_manager", "object_map", "objects", "verbose")
 _AROUND: Final = "`'\"()[]{}.,;:!?"
 
 
@@ -45,6 +46,9 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
     not among the hits. Only where no node has one, the first nodes are returned with a score of 0: LlamaIndex's engines
     answer "Empty Response" to a greeting where a retriever returns nothing. Nodes come back as new objects, equal (same
     ``hash``) to those of the vector store. It is thread-safe: readers work on an immutable state, writers take turns.
+
+    It takes a query for words. Operators (``-word``, ``path:``) are read by the :class:`ContextualFusionRetriever` that
+    it is an arm of, also as the only one.
 
     Args:
         nodes: What to index; may be empty.
@@ -64,6 +68,9 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
         filters: MetadataFilters | None = None,
         **settings: Any,
     ) -> None:
+        for unknown in {"stemmer", "language", "token_pattern", "skip_stemming", "tokenizer"} & set(settings):
+            raise SettingError(f"{unknown}= belongs to bm25s. Cure: leave it out; each text has its own language here.")
+        refuse_unknown(type(self).__name__, settings, _BASE_SETTINGS)
         check_filters(filters)
         # Not BM25Retriever.__init__: it builds a bm25s index, which refuses empty corpora and cannot change.
         BaseRetriever.__init__(self, **settings)
@@ -111,8 +118,6 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
         names = [name for name, value in sources.items() if value is not None]
         if len(names) != 1:
             raise SettingError(f"Sources given: {names or 'none'}. Cure: exactly one of {', '.join(sources)}.")
-        for unknown in {"stemmer", "language", "token_pattern", "skip_stemming", "tokenizer"} & set(settings):
-            raise SettingError(f"{unknown}= belongs to bm25s. Cure: leave it out; each text has its own language here.")
         if index is not None:
             # Where the store holds the text, it is the truth: the docstore is empty, or holds whole documents.
             store, docstore = getattr(index, "vector_store", None), getattr(index, "docstore", None)
@@ -185,12 +190,14 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
         return found
 
     async def _flow(self, query: QueryBundle, *, on_loop: bool) -> list[NodeWithScore]:
-        hits = await super()._flow(query, on_loop=on_loop)
-        if hits or not query.query_str.strip():
-            return hits
-        first = (await call(self.selected_ids, on_loop=on_loop))[: self.similarity_top_k]
-        nodes = await call(self.nodes, first, on_loop=on_loop)
-        return [NodeWithScore(node=node, score=0.0) for node in nodes.values()]
+        def work(store: Any) -> list[NodeWithScore]:
+            hits = self._matches(store, query.query_str, self.similarity_top_k)
+            if not hits and query.query_str.strip():
+                hits = [Candidate(one, 0.0) for one in store.selected_ids(self.filters)[: self.similarity_top_k]]
+            nodes = store.nodes([hit.node_id for hit in hits])
+            return [NodeWithScore(node=nodes[hit.node_id], score=hit.score) for hit in hits if hit.node_id in nodes]
+
+        return await call(self.ask, work, on_loop=on_loop)
 
     # Reading nodes and terms
 

@@ -31,8 +31,8 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from llama_index_contextual.common import REF_DOC_ID, ContextualWarning, SettingError, StorageError
-from llama_index_contextual.keyword import ITEMS, Candidate, admits, both, condition_of
+from llama_index_contextual.common import REF_DOC_ID, ContextualWarning, CopyError, SettingError, StorageError
+from llama_index_contextual.keyword import ITEMS, REF_DOC_ALIASES, Candidate, admits, both, condition_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -142,6 +142,15 @@ class AnyStore:
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        # LlamaIndex pickles a store without its open client, and what arrives fails at its first query.
+        if not isinstance(self.store, SimpleVectorStore):
+            raise CopyError(
+                f"a retriever over {type(self.store).__name__} cannot be pickled: the store holds an open client. "
+                "Cure: pickle what makes the store, and make store and retriever where it arrives."
+            )
+        return dict(self.__dict__)
+
     def gives_cosines(self, query: VectorStoreQuery) -> bool:
         """Whether the scores are cosine similarities."""
         is_plain = query.mode == VectorStoreQueryMode.DEFAULT and not self._options
@@ -184,7 +193,7 @@ class AnyStore:
                 found = await self._aquery(attempt) if on_loop else self._query(attempt)
                 candidates = self._candidates(attempt, found)
             except Warning:  # so LanceDB reports that it found nothing
-                return []
+                candidates = []
             except Exception as error:
                 if parts or query.node_ids:
                     # It refuses them; its hits are filtered.
@@ -202,6 +211,9 @@ class AnyStore:
                 and (among is None or one.node_id in among)
                 and admits(filters, {REF_DOC_ID: one.node.ref_doc_id, **one.node.metadata}, parts)
             ][:most]
+            if not results and (others := [one for one in parts if one.key not in REF_DOC_ALIASES]) != parts:
+                parts = others  # the key may be a node's own, and stores have its document under that name
+                continue
             if len(results) >= top_k or len(candidates) < size or (filters is None and among is None):
                 return results
             size = min(size * _MORE, MOST)

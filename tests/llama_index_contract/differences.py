@@ -245,6 +245,12 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "it holds no word of the question",
         ),
         Difference(
+            "fusion-operators",
+            'searches for `-word`, `"a phrase"`, `path:` and `tag:` as words',
+            "obeys these operators where an arm is a `ContextualBM25Retriever`, which alone takes them for words, too",
+            "what is left out must be left out of every arm",
+        ),
+        Difference(
             "fusion-missing-scores",
             "raises `TypeError` where some hits of an arm have no score and scores are compared",
             "counts them after the others, in the arm's order",

@@ -15,9 +15,10 @@ from llama_index.retrievers.bm25 import BM25Retriever
 from notes import ids, index, names, notes
 from side_by_side import Case, compare, refusal
 
-from llama_index_contextual import ContextualFusionRetriever
+from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever
 
 LLM = MockLLM()
+GARDEN = [TextNode(id_="a", text="An apple of the garden."), TextNode(id_="b", text="An apple, a pear.")]
 
 
 class Fixed(BaseRetriever):
@@ -111,6 +112,13 @@ CASES = [
     Case("similarity_top_k cuts", lambda cls: found(cls, left(), similarity_top_k=2), gives=["a", "b"]),
     Case("async gives the same", lambda cls: ids(asyncio.run(fused(cls, [left()]).aretrieve("carrots")))),
     Case("arms of any kind", lambda cls: sorted(found(cls, index().as_retriever(similarity_top_k=9), table()))),
+    Case(
+        "operators",
+        lambda cls: ids(fused(cls, [ContextualBM25Retriever(GARDEN)]).retrieve("apple -pear")),
+        differs="fusion-operators",
+        stock=["b", "a"],
+        gives=["a"],
+    ),
     Case("an arm without scores counts", lambda cls: sorted(found(cls, summary()))),
     Case("a keyword table counts", lambda cls: names(fused(cls, [table()]).retrieve("budget gateway"))),
     Case(

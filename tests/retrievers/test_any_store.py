@@ -134,6 +134,18 @@ def test_filters_mean_the_same_on_every_store(on, kind, name):
 
 
 @pytest.mark.parametrize("kind", STORES)
+def test_a_key_of_a_node_that_stores_have_for_its_document_is_the_nodes_own(kind, tmp_path, embedding):
+    nodes = notes()
+    for node in nodes[:3]:
+        node.metadata["doc_id"] = "A-17"
+    index = index_on(kind, tmp_path, embedding, nodes)
+    for wanted, expected in (("A-17", "012"), ("doc1", "357"), ("nowhere", "")):
+        filters = all_of(one("doc_id", "==", wanted))
+        assert names(ContextualVectorRetriever(index, filters=filters).retrieve(QUESTION)) == expected
+        assert names(ContextualBM25Retriever(nodes, filters=filters).retrieve(QUESTION)) == expected
+
+
+@pytest.mark.parametrize("kind", STORES)
 def test_a_filter_cuts_before_the_cut_to_top_k(on, kind):
     """The two nearest are left out by it, and two others are returned."""
     best = ContextualVectorRetriever(on(kind), similarity_top_k=8).retrieve(QUESTION)

@@ -19,7 +19,7 @@ from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llama_index_contextual.common.errors import SettingError
-from llama_index_contextual.keyword import query_groups, terms_of
+from llama_index_contextual.keyword import KeywordIndex, query_groups, terms_of
 from llama_index_contextual.retrieval import ContextualBM25Retriever
 
 
@@ -86,6 +86,34 @@ async def test_where_nothing_matches_there_are_nodes_of_score_zero_as_in_the_sto
     assert await retriever.aretrieve(query) == found
     [candidates] = await retriever.candidates([QueryBundle(query)], 3, on_loop=True)
     assert candidates == [], "to a fusion they are no hits"
+
+
+@pytest.mark.parametrize("query", ["tea", "zebra"])
+async def test_ids_and_nodes_of_an_answer_are_of_one_moment(query):
+    class Replaced(KeywordIndex):
+        """Has other nodes after each reading."""
+
+        def ask(self, work):
+            found, now = super().ask(work), [*self.state.numbers]
+            self.delete(now)
+            self.add([TextNode(id_=f"{one}'", text="tea") for one in now])
+            return found
+
+    index = Replaced()
+    index.add([TextNode(id_=one, text="tea") for one in "abc"])
+    retriever = ContextualBM25Retriever.over(index)
+    assert ids(retriever.retrieve(query)) == ["a", "b", "c"]
+    assert ids(await retriever.aretrieve(query)) == ["a'", "b'", "c'"]
+
+
+@pytest.mark.parametrize("name", ["language", "stemmer", "analyzer", "similarity_topk"])
+def test_settings_of_the_stock_class_and_misspelt_ones_are_refused_with_a_cure(name):
+    for make in (
+        ContextualBM25Retriever,
+        lambda nodes, **more: ContextualBM25Retriever.from_defaults(nodes=nodes, **more),
+    ):
+        with pytest.raises(SettingError, match=f"{name}.*Cure:"):
+            make([], **{name: "de"})
 
 
 def test_what_does_not_match_obeys_filters(nodes):

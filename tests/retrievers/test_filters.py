@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.common.errors import SettingError
+from llama_index_contextual.keyword import filters as filters_module
 from llama_index_contextual.keyword.filters import admits
 from llama_index_contextual.retrieval import (
     ContextualBM25Retriever,
@@ -99,6 +101,13 @@ def test_the_stock_keyword_retriever_leaks_what_it_filters_out(nodes):
     stock = BM25Retriever(nodes=nodes, similarity_top_k=3, filters=only_dog)
     assert ids(stock.retrieve("carrots")) != {"dog"}
     assert ids(ContextualBM25Retriever(nodes, similarity_top_k=3, filters=only_dog).retrieve("carrots")) == {"dog"}
+
+
+def test_a_filter_is_evaluated_once_for_each_distinct_value(monkeypatch):
+    asked = []
+    monkeypatch.setattr(filters_module, "condition_of", lambda _: lambda value: asked.append(value) or value == "x")
+    found = filters_module.admitted(one("team", "==", "x"), np.arange(900), lambda _: ["x", "y", None] * 300, None)
+    assert (found.tolist(), asked) == ([*range(0, 900, 3)], ["x", "y", None])
 
 
 def test_lists_in_metadata():
