@@ -91,9 +91,11 @@ def spanish(language: str) -> DataSet:
     pages = shared_pages()
     asked, (documents, places) = ask(pages), read(language, pages)
     sections = {(f"{language}/{page}", anchor): places[page, anchor] for _, page, anchor in asked}
+    texts = {document.doc_id: document.text for document in documents}
 
     def covers(node: BaseNode) -> frozenset[Hashable]:
-        path, first, last = (node.metadata[key] for key in ("path", "start_line", "end_line"))
+        path, ends = node.ref_doc_id or "", (node.start_char_idx, node.end_char_idx)  # type: ignore[attr-defined]
+        first, last = (texts.get(path, "").count("\n", 0, place) + 1 for place in ends)
         return frozenset(
             key for key, (start, end) in sections.items() if key[0] == path and start <= last and first <= end
         )

@@ -2,9 +2,9 @@
 
     python benchmarks/names.py [--sets obsidian-help course-lessons kubernetes-docs] [--pages 300]
 
-Each document of a set is asked for by its file name, with and without the suffix, as a link of a vault, by its title or
-first heading, and by each of its aliases. Where several documents share a name, each of them is right. The set
-``obsidian-help`` is for reporting only: nothing is tuned on it.
+Each document of a set is asked for, through ``ContextualIndex``, by its file name, with and without the suffix, as a
+link of a vault, by its title or first heading, and by each of its aliases. Where several documents share a name, each
+of them is right. The set ``obsidian-help`` is for reporting only: nothing is tuned on it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections import defaultdict
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from common import RememberingEmbedding, command_line, contextual_chunks, hybrid, machine, markdown_table
-from datasets import kubernetes_docs, pages_of
+from common import RememberingEmbedding, command_line, machine, markdown_table
+from datasets import DataSet, kubernetes_docs, pages_of
+from retrieval import Bench
 
 from llama_index_contextual.chunking import headings_of
 from llama_index_contextual.retrieval.signals import folded_name
@@ -43,8 +44,8 @@ def names_of(document: Document, nodes: Sequence[BaseNode]) -> Iterator[tuple[st
 
 def measure(name: str, documents: list[Document], embedding: RememberingEmbedding) -> list[list[object]]:
     """The rows of a set: by kind how many names there are, and the shares of those that come first and in three."""
-    nodes = contextual_chunks(documents)
-    retriever = hybrid(nodes, embedding, 3)
+    bench = Bench(DataSet(name, {"": documents}, [], lambda _: frozenset()), "", embedding)
+    nodes, retriever = bench.nodes("headings"), bench.index("headings").as_retriever(3)
     chunks = defaultdict[str, list["BaseNode"]](list)
     for node in nodes:
         chunks[node.ref_doc_id or ""].append(node)
