@@ -183,6 +183,8 @@ def test_comments_are_blank_and_nothing_moves():
     assert "%% f %%" in clean
     assert clean.endswith("%% open")
     assert without_comments("100%% of 50%%")[1] == 1  # as Obsidian reads it
+    assert without_comments("%%\n```\n%%bash\n```\nsecret %%\nText")[0].split() == ["Text"]
+    assert without_comments("%% use `%%time` here %% seen")[0].split() == ["seen"]
 
 
 def test_comments_of_a_vault_are_left_out_and_counted(vault):

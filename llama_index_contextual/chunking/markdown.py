@@ -180,26 +180,28 @@ def _between(opening: str, closing: str) -> str:
 
 
 _TAG: Final = r"\{(?:%-?|\{[<%])\s?"  # of Liquid and its kind, and of Hugo
-# What begins and what ends a comment of templates, at the beginning of a line: Handlebars, ERB, JSP, FreeMarker, Blade,
-# Mako, Smarty, Razor, Velocity, Mustache; and where TeX's text is no Markdown.
+# What begins and what ends a comment of templates, at the beginning of a line: JSP, FreeMarker, Blade, Mako, Mustache;
+# and where TeX's text is no Markdown.
 _COMMENTS: Final = r"""
-    {{!-- --}} <%# %> <%-- --%> <#-- --> {{-- --}} <%doc> </%doc> {* *} @* *@ #* *# {{! }} \[ \]
-    \begin{comment} \end{comment} \begin{verbatim} \end{verbatim}
+    <%-- --%> <#-- --> {{-- --}} <%doc> </%doc> {{! }} \begin{comment} \end{comment} \begin{verbatim} \end{verbatim}
 """
 _MARKS: Final = [*map(re.escape, _COMMENTS.split())]
-# These, comments of HTML, MDX, Go, Jinja, Obsidian and Liquid, code of the last, and formulas: no line in one is a
-# heading.
+# These, comments of HTML, MDX, Go, Jinja, Handlebars, ERB, Obsidian and Liquid, code of the last, and formulas: no line
+# in one is a heading.
 _NO_MARKDOWN: Final = re.compile(
-    "(?=[ \\t`~<{%$@#\\\\])(?:"
+    "(?=[ \\t`~<{%$\\\\])(?:"
     + "|".join(
         [
             f"(?P<code>{CODE})",
+            _between(r"\{\{!--", r"--\}\}"),
+            _between("<%#", "%>"),
             rf"^[ \t]*(?:{'|'.join(map(_between, _MARKS[::2], _MARKS[1::2]))})",
             _between("<!--", "-->"),
             _between(r"\{-?\s{0,9}/\*", r"\*/\s{0,9}-?\}"),
             _between(r"(?<!\$)\{#(?=[-\s])", r"#\}"),
             _between(r"(?:^[ \t]*%%|(?<![\w%])%%(?=\s))", "%%"),  # "%%time" in a sentence is none
             _between(rf"{_TAG}(?:comment|highlight|mermaid)\b", rf"{_TAG}(?:end|/)\s?(?:comment|highlight|mermaid)"),
+            r"^[ \t]*\\\[[ \t]*$(?:(?!\n[ \t]*(?:\n|\\\[))[\s\S])*?\\\]",  # alone on its line: "\[sic\]" is text
             r"^[ \t]*\$\$(?:[ \t]*$(?:(?!\$\$)[\s\S])*|(?:(?!\$\$|\n[ \t]*\n)[\s\S])*)\$\$",
         ]
     )

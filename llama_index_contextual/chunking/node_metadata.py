@@ -38,9 +38,12 @@ BOOKKEEPING: Final = (
 )
 # The day that a note is of. ``due``, ``updated`` and their kind are other days.
 _DAY_OF_FRONT_MATTER: Final = re.compile(
-    "(date|day|datum|dato|data|fecha|дата|日付|日期|날짜)|(?:date[-_ ]?)?"
+    "(date|datum|fecha|дата|日付|日期|날짜)|(?:date[-_ ]?)?"
     "(?:(creat(?:ed|ion)|erstellt|creado|créé)|(pub|publish|published))(?:[-_ ]?(?:at|on|date|time|am))*"
+    "|(data|dato|day)"
 )
+_LOOSE_KEY: Final = 4  # of these, the last group: a word for other things, too
+_WHOLE_DAY: Final = re.compile(r"\W{0,9}\d[\w .,/:-]{4,30}\d\W{0,9}")
 _FILTER_NAME: Final = re.compile(r"\w[\w .-]{0,99}")
 _MOST_FILTERS: Final = 50
 _MOST_TAGS: Final = 2000  # characters of inline tags
@@ -175,7 +178,8 @@ def document_metadata(document: BaseNode, front: FrontMatter) -> tuple[dict[str,
     if not theirs.get(metadata.TAGS) and (tags := front.tags()):
         ours[metadata.TAGS] = metadata.short_tags(tags)
     keys = sorted((match.lastindex, key) for key in front.values if (match := _DAY_OF_FRONT_MATTER.fullmatch(key)))
-    values = [metadata.value_of(document.metadata, metadata.DATE), *(front.text(key) for _, key in keys)]
+    texts = [front.text(key) for kind, key in keys if kind != _LOOSE_KEY or _WHOLE_DAY.fullmatch(front.text(key))]
+    values = [metadata.value_of(document.metadata, metadata.DATE), *texts]
     days = filter(None, map(dates.parse_day, values))
     day = next(days, None) or dates.date_from_path(metadata.path_of(document.metadata))
     return theirs, {**ours, **(_date_metadata(day, theirs) if day else {})}

@@ -199,6 +199,8 @@ def _starts(text: str, outline: Outline, rules: set[int], path: Path) -> Iterato
             depth = len(path)
             while depth and path[depth - 1].level >= level:  # also right after a jump from H1 to H3 and back to H2
                 depth -= 1
+            # One of unknown level, above a chunk that is cut again and repeats it.
+            depth = next((at for at in range(depth) if path[at][:2] == (0, title)), depth)
             is_of_day = any(heading.day for heading in path[:depth])  # then "Plan for 2026-06-30" is of that day, too
             day = None if is_of_day and names_in_passing(title) else date_from_heading(title)
             path = (*path[:depth], Heading(level, title, day))

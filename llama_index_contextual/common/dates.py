@@ -34,11 +34,13 @@ class NamedDate(NamedTuple):
         return max(0, (day - self.last).days)
 
 
+_BEGINS: Final = re.compile(r"\W*\d{8}(?!\S*\d)")
 _ANY_YEAR: Final = re.compile(r"\d{4}")
 _YEAR: Final = r"(?P<year>(?:19|20|21)\d\d)"
 # With dots of two digits each: "2024.1.5" is a version.
 _ISO: Final = re.compile(
-    rf"(?<![\d.]){_YEAR}(?:[-_/:]|\. |\.(?=\d\d\.\d\d))(?P<month>\d\d?)(?:[-_/.:]|\. )(?P<day>\d\d?)(?!\d|\.\d)"
+    rf"(?<![\d.]){_YEAR}(?:[-_/]|\.(?=\d\d\.\d\d)|:(?=\d\d:\d\d\b))(?P<month>\d\d?)(?:[-_/.]|(?<=:\d\d):)"
+    r"(?P<day>\d\d?)(?!\d|\.\d)"
 )
 _AMBIGUOUS: Final = re.compile(
     rf"(?<![\w./-])(?P<day>\d\d?)(?P<mark>[/-])(?P<month>\d\d?)(?P=mark){_YEAR}(?!\d|[./-]\d)"
@@ -59,7 +61,12 @@ _FORMS: Final = (
     _ISO,
     _AMBIGUOUS,
     re.compile(rf"(?<![\w.])(?P<day>\d\d?)\. ?(?P<month>\d\d?)\. ?{_YEAR}(?!\d|\.\d)"),
-    re.compile(rf"\b{_YEAR}(?:[,.]? |[-_/])(?:\d\d[- _])?(?P<month>[^\W\d_]+)[ _/-](?P<day>\d\d?)(?!\d)"),
+    re.compile(rf"(?<![\d.]){_YEAR}\. (?P<month>\d\d?)\. (?P<day>\d\d?)\."),
+    # Some short months are words: "In 2024, may 5 people join".
+    re.compile(
+        rf"\b{_YEAR}(?:[,.]? (?!(?i:set|out|gen|mar|ago|may) )|[-_/])(?:\d\d[- _])?(?P<month>[^\W\d_]+)[ _/-]"
+        r"(?P<day>\d\d?)(?!\d)"
+    ),
     re.compile(rf"{_YEAR} ?[年년] ?(?P<month>\d\d?) ?[月월] ?(?P<day>\d\d?) ?[日일号]"),
     re.compile(rf"\b(?P<month>[^\W\d_]+)\.? {{1,2}}(?P<day>\d\d?){_ORDINAL}(?:, ?| ){_YEAR}\b"),
     re.compile(rf"\b(?P<day>\d\d?){_ORDINAL}(?: de| of)?[ -]?(?P<month>[^\W\d_]+)\.?,?(?: del?)?[ -]?{_YEAR}\b"),
@@ -122,17 +129,22 @@ def date_from_path(path: str) -> date | None:
     return min(found, default=(0, 0, None))[2]
 
 
+def _in_heading(title: str) -> list[NamedDate]:
+    """The dates in a heading: a number of eight digits is one where it begins it, and else an order or a telephone."""
+    return [one for one in _ranges_in(title) if _BEGINS.match(title) or not title[one.start : one.end].isdecimal()]
+
+
 def date_from_heading(title: str) -> date | None:
     """The first date in a heading's text: ``2026-01-31``, ``January 31, 2026: plan for the 2026-06-30 release``.
 
     Months have names in the languages of :data:`DATE_LANGUAGES`. A time of day is left out.
     """
-    return next((one.first for one in _ranges_in(title)), None)
+    return next((one.first for one in _in_heading(title)), None)
 
 
 def names_in_passing(title: str) -> bool:
     """Whether words of a sentence lead to the first date of a title: ``Plan for 2026-06-30``, not ``Standup, …``."""
-    before = title[: next((one.start for one in _ranges_in(title)), 0)].rstrip("[<")
+    before = title[: next((one.start for one in _in_heading(title)), 0)].rstrip("[<")
     words = before.split()
     return before.endswith(" ") and len(words) > 1 and words[-1].isalpha() and words[-1].islower()
 

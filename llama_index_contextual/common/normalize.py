@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
@@ -47,6 +48,13 @@ _PICTURES: Final[dict[int, int | str | None]] = {
     0x0D: None,
     # Without a shape: zero-width spaces, marks of direction, tags.
     **dict.fromkeys((0x200B, 0x200E, 0x200F, *range(0x2060, 0x2066), 0xFEFF, *range(0xE0000, 0xE0080))),
+}
+# How files begin that may hold no NUL byte, and are no text all the same.
+_STARTS: Final = {
+    b"%PDF-1.": "a PDF",
+    b"%PDF-2.": "a PDF",
+    b"PK\x03\x04": "a ZIP or Office file",
+    b"{\\rtf1": "an RTF file",
 }
 
 
@@ -125,7 +133,6 @@ CODE: Final = (
     r"^ {0,3}(?P<fence>`{3,}(?=[^`\n]*$)|~{3,}).*(?:\n(?! {0,3}(?P=fence)[`~]*[ \t\r]*$).*)*(?:\n.*)?|`[^`\n]{1,1000}`"
 )
 _ONLY_CODE: Final = re.compile(CODE, re.MULTILINE)
-_COMMENT: Final = re.compile(rf"(?P<code>{CODE})|%%[\s\S]*?%%", re.MULTILINE)
 _VISIBLE: Final = re.compile(r"\S")
 _LIST_ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])\s")
 # Not where a link goes, ](#here) or "]: #here", and not kramdown's name of a block, {: #here}.
@@ -165,8 +172,11 @@ def without_comments(text: str) -> tuple[str, int]:
 
     Lines and offsets stay. Code holds no comments. One that does not end stays as it is.
     """
-    clean = _COMMENT.sub(lambda found: found[0] if found["code"] else _VISIBLE.sub(" ", found[0]), text)
-    return clean, sum(not found["code"] for found in _COMMENT.finditer(text))
+    ends = [mark.start() for mark in re.finditer("%%", without_code(text))] if "%%" in text else []
+    edges = [0, *(edge + 2 * (at % 2) for at, edge in enumerate(ends[: len(ends) // 2 * 2])), len(text)]
+    parts = [text[start:end] for start, end in pairwise(edges)]
+    parts[1::2] = [_VISIBLE.sub(" ", part) for part in parts[1::2]]
+    return "".join(parts), len(ends) // 2
 
 
 class FileText(NamedTuple):
@@ -185,7 +195,8 @@ def decode(data: bytes) -> FileText:
     Raises:
         DocumentError: It is binary.
     """
-    is_wide, repair, kind = data.startswith(UTF16_MARKS), "", ""
+    is_wide, repair = data.startswith(UTF16_MARKS), ""
+    kind = next((kind for start, kind in _STARTS.items() if data.startswith(start)), "")
     try:
         text = data.decode(*("utf-16", "replace") if is_wide else ("utf-8-sig", "surrogatepass"))
     except UnicodeDecodeError as error:
@@ -194,9 +205,9 @@ def decode(data: bytes) -> FileText:
         what = f"byte 0x{error.object[error.start]:02x} at {error.start:,} is no UTF-8"
         repair = f"{what}; read as Windows-1252. Cure: convert it to UTF-8"
     if b"\0" in data and not is_wide:
-        kind = "binary (it holds NUL bytes)"
+        kind = kind or "binary (it holds NUL bytes)"
     elif len(_CONTROL.findall(text[:100_000])) > _BINARY_SHARE * min(len(text), 100_000):
-        kind = "binary (control characters)"
+        kind = kind or "binary (control characters)"
     if kind:
         raise DocumentError(f"it is {kind}, not text. Cure: ignore it, or give its type a reader.")
     clean, count = replace_surrogates(text)
@@ -215,6 +226,7 @@ _ENCODED: Final = re.compile(
     r"|(?:(?:0x|\\x|%)[0-9A-Fa-f]{2}[\s,]{0,9}){65,}|(?:[0-9A-Fa-f]{2}:\s{0,30}){65,}[0-9A-Fa-f]{2})",
     re.MULTILINE | re.ASCII,
 )
+_BASE32: Final = re.compile("[A-Z2-7]+=*")
 _AROUND_LINES: Final = re.compile(r"\\n|0x|\\x|[^\w+/=\\-]+")
 _SEPARATORS: Final = re.compile(r"[-_/+=\\]+")
 _WORD_OR_NUMBER: Final = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+|\d+)\Z")  # as in the path of a long address
@@ -241,9 +253,10 @@ def readable(text: str, start: int = 0, end: int | None = None) -> str:
 
 
 def _is_encoded(run: str) -> bool:
-    """Whether a run is bytes: mixed hexadecimal digits, or letters with digits that make few words."""
+    """Whether a run is bytes: mixed hexadecimal digits, base32, or letters of both cases with digits, and few words."""
     sample = _AROUND_LINES.sub("", run)
     if _HEX.fullmatch(sample):
         return len(sample) > _LONGEST_CHECKSUM and not sample.isalpha() and not sample.isdecimal()
     words = sum(len(part) for part in _SEPARATORS.split(sample) if _WORD_OR_NUMBER.match(part))
-    return any(map(str.isdecimal, sample)) and any(map(str.isalpha, sample)) and 2 * words <= len(sample)
+    is_mixed = (sample != sample.lower() and sample != sample.upper()) or _BASE32.fullmatch(sample)
+    return bool(is_mixed) and any(map(str.isdecimal, sample)) and 2 * words <= len(sample)

@@ -71,7 +71,7 @@ class Tokens(NamedTuple):
     cached: int = 0
     completion: int = 0
 
-    def plus(self, other: Tokens) -> Tokens:
+    def __add__(self, other: Tokens) -> Tokens:  # type: ignore[override]
         """The tokens of both."""
         return Tokens(*map(operator.add, self, other))
 

@@ -44,7 +44,7 @@ class LLMContextGenerator(base.ContextGenerator):
     Args:
         llm: Any LlamaIndex LLM, or what makes one when it is first needed. None takes ``Settings.llm``, where that has
             been set. Its own settings say how long an answer is waited for, and how many tokens it takes: a longer
-            document is shown as what surrounds the chunks.
+            document is shown as its outline and what surrounds the chunks.
         prompt: A text or template with ``{document}`` and after it ``{chunks}``; ``{count}``, ``{path}``, ``{title}``
             and ``{date}`` can be in it. By default there is one for prose and one for source code.
         cache: Where contexts are kept: a file (SQLite), any LlamaIndex ``BaseKVStore``, or False. By default a

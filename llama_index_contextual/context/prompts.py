@@ -46,6 +46,7 @@ PROMPTS: Final = (CONTEXT_PROMPT, CODE_PROMPT)
 _FIELDS: Final = ("document", "chunks", "count", "path", "title", "date")
 _FIELD: Final = re.compile(r"\{(\w+)\}")
 _EXCERPT_CHARS: Final = 400  # of a longer chunk the prompt shows the beginning and the end: the document shows it all
+_OUTLINE_SHARE: Final = 4  # a fourth of the room for the document
 _MAX_CHARS_PER_TOKEN: Final = 12  # a text this much longer than the room need not be counted
 _LEFT_OUT: Final = "[…]"
 _PADDING: Final = re.compile(r"\n{3,}")
@@ -102,7 +103,9 @@ class FilledPrompt(NamedTuple):
         return [ChatMessage([first, CachePoint(cache_control=CacheControl(type="ephemeral")), last])]
 
 
-def fill_prompt(prompt: str, nodes: Sequence[BaseNode], document: SourceDocument, window: int) -> FilledPrompt:
+def fill_prompt(
+    prompt: str, nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence[BaseNode], window: int
+) -> FilledPrompt:
     """The prompt about some chunks; see :func:`shown` and :func:`check_prompt`."""
     metadata = {**document.metadata, **nodes[0].metadata}
     about = {"path": document.path, "title": meta.value_of(metadata, meta.TITLE) or "", "count": len(nodes)}
@@ -111,15 +114,16 @@ def fill_prompt(prompt: str, nodes: Sequence[BaseNode], document: SourceDocument
     fields["chunks"] = _describe(nodes)
     before, _, after = prompt.partition("{document}")
     before, after = (_FIELD.sub(lambda match: fields.get(match[1], match[0]), part) for part in (before, after))
-    return FilledPrompt(before, shown(nodes, document, window), after)
+    return FilledPrompt(before, shown(nodes, document, outline, window), after)
 
 
-def shown(nodes: Sequence[BaseNode], document: SourceDocument, window: int) -> str:
-    """The part of a document that a call for some chunks shows: what is around them, if not all of it.
+def shown(nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence[BaseNode], window: int) -> str:
+    """The part of a document that a call for some chunks shows: its outline and what is around them, if not all of it.
 
     Args:
         nodes: The chunks that the call is about.
         document: Their document.
+        outline: All known chunks of it, whose header paths are its outline.
         window: Tokens of it that may be shown.
     """
     text = _PADDING.sub("\n\n", readable(document.text)).strip("\n")
@@ -127,17 +131,21 @@ def shown(nodes: Sequence[BaseNode], document: SourceDocument, window: int) -> s
         return text
     sample = text[:20_000]
     room = int(window * len(sample) / max(1, count_tokens(sample)))  # characters, about
+    headings = "\n".join(dict.fromkeys(filter(None, map(_section, outline))))[: room // _OUTLINE_SHARE]
     start, end = position(nodes[0], document)[0], position(nodes[-1], document)[1]
-    spare = max(0, room - (end - start)) // 2
-    around = _PADDING.sub("\n\n", readable(document.text[max(0, start - spare) : end + spare]))[:room]
-    return f"(The document is longer than what is shown here.)\n\n{_LEFT_OUT}\n{around}\n{_LEFT_OUT}"
+    spare = max(0, room - len(headings) - (end - start)) // 2
+    around = document.text[max(0, start - spare) : end + spare]
+    around = _PADDING.sub("\n\n", readable(around))[: room - len(headings)]
+    outlined = f"Its outline:\n{headings}" if headings else ""
+    note = "(The document is longer than what is shown here.)"
+    return "\n\n".join(filter(None, [note, outlined, f"{_LEFT_OUT}\n{around}\n{_LEFT_OUT}"]))
 
 
 def _describe(nodes: Sequence[BaseNode]) -> str:
     """List chunks by number, each with its section and its text, or the two ends of it where it is long."""
     parts = []
     for number, node in enumerate(nodes, 1):
-        section = str(meta.value_of(node.metadata, meta.HEADER_PATH) or "").replace('"', "'")
+        section = _section(node).replace('"', "'")
         attribute = section and f' section="{section}"'
         text = readable(node.get_content(metadata_mode=MetadataMode.NONE)).strip()
         if len(text) > _EXCERPT_CHARS:
@@ -147,11 +155,14 @@ def _describe(nodes: Sequence[BaseNode]) -> str:
     return "\n".join(parts)
 
 
+def _section(node: BaseNode) -> str:
+    return str(meta.value_of(node.metadata, meta.HEADER_PATH) or "")
+
+
 MOST_READ: Final = 8000  # characters of an answer for each chunk that was asked about; a context is far shorter
 _MIN_LETTERS: Final = 8
 _COPIED_WORDS: Final = 6  # so many words in a row are a quotation
 _COPIED_SHARE: Final = 0.6
-
 _LOOP_WORDS: Final = 12  # a shorter context may well say most of its words twice
 _LOOP_SHARE: Final = 0.4  # of a context's words that differ from all before them
 

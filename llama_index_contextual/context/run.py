@@ -113,7 +113,7 @@ class Run:
             for group in iter_batch(missing, self._size):
                 prompt = self._prompt(document, group)
                 cached = prompts.count_tokens(prompt.document) if prompt.document == before else 0
-                total = total.plus(base.Tokens(prompt.tokens, cached, len(group) * _USUAL_TOKENS))
+                total += base.Tokens(prompt.tokens, cached, len(group) * _USUAL_TOKENS)
                 before, calls = prompt.document, calls + 1
         return base.ContextEstimate(chunks, self._cached, calls, total, _is_local(self._generator.llm))
 
@@ -129,7 +129,7 @@ class Run:
     def _prompt(self, document: _Document, group: list[int]) -> prompts.FilledPrompt:
         nodes, source, generator = document.batch.nodes, document.batch.document, self._generator
         prompt = prompts.prompt_for(source, generator.prompts)
-        return prompts.fill_prompt(prompt, [nodes[index] for index in group], source, self._window)
+        return prompts.fill_prompt(prompt, [nodes[index] for index in group], source, nodes, self._window)
 
     async def _ask_about(self, document: _Document, missing: list[int], opened: asyncio.Semaphore) -> None:
         """Ask about one document's chunks: a first call alone, which the server's cache keeps for the others."""
@@ -177,7 +177,7 @@ class Run:
         generator.failures = 0
         answer, spent = response.message.content or "", _tokens_of(response)
         spent = spent if spent.prompt else base.Tokens(prompt.tokens, 0, prompts.count_tokens(answer))
-        generator.usage.tokens = generator.usage.tokens.plus(spent)
+        generator.usage.tokens += spent
         return answer
 
     async def _call(self, messages: Sequence[ChatMessage], limit: dict[str, int]) -> Any:

@@ -1,5 +1,6 @@
 """Memory for agents: a digest of a few lines on what notes hold about a message, and its parts of LlamaIndex."""
 
+from itertools import groupby
 from typing import Annotated, Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -9,6 +10,7 @@ from llama_index.core.memory import BaseMemoryBlock
 from llama_index.core.schema import NodeRelationship, NodeWithScore, QueryBundle, TextNode
 from llama_index.core.tools import FunctionTool
 
+from llama_index_contextual.common import Checked
 from llama_index_contextual.keyword import note_filters
 from llama_index_contextual.memory.context import MemoryContext, gate_digest
 from llama_index_contextual.memory.digest import *
@@ -55,7 +57,7 @@ def _node(entry: MemoryEntry) -> NodeWithScore:
     return NodeWithScore(node=node, score=entry.score)
 
 
-class MemoryContextBlock(BaseMemoryBlock[str]):
+class MemoryContextBlock(Checked, BaseMemoryBlock[str]):
     """A block for LlamaIndex's ``Memory``: the digest for the user's last message, in every turn.
 
     ::
@@ -68,15 +70,21 @@ class MemoryContextBlock(BaseMemoryBlock[str]):
     description: str | None = Field(default="What the user's notes say about the last message.")
     priority: int = Field(default=1, description="Above 0: left out first where tokens are short.")
     _context: MemoryContext = PrivateAttr()
+    _shown: dict[tuple[str, int, str], str] = PrivateAttr(default_factory=dict)  # of the last turns
 
     def __init__(self, context: MemoryContext, **settings: Any) -> None:
         super().__init__(**settings)
         self._context = context
 
-    async def _aget(self, messages: list[ChatMessage] | None = None, **_: Any) -> str:
-        texts = (str(message.content or "") for message in reversed(messages or ()) if message.role == MessageRole.USER)
-        digest = await self._context.aget(next(texts, ""))
-        return digest.markdown if digest.entries else ""
+    async def _aget(self, messages: list[ChatMessage] | None = None, session_id: str = "", **_: Any) -> str:
+        texts = [str(message.content or "") for message in messages or () if message.role == MessageRole.USER]
+        # An agent hands over its current message once from the history and once more as the input.
+        turns = [text for text, _ in groupby(texts)] or [""]
+        turn = session_id, len(turns), turns[-1]  # an agent asks for the same turn again after each tool call
+        if turn not in self._shown:
+            digest = await self._context.aget(turns[-1])
+            self._shown = {**dict([*self._shown.items()][-7:]), turn: digest.markdown if digest.entries else ""}
+        return self._shown[turn]
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
         """Keep nothing: the notes are the memory."""

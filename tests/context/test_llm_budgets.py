@@ -56,6 +56,7 @@ def test_usage_counts_tokens_as_the_server_does(step, fake_model):
     one = step()
     run(one, make_nodes(10))
     assert (one.usage.tokens.prompt, one.usage.tokens.cached, one.usage.tokens.completion) == (200, 120, 14)
+    assert one.usage.tokens + one.usage.tokens == (400, 240, 28)
     assert one.usage.generated == 10
 
 

@@ -45,14 +45,14 @@ PARAGRAPHS = [f"Paragraph {number} says a few words about thing {number}." for n
 def test_a_document_that_fits_is_shown_whole():
     document, nodes = cut(PARAGRAPHS)
     window = 10_000
-    assert shown(nodes[:3], document, window) == document.text.strip()
+    assert shown(nodes[:3], document, nodes, window) == document.text.strip()
 
 
-def test_a_document_that_does_not_is_shown_by_its_neighbourhood():
+def test_a_document_that_does_not_is_shown_by_outline_and_neighbourhood():
     document, nodes = cut(PARAGRAPHS)
     window = 120
-    text = shown(nodes[30:32], document, window)
-    assert text.startswith("(The document is longer than what is shown here.)\n\n[…]\n")
+    text = shown(nodes[30:32], document, nodes, window)
+    assert text.startswith("(The document is longer than what is shown here.)\n\nIts outline:\nTitle")
     assert PARAGRAPHS[30] in text
     assert PARAGRAPHS[29] in text
     assert PARAGRAPHS[32] in text
@@ -63,7 +63,7 @@ def test_a_document_that_does_not_is_shown_by_its_neighbourhood():
 
 def test_one_chunk_over_the_window_is_shown_by_its_ends():
     document, nodes = cut(["word " * 3000, "end"])
-    text = shown(nodes[:1], document, 100)
+    text = shown(nodes[:1], document, nodes, 100)
     assert words(text) < 150
     assert "[…]" in text
 
@@ -80,7 +80,7 @@ def test_what_is_shown_grows_with_the_window_and_stays_in_it(tokens):
     document, nodes = cut(PARAGRAPHS)
     for first in range(0, len(nodes), 8):
         group = nodes[first : first + 8]
-        text = shown(group, document, tokens)
+        text = shown(group, document, nodes, tokens)
         assert words(text) <= tokens * 1.3 + 12  # the marks, and characters per token are an estimate
 
 
@@ -91,5 +91,5 @@ def test_a_picture_in_the_document_is_in_no_prompt():
     nodes = HeadingAwareMarkdownNodeParser()([document])
     [group] = group_by_document(nodes, documents=[document])
     for window in (200, 100_000):
-        assert picture[:40] not in shown(nodes[:1], group.document, window)
-        assert "![chart](…)" in shown(nodes[:1], group.document, window)
+        assert picture[:40] not in shown(nodes[:1], group.document, nodes, window)
+        assert "![chart](…)" in shown(nodes[:1], group.document, nodes, window)

@@ -41,6 +41,15 @@ def test_binary_is_refused_with_a_cure(data):
         decode(data)
 
 
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [(b"%PDF-1.7\n1 0 obj", "a PDF"), (b"{\\rtf1 Tea}", "an RTF file"), (b"PK\x03\x04 a", "a ZIP or Office file")],
+)
+def test_a_file_of_another_type_is_named_by_its_first_bytes(data, kind):
+    with pytest.raises(DocumentError, match=f"it is {kind}, not text. Cure"):
+        decode(data)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="pipes and devices of POSIX")
 @pytest.mark.parametrize("kind", ["folder", "pipe", "device", "link to a device", "loop", "nothing", "NUL"])
 def test_only_a_regular_file_is_opened(tmp_path, kind):

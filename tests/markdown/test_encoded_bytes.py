@@ -2,6 +2,7 @@
 
 import base64
 import random
+import uuid
 
 import pytest
 from llama_index.core import Document
@@ -65,6 +66,11 @@ def test_of_each_form(text, shown):
         ", ".join(RANDOM.randbytes(32).hex() for _ in range(9)),
         "/usr/lib/python3/site-packages/some-name/And_More_Of_Them/2024\n" * 9,
         "PROTEINSEQVENCES" * 20,
+        "acgt" * 50 + "2",
+        "/".join(f"item{number}" for number in range(30)),
+        "".join(f"MAX_A{number}_B{number}_" for number in range(30)),
+        "-".join(str(uuid.UUID(bytes=RANDOM.randbytes(16))) for _ in range(5)),
+        "\n".join("test_" + "a1_b2_c3_" * 8 for _ in range(3)),
     ],
 )
 def test_text_is_text(text):

@@ -51,6 +51,20 @@ def test_the_context_is_a_key_that_is_always_there_and_shown_where_it_says_somet
     assert "context:" not in node.get_content(MetadataMode.LLM)
 
 
+@pytest.mark.parametrize(
+    ("text", "headings"),
+    [
+        (f"# Log\n\n## 2024-01-02\n\n{LONG}\n\n### Ideas\n\n{LONG}", ["Log > 2024-01-02", "Log > 2024-01-02 > Ideas"]),
+        (f"# A\n\n## A\n\n{LONG}", ["A > A"]),
+        (f"## Log\n\n### May\n\n{LONG}\n\n### June\n\n{LONG}", ["Log > May", "Log > June"]),
+    ],
+)
+def test_a_chunk_that_is_cut_again_names_each_heading_once(text, headings):
+    whole = HeadingAwareMarkdownNodeParser(chunk_size=2000)([Document(text=text)])
+    found = HeadingAwareMarkdownNodeParser(chunk_size=20, min_chunk_size=1)(whole)
+    assert list(dict.fromkeys(node.metadata["header_path"] for node in found)) == headings
+
+
 def test_of_a_piece_that_begins_inside_a_section():
     text = f"# T\n\n## A\n\n{LONG * 4}\n\n## Small\n\nTail.\n"
     found = paths(text, chunk_overlap=0, min_chunk_size=60)
@@ -81,9 +95,8 @@ def test_of_a_piece_that_begins_inside_a_section():
         ("{{--", "--}}", "guide.md"),
         ("{{! Old:", "}}", "guide.md"),
         ("<%doc>", "</%doc>", "guide.md"),
-        ("{*", "*}", "guide.md"),
-        ("@*", "*@", "guide.md"),
-        ("#*", "*#", "guide.md"),
+        ("Words. {{!-- Old:", "--}}", "guide.md"),
+        ("- <%# Old:", "%>", "guide.md"),
         ("\\[", "\\]", "guide.md"),
         ("\\begin{comment}", "\\end{comment}", "guide.md"),
         ("Words. %% begin", "end %%", "guide.md"),
@@ -92,9 +105,24 @@ def test_of_a_piece_that_begins_inside_a_section():
     ],
 )
 def test_a_heading_in_a_comment_heads_nothing(opening, closing, path):
-    blank = "" if "$$" in opening else "\n"  # which ends a formula
+    blank = "" if opening in {"$$ a", "\\["} else "\n"  # which ends a formula
     text = f"# Guide\n\nIntro.\n\n{opening}\n## Old\n{blank}```\nx\n{closing}\n\nReal text.\n\n## New\n\nMore.\n"
     assert [found for found, _ in paths(text, path)] == ["Guide", "Guide > New"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("\\[The speaker pauses.", "And then.\\]"),
+        ("\\[ a = b", "\\]"),
+        ("#**Bold**", "b *#1 item*"),
+        ("{*a*", "*}"),
+        ("@*all*", "see *@me"),
+    ],
+)
+def test_a_heading_between_marks_of_ordinary_text_is_one(before, after):
+    text = f"# Guide\n\n{before}\n\n## Next\n\nWords. {after}\n\n{after}\n\n## Last\n\nMore.\n"
+    assert [found for found, _ in paths(text, "guide.md")] == ["Guide", "Guide > Next", "Guide > Last"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import MemoryContext
+from llama_index_contextual.common import SettingError
 from llama_index_contextual.memory import MemoryContextBlock, MemoryContextRetriever, memory_tool
 from llama_index_contextual.memory.digest import HEADER, NOTHING
 
@@ -93,7 +94,7 @@ async def test_what_is_asked_again_is_answered_again(context):
     assert ["ginger helps him sleep" in prompt for prompt in listener.prompts] == [True, False, True]
 
 
-async def test_one_turn_has_one_digest_however_often_it_is_asked_for(context):
+async def test_one_turn_has_one_digest_however_often_it_is_asked_for(context, monkeypatch):
     block = MemoryContextBlock(context=context)
     asked = [ChatMessage(role="user", content="does JC like ginger?")]
     first = await block.aget(asked, session_id="s")
@@ -102,6 +103,15 @@ async def test_one_turn_has_one_digest_however_often_it_is_asked_for(context):
     called = [*asked, ChatMessage(role="assistant", content="calling"), ChatMessage(role="tool", content="42")]
     assert await block.aget(called, session_id="s") == first
     assert await block.aget(asked, session_id="another") == first
+    asked_for = []
+    monkeypatch.setattr(context, "aget", asked_for.append)
+    assert await block.aget(called, session_id="s") == first
+    assert not asked_for
+
+
+def test_a_block_refuses_what_it_does_not_know(context):
+    with pytest.raises(SettingError, match="does not take remember_turns"):
+        MemoryContextBlock(context=context, remember_turns=2)
 
 
 async def test_nothing_to_say_leaves_no_block(context):
