@@ -87,6 +87,14 @@ def test_an_excerpt_is_where_the_words_match_and_shows_no_marks_of_markdown():
     assert excerpt(text, zebra) == ["See the", "zebras.", "The wild ones of __init__ and snake_case * 2, _not_ a*b*c."]
     in_a_table = "| lock | of |\n|---|:-:|\n| [[GIL\\|the lock]] | zebras |\n| | ==new== ~~old~~, a == b |\n"
     assert excerpt(in_a_table, zebra) == ["lock · of", "the lock · zebras", "new old, a == b"]
+    for text, line in (
+        ("| tide | `x|y` |", "tide · x|y"),
+        ("|x| = 5", "|x| = 5"),
+        ("**bold *in* text**", "bold in text"),
+        ("**`*a*` and b**", "*a* and b"),
+        ("| **a** | | `c", "| a | | `c"),
+    ):
+        assert excerpt(text, zebra) == [line]
     [line] = excerpt(f"{'word ' * 200}zebra {'word ' * 200}", zebra)
     assert "zebra" in line
     assert len(line) <= 400

@@ -6,7 +6,7 @@ import pytest
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder.walk import FileRules
-from llama_index_contextual.app.settings import SETTINGS, Configuration
+from llama_index_contextual.app.settings import SETTINGS, Configuration, Options
 from llama_index_contextual.app.settings.loading import is_harmless, load_configuration
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.common.errors import SettingError
@@ -53,7 +53,7 @@ def test_options_come_before_the_environment_and_that_before_the_file(folder, mo
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CHUNKS__CHUNK_SIZE", "300")
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_FILES__INCLUDE", "*.txt, *.rst")
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_EMBED_MODEL", "ollama:nomic-embed-text")
-    found = load_configuration(folder, {"files.include": ["*.go"], "files.exclude": None})
+    found = load_configuration(folder, Options({"files.include": ["*.go"], "files.exclude": None}))
     assert found["chunks.chunk_size"] == 300
     assert found.origins["chunks.chunk_size"] == "LLAMA_INDEX_CONTEXTUAL_CHUNKS__CHUNK_SIZE"
     assert (found["files.include"], found.origins["files.include"]) == (("*.go",), "--include")
@@ -62,10 +62,37 @@ def test_options_come_before_the_environment_and_that_before_the_file(folder, mo
     assert load_configuration(folder)["files.include"] == ("*.txt", "*.rst")
 
 
-def test_a_file_can_be_named(tmp_path):
+def test_values_in_python_are_named_by_their_keys_and_may_stand_in_tables(folder):
+    for values in ({"retrieval.top_k": 3}, {"retrieval": {"top_k": 3, "rerank": None}}):
+        found = load_configuration(folder, values)
+        assert (found["retrieval.top_k"], found.origins["retrieval.top_k"]) == (3, "retrieval.top_k")
+    for values, message in (
+        ({"retrieval.topk": 3}, r"^retrieval\.topk is not known\. Cure: use retrieval\.top_k,"),
+        ({"retrieval": 3}, r"^retrieval cannot work\. Cure: make it a table"),
+        ({"retrieval.top_k": "x"}, r"^retrieval\.top_k='x' cannot work\. Cure: a valid integer"),
+        (Options({"retrieval.top_k": "x"}), r"^--top-k='x' cannot work\. Cure: a valid integer"),
+    ):
+        with pytest.raises(SettingError, match=message):
+            ContextualIndex.open(folder, config=values)
+
+
+def test_settings_in_no_table_are_arguments_too(folder):
+    with ContextualIndex.open(folder, show_context_to_llm=True, descriptions={"a/": "Tea"}) as index:
+        contexts = index.settings.contexts
+        assert (contexts.show_context_to_llm, contexts.descriptions) == (True, {"a/": "Tea"})
+    with pytest.raises(SettingError, match=r"^show_context_to_llm='perhaps' cannot work\. Cure: "):
+        ContextualIndex.open(folder, show_context_to_llm="perhaps")
+
+
+def test_a_file_can_be_named_and_a_prompt_stands_in_a_file_beside_it(tmp_path):
+    (tmp_path / "prompt.txt").write_text("{document}\n\n{chunks}", "utf-8")
     other = tmp_path / "other.toml"
-    other.write_text('[context_options]\nprompt = "{document} {chunks}"\n', "utf-8")
-    assert load_configuration(tmp_path, other)["context_options.prompt"] == "{document} {chunks}"
+    other.write_text('[context_options]\nprompt = "prompt.txt"\n', "utf-8")
+    assert load_configuration(tmp_path, other)["context_options.prompt"] == "{document}\n\n{chunks}"
+    with pytest.raises(SettingError, match=r"^no\.txt: it cannot be read .*Cure: "):
+        load_configuration(tmp_path, {"context_options.prompt": "no.txt"})
+    with pytest.raises(SettingError, match=r"^other {2}text: it cannot be read .*Cure: "):
+        load_configuration(tmp_path, {"context_options.prompt": "other  text"})
     with pytest.raises(SettingError, match=r"none\.toml: it cannot be read .*Cure: "):
         load_configuration(tmp_path, tmp_path / "none.toml")
 
@@ -100,6 +127,13 @@ def test_a_variable_that_is_not_known_is_named(tmp_path, monkeypatch):
         load_configuration(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["COLLECTIONS", "FOO", "SERVICE", "DATABASE", "FILES"])
+def test_no_variable_is_ignored_in_silence(tmp_path, monkeypatch, name):
+    monkeypatch.setenv(f"LLAMA_INDEX_CONTEXTUAL_{name}", "{}")
+    with pytest.raises(SettingError, match=rf"^LLAMA_INDEX_CONTEXTUAL_{name} (is not known|cannot work)\. Cure: "):
+        load_configuration(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["CHUNK_SIZE", "CHUNKS_CHUNK_SIZE", "chunksize"])
 def test_a_variable_that_lacks_its_table_is_named_with_the_setting(tmp_path, monkeypatch, name):
     monkeypatch.setenv(f"LLAMA_INDEX_CONTEXTUAL_{name}", "300")
@@ -112,6 +146,7 @@ def test_a_variable_that_lacks_its_table_is_named_with_the_setting(tmp_path, mon
 def test_variables_of_a_kubernetes_service_are_no_settings(tmp_path, monkeypatch):
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_PORT_8080_TCP", "tcp://10.0.0.1:8080")
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_WEB_SERVICE_PORT_HTTP", "8080")
     assert load_configuration(tmp_path) == Configuration()
 
 

@@ -150,16 +150,7 @@ def test_an_llm_object_is_not_written_down():
         ContextualNodePostprocessor.from_dict(one.to_dict())
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "ollama:m@localhost:11434",
-        "openai:m@myhost/v1",
-        "openai:m@http://",
-        "openai:m@http://localhost:99999/v1",
-        "ollama:m@http://[::1",
-    ],
-)
+@pytest.mark.parametrize("spec", ["ollama:m@localhost:11434", "openai:m@myhost/v1", "openai:m@http://"])
 def test_an_address_without_http_is_no_part_of_the_name(spec, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     with pytest.raises(SettingError, match=r"names no model\. Cure: .*'openai:MODEL@http://HOST/v1'"):

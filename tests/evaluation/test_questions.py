@@ -95,5 +95,5 @@ def test_a_wrong_file_is_named_with_the_line(tmp_path, name, text, message):
 @pytest.mark.parametrize(("name", "message"), [("q.jsonl", "'utf-8' codec"), ("none.jsonl", "it cannot be read")])
 def test_a_file_that_is_absent_or_in_another_encoding_is_named(tmp_path, name, message):
     (tmp_path / "q.jsonl").write_bytes('{"question": "Wie groß?"}'.encode("latin-1"))
-    with pytest.raises(DocumentError, match=f"{name}: {message}.* Cure: UTF-8"):
+    with pytest.raises(DocumentError, match=rf"{name}: {message}.*[^.]\. Cure: UTF-8"):
         load_questions(tmp_path / name)

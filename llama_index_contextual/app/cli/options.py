@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from llama_index_contextual import __version__
-from llama_index_contextual.app.settings import SETTINGS
+from llama_index_contextual.app.settings import SETTINGS, Options
 from llama_index_contextual.common import LEFT_OUT, printable
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def command(*keys: str, folder: str = "--folder") -> Callable[[Function], click.
             if len(named) > 1:
                 raise click.UsageError("the folder is named twice, as an argument and by --folder")
             values = {key: options.pop(name) for name, key in names.items()}
-            settings = {key: None if value == () else value for key, value in values.items()}
+            settings = Options({key: None if value == () else value for key, value in values.items()})
             return function(Target(named[0] if named else None, storage, settings), **options)
 
         parameters = [_setting_option(key) for key in names.values()]

@@ -128,7 +128,7 @@ def load_questions(path: str | Path) -> list[Question]:
                 passages.setdefault(str(entry.pop("question")).strip(), []).append(Passage(**entry))
     except (DocumentError, ValueError) as error:
         cure = "" if "Cure: " in str(error) else f". Cure: UTF-8, and lines such as {_EXAMPLE}"
-        raise DocumentError(f"{place}: {error}{cure}") from error
+        raise DocumentError(f"{place}: {str(error).removesuffix('.')}{cure}") from error
     if not passages:
         raise DocumentError(f"{path} has no questions. Cure: write lines such as {_EXAMPLE}")
     return [Question(question, tuple(dict.fromkeys(gold))) for question, gold in passages.items()]

@@ -284,9 +284,10 @@ def open_settings(
         StorageError: The storage is of another folder.
     """
     folders, layout, state = places(folder, storage)
-    options = context_options or {}
+    options = dict(context_options or {})
+    plain = {key: options.pop(key) for key in SETTINGS.keys() & options.keys()}
     passed = {name: value for name, value in (passed or {}).items() if value is not None}
-    arguments = _values_of(passed, options)
+    arguments = _values_of(passed, options) | {key: value for key, value in plain.items() if value is not None}
     objects = {name: one for name, one in passed.items() if name != "files" and name not in arguments}
     replaced = {*objects, *({"files"} & passed.keys())}
     configuration = load_configuration(

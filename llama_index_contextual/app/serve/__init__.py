@@ -38,7 +38,7 @@ _LINK: Final = re.compile(r"!?\[([^\[\]]{1,200})\]\([^()\s]{0,500}\)")  # its te
 _EMPHASIS: Final = re.compile(
     r"`([^`\n]+)`|(?<![\w*=~])(\*{1,3}|==|~~)(?=[^\s*=~])((?:(?!\2).){1,200})(?<=\S)\2(?![\w*=~])"
 )
-_CELLS: Final = re.compile(r"(?<!\\)\|")
+_CELLS: Final = re.compile(r"(`[^`\n]+`)|(?<!\\)\|")
 _RULES: Final = frozenset("-*_=|:…· ")
 _WORD: Final = re.compile(r"\w+|\W+")
 
@@ -132,14 +132,21 @@ def excerpt(text: str, terms: frozenset[str]) -> list[str]:
     chosen, _ = choose_snippet(text, dict.fromkeys(terms, 1.0), SPLIT, limit=_CHARS)
     chosen = WIKI_LINK.sub(lambda link: link[3] or link[1], _LINK.sub(r"\1", chosen))
     whole = [line.strip() for line in chosen.splitlines() if not line.lstrip().startswith(("```", "~~~"))]
-    lines = [_EMPHASIS.sub(lambda part: part[1] or part[3], _BULLET.sub("", line)) for line in whole]
-    lines = [
-        " · ".join(filter(None, map(str.strip, _CELLS.split(line)))) if line[:1] == "|" else line for line in lines
-    ]
+    lines = [_EMPHASIS.sub(_unmarked, _row(_BULLET.sub("", line))) for line in whole]
     kept = [line for line in lines if not (_HEADING.match(line) or _RULES.issuperset(line))]
     first = next((at for at, line in enumerate(kept) if terms.intersection(SPLIT(line))), 0)
     first = max(0, min(first, len(kept) - _LINES))
     return kept[first : first + _LINES] or [line for line in lines if line][:_LINES]
+
+
+def _unmarked(part: re.Match[str]) -> str:
+    return part[1] or _EMPHASIS.sub(_unmarked, part[3])
+
+
+def _row(line: str) -> str:
+    """The cells of a line that is the row of a table."""
+    cells = _CELLS.sub(lambda part: part[1] or "\n", line).split("\n") if line[:1] == line[-1:] == "|" else [line]
+    return " · ".join(filter(None, map(str.strip, cells)))
 
 
 def marked(text: str, terms: Collection[str]) -> Iterator[tuple[bool, str]]:

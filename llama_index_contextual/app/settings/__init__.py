@@ -13,8 +13,6 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
 
-from llama_index_contextual.common import Checked
-
 CONFIGURATION: Final = "contextual.toml"  # the settings of a folder, in it
 MAX_DESCRIPTION: Final = 300  # characters: it stands in every chunk below it
 LANGUAGE_MODELS: Final = "`ollama:MODEL`, `openai:MODEL` or `openai:MODEL@http://HOST/v1`"
@@ -60,7 +58,7 @@ Context = Annotated[
 Refreshing = Literal["auto", "never", "wait"]  # in the background, never, or before the answer
 
 
-class Collection(Checked, BaseModel, frozen=True):
+class Collection(BaseModel, frozen=True, extra="forbid"):
     """One of several folders of an index.
 
     Attributes:
@@ -74,6 +72,10 @@ class Collection(Checked, BaseModel, frozen=True):
     description: Line = ""
     include: Texts = ()
     exclude: Texts = ()
+
+
+class Options(dict[str, Any]):
+    """Settings by key, from options of the command line, by which errors name them."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,8 @@ _ALL: Final = (
     ),
     Setting(
         "context_options.prompt", Name, None,
-        "A template with `{document}` and after it `{chunks}`.", "the one on the page of contexts",
+        "A template with `{document}` and after it `{chunks}`, or the file that holds it.",
+        "the one on the page of contexts",
     ),
     Setting("context_options.batch_size", Calls, 8, "Chunks per call."),
     Setting("context_options.num_workers", Calls, None, "Calls at a time.", "1 for a server on this machine, else 4"),

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from platformdirs import user_config_path
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from llama_index_contextual.app.folder import read_file
-from llama_index_contextual.app.settings import CONFIGURATION, SETTINGS, TABLES, Configuration
+from llama_index_contextual.app.settings import CONFIGURATION, SETTINGS, TABLES, Configuration, Options
 from llama_index_contextual.app.settings import Collection as OneOfSeveral
 from llama_index_contextual.common import ContextualWarning, DocumentError, SettingError, cure_of
 
@@ -38,8 +38,9 @@ MAX_BYTES: Final = 100_000
 MAX_LINE: Final = 4_000
 _NAME: Final = "llama-index-contextual"
 _COLLECTION: Final = re.compile(r"\w[\w.-]{0,99}")
-_SEPARATORS: Final = re.compile(r"[._]")
-_LETTERS: Final = {_SEPARATORS.sub("", name) for one in SETTINGS.values() for name in (one.key, one.name)}
+# Variables of Kubernetes' services that are called as this package is, and of its tests and benchmarks.
+_FOREIGN: Final = re.compile(r"(.*_)?(service_host|service_port|port)(_.*)?|data|cache|corpus")
+_PROMPT: Final = "context_options.prompt"
 _FOLDERS: Final = "folders"  # of the user's own file
 _WHOLE: Final = ("descriptions", _FOLDERS)  # tables with names of the user's own, each one value
 _SHOWN: Final = 100  # characters of names, of a wrong value, or of a parser's message
@@ -83,8 +84,13 @@ def load_configuration(
     entries |= _of_user(root)
     entries |= _entries(Path(config).expanduser()) if isinstance(config, str | Path) else _of_folder(root)
     entries |= _environment()
-    chosen = config if isinstance(config, Mapping) else {}
-    entries |= {key: Entry(value, SETTINGS[key].option or key) for key, value in chosen.items() if value is not None}
+    for key, value in _flat(config) if isinstance(config, Mapping) else ():
+        if value is not None:
+            entries[key] = Entry(value, SETTINGS[key].option if isinstance(config, Options) else key)
+    prompt, origin = entries.get(_PROMPT, ("", ""))
+    if isinstance(prompt, str) and prompt and "{" not in prompt:  # a file, beside the one that names it
+        beside = Path(origin).parent if origin.endswith(".toml") else Path()
+        entries[_PROMPT] = Entry(_text_of(beside / prompt), origin)
     entries = {key: one for key, one in entries.items() if not {key, key.partition(".")[0]} & {*replaced}}
     return _checked(entries | {key: Entry(value, key) for key, value in (arguments or {}).items()})
 
@@ -134,8 +140,7 @@ def _environment() -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     for variable, text in os.environ.items():
         key = variable.upper().removeprefix(PREFIX).lower().replace("__", ".")
-        is_setting = "." in key or key in TABLES or _SEPARATORS.sub("", key) in _LETTERS
-        if variable.upper().startswith(PREFIX) and is_setting:  # Kubernetes has variables for its services, too
+        if variable.upper().startswith(PREFIX) and not _FOREIGN.fullmatch(key):
             entries[key] = Entry(text, variable)
     return entries
 
@@ -151,14 +156,19 @@ def _checked(entries: Mapping[str, Entry]) -> Configuration:
         place = f"{origin}: {_cut(key)}" if origin.endswith(".toml") or origin == "index" else origin
         if key not in SETTINGS:
             raise SettingError(f"{place} {_unknown(key)}")
-        try:
-            values[key] = SETTINGS[key].adapter.validate_python(value)
-        except ValidationError as error:
-            fault = error.errors(include_url=False)[0]
-            inside = "".join(f".{part}" for part in fault["loc"]) if SETTINGS[key].is_table else ""
-            shown = f"{place}{inside}={_cut(repr(fault['input']))}"
-            raise SettingError(f"{shown} cannot work. Cure: {cure_of(fault)}.") from error
+        values[key] = _valid(SETTINGS[key].adapter, value, place, is_table=SETTINGS[key].is_table)
     return Configuration(values, {key: entry.origin for key, entry in entries.items()})
+
+
+def _valid(adapter: TypeAdapter[Any], value: Any, place: str, *, is_table: bool) -> Any:
+    """A value as its type has it; an error names the place and, of a table, the part."""
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        inside = "".join(f".{part}" for part in fault["loc"]) if is_table else ""
+        shown = f"{place}{_cut(inside)}={_cut(repr(fault['input']))}"
+        raise SettingError(f"{shown} cannot work. Cure: {cure_of(fault)}.") from error
 
 
 def _cut(text: str) -> str:
@@ -183,17 +193,22 @@ def _entries(path: Path, root: Path | None = None) -> dict[str, Entry]:
     Raises:
         SettingError: It cannot be read, is no TOML, or is beyond the bounds.
     """
+    text = _text_of(path, root)
+    if max(map(len, text.splitlines()), default=0) > MAX_LINE:
+        raise SettingError(f"{path}: it has a line of more than {MAX_LINE:,} characters. Cure: several lines.")
     try:
-        text = read_file(path, MAX_BYTES, root=root).decode("utf-8-sig")
-        if max(map(len, text.splitlines()), default=0) > MAX_LINE:
-            raise DocumentError(f"it has a line of more than {MAX_LINE:,} characters. Cure: several lines.")  # noqa: TRY301
         pairs = [*_flat(tomllib.loads(text))]
-    except DocumentError as error:
-        cure = "" if "Cure: " in str(error) else " Cure: name another file."
-        raise SettingError(f"{path}: {error}{cure}") from error
     except (ValueError, RecursionError) as error:  # also a number of thousands of digits
         raise SettingError(f"{path} is not TOML: {_cut(str(error))}. Cure: correct that line, in UTF-8.") from error
     return {key: Entry(value, str(path)) for key, value in pairs}
+
+
+def _text_of(path: Path, root: Path | None = None) -> str:
+    try:
+        return read_file(path, MAX_BYTES, root=root).decode("utf-8-sig")
+    except (DocumentError, UnicodeDecodeError) as error:
+        cure = "" if "Cure: " in str(error) else " Cure: name another file, in UTF-8."
+        raise SettingError(f"{path}: {error}{cure}") from error
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -220,7 +235,8 @@ def collections_of(folders: Mapping[str, Any]) -> dict[str, OneOfSeveral]:
         if not _COLLECTION.fullmatch(name):
             cure = "letters, digits, '_', '-' and '.', such as notes=PATH"
             raise SettingError(f"{name!r} is no name of a folder. Cure: {cure}")
-        collection = OneOfSeveral(**(value if isinstance(value, Mapping) else {"path": value}))
+        table = dict(value) if isinstance(value, Mapping) else {"path": value}
+        collection = _valid(TypeAdapter(OneOfSeveral), table, f"folder.{name}", is_table=True)
         for other in collections.values():
             if collection.path.is_relative_to(other.path) or other.path.is_relative_to(collection.path):
                 both = f"{collection.path} and {other.path} hold the same files, which would be indexed twice"

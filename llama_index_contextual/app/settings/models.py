@@ -81,6 +81,9 @@ def _parts(spec: object, kinds: Container[str]) -> tuple[str, str, str] | None:
 
     What stands behind an ``@`` is an address, with ``http://``: taken for a part of the model's name, it would send
     what was meant for another server to the usual one.
+
+    Raises:
+        SettingError: There can be no such address.
     """
     found = _NAME.fullmatch(str(spec))
     if not found or found[1] not in kinds:
@@ -90,7 +93,10 @@ def _parts(spec: object, kinds: Container[str]) -> tuple[str, str, str] | None:
         is_address = not url or (urlsplit(url).hostname and urlsplit(url).port != 0)
     except ValueError:  # a port above 65535, half of an IPv6 address
         is_address = False
-    return (found[1], found[2], url) if is_address else None
+    if not is_address:
+        cure = "http://HOST:PORT/v1, with a port from 1 to 65535"
+        raise SettingError(f"the address {without_credentials(url)} cannot be. Cure: {cure}")
+    return found[1], found[2], url
 
 
 _SHAPING: Final = (
