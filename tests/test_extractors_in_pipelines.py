@@ -11,6 +11,7 @@ from llama_index.core.extractors import KeywordExtractor, TitleExtractor
 from llama_index.core.ingestion import IngestionPipeline
 from llama_index.core.llms import MockLLM
 from llama_index.core.node_parser import SentenceSplitter
+from llama_index.core.postprocessor import LLMRerank
 from llama_index.core.schema import MetadataMode
 from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index.vector_stores.chroma import ChromaVectorStore
@@ -24,7 +25,6 @@ from llama_index_contextual import (
     HeadingAwareMarkdownNodeParser,
 )
 from llama_index_contextual.app import LocalEmbedding
-from llama_index_contextual.app.settings.models import resolve_reranker
 from llama_index_contextual.retrieval import RerankWithContext
 
 BROUGHT = {"author": "Ana", "url": "http://intranet/gateway", "category": "networking", "page_label": "3"}
@@ -46,7 +46,7 @@ class Shown(MockLLM):
 
     def predict(self, prompt, **fields):
         self.prompts.append(prompt.format(**fields))
-        return "Doc: 1, Relevance: 5"
+        return "Doc: 1, Relevance: 5\nDoc: 2, Relevance: 4"
 
 
 def chroma(_):
@@ -114,7 +114,7 @@ def test_what_extractors_found_and_documents_brought_is_embedded_stored_and_answ
     llm = Shown()
     llm.prompts.clear()
     engine = index.as_query_engine(
-        llm=llm, similarity_top_k=2, node_postprocessors=[RerankWithContext(resolve_reranker("llm", 2, llm))]
+        llm=llm, similarity_top_k=2, node_postprocessors=[RerankWithContext(LLMRerank(llm=llm, top_n=2))]
     )
     answer = engine.query("What is the default of the gateway?")
     assert {one.node.metadata["path"] for one in answer.source_nodes} == set(PAGES)
