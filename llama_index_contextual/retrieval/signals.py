@@ -171,9 +171,9 @@ def names_of_documents(documents: Iterable[tuple[Any, ...]]) -> dict[str, dict[s
     """
     by_name: dict[str, dict[str, float]] = {}
     for path, section, *naming in documents:
-        headings = dict.fromkeys(_titles_in(section)[:1], _TOP_HEADING)
+        headings = {folded_name(title): _TOP_HEADING for title in _titles_in(section)[:1]}
         names = dict.fromkeys(document_names(path, *(str(value or "") for value in naming)), _NAME)
-        for name, value in {folded_name(one): value for one, value in [*headings.items(), *names.items()]}.items():
+        for name, value in (headings | names).items():
             by_name.setdefault(name, {})[path] = value
             by_name.setdefault(_loose(name), {})[path] = -value
     by_name.pop("", None)
@@ -191,11 +191,12 @@ def _loose(name: str) -> str:
 
 
 def document_names(path: str, title: str, *aliases: str) -> list[str]:
-    """Names of a document: ends of its path, each without the suffix, too; its title; aliases between commas."""
+    """Folded names of a document: its title; aliases between commas; ends of its path, each without the suffix, too."""
     pure = PurePosixPath(path.replace("\\", "/"))
-    both = (pure.parts, pure.with_suffix("").parts if pure.suffix and pure.stem else ())
+    folders, files = [folded_name(part) for part in pure.parts[:-1]], [pure.name, pure.stem if pure.suffix else ""]
+    ends = [[*folders[start:], file] for file in map(folded_name, files) if file for start in range(len(folders) + 1)]
     named = [title, *(part for one in aliases for part in one.split(","))]
-    return named + ["/".join(parts[start:]) for parts in both for start in range(len(parts))]
+    return [*map(folded_name, named), *(" ".join(filter(None, parts)) for parts in ends)]
 
 
 def _titles_in(header_path: object) -> Sequence[str]:

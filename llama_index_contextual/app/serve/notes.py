@@ -103,7 +103,7 @@ def _names(index: ContextualIndex) -> dict[str, str]:
     for key in NAMING if index.exists else ():
         pairs = {*zip(index.values(key), index.values(metadata.PATH), strict=True)}
         named += [(name, path) for titles, path in pairs if titles for name in document_names("", titles, titles)]
-    return {folded_name(name): path for name, path in reversed(named)}
+    return dict(reversed(named))
 
 
 def _section(text: str, heading: str, end: int) -> tuple[int, int]:
