@@ -25,6 +25,8 @@ def main() -> None:
 
     try:
         with needs("The application", "app"):
+            import pathspec  # noqa: F401  each command needs it; click comes with LlamaIndex, too
+
             from llama_index_contextual.app.cli import main as run_command_line
     except MissingExtraError as error:
         sys.exit(f"error: {error}")

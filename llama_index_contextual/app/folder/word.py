@@ -100,14 +100,14 @@ class _Document:
         if properties is None:
             properties = _element("pPr")
             paragraph.insert(0, properties)
-        own = {local(child): attribute(child, "val") for child in properties.iter()}
-        values = {**self._of_style(own.get("pStyle", "")), **own}
+        direct = {local(child): attribute(child, "val") for child in properties.iter()}
+        values = {**self._of_style(direct.get("pStyle", "")), **direct}
         level, list_id = integer(values.get("outlineLvl"), 9) + 1, values.get("numId", "")
         level, indent = level * (level <= 6), integer(values.get("ilvl"), 0, 8)  # noqa: PLR2004  others are text
         properties[:] = []
         is_filled = any((text.text or "").strip(f"{PAGE} ") for text in paragraph.iter(f"{_W}t"))
         is_item = list_id in self._lists and (is_filled or paragraph.getparent().tag == f"{_W}tc")
-        if own.get("pageBreakBefore", "0") not in ("0", "false"):
+        if direct.get("pageBreakBefore", "0") not in ("0", "false"):
             properties.addnext(_run(PAGE))
         if is_item and (number := self._number(list_id, indent)):
             properties.addnext(_run(f"{number} " if level or not is_filled else NUMBER.format(number)))
