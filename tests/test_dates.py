@@ -125,6 +125,8 @@ def test_a_date_in_a_path(path, expected):
         ("2024-Mar-15", date(2024, 3, 15)),
         ("2024. 2. 29.", date(2024, 2, 29)),
         ("2024 Feb 29", date(2024, 2, 29)),
+        ("2024 May 5", date(2024, 5, 5)),
+        ("In 2023 mars 5 rovers", None),
         ("2024, February 29", date(2024, 2, 29)),
         ("2024-Feb-29", date(2024, 2, 29)),
         ("29 lutego 2024", date(2024, 2, 29)),

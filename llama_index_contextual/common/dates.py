@@ -34,7 +34,7 @@ class NamedDate(NamedTuple):
         return max(0, (day - self.last).days)
 
 
-_BEGINS: Final = re.compile(r"\W*\d{8}(?!\S*\d)")
+_BEGINS: Final = re.compile(r"\W{0,9}\d{8}(?!\S{0,20}\d)")
 _ANY_YEAR: Final = re.compile(r"\d{4}")
 _YEAR: Final = r"(?P<year>(?:19|20|21)\d\d)"
 # With dots of two digits each: "2024.1.5" is a version.
@@ -62,10 +62,10 @@ _FORMS: Final = (
     _AMBIGUOUS,
     re.compile(rf"(?<![\w.])(?P<day>\d\d?)\. ?(?P<month>\d\d?)\. ?{_YEAR}(?!\d|\.\d)"),
     re.compile(rf"(?<![\d.]){_YEAR}\. (?P<month>\d\d?)\. (?P<day>\d\d?)\."),
-    # Some short months are words: "In 2024, may 5 people join".
+    # Some short months are words where a word follows: "In 2024, may 5 people join".
     re.compile(
-        rf"\b{_YEAR}(?:[,.]? (?!(?i:set|out|gen|mar|ago|may) )|[-_/])(?:\d\d[- _])?(?P<month>[^\W\d_]+)[ _/-]"
-        r"(?P<day>\d\d?)(?!\d)"
+        rf"\b{_YEAR}(?:[,.]? (?!(?i:set|out|gen|mar|ago|may|mars|mart|mag) \d\d? \w)|[-_/])(?:\d\d[- _])?"
+        r"(?P<month>[^\W\d_]+)[ _/-](?P<day>\d\d?)(?!\d)"
     ),
     re.compile(rf"{_YEAR} ?[年년] ?(?P<month>\d\d?) ?[月월] ?(?P<day>\d\d?) ?[日일号]"),
     re.compile(rf"\b(?P<month>[^\W\d_]+)\.? {{1,2}}(?P<day>\d\d?){_ORDINAL}(?:, ?| ){_YEAR}\b"),
