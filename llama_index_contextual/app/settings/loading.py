@@ -39,7 +39,7 @@ MAX_LINE: Final = 4_000
 _NAME: Final = "llama-index-contextual"
 _COLLECTION: Final = re.compile(r"\w[\w.-]{0,99}")
 # Variables of Kubernetes' services that are called as this package is, and of its tests and benchmarks.
-_FOREIGN: Final = re.compile(r"(.*_)?(service_host|service_port|port)(_.*)?|data|cache|corpus")
+_FOREIGN: Final = re.compile(r"(?:^|_)(?:service_host|service_port|port)(?:_|$)|^(?:data|cache|corpus)$")
 _PROMPT: Final = "context_options.prompt"
 _FOLDERS: Final = "folders"  # of the user's own file
 _WHOLE: Final = ("descriptions", _FOLDERS)  # tables with names of the user's own, each one value
@@ -140,7 +140,7 @@ def _environment() -> dict[str, Entry]:
     entries: dict[str, Entry] = {}
     for variable, text in os.environ.items():
         key = variable.upper().removeprefix(PREFIX).lower().replace("__", ".")
-        if variable.upper().startswith(PREFIX) and not _FOREIGN.fullmatch(key):
+        if variable.upper().startswith(PREFIX) and not _FOREIGN.search(key):
             entries[key] = Entry(text, variable)
     return entries
 
