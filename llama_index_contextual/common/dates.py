@@ -45,15 +45,14 @@ _ISO: Final = re.compile(
 _AMBIGUOUS: Final = re.compile(
     rf"(?<![\w./-])(?P<day>\d\d?)(?P<mark>[/-])(?P<month>\d\d?)(?P=mark){_YEAR}(?!\d|[./-]\d)"
 )
-# In questions alone, and with points after a word that leads to a day: elsewhere it is a version or an amount.
+# In questions alone, after a word that leads to a day: elsewhere it is a version or an amount.
 _LED: Final = re.sub(
     r"\w+",
     r"(?<=\\b\g<0> )",
     "on|am|vom|zum|bis|seit|den|dem|op|van|tot|le|du|au|il|el|del|dal|al|em|dia|od|do|dnia|på|от|до|на",
 )
 _SHORT_YEAR: Final = re.compile(
-    rf"(?<![\w.,:/-])(?:{_LED}|(?!\d\d?\.))(?!\d-|\d\d-\d-)(?P<day>\d\d?)(?P<mark>[./-])(?P<month>\d\d?)(?P=mark)"
-    r"(?P<year>\d\d)(?!\w|[.,:/-]\d)",
+    rf"(?:{_LED})(?!\d-|\d\d-\d-)(?P<day>\d\d?)(?P<mark>[./-])(?P<month>\d\d?)(?P=mark)(?P<year>\d\d)(?!\w|[.,:/-]\d)",
     re.IGNORECASE,
 )
 _ORDINAL: Final = r"(?:st|nd|rd|th|er|º|°|\.)?"
@@ -223,7 +222,7 @@ def dates_in(text: str, *, either: bool = False) -> list[NamedDate]:
 
     Args:
         text: A path, a heading, a value or a question.
-        either: Whether it is a question, in which ``01/02/2024`` is two in English, and not none, and ``25.12.24`` one.
+        either: Whether it is a question, in which ``01/02/2024`` is two in English, and ``am 25.12.24`` one.
     """
     found = []
     text = plain_digits(text).replace("\u2010", "-").replace("\u2011", "-")

@@ -125,6 +125,7 @@ def test_memory_looks_back(today, text):
         ("riunione del 3.4.25", ["2025-04-03"]),
         ("what changed in version 1.12.25?", []),
         ("upgrade from 1.11.12 to Chroma 1.12.12, section 2.10.12, on 10.10.10.12", []),
+        ("sizes 10/12/14, odds 5/10/20, fertilizer 10-10-10, Python 3.11.10", []),
         ("on 12/25/25", ["2025-12-25"]),
         ("op 25-12-25", ["2025-12-25"]),
         ("192.168.10.25 at 12:30:45, 3-2-10", []),
