@@ -23,7 +23,7 @@ BEYOND = {
     "unclosed quotes": ("x = " + '"""a\n' * 15_000 + "\\", "is not TOML"),
     "a name of 900 letters": ("a" * 900 + " = 1", r"a… is not known"),
     "1,900 unknown names": ("\n".join(f"k{n}=1" for n in range(1_900)), r"k0 is not known"),
-    "no UTF-8": ("\udcff", "is not TOML: .utf-8. codec"),
+    "no UTF-8": ("\udcff", r"toml: 'utf-8' codec can't decode .*\. Cure: name another file, in UTF-8\."),
 }
 
 

@@ -207,8 +207,8 @@ def _text_of(path: Path, root: Path | None = None) -> str:
     try:
         return read_file(path, MAX_BYTES, root=root).decode("utf-8-sig")
     except (DocumentError, UnicodeDecodeError) as error:
-        cure = "" if "Cure: " in str(error) else " Cure: name another file, in UTF-8."
-        raise SettingError(f"{path}: {error}{cure}") from error
+        cure = "" if "Cure: " in str(error) else ". Cure: name another file, in UTF-8."
+        raise SettingError(f"{path}: {str(error).removesuffix('.') if cure else error}{cure}") from error
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
