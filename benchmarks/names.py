@@ -18,7 +18,7 @@ from datasets import DataSet, kubernetes_docs, pages_of
 from retrieval import Bench
 
 from llama_index_contextual.chunking import headings_of
-from llama_index_contextual.retrieval.signals import folded_name
+from llama_index_contextual.keyword import folded_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -105,7 +105,7 @@ class ArrayIndex:
         The parts behind the first are merged, and with it where they grew or half of it is dead. So each row is merged
         a few times, however often rows are added.
         """
-        if not added and not np.isin(unwanted, self.rows).any():
+        if not added and not len(matches(self.rows, np.asarray(unwanted, np.int64))[0]):
             return self
         parts = [(arrays, live & ~np.isin(arrays.ids, unwanted)) for arrays, live in self.parts]
         parts += [(arrays, np.ones(len(arrays.ids), np.bool_)) for arrays in added]

@@ -10,6 +10,7 @@ import re
 import threading
 from abc import abstractmethod
 from contextlib import nullcontext
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 from llama_index_contextual.common import FingerprintError, StorageError, fold, metadata, normalise, readable
 from llama_index_contextual.keyword.bm25_index import Bm25Index, Candidate, TermScores
 from llama_index_contextual.keyword.filters import admitted
+from llama_index_contextual.keyword.names import NameIndex
 from llama_index_contextual.keyword.terms import TERMS_VERSION, Group, query_groups
 
 if TYPE_CHECKING:
@@ -87,17 +89,18 @@ class KeywordView:
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
         """The numbers of nodes by id, without unknown ids."""
 
+    @property
+    @abstractmethod
+    def names(self) -> NameIndex:
+        """Names of the documents, by the numbers of their first nodes."""
+
     @abstractmethod
     def column(self, key: str) -> Sequence[Any]:
         """Values of a metadata key, one for each of :attr:`rows`."""
 
     @abstractmethod
-    def documents(self, keys: Iterable[str]) -> Iterable[tuple[Any, ...]]:
-        """The path of each document, or its id, and the values of metadata keys of its first node."""
-
-    @abstractmethod
-    def rows_in(self, path: str) -> Sequence[int]:
-        """Numbers of the nodes of such a document, ascending."""
+    def rows_beside(self, row: int) -> Sequence[int]:
+        """Numbers of the nodes of a node's document, ascending."""
 
     @abstractmethod
     def texts(self, rows: Ints) -> Iterable[str]:
@@ -200,14 +203,17 @@ class State(KeywordView):
         """Texts of nodes, as :func:`lexical_text` makes them."""
         return (lexical_text(self.stored[row]) for row in rows.tolist())
 
-    def documents(self, keys: Iterable[str]) -> Iterable[tuple[Any, ...]]:
-        """The path of each document, or its id, and the values of metadata keys of its first node."""
-        first = {_document_of(node): node.metadata for node in reversed(self.stored.values())}
-        return [(path, *map(values.get, keys)) for path, values in first.items()]
+    @cached_property
+    def names(self) -> NameIndex:
+        """Names of the documents, by the rows of their first nodes."""
+        first = {_document_of(node): row for row, node in reversed(self.stored.items())}
+        documents = ((path, self.stored[row].metadata) for path, row in first.items())
+        return NameIndex().with_documents([*first.values()], documents)
 
-    def rows_in(self, path: str) -> Sequence[int]:
-        """Rows of the nodes of a document."""
-        return [row for row, node in self.stored.items() if _document_of(node) == path]
+    def rows_beside(self, row: int) -> Sequence[int]:
+        """Rows of the nodes of a node's document."""
+        document = _document_of(self.stored[row])
+        return [one for one, node in self.stored.items() if _document_of(node) == document]
 
     def without(self, node_ids: Iterable[str]) -> State:
         """The state without some nodes."""

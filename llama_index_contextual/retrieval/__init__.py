@@ -13,6 +13,6 @@ from llama_index_contextual.retrieval.postprocessors import (
     decay,
 )
 from llama_index_contextual.retrieval.question import Question, answer_question
-from llama_index_contextual.retrieval.signals import NAMING, NearDuplicates, document_names, folded_name
+from llama_index_contextual.retrieval.signals import NearDuplicates
 from llama_index_contextual.retrieval.stores import run, stored_nodes
 from llama_index_contextual.retrieval.vector import ContextualVectorRetriever

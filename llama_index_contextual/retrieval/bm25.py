@@ -11,7 +11,7 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBun
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.common import HEADER_PATH, SettingError, is_spelled, refuse_unknown, whole
+from llama_index_contextual.common import SettingError, is_spelled, refuse_unknown, whole
 from llama_index_contextual.keyword import (
     Candidate,
     KeywordIndex,
@@ -22,7 +22,6 @@ from llama_index_contextual.keyword import (
     nearest_names,
     query_groups,
 )
-from llama_index_contextual.retrieval.signals import NAMING, named_documents, names_of_documents
 from llama_index_contextual.retrieval.stores import PoolRetriever, call, stored_nodes
 
 if TYPE_CHECKING:
@@ -178,11 +177,10 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
         Names are a path, a file's name, a title, an alias, and the heading with which a document begins. No term finds
         what is called as stop words are (``About.md``), nor the note ``Python`` among hundreds that speak of it.
         """
-        by_name = store.answer("names", lambda: names_of_documents(store.documents((HEADER_PATH, *NAMING))))
-        documents, found = named_documents(by_name, text)[:_MOST_NAMED], dict[Candidate, float]()
+        documents, found = store.names.find_named(text)[:_MOST_NAMED], dict[Candidate, float]()
         rows_among = None if among is None or not documents else {*among}
-        for path, value in documents:
-            rows = [row for row in store.rows_in(path) if rows_among is None or row in rows_among]
+        for first, value in documents:
+            rows = [row for row in store.rows_beside(first) if rows_among is None or row in rows_among]
             ids = store.ids_of(rows[:_READ_OF_DOCUMENT])
             scores = store.term_scores(query_groups(text), ids).scores.sum(axis=1).tolist()
             if ids:

@@ -14,40 +14,34 @@ depend on the question, the :class:`ChunkRecord`, is read once for each chunk an
 
 from __future__ import annotations
 
-import re
 from datetime import date, datetime
 from functools import lru_cache
 from itertools import pairwise
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import unquote
 
 import numpy as np
 
 from llama_index_contextual.chunking import headings_of
-from llama_index_contextual.common import fold, normalise
 from llama_index_contextual.common import metadata as meta
-from llama_index_contextual.keyword import Floats, TermScores, closeness, find_dates, lexicon_of, query_groups
+from llama_index_contextual.keyword import (
+    LONGEST_NAME,
+    TOP_HEADING,
+    Floats,
+    TermScores,
+    closeness,
+    find_dates,
+    folded_name,
+    lexicon_of,
+    query_groups,
+    titles_in,
+)
 from llama_index_contextual.retrieval.code import CodeRecord, code_record
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 
-_LINK: Final = re.compile(
-    r"!?\[\[([^\[\]|#^\n]{1,200}(?:#(?=[\]|]))?)(?:[#^][^\[\]|\n]{0,200})?(?:\|[^\[\]\n]{0,200})?\]\]"
-)
-_QUOTES: Final = "\"'`<>«»\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2039\u203a\u300c\u300d\u300e\u300f"
-_PLACE: Final = re.compile(r"(?<=\w)(\.[A-Za-z]\w{0,9})#.*")  # in a file: a.md#L3-L9, a.md#Heading
-# Blanks, quotation marks, dashes, slashes, brackets, marks of emphasis and of sentences.
-_SEPARATORS: Final = re.compile(
-    rf"[{_QUOTES}\s\-_./\\()\[\]{{}}*|\u05be\u2010-\u2015\u2212?!,;:\u00a1\u00bf\u2026\u3001\u3002]+"
-)
-_ENDING: Final = re.compile(r"(?<=\w\w)s\b")
-_LOOSE: Final = "\0"  # before a name without spaces and the endings of plurals
-LONGEST_NAME: Final = 200  # characters of a name
-NAMING: Final = (meta.TITLE, "aliases", "alias")  # metadata keys of names of a document
-_NAME, _TOP_HEADING, _HEADING = 1.0, 0.75, 0.5  # as shares of the weight of names
+_HEADING: Final = 0.5  # as a share of the weight of names: the value of a heading inside a document
 _SAME: Final = 0.8  # Jaccard similarity of word pairs from which two chunks are nearly equal
 
 
@@ -78,7 +72,7 @@ def record_of(metadata: Mapping[str, Any], text: str) -> ChunkRecord:
     headings = () if code else tuple(title for title, _, _ in headings_of(text))
     section = str(metadata.get(meta.HEADER_PATH) or "")
     names = _names_of(headings, section)
-    is_shallow = code is None and len(_titles_in(section)) <= 1
+    is_shallow = code is None and len(titles_in(section)) <= 1
     return ChunkRecord(path, section, names, is_shallow, code, meta.day_of(metadata))
 
 
@@ -149,65 +143,11 @@ def date_shares(query: str, records: Sequence[ChunkRecord | None], today: date |
 # Names
 
 
-# The same few paths, titles and headings come again with each question.
-@lru_cache(maxsize=65_536)
-def folded_name(text: str) -> str:
-    """A name without case, accents and brackets of a link, and with spaces for quotation marks and other separators."""
-    return " ".join(_SEPARATORS.sub(" ", fold(normalise(_unlinked(text))).casefold()).split())
-
-
-def _unlinked(text: str) -> str:
-    """A name without quotes, brackets of a link, and codes of a URL."""
-    text = _PLACE.sub(r"\1", text.strip().strip(_QUOTES).strip())
-    link = _LINK.fullmatch(text)
-    return unquote(link[1] if link else text)
-
-
-def names_of_documents(documents: Iterable[tuple[Any, ...]]) -> dict[str, dict[str, float]]:
-    """Documents by their folded names, with the value of each; by :func:`_loose` ones it is negative.
-
-    Args:
-        documents: The path of each, its first chunk's header path, and values of :data:`NAMING`.
-    """
-    by_name: dict[str, dict[str, float]] = {}
-    for path, section, *naming in documents:
-        headings = {folded_name(title): _TOP_HEADING for title in _titles_in(section)[:1]}
-        names = dict.fromkeys(document_names(path, *(str(value or "") for value in naming)), _NAME)
-        for name, value in (headings | names).items():
-            by_name.setdefault(name, {})[path] = value
-            by_name.setdefault(_loose(name), {})[path] = -value
-    by_name.pop("", None)
-    return by_name
-
-
-def named_documents(by_name: Mapping[str, Mapping[str, float]], text: str) -> list[tuple[str, float]]:
-    """Documents whose name a text is, or is but for spaces and a plural, best first, with the value of the name."""
-    name = folded_name(text) if len(text) <= LONGEST_NAME else ""
-    return sorted((by_name.get(name) or by_name.get(_loose(name), {})).items(), key=lambda item: -abs(item[1]))
-
-
-def _loose(name: str) -> str:
-    return _LOOSE + _ENDING.sub("", name).replace(" ", "") if name else ""
-
-
-def document_names(path: str, title: str, *aliases: str) -> list[str]:
-    """Folded names of a document: its title; aliases between commas; ends of its path, each without the suffix, too."""
-    pure = PurePosixPath(path.replace("\\", "/"))
-    folders, files = [folded_name(part) for part in pure.parts[:-1]], [pure.name, pure.stem if pure.suffix else ""]
-    ends = [[*folders[start:], file] for file in map(folded_name, files) if file for start in range(len(folders) + 1)]
-    named = [title, *(part for one in aliases for part in one.split(","))]
-    return [*map(folded_name, named), *(" ".join(filter(None, parts)) for parts in ends)]
-
-
-def _titles_in(header_path: object) -> Sequence[str]:
-    return meta.heading_titles({meta.HEADER_PATH: header_path or "", meta.HEADING_LEVEL: 1})
-
-
 @lru_cache(maxsize=65_536)
 def _names_of(headings: Sequence[str], header_path: str) -> Mapping[str, float]:
     """The outermost heading of a chunk, the innermost and those in it, folded, with the value of each as a name."""
-    titles = _titles_in(header_path)
-    values = {_HEADING: [*titles[-1:], *headings], _TOP_HEADING: titles[:1]}
+    titles = titles_in(header_path)
+    values = {_HEADING: [*titles[-1:], *headings], TOP_HEADING: titles[:1]}
     return {folded_name(one): value for value, several in values.items() for one in several}
 
 

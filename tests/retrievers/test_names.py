@@ -13,8 +13,9 @@ from llama_index_contextual import (
     ContextualVectorRetriever,
     HeadingAwareMarkdownNodeParser,
 )
+from llama_index_contextual.keyword import document_names, folded_name
 from llama_index_contextual.retrieval import run
-from llama_index_contextual.retrieval.signals import folded_name, names_of_documents, record_of
+from llama_index_contextual.retrieval.signals import record_of
 
 NOTES = {
     "notes/GIL.md": "# Global interpreter lock\n\nOne thread at a time runs.\n\n## Release\n\nC code may release it.",
@@ -135,7 +136,7 @@ def test_names_are_folded(text, folded):
 
 def test_the_names_of_a_path():
     for path, names in (("a/B.md", {"a b md", "b md", "a b", "b"}), (".env", {"env"})):
-        assert {one for one in names_of_documents([(path, "", None)]) if "\0" not in one} == names
+        assert {one for one in document_names(path, "") if one} == names
 
 
 def test_all_headings_in_a_chunk_are_names():

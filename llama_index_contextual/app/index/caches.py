@@ -24,7 +24,16 @@ import numpy.typing as npt
 
 from llama_index_contextual.common import AMONG, DamagedError, FingerprintError, StorageError, counted, short_hash
 from llama_index_contextual.context.cache import COLUMNS, SQLiteKVStore, is_sound
-from llama_index_contextual.keyword import TERMS_VERSION, ArrayIndex, Bm25Index, RowArrays, lexical_text
+from llama_index_contextual.keyword import (
+    NAMES_VERSION,
+    TERMS_VERSION,
+    ArrayIndex,
+    Bm25Index,
+    NameIndex,
+    RowArrays,
+    lexical_text,
+    matches,
+)
 
 if TYPE_CHECKING:
     import sqlite3
@@ -104,12 +113,14 @@ class Moment(NamedTuple):
         revision: Of the index.
         words: BM25 over all chunks.
         vectors: Vectors of all chunks; none without an embedding, or with another than made the index.
+        names: Names of all documents.
         answers: What was found among all chunks.
     """
 
     revision: tuple[str, int]
     words: Bm25Index
     vectors: VectorIndex
+    names: NameIndex
     answers: dict[str, Any]
 
 
@@ -126,7 +137,7 @@ class Caches:
         self.model, self._folder, self._paid = model, folder, paid
         self._lock = threading.Lock()
         self._moment: Moment | None = None
-        self._makers = {"bm25": str(TERMS_VERSION), "vectors": model}
+        self._makers = {"bm25": str(TERMS_VERSION), "vectors": model, "names": str(NAMES_VERSION)}
         self._saved: dict[str, Ints] = {}  # the rows on disk, by kind
         self._values: dict[str, dict[int, Any]] = {}
 
@@ -137,15 +148,20 @@ class Caches:
             now = self._moment
             if now is not None and now.revision == wanted:
                 return now
-            rows = snapshot.rows()
+            rows, first = snapshot.rows(), snapshot.first_rows()
             if now is None or now.revision[0] != wanted[0]:
                 words = self._load("bm25", Bm25Index(), snapshot, len(rows))
-                now = Moment((wanted[0], 0), words, self._load("vectors", VectorIndex(), snapshot, len(rows)), {})
+                vectors = self._load("vectors", VectorIndex(), snapshot, len(rows))
+                now = Moment((wanted[0], 0), words, vectors, self._load("names", NameIndex(), snapshot, len(first)), {})
             embedded = rows if snapshot.state.model == self.model else rows[:0]
             words, lacking = _with_rows(now.words, rows)
             words = words.with_texts(lacking, map(lexical_text, snapshot.nodes(lacking)))
             vectors, lacking = _with_rows(now.vectors, embedded)
-            made = Moment(wanted, words, vectors.changed((), *self._vectors_of(snapshot, lacking)), {})
+            vectors = vectors.changed((), *self._vectors_of(snapshot, lacking))
+            names, lacking = _with_rows(now.names, np.array([*first], np.int64))
+            metadata = (json.loads(one.metadata) for one in snapshot.node_rows(lacking))
+            names = names.with_documents(lacking, zip(map(first.__getitem__, lacking.tolist()), metadata, strict=True))
+            made = Moment(wanted, words, vectors, names, {})
             if wanted >= now.revision:
                 self._moment = made
             return made
@@ -172,10 +188,11 @@ class Caches:
         """Keep the arrays on disk where they changed much. Where that fails, the next process derives them."""
         now = self.at(snapshot)
         identity, change = now.revision
-        for kind, index in (("bm25", now.words), ("vectors", now.vectors)):
-            if len(index) < _SHARE * len(np.setxor1d(index.rows, self._saved[kind])):
+        for kind, index in (("bm25", now.words), ("vectors", now.vectors), ("names", now.names)):
+            size = len(np.unique(index.rows))
+            if size < _SHARE * len(np.setxor1d(index.rows, self._saved[kind])):
                 with contextlib.suppress(StorageError):
-                    index.save(self._path_of(kind), [[self._makers[kind], identity], change, len(index)])
+                    index.save(self._path_of(kind), [[self._makers[kind], identity], change, size])
                     self._saved[kind] = index.rows
 
     def _vectors_of(self, snapshot: Snapshot, rows: Rows) -> list[UnitVectors]:
@@ -214,8 +231,9 @@ class Caches:
 
 def _with_rows(index: T, rows: Ints) -> tuple[T, Ints]:
     """An index of some rows at most, and those that it lacks."""
-    known = index.rows
-    return index.changed(np.setdiff1d(known, rows)), np.setdiff1d(rows, known)
+    known = index.rows  # both ascend, which numpy's set differences do not use
+    lacking = np.delete(rows, matches(known, rows)[1])
+    return index.changed(np.delete(known, matches(rows, known)[1])), lacking
 
 
 # Vectors

@@ -57,7 +57,6 @@ _PAGE: Final = 2000  # rows that are in memory together
 _NODE: Final = ", ".join(["id", *NodeRow._fields[1:], "checksum"])
 _DOCUMENT: Final = ", ".join(DocumentRow._fields)
 JOINED: Final = "FROM chunks JOIN documents ON documents.id = document"
-FIRST_CHUNKS: Final = f"SELECT min(chunks.id), key {JOINED} GROUP BY document ORDER BY 1"
 # What a whole index never has: SQLite does not notice whole rows that were lost.
 _NEVER: Final = (
     "PRAGMA foreign_key_check",
@@ -233,6 +232,15 @@ class Snapshot:
     def rows_of_document(self, key: str) -> list[int]:
         """Numbers of the chunks of a document, ascending."""
         return sorted(row for (row,) in self.fetch(f"SELECT chunks.id {JOINED} WHERE key = ?", [key]))
+
+    def first_rows(self) -> dict[int, str]:
+        """Numbers of the first chunks of all documents, ascending, with the documents' keys."""
+        return dict(self.fetch(f"SELECT min(chunks.id), key {JOINED} GROUP BY document ORDER BY 1"))
+
+    def rows_beside(self, row: int) -> list[int]:
+        """Numbers of the chunks of a chunk's document, ascending."""
+        query = "SELECT id FROM chunks WHERE document = (SELECT document FROM chunks WHERE id = ?) ORDER BY 1"
+        return [one for (one,) in self.fetch(query, [row])]
 
     def node_rows(self, rows: Sequence[int] | Rows) -> Iterator[NodeRow]:
         """Some chunks, ascending by number."""

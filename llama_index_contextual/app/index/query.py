@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 
 import numpy as np
 
-from llama_index_contextual.app.index.database import FIRST_CHUNKS
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.models import UNNAMED
 from llama_index_contextual.common import COLLECTION, PATH, CopyError, StorageError, amount
-from llama_index_contextual.keyword import Candidate, KeywordView, lexical_text
+from llama_index_contextual.keyword import Candidate, KeywordView, NameIndex, lexical_text
 from llama_index_contextual.retrieval import (
     POOL,
     ContextualBM25Retriever,
@@ -41,7 +40,8 @@ class IndexView(KeywordView):
 
     def __init__(self, snapshot: Snapshot, reader: IndexReader) -> None:
         self.snapshot, self._reader, self._caches = snapshot, reader, reader.settings.caches
-        _, self.engine, self.vectors, self.answers = self._caches.at(snapshot)
+        self._moment = self._caches.at(snapshot)
+        self.engine, self.answers = self._moment.words, self._moment.answers
         self._row_of: dict[str, int] = {}  # of nodes that were found
 
     # Nodes and filters
@@ -69,15 +69,14 @@ class IndexView(KeywordView):
             return self.snapshot.values(key, rows)
         return [str(path).partition("/")[0] for path in self.snapshot.values(PATH, rows)]
 
-    def documents(self, keys: Iterable[str]) -> Iterable[tuple[Any, ...]]:
-        """The path of each document, or its id, and the values of metadata keys of its first node."""
-        first = dict(self.snapshot.fetch(FIRST_CHUNKS))
-        values = (self._caches.values(key, list(first), self._values) for key in keys)
-        return zip(first.values(), *values, strict=True)
+    @property
+    def names(self) -> NameIndex:
+        """Names of the documents, by the numbers of their first nodes."""
+        return self._moment.names
 
-    def rows_in(self, path: str) -> list[int]:
-        """Numbers of the nodes of a document."""
-        return self.snapshot.rows_of_document(path)
+    def rows_beside(self, row: int) -> list[int]:
+        """Numbers of the nodes of a node's document."""
+        return self.snapshot.rows_beside(row)
 
     def texts(self, rows: Rows) -> list[str]:
         """The texts of nodes, as the keyword arm reads them."""
@@ -119,7 +118,7 @@ class IndexView(KeywordView):
             )
         self._reader.check_identity(self.snapshot)
         among = None if filters is None else self.admitted(filters)
-        hits = self.vectors.nearest(embeddings, top_k, among) if embeddings else []
+        hits = self._moment.vectors.nearest(embeddings, top_k, among) if embeddings else []
         return [self.best(rows, scores, top_k) for rows, scores in hits]
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.chunking import headings_of
 from llama_index_contextual.common import NAMES_TAKEN, DocumentError, caseless, is_markdown, lines_of, metadata
+from llama_index_contextual.keyword import NAMING, document_names, folded_name
 from llama_index_contextual.memory import shown_path
-from llama_index_contextual.retrieval import NAMING, document_names, folded_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
