@@ -11,22 +11,19 @@ import re
 import warnings
 from array import array
 from bisect import bisect_right
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from llama_index.core.schema import MetadataMode
+from llama_index.core.schema import BaseNode, MetadataMode, RelatedNodeInfo
 
 from llama_index_contextual.chunking.markdown import FrontMatter, read_front_matter
 from llama_index_contextual.chunking.outline import Heading, Path, outline_of, titled_headings
 from llama_index_contextual.common import ContextualWarning, dates, metadata, without_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from datetime import date
-
-    from llama_index.core.schema import BaseNode, RelatedNodeInfo
-
     from llama_index_contextual.chunking.splitting import Span
 
 _LINE_END: Final = re.compile(r"\r\n?|\n")

@@ -6,6 +6,7 @@ import asyncio
 import pickle
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from llama_index.core import schema
@@ -21,8 +22,6 @@ from llama_index_contextual.chunking.splitting import ChunkSettings, Span, split
 from llama_index_contextual.common import errors, metadata, normalize, views
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from llama_index_contextual.chunking.outline import Path
 
 _ANYTHING: Final = "*"

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone
 from functools import cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from llama_index_contextual.common.language import WORDS, tell_language
 from llama_index_contextual.common.normalize import plain_digits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class NamedDate(NamedTuple):

@@ -24,14 +24,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from numbers import Real
 from random import uniform
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from tenacity import RetryCallState
 
 _LOGIN: Final = re.compile(r"((?i:https?)://)[^/\s]*@")

@@ -14,7 +14,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache
 from importlib import resources
 from importlib.util import find_spec
@@ -28,7 +28,6 @@ import sentencex
 from llama_index_contextual.common.normalize import plain_digits, replace_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
     from importlib.machinery import ModuleSpec
 
 # By ISO 639-1 code: names, months and weekdays from January and Monday on (the full name, then other ways to write it;

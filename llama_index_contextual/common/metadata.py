@@ -12,17 +12,14 @@ name that :func:`prefixed_key` gives, and :func:`value_of` reads it from there.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from llama_index_contextual.common.dates import date_from_heading, date_from_path, parse_date, parse_day
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import date, datetime
-
 
 # What the document is.
 PATH: Final = "path"  # relative to the indexed folder, POSIX form: the document's identity and what a citation shows

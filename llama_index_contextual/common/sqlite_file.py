@@ -7,13 +7,11 @@ import os
 import shutil
 import sqlite3
 import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from llama_index_contextual.common.errors import DamagedError, StorageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _LEAST_FREE: Final = 100_000  # bytes; the index of a log has 32 kB, and a question on a full disk does without
 _BUSY_SECONDS: Final = 30.0  # how long a writer waits for another process

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,8 +12,6 @@ from llama_index_contextual.common.dates import date_in_words
 from llama_index_contextual.common.metadata import heading_titles, is_absolute, key_in, prefixed_key, value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from llama_index.core.schema import BaseNode, TextNode
 
 _ABOUT_CONTEXTS: Final = (names.CONTEXT_SOURCE, names.CONTEXT_VERSION, names.LEXICAL_CONTEXT)

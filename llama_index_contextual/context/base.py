@@ -9,18 +9,16 @@ import asyncio
 import operator
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
 
-from llama_index.core.schema import MetadataMode, TextNode
+from llama_index.core.schema import BaseNode, MetadataMode, TextNode
 
 from llama_index_contextual.common import DESCRIPTION, PATH, TAGS, TITLE, bounded, display_path, path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from llama_index.core.schema import BaseNode
     from llama_index.core.storage.docstore import BaseDocumentStore
 
 Progress: TypeAlias = "Callable[[ContextProgress], None]"

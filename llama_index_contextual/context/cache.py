@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from llama_index.core.schema import MetadataMode
+from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_COLLECTION, BaseKVStore
 from llama_index.core.utils import get_cache_dir
 
 from llama_index_contextual.common import AMONG, SettingError, SqliteFile, checksum_of, metadata, short_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from llama_index.core.schema import BaseNode
-
     from llama_index_contextual.context.base import SourceDocument
 
 _TABLE: Final = """

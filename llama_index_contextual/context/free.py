@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from llama_index.core.schema import MetadataMode
+from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_index_contextual.common import KEYWORD_SUFFIXES, SOURCE_SUFFIXES, dates, metadata, short_hash
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument, position
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from llama_index.core.schema import BaseNode
 
 _FORM: Final = "Document: {breadcrumb}\n{title}\n{date}\n{continues}"  # part of the version
 _REVISION: Final = 3  # raise it when the same settings would give other words

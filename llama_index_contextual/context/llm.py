@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from anyio.from_thread import start_blocking_portal
@@ -18,9 +20,6 @@ from llama_index_contextual.context.free import PatternContextGenerator
 from llama_index_contextual.context.run import Run
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Sequence
-
     from llama_index.core.prompts import BasePromptTemplate
     from llama_index.core.schema import BaseNode
     from llama_index.core.storage.kvstore.types import BaseKVStore

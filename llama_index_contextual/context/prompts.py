@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from llama_index.core.base.llms.types import CacheControl, CachePoint, ChatMessage, TextBlock
 from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
-from llama_index.core.schema import MetadataMode
+from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.utils import get_tokenizer
 
 from llama_index_contextual.common import SettingError, dates, readable, replace_surrogates
 from llama_index_contextual.common import metadata as meta
-from llama_index_contextual.context.base import MAX_CHARS, position
+from llama_index_contextual.context.base import MAX_CHARS, SourceDocument, position
 from llama_index_contextual.context.free import is_code
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from llama_index.core.schema import BaseNode
-
-    from llama_index_contextual.context.base import SourceDocument
 
 _OPENING: Final = '<document path="{path}" title="{title}" date="{date}">\n{document}\n</document>\n\n'
 _FORM: Final = (

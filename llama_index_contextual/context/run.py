@@ -10,12 +10,13 @@ import contextlib
 import time
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from llama_index.core.schema import MetadataMode
+from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.utils import iter_batch
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
@@ -27,10 +28,7 @@ from llama_index_contextual.context.cache import Kept
 from llama_index_contextual.context.free import PatternContextGenerator
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from llama_index.core.llms import LLM, ChatMessage
-    from llama_index.core.schema import BaseNode
 
     from llama_index_contextual.context.base import Contexts, Progress, SourceDocument
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import math
 import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
@@ -18,9 +20,6 @@ from filelock import FileLock
 from llama_index_contextual.common import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from typing_extensions import Self
 
 Ints = npt.NDArray[np.int64]

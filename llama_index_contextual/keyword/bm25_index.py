@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -21,8 +22,6 @@ from llama_index_contextual.keyword.arrays import ArrayIndex, Floats, Ints, Numb
 from llama_index_contextual.keyword.terms import Group, terms_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from llama_index.core.schema import BaseNode
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cache, partial
 from importlib.resources import files
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import yaml
 
@@ -27,9 +28,6 @@ from llama_index_contextual.common import (
     plain_digits,
     tell_language,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 LANGUAGES: Final = ("en", "es", "zh", "ja")
 # Those that count besides where a text is in one of them: "hier" is yesterday in French, and here in German.

@@ -9,8 +9,10 @@ import copy
 import re
 import threading
 from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -26,9 +28,6 @@ from llama_index_contextual.keyword.names import NameIndex
 from llama_index_contextual.keyword.terms import TERMS_VERSION, Group, query_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
     from llama_index_contextual.keyword.arrays import Floats, Ints
 
 

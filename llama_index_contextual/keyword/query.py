@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Callable, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -24,8 +25,6 @@ from llama_index_contextual.keyword.filters import WORDS, item_filter, tag_filte
 from llama_index_contextual.keyword.terms import has_stop_words, language_of, query_groups, words_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from llama_index_contextual.keyword.bm25_index import TermScores
 
 # Each stands between white space. The lengths keep the search for a closing mark linear.

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import Stemmer
 
@@ -22,9 +23,6 @@ from llama_index_contextual.common import (
     take_dates,
     tell_language,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Group = tuple[str, ...]  # one term of a query: its alternatives count as the same term
 
