@@ -6,6 +6,7 @@ Imports for type checkers count too: a reader follows them like all others.
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -56,6 +57,15 @@ def test_no_files_import_one_another_in_a_circle():
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(f"circle of imports: {' -> '.join(error.args[1])}")
+
+
+def test_no_name_of_a_room_hides_one_of_its_files():
+    plug_in = [name for name in MODULES if not is_of_the_application(name) and not name.endswith("__init__")]
+    loaded = {name: importlib.import_module(name) for name in plug_in}
+    assert len(loaded) > 40
+    for name, module in loaded.items():
+        room, _, file = name.rpartition(".")
+        assert getattr(importlib.import_module(room), file) is module
 
 
 def test_the_page_on_design_names_files_that_there_are():

@@ -1,7 +1,7 @@
 """Words of languages, and the dates that a question names (``yesterday``, ``el 5 de abril``), as days in the past.
 
 Each language is one YAML file of ``data/languages/``: phrases that need no memory, stop words, and how dates are named.
-The names of months and weekdays stand in ``text/dates.py``. Questions look back, so what is ambiguous is the most
+The names of months and weekdays stand in ``common/dates.py``. Questions look back, so what is ambiguous is the most
 recent day that has come: ``April 5`` in March is last year's.
 """
 
@@ -21,12 +21,14 @@ import yaml
 
 from llama_index_contextual.common import (
     NamedDate,
-    dates,
+    dates_in,
     fold,
     listed_stop_words,
     normalise,
+    numbered_words,
     plain_digits,
     tell_language,
+    with_ranges,
 )
 
 LANGUAGES: Final = ("en", "es", "zh", "ja")
@@ -113,7 +115,7 @@ def _forms(word: str) -> tuple[str, str]:
 @cache
 def _load(language: str) -> Mapping[str, Any]:
     text = files("llama_index_contextual").joinpath("data", "languages", f"{language}.yaml").read_text("utf-8")
-    names = {kind: dates.numbered_words(kind, language) for kind in ("months", "weekdays")}
+    names = {kind: numbered_words(kind, language) for kind in ("months", "weekdays")}
     return {**names, **_YAML(text).get_single_data()}
 
 
@@ -151,13 +153,13 @@ def find_dates(text: str, today: date, words: Lexicon) -> tuple[NamedDate, ...]:
 
     ``03/04/2026`` is 3 April or March 4: in English both that have come, in the other languages the former.
     """
-    return (*dates.with_ranges(plain_digits(text), partial(_named, today=today, words=words))[:_MOST_DATES],)
+    return (*with_ranges(plain_digits(text), partial(_named, today=today, words=words))[:_MOST_DATES],)
 
 
 def _named(text: str, today: date, words: Lexicon) -> list[NamedDate]:
     """The dates in a text, in order; of readings that overlap the longest counts, even if impossible."""
     whole = defaultdict[tuple[int, int], list[Range]](list)
-    for first, last, start, end in dates.dates_in(text, either=True):
+    for first, last, start, end in dates_in(text, either=True):
         whole[start, end].append((first, last))
     come = {span: [one for one in days if one[0] <= today] or days for span, days in whole.items()}
     readings = come | {match.span(): ranges for match, ranges in reversed([*_worded(text, today, words)])}

@@ -24,7 +24,7 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
 from llama_index_contextual.common import SettingError, caseless
-from llama_index_contextual.common import metadata as names
+from llama_index_contextual.common import metadata as meta
 
 if TYPE_CHECKING:
     from llama_index_contextual.keyword.arrays import Bools, Ints
@@ -50,7 +50,7 @@ def item_filter(key: str, value: Any, how: FilterOperator = FilterOperator.EQ) -
 def tag_filter(tag: str) -> MetadataFilters:
     """Filter for what has a tag or one below it, in front matter or in the text."""
     value = tag.strip().lstrip("#").strip("/")
-    filters = [item_filter(key, value, FilterOperator.CONTAINS) for key in (names.TAGS, names.INLINE_TAGS)]
+    filters = [item_filter(key, value, FilterOperator.CONTAINS) for key in (meta.TAGS, meta.INLINE_TAGS)]
     return MetadataFilters(filters=[*filters], condition=FilterCondition.OR)
 
 
@@ -67,7 +67,7 @@ def filter_in_words(part: MetadataFilter | MetadataFilters) -> str:
         return f"the tag {tag!r}"
     if isinstance(part, MetadataFilters):
         return f"({f' {(part.condition or FilterCondition.AND).value} '.join(map(filter_in_words, part.filters))})"
-    if part.key == names.DATE_TS and isinstance(part.value, (int, float)):
+    if part.key == meta.DATE_TS and isinstance(part.value, (int, float)):
         return f"date {part.operator.value} {datetime.fromtimestamp(part.value, timezone.utc).date()}"
     how = "containing" if part.operator == FilterOperator.TEXT_MATCH_INSENSITIVE else part.operator.value
     return f"{part.key.removeprefix(ITEMS)} {how} {'' if part.value is None else repr(part.value)}".strip()
@@ -77,16 +77,14 @@ def nearest_names(part: MetadataFilter | MetadataFilters, metas: Sequence[Mappin
     """The nearest tags, folders or keys to that of a filter, as the end of a sentence; "" for a known key."""
     kind, wanted, found = "tags", _tag_of(part), Counter[str]()
     if wanted is not None:
-        texts = [str(meta[key]) for meta in metas for key in (names.TAGS, names.INLINE_TAGS) if key in meta]
+        texts = [str(one[key]) for one in metas for key in (meta.TAGS, meta.INLINE_TAGS) if key in one]
         found.update(tag.strip() for text in texts for tag in text.split(","))
-    elif isinstance(part, MetadataFilter) and part.key == names.PATH:
+    elif isinstance(part, MetadataFilter) and part.key == meta.PATH:
         kind, wanted = "folders", str(part.value).strip("/")
-        found.update(
-            str(folder) for meta in metas for folder in PurePosixPath(names.path_of(meta)).parents if folder.name
-        )
-    elif isinstance(part, MetadataFilter) and part.key not in {WORDS, names.DATE_TS, *names.NAMES_TAKEN}:
+        found.update(str(folder) for one in metas for folder in PurePosixPath(meta.path_of(one)).parents if folder.name)
+    elif isinstance(part, MetadataFilter) and part.key not in {WORDS, meta.DATE_TS, *meta.NAMES_TAKEN}:
         kind, wanted = "keys", part.key.removeprefix(ITEMS)
-        found.update(key for meta in metas for key in meta.keys() - names.NAMES_TAKEN)
+        found.update(key for one in metas for key in one.keys() - meta.NAMES_TAKEN)
     if wanted is None or wanted in found:
         return ""
     near = [*get_close_matches(wanted, found, _NEAREST, 0.5), *(one for one, _ in found.most_common(2 * _NEAREST))]
@@ -168,7 +166,7 @@ def items_of(value: Any) -> list[Any]:
         return [] if value is None else [value]
     value = caseless(value)
     texts = dict.fromkeys([value, *(part.strip().lstrip("#") for part in value.split(","))])
-    return [*texts, *(number for text in texts if not isinstance(number := names.typed(text), str))]
+    return [*texts, *(number for text in texts if not isinstance(number := meta.typed(text), str))]
 
 
 def _folded(value: Any) -> Any:
@@ -209,7 +207,7 @@ def admitted(
             return np.isin(rows, holding(part))
         holds, values = condition_of(part), column_of(part.key.removeprefix(ITEMS))
         if part.key in REF_DOC_ALIASES:
-            pairs = zip(values, column_of(names.REF_DOC_ID), strict=True)
+            pairs = zip(values, column_of(meta.REF_DOC_ID), strict=True)
             values = [document if value is None else value for value, document in pairs]
         try:  # once for each distinct value
             return np.fromiter(map(cache(holds), values), np.bool_, len(rows))
@@ -230,7 +228,7 @@ def admits(filters: MetadataFilters | None, metadata: Mapping[str, Any], passed:
 
     def test(part: MetadataFilter) -> Bools:
         key, holds = part.key.removeprefix(ITEMS), condition_of(part)
-        value = metadata.get(names.REF_DOC_ID if key in REF_DOC_ALIASES and key not in metadata else key)
+        value = metadata.get(meta.REF_DOC_ID if key in REF_DOC_ALIASES and key not in metadata else key)
         is_inside = isinstance(value, list) and any(part is other for other in passed) and any(map(holds, value))
         return np.array([is_inside or holds(value)])
 
