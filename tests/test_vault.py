@@ -16,9 +16,10 @@ from previewed import preview
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.cli import app
+from llama_index_contextual.app.folder import without_comments
 from llama_index_contextual.app.serve import mcp_server
 from llama_index_contextual.app.serve.notes import part_of
-from llama_index_contextual.common import inline_tags, without_comments
+from llama_index_contextual.common import inline_tags
 from llama_index_contextual.common.errors import ContextualWarning, DocumentError, SettingError
 from llama_index_contextual.memory import note_filters
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib import resources
 from importlib.util import find_spec
@@ -49,8 +48,6 @@ _LIKELY: Final = 0.2  # the same where the alphabet agrees
 _READ: Final = 500  # characters that the detector reads
 _GUESSES: Final = 20  # languages that it names
 _SAMPLE: Final = 200  # words that are looked at
-_SAMPLE_SIZE: Final = 200  # texts whose languages stand for those of all
-_NAMED: Final = 0.01  # a share below it is not named
 _LONGEST: Final = 2000  # characters
 _WORD: Final = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
 
@@ -70,26 +67,6 @@ _STROKES: Final = str.maketrans(
 def tell_language(text: str) -> str:
     """The ISO 639-1 code of a text's language, of its beginning; ``"en"`` where no other one stands out."""
     return _detect(text[:_LONGEST])
-
-
-def sample_of(items: Any) -> Any:
-    """At most 200 of the items of a list or an array, evenly spread."""
-    return items[:: max(1, -(-len(items) // _SAMPLE_SIZE))]
-
-
-def shares_of_languages(texts: Iterable[str]) -> dict[str, float]:
-    """The share of each language in some texts, by their letters, the largest first."""
-    letters: Counter[str] = Counter()
-    for text in texts:
-        letters[tell_language(text)] += sum(map(len, _WORD.findall(text)))
-    total = sum(letters.values())
-    return {code: number / total for code, number in letters.most_common() if number}
-
-
-def languages_in_words(shares: Mapping[str, float]) -> str:
-    """Languages with their shares: ``German 62%, English 38%``; those below one per cent are left out."""
-    named = {code: share for code, share in shares.items() if share >= _NAMED}
-    return ", ".join(f"{_ALL_NAMES[code].capitalize()} {share:.0%}" for code, share in named.items())
 
 
 @lru_cache(maxsize=4096)

@@ -1,4 +1,4 @@
-"""Text from bytes, without encoded bytes, for storage and for terminals; and hashes of values."""
+"""Texts: the names of their files, their tags, what is code or encoded bytes in them, and how terminals show them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import PurePosixPath
-from typing import Final, NamedTuple
+from typing import Final
 
-from llama_index_contextual.common.errors import ContextualWarning, DocumentError
+from llama_index_contextual.common.errors import ContextualWarning
 
 # Files that hold Markdown: its own suffixes, those of MDX, of Quarto and R Markdown, and of Cursor's rules. In lower
 # case; "NOTES.MD" is Markdown too.
@@ -35,9 +34,6 @@ WIKI_LINK: Final = re.compile(r"!?\[\[([^\[\]|#\n\\]{0,300})(#[^\[\]|\n\\]{0,300
 _SUFFIX: Final = re.compile(r"(?<!\A)\.[^\W\d][\w+-]*\Z")
 _FOREIGN_DIGIT: Final = re.compile(r"(?![0-9])\d")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-_BINARY_SHARE: Final = 0.01  # text holds hardly any control characters but white space, escape and form feed
-UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 # Characters that move the cursor, ring the bell, begin a command to the terminal or turn the direction of a line. ASCII
 # ones are shown as their pictures (from U+2400). The others have no picture and are shown as escapes.
 _PICTURES: Final[dict[int, int | str | None]] = {
@@ -48,13 +44,6 @@ _PICTURES: Final[dict[int, int | str | None]] = {
     0x0D: None,
     # Without a shape: zero-width spaces, marks of direction, tags.
     **dict.fromkeys((0x200B, 0x200E, 0x200F, *range(0x2060, 0x2066), 0xFEFF, *range(0xE0000, 0xE0080))),
-}
-# How files begin that may hold no NUL byte, and are no text all the same.
-_STARTS: Final = {
-    b"%PDF-1.": "a PDF",
-    b"%PDF-2.": "a PDF",
-    b"PK\x03\x04": "a ZIP or Office file",
-    b"{\\rtf1": "an RTF file",
 }
 
 
@@ -165,53 +154,6 @@ def inline_tags(text: str) -> list[str]:
             if tag.strip("0123456789/-_"):
                 tags.setdefault(tag.casefold(), tag)
     return [*tags.values()]
-
-
-def without_comments(text: str) -> tuple[str, int]:
-    """A text in which comments, ``%% … %%``, are blank, and how many there were.
-
-    Lines and offsets stay. Code holds no comments. One that does not end stays as it is.
-    """
-    ends = [mark.start() for mark in re.finditer("%%", without_code(text))] if "%%" in text else []
-    edges = [0, *(edge + 2 * (at % 2) for at, edge in enumerate(ends[: len(ends) // 2 * 2])), len(text)]
-    parts = [text[start:end] for start, end in pairwise(edges)]
-    parts[1::2] = [_VISIBLE.sub(" ", part) for part in parts[1::2]]
-    return "".join(parts), len(ends) // 2
-
-
-class FileText(NamedTuple):
-    """A file's text, and what had to be repaired to read it ("" if nothing)."""
-
-    text: str
-    repair: str = ""
-
-
-def decode(data: bytes) -> FileText:
-    """The text of a file: UTF-8, UTF-16 with its mark, or Windows-1252 where the bytes are no UTF-8.
-
-    Lone surrogates, which no parser or store takes, become U+FFFD. Line ends stay as they are, because a chunk's text
-    is a slice of the document's.
-
-    Raises:
-        DocumentError: It is binary.
-    """
-    is_wide, repair = data.startswith(UTF16_MARKS), ""
-    kind = next((kind for start, kind in _STARTS.items() if data.startswith(start)), "")
-    try:
-        text = data.decode(*("utf-16", "replace") if is_wide else ("utf-8-sig", "surrogatepass"))
-    except UnicodeDecodeError as error:
-        # Latin-1 bytes in the wild are Windows-1252; the five bytes that it leaves undefined become U+FFFD.
-        text = data.removeprefix(b"\xef\xbb\xbf").decode("cp1252", "replace")
-        what = f"byte 0x{error.object[error.start]:02x} at {error.start:,} is no UTF-8"
-        repair = f"{what}; read as Windows-1252. Cure: convert it to UTF-8"
-    if b"\0" in data and not is_wide:
-        kind = kind or "binary (it holds NUL bytes)"
-    elif len(_CONTROL.findall(text[:100_000])) > _BINARY_SHARE * min(len(text), 100_000):
-        kind = kind or "binary (control characters)"
-    if kind:
-        raise DocumentError(f"it is {kind}, not text. Cure: ignore it, or give its type a reader.")
-    clean, count = replace_surrogates(text)
-    return FileText(clean, f"{count} lone surrogate(s) replaced by U+FFFD" if count else repair)
 
 
 # Pictures and other files that are written into a text as letters: data URIs, unbroken runs, and lines as in mail.

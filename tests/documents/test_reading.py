@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.app.folder import read_file
-from llama_index_contextual.common import decode, replace_surrogates
+from llama_index_contextual.app.folder import decode, read_file
+from llama_index_contextual.common import replace_surrogates
 from llama_index_contextual.common.errors import DocumentError
 
 READ = {

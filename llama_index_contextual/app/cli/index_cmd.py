@@ -15,7 +15,7 @@ import click
 
 from llama_index_contextual.app.cli import options
 from llama_index_contextual.app.cli.options import Target, as_json, command, list_skipped
-from llama_index_contextual.common import ContextualError, DamagedError, SettingError, counted, languages_in_words
+from llama_index_contextual.common import ContextualError, DamagedError, SettingError, counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,6 +142,7 @@ def _share(opened: ContextualIndex) -> str:
 
 def _tell_languages(opened: ContextualIndex) -> None:
     """Write that much of a folder is in languages that the default embedding lacks, by a sample of its chunks."""
+    from llama_index_contextual.app.index.status import languages_in_words
     from llama_index_contextual.app.settings.local import MODEL_NAME
 
     others = {code: share for code, share in opened.status().languages.items() if code != "en"}

@@ -1,7 +1,7 @@
 """A folder of documents: which files are read, as what, and how each format becomes Markdown.
 
-Here is the one way to open a file that a user, an agent or a folder names, and the patterns of ``.gitignore``, in time
-that is in proportion to a path's length.
+Here is the one way to open a file that a user, an agent or a folder names, how its text is read, and the patterns of
+``.gitignore``, in time that is in proportion to a path's length.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pathspec import GitIgnoreSpec
 
-from llama_index_contextual.common import DocumentError, SettingError
+from llama_index_contextual.common import DocumentError, SettingError, replace_surrogates, without_code
 
 if TYPE_CHECKING:
     from llama_index_contextual.app.settings import Collection
@@ -25,6 +26,15 @@ VAULT: Final = ".obsidian"  # a folder in a vault
 UNREAD: Final = "it cannot be read"  # by the system; that may change while size and times stay
 MOST_BYTES: Final = 100_000_000
 _FLAGS: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0)
+_CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_BINARY_SHARE: Final = 0.01  # text holds hardly any control characters but white space, escape and form feed
+# How files begin that may hold no NUL byte, and are no text all the same.
+_STARTS: Final = {
+    b"%PDF-1.": "a PDF",
+    b"%PDF-2.": "a PDF",
+    b"PK\x03\x04": "a ZIP or Office file",
+    b"{\\rtf1": "an RTF file",
+}
 _STAR: Final = "[^/]*"  # what pathspec makes of a star
 _SUFFIX: Final = re.compile(r"\*\.[\w.-]+")
 
@@ -59,6 +69,53 @@ def read_file(path: Path | str, most: int = MOST_BYTES, *, root: Path | None = N
     if data is None or len(data) > most:
         raise DocumentError(f"it has more than {most:,} bytes. Cure: split it.")
     return data
+
+
+class FileText(NamedTuple):
+    """A file's text, and what had to be repaired to read it ("" if nothing)."""
+
+    text: str
+    repair: str = ""
+
+
+def decode(data: bytes) -> FileText:
+    """The text of a file: UTF-8, UTF-16 with its mark, or Windows-1252 where the bytes are no UTF-8.
+
+    Lone surrogates, which no parser or store takes, become U+FFFD. Line ends stay as they are, because a chunk's text
+    is a slice of the document's.
+
+    Raises:
+        DocumentError: It is binary.
+    """
+    is_wide, repair = data.startswith((b"\xff\xfe", b"\xfe\xff")), ""
+    kind = next((kind for start, kind in _STARTS.items() if data.startswith(start)), "")
+    try:
+        text = data.decode(*("utf-16", "replace") if is_wide else ("utf-8-sig", "surrogatepass"))
+    except UnicodeDecodeError as error:
+        # Latin-1 bytes in the wild are Windows-1252; the five bytes that it leaves undefined become U+FFFD.
+        text = data.removeprefix(b"\xef\xbb\xbf").decode("cp1252", "replace")
+        what = f"byte 0x{error.object[error.start]:02x} at {error.start:,} is no UTF-8"
+        repair = f"{what}; read as Windows-1252. Cure: convert it to UTF-8"
+    if b"\0" in data and not is_wide:
+        kind = kind or "binary (it holds NUL bytes)"
+    elif len(_CONTROL.findall(text[:100_000])) > _BINARY_SHARE * min(len(text), 100_000):
+        kind = kind or "binary (control characters)"
+    if kind:
+        raise DocumentError(f"it is {kind}, not text. Cure: ignore it, or give its type a reader.")
+    clean, count = replace_surrogates(text)
+    return FileText(clean, f"{count} lone surrogate(s) replaced by U+FFFD" if count else repair)
+
+
+def without_comments(text: str) -> tuple[str, int]:
+    """A text in which comments, ``%% … %%``, are blank, and how many there were.
+
+    Lines and offsets stay. Code holds no comments. One that does not end stays as it is.
+    """
+    ends = [mark.start() for mark in re.finditer("%%", without_code(text))] if "%%" in text else []
+    edges = [0, *(edge + 2 * (at % 2) for at, edge in enumerate(ends[: len(ends) // 2 * 2])), len(text)]
+    parts = [text[start:end] for start, end in pairwise(edges)]
+    parts[1::2] = [re.sub(r"\S", " ", part) for part in parts[1::2]]
+    return "".join(parts), len(ends) // 2
 
 
 def spec_of(lines: Iterable[str]) -> GitIgnoreSpec:

@@ -14,9 +14,8 @@ from typing import Final
 from bs4 import BeautifulSoup, Tag, UnicodeDammit
 from bs4.element import PreformattedString
 
-from llama_index_contextual.app.folder import formats
+from llama_index_contextual.app.folder import decode, formats
 from llama_index_contextual.app.folder.formats import PAGE, Conversion, ConversionError, Part, integer
-from llama_index_contextual.common import decode
 
 NUMBER: Final = "\ue000{}\ue001"  # before the text of an item: its number as a program shows it
 _SPACES: Final = str.maketrans("\xa0\n\r", "   ", "\xad")

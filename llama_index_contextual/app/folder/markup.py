@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from llama_index_contextual.app.folder import formats
+from llama_index_contextual.app.folder import decode, formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, escape, heading
-from llama_index_contextual.common import decode
 
 _UNDERLINE: Final = re.compile(r"([=\-`:.'\"~^_*+#])\1{2,}\s*$")
 _RST_RULE: Final = re.compile(r"(?:=+(?: +=+)+|\+(?:[-=]+\+)+)\s*$")

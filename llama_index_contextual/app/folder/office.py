@@ -17,10 +17,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from llama_index_contextual.app.folder import formats
+from llama_index_contextual.app.folder import decode, formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, integer, local
 from llama_index_contextual.app.folder.html import NUMBER, html_to_markdown, raised
-from llama_index_contextual.common import decode
 
 _FORMULA: Final = re.compile(rb"</f>(?:<v ?/>|<v></v>)?</c>")  # without its value
 # A format of numbers: words, digits, decimals, words. Words are quoted, escaped, a currency, a colour, spaces or signs;

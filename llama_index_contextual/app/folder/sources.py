@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from llama_index_contextual.app.folder import MOST_BYTES, read_file
+from llama_index_contextual.app.folder import MOST_BYTES, decode, read_file, without_comments
 from llama_index_contextual.app.folder.formats import FORMATS, suffix_of
 from llama_index_contextual.app.folder.walk import FolderFile, Problem, find, stamp_of
 from llama_index_contextual.common import (
@@ -31,9 +31,7 @@ from llama_index_contextual.common import (
     SettingError,
     StorageError,
     counted,
-    decode,
     storable,
-    without_comments,
 )
 from llama_index_contextual.common import metadata as meta
 

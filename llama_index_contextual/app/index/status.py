@@ -13,7 +13,7 @@ from llama_index_contextual.app.folder import UNREAD
 from llama_index_contextual.app.folder.sources import file_sources
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.settings import nodes_hash
-from llama_index_contextual.common import counted, languages_in_words, sample_of, shares_of_languages
+from llama_index_contextual.common import WORDS, counted, tell_language
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.rows import DocumentRow
     from llama_index_contextual.app.index.settings import IndexSettings
 
+_SAMPLE_SIZE: Final = 200  # chunks whose languages stand for those of all
+_NAMED: Final = 0.01  # a share below it is not named
 PATIENCE: Final = 0.1  # seconds that an answer may wait for a refresh
 
 
@@ -268,6 +270,21 @@ def planned(
     return make_plan(documents, now, made_with, sorted(failed), deletes=not discovery.unfinished), sources
 
 
+def shares_of_languages(texts: Iterable[str]) -> dict[str, float]:
+    """The share of each language in some texts, by their letters, the largest first."""
+    letters: Counter[str] = Counter()
+    for text in texts:
+        letters[tell_language(text)] += sum(map(str.isalpha, text))
+    total = sum(letters.values())
+    return {code: number / total for code, number in letters.most_common() if number}
+
+
+def languages_in_words(shares: Mapping[str, float]) -> str:
+    """Languages with their shares: ``German 62%, English 38%``; those below one per cent are left out."""
+    names = WORDS["names"] | WORDS["other names"]
+    return ", ".join(f"{names[code].capitalize()} {share:.0%}" for code, share in shares.items() if share >= _NAMED)
+
+
 def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
     """Report of what an index holds, and of what a refresh would do.
 
@@ -287,7 +304,8 @@ def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
             name: {"path": str(one.path), "description": one.description, "documents": by_folder[name]}
             for name, one in settings.folders.collections.items()
         } or {"": {"path": str(settings.folders.root), "description": "", "documents": len(documents)}}
-        sample = snapshot.node_rows(sample_of(snapshot.rows()))
+        chunks = snapshot.rows()
+        sample = snapshot.node_rows(chunks[:: -(-len(chunks) // _SAMPLE_SIZE) or 1])  # evenly spread
         return IndexStatus(
             folders=folders,
             storage=str(settings.layout.root),
