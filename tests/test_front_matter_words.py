@@ -2,9 +2,14 @@
 
 import pytest
 from llama_index.core import Document
-from llama_index.core.schema import MetadataMode
+from llama_index.core.schema import MetadataMode, TextNode
 
-from llama_index_contextual import ContextualBM25Retriever, ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualNodePostprocessor,
+    HeadingAwareMarkdownNodeParser,
+)
 from llama_index_contextual.common.errors import ContextualWarning
 from llama_index_contextual.common.metadata import DATE, FRONT_MATTER, HEADER_PATH, TITLE
 
@@ -100,6 +105,16 @@ def test_a_block_that_is_no_yaml_is_told_with_the_line_to_look_at():
     with pytest.warns(ContextualWarning, match=r"a\.md cannot be read as YAML and is read line by line: line 3: map"):
         [node] = parsed("---\ntitle: Kiosk\nnote: this: that\n---\n# Kiosk\n")
     assert (node.metadata[TITLE], node.metadata["note"]) == ("Kiosk", "this: that")
+
+
+def test_a_question_warns_of_no_front_matter(recwarn):
+    """Templates hold ``{{date}}``. The parser names the file; chunks of other parsers are read for headings alone."""
+    nodes = [
+        TextNode(text=f"---\ncreated: {{{{date}}}}\n---\n# {name}\n\nText of {name}.\n") for name in ("Ada", "Bob")
+    ]
+    arm = ContextualBM25Retriever(ContextualNodePostprocessor()(nodes))
+    assert ContextualFusionRetriever([arm], mode="learned").retrieve("Text of Bob")[0].node is not None
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ class FrontMatter:
         return "; ".join(f"{key}: {value}" for key, value in values.items() if value and value.lower() not in _FLAGS)
 
 
-def read_front_matter(text: str, name: str = "") -> FrontMatter:
+def read_front_matter(text: str, name: str | None = "a document") -> FrontMatter:
     """The front matter at the top of a text.
 
     Lines that are no YAML, such as ``title: Avatar: The Last Airbender``, are read as a key and its text. A block of
@@ -80,7 +80,7 @@ def read_front_matter(text: str, name: str = "") -> FrontMatter:
 
     Args:
         text: The whole document.
-        name: Of the document, for the warning.
+        name: Of the document, for the warning; None for none, where only headings are read.
     """
     match = _FRONT_MATTER.match(text)
     if match is None or (match[1] == "+++" and match[3] != "+++"):
@@ -98,9 +98,10 @@ def read_front_matter(text: str, name: str = "") -> FrontMatter:
         mark = getattr(error, "problem_mark", None)  # counted from 0, and the fence is one
         reason = f"line {mark.line + 2}: {getattr(error, 'problem', '')}" if mark else str(error).partition("\n")[0]
         values = _read_line_by_line(source) if isinstance(error, yaml.YAMLError) else {}
-        what = f"{name or 'a document'} cannot be read as {'TOML' if is_toml else 'YAML'}"
+        what = f"{name} cannot be read as {'TOML' if is_toml else 'YAML'}"
         kept = "read line by line" if values else "kept as text"
-        warnings.warn(f"The front matter of {what} and is {kept}: {reason}", ContextualWarning, stacklevel=2)
+        if name:
+            warnings.warn(f"The front matter of {what} and is {kept}: {reason}", ContextualWarning, stacklevel=2)
         if not values:
             return FrontMatter(unread=match.end())
     if not isinstance(values, dict):

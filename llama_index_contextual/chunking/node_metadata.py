@@ -55,7 +55,7 @@ HIDDEN_FROM_EMBED: Final = (*BOOKKEEPING, metadata.START_LINE, metadata.END_LINE
 
 def headings_of(text: str) -> list[tuple[str, int, int]]:
     """The title, the level (1 to 6) and the line (from 1) of each heading of a Markdown text."""
-    front, ends = read_front_matter(text), line_ends(text)
+    front, ends = read_front_matter(text, None), line_ends(text)
     headings = titled_headings(text, outline_of(text, front.end, front.unread))
     return [(title, level, bisect_right(ends, start) + 1) for _, level, start, title in headings]
 

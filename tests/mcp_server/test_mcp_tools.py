@@ -119,6 +119,15 @@ async def test_a_name_that_no_note_has_suggests_the_nearest(folder, index):
         assert missed.content[0].text == "no note is in a folder 'memry'. Cure: memory/"
 
 
+async def test_a_note_is_read_by_an_alias_that_is_a_number_or_a_truth_value(folder, index):
+    for value in ("404", "true", "1.5"):
+        (folder / f"of {value}.md").write_text(f"---\nalias: {value}\n---\nText of {value}.\n", "utf-8")
+    index.refresh()
+    async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
+        for value in ("404", "true", "1.5"):
+            assert f"Text of {value}." in await text_of(client, "read", path=value)
+
+
 async def test_at_most_two_hits_are_of_one_note_and_the_others_are_counted(folder, index):
     (folder / "many.md").write_text(
         "".join(f"# Part {n}\n\nZebras graze here, {n}.\n\n" * 3 for n in range(9)), "utf-8"

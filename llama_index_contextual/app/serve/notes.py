@@ -102,7 +102,8 @@ def _names(index: ContextualIndex) -> dict[str, str]:
     named = [(name, path) for path in paths for name in document_names(path, path)]
     for key in NAMING if index.exists else ():
         pairs = {*zip(index.values(key), index.values(metadata.PATH), strict=True)}
-        named += [(name, path) for titles, path in pairs if titles for name in document_names("", titles, titles)]
+        texts = [(str(titles), path) for titles, path in pairs if titles]  # "aliases: 404" is a number
+        named += [(name, path) for titles, path in texts for name in document_names("", titles, titles)]
     return dict(reversed(named))
 
 
