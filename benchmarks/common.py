@@ -33,8 +33,7 @@ from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.evaluation import interval
 from llama_index_contextual.app.settings.models import model_id, resolve_embedding
 from llama_index_contextual.common.metadata import CONTEXT, LEXICAL_CONTEXT
-from llama_index_contextual.common.views import has_context
-from llama_index_contextual.context import ChunkContext, ContextGenerator
+from llama_index_contextual.context import ChunkContext, ContextGenerator, has_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from llama_index.core.schema import BaseNode, MetadataMode, RelatedNodeInfo
+from llama_index.core.schema import DEFAULT_TEXT_NODE_TMPL, BaseNode, MetadataMode, RelatedNodeInfo, TextNode
 
 from llama_index_contextual.chunking.markdown import FrontMatter, read_front_matter
 from llama_index_contextual.chunking.outline import Heading, Path, outline_of, titled_headings
@@ -271,6 +271,26 @@ def hide_keys(node: BaseNode, document: BaseNode, ours: Mapping[str, str], filte
         name = f"excluded_{view}_metadata_keys"
         left_out = [ours[key] for key in (*keys, *hidden) if key in ours]
         setattr(node, name, [*dict.fromkeys([*getattr(document, name), *left_out])])
+
+
+def hide_encoded_bytes(node: TextNode, shown: str) -> None:
+    """Let the views of a node show its text without encoded bytes; the text itself stays an exact slice.
+
+    LlamaIndex fills in the template of a view only where there is metadata to show, so there is some.
+
+    Args:
+        node: Changed in place: its ``text_template``, and ``metadata["encoded_chars"]``.
+        shown: Its text as :func:`~llama_index_contextual.common.readable` gives it.
+    """
+    node.metadata[metadata.ENCODED_CHARS] = len(node.text) - len(shown)
+    template = node.text_template if "{content}" in node.text_template else DEFAULT_TEXT_NODE_TMPL
+    node.text_template = template.replace("{content}", shown.replace("{", "{{").replace("}", "}}"))
+    for mode in (MetadataMode.EMBED, MetadataMode.LLM):
+        name = f"excluded_{mode.value}_metadata_keys"
+        others = [key for key in getattr(node, name) if key != metadata.ENCODED_CHARS]
+        setattr(node, name, [*others, metadata.ENCODED_CHARS])
+        if not node.get_metadata_str(mode).strip():
+            setattr(node, name, others)
 
 
 def _date_metadata(day: date, theirs: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from llama_index.core.utils import get_tqdm_iterable
 from llama_index_contextual.chunking import node_metadata
 from llama_index_contextual.chunking.markdown import FrontMatter, read_front_matter
 from llama_index_contextual.chunking.splitting import ChunkSettings, Span, split_markdown
-from llama_index_contextual.common import errors, metadata, normalize, views
+from llama_index_contextual.common import errors, metadata, normalize
 
 if TYPE_CHECKING:
     from llama_index_contextual.chunking.outline import Path
@@ -232,7 +232,7 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
             )
             node_metadata.hide_keys(node, document, names if self.include_metadata else {}, filters)
             if shown != chunk:
-                views.hide_encoded_bytes(node, shown)
+                node_metadata.hide_encoded_bytes(node, shown)
             nodes.append(node)
         return nodes
 

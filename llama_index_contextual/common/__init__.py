@@ -10,4 +10,3 @@ from llama_index_contextual.common.metadata import *
 from llama_index_contextual.common.normalize import *
 from llama_index_contextual.common.sqlite_file import *
 from llama_index_contextual.common.tokens import *
-from llama_index_contextual.common.views import *

@@ -14,8 +14,18 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TransformComponent
 from tqdm import tqdm
 
-from llama_index_contextual.common import Checked, errors, metadata, normalize, views
-from llama_index_contextual.context import OFF, DocumentChunks, base, resolve_generator
+from llama_index_contextual.common import Checked, errors, metadata, normalize
+from llama_index_contextual.context import (
+    OFF,
+    DocumentChunks,
+    base,
+    drop_context,
+    has_context,
+    headings_of_ours,
+    put_context,
+    resolve_generator,
+    set_views,
+)
 
 
 class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostprocessor):
@@ -145,8 +155,8 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     def _bare(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
         """Nodes without contexts and without headings of our parser in what is embedded."""
         for node in nodes:
-            views.drop_context(node.metadata)
-            views.set_views(node, leave_out_keys=views.headings_of_ours(node.metadata))
+            drop_context(node.metadata)
+            set_views(node, leave_out_keys=headings_of_ours(node.metadata))
         return list(nodes)
 
     def _postprocess_nodes(self, nodes: list[NodeWithScore], _: QueryBundle | None = None) -> list[NodeWithScore]:
@@ -154,10 +164,10 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         if generator is None:
             return nodes
         shown = self.show_context_to_llm
-        changed = [hit for hit in nodes if shown or not views.has_context(hit.node.metadata)]
+        changed = [hit for hit in nodes if shown or not has_context(hit.node.metadata)]
         # On copies: the nodes of the retriever stay as they are.
         copies = {id(hit): hit.node.model_copy(update={"metadata": dict(hit.node.metadata)}) for hit in changed}
-        bare = [node for node in copies.values() if not views.has_context(node.metadata)]
+        bare = [node for node in copies.values() if not has_context(node.metadata)]
         groups = base.group_by_document(bare, documents=self.documents, docstore=self.docstore, root=self.root)
         self._write([*copies.values()], groups, generator.generate_all(groups), required=False)
         return [NodeWithScore(node=copies.get(id(hit), hit.node), score=hit.score) for hit in nodes]
@@ -200,9 +210,9 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
             about = descriptions_of(self.descriptions, metadata.path_of(node.metadata)) if context.text else []
             text, former = "\n".join([context.text, *about]), metadata.value_of(node.metadata, metadata.CONTEXT)
             late += node.embedding is not None and (former or "") != text
-            views.put_context(node.metadata, text, context.source, f"{context.version}{mark}", context.lexical)
+            put_context(node.metadata, text, context.source, f"{context.version}{mark}", context.lexical)
         for node in nodes:
-            views.set_views(node, show_context_to_llm=self.show_context_to_llm, leave_out_keys=self.leave_out_keys)
+            set_views(node, show_context_to_llm=self.show_context_to_llm, leave_out_keys=self.leave_out_keys)
         if late and required:
             what = f"{normalize.counted(late, 'node')} had a vector before the context came, and it does not know that"
             cure = "Cure: the step before the embedding, and the embedding again."

@@ -19,11 +19,11 @@ from llama_index.embeddings.ollama import OllamaEmbedding
 
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.common.errors import ContextError, ContextualWarning, SettingError
-from llama_index_contextual.common.views import reset_views
 from llama_index_contextual.context import (
     ChunkContext,
     ContextGenerator,
     HeadingContextGenerator,
+    reset_views,
 )
 from llama_index_contextual.context.base import group_by_document
 from llama_index_contextual.retrieval import ContextualNodePostprocessor

@@ -21,7 +21,7 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings.models import FastEmbedReranker, NamedModel, resolve_reranker
 from llama_index_contextual.common.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
-from llama_index_contextual.common.views import put_context, set_views
+from llama_index_contextual.context import put_context, set_views
 from llama_index_contextual.retrieval import RerankWithContext
 
 QUESTION = "What is the default timeout of the gateway?"

@@ -13,8 +13,7 @@ from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual import ContextualBM25Retriever, ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.common.errors import SettingError
-from llama_index_contextual.common.views import reset_views
-from llama_index_contextual.context import ChunkContext, ContextGenerator
+from llama_index_contextual.context import ChunkContext, ContextGenerator, reset_views
 
 BROUGHT = {"author": "Ana", "url": "http://intranet/gateway", "category": "networking", "page_label": "3"}
 TEXT = "# Gateway\n\nThe default is 60.\n"

@@ -24,8 +24,8 @@ from llama_index_contextual.app.evaluation.questions import (
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.serve.html import render
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
-from llama_index_contextual.common import EVERY_KEY, ContextualWarning, SettingError, counted, whole
-from llama_index_contextual.context import ChunkContext, ContextGenerator, context_name
+from llama_index_contextual.common import ContextualWarning, SettingError, counted, whole
+from llama_index_contextual.context import EVERY_KEY, ChunkContext, ContextGenerator, context_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
