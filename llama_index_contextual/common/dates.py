@@ -110,7 +110,7 @@ def date_in_words(iso: object) -> str:
 
 def take_dates(word: str) -> tuple[list[date], str]:
     """The dates in a word, such as ``report-2026-04-09.pdf``, and the rest of the word."""
-    found = [(match.span(), _date(*map(int, match.groups()))) for match in _ISO.finditer(word)]
+    found = [(match.span(), existing_date(*map(int, match.groups()))) for match in _ISO.finditer(word)]
     for (start, end), day in reversed(found):
         word = f"{word[:start]}-{word[end:]}" if day else word
     return [day for _, day in found if day], word.strip("-")
@@ -211,7 +211,7 @@ def _has_years(text: str, one: NamedDate, other: NamedDate) -> bool:
 def _range(one: NamedDate, other: NamedDate) -> NamedDate:
     days = [*one[:2], *other[:2]]
     if one.first - other.last > timedelta(days=31):  # "28 December to 3 January 2026", and not "5 to 3 days ago"
-        days[:2] = (_date(day.year - 1, day.month, day.day) or day for day in days[:2])
+        days[:2] = (existing_date(day.year - 1, day.month, day.day) or day for day in days[:2])
     return NamedDate(min(days), max(days), min(one.start, other.start), max(one.end, other.end))
 
 
@@ -228,8 +228,8 @@ def dates_in(text: str, *, either: bool = False) -> list[NamedDate]:
         for match in form.finditer(text):
             century = 2000 if form is _SHORT_YEAR else 0
             year, month, number = century + int(match["year"]), match["month"].lower(), int(match["day"])
-            read = [_date(year, int(month) if month.isdigit() else _MONTH_NUMBERS.get(month, 0), number)]
-            read += [_date(year, number, int(month))] if match.groupdict().get("mark") in {"/", "-"} else []
+            read = [existing_date(year, int(month) if month.isdigit() else _MONTH_NUMBERS.get(month, 0), number)]
+            read += [existing_date(year, number, int(month))] if match.groupdict().get("mark") in {"/", "-"} else []
             days = [day for day in dict.fromkeys(read) if day is not None]
             if len(days) > 1 and not (either and tell_language(text) == "en"):
                 days = [] if tell_language(text) == "en" else days[:1]
@@ -241,7 +241,8 @@ def _ranges_in(text: str) -> list[NamedDate]:
     return with_ranges(text, dates_in) if _ANY_YEAR.search(text) else []
 
 
-def _date(year: int, month: int, day: int) -> date | None:
+def existing_date(year: int, month: int, day: int) -> date | None:
+    """The day of a year, a month and a day; None where no calendar has it."""
     with contextlib.suppress(ValueError):
         return date(year, month, day)
     return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
 
@@ -246,8 +246,5 @@ def _listed(label: str, symbols: Iterable[object]) -> str:
     return f"{label}: {', '.join(names[:_MOST_SYMBOLS])}{more}." if names else ""
 
 
-FREE: Final[dict[str, Callable[[], ContextGenerator]]] = {
-    "pattern": PatternContextGenerator,
-    "headings": HeadingContextGenerator,
-}
+FREE: Final = {one.name: one for one in (PatternContextGenerator, HeadingContextGenerator)}
 """The generators that cost nothing, by name."""

@@ -22,6 +22,7 @@ import yaml
 from llama_index_contextual.common import (
     NamedDate,
     dates_in,
+    existing_date,
     fold,
     listed_stop_words,
     normalise,
@@ -172,15 +173,6 @@ def _named(text: str, today: date, words: Lexicon) -> list[NamedDate]:
     return sorted(chosen, key=lambda one: one.start)
 
 
-def _existing(*parts: str | int) -> list[Range]:
-    """The day of a year, a month and a day; none where no calendar has it."""
-    try:
-        day = date(*map(int, parts))
-    except ValueError:
-        return []
-    return [(day, day)]
-
-
 def _worded(text: str, today: date, words: Lexicon) -> Iterator[tuple[re.Match[str], Sequence[Range]]]:
     for pattern, means, value in words.date_patterns:
         for match in pattern.finditer(text):
@@ -225,7 +217,12 @@ def _day(slots: Slots, _: int, today: date) -> Range:
     """A day of a month; without a month, of the most recent one that has it."""
     months = [slots.get("month") or slots["mm"]] if slots.keys() & {"month", "mm"} else range(12, 0, -1)
     day = slots.get("day") or slots["number"]
-    return _recent(slots, today, lambda year: [one for month in months for one in _existing(year, month, day)])
+
+    def of_year(year: int) -> list[Range]:
+        found = (existing_date(year, month, day) for month in months)
+        return [(one, one) for one in found if one is not None]
+
+    return _recent(slots, today, of_year)
 
 
 def _part_of_year(slots: Slots, value: int, today: date) -> Range:

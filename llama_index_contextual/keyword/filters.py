@@ -143,7 +143,7 @@ def condition_of(part: MetadataFilter) -> Callable[[Any], bool]:
         wanted = [wanted, *(part.strip() for part in wanted.split(","))]
     if how in _LISTED and not isinstance(wanted, list):
         raise SettingError(f"Filter on {part.key!r}: operator {how.value!r} got {wanted!r}. Cure: a list of values.")
-    fold = _folded if how == FilterOperator.TEXT_MATCH_INSENSITIVE else _unchanged
+    fold: Callable[[Any], Any] = _folded if how == FilterOperator.TEXT_MATCH_INSENSITIVE else (lambda value: value)
     plain = MetadataFilters(filters=[part.model_copy(update={"value": fold(wanted)})])
     matches = build_metadata_filter_fn(lambda value: {part.key: fold(value)}, plain)  # its "node id" is the value
 
@@ -154,10 +154,6 @@ def condition_of(part: MetadataFilter) -> Callable[[Any], bool]:
             return False
 
     return holds
-
-
-def _unchanged(value: Any) -> Any:
-    return value
 
 
 def items_of(value: Any) -> list[Any]:
@@ -192,6 +188,7 @@ def admitted(
     rows: Ints,
     column_of: Callable[[str], Sequence[Any]],
     holding: Callable[[MetadataFilter], Ints],
+    passed: Sequence[MetadataFilter] = (),
 ) -> Ints:
     """Those of some rows that filters admit, in their order.
 
@@ -200,15 +197,20 @@ def admitted(
         rows: Numbers of rows.
         column_of: Gives the values of a metadata key, one for each of the rows.
         holding: Gives the rows that satisfy a filter on :data:`WORDS`, and perhaps others.
+        passed: Filters that a store let the rows pass; one that searched a list for a value was right to do so.
     """
 
     def test(part: MetadataFilter) -> Bools:
         if part.key == WORDS:
             return np.isin(rows, holding(part))
-        holds, values = condition_of(part), column_of(part.key.removeprefix(ITEMS))
-        if part.key in REF_DOC_ALIASES:
+        key, holds = part.key.removeprefix(ITEMS), condition_of(part)
+        values = column_of(key)
+        if key in REF_DOC_ALIASES:
             pairs = zip(values, column_of(meta.REF_DOC_ID), strict=True)
             values = [document if value is None else value for value, document in pairs]
+        if any(part is other for other in passed):
+            items = [value if isinstance(value, list) else [] for value in values]
+            return np.array([holds(value) or any(map(holds, of)) for value, of in zip(values, items, strict=True)])
         try:  # once for each distinct value
             return np.fromiter(map(cache(holds), values), np.bool_, len(rows))
         except TypeError:  # a list among them
@@ -218,18 +220,9 @@ def admitted(
 
 
 def admits(filters: MetadataFilters | None, metadata: Mapping[str, Any], passed: Sequence[MetadataFilter] = ()) -> bool:
-    """Whether filters admit one document, by its metadata and, as :data:`REF_DOC_ID`, its document's id.
-
-    Args:
-        filters: Any nesting of them.
-        metadata: Of the document.
-        passed: Filters that a store let it pass; one that searched a list for a value was right to do so.
-    """
-
-    def test(part: MetadataFilter) -> Bools:
-        key, holds = part.key.removeprefix(ITEMS), condition_of(part)
-        value = metadata.get(meta.REF_DOC_ID if key in REF_DOC_ALIASES and key not in metadata else key)
-        is_inside = isinstance(value, list) and any(part is other for other in passed) and any(map(holds, value))
-        return np.array([is_inside or holds(value)])
-
-    return filters is None or bool(_mask(filters, test, 1)[0])
+    """Whether filters admit one document, by its metadata and, as ``REF_DOC_ID``, its document's id; see above."""
+    row = np.zeros(1, np.int64)
+    found = (
+        row if filters is None else admitted(filters, row, lambda key: [metadata.get(key)], lambda _: row[:0], passed)
+    )
+    return len(found) > 0

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
-from llama_index_contextual.common import COLLECTION, DATE_TS, PATH, SettingError, epoch_seconds, typed
+from llama_index_contextual.common import COLLECTION, DATE_TS, FILE_PATH, PATH, SettingError, epoch_seconds, typed
 from llama_index_contextual.keyword.dates import find_dates, lexicon_of
 from llama_index_contextual.keyword.filters import WORDS, item_filter, tag_filter
 from llama_index_contextual.keyword.terms import has_stop_words, language_of, query_groups, words_of
@@ -33,7 +33,6 @@ _QUOTED: Final = re.compile(r'(?<!\S)(-?)["“„]([^"“”„\n]{1,200})["”�
 _EXCLUDED: Final = re.compile(r"(?<!\S)-(\w\S{1,200})(?!\S)")
 _OF_A_SHELL: Final = re.compile(r"(?:\.{1,2}/|~/|[/$|`<>]|\*\.)|(?:\.{1,2}|&&|\*)$")  # how a token of a command begins
 _EXCLUDABLE: Final = re.compile(r"[^\W\d_]\S{2,}")  # flags are shorter
-_FILE_PATH: Final = "file_path"  # LlamaIndex's key for a path
 _LONGEST: Final = 2000  # characters; a longer text is a message and no query with operators
 _CONDITION: Final = re.compile(r"([^=<>!~]{1,100})(!=|<=|>=|==|=|<|>|~)(?![=<>])([^\n]{0,300})")
 _OPERATORS: Final = {"=": FilterOperator.EQ, "~": FilterOperator.TEXT_MATCH_INSENSITIVE}  # others are LlamaIndex's
@@ -87,7 +86,7 @@ def _of_field(match: re.Match[str]) -> MetadataFilter | MetadataFilters:
         return tag_filter(value)
     if name == "collection":
         return MetadataFilter(key=COLLECTION, value=value)
-    either = [MetadataFilter(key=key, value=value, operator=how) for key in (PATH, _FILE_PATH)]
+    either = [MetadataFilter(key=key, value=value, operator=how) for key in (PATH, FILE_PATH)]
     return MetadataFilters(filters=[*either], condition=FilterCondition.OR)
 
 
