@@ -41,6 +41,18 @@ def test_keywords_find_and_nothing_is_embedded(opened, index):
         assert found.status(check=True).problems == []
 
 
+def test_names_and_days_come_first_as_with_vectors(opened, folder):
+    (folder / "zebra.md").write_text("---\ntitle: Zebra\n---\nAn animal of the plains.\n", "utf-8")
+    (folder / "zoo.md").write_text("# Zoo\n\nZebra zebra zebra, and a zebra.\n", "utf-8")
+    (folder / "2026-05-02.md").write_text("# Diary\n\nZebra seen, and a long walk along the river home.\n", "utf-8")
+    index = opened(embed_model="none")
+    index.refresh()
+    assert paths(index.as_retriever(1).retrieve("zebra")) == ["zebra.md"]
+    assert paths(index.as_retriever(1).retrieve("what of the zebra on 2 May 2026")) == ["2026-05-02.md"]
+    for options in ({"rrf_k": 60}, {"mode": "reciprocal_rerank"}):
+        assert paths(index.as_retriever(1, **options).retrieve("zebra")) == ["zoo.md"]
+
+
 def test_a_first_refresh_reports_no_embedded_chunks(opened):
     report = opened(embed_model=NoEmbedding()).refresh()
     assert report.embedded == 0
