@@ -7,8 +7,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 
-from llama_index_contextual.app.folder import Folders, matcher_of, pattern_of
-from llama_index_contextual.app.folder.walk import FileRules, find, summary_of_skipped
+from llama_index_contextual.app.folder import Folders
+from llama_index_contextual.app.folder.walk import FileRules, find, matcher_of, pattern_of, summary_of_skipped
+from llama_index_contextual.app.settings import Collection
 from llama_index_contextual.common.errors import SettingError
 
 
@@ -27,7 +28,7 @@ def tree(tmp_path):
 
 
 def find_files(root, rules, **options):
-    return find(Folders(root), rules, **options)
+    return find(Folders(root, {"": Collection(path=root)}), rules, **options)
 
 
 def paths(found):

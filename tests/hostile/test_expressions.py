@@ -19,7 +19,7 @@ import pytest
 from pathspec import GitIgnoreSpec
 
 import llama_index_contextual as package
-from llama_index_contextual.app.folder import pattern_of, spec_of
+from llama_index_contextual.app.folder.walk import pattern_of, spec_of
 from llama_index_contextual.context.prompts import refusal, split_answers
 from llama_index_contextual.keyword.dates import FURTHER_LANGUAGES, LANGUAGES, lexicon
 

@@ -92,7 +92,7 @@ def _watch(opened: ContextualIndex, *, as_json: bool) -> None:
     import watchfiles
 
     options.tell(f"{opened.settings.folders}: waiting for changes; Ctrl-C ends it")
-    storage, places = opened.storage.resolve(), [*opened.settings.folders.by_name.values()]
+    storage, places = opened.storage.resolve(), [one.path for one in opened.settings.folders.collections.values()]
     how: dict[str, Any] = {"watch_filter": lambda _, path: not Path(path).is_relative_to(storage)}
     changes = watchfiles.watch(*places, rust_timeout=_LOOK_MS, yield_on_timeout=True, **how)
     with contextlib.suppress(KeyboardInterrupt), options.interruptible():
@@ -179,7 +179,7 @@ def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[Refresh
 def _next(opened: ContextualIndex) -> str:
     """The command that searches this index."""
     folder = opened.settings.folders
-    is_elsewhere = folder.collections or opened.storage != folder.root / ".contextual"
+    is_elsewhere = folder.are_several or opened.storage != folder.root / ".contextual"
     where = ["--storage", str(opened.storage)] if is_elsewhere else ["-f", str(folder.root)]
     return f'next: llama-index-contextual search "your question" {shlex.join(where)}'
 

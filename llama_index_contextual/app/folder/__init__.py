@@ -1,7 +1,6 @@
 """A folder of documents: which files are read, as what, and how each format becomes Markdown.
 
-Here is the one way to open a file that a user, an agent or a folder names, how its text is read, and the patterns of
-``.gitignore``, in time that is in proportion to a path's length.
+Here is the one way to open a file that a user, an agent or a folder names, and how its text is read.
 """
 
 from __future__ import annotations
@@ -9,13 +8,11 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-from pathspec import GitIgnoreSpec
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.common import DocumentError, SettingError, replace_surrogates, without_code
 
@@ -35,8 +32,6 @@ _STARTS: Final = {
     b"PK\x03\x04": "a ZIP or Office file",
     b"{\\rtf1": "an RTF file",
 }
-_STAR: Final = "[^/]*"  # what pathspec makes of a star
-_SUFFIX: Final = re.compile(r"\*\.[\w.-]+")
 
 
 def read_file(path: Path | str, most: int = MOST_BYTES, *, root: Path | None = None) -> bytes:
@@ -118,97 +113,46 @@ def without_comments(text: str) -> tuple[str, int]:
     return "".join(parts), len(ends) // 2
 
 
-def spec_of(lines: Iterable[str]) -> GitIgnoreSpec:
-    """Patterns as one, each in linear time."""
-    return GitIgnoreSpec([_linear(pattern) for pattern in GitIgnoreSpec.from_lines(lines).patterns])
-
-
-def _linear(pattern: Any) -> Any:
-    """A pattern that takes time in proportion to a path's length: ``*a*a*a*b`` takes its third power otherwise.
-
-    Of the stars of one segment only the last has to try more than one place: where what stands between two of them is
-    found first, the rest has the most room. A lookahead and a reference to it keep the regex from trying others.
-    """
-    if pattern.regex is None:
-        return pattern
-    first, *pieces = pattern.regex.pattern.split(_STAR)
-    if "".join([first, *pieces]).count(".+") > 2:  # noqa: PLR2004  each one more multiplies the places that are tried
-        raise ValueError("it has too many double stars")
-    for number, piece in enumerate(pieces[:-1]):
-        is_last = "(" in piece  # of its segment
-        first += f"{_STAR}{piece}" if is_last else f"(?=(?P<star{number}>{_STAR}?{piece}))(?P=star{number})"
-    return type(pattern)(re.compile(_STAR.join([first, *pieces[-1:]])), pattern.include)
-
-
-def pattern_of(line: str) -> GitIgnoreSpec | None:
-    """A line of an ignore file; None where it is no pattern (``[z-a]``, a lone ``!``, a last backslash)."""
-    try:
-        return spec_of([line])
-    except (ValueError, re.error):
-        return None
-
-
-def is_ignored(specs: Iterable[tuple[str, GitIgnoreSpec]], path: str) -> bool:
-    """Whether a path is to be left out.
-
-    Args:
-        specs: The ignore files that hold there, outermost first, each with the path of its folder.
-        path: That of a folder ends in a slash.
-    """
-    verdicts = (spec.check_file(path[len(base) :]).include for base, spec in reversed([*specs]))
-    return next((verdict for verdict in verdicts if verdict is not None), False)  # git: the deepest file decides
-
-
-def matcher_of(include: tuple[str, ...]) -> Callable[[str], bool]:
-    """Whether patterns name a path; where one that is no suffix speaks of it, that decides.
-
-    A suffix, as ``*.md``, also names ``NOTES.MD``, and never all of a folder ``notes.md``.
-    """
-    suffixes = tuple(line[1:].lower() for line in include if _SUFFIX.fullmatch(line))
-    spec = spec_of(line for line in include if not _SUFFIX.fullmatch(line))
-
-    def is_named(path: str) -> bool:
-        verdict = spec.check_file(path).include
-        return path.lower().endswith(suffixes) if verdict is None else verdict
-
-    return is_named
-
-
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """The one folder of an index, or several by name.
+    """The folders of an index.
 
     Attributes:
-        root: The one folder; of several, the storage of their index.
-        collections: The several.
+        root: An only folder; of several, the storage of their index.
+        collections: The folders by name; the name of an only one is "".
     """
 
     root: Path
-    collections: dict[str, Collection] = field(default_factory=dict)
+    collections: Mapping[str, Collection]
 
     def __str__(self) -> str:
-        return ", ".join(self.collections) or str(self.root)
+        return ", ".join(filter(None, self.collections)) or str(self.root)
 
     @property
-    def by_name(self) -> dict[str, Path]:
-        """The folders; the name of the one is ""."""
-        return {name: collection.path for name, collection in self.collections.items()} or {"": self.root}
+    def are_several(self) -> bool:
+        """Whether paths of documents begin with the name of a folder."""
+        return "" not in self.collections
 
     @property
     def missing_folders_message(self) -> str:
         """A message that none of the folders is there, as where a disk is not mounted; "" where one is."""
-        places = self.by_name.values()
+        places = [one.path for one in self.collections.values()]
         is_there = any(place.is_dir() for place in places)
         return "" if is_there else f"the folder {' or '.join(map(str, places))} is no longer there"
 
+    def name_of(self, path: str) -> str:
+        """The name of the folder that the path of a document begins with; "" where there is one folder."""
+        return path.partition("/")[0] if self.are_several else ""
+
     def root_of(self, path: str) -> Path | None:
         """The folder that a document is in; None where its path begins with no name of a folder."""
-        return self.by_name.get(path.partition("/")[0]) if self.collections else self.root
+        one = self.collections.get(self.name_of(path))
+        return None if one is None else one.path
 
     def place(self, path: str) -> Path:
         """Where a document is. One that no folder has, as it was passed as an object, is nowhere below the root."""
         root = self.root_of(path)
-        rest = path.partition("/")[2] if self.collections and root else path
+        rest = path.partition("/")[2] if self.are_several and root else path
         return (root or self.root) / rest
 
     def is_in_vault(self, path: str) -> bool:
@@ -219,6 +163,6 @@ class Folders:
 
     def path_of(self, place: Path) -> str | None:
         """The path of a file or folder; None where it is outside of all folders."""
-        inside = ((name, folder) for name, folder in self.by_name.items() if place.is_relative_to(folder))
+        inside = ((name, one.path) for name, one in self.collections.items() if place.is_relative_to(one.path))
         found = next((Path(name, place.relative_to(folder)).as_posix() for name, folder in inside), None)
         return "" if found == "." else found

@@ -1,8 +1,9 @@
 """Which files an index reads, of one folder or of several that have names.
 
-Ignore rules, hidden folders, symbolic links, sizes and Obsidian vaults decide. A path is in POSIX form and relative to
-the one folder, because it is the document's identity: the same on every machine. Of several folders it begins with the
-name of its own: ``notes/2026/plan.md`` is ``2026/plan.md`` in the folder that is called ``notes``.
+Ignore rules, hidden folders, symbolic links, sizes and Obsidian vaults decide. The patterns of ``.gitignore`` take time
+in proportion to a path's length. A path is in POSIX form and relative to the one folder, because it is the document's
+identity: the same on every machine. Of several folders it begins with the name of its own: ``notes/2026/plan.md`` is
+``2026/plan.md`` in the folder that is called ``notes``.
 """
 
 from __future__ import annotations
@@ -11,32 +12,23 @@ import contextlib
 import json
 import math
 import os
+import re
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pathspec import GitIgnoreSpec
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from llama_index_contextual.app.folder import (
-    MOST_BYTES,
-    VAULT,
-    Folders,
-    formats,
-    is_ignored,
-    matcher_of,
-    pattern_of,
-    read_file,
-    spec_of,
-)
+from llama_index_contextual.app.folder import MOST_BYTES, VAULT, Folders, formats, read_file
 from llama_index_contextual.app.folder.formats import FORMATS, suffix_of
-from llama_index_contextual.app.settings import CONFIGURATION, Collection, Size
+from llama_index_contextual.app.settings import CONFIGURATION, Size
 from llama_index_contextual.common import MARKDOWN_SUFFIXES, SOURCE_SUFFIXES, Checked, DocumentError, counted
 
 if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
     from typing_extensions import Self
 
 # What the context "pattern" is made for, and reads where nobody names the files.
@@ -44,6 +36,64 @@ SOURCE_INCLUDE: Final = tuple(f"*{suffix}" for suffix in SOURCE_SUFFIXES)
 _MOST_TEXT: Final = 1_000_000  # bytes of an ignore file, or of settings of a vault
 # Where the settings of a vault name the folder of its templates: Obsidian's own, and the plugin Templater's.
 _TEMPLATES: Final = {"templates.json": "folder", "plugins/templater-obsidian/data.json": "templates_folder"}
+_STAR: Final = "[^/]*"  # what pathspec makes of a star
+_SUFFIX: Final = re.compile(r"\*\.[\w.-]+")
+
+
+def spec_of(lines: Iterable[str]) -> GitIgnoreSpec:
+    """Patterns as one, each in linear time."""
+    return GitIgnoreSpec([_linear(pattern) for pattern in GitIgnoreSpec.from_lines(lines).patterns])
+
+
+def _linear(pattern: Any) -> Any:
+    """A pattern that takes time in proportion to a path's length: ``*a*a*a*b`` takes its third power otherwise.
+
+    Of the stars of one segment only the last has to try more than one place: where what stands between two of them is
+    found first, the rest has the most room. A lookahead and a reference to it keep the regex from trying others.
+    """
+    if pattern.regex is None:
+        return pattern
+    first, *pieces = pattern.regex.pattern.split(_STAR)
+    if "".join([first, *pieces]).count(".+") > 2:  # noqa: PLR2004  each one more multiplies the places that are tried
+        raise ValueError("it has too many double stars")
+    for number, piece in enumerate(pieces[:-1]):
+        is_last = "(" in piece  # of its segment
+        first += f"{_STAR}{piece}" if is_last else f"(?=(?P<star{number}>{_STAR}?{piece}))(?P=star{number})"
+    return type(pattern)(re.compile(_STAR.join([first, *pieces[-1:]])), pattern.include)
+
+
+def pattern_of(line: str) -> GitIgnoreSpec | None:
+    """A line of an ignore file; None where it is no pattern (``[z-a]``, a lone ``!``, a last backslash)."""
+    try:
+        return spec_of([line])
+    except (ValueError, re.error):
+        return None
+
+
+def is_ignored(specs: Iterable[tuple[str, GitIgnoreSpec]], path: str) -> bool:
+    """Whether a path is to be left out.
+
+    Args:
+        specs: The ignore files that hold there, outermost first, each with the path of its folder.
+        path: That of a folder ends in a slash.
+    """
+    verdicts = (spec.check_file(path[len(base) :]).include for base, spec in reversed([*specs]))
+    return next((verdict for verdict in verdicts if verdict is not None), False)  # git: the deepest file decides
+
+
+def matcher_of(include: tuple[str, ...]) -> Callable[[str], bool]:
+    """Whether patterns name a path; where one that is no suffix speaks of it, that decides.
+
+    A suffix, as ``*.md``, also names ``NOTES.MD``, and never all of a folder ``notes.md``.
+    """
+    suffixes = tuple(line[1:].lower() for line in include if _SUFFIX.fullmatch(line))
+    spec = spec_of(line for line in include if not _SUFFIX.fullmatch(line))
+
+    def is_named(path: str) -> bool:
+        verdict = spec.check_file(path).include
+        return path.lower().endswith(suffixes) if verdict is None else verdict
+
+    return is_named
 
 
 def default_include() -> tuple[str, ...]:
@@ -263,7 +313,7 @@ def find(
         until: When to stop, by ``time.monotonic``; what is found then is ``unfinished``.
     """
     found, below = Discovery(), below.strip("/")
-    for name, one in (folders.collections or {"": Collection(path=folders.root)}).items():
+    for name, one in folders.collections.items():
         base = f"{name}/" * bool(name)
         if name and below.partition("/")[0] not in ("", name):
             continue

@@ -12,12 +12,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual import __version__
-from llama_index_contextual.app.folder import formats
+from llama_index_contextual.app.folder import Folders, formats
 from llama_index_contextual.app.folder.sources import Reading
-from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, FileRules, default_include
+from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, Discovery, FileRules, default_include
 from llama_index_contextual.app.index.database import Database
-from llama_index_contextual.app.index.storage import places
-from llama_index_contextual.app.settings import SETTINGS
+from llama_index_contextual.app.index.storage import Layout, places
+from llama_index_contextual.app.settings import SETTINGS, Configuration
 from llama_index_contextual.app.settings.loading import load_configuration
 from llama_index_contextual.common import DamagedError, FingerprintError, short_hash, storable, without_credentials
 
@@ -28,13 +28,9 @@ if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.node_parser import NodeParser
 
-    from llama_index_contextual.app.folder import Folders
     from llama_index_contextual.app.folder.convert import DocumentReader
-    from llama_index_contextual.app.folder.walk import Discovery
     from llama_index_contextual.app.index.caches import Caches, PaidStore
     from llama_index_contextual.app.index.rows import IndexState
-    from llama_index_contextual.app.index.storage import Layout
-    from llama_index_contextual.app.settings import Configuration
     from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 PAID: Final = "llm:"  # how the source of a context begins that was paid for
@@ -238,14 +234,14 @@ class IndexSettings:
 
     def written(self) -> dict[str, Any]:
         """What an index remembers of its settings; bytes of a name that are no UTF-8 become U+FFFD."""
-        several = {
-            name: one.model_dump(mode="json", exclude_defaults=True) for name, one in self.folders.collections.items()
-        }
         values = {
             "settings": self.fingerprint,
             "choices": self._choices,
             "inputs": self.inputs,
-            "folders": several or {"": {"path": str(self.folders.root)}},
+            "folders": {
+                name: one.model_dump(mode="json", exclude_defaults=True)
+                for name, one in self.folders.collections.items()
+            },
         }
         return dict(json.loads(storable(json.dumps(values, ensure_ascii=False))[0]))
 

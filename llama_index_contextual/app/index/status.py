@@ -10,18 +10,16 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.app.folder import UNREAD
-from llama_index_contextual.app.folder.sources import file_sources
+from llama_index_contextual.app.folder.sources import Source, file_sources
 from llama_index_contextual.app.folder.walk import Problem
-from llama_index_contextual.app.index.settings import nodes_hash
+from llama_index_contextual.app.index.settings import IndexSettings, nodes_hash
 from llama_index_contextual.common import WORDS, counted, tell_language
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from llama_index_contextual.app.folder.sources import Source
     from llama_index_contextual.app.index.database import Snapshot
     from llama_index_contextual.app.index.rows import DocumentRow
-    from llama_index_contextual.app.index.settings import IndexSettings
 
 _SAMPLE_SIZE: Final = 200  # chunks whose languages stand for those of all
 _NAMED: Final = 0.01  # a share below it is not named
@@ -299,11 +297,11 @@ def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
         state, rows = snapshot.state, snapshot.documents()
         plan, _ = planned(settings, rows)
         documents = [key for key, one in rows.items() if one.is_indexed]
-        by_folder = Counter(key.partition("/")[0] for key in documents)
+        by_folder = Counter(map(settings.folders.name_of, documents))
         folders = {
             name: {"path": str(one.path), "description": one.description, "documents": by_folder[name]}
             for name, one in settings.folders.collections.items()
-        } or {"": {"path": str(settings.folders.root), "description": "", "documents": len(documents)}}
+        }
         chunks = snapshot.rows()
         sample = snapshot.node_rows(chunks[:: -(-len(chunks) // _SAMPLE_SIZE) or 1])  # evenly spread
         return IndexStatus(

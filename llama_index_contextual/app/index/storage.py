@@ -15,20 +15,18 @@ from __future__ import annotations
 import contextlib
 import shlex
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from filelock import FileLock, Timeout
 
 from llama_index_contextual.app.folder import Folders
 from llama_index_contextual.app.index.database import Database
 from llama_index_contextual.app.index.rows import IndexState
+from llama_index_contextual.app.settings import Collection
 from llama_index_contextual.app.settings.loading import collections_of
 from llama_index_contextual.common import DamagedError, LockedError, SettingError, StorageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DEFAULT_NAME: Final = ".contextual"
 
@@ -111,36 +109,31 @@ def places(
         SettingError: A place is wrong.
         StorageError: The storage is of another folder.
     """
-    named = folder if isinstance(folder, Mapping) else {}
     root = None if folder is None or isinstance(folder, Mapping) else Path(folder).expanduser().resolve()
-    if folder is None and storage is None:
-        raise SettingError("no folder is named, and no storage. Cure: llama-index-contextual index FOLDER")
     if storage is not None:
         layout = Layout(Path(storage).expanduser().resolve(), root)
     elif root is not None:
         layout = Layout(root / DEFAULT_NAME, root)
     else:
-        raise SettingError("an index of several folders is in none of them. Cure: --storage PLACE")
+        several = "an index of several folders is in none of them. Cure: --storage PLACE"
+        none = "no folder is named, and no storage. Cure: llama-index-contextual index FOLDER"
+        raise SettingError(none if folder is None else several)
     layout.refuse_foreign_parts()
     state = stored_state(layout)
-    if root is not None:
-        folders = Folders(root)
-    else:
-        known = {**state.folders, **named}
+    if root is None:
+        known = {**state.folders, **(folder if isinstance(folder, Mapping) else {})}
         if not known:
             raise SettingError("does not say of which folder it is. Cure: name the folder too.", storage=str(storage))
-        several = collections_of({name: one for name, one in known.items() if name})
-        folders = Folders(layout.root if several else Path(known[""].get("path", layout.root)), several)
-    _check(folders, layout, state)
-    return folders, layout, state
+        if collections := collections_of({name: one for name, one in known.items() if name}):
+            return Folders(layout.root, collections), layout, state
+        root = Path(known[""].get("path", layout.root))
+    _check(root, layout.root, state)
+    return Folders(root, {"": Collection(path=root)}), layout, state
 
 
-def _check(folders: Folders, layout: Layout, state: IndexState) -> None:
-    """Refuse a folder that is none, and a storage that cannot be of these folders."""
-    root, storage = folders.root, layout.root
+def _check(root: Path, storage: Path, state: IndexState) -> None:
+    """Refuse a folder that is none, and a storage that cannot be of this folder alone."""
     cure = "Cure: name that folder or none, or choose another storage folder for this one."
-    if folders.collections:
-        return
     if not root.is_dir():
         what = "a file" if root.is_file() else "no folder"
         raise SettingError(f"is {what}. Cure: name a folder that exists.", folder=str(root))
