@@ -13,28 +13,21 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from llama_index.core.storage.kvstore import SimpleKVStore
 
-from llama_index_contextual.app.evaluation.questions import (
-    Passage,
-    Question,
-    interval,
-    load_questions,
-    mean_reciprocal_rank,
-    recall_at,
-)
+from llama_index_contextual.app.evaluation.questions import Passage, Question, load_questions
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.serve.html import render
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.common import ContextualWarning, SettingError, counted, whole
-from llama_index_contextual.context import EVERY_KEY, ChunkContext, ContextGenerator, context_name
+from llama_index_contextual.context import EVERY_KEY, ChunkContext, ContextGenerator, SourceDocument, context_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    import numpy.typing as npt
     from llama_index.core.base.base_retriever import BaseRetriever
     from llama_index.core.llms import LLM
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.context import SourceDocument
 
 __all__ = ["Comparison", "Passage", "Question", "compare", "evaluate", "load_questions"]
 
@@ -45,6 +38,7 @@ RANK_DEPTH: Final = 10  # the same for all, so that MRR does not grow with top_k
 CONTEXTS: Final = ("off", "headings", "pattern")  # those that cost nothing
 BASELINE: Final = "text alone"
 _METADATA: Final = "LlamaIndex metadata"  # what is embedded where no context is written
+_RESAMPLES: Final = 2000  # of the bootstrap
 _FEW: Final = 30  # questions, of which a bootstrap's interval is too narrow
 _NAMED: Final = 3  # questions that a warning names, and that are listed as gained or lost
 _BRACKETS: Final = "In brackets: the 95 % interval of a paired bootstrap. If it contains 0, it shows no difference."
@@ -173,6 +167,50 @@ def checked_depths(questions: Sequence[Question], top_k: Iterable[int]) -> tuple
             "there are no questions, or top_k counts no hits. Cure: load_questions(file), top_k=[5, 10]."
         )
     return tuple(depths)
+
+
+# Measures
+
+
+def interval(values: npt.ArrayLike) -> list[tuple[float, float, float]]:
+    """Mean and 95 % bootstrap interval of each column, as ``(mean, low, high)``.
+
+    Args:
+        values: Shape ``(questions, k)``, at least one question. For a paired interval give differences.
+    """
+    points = np.asarray(values, float)
+    sample = np.random.default_rng(0).integers(len(points), size=(_RESAMPLES, len(points)))
+    low, high = np.percentile(points[sample].mean(axis=1), [2.5, 97.5], axis=0)
+    return list(zip(points.mean(axis=0).tolist(), low.tolist(), high.tolist(), strict=True))
+
+
+def recall_at(k: int, hits: Sequence[Collection[object]], gold: Collection[object]) -> float:
+    """The share of the gold items that the first k hits cover, 0 to 1.
+
+    Anthropic's contextual retrieval evaluation calls the mean of this over all queries *pass@k*.
+
+    Args:
+        k: How many hits count, at least 1.
+        hits: For each hit, best first, the gold items that it covers. Other items are ignored.
+        gold: The items to find, at least one.
+    """
+    return len(set(gold) & set[object]().union(*hits[:k])) / len(set(gold))
+
+
+def mean_reciprocal_rank(
+    hits_of_queries: Sequence[Sequence[Collection[object]]], golds: Sequence[Collection[object]]
+) -> float:
+    """The mean over queries of 1 / rank of the first hit that covers a gold item, or 0 where none does.
+
+    Args:
+        hits_of_queries: For each query its hits, as :func:`recall_at` takes them.
+        golds: For each query its gold items.
+    """
+    firsts = (
+        next((1 / rank for rank, hit in enumerate(hits, 1) if set(gold) & set(hit)), 0.0)
+        for hits, gold in zip(hits_of_queries, golds, strict=True)
+    )
+    return sum(firsts) / len(golds)
 
 
 # Contexts on a folder

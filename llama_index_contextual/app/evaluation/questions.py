@@ -1,4 +1,4 @@
-"""Questions with known answers: read from a file; whether a chunk answers one; and measures of what was found."""
+"""Questions with known answers: read from a file; and whether a chunk answers one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import numpy as np
 from pydantic import BaseModel, BeforeValidator, model_validator
 from pydantic_core import from_json
 
@@ -16,13 +15,9 @@ from llama_index_contextual.common import Checked, DocumentError, SettingError
 from llama_index_contextual.common import metadata as names
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    import numpy.typing as npt
     from llama_index.core.schema import BaseNode
     from typing_extensions import Self
 
-_RESAMPLES: Final = 2000  # of the bootstrap
 _MOST_BYTES: Final = 20_000_000  # of a file of questions
 _EXAMPLE: Final = '{"question": "…", "path": "a.md", "lines": "12-16"}'
 _LINES: Final = re.compile(r"L?(\d{1,9})(?:\s*[-–]\s*L?(\d{1,9}))?")
@@ -132,47 +127,3 @@ def load_questions(path: str | Path) -> list[Question]:
     if not passages:
         raise DocumentError(f"{path} has no questions. Cure: write lines such as {_EXAMPLE}")
     return [Question(question, tuple(dict.fromkeys(gold))) for question, gold in passages.items()]
-
-
-# Measures
-
-
-def interval(values: npt.ArrayLike) -> list[tuple[float, float, float]]:
-    """Mean and 95 % bootstrap interval of each column, as ``(mean, low, high)``.
-
-    Args:
-        values: Shape ``(questions, k)``, at least one question. For a paired interval give differences.
-    """
-    points = np.asarray(values, float)
-    sample = np.random.default_rng(0).integers(len(points), size=(_RESAMPLES, len(points)))
-    low, high = np.percentile(points[sample].mean(axis=1), [2.5, 97.5], axis=0)
-    return list(zip(points.mean(axis=0).tolist(), low.tolist(), high.tolist(), strict=True))
-
-
-def recall_at(k: int, hits: Sequence[Collection[object]], gold: Collection[object]) -> float:
-    """The share of the gold items that the first k hits cover, 0 to 1.
-
-    Anthropic's contextual retrieval evaluation calls the mean of this over all queries *pass@k*.
-
-    Args:
-        k: How many hits count, at least 1.
-        hits: For each hit, best first, the gold items that it covers. Other items are ignored.
-        gold: The items to find, at least one.
-    """
-    return len(set(gold) & set[object]().union(*hits[:k])) / len(set(gold))
-
-
-def mean_reciprocal_rank(
-    hits_of_queries: Sequence[Sequence[Collection[object]]], golds: Sequence[Collection[object]]
-) -> float:
-    """The mean over queries of 1 / rank of the first hit that covers a gold item, or 0 where none does.
-
-    Args:
-        hits_of_queries: For each query its hits, as :func:`recall_at` takes them.
-        golds: For each query its gold items.
-    """
-    firsts = (
-        next((1 / rank for rank, hit in enumerate(hits, 1) if set(gold) & set(hit)), 0.0)
-        for hits, gold in zip(hits_of_queries, golds, strict=True)
-    )
-    return sum(firsts) / len(golds)
