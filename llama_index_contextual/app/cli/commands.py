@@ -30,22 +30,18 @@ _KEYS, _VALUES = 27, 40  # widths of the columns of settings
 _CONTEXTS: Final = "off (LlamaIndex metadata), headings, pattern, llm"
 
 
-def question(function: options.Function) -> options.Function:
-    """Add the question and what narrows it to the documents that it is about."""
-    for parameter in (
-        click.option("--where", multiple=True, metavar="KEY=VALUE", help="Only by front matter: rating>=4."),
-        click.option("--until", default="", help="Only dated files, up to this day."),
-        click.option("--since", default="", help="Only dated files, from this day: 2026-04-09, or 'last week'."),
-        click.option("--tag", multiple=True, help="Only files with this tag, or one below it; of several all."),
-        click.option("--path", multiple=True, help="Only files with this in their path; of several any."),
-        click.argument("words", nargs=-1, required=True, metavar="QUESTION"),
-    ):
-        function = parameter(function)
-    return function
+# The question, and what narrows it to the documents that it is about.
+QUESTION: Final = (
+    click.option("--where", multiple=True, metavar="KEY=VALUE", help="Only by front matter: rating>=4."),
+    click.option("--until", default="", help="Only dated files, up to this day."),
+    click.option("--since", default="", help="Only dated files, from this day: 2026-04-09, or 'last week'."),
+    click.option("--tag", multiple=True, help="Only files with this tag, or one below it; of several all."),
+    click.option("--path", multiple=True, help="Only files with this in their path; of several any."),
+    click.argument("words", nargs=-1, required=True, metavar="QUESTION"),
+)
 
 
-@command("retrieval.top_k", "retrieval.per_file", "retrieval.min_score", "retrieval.recency")
-@question
+@command("retrieval.top_k", "retrieval.per_file", "retrieval.min_score", "retrieval.recency", more=QUESTION)
 @click.option("--explain", is_flag=True, help="Show why each hit is there.")
 @as_json
 def search(target: Target, *, words: Sequence[str], explain: bool, as_json: bool, **narrowed: Any) -> None:
@@ -83,8 +79,7 @@ def _print_hit(number: int, hit: ShownHit) -> None:
         print_line(styled(f"{counted(hit.more, 'more hit')} in it; --per-file 0 shows them", dim=True), indent=_MARGIN)
 
 
-@command("context_options.llm", "retrieval.top_k")
-@question
+@command("context_options.llm", "retrieval.top_k", more=QUESTION)
 @as_json
 def ask(target: Target, *, words: Sequence[str], as_json: bool, **narrowed: Any) -> None:
     """Answer a question with a language model and name the sources."""

@@ -10,7 +10,7 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -92,12 +92,15 @@ class Target:
         return ContextualIndex.open(folder, storage=self.storage, config=self.settings, **options)
 
 
-def command(*keys: str, folder: str = "--folder") -> Callable[[Function], click.Command]:
+def command(
+    *keys: str, folder: str = "--folder", more: Sequence[Callable[[Function], Function]] = ()
+) -> Callable[[Function], click.Command]:
     """Make a function a command whose first argument is a :class:`Target`.
 
     Args:
         *keys: Settings that have an option.
         folder: How the folder is named: by an option, by an argument as well (``"folder"``), or not at all (``""``).
+        more: Further options and arguments.
     """
     names = {SETTINGS[key].option.strip("-").replace("-", "_"): key for key in keys}
 
@@ -111,7 +114,7 @@ def command(*keys: str, folder: str = "--folder") -> Callable[[Function], click.
             settings = Options({key: None if value == () else value for key, value in values.items()})
             return function(Target(named[0] if named else None, storage, settings), **options)
 
-        parameters = [_setting_option(key) for key in names.values()]
+        parameters = [*more, *map(_setting_option, names.values())]
         parameters += [click.option("--storage", type=PLACE, help="Where the index is. Default: FOLDER/.contextual")]
         parameters += [click.option("--folder", "-f", "named", type=PLACE, help=_WHICH)] if folder else []
         parameters += [click.argument("argument", type=PLACE, required=False, metavar="[FOLDER]")] * (

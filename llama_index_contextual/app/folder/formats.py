@@ -16,7 +16,7 @@ import sys
 import traceback
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -250,24 +250,22 @@ def numeral(number: int, kind: str) -> str:
     return text.upper() if kind.isupper() else text
 
 
-@contextlib.contextmanager
-def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open an archive."""
+def open_archive(path: Path) -> zipfile.ZipFile:
+    """An archive whose members are not too large."""
     try:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         is_encrypted = path.read_bytes()[:4] == b"\xd0\xcf\x11\xe0"
         why = "it is encrypted, or of an old version of Office" if is_encrypted else f"it is damaged ({error})"
         raise ConversionError(f"{why}. Cure: save it without a password in today's format, or ignore it.") from error
-    with archive:
-        members = archive.infolist()
-        size = sum(member.file_size for member in members)
-        if size > _MOST_BYTES or len(members) > _MOST_MEMBERS:
-            many = f"{len(members):,} files and {size:,} bytes"
-            raise ConversionError(f"it is a ZIP archive of {many}, more than any document. Cure: ignore it.")
-        if any(member.flag_bits & 1 for member in members):
-            raise ConversionError("it is encrypted. Cure: save it without a password, or ignore it.")
-        yield archive
+    members = archive.infolist()
+    size = sum(member.file_size for member in members)
+    if size > _MOST_BYTES or len(members) > _MOST_MEMBERS:
+        many = f"{len(members):,} files and {size:,} bytes"
+        raise ConversionError(f"it is a ZIP archive of {many}, more than any document. Cure: ignore it.")
+    if any(member.flag_bits & 1 for member in members):
+        raise ConversionError("it is encrypted. Cure: save it without a password, or ignore it.")
+    return archive
 
 
 def xml_of(archive: zipfile.ZipFile, name: str, most: int = _MOST_XML) -> _Element:

@@ -52,9 +52,8 @@ def read_odt(path: Path) -> Conversion:
         writer = _OpenDocument(content, formats.xml_of(archive, "styles.xml"))
         text = writer.html(body) + "".join(f"<p>[{at}] {note}</p>" for at, note in enumerate(writer.notes, start=1))
         metadata = formats.core_metadata(formats.xml_of(archive, "meta.xml"))
-    return Conversion(
-        [Part(html_to_markdown(f"<body>{text}</body>", is_marked=True).text)], metadata, formats.lacking(body)
-    )
+    page = html_to_markdown(f"<body>{text}</body>", is_marked=True)
+    return page._replace(metadata=metadata, left_out=formats.lacking(body))
 
 
 class _OpenDocument:
@@ -196,7 +195,7 @@ def read_rtf(path: Path) -> Conversion:
     info = re.findall(r"\{\\(title|author|subject) ([^{}]{0,1000})\}", source)
     about = {key: rtf_to_text(f"{{\\rtf1 {value}}}", errors="replace") for key, value in info}
     left_out = {name: source.count(word) for name, word in _LEFT_OUT.items()}
-    return Conversion([Part(html_to_markdown(f"<body>{html}</body>", is_marked=True).text)], about, left_out)
+    return html_to_markdown(f"<body>{html}</body>", is_marked=True)._replace(metadata=about, left_out=left_out)
 
 
 def _marked(source: str) -> str:

@@ -15,35 +15,24 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from llama_index_contextual.app.folder import MOST_BYTES, decode, read_file, without_comments
+from llama_index_contextual import common
+from llama_index_contextual.app.folder import MOST_BYTES, Folders, decode, read_file, without_comments
 from llama_index_contextual.app.folder.formats import FORMATS, suffix_of
-from llama_index_contextual.app.folder.walk import FolderFile, Problem, find, stamp_of
-from llama_index_contextual.common import (
-    DocumentError,
-    MissingExtraError,
-    SettingError,
-    StorageError,
-    counted,
-    storable,
-)
+from llama_index_contextual.app.folder.walk import Discovery, FileRules, FolderFile, Problem, find, stamp_of
 from llama_index_contextual.common import metadata as meta
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from llama_index.core.readers.base import BaseReader
     from llama_index.core.schema import Document
 
-    from llama_index_contextual.app.folder import Folders
     from llama_index_contextual.app.folder.convert import DocumentReader
-    from llama_index_contextual.app.folder.walk import Discovery, FileRules
 
 _SETTLED: Final = 2_000_000_000  # nanoseconds: the coarsest clock of a file system that is in use, FAT's
 # LlamaIndex gives each document that it loads such an id, another one each time.
@@ -134,16 +123,16 @@ class Reading:
             if reader is None:
                 text, repair = decode(data)
                 text, comments = without_comments(text) if file.in_vault else (text, 0)
-                repairs = [repair, f"{counted(comments, 'comment')} (%%) left out" * bool(comments)]
+                repairs = [repair, f"{common.counted(comments, 'comment')} (%%) left out" * bool(comments)]
                 loaded = [Document(text=text)]
             elif isinstance(reader, DocumentReader):
                 loaded = reader.documents(place, data)
             else:
                 loaded = reader.load_data(place)
-        except (DocumentError, MissingExtraError) as error:
-            raise DocumentError(str(error)) from error
+        except (common.DocumentError, common.MissingExtraError) as error:
+            raise common.DocumentError(str(error)) from error
         except Exception as error:  # a reader is foreign code: whatever it raises concerns this file alone
-            raise DocumentError(f"{type(reader).__name__} failed ({type(error).__name__}: {error}).") from error
+            raise common.DocumentError(f"{type(reader).__name__} failed ({type(error).__name__}: {error}).") from error
         documents, repair = parts_of(file.path, loaded)
         if reader is not None and stamp != _stamp(file):  # it changed while a reader read it
             sha256, stamp = "", ""
@@ -166,11 +155,12 @@ class Reading:
         """
         path = self.folders.path_of(file)
         if path is None:
-            raise DocumentError(f"{file} is not in {self.folders}. Cure: a file of that folder, or another folder.")
+            cure = "Cure: a file of that folder, or another folder."
+            raise common.DocumentError(f"{file} is not in {self.folders}. {cure}")
         try:
             return path, self.load(path)
-        except DocumentError as error:
-            raise DocumentError(f"{file}: {error}") from error
+        except common.DocumentError as error:
+            raise common.DocumentError(f"{file}: {error}") from error
 
 
 def _stamp(file: FolderFile) -> str:
@@ -219,7 +209,7 @@ def check_documents(documents: object, folders: Folders) -> list[Document] | Non
     from llama_index.core.schema import Document
 
     if folders.missing_folders_message:  # the index must not be emptied
-        raise StorageError(f"{folders.missing_folders_message}. Cure: put it back, then refresh.")
+        raise common.StorageError(f"{folders.missing_folders_message}. Cure: put it back, then refresh.")
     if documents is None:
         return None
     is_list = isinstance(documents, Iterable) and not isinstance(documents, Document | str)
@@ -227,7 +217,8 @@ def check_documents(documents: object, folders: Folders) -> list[Document] | Non
     wrong = next((item for item in found if not isinstance(item, Document)), None)
     if wrong is not None or not is_list:
         kind = type(documents if wrong is None else wrong).__name__
-        raise SettingError(f"{kind} is no list of documents. Cure: refresh([document]), or refresh() for the folder.")
+        cure = "Cure: refresh([document]), or refresh() for the folder."
+        raise common.SettingError(f"{kind} is no list of documents. {cure}")
     return found
 
 
@@ -246,7 +237,7 @@ def file_sources(
         entry = known.get(file.path)
         sha256 = entry.sha256 if entry is not None and entry.stamp == file.stamp and not entry.failed else ""
         if not sha256 and (entry is not None or moved) and time.monotonic() <= until:
-            with contextlib.suppress(DocumentError):  # loading it reports the reason
+            with contextlib.suppress(common.DocumentError):  # loading it reports the reason
                 sha256 = sha256_of(reading.read(file))
         sources.append(Source(file.path, sha256, "file", partial(reading.content, file), file.stamp))
     return sources
@@ -288,7 +279,7 @@ def _identity(document: Document, folders: Folders) -> str:
     identity = (inside or path.as_posix()) if path.name else ""
     if not (inside is not None and path.is_file()) and not _RANDOM_ID.fullmatch(document.doc_id):
         identity = document.doc_id
-    return "" if storable(identity)[1] else identity
+    return "" if common.storable(identity)[1] else identity
 
 
 def parts_of(identity: str, loaded: Iterable[Document]) -> tuple[list[Document], str]:
@@ -305,14 +296,14 @@ def parts_of(identity: str, loaded: Iterable[Document]) -> tuple[list[Document],
         label = str(document.metadata.get("page_label") or number)
         labels[label] += 1
         page = label if labels[label] == 1 else f"{label}#{labels[label]}"  # two pages may be called "iv"
-        text, count = storable(document.text)
+        text, count = common.storable(document.text)
         repaired += count
         values, notes = meta.bounded(document.metadata)
         repairs += [f"metadata {note}" for note in notes]
-        metadata = {storable(str(key))[0]: flat_value(value) for key, value in values.items()}
+        metadata = {common.storable(str(key))[0]: flat_value(value) for key, value in values.items()}
         mimetype = document.text_resource.mimetype if document.text_resource is not None else None
         part = Document(
-            id_=storable(identity if len(documents) == 1 else f"{identity}#{page}")[0],
+            id_=common.storable(identity if len(documents) == 1 else f"{identity}#{page}")[0],
             text_resource=MediaResource(text=text, mimetype=mimetype),
             metadata={meta.PATH: identity, **{key: value for key, value in metadata.items() if value is not None}},
             excluded_embed_metadata_keys=list(document.excluded_embed_metadata_keys),
@@ -329,7 +320,7 @@ def flat_value(value: Any) -> str | int | float | bool | None:
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str | date):
-        return storable(value)[0] if isinstance(value, str) else value.isoformat()
+        return common.storable(value)[0] if isinstance(value, str) else value.isoformat()
     if isinstance(value, list | tuple | set) and all(isinstance(item, str | int | float | bool) for item in value):
         return ", ".join(str(item) for item in (sorted(value, key=str) if isinstance(value, set) else value))
     return json.dumps(value, default=str, ensure_ascii=False, sort_keys=True)

@@ -19,16 +19,8 @@ from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from llama_index_contextual import common
 from llama_index_contextual.app.index.rows import DocumentRow, IndexState, NodeRow, to_node
-from llama_index_contextual.common import (
-    AMONG,
-    DocumentError,
-    SqliteFile,
-    StorageError,
-    checksum_of,
-    metadata,
-    storable,
-)
 
 if TYPE_CHECKING:
     import sqlite3
@@ -64,7 +56,7 @@ _NEVER: Final = (
 )
 
 
-class Database(SqliteFile):
+class Database(common.SqliteFile):
     """The file of documents, chunks and settings."""
 
     tables, layout = _TABLES, 6
@@ -103,7 +95,7 @@ class Database(SqliteFile):
             StorageError: There is none, or it cannot be opened now.
         """
         if not self.exists:
-            raise StorageError(f"there is no index in {self.path}. Cure: {self.cure}")
+            raise common.StorageError(f"there is no index in {self.path}. Cure: {self.cure}")
         with self.connection() as connection:
             with self.explained():
                 connection.execute("BEGIN")
@@ -138,7 +130,7 @@ class Database(SqliteFile):
 
 @lru_cache(maxsize=8)  # most questions find the index as the one before found it
 def _checked_state(value: str, checksum: int) -> IndexState:
-    if checksum != checksum_of(value):
+    if checksum != common.checksum_of(value):
         raise ValueError("its state has another checksum")
     return IndexState.model_validate_json(value)
 
@@ -147,7 +139,7 @@ def write_state(connection: sqlite3.Connection, state: IndexState) -> None:
     """Replace the state of an index."""
     value = state.model_dump_json()
     connection.execute("DELETE FROM state")
-    connection.execute("INSERT INTO state VALUES (?, ?)", (value, checksum_of(value)))
+    connection.execute("INSERT INTO state VALUES (?, ?)", (value, common.checksum_of(value)))
 
 
 def _node_row(values: Sequence[Any]) -> NodeRow:
@@ -159,7 +151,7 @@ def _node_row(values: Sequence[Any]) -> NodeRow:
 
 def _checksum(row: NodeRow) -> int:
     parts = (row.node_id, row.ref_doc_id or "", row.text, row.metadata, row.embed_hash, row.context_source, row.rest)
-    return checksum_of(*parts)
+    return common.checksum_of(*parts)
 
 
 class Snapshot:
@@ -192,7 +184,7 @@ class Snapshot:
         """Rows of a query."""
         with self._lock, self._file.explained():
             if self.has_ended:
-                raise StorageError(f"a question to {self._file.path} has ended. Cure: ask it again.")
+                raise common.StorageError(f"a question to {self._file.path} has ended. Cure: ask it again.")
             return self._connection.execute(query, values).fetchall()
 
     def among(self, query: str, values: Iterable[Any]) -> list[Any]:
@@ -226,8 +218,8 @@ class Snapshot:
 
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
         """Numbers of chunks by id; unknown ids are absent."""
-        keepable = (one for one in node_ids if not storable(one)[1])
-        return dict(self.among(f"SELECT node_id, id FROM chunks WHERE node_id {AMONG}", keepable))  # noqa: S608
+        keepable = (one for one in node_ids if not common.storable(one)[1])
+        return dict(self.among(f"SELECT node_id, id FROM chunks WHERE node_id {common.AMONG}", keepable))  # noqa: S608
 
     def rows_of_document(self, key: str) -> list[int]:
         """Numbers of the chunks of a document, ascending."""
@@ -256,7 +248,7 @@ class Snapshot:
         """Value of a metadata key of some chunks, ascending by number; None where one has none."""
         with self._file.explained():
             return [
-                one.ref_doc_id if key == metadata.REF_DOC_ID else json.loads(one.metadata).get(key)
+                one.ref_doc_id if key == common.metadata.REF_DOC_ID else json.loads(one.metadata).get(key)
                 for one in self.node_rows(rows)
             ]
 
@@ -266,7 +258,7 @@ class Snapshot:
 
     def _selected(self, columns: str, rows: Sequence[int] | Rows) -> Iterator[Any]:
         """Columns of some chunks, ascending by number."""
-        query = f"SELECT {columns} FROM chunks WHERE id {AMONG} ORDER BY id"  # noqa: S608  our own names
+        query = f"SELECT {columns} FROM chunks WHERE id {common.AMONG} ORDER BY id"  # noqa: S608  our own names
         for start in range(0, len(rows), _PAGE):
             part = [int(row) for row in rows[start : start + _PAGE]]
             found = self.among(query, part)
@@ -315,10 +307,10 @@ class Transaction(Snapshot):
             DocumentError: Two of its chunks have one id, or a chunk of another document has it.
         """
         counts = Counter(node.node_id for node in nodes)
-        owners = self.among(f"SELECT node_id, key {JOINED} WHERE node_id {AMONG}", counts)
+        owners = self.among(f"SELECT node_id, key {JOINED} WHERE node_id {common.AMONG}", counts)
         taken = [*(one for one, key in owners if key != document.key), *(one for one in counts if counts[one] > 1)]
         if taken:
-            raise DocumentError(
+            raise common.DocumentError(
                 f"two of its chunks, or one of another document, have the id {taken[0]!r}. Cure: a node parser whose "
                 "id_func gives each chunk an id of its own."
             )
@@ -339,7 +331,7 @@ class Transaction(Snapshot):
     def delete_documents(self, keys: Iterable[str]) -> int:
         """Delete documents with their chunks; return how many chunks there were."""
         self.count_change()
-        numbers = self.among(f"SELECT id FROM documents WHERE key {AMONG}", keys)  # noqa: S608
+        numbers = self.among(f"SELECT id FROM documents WHERE key {common.AMONG}", keys)  # noqa: S608
         removed = self._run("DELETE FROM chunks WHERE document = ?", numbers)
         self._run("DELETE FROM documents WHERE id = ?", numbers)
         return removed

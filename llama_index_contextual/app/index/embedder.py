@@ -8,36 +8,23 @@ from statistics import mode
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from llama_index.core.schema import MetadataMode
+from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.app.index.database import JOINED
-from llama_index_contextual.app.index.rows import row_of
+from llama_index_contextual import common
+from llama_index_contextual.app.index.database import JOINED, Snapshot
+from llama_index_contextual.app.index.rows import NodeRow, row_of
 from llama_index_contextual.app.settings.embeddings import DocumentEmbedding, NoEmbedding, embedding_limit
 from llama_index_contextual.app.settings.models import UNNAMED, model_id
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.common import (
-    MARKDOWN_SUFFIXES,
-    EmbeddingError,
-    FingerprintError,
-    MissingExtraError,
-    SettingError,
-    counted,
-    readable,
-    short_hash,
-    shortened,
-)
 from llama_index_contextual.common.tracing import step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
-    from llama_index.core.schema import BaseNode
 
     from llama_index_contextual.app.index.caches import PaidStore
-    from llama_index_contextual.app.index.database import Snapshot
-    from llama_index_contextual.app.index.rows import NodeRow
 
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
 _HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text
@@ -46,7 +33,7 @@ LARGEST: Final = 400  # tokens of a chunk, however many more an embedding reads
 # Of an embedding's window, kept free for the context. A context of the Kubernetes pages ("Document: path > title >
 # section") is 30 word pieces at the median and 60 at most of them.
 CONTEXT_RESERVE: Final = 64
-_OF_A_FOLDER: Final = {"markdown_suffixes": MARKDOWN_SUFFIXES, "typed_front_matter": True}
+_OF_A_FOLDER: Final = {"markdown_suffixes": common.MARKDOWN_SUFFIXES, "typed_front_matter": True}
 _SHOWN: Final = 60  # characters of a text in a message
 
 
@@ -103,15 +90,15 @@ def chunks_of(nodes: list[BaseNode], embedding: BaseEmbedding) -> list[Chunk]:
     nodes.reverse()
     while nodes:
         node = nodes.pop()
-        text = readable(node.get_content(metadata_mode=MetadataMode.EMBED))  # of nodes of other parsers, too
+        text = common.readable(node.get_content(metadata_mode=MetadataMode.EMBED))  # of nodes of other parsers, too
         chunks.append(Chunk(text, row_of(node, text)))
     if isinstance(embedding, DocumentEmbedding):
         waiting = iter(chunks)
         for window in map(tuple, embedding.windows([chunk.text for chunk in chunks])):
-            name = short_hash(window)
+            name = common.short_hash(window)
             for place, chunk in enumerate(islice(waiting, len(window))):
                 chunk.window = window, place
-                chunk.row = chunk.row._replace(embed_hash=short_hash([name, place]))
+                chunk.row = chunk.row._replace(embed_hash=common.short_hash([name, place]))
     return chunks
 
 
@@ -127,13 +114,13 @@ def check_identity(snapshot: Snapshot, paid: PaidStore, embedding: BaseEmbedding
     if embedding.model_name != UNNAMED or isinstance(embedding, DocumentEmbedding) or snapshot.state.model != model:
         return
     for node, row in zip(snapshot.nodes(first), snapshot.node_rows(first), strict=True):
-        text = readable(node.get_content(metadata_mode=MetadataMode.EMBED))
+        text = common.readable(node.get_content(metadata_mode=MetadataMode.EMBED))
         now = np.asarray(embed_texts(embedding, [text])[0], np.float32)
         for _, kept in paid.vectors(model, [row.embed_hash]):
             lengths = float(np.linalg.norm(now) * np.linalg.norm(kept))
             if len(now) != len(kept) or float(now @ kept) < _SAME * lengths:
                 name = type(embedding).__name__
-                raise FingerprintError(
+                raise common.FingerprintError(
                     f"the vectors of this {name} are not those of the index: {text[:_SHOWN]!r} has another one, and "
                     f"both have the model_name {UNNAMED!r}. Cure: the former embedding; or {name}(model_name='…') with "
                     "a name for each model, and reindex=True."
@@ -180,8 +167,8 @@ def embed_missing(paid: PaidStore, embedding: BaseEmbedding, chunks: Sequence[Ch
             vectors = {key: answers[place] for key, place in places.items()}
             problems = {key: why for key, one in vectors.items() if (why := vector_problem(one, dimensions))}
             if len(problems) == len(places) >= _HOPELESS:
-                raise EmbeddingError(
-                    f"{embedding.model_name} gave no usable vector for any of {counted(len(places), 'text')}: "
+                raise common.EmbeddingError(
+                    f"{embedding.model_name} gave no usable vector for any of {common.counted(len(places), 'text')}: "
                     f"{next(iter(problems.values()))}. What was finished is kept. Cure: see to the model, then refresh."
                 )
             paid.put_vectors(model, {key: one for key, one in vectors.items() if key not in problems})
@@ -222,18 +209,18 @@ def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]
     embed: Any = embedding.get_text_embedding_batch
     if isinstance(embedding, DocumentEmbedding):
         embed = embedding.embed_window
-    number = counted(len(texts), "text")
+    number = common.counted(len(texts), "text")
     try:
         vectors: list[list[float]] = embed(texts)
-    except (EmbeddingError, MissingExtraError, SettingError):  # its message is clear
+    except (common.EmbeddingError, common.MissingExtraError, common.SettingError):  # its message is clear
         raise
     except Exception as error:
-        reason = shortened(" ".join(str(error).split()))  # a server may say anything
-        raise EmbeddingError(
+        reason = common.shortened(" ".join(str(error).split()))  # a server may say anything
+        raise common.EmbeddingError(
             f"{embedding.model_name} could not embed {number} ({type(error).__name__}: {reason}). What was finished "
             "is kept. Cure: see to the model, then refresh."
         ) from error
     if len(vectors) != len(texts):
-        vectors_made = counted(len(vectors), "vector")
-        raise EmbeddingError(f"{embedding.model_name} gave {vectors_made} for {number}. Cure: see to the server")
+        vectors_made = common.counted(len(vectors), "vector")
+        raise common.EmbeddingError(f"{embedding.model_name} gave {vectors_made} for {number}. Cure: see to the server")
     return vectors

@@ -8,12 +8,12 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from llama_index.core.schema import Document
+from llama_index.core.schema import BaseNode, Document
 
 from llama_index_contextual.app.folder.sources import gather
-from llama_index_contextual.app.folder.walk import Problem
+from llama_index_contextual.app.folder.walk import FileRules, Problem
 from llama_index_contextual.app.index.query import IndexReader
-from llama_index_contextual.app.index.settings import open_settings
+from llama_index_contextual.app.index.settings import IndexSettings, open_settings
 from llama_index_contextual.app.index.status import PATIENCE, Freshness, freshness_of, index_status, planned
 from llama_index_contextual.common import DamagedError, DocumentError, metadata, refuse_unknown, whole
 from llama_index_contextual.retrieval import POOL, ContextualFusionRetriever
@@ -25,13 +25,10 @@ if TYPE_CHECKING:
     from llama_index.core.node_parser import NodeParser
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.readers.base import BaseReader
-    from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores import MetadataFilters
     from typing_extensions import Self
 
-    from llama_index_contextual.app.folder.walk import FileRules
     from llama_index_contextual.app.index.rows import DocumentRow
-    from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.app.index.status import IndexStatus, RefreshReport
     from llama_index_contextual.context import ContextEstimate, ContextGenerator
 

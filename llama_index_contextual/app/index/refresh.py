@@ -17,33 +17,23 @@ from typing import TYPE_CHECKING, Final
 
 from tqdm import tqdm
 
+from llama_index_contextual import common
 from llama_index_contextual.app.folder import UNREAD
 from llama_index_contextual.app.folder.sources import Source, SourceContent, check_documents, gather, stamp_if_stable
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.caches import SETTINGS
-from llama_index_contextual.app.index.database import JOINED
+from llama_index_contextual.app.index.database import JOINED, Transaction
 from llama_index_contextual.app.index.embedder import Chunk, check_identity, chunks_of, embed_missing, without_vector
 from llama_index_contextual.app.index.rows import DocumentRow
-from llama_index_contextual.app.index.settings import PAID, nodes_hash
+from llama_index_contextual.app.index.settings import PAID, IndexSettings, nodes_hash
 from llama_index_contextual.app.index.status import RefreshReport, make_plan
 from llama_index_contextual.app.settings.loading import USER_FILE, user_folder
-from llama_index_contextual.common import (
-    ConfirmationError,
-    DamagedError,
-    DocumentError,
-    EmbeddingError,
-    SettingError,
-    storable,
-)
 from llama_index_contextual.common.tracing import step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from llama_index.core.schema import BaseNode, Document
-
-    from llama_index_contextual.app.index.database import Transaction
-    from llama_index_contextual.app.index.settings import IndexSettings
 
     _Parsed = tuple[Source, SourceContent, list[BaseNode]]
     _Prepared = tuple[DocumentRow, list[Chunk]]
@@ -69,7 +59,7 @@ def writing(settings: IndexSettings) -> Iterator[bool]:
         try:
             settings.database.check()
             replaces = settings.replaces(settings.database.state())
-        except DamagedError as error:
+        except common.DamagedError as error:
             logger.warning(
                 "%s The file is set aside as %s and built again; what was paid for is kept. Documents that were passed "
                 "as objects have to be passed again.",
@@ -98,7 +88,8 @@ def refresh_index(settings: IndexSettings, documents: Iterable[Document] | None,
     checked = check_documents(documents, settings.folders)
     with step("refresh") as facts, writing(settings) as replaces:
         if checked is not None and replaces:
-            raise SettingError("replaces the whole index. Cure: refresh() without documents first.", reindex=True)
+            message = "replaces the whole index. Cure: refresh() without documents first."
+            raise common.SettingError(message, reindex=True)
         report = Refresh(settings, replaces, **options).run(checked)
         facts |= {**report.counts, "chunks": report.chunks, "embedded": report.embedded}
     return report
@@ -176,7 +167,7 @@ class Refresh:
         """
         lost = sum(indexed[key].sha256 not in hashes for key in self.report.deleted)
         if lost > len(indexed) * _MOST_DELETED:
-            raise ConfirmationError(
+            raise common.ConfirmationError(
                 f"this refresh would delete {lost} of {len(indexed)} documents, which the file rules of this process "
                 "no longer find. Cure: check that the folder is mounted, and the rules and readers; or, to delete "
                 "them, refresh(confirm=True), or index --yes."
@@ -188,7 +179,7 @@ class Refresh:
             sources = snapshot.context_sources()
         chunks, paid = sum(sources.values()), sum(n for source, n in sources.items() if source.startswith(PAID))
         if paid > chunks * _MOST_PAID:
-            raise ConfirmationError(
+            raise common.ConfirmationError(
                 f"this refresh would replace the contexts of {paid} of {chunks} chunks by a language model, because "
                 "settings differ from those that made them. Cure: the former settings, by options or under "
                 f'[folders."{settings.folders.root}"] in {user_folder() / USER_FILE}; or, to pay for contexts again, '
@@ -203,7 +194,7 @@ class Refresh:
             try:
                 content = source.load()
                 nodes = self.settings.parser.get_nodes_from_documents(content.documents)
-            except DocumentError as error:
+            except common.DocumentError as error:
                 self.report.fail(source.id, str(error))
                 self.bar.update()
                 continue
@@ -228,7 +219,7 @@ class Refresh:
                 self.report.repaired.append(Problem(source.id, content.repair))
             try:
                 chunks = chunks_of(nodes_of, self.settings.embedding)
-            except EmbeddingError as error:  # one of its chunks is too long for the model
+            except common.EmbeddingError as error:  # one of its chunks is too long for the model
                 self.report.fail(source.id, str(error))
                 continue
             state = content.sha256, content.stamp, self.made_with, len(chunks)
@@ -244,10 +235,10 @@ class Refresh:
             for document, parts in batch:
                 try:
                     if fault := next((faults[one.row.embed_hash] for one in parts if one.row.embed_hash in faults), ""):
-                        raise DocumentError(fault)  # noqa: TRY301  as one of its ids does
+                        raise common.DocumentError(fault)  # noqa: TRY301  as one of its ids does
                     total.update(transaction.replace_document(document, [one.row for one in parts]))
                     self.documents[document.key] = document
-                except DocumentError as error:  # noqa: PERF203  each document by itself
+                except common.DocumentError as error:  # noqa: PERF203  each document by itself
                     self.report.fail(document.key, str(error))
             facts.update(total)
         self.bar.update(len(batch))
@@ -288,7 +279,7 @@ class Refresh:
         for key, source in sources.items():
             row = new = self.documents.get(key, DocumentRow(key))
             if key in failed and source.stamp:
-                new = row._replace(failed=storable(failed[key])[0], stamp=source.stamp)
+                new = row._replace(failed=common.storable(failed[key])[0], stamp=source.stamp)
             elif key in unchanged:
                 new = row._replace(failed="", stamp=stamp_if_stable(source.stamp))
             if new != row:

@@ -71,41 +71,38 @@ def run_app(app_of: Callable[[int], Any], port: int, place: str) -> None:
 
 @dataclass(frozen=True)
 class ShownHit:
-    """A hit with what is shown of it; ``more`` counts further hits of its document, at the last one shown."""
+    """A hit with what is shown of it.
+
+    Attributes:
+        hit: The hit.
+        node: The chunk.
+        path: The path of its document.
+        name: The title of its document, else the name of the file.
+        date: Its day; "" for none.
+        headings: The headings that it stands under, without one that repeats the name.
+        terms: The terms of the question that it holds.
+        more: Further hits of its document, which are counted at the last one that is shown.
+    """
 
     hit: Hit
-    more: int = 0
+    node: BaseNode
+    path: str
+    name: str
+    date: str
+    headings: str
+    terms: frozenset[str]
+    more: int
 
-    @property
-    def node(self) -> BaseNode:
-        """The chunk."""
-        return self.hit.node.node
-
-    @property
-    def path(self) -> str:
-        """The path of its document."""
-        return metadata.path_of(self.node.metadata)
-
-    @property
-    def name(self) -> str:
-        """The title of its document, else the name of the file."""
-        return note_name(self.node)
-
-    @property
-    def date(self) -> str:
-        """Its day; "" for none."""
-        return str(metadata.value_of(self.node.metadata, metadata.DATE) or "")
-
-    @property
-    def headings(self) -> str:
-        """The headings that it stands under, without one that repeats the name."""
-        headings = str(metadata.value_of(self.node.metadata, metadata.HEADER_PATH) or "")
-        return "" if headings.casefold() == self.name.casefold() else headings
-
-    @property
-    def terms(self) -> frozenset[str]:
-        """The terms of the question that it holds."""
-        return frozenset(term.term for term in self.hit.terms)
+    @classmethod
+    def of(cls, hit: Hit, more: int) -> ShownHit:
+        """What is shown of a hit."""
+        node, name = hit.node.node, note_name(hit.node.node)
+        date, headings = (
+            str(metadata.value_of(node.metadata, key) or "") for key in (metadata.DATE, metadata.HEADER_PATH)
+        )
+        headings = "" if headings.casefold() == name.casefold() else headings
+        terms = frozenset(term.term for term in hit.terms)
+        return cls(hit, node, metadata.path_of(node.metadata), name, date, headings, terms, more)
 
     @property
     def excerpt(self) -> list[str]:
@@ -206,7 +203,7 @@ def ask(
     kept = few_of_each(
         explanation.hits, lambda hit: metadata.path_of(hit.node.node.metadata) or hit.node_id, per_file, most
     )
-    return replace(explanation, hits=tuple(hit for hit, _ in kept)), [ShownHit(hit, more) for hit, more in kept]
+    return replace(explanation, hits=tuple(hit for hit, _ in kept)), [ShownHit.of(hit, more) for hit, more in kept]
 
 
 def few_of_each(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from llama_index.core.schema import MetadataMode, TextNode
+from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from llama_index.core.node_parser import NodeParser
-    from llama_index.core.schema import BaseNode, Document
     from markdown_it.renderer import RendererHTML
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token

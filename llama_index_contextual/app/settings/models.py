@@ -16,22 +16,9 @@ from llama_index.core.llms import LLM
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.app.settings.embeddings import (
-    FORMS,
-    TIMEOUT,
-    JinaDocumentEmbedding,
-    NoEmbedding,
-    VoyageDocumentEmbedding,
-)
+from llama_index_contextual import common
+from llama_index_contextual.app.settings import embeddings
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
-from llama_index_contextual.common import (
-    Checked,
-    SettingError,
-    needs,
-    replace_surrogates,
-    short_hash,
-    without_credentials,
-)
 from llama_index_contextual.context.base import DEFAULT_WINDOW, OUTPUT_TOKENS
 
 if TYPE_CHECKING:
@@ -54,7 +41,7 @@ INSTRUCTIONS: Final = {
 }
 
 
-def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> BaseEmbedding:
+def resolve_embedding(spec: str | BaseEmbedding, timeout: float = embeddings.TIMEOUT) -> BaseEmbedding:
     """The LlamaIndex embedding of a name, or an object as it is.
 
     Args:
@@ -68,11 +55,13 @@ def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> Ba
     if isinstance(spec, BaseEmbedding):
         return spec
     if spec in _PLAIN:
-        return _PLAIN[spec]()
+        plain: BaseEmbedding = _PLAIN[spec]()
+        return plain
     if (parts := _parts(spec, _SERVED)) is None:
-        raise SettingError(f"names no embedding. Cure: one of {FORMS}", embed_model=without_credentials(str(spec)))
+        name = common.without_credentials(str(spec))
+        raise common.SettingError(f"names no embedding. Cure: one of {embeddings.FORMS}", embed_model=name)
     package = f"llama-index-embeddings-{parts[0]}"
-    with needs(package, "llm" if parts[0] == "ollama" else package):
+    with common.needs(package, "llm" if parts[0] == "ollama" else package):
         return _SERVED[parts[0]](*parts[1:], timeout)
 
 
@@ -95,7 +84,7 @@ def _parts(spec: object, kinds: Container[str]) -> tuple[str, str, str] | None:
         is_address = False
     if not is_address:
         cure = "http://HOST:PORT/v1, with a port from 1 to 65535"
-        raise SettingError(f"the address {without_credentials(url)} cannot be. Cure: {cure}")
+        raise common.SettingError(f"the address {common.without_credentials(url)} cannot be. Cure: {cure}")
     return found[1], found[2], url
 
 
@@ -112,7 +101,7 @@ def model_id(embedding: BaseEmbedding) -> str:
     """
     values = {key: getattr(embedding, key, None) for key in _SHAPING}
     config = {key: repr(value) for key, value in values.items() if value is not None}
-    return f"{embedding.class_name()}:{embedding.model_name}#{short_hash(config)[:8]}"
+    return f"{embedding.class_name()}:{embedding.model_name}#{common.short_hash(config)[:8]}"
 
 
 def _instructions(model: str) -> dict[str, Any]:
@@ -163,13 +152,13 @@ def _vendor(kind: type[BaseEmbedding], model: str, url: str, timeout: float) -> 
     return kind(model_name=model, timeout=timeout, **({"base_url": url} if url else {}))
 
 
-_PLAIN: Final[dict[str, type[BaseEmbedding]]] = {"local": LocalEmbedding, "e5": E5Embedding, "none": NoEmbedding}
+_PLAIN: Final = {"local": LocalEmbedding, "e5": E5Embedding, "none": embeddings.NoEmbedding}
 _SERVED: Final[dict[str, Callable[[str, str, float], BaseEmbedding]]] = {
     "ollama": _ollama,
     "openai": _openai,
     "huggingface": _huggingface,
-    "voyage": partial(_vendor, VoyageDocumentEmbedding),
-    "jina": partial(_vendor, JinaDocumentEmbedding),
+    "voyage": partial(_vendor, embeddings.VoyageDocumentEmbedding),
+    "jina": partial(_vendor, embeddings.JinaDocumentEmbedding),
 }
 
 
@@ -189,11 +178,11 @@ class NamedModel:
         MissingExtraError: On a call: the integration is not installed.
     """
 
-    def __init__(self, spec: str, max_tokens: int, timeout: float = TIMEOUT) -> None:
+    def __init__(self, spec: str, max_tokens: int, timeout: float = embeddings.TIMEOUT) -> None:
         parts = _parts(spec, _LANGUAGE_MODELS)
         if parts is None:  # now and not in the middle of a run
             named = "'ollama:MODEL', 'openai:MODEL', 'openai:MODEL@http://HOST/v1', or any LlamaIndex LLM object"
-            raise SettingError(f"names no model. Cure: {named}.", llm=without_credentials(spec))
+            raise common.SettingError(f"names no model. Cure: {named}.", llm=common.without_credentials(spec))
         self._provider, self.model_name, self._url = parts
         self._max_tokens, self._timeout = max_tokens, timeout
 
@@ -226,11 +215,11 @@ class NamedModel:
             llm = _module("llama_index.llms.openai").OpenAI(**options)
         else:
             cure = "set OPENAI_API_KEY, or name another server as 'openai:MODEL@http://HOST/v1'"
-            raise SettingError(f"needs a key. Cure: {cure}.", llm=f"openai:{self.model_name}")
+            raise common.SettingError(f"needs a key. Cure: {cure}.", llm=f"openai:{self.model_name}")
         return llm
 
 
-def resolve_llm(llm: str | LLM | None, *, max_tokens: int, timeout: float = TIMEOUT) -> LLM:
+def resolve_llm(llm: str | LLM | None, *, max_tokens: int, timeout: float = embeddings.TIMEOUT) -> LLM:
     """The model of a setting: by name, an object, LlamaIndex's ``Settings.llm`` where that is set, the default."""
     chosen = llm or Settings._llm or DEFAULT_MODEL  # noqa: SLF001  Settings.llm would insist on an OpenAI key
     return chosen if isinstance(chosen, LLM) else NamedModel(chosen, max_tokens, timeout)()
@@ -251,7 +240,7 @@ def named_model(llm: Any, chunks: int, timeout: float) -> Any:
 
 def _module(name: str) -> ModuleType:
     """A module of LlamaIndex's integrations, or of their clients."""
-    with needs(name.replace("llama_index.llms.", "llama-index-llms-").replace("_", "-"), "llm"):
+    with common.needs(name.replace("llama_index.llms.", "llama-index-llms-").replace("_", "-"), "llm"):
         return import_module(name)
 
 
@@ -272,11 +261,12 @@ def resolve_reranker(spec: str | BaseNodePostprocessor) -> BaseNodePostprocessor
         return RerankWithContext(spec) if hides_contexts else spec
     kind, _, model = spec.partition(":")
     if kind != "fastembed" or not model:
-        raise SettingError("names no reranker. Cure: 'fastembed:MODEL', or any LlamaIndex postprocessor", rerank=spec)
+        cure = "Cure: 'fastembed:MODEL', or any LlamaIndex postprocessor"
+        raise common.SettingError(f"names no reranker. {cure}", rerank=spec)
     return FastEmbedReranker(model)
 
 
-class FastEmbedReranker(Checked, BaseNodePostprocessor):
+class FastEmbedReranker(common.Checked, BaseNodePostprocessor):
     """A cross-encoder on this machine, run by fastembed (ONNX, no PyTorch); it reads each hit as it was embedded."""
 
     model: str = Field(description="One of fastembed's cross-encoders.")
@@ -285,21 +275,23 @@ class FastEmbedReranker(Checked, BaseNodePostprocessor):
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model=model)
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime's import would look for its maker's server
-        with needs("fastembed", "rerank"):
+        with common.needs("fastembed", "rerank"):
             from fastembed.rerank.cross_encoder import TextCrossEncoder
         try:
             self._encoder = TextCrossEncoder(model_name=model, **options)
         except Exception as error:  # the hub's, the file system's, onnxruntime's own
             cure = "Cure: the name of a cross-encoder that fastembed knows, and a network the first time."
-            raise SettingError(f"cannot be loaded ({type(error).__name__}: {error}). {cure}", model=model) from error
+            raise common.SettingError(
+                f"cannot be loaded ({type(error).__name__}: {error}). {cure}", model=model
+            ) from error
 
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
         if query_bundle is None:
-            raise SettingError("FastEmbedReranker needs the query. Cure: postprocess_nodes(nodes, query_str=…)")
+            raise common.SettingError("FastEmbedReranker needs the query. Cure: postprocess_nodes(nodes, query_str=…)")
         texts = [hit.node.get_content(metadata_mode=MetadataMode.EMBED) for hit in nodes]
-        query, *texts = [replace_surrogates(text)[0] for text in (query_bundle.query_str, *texts)]
+        query, *texts = [common.replace_surrogates(text)[0] for text in (query_bundle.query_str, *texts)]
         scores = map(float, self._encoder.rerank(query, texts) if texts else ())
         scored = [NodeWithScore(node=hit.node, score=score) for hit, score in zip(nodes, scores, strict=True)]
         return sorted(scored, key=lambda hit: -(hit.score or 0.0))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator, Iterator, Mapping
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import httpx
 import tenacity
 
 from llama_index_contextual.common import EmbeddingError, may_pass, pause
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
 
 ANSWER_BYTES: Final = 10_000_000  # of an answer
 VECTOR_BYTES: Final = 100_000_000  # of an answer with vectors
