@@ -455,6 +455,10 @@ RTF = {
         r"Before\par\trowd\intbl A\cell b|c\cell\row\trowd\intbl 1\cell 2\cell\trowd\row\pard After",
         "Before\n\n| A | b\\|c |\n| --- | --- |\n| 1 | 2 |\n\nAfter\n",
     ),
+    "a picture whose bytes have no length, as Pandoc writes them": (
+        r"Before {\pict\jpegblip\picw250 \bin ffd8ffe0} after, and \{\\bin \}",
+        "Before after, and {\\bin }\n",
+    ),
     "fields": (r"{\field{\*\fldinst PAGE}{\fldrslt link}}{\*\unknown hidden}", "link\n"),
     "signs": (r"# of units\par 1. no item\par a\par ---", "\\# of units\n\n1\\. no item\n\na\n\n\\---\n"),
 }

@@ -160,3 +160,4 @@ def test_a_fault_of_ours_is_not_blamed_on_the_file():
     assert ours.endswith("Cure: report it, or ignore it.")
     theirs = formats._problem(raised(json.loads, "{"), "ipynb")
     assert theirs.startswith("it is damaged or no ipynb file (JSONDecodeError: ")
+    assert theirs.endswith("Cure: save it again in its program, or ignore it.")

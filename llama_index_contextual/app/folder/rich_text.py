@@ -182,6 +182,7 @@ def read_rtf(path: Path) -> Conversion:
         encoding = codecs.lookup("cp" + "".join(re.findall(r"\\ansicpg(\d{1,5})", source)[:1])).name
     # A font without a charset is of the text's; and striprtf looks for links in quadratic time.
     known = re.sub(r"(\{\\f\d+)(?![^{}]{0,200}\\fcharset)", r"\1\\fcharset1", _marked(source))
+    known = re.sub(r"(?<!\\)\\bin(?![a-z\d])", r"\\bin0", known)  # striprtf takes no missing number for 0, as RTF does
     text = rtf_to_text(known.replace("\\fldinst", "\\code"), encoding, "replace")
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # halves of letters beyond U+FFFF
     *rows, rest = text.split(_ROW)
