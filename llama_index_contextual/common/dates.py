@@ -198,14 +198,11 @@ def with_ranges(text: str, find: Callable[[str], list[NamedDate]]) -> list[Named
         found.append([one._replace(start=offsets[one.start], end=offsets[one.end - 1] + 1) for one in find(part)])
     if not any(found) or len(found[0]) != len(found[1]):
         return find(text)
-    if any(one.first > other.last and _has_years(text, one, other) for one, other in zip(*found, strict=True)):
-        return find(text)  # "2026-03-05 to 2026-02-01"
+    for one, other in zip(*found, strict=True):
+        start, end = min(one.start, other.start), max(one.end, other.end)
+        if one.first > other.last and len(_ANY_YEAR.findall(text, start, end)) > 1:  # "2026-03-05 to 2026-02-01"
+            return find(text)
     return [_range(*ends) for ends in zip(*found, strict=True)]
-
-
-def _has_years(text: str, one: NamedDate, other: NamedDate) -> bool:
-    """Whether both ends of a range name their year."""
-    return len(_ANY_YEAR.findall(text, min(one.start, other.start), max(one.end, other.end))) > 1
 
 
 def _range(one: NamedDate, other: NamedDate) -> NamedDate:

@@ -30,8 +30,6 @@ TERMS_VERSION: Final = 11  # raise it whenever a text has other terms: persisted
 _FOLDED: Final = ("en", "es")  # people leave Spanish accents out, so they go before the stemmer
 _AS_WRITTEN: Final = ""  # stands for no language: words as they are written
 _LONG: Final = 80  # characters of a paragraph that has a language of its own; a shorter one has that of the whole text
-_REMEMBERED: Final = 50_000  # words, 24 MB at most
-_QUESTIONS: Final = 64  # whose terms are remembered: each is asked of several parts
 
 # A word with what joins identifiers, paths, contractions and initials: max_results, kebab-case, a.b.c, src/main.rs,
 # std::fs, don't, R&D. C++ and C# are words of their own, and so is each emoji.
@@ -106,7 +104,7 @@ def terms_of(text: str) -> list[str]:
     return terms
 
 
-@lru_cache(maxsize=_QUESTIONS)
+@lru_cache(maxsize=64)  # each question is asked of several parts
 def query_groups(text: str, language: str | None = None) -> tuple[Group, ...]:
     """Terms of a query, each with its alternatives in other languages.
 
@@ -148,7 +146,7 @@ def language_of(text: str) -> str:
     return code if code in LANGUAGE_NAMES else "en"
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=50_000)  # 24 MB at most
 def _analyse(code: str, word: str, keeps_stop_words: bool = False) -> Group:
     """Terms of one word: the stem of a plain word, the names and then the parts of any other."""
     stopped = stop_words(code) if code in _FOLDED and not keeps_stop_words else frozenset[str]()
