@@ -119,6 +119,10 @@ class ContextGenerator(ABC):
     usage: ContextUsage = ContextUsage()
     """What it has done since it was made; of a free generator nothing."""
 
+    def available(self) -> bool:
+        """Whether it can make contexts now, as far as is known."""
+        return True
+
     @abstractmethod
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
         """One context per node, in their order; None where there is none."""
