@@ -19,9 +19,11 @@ from textwrap import dedent
 import numpy as np
 import pytest
 from llama_index.core.embeddings import MockEmbedding
+from llama_index.core.schema import Document
 
+from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.index.embedder import default_parser
+from llama_index_contextual.app.index.embedder import LARGEST_OF_CODE, default_parser
 from llama_index_contextual.app.settings import embeddings as module
 from llama_index_contextual.app.settings import local as onnx
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, embedding_limit
@@ -306,3 +308,29 @@ def test_a_provider_that_is_not_installed_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "llama_index.embeddings.huggingface", None)
     with pytest.raises(MissingExtraError, match=r"pip install llama-index-embeddings-huggingface$"):
         resolve_embedding("huggingface:BAAI/bge-small-en-v1.5")
+
+
+def test_source_code_is_cut_longer_than_prose_unless_a_size_is_chosen(local):
+    text = "\n\n".join(f"def add_{number}(a, b):\n    return a + b + {number}" for number in range(80))
+    documents = [Document(text=text, id_=path, metadata={"path": path}) for path in ("sums.py", "sums.txt")]
+
+    def longest(parser):
+        nodes = parser(documents)
+        return [
+            max(node.metadata["token_count"] for node in nodes if node.ref_doc_id == one.doc_id) for one in documents
+        ]
+
+    code, prose = longest(default_parser(local))
+    assert prose <= default_parser(local).chunk_size == 190 < code <= LARGEST_OF_CODE
+    alone = {node.text for node in default_parser(local)(documents[1:])}
+    assert alone == {
+        node.text
+        for node in HeadingAwareMarkdownNodeParser(
+            chunk_size=190, chunk_overlap=38, min_chunk_size=23, tokenizer="minilm", markdown_suffixes=(".md",)
+        )(documents[1:])
+    }, "prose is cut as before"
+    assert not any("overflow" in node.metadata for node in default_parser(local)(documents))
+    assert max(longest(default_parser(local, {"chunk_size": 100}))) <= 100
+    larger = MockEmbedding(embed_dim=3, model_name="bge-small-en-v1.5")
+    assert default_parser(larger).code_chunk_size == 0, "it reads as much"
+    assert longest(pickle.loads(pickle.dumps(default_parser(local)))) == [code, prose]  # noqa: S301

@@ -38,7 +38,7 @@ FURTHER: Final = {"words": 9.0, "question": 0.5}  # log-odds
 PROSE: Final = 0.5  # factor of the signals for a question with a question mark, which is about more than a name
 _TESTS: Final = frozenset(
     """
-    __tests__ benchmark benchmarks doc docs example examples fixtures spec specs test testdata tests
+    benchmark benchmarks doc docs example examples fixtures spec specs test testdata tests
     """.split()  # noqa: SIM905  a list of words reads better as text
 )
 _TEST_ENDINGS: Final = ("_test", ".test", "_spec", ".spec", "Test", "Tests")
@@ -73,7 +73,7 @@ def code_record(path: str, text: str) -> CodeRecord | None:
         return None
     pure = PurePosixPath(path)
     is_test = pure.name.startswith("test_") or pure.stem.endswith(_TEST_ENDINGS)
-    is_test = is_test or not _TESTS.isdisjoint(pure.parts[:-1])
+    is_test = is_test or not _TESTS.isdisjoint(part.strip("_") for part in pure.parts[:-1])
     names = (_LAST_PART.split(one.name)[-1] for one in definitions_of(text, path))
     return CodeRecord(path, _words_of(pure.stem), tuple(names), is_test)
 

@@ -18,6 +18,7 @@ from llama_index_contextual.app.settings.embeddings import DocumentEmbedding, No
 from llama_index_contextual.app.settings.models import UNNAMED, model_id
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.common.tracing import step
+from llama_index_contextual.context import is_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,8 +34,21 @@ LARGEST: Final = 400  # tokens of a chunk, however many more an embedding reads
 # Of an embedding's window, kept free for the context. A context of the Kubernetes pages ("Document: path > title >
 # section") is 30 word pieces at the median and 60 at most of them.
 CONTEXT_RESERVE: Final = 64
+LARGEST_OF_CODE: Final = 400  # the same of source code, also where an embedding reads less
 _OF_A_FOLDER: Final = {"markdown_suffixes": common.MARKDOWN_SUFFIXES, "typed_front_matter": True}
 _SHOWN: Final = 60  # characters of a text in a message
+
+
+class FolderParser(HeadingAwareMarkdownNodeParser):
+    """A parser with a size of its own for source code: ``code_chunk_size``; 0 is that of all other files."""
+
+    code_chunk_size: int = 0
+
+    def _parse_document(self, document: BaseNode, seen: Any, above: Any) -> Any:
+        if not self.code_chunk_size or not is_code(common.path_of(document.metadata)):
+            return super()._parse_document(document, seen, above)
+        longer = self.model_copy(update={"chunk_size": self.code_chunk_size, "code_chunk_size": 0})
+        return longer._parse_document(document, seen, above)  # noqa: SLF001  of the same class
 
 
 def default_parser(embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = None) -> HeadingAwareMarkdownNodeParser:
@@ -42,7 +56,8 @@ def default_parser(embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = 
 
     A folder holds other files than Markdown, so their suffixes say which are. The proportions are those of the defaults
     (400 tokens, 80 of overlap, 50 at least), which hold where the embedding's limit is not known. A model that reads
-    more does not get larger chunks: smaller ones found more in the same number of characters.
+    more does not get larger chunks: smaller ones found more in the same number of characters. Where no size is chosen,
+    source code gets them: they hold whole functions more often, and windows of a longer text are averaged.
 
     Args:
         embedding: The embedding of the index.
@@ -51,14 +66,16 @@ def default_parser(embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = 
     known, settings = embedding_limit(embedding), {**_OF_A_FOLDER, **(chosen or {})}
     if known is not None and settings.get("tokenizer", known[0]) == known[0]:
         tokenizer, limit = known
-        size = min(max(limit - CONTEXT_RESERVE, limit // 2), LARGEST)
-        settings = {"chunk_size": size, "tokenizer": tokenizer, **settings}
+        if "chunk_size" not in settings:
+            size = min(max(limit - CONTEXT_RESERVE, limit // 2), LARGEST)
+            settings |= {"chunk_size": size, "code_chunk_size": LARGEST_OF_CODE if size < LARGEST_OF_CODE else 0}
+        settings["tokenizer"] = tokenizer
     if "chunk_size" in settings:
         size = settings["chunk_size"]
         settings = {"chunk_overlap": size // 5, "min_chunk_size": size // 8, **settings}
     if isinstance(embedding, DocumentEmbedding):  # each chunk sees its neighbours already
         settings = {**settings, "chunk_overlap": (chosen or {}).get("chunk_overlap", 0)}
-    return HeadingAwareMarkdownNodeParser(**settings)
+    return FolderParser(**settings)
 
 
 @dataclass(slots=True)

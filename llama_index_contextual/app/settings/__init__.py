@@ -164,7 +164,8 @@ _ALL: Final = (
     Setting("files.max_bytes", Size, 10_000_000, "Larger files are reported and not read."),
     Setting(
         "chunks.chunk_size", Annotated[int, _Number, Field(ge=20, le=10**9)], None, "The most tokens of a chunk.",
-        "what the embedding reads less room for a context; 400 where that is unknown", "--chunk-size", harmless=True,
+        "what the embedding reads less room for a context; 400 where that is unknown, and for source code",
+        "--chunk-size", harmless=True,
     ),
     Setting(
         "chunks.chunk_overlap", Limit, None, "The most tokens that a chunk repeats of the one before it.",
