@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from llama_index.core.schema import BaseNode, Document, NodeRelationship, RelatedNodeInfo, TextNode
-from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.app.folder.convert import DocumentReader
 from llama_index_contextual.retrieval.code import code_record
@@ -272,12 +271,6 @@ class Message:
     day: date
     earlier: tuple[str, ...]  # paths of the notes from before, which alone count
     gold: frozenset[str]  # those of them that an answer needs
-
-    @property
-    def before(self) -> MetadataFilters:
-        """Admits the earlier notes."""
-        notes = MetadataFilter(key="path", value=list(self.earlier), operator=FilterOperator.IN)
-        return MetadataFilters(filters=[notes])
 
     def measure(self, notes: Iterable[str]) -> list[float]:
         """Recall of notes, best first, at 5, 10 and 20, all of them at 10 and 20, and nDCG at 10, in per cent."""

@@ -1,7 +1,8 @@
 """Memory on real notes: what the digest finds and shows, what recency costs and gives.
 
 Each person of ``realmem-notes``, and each conversation of ``locomo-notes`` and of ``chat-notes``, is an index of its
-own. Now is the day of a message, or else of the last note.
+own. Now is the day of a message, or else of the last note; a message is asked when the notes before it are all there
+are.
 Recall@k is the mean share of a question's gold lines that stand in the first k chunks. Words shown is the mean share of
 the words of a gold line, other than stop words and those of the question, that the snippet of a chunk with that line
 holds: a digest of four lines may cite the right chunk and still leave out what was asked for.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import functools
 import math
 import random
+import shutil
 import statistics
 import tempfile
 from collections import defaultdict
@@ -96,15 +98,35 @@ MEASURES = ["recall @5", "@10", "@20", "all @10", "all @20", "nDCG@10"]
 AGES = {"a week": 7, "8 to 30 days": 30, "older": 10**6}  # days at most
 
 
+def asked_in_time(
+    wanted: Sequence[Message], embedding: RememberingEmbedding
+) -> Iterator[tuple[Message, ContextualIndex]]:
+    """Each message, and an index of the notes of its person before it: notes are added as they were written."""
+    parser = default_parser(embedding.inner)
+    for person in sorted({message.conversation for message in wanted}):
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            ContextualIndex.open(folder, embed_model=embedding, node_parser=parser) as index,
+        ):
+            asked = sorted((one for one in wanted if one.conversation == person), key=lambda one: len(one.earlier))
+            for message in asked:
+                for path in message.earlier:
+                    if not (note := index.folder / path).exists():
+                        note.parent.mkdir(exist_ok=True)
+                        shutil.copyfile(DATA / "realmem-notes" / "corpus" / person / path, note)
+                index.refresh()
+                yield message, index
+
+
 def searched(index: ContextualIndex, message: Message) -> list[str]:
     """The notes of a search's first 100 chunks."""
-    hits = index.as_retriever(similarity_top_k=100, filters=message.before).retrieve(message.text)
+    hits = index.as_retriever(similarity_top_k=100).retrieve(message.text)
     return [hit.node.metadata["path"] for hit in hits]
 
 
 def message_hits(index: ContextualIndex, message: Message) -> list[Hit]:
     """The first 100 chunks of the mode for messages, on the day of the message."""
-    arms = [one.with_filters(message.before) for one in index.as_retriever().retrievers]  # type: ignore[attr-defined]
+    arms = index.as_retriever().retrievers  # type: ignore[attr-defined]
     retriever = ContextualFusionRetriever(arms, mode="message", similarity_top_k=100)
     question = Question(queries=(QueryBundle(message.text),), is_explained=True, today=message.day)
     return list(run(answer_question(retriever, question, on_loop=False)).hits)
@@ -117,8 +139,7 @@ def ranked(index: ContextualIndex, message: Message) -> list[str]:
 
 def digested(index: ContextualIndex, message: Message, **settings: Any) -> list[str]:
     """The notes of a digest of 20 hits."""
-    retriever = index.as_retriever(similarity_top_k=50, filters=message.before)
-    memory = MemoryContext(retriever, max_results=20, max_tokens=100_000, **settings)
+    memory = MemoryContext(index, max_results=20, max_tokens=100_000, **settings)
     return [entry.path for entry in memory.get(message.text, now=message.day).entries]
 
 
@@ -139,17 +160,16 @@ def messages(limit: int | None, embedding: RememberingEmbedding) -> str:
     sent = random.Random(0).sample(sent, min(limit or len(sent), len(sent)))  # noqa: S311
     measures: dict[str, list[list[float]]] = {way: [] for way in MESSAGE_WAYS}
     by_age = defaultdict[str, dict[str, list[bool]]](lambda: {age: [] for age in AGES})
-    for one in conversations("realmem-notes", sent, embedding):
+    for message, index in asked_in_time(sent, embedding):
         for way, ask in MESSAGE_WAYS.items():
-            for message in one.questions:
-                notes = list(dict.fromkeys(ask(one.index, message)))
-                measures[way].append(message.measure(notes))
-                found = {path: path in notes[:10] for path in message.gold}
-                days = {path: (message.day - (date_from_path(path) or message.day)).days for path in found}
-                counted = [("needed sessions", days[path], hit) for path, hit in found.items()]
-                for count, old, hit in (*counted, ("messages with any", min(days.values()), any(found.values()))):
-                    age = next(name for name, most in AGES.items() if old <= most)
-                    by_age[f"{way}: {count}"][age].append(hit)
+            notes = list(dict.fromkeys(ask(index, message)))
+            measures[way].append(message.measure(notes))
+            found = {path: path in notes[:10] for path in message.gold}
+            days = {path: (message.day - (date_from_path(path) or message.day)).days for path in found}
+            counted = [("needed sessions", days[path], hit) for path, hit in found.items()]
+            for count, old, hit in (*counted, ("messages with any", min(days.values()), any(found.values()))):
+                age = next(name for name, most in AGES.items() if old <= most)
+                by_age[f"{way}: {count}"][age].append(hit)
     first = np.array(next(iter(measures.values())))
     rows: list[list[object]] = []
     for way, values in measures.items():

@@ -14,6 +14,7 @@ among the first 20 has gold. ``--write`` replaces the weights of the package.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -22,7 +23,7 @@ from code_search import gain_of
 from common import RememberingEmbedding, command_line, intervals, machine, markdown_table
 from datasets import DataSet, code_search, kubernetes_docs, realmem_notes
 from llama_index.core.schema import QueryBundle
-from memory import conversations, message_hits
+from memory import asked_in_time, message_hits
 from retrieval import SETS, Bench, Row
 
 from llama_index_contextual import retrieval
@@ -112,14 +113,13 @@ def of_code(names: Sequence[str], embedding: RememberingEmbedding) -> Iterator[t
 
 def of_messages(names: Sequence[str], embedding: RememberingEmbedding) -> Iterator[tuple[str, list[Pool]]]:
     """Pools of the people of realmem-notes; a message is asked of the notes before its own."""
-    wanted = [message for message in realmem_notes() if message.conversation in names or not names]
-    for person in conversations("realmem-notes", wanted, embedding):
-        pools, name = [], person.questions[0].conversation
-        for message in person.questions:
-            hits = message_hits(person.index, message)
-            notes = [str(hit.node.node.metadata["path"]) for hit in hits]
-            pools.append(pool_of(hits, "messages", [note in message.gold for note in notes], notes))
-        yield name, pools
+    found, wanted = defaultdict[str, list[Pool]](list), realmem_notes()
+    for message, index in asked_in_time([one for one in wanted if one.conversation in names or not names], embedding):
+        hits = message_hits(index, message)
+        notes = [str(hit.node.node.metadata["path"]) for hit in hits]
+        gold = [note in message.gold for note in notes]
+        found[message.conversation].append(pool_of(hits, "messages", gold, notes))
+    yield from found.items()
 
 
 def train(sets: Sequence[Sequence[Pool]], shrink: float) -> Any:

@@ -68,13 +68,15 @@ class TermEvidence(NamedTuple):
 class TermScores(NamedTuple):
     """What each distinct term of a query adds to the score of each of some documents.
 
-    ``scores`` has the shape (documents, terms), and 0 where a document does not hold a term.
+    ``scores`` has the shape (documents, terms), and 0 where a document does not hold a term. ``counts`` has the same
+    shape, and tells how often it does.
     """
 
     groups: tuple[Group, ...]
     frequencies: tuple[int, ...]
     idfs: tuple[float, ...]
     scores: Floats
+    counts: Floats
 
     def shares(self) -> list[float] | None:
         """Share of the terms that each document holds, weighted by rarity; None without terms."""
@@ -250,12 +252,13 @@ class Bm25Index(ArrayIndex):
         frequencies = tuple(map(self.frequency, distinct))
         idfs = tuple(idf(len(self), one) for one in frequencies)
         places, found = self.find(rows)
-        scores = np.zeros((len(rows), len(distinct)))
+        scores, counts = np.zeros((2, len(rows), len(distinct)))
         for column, group in enumerate(distinct):
             holders, tf = self._postings(group)
             at, hits = matches(holders, places)
+            counts[found[hits], column] = tf[at]
             scores[found[hits], column] = saturation(tf[at], self._norms[holders[at]]) * idfs[column]
-        return TermScores(distinct, frequencies, idfs, scores)
+        return TermScores(distinct, frequencies, idfs, scores, counts)
 
     def nearness(self, groups: Iterable[Group], rows: Sequence[int] | Ints) -> Floats:
         """How near to each other the terms of a query stand in each row: 1 where the row holds the query as a phrase.

@@ -287,7 +287,8 @@ def _line_of(hit: Hit) -> str:
     reasons = []
     for one in hit.credits:
         place = f" #{one.rank} {one.score:.3f}" if one.rank else ""
-        reasons.append(f"{one.arm}{place}{f' {one.credit:+.2f}' if one.credit else ''}")
+        added = f" {one.credit:+.2f}" if round(one.credit, 2) else ""
+        reasons += [f"{one.arm}{place}{added}"] * bool(place or added)
     reasons += [f"{term.term} ({term.document_frequency})" for term in hit.terms[:_TERMS]]
     text = " ".join(readable(hit.node.node.get_content()).split())
     shown = text if len(text) <= _SNIPPET else text[: _SNIPPET - 1] + "…"

@@ -27,7 +27,7 @@ from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 
 from llama_index_contextual.common import share_spelled, tell_language
 from llama_index_contextual.retrieval.code import code_signals, repeats
-from llama_index_contextual.retrieval.signals import Floats, PoolReads, date_shares, name_shares
+from llama_index_contextual.retrieval.signals import Floats, PoolReads, date_shares, heading_shares, name_shares
 from llama_index_contextual.retrieval.vector import E5, MINILM
 
 if TYPE_CHECKING:
@@ -264,8 +264,7 @@ def fuse_learned(
         table.add("nearness", reads.nearness, weights["nearness"])
         table.add("date", date_shares(query, reads.records, today), weights["date"])
         table.add("names", name_shares(query, reads, table.raw), weights["names"])
-        shallow = [float(one is not None and one.is_shallow) for one in reads.records]
-        table.add("shallow", np.array(shallow), weights["shallow"])
+        table.add("heading", heading_shares(reads), weights["heading"])
         order = table.order()
         for name, values in code_signals(query, reads, cosines, order).items():
             table.add(name, values, weights[name])

@@ -43,7 +43,7 @@ class Question:
         is_explained: Whether reasons are collected, which takes as long as the fusion.
         subject: What a relevant hit holds of the question; "" for all of it.
         today: From which "last week" and the ages of a message's sessions count; None for the present day.
-        half_life_days: After so many days a message's session counts half as new.
+        half_life_days: After so many days a message's session counts a fourth as new.
         ageless: Globs of paths whose sessions have no age.
         operators: The operators that are obeyed.
         admitted: Ids of the nodes that satisfy the operators; None for all.

@@ -10,11 +10,12 @@ session vector  the mean of the session's three best vector scores, stretched as
 session keyword the same of its BM25 scores, each as a share of the summed rarity (idf) of the message's words
 sentence        how far its best vector score for one sentence of the message is above the last candidate's, in the unit
                 of ``session vector``: beside small talk and news, the sentence that the session is about counts
-age             how new it is: 1 on the day of the message, and half of it after each ``half_life_days``
+age             how new it is: 1 on the day of the message, and a fourth of it after each ``half_life_days``
 =============== =====================================================================================================
 
-Age hides an old session that the message goes on with. So every second session is the best of those left by the text
-alone. The best chunk of a session comes first; each further one counts half as much as the one before.
+Age hides an old session that the message goes on with. So every third session is the best of those left by the text
+alone, where none is of a later day. The best chunk of a session comes first. Others count a tenth of it, a twentieth
+and so on, so that the first hits are of as many sessions.
 ``benchmarks/train.py`` trains the numbers in ``messages.json``, but that of age, which was chosen with that turn. The
 figures, and what was tried besides, are in ``benchmarks/results/memory.md``.
 """
@@ -43,8 +44,8 @@ FEATURES: Final = ("session vector", "session keyword", "sentence", "age")
 HALF_LIFE_DAYS: Final = 30.0
 _SPEAKERS: Final = 3  # chunks of a session that speak for it
 _RANGE: Final = 6.0  # standard deviations, over which a score is stretched
-_FURTHER: Final = 0.5  # what a chunk counts of the one of its session before it
-_TURN: Final = 2  # of so many sessions one is found by its text alone
+_FURTHER: Final = 0.1  # what the second chunk of a session counts of the first, and the third twice as little
+_TURN: Final = 3  # of so many sessions one is found by its text alone
 _SENTENCES: Final = 6
 _LEAST_WORDS: Final = 3  # of a sentence
 
@@ -67,14 +68,15 @@ def sessions_of(reads: PoolReads) -> list[tuple[str, object]]:
 def newness_of(
     session: tuple[str, object], today: date, half_life_days: float, ageless: Sequence[str] = ()
 ) -> float | None:
-    """1 for a session of the day of the message, and half of it after each half-life, before that day as after it.
+    """1 for a session of the day of the message, and a fourth of it after each half-life, before that day as after it.
 
-    None for a session without a day, or with a path that never ages (``ageless`` are globs).
+    It is the square of a recency factor, so that a week counts. None for a session without a day, or with a path that
+    never ages (``ageless`` are globs).
     """
     path, day = session
     if not isinstance(day, date) or any(PurePosixPath(path).match(one) for one in ageless):
         return None
-    return float(0.5 ** (abs((today - day).days) / half_life_days))
+    return float(0.5 ** (2 * abs((today - day).days) / half_life_days))
 
 
 def fuse_sessions(
@@ -93,11 +95,11 @@ def fuse_sessions(
         rankings: Of all arms for the message, and of arms that do not match words for its sentences.
         reads: Of the keyword arm for the candidates: those that the whole message finds.
         today: The day of the message.
-        half_life_days: After so many days the feature age is one half.
+        half_life_days: After so many days the feature age is a fourth.
         ageless: Globs of paths that never age.
 
     Returns:
-        ``raw`` is the log-odds of a chunk's session, halved for each chunk of it that comes before, and ``score`` is
+        ``raw`` is the log-odds of a chunk's session, less for each chunk of it that comes before, and ``score`` is
         ``raw`` as a share of the best. Among ``credits`` are the features, with rank 0.
     """
     table, features = chunk_features(query, rankings, reads)
@@ -114,10 +116,11 @@ def fuse_sessions(
         credits_[session] = [*(best[:_SPEAKERS, :2].sum(axis=0) / _SPEAKERS).tolist(), float(best[0, 2]), age]
     added = np.zeros((len(reads.ids), len(FEATURES) + 1))
     totals = {session: (math.fsum(parts), math.fsum(parts[:-1])) for session, parts in credits_.items()}
-    for session, total in _in_turn(totals).items():
+    before = {one: both for one, both in totals.items() if not (isinstance(one[1], date) and one[1] > today)}
+    for session, total in ({one: both for one, (both, _) in totals.items()} | _in_turn(before)).items():
         rows = members[session]
         added[rows] = [*credits_[session], total - totals[session][0]]
-        table.raw[rows] = total * _FURTHER ** np.arange(len(rows))
+        table.raw[rows] = total * np.array([1.0, *(_FURTHER / place for place in range(1, len(rows)))])
     for name, column in zip((*FEATURES, "turn"), added.T, strict=True):
         table.columns.append((name, 0, column, column, None))
     table.scores = np.maximum(table.raw / max(float(table.raw.max(initial=0.0)), LEAST), LEAST)

@@ -5,7 +5,9 @@ match      BM25 as a share of the summed rarity (idf) of the question's words: h
 nearness   how near to each other the question's neighbouring words stand, weighted by their rarity
 date       1 on a day that the question names, less over the week after it
 names      1 for the best chunk of a document whose name (file, title, alias) is the question, less for a heading
-shallow    1 for a chunk under no heading, or under its document's outermost alone: what a page is about stands there
+heading    the share of the question's rarity in the chunk's text, whatever its context has, times the share of its
+           heading's words that the question has, or 1 where that is its document's outermost or none: contexts give
+           the name of a page to all of its chunks, and the one right below the heading asked for stays ahead
 ========== ==========================================================================================================
 
 They mean the same for every question, and are 0 for all candidates where there is no keyword arm of ours. What does not
@@ -14,9 +16,10 @@ depend on the question, the :class:`ChunkRecord`, is read once for each chunk an
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import date, datetime
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -33,6 +36,7 @@ from llama_index_contextual.keyword import (
     folded_name,
     lexicon_of,
     query_groups,
+    terms_of,
     titles_in,
 )
 from llama_index_contextual.retrieval.code import CodeRecord, code_record
@@ -52,7 +56,8 @@ class ChunkRecord(NamedTuple):
         path: Of its file; "" where it has none.
         section: Its header path.
         names: Its headings, folded, with the value of each as a name.
-        is_shallow: Whether it stands under no heading, or under an outermost one alone.
+        heading: Terms of its heading, where that is not its document's outermost.
+        context: Terms of its contexts, with their counts.
         code: Names in it, where it is of a source file.
         day: The day of its note.
     """
@@ -60,7 +65,8 @@ class ChunkRecord(NamedTuple):
     path: str
     section: str
     names: Mapping[str, float]
-    is_shallow: bool
+    heading: frozenset[str]
+    context: Mapping[str, int]
     code: CodeRecord | None
     day: date | None
 
@@ -72,8 +78,15 @@ def record_of(metadata: Mapping[str, Any], text: str) -> ChunkRecord:
     headings = () if code else tuple(title for title, _, _ in headings_of(text))
     section = str(metadata.get(meta.HEADER_PATH) or "")
     names = _names_of(headings, section)
-    is_shallow = code is None and len(titles_in(section)) <= 1
-    return ChunkRecord(path, section, names, is_shallow, code, meta.day_of(metadata))
+    contexts = "\n".join(str(meta.value_of(metadata, key) or "") for key in (meta.CONTEXT, meta.LEXICAL_CONTEXT))
+    heading = frozenset(_counts_of("".join(titles_in(section)[1:][-1:])))
+    return ChunkRecord(path, section, names, heading, _counts_of(contexts), code, meta.day_of(metadata))
+
+
+@lru_cache(maxsize=65_536)
+def _counts_of(text: str) -> Mapping[str, int]:
+    """Terms of a heading or a context, which many chunks share, with their counts."""
+    return Counter(terms_of(text))
 
 
 class PoolReads(NamedTuple):
@@ -137,6 +150,18 @@ def date_shares(query: str, records: Sequence[ChunkRecord | None], today: date |
         dates = find_dates(query, today or datetime.now().astimezone().date(), lexicon_of(query))
         for row, day in days:
             shares[row] = closeness(day, dates)
+    return shares
+
+
+def heading_shares(reads: PoolReads) -> Floats:
+    """How much of the question stands in the text of each chunk below a heading asked for; 0 for source files."""
+    groups, idfs = reads.terms.groups, np.array(reads.terms.idfs)
+    shares, wanted = np.zeros(len(reads.records)), {term for group in groups for term in group}
+    for row, (one, counts) in enumerate(zip(reads.records, reads.terms.counts, strict=True)):
+        if one is not None and one.code is None and counts.any():
+            of_context = [sum(map(one.context.get, group, repeat(0))) for group in groups]
+            share = len(one.heading & wanted) / len(one.heading) if one.heading else 1.0
+            shares[row] = share * float(idfs @ (counts > of_context)) / (reads.weight or 1.0)
     return shares
 
 

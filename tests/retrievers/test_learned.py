@@ -48,7 +48,7 @@ def learned(arms):
 
 def reads(ids, nearness):
     """Reads of chunks of which nothing else is known, for a question whose words weigh 8."""
-    terms = TermScores((("x",),), (1,), (8.0,), np.zeros((len(ids), 1)))
+    terms = TermScores((("x",),), (1,), (8.0,), *np.zeros((2, len(ids), 1)))
     return PoolReads("k", ids, terms, np.array(nearness), [None] * len(ids), {}, {*ids})
 
 
@@ -293,4 +293,4 @@ def test_it_is_the_default_for_the_arms_that_it_was_trained_for(nodes, arms):
 
 def test_the_model_is_a_few_numbers_and_none_speaks_against():
     assert all(weight >= 0 for weight in shipped_weights("learned").values())
-    assert set(shipped_weights("learned")) == {"vector", "keyword", "match", "nearness", "date", "names", "shallow"}
+    assert set(shipped_weights("learned")) == {"vector", "keyword", "match", "nearness", "date", "names", "heading"}

@@ -41,7 +41,7 @@ def fused(vector, keyword, sessions, ages, **more):
     days = {one: age if age is None else str(NOW - timedelta(days=age)) for one, age in ages.items()}
     metadata = [{"path": f"{sessions[one]}.md", "date": days[sessions[one]]} for one in ids]
     records = [record_of(one, "") for one in metadata]
-    terms = TermScores((("x",),), (1,), (10.0,), np.zeros((len(ids), 1)))
+    terms = TermScores((("x",),), (1,), (10.0,), *np.zeros((2, len(ids), 1)))
     reads = PoolReads("keyword", ids, terms, np.zeros(len(ids)), records, {}, {*ids})
     table = fuse_sessions("q", rankings, reads, NOW, **more)
     return ranked(table)
@@ -57,13 +57,18 @@ def test_more_chunks_that_speak_for_a_session_count_more():
     assert credits_of["a1"]["session vector"] > credits_of["b1"]["session vector"]
 
 
-def test_each_further_chunk_counts_half():
+def test_the_first_hits_are_of_as_many_sessions():
     found = {
         one.node_id: one
         for one in fused({"a1": 0.9, "a2": 0.8, "a3": 0.1}, {}, dict.fromkeys(["a1", "a2", "a3"], "a"), {"a": 0})
     }
-    assert found["a2"].raw == pytest.approx(found["a1"].raw / 2)
-    assert found["a3"].raw == pytest.approx(found["a1"].raw / 4)
+    assert found["a2"].raw == pytest.approx(found["a1"].raw / 10)
+    assert found["a3"].raw == pytest.approx(found["a1"].raw / 20)
+    vector = {f"{session}{place}": 0.9 - 0.1 * place for session in "abcd" for place in range(1, 4)}
+    order = [
+        one.node_id for one in fused(vector, {}, {one: one[0] for one in vector}, {"a": 0, "b": 1, "c": 2, "d": 3})
+    ]
+    assert order == [f"{session}{place}" for place in range(1, 4) for session in "abcd"]
 
 
 def test_of_two_equal_sessions_the_newer_wins_and_one_without_a_day_is_between():
@@ -117,7 +122,7 @@ def test_sessions_are_days_of_a_note_else_sections():
     assert len(set(of.values())) == 6
     new = {node_id: newness_of(session, NOW, 10) for node_id, session in of.items()}
     days = {"day": 5, "heading": 1, "heading2": 1, "later": 21}
-    assert new == {one: 0.5 ** (days[one] / 10) if one in days else None for one in of}
+    assert new == {one: 0.25 ** (days[one] / 10) if one in days else None for one in of}
     assert {newness_of(session, NOW, 10, ageless=["*"]) for session in of.values()} == {None}
 
 
@@ -155,7 +160,16 @@ def test_a_message_finds_nothing_that_a_filter_leaves_out(embedding, index):
     assert {hit.node.node_id for hit in found} < {"config", "meeting", "budget"}
 
 
-def test_every_second_session_is_the_best_of_the_others_by_its_text():
+def test_every_third_session_is_the_best_of_the_others_by_its_text():
     totals = {"today": (5.0, 2.0), "yesterday": (4.5, 1.0), "last week": (4.0, 1.5), "last year": (3.0, 2.9)}
-    assert _in_turn(totals) == {"today": 5.0, "last year": 4.5, "yesterday": 4.0, "last week": 3.0}
-    assert list(_in_turn(totals)) == ["today", "last year", "yesterday", "last week"]
+    assert _in_turn(totals) == {"today": 5.0, "yesterday": 4.5, "last year": 4.0, "last week": 3.0}
+    assert list(_in_turn(totals)) == ["today", "yesterday", "last year", "last week"]
+
+
+def test_sessions_of_later_days_take_no_turn():
+    ages = {"today": 0, "yesterday": 1, "last week": 7, "last year": 365}
+    vector = {"today": 0.7, "yesterday": 0.6, "last week": 0.5, "last year": 0.69}
+    later = {f"in {days} days": -days for days in range(20, 40)}
+    every = vector | dict.fromkeys(later, 0.695)
+    found = fused(every, {}, {one: one for one in every}, ages | later)
+    assert [one.node_id for one in found if one.node_id in vector] == ["today", "yesterday", "last year", "last week"]

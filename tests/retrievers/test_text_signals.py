@@ -13,6 +13,7 @@ from llama_index_contextual.keyword.bm25_index import TermScores
 from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
 from llama_index_contextual.retrieval.code import code_record, code_signals, repeats
 from llama_index_contextual.retrieval.fusion import shipped_weights
+from llama_index_contextual.retrieval.signals import PoolReads, heading_shares, record_of
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,8 @@ def test_which_files_are_code_and_which_are_tests():
         "pkg/gate_test.go",
         "web/gate.spec.ts",
         "test_gate.py",
+        "_examples/rest/main.go",
+        "src/__tests__/gate.ts",
     ):
         assert code_record(path, "").is_test
     for path in ("src/gate.py", "src/contest.py", "src/latest/attest.go", "Testimony.java"):
@@ -84,7 +87,9 @@ def reads_of(codes, terms=None):
 
 def test_the_signals_of_a_source_file():
     def found(question, **idfs):
-        terms = TermScores(tuple((word,) for word in idfs), (1,) * len(idfs), tuple(idfs.values()), np.zeros((4, 2)))
+        terms = TermScores(
+            tuple((word,) for word in idfs), (1,) * len(idfs), tuple(idfs.values()), *np.zeros((2, 4, 2))
+        )
         return code_signals(question, reads_of(CODE, terms), np.array([0.9, 0.6, 0.3, 1.0]), [0, 2, 1, 3])
 
     signals = found("how does the RetryQueue wait", retri=2.0, queue=2.0)
@@ -124,18 +129,47 @@ def test_the_file_that_defines_a_name_comes_before_those_that_use_it():
     assert {"exact", "file name"} <= {credit.arm for credit in explanation.hits[0].credits}
 
 
-def test_a_chunk_that_stands_right_below_the_title_of_its_page_is_lifted():
-    text = "A job is tried three times, retry limits say so."
+@pytest.mark.parametrize(
+    ("question", "first", "last"),
+    [("how many retries?", "top", "other"), ("how many retries by the worker?", "asked", "other")],
+)
+def test_a_chunk_below_the_title_or_the_heading_asked_for_is_lifted_above_other_headings(question, first, last):
+    text = "A job of the worker is tried three times, retry limits say so, whichever it is."
+    paths = {"other": "Retries > Storage", "asked": "Retries > Worker", "top": "Retries"}
     nodes = [
-        TextNode(id_="a", text=text, metadata={"path": "a.md", "header_path": "Jobs > Retries", "date": "2026-01-01"}),
-        TextNode(id_="b", text=text, metadata={"path": "b.md", "header_path": "Jobs", "date": "2026-01-02"}),
+        TextNode(id_=name, text=text, metadata={"path": f"{name}.md", "header_path": path, "date": f"2026-01-0{day}"})
+        for day, (name, path) in enumerate(paths.items(), 1)
     ]
     for node in nodes:
         node.excluded_embed_metadata_keys = list(node.metadata)
-    hits = ContextualFusionRetriever([ContextualBM25Retriever(nodes)], mode="learned").explain("how many retries?")
-    credits_of = {hit.node_id: {one.arm for one in hit.credits} for hit in hits}
-    assert [*credits_of] == ["b", "a"]
-    assert "shallow" in credits_of["b"] - credits_of["a"]
+    hits = ContextualFusionRetriever([ContextualBM25Retriever(nodes)], mode="learned").explain(question)
+    credits_of = {hit.node_id: {one.arm: one.credit for one in hit.credits} for hit in hits}
+    order = [*credits_of]
+    assert first in order[: order.index(last)]
+    assert order[-1] == last
+    assert "heading" in credits_of["top"]
+    assert "heading" not in credits_of["other"], "its page's name is no merit of its"
+    assert credits_of[first]["heading"] == pytest.approx(credits_of["top"]["heading"])
+
+
+def test_a_heading_counts_by_what_the_text_below_it_holds_of_the_question_beside_its_context():
+    page = {"path": "a.md", "context": "Document: a.md > Retries"}
+    records = [record_of({**page, "header_path": path}, "text") for path in ("Retries", "Retries > Limits")]
+    records = [
+        *records,
+        record_of({**page, "header_path": "Retries > Storage"}, "text"),
+        None,
+        record_of({"path": "a.py"}, "x"),
+    ]
+    groups, idfs = (("retri",), ("limit",)), (3.0, 1.0)
+
+    def shares(*counts):
+        terms = TermScores(groups, (1, 1), idfs, np.ones((5, 2)), np.array(counts, float))
+        return heading_shares(PoolReads("words", [*"abcde"], terms, np.zeros(5), records, {}, {*"abcde"})).tolist()
+
+    assert shares((2, 1), (2, 1), (2, 1), (2, 1), (2, 1)) == [1.0, 1.0, 0.0, 0.0, 0.0]
+    assert shares((1, 1), (1, 0), (1, 1), (1, 1), (1, 1)) == [0.25, 0.0, 0.0, 0.0, 0.0], "the context is no text"
+    assert not any(shares(*[(0, 0)] * 5)), "where nothing is found, nothing speaks for the top of a page"
 
 
 def test_the_numbers_of_source_files_are_few():
