@@ -331,6 +331,7 @@ def test_source_code_is_cut_longer_than_prose_unless_a_size_is_chosen(local):
     }, "prose is cut as before"
     assert not any("overflow" in node.metadata for node in default_parser(local)(documents))
     assert max(longest(default_parser(local, {"chunk_size": 100}))) <= 100
+    assert max(longest(default_parser(local, {"chunk_overlap": 0}))) <= 190
     larger = MockEmbedding(embed_dim=3, model_name="bge-small-en-v1.5")
     assert default_parser(larger).code_chunk_size == 0, "it reads as much"
     assert longest(pickle.loads(pickle.dumps(default_parser(local)))) == [code, prose]  # noqa: S301

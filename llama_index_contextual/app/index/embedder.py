@@ -47,8 +47,13 @@ class FolderParser(HeadingAwareMarkdownNodeParser):
     def _parse_document(self, document: BaseNode, seen: Any, above: Any) -> Any:
         if not self.code_chunk_size or not is_code(common.path_of(document.metadata)):
             return super()._parse_document(document, seen, above)
-        longer = self.model_copy(update={"chunk_size": self.code_chunk_size, "code_chunk_size": 0})
+        longer = self.model_copy(update={**_sizes(self.code_chunk_size), "code_chunk_size": 0})
         return longer._parse_document(document, seen, above)  # noqa: SLF001  of the same class
+
+
+def _sizes(size: int) -> dict[str, int]:
+    """The sizes of chunks in the proportions of the parser's defaults: 400 tokens, 80 of overlap, 50 at least."""
+    return {"chunk_size": size, "chunk_overlap": size // 5, "min_chunk_size": size // 8}
 
 
 def default_parser(embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = None) -> HeadingAwareMarkdownNodeParser:
@@ -56,8 +61,8 @@ def default_parser(embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = 
 
     A folder holds other files than Markdown, so their suffixes say which are. The proportions are those of the defaults
     (400 tokens, 80 of overlap, 50 at least), which hold where the embedding's limit is not known. A model that reads
-    more does not get larger chunks: smaller ones found more in the same number of characters. Where no size is chosen,
-    source code gets them: they hold whole functions more often, and windows of a longer text are averaged.
+    more does not get larger chunks: smaller ones found more in the same number of characters. Where neither size nor
+    overlap is chosen, source code gets them: they hold whole functions more often, and windows of a text are averaged.
 
     Args:
         embedding: The embedding of the index.
@@ -68,11 +73,11 @@ def default_parser(embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = 
         tokenizer, limit = known
         if "chunk_size" not in settings:
             size = min(max(limit - CONTEXT_RESERVE, limit // 2), LARGEST)
-            settings |= {"chunk_size": size, "code_chunk_size": LARGEST_OF_CODE if size < LARGEST_OF_CODE else 0}
+            is_longer = size < LARGEST_OF_CODE and "chunk_overlap" not in settings
+            settings |= {"chunk_size": size, "code_chunk_size": LARGEST_OF_CODE * is_longer}
         settings["tokenizer"] = tokenizer
     if "chunk_size" in settings:
-        size = settings["chunk_size"]
-        settings = {"chunk_overlap": size // 5, "min_chunk_size": size // 8, **settings}
+        settings = {**_sizes(settings["chunk_size"]), **settings}
     if isinstance(embedding, DocumentEmbedding):  # each chunk sees its neighbours already
         settings = {**settings, "chunk_overlap": (chosen or {}).get("chunk_overlap", 0)}
     return FolderParser(**settings)
