@@ -129,9 +129,15 @@ class MemoryEntry:
         return meta.file_of(self.node.metadata) or self.node.ref_doc_id or self.id
 
     @property
+    def properties(self) -> list[str]:
+        """The front matter of its note, ``key: value`` each."""
+        return [*filter(None, str(self.node.metadata.get(meta.FRONT_MATTER) or "").split("; "))]
+
+    @property
     def citation(self) -> str:
-        """``memory/2026-04-09.md#L3-L5``, or ``report.pdf#page=12``."""
-        return shown_path(meta.citation_of(self.node.metadata) or self.path)
+        """``memory/2026-04-09.md#L3-L5``, or ``report.pdf#page=12``; from line 1 where it quotes the front matter."""
+        above = {meta.START_LINE: 1} if self.snippet.startswith((*self.properties,)) else {}
+        return shown_path(meta.citation_of({**self.node.metadata, **above}) or self.path)
 
     @property
     def header_path(self) -> str:

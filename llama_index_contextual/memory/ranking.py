@@ -267,9 +267,9 @@ def entries_of(
             alternative: one.terms[group[0]] for group in groups for alternative in group if group[0] in one.terms
         }
         text = readable(one.node.get_content())
-        properties = str(one.node.metadata.get(meta.FRONT_MATTER) or "")
-        if weights.keys() & set(terms(properties)):  # "birthday: 1991-05-02" may be what is asked for
-            text = "\n\n".join([*properties.split("; "), text])
+        # "birthday: 1991-05-02" may be what is asked for
+        asked = [part for part in one.properties if weights.keys() & set(terms(part))]
+        text = "\n\n".join([*asked, text])
         share = left // (len(chosen) - position) - estimate_tokens(one.block)
         if share < _LEAST_TOKENS and entries:
             break

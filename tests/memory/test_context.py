@@ -232,6 +232,8 @@ def test_a_property_of_the_front_matter_is_found_by_its_name_and_shown(embedding
     memory = MemoryContext(ContextualFusionRetriever([ContextualBM25Retriever(nodes)]))
     [entry] = memory.get("when is the birthday of Ines?").entries
     assert "birthday: 1991-05-02" in entry.snippet
+    assert "shoe size" not in entry.snippet
+    assert entry.citation.endswith("#L1-L7")
     assert "birthday" not in memory.search("friend from school", max_results=1).entries[0].snippet
 
 
