@@ -8,12 +8,11 @@ from __future__ import annotations
 import copy
 import re
 import threading
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import numpy as np
 from llama_index.core.constants import DATA_KEY, TYPE_KEY
@@ -68,7 +67,7 @@ def _copy(node: BaseNode) -> BaseNode:
     return node.model_copy(update={**changes, "embedding": None})
 
 
-class KeywordView:
+class KeywordView(Protocol):
     """Nodes at one moment, by number, as retrievers read them; a subclass reads the nodes."""
 
     engine: Bm25Index
@@ -80,28 +79,22 @@ class KeywordView:
         """Numbers of all nodes, ascending."""
         return self.engine.rows
 
-    @abstractmethod
     def ids_of(self, rows: Sequence[int]) -> list[str]:
         """The ids of nodes by number."""
 
-    @abstractmethod
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
         """The numbers of nodes by id, without unknown ids."""
 
     @property
-    @abstractmethod
     def names(self) -> NameIndex:
         """Names of the documents, by the numbers of their first nodes."""
 
-    @abstractmethod
     def column(self, key: str) -> Sequence[Any]:
         """Values of a metadata key, one for each of :attr:`rows`."""
 
-    @abstractmethod
     def rows_beside(self, row: int) -> Sequence[int]:
         """Numbers of the nodes of a node's document, ascending."""
 
-    @abstractmethod
     def texts(self, rows: Ints) -> Iterable[str]:
         """Texts of nodes, as :func:`lexical_text` makes them."""
 
