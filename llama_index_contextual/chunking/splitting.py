@@ -17,9 +17,8 @@ from pydantic import BaseModel
 from llama_index_contextual.chunking import outline as ruler
 from llama_index_contextual.chunking.markdown import FrontMatter, read_front_matter
 from llama_index_contextual.chunking.outline import Atom, Mark, Outline, Path, Section
-from llama_index_contextual.common import Checked, Scale, SettingError, make_scale, sentence_starts, whole
+from llama_index_contextual.common import COUNTERS, Checked, Scale, SettingError, make_scale, sentence_starts, whole
 
-_TOKENIZERS: Final = ("cl100k", "minilm", "e5")
 _MARK: Final = regex.compile("[\\p{M}\u0e33\u0eb3]")  # of the letter before
 _SPACE: Final = re.compile(r"\s+")
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
@@ -60,8 +59,8 @@ class ChunkSettings(Checked, BaseModel):
             whole("chunk_size", size := self.chunk_size, most=1_000_000)
             whole("chunk_overlap", self.chunk_overlap, least=0, most=size - 1)
             whole("min_chunk_size", self.min_chunk_size, least=0, most=size)
-            if isinstance(self.tokenizer, str) and self.tokenizer not in _TOKENIZERS:
-                cure = f"is not known. Cure: one of {', '.join(_TOKENIZERS)}, or a callable that counts tokens"
+            if isinstance(self.tokenizer, str) and self.tokenizer not in COUNTERS:
+                cure = f"is not known. Cure: one of {', '.join(COUNTERS)}, or a callable that counts tokens"
                 raise SettingError(cure, tokenizer=self.tokenizer)
 
     @property

@@ -111,7 +111,7 @@ def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int] | None =
         encoding = getattr(getattr(tokenizer, "func", tokenizer), "__self__", None)  # a partial of tiktoken's method
         tokenizer = "cl100k" if tokenizer is None or getattr(encoding, "name", "") == "cl100k_base" else tokenizer
     if isinstance(tokenizer, str):
-        return Scale(text, _COUNTERS[tokenizer])
+        return Scale(text, COUNTERS[tokenizer])
     return Scale(text, functools.partial(_count, tokenizer))
 
 
@@ -217,4 +217,4 @@ def count_word_pieces(text: str) -> int:
     return sum(map(_pieces, _WORDS.findall(text)))  # of a whole text the tokenizer takes 550 bytes for each piece
 
 
-_COUNTERS: Final = {"cl100k": count_cl100k, "minilm": count_word_pieces, "e5": count_e5}
+COUNTERS: Final = {"cl100k": count_cl100k, "minilm": count_word_pieces, "e5": count_e5}
