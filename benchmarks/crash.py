@@ -42,7 +42,7 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.llms import CompletionResponse, CompletionResponseGen, CustomLLM, LLMMetadata
 from llama_index.core.schema import Document
 
-from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.embedder import BATCH_TEXTS
 from llama_index_contextual.common.errors import LockedError, StorageError
 

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from common import command_line, fast_folder, machine, markdown_table
 from llama_index.core import MockEmbedding
 
-from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.common.errors import StorageError
 from llama_index_contextual.memory import note_filters
 

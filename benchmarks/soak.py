@@ -28,7 +28,7 @@ import mcp
 from common import command_line, machine, markdown_table
 from mcp.client.stdio import stdio_client
 
-from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}

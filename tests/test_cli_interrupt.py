@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 
 pytestmark = pytest.mark.kill
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 from llama_index_contextual.common import needs
 
 if TYPE_CHECKING:
-    from llama_index_contextual.app.index import ContextualIndex
+    from llama_index_contextual.app.index.index import ContextualIndex
     from llama_index_contextual.app.settings.local import LocalEmbedding
 
 __all__ = ["ContextualIndex", "LocalEmbedding"]
 
-_ROOMS: Final = {"ContextualIndex": "index", "LocalEmbedding": "settings.local"}
+_ROOMS: Final = {"ContextualIndex": "index.index", "LocalEmbedding": "settings.local"}
 
 
 def __getattr__(name: str) -> object:

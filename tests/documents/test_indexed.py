@@ -6,11 +6,11 @@ from llama_index.core.schema import Document, MetadataMode
 from llama_index.core.storage.kvstore import SimpleKVStore
 from previewed import preview
 
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.evaluation import Passage, load_questions
 from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.convert import ConversionProcess, ConverterCrashedError, DocumentReader
 from llama_index_contextual.app.folder.walk import FileRules
-from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.serve.html import chunk_data
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.common.errors import DocumentError, MissingExtraError, SettingError

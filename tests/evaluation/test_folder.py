@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.evaluation import Passage, Question, evaluate, load_questions
-from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.common.errors import ContextualWarning, SettingError
 

@@ -10,7 +10,7 @@ import regex
 from llama_index.core import Document
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
-from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.chunking import (
     ChunkSettings,
     markdown,

@@ -3,7 +3,7 @@
 import pytest
 from hashed_words import HashedWords
 
-from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings.local import LocalEmbedding
 
 

@@ -9,9 +9,10 @@ from llama_index.core import Document, MockEmbedding
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
 
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app import index as index_room
 from llama_index_contextual.app.folder import sources
-from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
+from llama_index_contextual.app.index import BackgroundRefresh
 from llama_index_contextual.app.settings import local as onnx
 from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.common.errors import (

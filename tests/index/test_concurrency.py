@@ -19,7 +19,7 @@ COMMON = """
 import json, sys, time
 from pathlib import Path
 from llama_index.core import Document, MockEmbedding
-from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 
 class Letters(MockEmbedding):
     def _get_text_embeddings(self, texts):

@@ -11,7 +11,8 @@ import pytest
 from llama_index.core import MockEmbedding
 from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
 
-from llama_index_contextual.app.index import ContextualIndex, query
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.index import query
 from llama_index_contextual.common.errors import DamagedError, StorageError
 
 

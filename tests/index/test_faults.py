@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from llama_index.core import Document, MockEmbedding
 
-from llama_index_contextual.app.index import ContextualIndex, embedder, refresh
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.index import embedder, refresh
 from llama_index_contextual.common.errors import ContextualWarning, FingerprintError, StorageError
 
 ROOT = Path(__file__).resolve().parents[2]

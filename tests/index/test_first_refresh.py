@@ -3,7 +3,8 @@
 import pytest
 from llama_index.core import Document, MockEmbedding
 
-from llama_index_contextual.app.index import ContextualIndex, refresh
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.index import refresh
 from llama_index_contextual.common.errors import EmbeddingError, SettingError, StorageError
 
 

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from llama_index.core import MockEmbedding
 
-from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.common.errors import StorageError
 
 

@@ -7,7 +7,7 @@ import warnings
 import pytest
 from fake_model import Reply
 
-from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.common.errors import ContextualWarning
 
 

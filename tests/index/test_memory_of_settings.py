@@ -5,8 +5,9 @@ from llama_index.core import Document
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.readers.base import BaseReader
 
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder.walk import FileRules
-from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
+from llama_index_contextual.app.index import BackgroundRefresh
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.common.errors import (
     ConfirmationError,

@@ -6,8 +6,8 @@ from typing import ClassVar
 import pytest
 from llama_index.core import Document, MockEmbedding
 
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder import sources
-from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.index.embedder import BATCH_TEXTS, vector_problem
 from llama_index_contextual.common.errors import EmbeddingError, FingerprintError
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ import pytest
 from fake_model import Reply
 from llama_index.core import Document
 
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder import sources
-from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
+from llama_index_contextual.app.index import BackgroundRefresh
 from llama_index_contextual.app.index.database import Snapshot
 from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.common.errors import ContextualWarning, SettingError, StorageError

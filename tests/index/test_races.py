@@ -12,7 +12,8 @@ import pytest
 from llama_index.core import MockEmbedding
 from llama_index.core.schema import TextNode
 
-from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.index import BackgroundRefresh
 from llama_index_contextual.common import tokens
 from llama_index_contextual.common.errors import ContextualError
 from llama_index_contextual.retrieval import ContextualBM25Retriever

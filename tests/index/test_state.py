@@ -8,8 +8,9 @@ import sys
 import pytest
 from state_table import change_layout, change_state, state_in
 
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder import sources
-from llama_index_contextual.app.index import ContextualIndex, settings
+from llama_index_contextual.app.index import settings
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.common.errors import ContextualError, StorageError
 

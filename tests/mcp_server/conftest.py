@@ -2,7 +2,7 @@
 
 import pytest
 
-from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 
 
 @pytest.fixture

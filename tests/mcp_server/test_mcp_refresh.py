@@ -6,7 +6,7 @@ import threading
 from llama_index.core import MockEmbedding
 from mcp_clients import mcp, text_of, wait_for
 
-from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve import mcp_server
 from llama_index_contextual.common.errors import LockedError
 from llama_index_contextual.memory.digest import NOTHING

@@ -64,7 +64,7 @@ async def test_a_server_that_was_killed_starts_again_on_the_same_notes(folder):
 
 async def test_nothing_but_the_protocol_goes_to_standard_output(folder):
     noise = """
-from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 import os
 opened, refresh = ContextualIndex.open.__func__, ContextualIndex.refresh
 def loud_open(cls, *args, **options):

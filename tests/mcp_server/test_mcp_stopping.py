@@ -10,7 +10,7 @@ import time
 import pytest
 from mcp_clients import mcp, stdio_client, text_of
 
-from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.memory.digest import NOTHING
 
 pytestmark = pytest.mark.process
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.process
 SLOW = """
 import sys, time
 from llama_index_contextual.app.cli import main
-from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 ContextualIndex.refresh = lambda *_, **__: time.sleep(120)  # a model that takes minutes
 main()
 """

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from mcp_clients import mcp, text_of
 
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder.walk import FileRules
-from llama_index_contextual.app.index import ContextualIndex
 from llama_index_contextual.app.serve import mcp_server
 from llama_index_contextual.common.errors import MissingExtraError
 from llama_index_contextual.memory.digest import NOTHING

@@ -3,7 +3,7 @@
 import pytest
 from openpyxl import Workbook
 
-from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve.notes import listing, part_of
 from llama_index_contextual.common.errors import DocumentError
 

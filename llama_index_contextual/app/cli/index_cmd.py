@@ -20,11 +20,12 @@ from llama_index_contextual.common import ContextualError, DamagedError, Setting
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llama_index_contextual.app.index import ContextualIndex, RefreshReport
+    from llama_index_contextual.app.index import RefreshReport
+    from llama_index_contextual.app.index.index import ContextualIndex
 
 _KEYS: Final = ("embed_model", "context", "context_options.llm", "files.include", "files.exclude", "chunks.chunk_size")
 _MUCH: Final = 0.1  # share of a folder in languages that the default embedding does not know
-_LOOK_MS: Final = 5_000  # between two looks at a folder where no change is noticed, as on some network drives
+_PAUSE: Final = 2.0  # seconds between two looks at a folder
 _LONG_MINUTES: Final = 5
 _NAMED: Final = 50  # problems of one kind
 _LONG: Final = (
@@ -89,20 +90,16 @@ def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str,
 
 def _watch(opened: ContextualIndex, *, as_json: bool) -> None:
     """Refresh whenever files of the folder change, until Ctrl-C; after a refresh that failed, too."""
-    import watchfiles
-
     options.tell(f"{opened.settings.folders}: waiting for changes; Ctrl-C ends it")
-    storage, places = opened.storage.resolve(), [one.path for one in opened.settings.folders.collections.values()]
-    how: dict[str, Any] = {"watch_filter": lambda _, path: not Path(path).is_relative_to(storage)}
-    changes = watchfiles.watch(*places, rust_timeout=_LOOK_MS, yield_on_timeout=True, **how)
     with contextlib.suppress(KeyboardInterrupt), options.interruptible():
-        for _ in changes:
+        while True:
             try:
                 if opened.freshness(math.inf).changed:
                     report, done, _ = _refresh(opened)
                     options.print_report(report.to_dict(), done, as_json=as_json)
-            except ContextualError as error:  # noqa: PERF203  each refresh by itself
+            except ContextualError as error:
                 options.tell(str(error), "error:", "red")
+            time.sleep(_PAUSE)
 
 
 def _check(opened: ContextualIndex, *, has_llm: bool) -> None:

@@ -24,7 +24,7 @@ from llama_index_contextual.app.settings import SETTINGS, Options
 from llama_index_contextual.common import LEFT_OUT, printable
 
 if TYPE_CHECKING:
-    from llama_index_contextual.app.index import ContextualIndex
+    from llama_index_contextual.app.index.index import ContextualIndex
     from llama_index_contextual.app.index.settings import IndexSettings
 
 Function = Callable[..., "int | None"]  # a command, with its exit code where that is not 0
@@ -87,7 +87,7 @@ class Target:
 
     def open(self, folder: Any, **options: Any) -> ContextualIndex:
         """The index of a folder; options are more of ``ContextualIndex.open``."""
-        from llama_index_contextual.app.index import ContextualIndex  # slow: it imports LlamaIndex
+        from llama_index_contextual.app.index.index import ContextualIndex  # slow: it imports LlamaIndex
 
         return ContextualIndex.open(folder, storage=self.storage, config=self.settings, **options)
 

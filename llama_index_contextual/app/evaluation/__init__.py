@@ -14,7 +14,7 @@ import numpy as np
 from llama_index.core.storage.kvstore import SimpleKVStore
 
 from llama_index_contextual.app.evaluation.questions import Passage, Question, load_questions
-from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app.index.index import ContextualIndex
 from llama_index_contextual.app.serve.html import render
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.common import ContextualWarning, SettingError, counted, whole

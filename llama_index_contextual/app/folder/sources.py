@@ -68,11 +68,6 @@ class Source(NamedTuple):
     load: Callable[[], SourceContent]
     stamp: str = ""
 
-    @property
-    def size(self) -> int:
-        """The bytes of a file; 1 of a document that is none."""
-        return max(int(self.stamp.split()[0]), 1) if self.stamp else 1
-
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -92,16 +87,17 @@ class Reading:
     converter: Callable[[], DocumentReader]
     exclude: Path
 
-    def find(self, below: str = "", until: float = math.inf, known: Iterable[str] = ()) -> Discovery:
+    def find(self, below: str = "", until: float = math.inf, known: Mapping[str, Any] | None = None) -> Discovery:
         """Walk the folder, or a part of it.
 
         Args:
             below: As :func:`~.walk.find` takes it.
             until: The same.
-            known: Paths of what is indexed. Formats that were converted, perhaps on another machine, are not taken for
-                deleted where the converter is not installed.
+            known: What is indexed, as rows of the database. Formats that were converted, perhaps on another machine,
+                are not taken for deleted where the converter is not installed.
         """
-        suffixes = {*self.readers, *(FORMATS.keys() & {suffix_of(path) for path in known})}
+        files = (path for path, row in (known or {}).items() if row.kind == "file")
+        suffixes = {*self.readers, *FORMATS.keys() & set(map(suffix_of, files))}
         include = tuple(dict.fromkeys((*self.rules.include, *(f"*{suffix}" for suffix in sorted(suffixes)))))
         rules = self.rules.changed(include=include) if include != self.rules.include else self.rules
         return find(self.folders, rules, below=below, exclude=self.exclude, until=until)
@@ -194,7 +190,7 @@ def gather(
     """
     if documents is not None:
         return document_sources(documents, reading.folders, failed)
-    discovery = reading.find(known=[key for key, row in known.items() if row.kind == "file"])
+    discovery = reading.find(known=known)
     failed.extend(discovery.problems)
     return file_sources(discovery.files, reading, known)
 

@@ -19,29 +19,14 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.index.index import ContextualIndex
 
-__all__ = [  # what users import
-    "BackgroundRefresh",
-    "ContextualIndex",
-    "FileRules",
-    "Freshness",
-    "IndexStatus",
-    "RefreshReport",
-    "is_refreshing",
-]
+# What users import.
+__all__ = ["BackgroundRefresh", "FileRules", "Freshness", "IndexStatus", "RefreshReport"]
 
 logger = logging.getLogger(__name__)
 
 _LOOK_AGAIN: Final = 0.1  # seconds between two looks at whether a refresh is still waited for
 _LOOK_EVERY: Final = 1.0  # seconds between two looks at the folder
 _THREAD: Final = "llama-index-contextual refresh"
-
-
-def __getattr__(name: str) -> Any:
-    if name != "ContextualIndex":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from llama_index_contextual.app.index.index import ContextualIndex  # imports LlamaIndex, which a status needs not
-
-    return ContextualIndex
 
 
 def is_refreshing() -> bool:

@@ -230,7 +230,7 @@ class ContextualIndex:
         rows = {} if self.settings.replaces(database.state()) else database.documents()
         plan, sources = planned(self.settings, rows)
         wanted = set(plan.to_index)
-        return {one.id: one.size for one in sources if one.id in wanted}
+        return {one.id: int(one.stamp.partition(" ")[0]) for one in sources if one.id in wanted}
 
     def documents(self) -> dict[str, DocumentRow]:
         """What is indexed, by path or id: hashes, numbers of nodes."""

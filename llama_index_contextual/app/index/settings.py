@@ -127,8 +127,7 @@ class IndexSettings:
 
     def found(self, below: str = "") -> Discovery:
         """The files of the folder or of a sub-folder, and the paths of those that are not read."""
-        known = [key for key, one in self.database.documents().items() if one.kind == "file"]
-        return self.reading.find(below, known=known)
+        return self.reading.find(below, known=self.database.documents())
 
     def converter(self, *, keep: bool = False) -> DocumentReader:
         """The reader of files that are no text.

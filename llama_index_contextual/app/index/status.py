@@ -253,7 +253,7 @@ def planned(
         rows: What is indexed, and which files failed.
         until: When to stop, by ``time.monotonic``; what was not seen then is not compared.
     """
-    discovery = settings.reading.find(until=until, known=[key for key, row in rows.items() if row.kind == "file"])
+    discovery = settings.reading.find(until=until, known=rows)
     sources, failed = file_sources(discovery.files, settings.reading, rows, until), [*discovery.problems]
     for one in sources:
         row = rows.get(one.id)

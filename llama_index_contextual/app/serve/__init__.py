@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores.types import MetadataFilters
 
-    from llama_index_contextual.app.index import ContextualIndex
+    from llama_index_contextual.app.index.index import ContextualIndex
     from llama_index_contextual.retrieval import Explanation, Hit
 
 _T = TypeVar("_T")

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import Field, ValidationError
 
 from llama_index_contextual import __version__, memory
-from llama_index_contextual.app.index import BackgroundRefresh, ContextualIndex, is_refreshing
+from llama_index_contextual.app.index import BackgroundRefresh, is_refreshing
+from llama_index_contextual.app.index.index import ContextualIndex
 from llama_index_contextual.app.serve import LOOPBACK, few_of_each, run_app
 from llama_index_contextual.app.serve.notes import listing, part_of
 from llama_index_contextual.common import ContextualError, SettingError, cure_of, needs

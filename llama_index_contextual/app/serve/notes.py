@@ -16,7 +16,7 @@ from llama_index_contextual.memory import shown_path
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from llama_index_contextual.app.index import ContextualIndex
+    from llama_index_contextual.app.index.index import ContextualIndex
 
 _MOST_LISTED: Final = 500
 _MOST_LABELS: Final = 50  # of one kind in a list

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from llama_index.core.schema import BaseNode, MetadataMode
 
-from llama_index_contextual.app.index import ContextualIndex
+from llama_index_contextual.app.index.index import ContextualIndex
 from llama_index_contextual.app.serve import LOOPBACK, SPLIT, ShownHit, ask, note_name, run_app
 from llama_index_contextual.app.serve.answering import answer, answering_model, model_name
 from llama_index_contextual.app.serve.html import chunk_views, marked_html, node_html, render
