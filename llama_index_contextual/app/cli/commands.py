@@ -19,10 +19,11 @@ from llama_index_contextual.app.settings import SETTINGS
 from llama_index_contextual.common import ContextualWarning, DocumentError, counted, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from llama_index_contextual.app.serve import ShownHit
-    from llama_index_contextual.app.serve.answering import Sentence
+    from llama_index_contextual.app.settings import Configuration
+    from llama_index_contextual.retrieval import Explanation
 
 all_ = click.option("--all", "all_", is_flag=True, help="Show every setting.")
 _MARGIN: Final = 3
@@ -46,21 +47,29 @@ QUESTION: Final = (
 @as_json
 def search(target: Target, *, words: Sequence[str], explain: bool, as_json: bool, **narrowed: Any) -> None:
     """Find passages that answer a question, each with its citation."""
-    from llama_index_contextual.app.serve import ask as find
-    from llama_index_contextual.memory import note_filters
-
-    filters = note_filters(**narrowed)
-    with target.open(target.folder, create=False) as index:
-        options.tell(str(index.freshness()), "note:")
-        explanation, hits = find(index, " ".join(words), filters=filters)
-        for line in [*([] if hits else ["Nothing found."]), *explanation.remarks]:
-            options.tell(line)
+    _, explanation, hits = _found(target, words, narrowed, "Nothing found.")
     if as_json or (explain and hits):
         data = explanation.to_dict() if explain else [hit.to_dict() for hit in hits]
         return options.print_report(data, str(explanation), as_json=as_json)
     for number, hit in enumerate(hits, 1):
         _print_hit(number, hit)
     return None
+
+
+def _found(
+    target: Target, words: Sequence[str], narrowed: Mapping[str, Any], nothing: str, **how: Any
+) -> tuple[Configuration, Explanation, list[ShownHit]]:
+    """The settings of an index, and its answer to a question, whose remarks are written."""
+    from llama_index_contextual.app.serve import ask as find
+    from llama_index_contextual.memory import note_filters
+
+    filters = note_filters(**narrowed)
+    with target.open(target.folder, create=False) as index:
+        options.tell(str(index.freshness()), "note:")
+        explanation, hits = find(index, " ".join(words), filters=filters, **how)
+    for line in [*([] if hits else [nothing]), *explanation.remarks]:
+        options.tell(line)
+    return index.settings.configuration, explanation, hits
 
 
 def _print_hit(number: int, hit: ShownHit) -> None:
@@ -85,18 +94,11 @@ def ask(target: Target, *, words: Sequence[str], as_json: bool, **narrowed: Any)
     """Answer a question with a language model and name the sources."""
     from llama_index.core.schema import MetadataMode
 
-    from llama_index_contextual.app.serve import ask as find
-    from llama_index_contextual.app.serve.answering import NOTHING, answer, answering_model, model_name
-    from llama_index_contextual.memory import note_filters
+    from llama_index_contextual.app.serve.answering import NOTHING, Sentence, answer, answering_model, model_name
 
-    text, filters = " ".join(words), note_filters(**narrowed)
-    with target.open(target.folder, create=False) as index:
-        configuration = index.settings.configuration
-        model = answering_model(configuration["context_options.llm"], configuration["timeout"])
-        explanation, hits = find(index, text, filters=filters, per_file=0)
-    for line in [*explanation.remarks, *([] if hits else [NOTHING])]:
-        options.tell(line)
-    sentences: list[Sentence] = []
+    configuration, _, hits = _found(target, words, narrowed, NOTHING, per_file=0)
+    model = answering_model(configuration["context_options.llm"], configuration["timeout"])
+    text, sentences = " ".join(words), list[Sentence]()
     sources = [hit.node.get_content(MetadataMode.LLM) for hit in hits]
     try:
         for sentence in answer(text, sources, model) if hits else ():

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from llama_index_contextual.app.folder import read_file
 from llama_index_contextual.app.settings import CONFIGURATION, SETTINGS, TABLES, Configuration, Options
 from llama_index_contextual.app.settings import Collection as OneOfSeveral
-from llama_index_contextual.common import ContextualWarning, DocumentError, SettingError, cure_of
+from llama_index_contextual.common import ContextualWarning, DocumentError, SettingError, cure_of, shortened
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -41,7 +41,6 @@ _FOREIGN: Final = re.compile(r"(?:^|_)(?:service_host|service_port|port)(?:_|$)|
 _PROMPT: Final = "context_options.prompt"
 _FOLDERS: Final = "folders"  # of the user's own file
 _WHOLE: Final = ("descriptions", _FOLDERS)  # tables with names of the user's own, each one value
-_SHOWN: Final = 100  # characters of names, of a wrong value, or of a parser's message
 
 
 class Entry(NamedTuple):
@@ -125,7 +124,7 @@ def _of_folder(root: Path) -> dict[str, Entry]:
         _checked(entries)  # a mistake is an error, also in what does not count
         place = f'[{_FOLDERS}."{root.resolve()}"] in {user_folder() / USER_FILE}'
         warnings.warn(
-            f"{path}: {_cut(', '.join(keys))} not obeyed: a folder may not set this by itself. "
+            f"{path}: {shortened(', '.join(keys))} not obeyed: a folder may not set this by itself. "
             f"Cure: options, variables, or {place}.",
             ContextualWarning,
             stacklevel=3,
@@ -151,7 +150,7 @@ def _checked(entries: Mapping[str, Entry]) -> Configuration:
     """
     values: dict[str, Any] = {}
     for key, (value, origin) in entries.items():
-        place = f"{origin}: {_cut(key)}" if origin.endswith(".toml") or origin == "index" else origin
+        place = f"{origin}: {shortened(key)}" if origin.endswith(".toml") or origin == "index" else origin
         if key not in SETTINGS:
             raise SettingError(f"{place} {_unknown(key)}")
         values[key] = _valid(SETTINGS[key].adapter, value, place, is_table=SETTINGS[key].is_table)
@@ -165,12 +164,8 @@ def _valid(adapter: TypeAdapter[Any], value: Any, place: str, *, is_table: bool)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         inside = "".join(f".{part}" for part in fault["loc"]) if is_table else ""
-        shown = f"{place}{_cut(inside)}={_cut(repr(fault['input']))}"
+        shown = f"{place}{shortened(inside)}={shortened(repr(fault['input']))}"
         raise SettingError(f"{shown} cannot work. Cure: {cure_of(fault)}.") from error
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _unknown(key: str) -> str:
@@ -197,7 +192,8 @@ def _entries(path: Path, root: Path | None = None) -> dict[str, Entry]:
     try:
         pairs = [*_flat(tomllib.loads(text))]
     except (ValueError, RecursionError) as error:  # also a number of thousands of digits
-        raise SettingError(f"{path} is not TOML: {_cut(str(error))}. Cure: correct that line, in UTF-8.") from error
+        fault = f"{path} is not TOML: {shortened(str(error))}"
+        raise SettingError(f"{fault}. Cure: correct that line, in UTF-8.") from error
     return {key: Entry(value, str(path)) for key, value in pairs}
 
 

@@ -141,15 +141,10 @@ class E5Embedding(LocalModel):
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of texts."""
-        return self._map(common.e5_engine().passage, list(map(_readable, texts)))
+        return self._map(common.e5_engine().passage, [common.storable(text)[0] for text in texts])
 
     def _get_query_embedding(self, query: str) -> list[float]:
-        return cast("list[float]", common.e5_engine().query(_readable(query)).tolist())
-
-
-def _readable(text: str) -> str:
-    """A text without what ends a string of C."""
-    return common.replace_surrogates(text)[0].replace("\0", " ")
+        return cast("list[float]", common.e5_engine().query(common.storable(query)[0]).tolist())
 
 
 def _equal_windows(ids: list[int], size: int) -> list[list[int]]:
