@@ -29,7 +29,7 @@ with ContextualIndex.open(folder) as index:
     said["nodes"] = len(index.nodes())
     said["get"] = index.read("faq.md")
     said["list"] = len(index.files())
-    said["work"] = len(index.waiting())
+    said["work"] = len(index.status().pending.to_index)
     try:
         index.refresh()
     except StorageError as error:

@@ -52,7 +52,9 @@ def index(
     """
     code = 0
     with target.open(_documents(folders, target.storage), reindex=yes) as opened:
-        _check(opened, has_llm=bool(target.settings["context_options.llm"]))
+        mode = opened.settings.contexts.context
+        if target.settings["context_options.llm"] and mode != "llm":
+            raise SettingError(f"--llm: contexts are {mode!r} here. Cure: add --context llm, or leave it out")
         if dry_run:
             options.print_report(*_estimate(opened), as_json=as_json)
             options.tell(options.skipped_line(opened.settings, names=list_skipped), "note:")
@@ -102,33 +104,28 @@ def _watch(opened: ContextualIndex, *, as_json: bool) -> None:
             time.sleep(_PAUSE)
 
 
-def _check(opened: ContextualIndex, *, has_llm: bool) -> None:
-    """Refuse before any work what cannot end well.
+def _work(opened: ContextualIndex) -> tuple[int, int, float]:
+    """What waits for a refresh: documents, bytes of their texts, and minutes of embedding here; else not a number.
 
     Raises:
-        SettingError: A language model is named, but another kind of context is in force; or a first index would be
-            empty.
-        FingerprintError: The index was made with settings that are not known here.
+        SettingError: A first index would be empty.
     """
-    mode, reading = opened.settings.contexts.context, opened.settings.reading
-    if has_llm and mode != "llm":
-        raise SettingError(f"--llm: contexts are {mode!r} here. Cure: add --context llm, or leave it out")
-    found = reading.find()
-    if not (opened.exists or found.files or found.problems):
-        cure = f"another folder, or --include; read are {', '.join(reading.rules.include[:12])} …"
-        raise SettingError(f"{opened.settings.folders} holds no files to index. Cure: {cure}")
-
-
-def _work(opened: ContextualIndex) -> tuple[int, int, float]:
-    """What waits for a refresh: documents, bytes of their texts, and minutes of embedding here; else not a number."""
     from llama_index_contextual.app.folder.formats import FORMATS, suffix_of
+    from llama_index_contextual.app.index.status import planned
     from llama_index_contextual.app.settings.local import LocalModel
 
-    waiting = opened.waiting()
-    shares = {path: 1 if FORMATS.get(suffix_of(path), "markup") == "markup" else _TEXT_SHARE for path in waiting}
-    size = sum(int(size * shares[path]) for path, size in waiting.items())
-    is_local = isinstance(opened.settings.embedding, LocalModel)
-    return len(waiting), size, size / _BYTES_A_MINUTE / (os.cpu_count() or 1) if is_local else math.nan
+    settings = opened.settings
+    rows = {} if settings.replaces(settings.database.state()) else settings.database.documents()
+    plan, sources = planned(settings, rows)
+    if not (opened.exists or plan.to_index or plan.failed):
+        cure = f"another folder, or --include; read are {', '.join(settings.reading.rules.include[:12])} …"
+        raise SettingError(f"{settings.folders} holds no files to index. Cure: {cure}")
+    wanted, size = {*plan.to_index}, 0
+    for source in (one for one in sources if one.id in wanted):
+        is_text = FORMATS.get(suffix_of(source.id), "markup") == "markup"
+        size += int(int(source.stamp.partition(" ")[0]) * (1 if is_text else _TEXT_SHARE))
+    is_local = isinstance(settings.embedding, LocalModel)
+    return len(wanted), size, size / _BYTES_A_MINUTE / (os.cpu_count() or 1) if is_local else math.nan
 
 
 def _share(opened: ContextualIndex) -> str:
@@ -183,8 +180,8 @@ def _next(opened: ContextualIndex) -> str:
 
 def _estimate(opened: ContextualIndex) -> tuple[dict[str, Any], str]:
     """What a refresh would take, as data and in words."""
-    cost, settings = opened.estimate(), opened.settings
     documents, size, minutes = _work(opened)
+    cost, settings = opened.estimate(), opened.settings
     lines = [
         f"{counted(documents, 'document')} of {size / 1e6:.1f} MB to index"
         + ("" if math.isnan(minutes) else f", about {minutes:.1f} min here")

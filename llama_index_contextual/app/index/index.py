@@ -14,7 +14,7 @@ from llama_index_contextual.app.folder.sources import gather
 from llama_index_contextual.app.folder.walk import FileRules, Problem
 from llama_index_contextual.app.index.query import IndexReader
 from llama_index_contextual.app.index.settings import IndexSettings, open_settings
-from llama_index_contextual.app.index.status import PATIENCE, Freshness, freshness_of, index_status, planned
+from llama_index_contextual.app.index.status import PATIENCE, Freshness, freshness_of, index_status
 from llama_index_contextual.common import DamagedError, DocumentError, metadata, refuse_unknown, whole
 from llama_index_contextual.retrieval import POOL, ContextualFusionRetriever
 
@@ -223,14 +223,6 @@ class ContextualIndex:
         nodes = settings.parser.get_nodes_from_documents(documents)
         estimate: ContextEstimate = settings.contexts.estimate(nodes, documents)
         return estimate
-
-    def waiting(self) -> dict[str, int]:
-        """Size in bytes of each document that a refresh would index, by its id."""
-        database = self.settings.database
-        rows = {} if self.settings.replaces(database.state()) else database.documents()
-        plan, sources = planned(self.settings, rows)
-        wanted = set(plan.to_index)
-        return {one.id: int(one.stamp.partition(" ")[0]) for one in sources if one.id in wanted}
 
     def documents(self) -> dict[str, DocumentRow]:
         """What is indexed, by path or id: hashes, numbers of nodes."""
