@@ -85,9 +85,9 @@ def test_a_question_says_how_far_the_index_is_behind(run, folder):
     for command in (["search", QUESTION], ["context", QUESTION]):
         done = run(*command, "-f", folder)
         assert "1 file changed since; run index" in done.stderr
-        assert "61" not in done.stdout
+        assert "is 61 now" not in done.stdout
     done = run("context", QUESTION, "-f", folder, "--refresh", "wait")
-    assert "61" in done.stdout
+    assert "is 61 now" in done.stdout
     assert done.stderr == ""
 
 
