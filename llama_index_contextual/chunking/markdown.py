@@ -169,9 +169,17 @@ _DEEP_LINE: Final = re.compile(
 )
 # A heading of HTML that stands alone on its lines, as converters write them. One around an image alone has no title.
 HTML_HEADING: Final = re.compile(
-    r"^[ \t]*(?:<(?:div|center|p)\b[^<>\n]*>\s{0,99}){0,3}<h([1-6])(?:\s[^<>]*)?>"
-    r"((?:(?!</?h[1-6]\b|\n[ \t]*(?:\n|`{3}|~{3}))[\s\S])*)</h\1>(?:[ \t]*</(?:div|center|p)>)*[ \t]*$",
+    r"^[ \t]*(?:<(?:div|center|p)\b[^<>\n]*>\s{0,99}){0,3}<h(?P<level>[1-6])(?:\s[^<>]*)?>"
+    r"(?P<title>(?:(?!</?h[1-6]\b|\n[ \t]*(?:\n|`{3}|~{3}))[\s\S])*)</h(?P=level)>"
+    r"(?:[ \t]*</(?:div|center|p)>)*[ \t]*$",
     re.MULTILINE | re.IGNORECASE,
+)
+# Code of an item is indented as the item is, and ends with it: a heading at the start of a line would end both.
+_CODE_OR_HEADING: Final = re.compile(
+    rf"{CODE}|^(?P<indent> {{0,3}}(?: |\t)[ \t]*)(?P<ticks>`{{3,}}(?=[^`\n]*$)|~{{3,}}).*"
+    r"(?:\n(?!(?P=indent) {0,3}(?P=ticks)[`~]*[ \t]*$)(?:(?P=indent).*|[ \t]*$))*(?:\n(?P=indent) {0,3}(?P=ticks).*)?"
+    rf"|{HTML_HEADING.pattern}",
+    HTML_HEADING.flags,
 )
 
 
@@ -239,7 +247,7 @@ def mask(text: str, body: int = 0, unread: int = 0) -> str:
     if "\r" in text:
         text = text.replace("\r\n", " \n").replace("\r", "\n")
     text = _NO_MARKDOWN.sub(_without_marks, text)
-    text = HTML_HEADING.sub(_as_heading, text)
+    text = _CODE_OR_HEADING.sub(_as_heading, text)
     text = _DEEP_LINE.sub(lambda line: line[1] + "x" * len(line[2]), text)
     return "\n" * body + text[body:]
 
@@ -251,9 +259,9 @@ def _without_marks(run: re.Match[str]) -> str:
 
 
 def _as_heading(match: re.Match[str]) -> str:
-    """A heading of Markdown that is as long as one of HTML."""
-    title = " ".join(_HTML_TAG.sub("", match[2]).split())
-    return f"{'#' * int(match[1])} {title}".ljust(len(match[0])) if title else match[0]
+    """A heading of Markdown that is as long as one of HTML; a block of code as it is."""
+    title = " ".join(_HTML_TAG.sub("", match["title"] or "").split())
+    return f"{'#' * int(match['level'])} {title}".ljust(len(match[0])) if title else match[0]
 
 
 def containers_of(masked: str) -> list[tuple[int, int]]:

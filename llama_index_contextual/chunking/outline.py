@@ -269,7 +269,7 @@ def titled_headings(text: str, outline: Outline) -> Iterator[tuple[int, int, int
     """
     for at, level, start, end in outline.headings:
         source = text[start:end].replace("\r\n", "\n").replace("\r", "\n")
-        source = HTML_HEADING.sub(lambda tag: f"# {' '.join(tag[2].split())}", source)
+        source = HTML_HEADING.sub(lambda tag: f"# {' '.join(tag['title'].split())}", source)
         title = " ".join("".join(map(_shown, _TITLE_PARSER.events(source))).split())
         yield at, level, start, shortened(_ATTRIBUTES.sub("", _SHORTCODE.sub(r"\1", title)))
 
