@@ -332,6 +332,7 @@ def test_source_code_is_cut_longer_than_prose_unless_a_size_is_chosen(local):
     assert not any("overflow" in node.metadata for node in default_parser(local)(documents))
     assert max(longest(default_parser(local, {"chunk_size": 100}))) <= 100
     assert max(longest(default_parser(local, {"chunk_overlap": 0}))) <= 190
-    larger = MockEmbedding(embed_dim=3, model_name="bge-small-en-v1.5")
-    assert default_parser(larger).code_chunk_size == 0, "it reads as much"
+    for name in ("bge-small-en-v1.5", "all-minilm", "all-mpnet-base-v2", "paraphrase-multilingual"):
+        cut = default_parser(MockEmbedding(embed_dim=3, model_name=name))
+        assert max(longest(cut)) <= cut.chunk_size, f"{name} reads no further, and averages no windows"
     assert longest(pickle.loads(pickle.dumps(default_parser(local)))) == [code, prose]  # noqa: S301

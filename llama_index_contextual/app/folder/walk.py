@@ -24,7 +24,6 @@ from pathspec import GitIgnoreSpec
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from llama_index_contextual.app.folder import MOST_BYTES, VAULT, Folders, formats, read_file
-from llama_index_contextual.app.folder.formats import FORMATS, suffix_of
 from llama_index_contextual.app.settings import CONFIGURATION, Size
 from llama_index_contextual.common import MARKDOWN_SUFFIXES, SOURCE_SUFFIXES, Checked, DocumentError, counted
 
@@ -98,7 +97,7 @@ def matcher_of(include: tuple[str, ...]) -> Callable[[str], bool]:
 
 def default_include() -> tuple[str, ...]:
     """The patterns of the files that are read where nobody names any: text, and what the extra converts."""
-    suffixes = (*MARKDOWN_SUFFIXES, ".txt", ".text", ".rst", *(FORMATS if formats.has_extra() else ()))
+    suffixes = (*MARKDOWN_SUFFIXES, ".txt", ".text", ".rst", *(formats.FORMATS if formats.has_extra() else ()))
     return tuple(dict.fromkeys(f"*{suffix}" for suffix in suffixes))
 
 
@@ -267,7 +266,7 @@ class _Walk:
         if is_folder and not is_link:
             return within._replace(place=entry.path, base=f"{path}/") if entry.path != self.exclude else None
         # Pictures are most of a document that is converted.
-        most = max(self.rules.max_bytes, MOST_BYTES * (suffix_of(path) in FORMATS))
+        most = max(self.rules.max_bytes, MOST_BYTES * (formats.suffix_of(path) in formats.FORMATS))
         if not (is_folder or is_wanted(path[len(self.base) :])):
             if path != self.base + CONFIGURATION and not is_link and entry.is_file():
                 found.skipped.append(path)
@@ -295,7 +294,7 @@ def summary_of_skipped(paths: Sequence[str]) -> str:
     common = Counter(filter(None, suffixes)).most_common(5)  # of as many, in order of their names
     rest = len(paths) - sum(number for _, number in common)
     kinds = [f"{number} {kind}" for kind, number in common] + [f"{rest} of other kinds"] * bool(rest)
-    is_lacking = not formats.has_extra() and any(suffix_of(path) in FORMATS for path in paths)
+    is_lacking = not formats.has_extra() and any(formats.suffix_of(path) in formats.FORMATS for path in paths)
     cure = f"; pip install 'llama-index-contextual[{formats.EXTRA}]' reads some of them" * is_lacking
     return f"{counted(len(paths), 'file')} not read: {', '.join(kinds)}{cure}"
 

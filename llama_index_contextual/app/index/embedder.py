@@ -15,6 +15,7 @@ from llama_index_contextual import common
 from llama_index_contextual.app.index.database import JOINED, Snapshot
 from llama_index_contextual.app.index.rows import NodeRow, row_of
 from llama_index_contextual.app.settings.embeddings import DocumentEmbedding, NoEmbedding, embedding_limit
+from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.app.settings.models import UNNAMED, model_id
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.common.tracing import step
@@ -34,7 +35,7 @@ LARGEST: Final = 400  # tokens of a chunk, however many more an embedding reads
 # Of an embedding's window, kept free for the context. A context of the Kubernetes pages ("Document: path > title >
 # section") is 30 word pieces at the median and 60 at most of them.
 CONTEXT_RESERVE: Final = 64
-LARGEST_OF_CODE: Final = 400  # the same of source code, also where an embedding reads less
+LARGEST_OF_CODE: Final = 400  # the same of source code, also where an embedding reads less and averages windows
 _OF_A_FOLDER: Final = {"markdown_suffixes": common.MARKDOWN_SUFFIXES, "typed_front_matter": True}
 _SHOWN: Final = 60  # characters of a text in a message
 
@@ -62,7 +63,8 @@ def default_parser(embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = 
     A folder holds other files than Markdown, so their suffixes say which are. The proportions are those of the defaults
     (400 tokens, 80 of overlap, 50 at least), which hold where the embedding's limit is not known. A model that reads
     more does not get larger chunks: smaller ones found more in the same number of characters. Where neither size nor
-    overlap is chosen, source code gets them: they hold whole functions more often, and windows of a text are averaged.
+    overlap is chosen, the local embedding gets them of source code: they hold whole functions more often, and it
+    averages the windows of a text. Others would not read the rest.
 
     Args:
         embedding: The embedding of the index.
@@ -73,7 +75,7 @@ def default_parser(embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = 
         tokenizer, limit = known
         if "chunk_size" not in settings:
             size = min(max(limit - CONTEXT_RESERVE, limit // 2), LARGEST)
-            is_longer = size < LARGEST_OF_CODE and "chunk_overlap" not in settings
+            is_longer = isinstance(embedding, LocalEmbedding | NoEmbedding) and "chunk_overlap" not in settings
             settings |= {"chunk_size": size, "code_chunk_size": LARGEST_OF_CODE * is_longer}
         settings["tokenizer"] = tokenizer
     if "chunk_size" in settings:
