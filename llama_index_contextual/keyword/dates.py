@@ -215,8 +215,8 @@ def _recent(slots: Slots, today: date, of_year: Callable[[int], Sequence[Range]]
 
 def _day(slots: Slots, _: int, today: date) -> Range:
     """A day of a month; without a month, of the most recent one that has it."""
-    months = [slots.get("month") or slots["mm"]] if slots.keys() & {"month", "mm"} else range(12, 0, -1)
-    day = slots.get("day") or slots["number"]
+    months = [slots["month" if "month" in slots else "mm"]] if slots.keys() & {"month", "mm"} else range(12, 0, -1)
+    day = slots["day"] if "day" in slots else slots["number"]
 
     def of_year(year: int) -> list[Range]:
         found = (existing_date(year, month, day) for month in months)

@@ -387,6 +387,13 @@ pages 3-5
 kitchen half and half
 week 12 of the pregnancy
 der Mai ist gekommen
+April 0
+0 April budget
+report of March 00 2026
+2026-00-10
+am 0. April
+4月0日
+0月4日
 """
 
 
