@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.serve import ShownHit
     from llama_index_contextual.app.settings import Configuration
-    from llama_index_contextual.retrieval import Explanation
 
 all_ = click.option("--all", "all_", is_flag=True, help="Show every setting.")
 _MARGIN: Final = 3
@@ -58,8 +57,8 @@ def search(target: Target, *, words: Sequence[str], explain: bool, as_json: bool
 
 def _found(
     target: Target, words: Sequence[str], narrowed: Mapping[str, Any], nothing: str, **how: Any
-) -> tuple[Configuration, Explanation, list[ShownHit]]:
-    """The settings of an index, and its answer to a question, whose remarks are written."""
+) -> tuple[Configuration, Any, list[ShownHit]]:
+    """The settings of an index, and the explanation and hits of a question, whose remarks are written."""
     from llama_index_contextual.app.serve import ask as find
     from llama_index_contextual.memory import note_filters
 
