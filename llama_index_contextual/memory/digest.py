@@ -134,10 +134,16 @@ class MemoryEntry:
         return [*filter(None, str(self.node.metadata.get(meta.FRONT_MATTER) or "").split("; "))]
 
     @property
+    def citations(self) -> tuple[str, str]:
+        """The citation of the chunk, and that of the chunk with all lines above it, the front matter among them."""
+        lines = self.node.metadata, {**self.node.metadata, meta.START_LINE: 1}
+        plain, whole = (shown_path(meta.citation_of(one) or self.path) for one in lines)
+        return plain, whole
+
+    @property
     def citation(self) -> str:
         """``memory/2026-04-09.md#L3-L5``, or ``report.pdf#page=12``; from line 1 where it quotes the front matter."""
-        above = {meta.START_LINE: 1} if self.snippet.startswith((*self.properties,)) else {}
-        return shown_path(meta.citation_of({**self.node.metadata, **above}) or self.path)
+        return self.citations[self.snippet.startswith((*self.properties,))]
 
     @property
     def header_path(self) -> str:

@@ -57,7 +57,7 @@ def best_first(hits: Collection[MemoryEntry]) -> list[MemoryEntry]:
 
 def unseen_hits(hits: Sequence[MemoryEntry], seen: Collection[str]) -> list[MemoryEntry]:
     """Hits that were not shown before, by id or citation."""
-    return [one for one in hits if not seen or (one.id not in seen and one.citation not in seen)]
+    return [one for one in hits if not seen or not {one.id, *one.citations} & {*seen}]
 
 
 def without_repetitions(hits: Sequence[MemoryEntry], most: int) -> list[MemoryEntry]:

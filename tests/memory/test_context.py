@@ -234,6 +234,7 @@ def test_a_property_of_the_front_matter_is_found_by_its_name_and_shown(embedding
     assert "birthday: 1991-05-02" in entry.snippet
     assert "shoe size" not in entry.snippet
     assert entry.citation.endswith("#L1-L7")
+    assert not memory.get("when is the birthday of Ines?", seen=[entry.citation]).entries
     assert "birthday" not in memory.search("friend from school", max_results=1).entries[0].snippet
 
 
