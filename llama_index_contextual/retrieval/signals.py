@@ -157,11 +157,14 @@ def heading_shares(reads: PoolReads) -> Floats:
     """How much of the question stands in the text of each chunk below a heading asked for; 0 for source files."""
     groups, idfs = reads.terms.groups, np.array(reads.terms.idfs)
     shares, wanted = np.zeros(len(reads.records)), {term for group in groups for term in group}
-    for row, (one, counts) in enumerate(zip(reads.records, reads.terms.counts, strict=True)):
-        if one is not None and one.code is None and counts.any():
-            of_context = [sum(map(one.context.get, group, repeat(0))) for group in groups]
-            share = len(one.heading & wanted) / len(one.heading) if one.heading else 1.0
-            shares[row] = share * float(idfs @ (counts > of_context)) / (reads.weight or 1.0)
+    for row, one in enumerate(reads.records):
+        if one is None or one.code is not None or (one.heading and not one.heading & wanted):
+            continue
+        found = reads.terms.counts[row]
+        if one.context.keys() & wanted:
+            found = found - [sum(map(one.context.get, group, repeat(0))) for group in groups]
+        share = len(one.heading & wanted) / len(one.heading) if one.heading else 1.0
+        shares[row] = share * float(idfs @ (found > 0)) / (reads.weight or 1.0)
     return shares
 
 
