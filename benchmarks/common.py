@@ -76,6 +76,7 @@ class RememberingEmbedding(BaseEmbedding):
 
     _inner: BaseEmbedding = PrivateAttr()
     _store: sqlite3.Connection = PrivateAttr()
+    _queries: dict[str, list[float]] = PrivateAttr(default_factory=dict)  # not on disk: each has one run
 
     def __init__(self, spec: str | BaseEmbedding = "local", **kwargs: Any) -> None:
         inner = resolve_embedding(spec)
@@ -119,7 +120,9 @@ class RememberingEmbedding(BaseEmbedding):
 
     def _get_query_embedding(self, query: str) -> list[float]:
         # As a query, not as a text: models with instructions tell them apart.
-        return self._inner.get_query_embedding(query)
+        if query not in self._queries:
+            self._queries[query] = self._inner.get_query_embedding(query)
+        return self._queries[query]
 
     async def _aget_query_embedding(self, query: str) -> list[float]:
         return await self._inner.aget_query_embedding(query)

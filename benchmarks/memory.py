@@ -25,7 +25,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from common import RememberingEmbedding, command_line, intervals, machine, markdown_table
+from common import RememberingEmbedding, command_line, fast_folder, intervals, machine, markdown_table
 from datasets import DATA, Message, queries, realmem_notes
 from llama_index.core.schema import QueryBundle
 
@@ -105,7 +105,7 @@ def asked_in_time(
     parser = default_parser(embedding.inner)
     for person in sorted({message.conversation for message in wanted}):
         with (
-            tempfile.TemporaryDirectory() as folder,
+            fast_folder() as folder,
             ContextualIndex.open(folder, embed_model=embedding, node_parser=parser) as index,
         ):
             asked = sorted((one for one in wanted if one.conversation == person), key=lambda one: len(one.earlier))
