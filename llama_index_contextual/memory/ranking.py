@@ -268,8 +268,8 @@ def entries_of(
         }
         text = readable(one.node.get_content())
         # "birthday: 1991-05-02" may be what is asked for
-        asked = [part for part in one.properties if weights.keys() & set(terms(part))]
-        text = "\n\n".join([*asked, text])
+        matched = [part for part in one.properties if weights.keys() & set(terms(part))]
+        text = "\n\n".join([*matched, text])
         share = left // (len(chosen) - position) - estimate_tokens(one.block)
         if share < _LEAST_TOKENS and entries:
             break
