@@ -155,17 +155,17 @@ def date_shares(query: str, records: Sequence[ChunkRecord | None], today: date |
 
 def heading_shares(reads: PoolReads) -> Floats:
     """How much of the question stands in the text of each chunk below a heading asked for; 0 for source files."""
-    groups, idfs = reads.terms.groups, np.array(reads.terms.idfs)
-    shares, wanted = np.zeros(len(reads.records)), {term for group in groups for term in group}
+    groups, counts = reads.terms.groups, reads.terms.counts
+    wanted = {term for group in groups for term in group}
+    shares, of_context = np.zeros(len(counts)), np.zeros_like(counts)
     for row, one in enumerate(reads.records):
         if one is None or one.code is not None or (one.heading and not one.heading & wanted):
             continue
-        found = reads.terms.counts[row]
+        shares[row] = len(one.heading & wanted) / len(one.heading) if one.heading else 1.0
         if one.context.keys() & wanted:
-            found = found - [sum(map(one.context.get, group, repeat(0))) for group in groups]
-        share = len(one.heading & wanted) / len(one.heading) if one.heading else 1.0
-        shares[row] = share * float(idfs @ (found > 0)) / (reads.weight or 1.0)
-    return shares
+            of_context[row] = [sum(map(one.context.get, group, repeat(0))) for group in groups]
+    found: Floats = ((counts > of_context) * reads.terms.idfs).sum(axis=1)
+    return shares * found / (reads.weight or 1.0)
 
 
 # Names
@@ -191,6 +191,8 @@ def name_shares(query: str, reads: PoolReads, raw: Floats) -> Floats:
     """
     name, shares, met = folded_name(query) if len(query) <= LONGEST_NAME else "", np.zeros(len(raw)), set[Any]()
     records = {row: one for row, one in enumerate(reads.records) if one and name}
+    if not reads.named and not any(name in one.names for one in records.values()):
+        return shares
     named = {row: reads.named.get(reads.ids[row], 0.0) for row in records}
     values = {row: max(named[row], one.names.get(name, 0.0)) for row, one in records.items()}
     values = values if any(values.values()) else {row: -value for row, value in named.items()}
