@@ -107,6 +107,27 @@ def test_a_closed_pipe_is_no_error(notes):
     assert done.stderr == ""
 
 
+@pytest.mark.process
+def test_no_command_leaves_a_log_beside_the_databases_and_a_question_changes_nothing(tmp_path):
+    def ended(*words):
+        line, environment = (
+            [sys.executable, "-m", "llama_index_contextual", *words],
+            {**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
+        files = sorted(path for path in (tmp_path / ".contextual").iterdir() if path.is_file())
+        assert (done.returncode, [path.name for path in files if "sqlite3-" in path.name]) == (0, []), done.stderr
+        return {path.name: path.read_bytes() for path in files}
+
+    (tmp_path / "plan.md").write_text("# Plan\n\nThe release moves to May.\n", "utf-8")
+    ended("index", ".", "--embed-model", "none")
+    (tmp_path / "more.md").write_text("# More\n\nThe freeze starts in April.\n", "utf-8")
+    before = ended("index", ".")
+    assert b"freeze" in before["index.sqlite3"], "a copy of this file has all documents"
+    for words in (["search", "release"], ["status"], ["status", "--check"], ["context", "the release"], ["config"]):
+        assert ended(*words) == before, words
+
+
 def test_preview_shows_the_chunks_of_a_page(run):
     shown = run("preview", NOTES / "docs" / "gateway.md").stdout
     assert "Gateway > Timeout" in shown

@@ -150,13 +150,16 @@ def _check(root: Path, storage: Path, state: IndexState) -> None:
 
 def stored_state(layout: Layout) -> IndexState:
     """State of an index; of a lost or damaged one the settings that are kept beside it."""
-    with contextlib.suppress(DamagedError):
-        state = Database(layout.database, layout.cure).state()
+    with contextlib.suppress(DamagedError), contextlib.closing(Database(layout.database, layout.cure)) as database:
+        state = database.state()
         if state.settings:
             return state
     if layout.paid.is_file():
         from llama_index_contextual.app.index.caches import SETTINGS, PaidStore  # slow: a LlamaIndex store
 
-        with contextlib.suppress(StorageError, ValueError):
-            return IndexState(**PaidStore(layout.paid, layout.cure).get("index", SETTINGS) or {})
+        with (
+            contextlib.suppress(StorageError, ValueError),
+            contextlib.closing(PaidStore(layout.paid, layout.cure)) as paid,
+        ):
+            return IndexState(**paid.get("index", SETTINGS) or {})
     return IndexState()
