@@ -118,7 +118,7 @@ def test_folders_that_cannot_work_are_refused(folders, tmp_path, names, message)
     ("values", "message"),
     [
         ({"colour": 1}, r"^folder\.notes\.colour=1 cannot work\. Cure: leave it out"),
-        ({"description": "x" * 500}, r"^folder\.notes\.description='x{99}… cannot work"),
+        ({"description": "x" * 500}, r"^folder\.notes\.description='x{298}… cannot work"),
         ({"path": ""}, r"^folder\.notes\.path='' cannot work"),
     ],
 )
