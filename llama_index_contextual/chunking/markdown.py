@@ -176,9 +176,9 @@ HTML_HEADING: Final = re.compile(
 )
 # Code of an item is indented as the item is, and ends with it: a heading at the start of a line would end both.
 _CODE_OR_HEADING: Final = re.compile(
-    rf"{CODE}|^(?P<indent> {{0,3}}(?: |\t)[ \t]*)(?P<ticks>`{{3,}}(?=[^`\n]*$)|~{{3,}}).*"
+    rf"^(?P<indent> {{0,3}}(?: |\t)[ \t]*)(?P<ticks>`{{3,}}(?=[^`\n]*$)|~{{3,}}).*"
     r"(?:\n(?!(?P=indent) {0,3}(?P=ticks)[`~]*[ \t]*$)(?:(?P=indent).*|[ \t]*$))*(?:\n(?P=indent) {0,3}(?P=ticks).*)?"
-    rf"|{HTML_HEADING.pattern}",
+    rf"|{CODE}|{HTML_HEADING.pattern}",
     HTML_HEADING.flags,
 )
 

@@ -5,6 +5,7 @@ from llama_index.core import Document
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
+from llama_index_contextual.chunking import headings_of
 from llama_index_contextual.common.metadata import CONTEXT
 
 LONG = "These words fill a section until it is large enough to stand alone. " * 4
@@ -229,6 +230,11 @@ def test_a_heading_of_html_over_lines_or_in_a_block(head, newline):
     assert [found for found, _ in paths(whole, min_chunk_size=50)] == ["Guide"]
     code = f"```html\n{head}\n```\n\nWords.\n\n## Install\n\nLike this.\n"
     assert [found for found, _ in paths(code)][-1] == "Install"
+
+
+@pytest.mark.parametrize("before", ["1. one\n   ```", "- item\n   ~~~ x", "<div>\n  ```\n  text\n"])
+def test_code_that_an_item_or_a_block_ends_hides_no_heading_of_html(before):
+    assert [title for title, _, _ in headings_of(f"{before}\n<h2>Title</h2>\n\nWords.\n")] == ["Title"]
 
 
 @pytest.mark.parametrize("text", ["<table>\n<tr><td>\n<h3>Cell</h3>\n</td></tr>\n</table>", "<!--\n<h1>Old</h1>\n-->"])
