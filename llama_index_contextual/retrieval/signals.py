@@ -16,10 +16,9 @@ depend on the question, the :class:`ChunkRecord`, is read once for each chunk an
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import date, datetime
 from functools import lru_cache
-from itertools import pairwise, repeat
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -57,7 +56,7 @@ class ChunkRecord(NamedTuple):
         section: Its header path.
         names: Its headings, folded, with the value of each as a name.
         heading: Terms of its heading, where that is not its document's outermost.
-        context: Terms of its contexts, with their counts.
+        context: Terms of its contexts, each between blanks: one text takes a tenth of the room of many.
         code: Names in it, where it is of a source file.
         day: The day of its note.
     """
@@ -66,7 +65,7 @@ class ChunkRecord(NamedTuple):
     section: str
     names: Mapping[str, float]
     heading: frozenset[str]
-    context: Mapping[str, int]
+    context: str
     code: CodeRecord | None
     day: date | None
 
@@ -79,14 +78,14 @@ def record_of(metadata: Mapping[str, Any], text: str) -> ChunkRecord:
     section = str(metadata.get(meta.HEADER_PATH) or "")
     names = _names_of(headings, section)
     contexts = "\n".join(str(meta.value_of(metadata, key) or "") for key in (meta.CONTEXT, meta.LEXICAL_CONTEXT))
-    heading = frozenset(_counts_of("".join(titles_in(section)[1:][-1:])))
-    return ChunkRecord(path, section, names, heading, _counts_of(contexts), code, meta.day_of(metadata))
+    heading = frozenset(_terms_in("".join(titles_in(section)[1:][-1:])).split())
+    return ChunkRecord(path, section, names, heading, _terms_in(contexts), code, meta.day_of(metadata))
 
 
-@lru_cache(maxsize=65_536)
-def _counts_of(text: str) -> Mapping[str, int]:
-    """Terms of a heading or a context, which many chunks share, with their counts."""
-    return Counter(terms_of(text))
+@lru_cache(maxsize=4096)
+def _terms_in(text: str) -> str:
+    """Terms of a heading or a context, which chunks of a document share, each between blanks."""
+    return "".join(f" {term} " for term in terms_of(text))
 
 
 class PoolReads(NamedTuple):
@@ -162,8 +161,7 @@ def heading_shares(reads: PoolReads) -> Floats:
         if one is None or one.code is not None or (one.heading and not one.heading & wanted):
             continue
         shares[row] = len(one.heading & wanted) / len(one.heading) if one.heading else 1.0
-        if one.context.keys() & wanted:
-            of_context[row] = [sum(map(one.context.get, group, repeat(0))) for group in groups]
+        of_context[row] = [sum(one.context.count(f" {term} ") for term in group) for group in groups]
     found: Floats = ((counts > of_context) * reads.terms.idfs).sum(axis=1)
     return shares * found / (reads.weight or 1.0)
 

@@ -51,7 +51,7 @@ SETTINGS: Final = "settings"  # the collection of the index's own
 _ALL: Final = f"SELECT {COLUMNS} FROM kept"  # noqa: S608  our own names
 _SHARE: Final = 50  # arrays are written anew where every fiftieth row is another; below that a reader derives the rest
 _TEXTS: Final = 1000  # nodes that are in memory at once
-_REMEMBERED: Final = 50_000  # rows whose ids, or values of a metadata key, are remembered: some 15 MB
+_REMEMBERED: Final = 50_000  # rows whose ids, records, or values of a metadata key are remembered
 
 
 class PaidStore(SQLiteKVStore):
