@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 _KEYS: Final = ("embed_model", "context", "context_options.llm", "files.include", "files.exclude", "chunks.chunk_size")
 _MUCH: Final = 0.1  # share of a folder in languages that the default embedding does not know
-_PAUSE: Final = 2.0  # seconds between two looks at a folder
+_PAUSE: Final = 2.0  # seconds between two looks at a folder, at least
+_PAUSES: Final = 10  # times as long as a look took: a folder of 100,000 files takes a tenth of a core
 _LONG_MINUTES: Final = 5
 _NAMED: Final = 50  # problems of one kind
 _LONG: Final = (
@@ -95,13 +96,16 @@ def _watch(opened: ContextualIndex, *, as_json: bool) -> None:
     options.tell(f"{opened.settings.folders}: waiting for changes; Ctrl-C ends it")
     with contextlib.suppress(KeyboardInterrupt), options.interruptible():
         while True:
+            began, pause = time.monotonic(), _PAUSE
             try:
-                if opened.freshness(math.inf).changed:
+                has_changed = opened.freshness(math.inf).changed
+                pause = max(_PAUSE, _PAUSES * (time.monotonic() - began))
+                if has_changed:
                     report, done, _ = _refresh(opened)
                     options.print_report(report.to_dict(), done, as_json=as_json)
             except ContextualError as error:
                 options.tell(str(error), "error:", "red")
-            time.sleep(_PAUSE)
+            time.sleep(pause)
 
 
 def _work(opened: ContextualIndex) -> tuple[int, int, float]:
