@@ -106,7 +106,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         mode = mode or (Mode.LEARNED if is_learned else FUSION_MODES.RECIPROCAL_RANK)
         one_of("mode", mode, MODES)
         # Not QueryFusionRetriever.__init__: it resolves Settings.llm even for num_queries=1, an error without a key.
-        maps = [retriever.object_map for retriever in self.retrievers]
+        maps = [getattr(one, "object_map", {}) for one in self.retrievers]  # PGRetriever never calls its base class
         BaseRetriever.__init__(
             self,
             callback_manager=callback_manager,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from llama_index.core import SimpleDirectoryReader, StorageContext, VectorStoreIndex
+from llama_index.core import PropertyGraphIndex, SimpleDirectoryReader, StorageContext, VectorStoreIndex
 from llama_index.core.agent.workflow import FunctionAgent
+from llama_index.core.indices.property_graph import ImplicitPathExtractor
 from llama_index.core.llms import MockLLM
 from llama_index.core.llms.mock import MockFunctionCallingLLM
 from llama_index.core.postprocessor import LLMRerank, SimilarityPostprocessor
@@ -120,6 +121,21 @@ def test_index_nodes_lead_on_from_the_fusion(index, embedding, nodes):
     pointer = IndexNode(id_="pointer", index_id="more", text="everything on zebras", obj=nodes[3])
     keyword = ContextualBM25Retriever([pointer, *nodes])
     assert ids(ContextualFusionRetriever([keyword]).retrieve("zebras")) == ["config"]
+
+
+def test_a_property_graph_is_an_arm(nodes, embedding):
+    chunks = [node.model_copy(update={"embedding": None}) for node in nodes]
+    graph = PropertyGraphIndex(
+        chunks,
+        kg_extractors=[ImplicitPathExtractor()],
+        embed_model=embedding,
+        embed_kg_nodes=False,
+        llm=MockLLM(max_tokens=8),
+        use_async=False,
+    )
+    question = nodes[3].text[:40]
+    hits = ContextualFusionRetriever([graph.as_retriever(), ContextualBM25Retriever(nodes)]).retrieve(question)
+    assert nodes[3].node_id in ids(hits)
 
 
 # Indexes that change
