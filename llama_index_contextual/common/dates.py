@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from functools import cache
 from typing import Final, NamedTuple
@@ -43,6 +43,7 @@ _ISO: Final = re.compile(
 _AMBIGUOUS: Final = re.compile(
     rf"(?<![\w./-])(?P<day>\d\d?)(?P<mark>[/-])(?P<month>\d\d?)(?P=mark){_YEAR}(?!\d|[./-]\d)"
 )
+_DOTTED: Final = re.compile(rf"(?<![\w.])(?P<day>\d\d?)\. ?(?P<month>\d\d?)\. ?{_YEAR}(?!\d|\.\d)")
 # In questions alone, after a word that leads to a day: elsewhere it is a version or an amount.
 _LED: Final = re.sub(
     r"\w+",
@@ -53,11 +54,10 @@ _SHORT_YEAR: Final = re.compile(
     rf"(?:{_LED})(?!\d-|\d\d-\d-)(?P<day>\d\d?)(?P<mark>[./-])(?P<month>\d\d?)(?P=mark)(?P<year>\d\d)(?!\w|[.,:/-]\d)",
     re.IGNORECASE,
 )
+_IN_NUMBERS: Final = (_ISO, _AMBIGUOUS, _DOTTED)
 _ORDINAL: Final = r"(?:st|nd|rd|th|er|º|°|\.)?"
 _FORMS: Final = (
-    _ISO,
-    _AMBIGUOUS,
-    re.compile(rf"(?<![\w.])(?P<day>\d\d?)\. ?(?P<month>\d\d?)\. ?{_YEAR}(?!\d|\.\d)"),
+    *_IN_NUMBERS,
     re.compile(rf"(?<![\d.]){_YEAR}\. (?P<month>\d\d?)\. (?P<day>\d\d?)\."),
     # Some short months are words where a word follows: "In 2024, may 5 people join".
     re.compile(
@@ -109,11 +109,11 @@ def date_in_words(iso: object) -> str:
 
 
 def take_dates(word: str) -> tuple[list[date], str]:
-    """The dates in a word, such as ``report-2026-04-09.pdf``, and the rest of the word."""
-    found = [(match.span(), existing_date(*map(int, match.groups()))) for match in _ISO.finditer(word)]
-    for (start, end), day in reversed(found):
-        word = f"{word[:start]}-{word[end:]}" if day else word
-    return [day for _, day in found if day], word.strip("-")
+    """The dates in a word, such as ``report-2026-04-09.pdf`` or ``21.01.2024``, and the rest of the word."""
+    found = dates_in(word, forms=_IN_NUMBERS)
+    for one in reversed(found):
+        word = f"{word[: one.start]}-{word[one.end :]}"
+    return [one.first for one in found], word.strip("-")
 
 
 def date_from_path(path: str) -> date | None:
@@ -212,16 +212,17 @@ def _range(one: NamedDate, other: NamedDate) -> NamedDate:
     return NamedDate(min(days), max(days), min(one.start, other.start), max(one.end, other.end))
 
 
-def dates_in(text: str, *, either: bool = False) -> list[NamedDate]:
+def dates_in(text: str, *, either: bool = False, forms: Sequence[re.Pattern[str]] = _FORMS) -> list[NamedDate]:
     """The dates in a text that name a year, in order.
 
     Args:
         text: A path, a heading, a value or a question.
         either: Whether it is a question, in which ``01/02/2024`` is two in English, and ``am 25.12.24`` one.
+        forms: Of dates that name a year in four digits.
     """
     found = []
     text = plain_digits(text).replace("\u2010", "-").replace("\u2011", "-")
-    for form in (_SHORT_YEAR, *_FORMS) if either else _FORMS if _ANY_YEAR.search(text) else ():
+    for form in (_SHORT_YEAR, *forms) if either else forms if _ANY_YEAR.search(text) else ():
         for match in form.finditer(text):
             century = 2000 if form is _SHORT_YEAR else 0
             year, month, number = century + int(match["year"]), match["month"].lower(), int(match["day"])

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from llama_index_contextual.keyword.arrays import ArrayIndex, Floats, Ints, Numbers, Part, RowArrays, matches
-from llama_index_contextual.keyword.terms import Group, terms_of
+from llama_index_contextual.keyword.terms import Group, is_day, terms_of
 
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
@@ -250,7 +250,7 @@ class Bm25Index(ArrayIndex):
         """What each term adds to the score of each row; a row that is not there holds no term."""
         distinct = tuple(dict.fromkeys(groups))
         frequencies = tuple(map(self.frequency, distinct))
-        idfs = tuple(idf(len(self), one) for one in frequencies)
+        idfs = tuple(map(self.rarity, distinct))
         places, found = self.find(rows)
         scores, counts = np.zeros((2, len(rows), len(distinct)))
         for column, group in enumerate(distinct):
@@ -266,7 +266,7 @@ class Bm25Index(ArrayIndex):
         The mean over neighbouring terms of 1 / (their smallest distance in the row), weighted by the smaller idf.
         """
         distinct, shares = tuple(dict.fromkeys(groups)), np.zeros(len(rows))
-        weights = np.array([idf(len(self), self.frequency(group)) for group in distinct], np.float64)
+        weights = np.array([*map(self.rarity, distinct)], np.float64)
         pairs = np.minimum(weights[1:], weights[:-1])  # a pair is as rare as its more frequent term
         places, found = self.find(rows)
         for arrays, inside, at in self.by_part(places) if (total := float(pairs.sum())) else ():
@@ -277,6 +277,11 @@ class Bm25Index(ArrayIndex):
     def frequency(self, group: Group) -> int:
         """How many rows hold any of a term's alternatives."""
         return len(self._postings(group)[0])
+
+    def rarity(self, group: Group) -> float:
+        """Idf of a term; 0 of a day that no row writes in numbers, whose year, month and number are terms as well."""
+        frequency = self.frequency(group)
+        return idf(len(self), frequency) if frequency or not is_day(group) else 0.0
 
     def _postings(self, group: Group) -> tuple[Ints, Floats]:
         """Places in :attr:`every` of the living rows that hold a term, ascending, and how often each does."""

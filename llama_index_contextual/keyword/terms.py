@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable
+from datetime import date
 from functools import lru_cache
 from typing import Final
 
@@ -26,7 +27,7 @@ from llama_index_contextual.common import (
 
 Group = tuple[str, ...]  # one term of a query: its alternatives count as the same term
 
-TERMS_VERSION: Final = 11  # raise it whenever a text has other terms: persisted indexes are rebuilt
+TERMS_VERSION: Final = 12  # raise it whenever a text has other terms: persisted indexes are rebuilt
 _FOLDED: Final = ("en", "es")  # people leave Spanish accents out, so they go before the stemmer
 _AS_WRITTEN: Final = ""  # stands for no language: words as they are written
 _LONG: Final = 80  # characters of a paragraph that has a language of its own; a shorter one has that of the whole text
@@ -52,6 +53,7 @@ _LOWER: Final = "a-zß-öø-ÿ"
 _CAMEL: Final = re.compile(
     rf"[{_UPPER}]+(?=[{_UPPER}][{_LOWER}])|[{_UPPER}]?[{_LOWER}]+|[{_UPPER}]+|\d+|[^\W\d_{_UPPER}{_LOWER}]+",
 )
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _NUMBER: Final = re.compile(r"v?([\d.,]+)|(\d+)(?:st|nd|rd|th)", re.IGNORECASE)
 _CJK: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f]+")
@@ -63,6 +65,7 @@ _SPANISH_ENDINGS: Final = (
     (re.compile(r"ia(s|n|mos)?$"), r"ía\1"),
 )
 
+_SHORT: Final = re.compile(r"([a-z]([a-z])\2)(?:ed|ing)s?")  # of "added" Snowball 2 makes "ad", and of "add" "add"
 
 _stemmers: Final = threading.local()  # by language, for each thread: PyStemmer's objects are not thread-safe
 
@@ -81,7 +84,8 @@ def _stem(word: str, code: str) -> str:
     if code == "es":
         for ending, accented in _SPANISH_ENDINGS:
             word = ending.sub(accented, word)
-    return str(stemmers[code].stemWord(word))
+    short = _SHORT.fullmatch(word) if code == "en" else None
+    return short[1] if short else str(stemmers[code].stemWord(word))
 
 
 def terms_of(text: str) -> list[str]:
@@ -118,8 +122,10 @@ def query_groups(text: str, language: str | None = None) -> tuple[Group, ...]:
         language: Of a longer text that it is of; default its own.
     """
     words, main, groups = words_of(text), language or language_of(text), list[Group]()
-    for word in words:
-        if of_word := _analyse(main, word):
+    for written in words:
+        days, word = take_dates(written)
+        groups += [group for day in days for group in _date_groups(day)]
+        if word and (of_word := _analyse(main, word)):
             groups += _alternatives(main if main in _FOLDED else _AS_WRITTEN, word)
             groups += [(term,) for term in of_word if main not in _FOLDED and term.startswith(f"{main}:")]
     return tuple(groups or [group for word in words for group in _alternatives("en", word)])
@@ -159,9 +165,7 @@ def _analyse(code: str, word: str, keeps_stop_words: bool = False) -> Group:
         return _finish([word], code, stopped)
     terms: list[str] = []
     dates, word = take_dates(word)
-    for date in dates:
-        months = (term for lang in DATE_LANGUAGES for term in _terms(month_name(date.month, lang), lang))
-        terms += [date.isoformat(), str(date.year), *dict.fromkeys(months), str(date.day)]
+    terms += [term for day in dates for group in _date_groups(day) for term in group]
     if pairs := _bigrams(word):
         terms += pairs
         word = _CJK.sub("-", word).strip("-")
@@ -172,6 +176,17 @@ def _analyse(code: str, word: str, keeps_stop_words: bool = False) -> Group:
         distinct = names if len(parts) != 1 or names[0] != parts[0] else []
         terms += _finish([*distinct, *parts], code, stopped)
     return tuple(terms)
+
+
+def _date_groups(day: date) -> list[Group]:
+    """Terms of a day: the day, its year, the names of its month, which are one term of a query, and its number."""
+    months = (term for language in DATE_LANGUAGES for term in _terms(month_name(day.month, language), language))
+    return [(day.isoformat(),), (str(day.year),), tuple(dict.fromkeys(months)), (str(day.day),)]
+
+
+def is_day(group: Group) -> bool:
+    """Whether a term is a whole day, which stands for one beside its year, its month and its number."""
+    return _DAY.fullmatch(group[0]) is not None
 
 
 def _finish(words: Iterable[str], code: str, stopped: frozenset[str]) -> Group:

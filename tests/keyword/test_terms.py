@@ -39,6 +39,8 @@ def terms_of_query(query):
         ("日本語", ["日本", "本語"]),
         ("中", ["中"]),
         ("hello世界", ["世界", "hello"]),
+        ("added adding adds add erring", ["add", "add", "add", "add", "err"]),
+        ("v1.2.2024 03/04/2026", ["1.2.2024", "03/04/2026", "03", "04", "2026"]),
         ("", []),
         ("?!…", []),
     ],
@@ -56,6 +58,7 @@ def test_one_name_in_every_convention_shares_the_whole_and_the_parts(name):
     ("document", "query"),
     [
         ("on April 9, 2026 we met", "2026-04-09"),
+        ("am 21.04.2026 in Bonn", "2026-04-21"),
         ("las organizaciones", "organización"),
         ("la organizacion", "organizaciones"),
         ("me gustan las canciones", "cancion"),
@@ -67,6 +70,14 @@ def test_one_name_in_every_convention_shares_the_whole_and_the_parts(name):
 def test_a_query_finds_a_document(document, query):
     terms = set(terms_of(document))
     assert any(terms & set(group) for group in query_groups(query))
+
+
+@pytest.mark.parametrize("day", ["2022-11-15", "15.11.2022", "15/11/2022", "11/15/2022", "2022_11_15"])
+@pytest.mark.parametrize("question", ["{}", "views of {}", "Was war am {}?"])
+def test_a_day_in_numbers_is_a_term_and_its_year_month_and_number(day, question):
+    groups = query_groups(question.format(day))[-4:]
+    assert [group[0] for group in groups] == ["2022-11-15", "2022", "novemb", "15"]
+    assert "es:noviembr" in groups[2], "the names of a month count as one term"
 
 
 def test_a_spanish_stem_is_not_mistaken_for_an_english_word():

@@ -155,6 +155,25 @@ def test_a_day_that_is_named_counts(question, best):
     assert "date" in {one.arm for one in hits[0].credits}
 
 
+@pytest.mark.parametrize("day", ["2022-11-15", "15.11.2022", "11/15/2022", "15 November 2022"])
+def test_the_note_of_a_day_comes_before_notes_that_link_to_other_days(day):
+    contexts = {"on": "Tuesday, 15 November 2022"}
+    texts = {"on": "Views hide tables.", "after": "Assertions. [[2022-11-17]]", "week": "Views of [[2022-11-22]]"}
+    days = {"on": "2022-11-15", "after": "2022-11-17", "week": "2022-11-22"}
+    nodes = [
+        TextNode(id_=one, text=text, metadata={"context": contexts.get(one, ""), "date": days[one]})
+        for one, text in texts.items()
+    ]
+    for node in nodes:
+        node.excluded_embed_metadata_keys = ["date"]
+    same = Fixed(*((one, 0.3) for one in texts))
+    fusion = ContextualFusionRetriever([same, ContextualBM25Retriever(nodes)], mode="learned", min_score=0)
+    best = fusion.explain(f"what did we do on {day}").hits[0]
+    assert best.node_id == "on"
+    match = next(one for one in best.credits if one.arm == "match")
+    assert match.score > 0.5, "its words are found, in whatever form the question has them"
+
+
 def test_a_week_after_the_named_day_counts_less_and_other_days_nothing():
     days = {"on": "2026-03-02", "after": "2026-03-06", "before": "2026-03-01", "later": "2026-03-20", "none": None}
     nodes = [TextNode(id_=name, text="kite", metadata={"date": day} if day else {}) for name, day in days.items()]
