@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from fake_model import Reply, always
 from starlette.testclient import TestClient
 
 from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.serve import ShownHit
 from llama_index_contextual.app.serve.page import PageApi, app_of
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
@@ -365,3 +367,18 @@ def test_an_address_without_its_token_says_so(address):
         browser.go(address.partition("#")[0])
         browser.wait("document.querySelector('#problem:not([hidden])')")
         assert "has no token" in browser.eval("document.getElementById('problem').textContent")
+
+
+# Memory
+
+
+def test_what_an_answer_needed_is_freed_with_it(client):
+    for _ in range(2):  # the first one loads templates
+        gc.collect()
+        gc.disable()
+        try:
+            assert client.get("/api/search?q=gateway timeout").json()["count"]
+            left = [one for one in gc.get_objects() if isinstance(one, ShownHit)]
+        finally:
+            gc.enable()
+    assert not left

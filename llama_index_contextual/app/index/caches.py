@@ -164,6 +164,7 @@ class Caches:
             made = Moment(wanted, words, vectors, names, {})
             if wanted >= now.revision:
                 self._moment = made
+                self._drop({*np.setdiff1d(now.words.rows, rows).tolist()})
             return made
 
     def _load(self, kind: str, empty: Any, snapshot: Snapshot, size: int) -> Any:
@@ -227,6 +228,11 @@ class Caches:
         if missing := sorted({row for row in rows if row not in known}):
             known.update(zip(missing, read(key, np.array(missing, np.int64)), strict=True))
         return [known[row] for row in rows]
+
+    def _drop(self, rows: set[int]) -> None:
+        """Drop values of rows that are deleted. Other threads go on with the mappings that they have."""
+        for key, known in [*self._values.items()] if rows else ():
+            self._values[key] = {row: value for row, value in known.copy().items() if row not in rows}
 
 
 def _with_rows(index: T, rows: Ints) -> tuple[T, Ints]:

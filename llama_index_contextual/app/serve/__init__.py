@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import re
 import socket
 import sys
@@ -29,6 +31,7 @@ _T = TypeVar("_T")
 LOOPBACK: Final = ("127.0.0.1", "localhost")
 SPLIT: Final = terms_of  # terms of texts that people read
 TOP_K: Final = 5
+_ARENA_MAX: Final = -8  # glibc's M_ARENA_MAX
 _POOL: Final = 50  # hits of which those of one document are counted
 _LINES: Final = 3  # of an excerpt
 _CHARS: Final = 400
@@ -41,6 +44,12 @@ _EMPHASIS: Final = re.compile(
 _CELLS: Final = re.compile(r"(`[^`\n]+`)|(?<!\\)\|")
 _RULES: Final = frozenset("-*_=|:…· ")
 _WORD: Final = re.compile(r"\w+|\W+")
+
+
+def limit_arenas() -> None:
+    """Let all threads share two arenas of memory: one for each thread would keep the most that it ever needed."""
+    with contextlib.suppress(OSError, TypeError, AttributeError):  # another C library than glibc
+        ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)
 
 
 def run_app(app_of: Callable[[int], Any], port: int, place: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import signal
 import sys
 import threading
@@ -21,7 +20,7 @@ from pydantic import Field, ValidationError
 from llama_index_contextual import __version__, memory
 from llama_index_contextual.app.index import BackgroundRefresh, is_refreshing
 from llama_index_contextual.app.index.index import ContextualIndex
-from llama_index_contextual.app.serve import LOOPBACK, few_of_each, run_app
+from llama_index_contextual.app.serve import LOOPBACK, few_of_each, limit_arenas, run_app
 from llama_index_contextual.app.serve.notes import listing, part_of
 from llama_index_contextual.common import ContextualError, SettingError, cure_of, needs
 
@@ -44,7 +43,6 @@ _MAX_QUERY: Final = 2000  # characters; a hundred thousand would keep the embedd
 _POOL: Final = 30  # hits of which those of one note are counted
 _EMPTY: Final = "nothing is indexed yet"
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
-_ARENA_MAX: Final = -8  # glibc's M_ARENA_MAX
 _ENDING: Final = 0.5  # seconds that a refresh may take when the client has left
 _INSTRUCTIONS: Final = (
     "The user's notes. Call memory_context with the user's message at the start of every turn. What stands behind a "
@@ -231,8 +229,7 @@ def serve(
         SettingError: The port is taken.
         ContextualError: The index cannot be opened.
     """
-    with contextlib.suppress(OSError, TypeError, AttributeError):  # another C library than glibc
-        ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)  # an arena for each thread would keep what that once needed
+    limit_arenas()
     sys.setswitchinterval(0.001)  # while a refresh computes, an answer gets its turn five times as soon as by default
     # Until the protocol takes over standard output, whatever a library prints there would break it.
     with contextlib.redirect_stdout(sys.stderr):

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_index_contextual.app.index.index import ContextualIndex
-from llama_index_contextual.app.serve import LOOPBACK, SPLIT, ShownHit, ask, note_name, run_app
+from llama_index_contextual.app.serve import LOOPBACK, SPLIT, ShownHit, ask, limit_arenas, note_name, run_app
 from llama_index_contextual.app.serve.answering import answer, answering_model, model_name
 from llama_index_contextual.app.serve.html import chunk_views, marked_html, node_html, render
 from llama_index_contextual.app.serve.notes import folders_of, labels_of, part_of
@@ -83,6 +83,7 @@ def serve(folder: str | Path | None, *, port: int = 8766, **options: Any) -> Non
         SettingError: The address or the port cannot be used.
         ContextualError: The index cannot be opened.
     """
+    limit_arenas()
     with ContextualIndex.open(folder, create=False, **options) as index:
         api = PageApi(index, index.settings.configuration["context_options.llm"])
         token = secrets.token_urlsafe(24)

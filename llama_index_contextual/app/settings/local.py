@@ -199,6 +199,7 @@ def open_session(graph: Path) -> Any:
         import onnxruntime
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
+    options.enable_mem_pattern = False  # one is kept for each length of a window; without them it is as quick
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(weights_file().parent))
     if not _adds_up():
         options.add_session_config_entry("session.x64quantprecision", "1")
