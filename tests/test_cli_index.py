@@ -156,6 +156,19 @@ def test_what_is_not_read_is_said_and_a_pdf_is_no_text(run, tmp_path):
     assert "endobj" not in run("search", "endobj", tmp_path).stdout
 
 
+def test_source_files_that_are_not_read_are_named_with_what_reads_them(run, tmp_path):
+    (tmp_path / "a.md").write_text("# Morning\n\nCookie loves carrots.\n")
+    (tmp_path / "main.rs").write_text("fn main() {}\n")
+    cure = "1 file not read: 1 rs; index --context pattern reads source code; --list-skipped names them"
+    assert cure in run("index", tmp_path).stdout
+    (tmp_path / "lib.py").write_text("def walk():\n    pass\n")
+    done = run("index", tmp_path, "--context", "pattern", "--include", "*.rs", "--yes")
+    assert "2 files not read: 1 md, 1 py; --list-skipped names them" in done.stdout
+    (only := tmp_path / "src").mkdir()
+    (only / "main.rs").write_text("fn main() {}\n")
+    assert "--context pattern for source code" in run("index", only).stderr
+
+
 def test_a_dry_run_on_an_index_says_what_the_refresh_will_index(run, tmp_path):
     folder = tmp_path / "notes"
     shutil.copytree(NOTES, folder)

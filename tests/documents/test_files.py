@@ -279,6 +279,7 @@ def test_files_that_nobody_asked_for_are_counted_by_kind(tmp_path, monkeypatch):
         f"{counts}; pip install 'llama-index-contextual[documents]' reads some of them"
     )
     assert summary_of_skipped(["a.exe"]) == "1 file not read: 1 exe"
+    assert summary_of_skipped(["man.1", "a.exe"]) == "2 files not read: 1 exe, 1 of other kinds"
     assert summary_of_skipped([]) == ""
 
 

@@ -122,7 +122,8 @@ def _work(opened: ContextualIndex) -> tuple[int, int, float]:
     rows = {} if settings.replaces(settings.database.state()) else settings.database.documents()
     plan, sources = planned(settings, rows)
     if not (opened.exists or plan.to_index or plan.failed):
-        cure = f"another folder, or --include; read are {', '.join(settings.reading.rules.include[:12])} …"
+        read = ", ".join(settings.reading.rules.include[:12])
+        cure = f"another folder, --context pattern for source code, or --include; read are {read} …"
         raise SettingError(f"{settings.folders} holds no files to index. Cure: {cure}")
     wanted, size = {*plan.to_index}, 0
     for source in (one for one in sources if one.id in wanted):

@@ -286,16 +286,25 @@ class _Walk:
         return None
 
 
-def summary_of_skipped(paths: Sequence[str]) -> str:
-    """A line on files that are not read, by their kinds; "" for none."""
+def summary_of_skipped(paths: Sequence[str], *, offers_code: bool = False) -> str:
+    """A line on files that are not read, by their kinds; "" for none.
+
+    Args:
+        paths: Of the files.
+        offers_code: Whether the line says what reads source code.
+    """
     if not paths:
         return ""
     suffixes = sorted(Path(path).suffix.lower().removeprefix(".") for path in paths)
-    common = Counter(filter(None, suffixes)).most_common(5)  # of as many, in order of their names
+    common = Counter(one for one in suffixes if not one.isdigit() and one).most_common(
+        5
+    )  # of as many, in order of their names
     rest = len(paths) - sum(number for _, number in common)
     kinds = [f"{number} {kind}" for kind, number in common] + [f"{rest} of other kinds"] * bool(rest)
     is_lacking = not formats.has_extra() and any(formats.suffix_of(path) in formats.FORMATS for path in paths)
     cure = f"; pip install 'llama-index-contextual[{formats.EXTRA}]' reads some of them" * is_lacking
+    if offers_code and any(path.lower().endswith(SOURCE_SUFFIXES) for path in paths):
+        cure += "; index --context pattern reads source code"
     return f"{counted(len(paths), 'file')} not read: {', '.join(kinds)}{cure}"
 
 
