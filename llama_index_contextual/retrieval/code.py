@@ -121,6 +121,11 @@ def code_signals(query: str, reads: Any, vectors: Floats, order: Sequence[int]) 
     return signals
 
 
+def is_defined(name: str, code: CodeRecord) -> bool:
+    """Whether a chunk of a source file defines a name: of ``RangeStep``, ``range_step`` too."""
+    return _joined(name) in map(_joined, code.names)
+
+
 def _joined(name: str) -> str:
     """Letters and digits of a name: ``route_group``, ``RouteGroup`` and ``route group`` are one."""
     return _BETWEEN.sub("", name).lower()

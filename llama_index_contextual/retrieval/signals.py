@@ -38,7 +38,7 @@ from llama_index_contextual.keyword import (
     terms_of,
     titles_in,
 )
-from llama_index_contextual.retrieval.code import CodeRecord, code_record
+from llama_index_contextual.retrieval.code import CodeRecord, code_record, is_defined
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -180,7 +180,8 @@ def _names_of(headings: Sequence[str], header_path: str) -> Mapping[str, float]:
 def name_shares(query: str, reads: PoolReads, raw: Floats) -> Floats:
     """The value of the name that the question is, for the best chunk of each document that is called so; 0 for others.
 
-    Where filters leave that chunk out, the best one that they admit has the value, too.
+    The best chunk of a source file is the one that defines what is named. Where filters leave it out, the best one that
+    they admit has the value, too.
 
     Args:
         query: The question.
@@ -191,10 +192,13 @@ def name_shares(query: str, reads: PoolReads, raw: Floats) -> Floats:
     records = {row: one for row, one in enumerate(reads.records) if one and name}
     if not reads.named and not any(name in one.names for one in records.values()):
         return shares
-    named = {row: reads.named.get(reads.ids[row], 0.0) for row in records}
+    documents = {row: one.path or reads.ids[row] for row, one in records.items()}
+    of_named = {documents[row]: reads.named[reads.ids[row]] for row in records if reads.ids[row] in reads.named}
+    named = {row: of_named.get(document, 0.0) for row, document in documents.items()}
     values = {row: max(named[row], one.names.get(name, 0.0)) for row, one in records.items()}
     values = values if any(values.values()) else {row: -value for row, value in named.items()}
-    for row in sorted(values, key=lambda row: (-values[row], -raw[row], row)):
+    is_other = {row: not (one.code and is_defined(query, one.code)) for row, one in records.items()}
+    for row in sorted(values, key=lambda row: (-values[row], is_other[row], -raw[row], row)):
         document = (records[row].path, reads.ids[row] in reads.wanted)
         if document not in met or not records[row].path:
             shares[row] = values[row]

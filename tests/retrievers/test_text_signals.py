@@ -129,6 +129,18 @@ def test_the_file_that_defines_a_name_comes_before_those_that_use_it():
     assert {"exact", "file name"} <= {credit.arm for credit in explanation.hits[0].credits}
 
 
+@pytest.mark.parametrize("question", ["RangeStep", "range_step", "range step"])
+def test_of_a_file_that_is_named_the_chunk_that_defines_the_name_comes_first(question):
+    texts = {
+        "use": "RangeStep RangeStep RangeStep: the range step",
+        "definition": "struct RangeStep {\n    end: i32,\n}",
+    }
+    nodes = [TextNode(id_=one, text=text, metadata={"path": "src/range_step.rs"}) for one, text in texts.items()]
+    nodes += [TextNode(id_=f"other{n}", text="a step", metadata={"path": f"src/{n}.rs"}) for n in range(9)]
+    hits = ContextualFusionRetriever([ContextualBM25Retriever(nodes)], mode="learned").retrieve(question)
+    assert hits[0].node_id == "definition"
+
+
 @pytest.mark.parametrize(
     ("question", "first", "last"),
     [("how many retries?", "top", "other"), ("how many retries by the worker?", "asked", "other")],
