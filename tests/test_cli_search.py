@@ -92,6 +92,7 @@ def test_an_excerpt_is_where_the_words_match_and_shows_no_marks_of_markdown():
         ("|x| = 5", "|x| = 5"),
         ("**bold *in* text**", "bold in text"),
         ("**`*a*` and b**", "*a* and b"),
+        ("![[a.png|400]] [[b|400]]", "a.png 400"),
         ("| **a** | | `c", "| a | | `c"),
     ):
         assert excerpt(text, zebra) == [line]

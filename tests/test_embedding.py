@@ -72,6 +72,13 @@ def test_eight_bits_change_little(local, monkeypatch):
     assert (np.sum(quick * precise, axis=1) > 0.998).all()
 
 
+def test_a_padded_table_has_the_vector_of_a_plain_one(local):
+    plain, padded = local.embed(
+        ["| a | b |\n| --- | --- |\n| 1 | 2 |", f"| a{' ' * 300} | b |\n| {'-' * 300} | --- |\n| 1 | 2 |"]
+    )
+    np.testing.assert_array_equal(plain, padded)
+
+
 def test_the_quicker_products_of_eight_bits_are_those_of_the_exact_ones(monkeypatch):
     """They are taken only where the processor adds up without overflow; then the bits are the same."""
     both = [onnx.open_session(onnx.GRAPH)]

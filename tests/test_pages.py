@@ -121,6 +121,8 @@ def test_a_page_of_chunks_holds_each_text_once():
             '<p><a href="@[[B#x]]" rel="noopener noreferrer">B &gt; x</a></p>',
         ),
         ("![[b.PNG|200]]", '<p><span class="image">b.PNG</span></p>'),
+        ("![[b.base|200x80]]", '<p><a href="@[[b.base]]" rel="noopener noreferrer">b.base</a></p>'),
+        ("[[b|2024]]", '<p><a href="@[[b]]" rel="noopener noreferrer">2024</a></p>'),
         ("# H", "<h1>H</h1>"),
         ("```html\n<b>\n```", '<pre><code class="language-html">&lt;b&gt;\n</code></pre>'),
     ],
@@ -153,6 +155,9 @@ def test_a_converted_document_is_shown_as_markdown_and_a_plain_text_as_it_is(tmp
 def test_later_pieces_of_tables_and_fences_are_shown_as_such():
     table = rendered("| 1 | 2 |\n| 3 | 4 |", {"path": "a.md", "continues": "| a | b |"}, str)
     assert (table.count("<th>"), table.count("<td>")) == (2, 4)
+    for before in ("", "Text.\n\n"):  # a chunk above the budget that begins with the table, or holds it
+        table = f"{before}| a   | b   |\n| --- | --- |\n| 1   | 2   |"
+        assert rendered(table, {"path": "a.md", "continues": "| a | b |"}, str).count("<th>a</th>") == 1
     code = rendered("*x*", {"path": "a.md", "continues": "python"}, str)
     assert code == '<pre><code class="language-python">*x*</code></pre>\n'
     assert rendered("*x*", {"path": "a.py"}, str) == "<pre>*x*</pre>"

@@ -43,8 +43,18 @@ def test_real_pages_have_as_many_word_pieces_as_the_tokenizer_gives(data):
     pages = sorted(data("markdown").rglob("*.md"))[::10]
     assert pages
     for page in pages:
-        text = page.read_text("utf-8")
+        text = tokens.without_repeats(page.read_text("utf-8"))
         assert tokens.count_word_pieces(text) == len(tokens.minilm_tokenizer().encode(text, add_special_tokens=False))
+
+
+def test_the_padding_of_a_table_and_dots_of_a_contents_page_count_as_three_signs():
+    for short, padded in (
+        ("| a | b |\n| --- | --- |", f"| a{' ' * 99}| b |\n| {'-' * 99} | {'-' * 9} |"),
+        ("Tides ... 7", f"Tides {'.' * 80} 7"),
+        ("a\n===\nb", f"a\n{'=' * 80}\nb"),
+    ):
+        assert tokens.count_word_pieces(padded) == tokens.count_word_pieces(short)
+    assert tokens.without_repeats("aaaaa 11111 __main__ **** ---") == "aaaaa 11111 __main__ *** ---"
 
 
 @pytest.mark.parametrize("unit", ["!?", "[", "…", "漢", "abc", "abc ", "\u0301a"])

@@ -25,6 +25,7 @@ _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 _PARAGRAPH_END: Final = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[ \t]*(?:\r\n|\r(?!\n)|\n))+")
 _LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=[ \t]*\S)")
 _TOKENS_PER_CHARACTER: Final = 4  # of a byte-level tokenizer at most
+_MAX_ROW: Final = 3000  # characters of a header row that are read
 _MAX_CONTINUES: Final = 300  # characters of a table's header row, or a fence's language
 
 
@@ -141,10 +142,11 @@ def _plain_outline(text: str, body: int, settings: ChunkSettings) -> Outline:
 
 
 def _continues(text: str, atom: Atom | None) -> str:
-    """The language of a fence, or the header row of a table."""
+    """The language of a fence, or the header row of a table without the blanks that align its columns."""
     if atom is None or atom.kind == "code":
         return "".join(atom.info.split(maxsplit=1)[:1])[:_MAX_CONTINUES] if atom else ""
-    return text[atom.start : min(atom.end, atom.start + _MAX_CONTINUES)].splitlines()[0].strip()
+    row = text[atom.start : min(atom.end, atom.start + _MAX_ROW)].splitlines()[0]
+    return " ".join(row.split())[:_MAX_CONTINUES]
 
 
 def _cut_points(text: str, mark: Mark, end: int) -> Iterator[tuple[int, int]]:

@@ -31,6 +31,7 @@ SOURCE_SUFFIXES: Final = (*KEYWORD_SUFFIXES, *_OTHERS.split())
 # "[[Name#Heading|Text]]" of Obsidian and of wikis, with "!" before what is embedded: its name, heading and text. In a
 # table it is "[[Name\\|Text]]".
 WIKI_LINK: Final = re.compile(r"!?\[\[([^\[\]|#\n\\]{0,300})(#[^\[\]|\n\\]{0,300})?(?:\\?\|([^\[\]\n]{0,300}))?\]\]")
+_SIZE: Final = re.compile(r"\d{1,5}(?:x\d{1,5})?")  # of "![[a.png|400]]" and "![[a.png|400x300]]"
 _SUFFIX: Final = re.compile(r"(?<!\A)\.[^\W\d][\w+-]*\Z")
 _FOREIGN_DIGIT: Final = re.compile(r"(?![0-9])\d")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -45,6 +46,12 @@ _PICTURES: Final[dict[int, int | str | None]] = {
     # Without a shape: zero-width spaces, marks of direction, tags.
     **dict.fromkeys((0x200B, 0x200E, 0x200F, *range(0x2060, 0x2066), 0xFEFF, *range(0xE0000, 0xE0080))),
 }
+
+
+def wiki_text(link: re.Match[str]) -> str:
+    """The text of a match of :data:`WIKI_LINK`; "" for none, and where it is the size of what is embedded."""
+    text = (link[3] or "").strip()
+    return "" if link[0].startswith("!") and _SIZE.fullmatch(text) else text
 
 
 def short_hash(value: object) -> str:

@@ -180,3 +180,13 @@ def test_a_tokenizer_that_returns_nothing_useful_is_named():
     given = ChunkSettings(chunk_size=50, chunk_overlap=0, tokenizer=lambda part: None)
     with pytest.raises(SettingError, match="tokenizer returned NoneType"):
         split_markdown("Some words.", settings=given)
+
+
+def test_a_padded_table_is_as_large_as_a_plain_one():
+    rows = "".join(f"| tide {number}{' ' * 150} | {number} |\n" for number in range(12))
+    text = f"# Tides\n\n| name{' ' * 152} | number |\n| {'-' * 156} | ------ |\n{rows}"
+    assert len(split_markdown(text, settings=ChunkSettings(chunk_size=128, tokenizer="minilm"))) == 1
+    spans = split_markdown(
+        text, settings=ChunkSettings(chunk_size=48, chunk_overlap=0, min_chunk_size=0, tokenizer="minilm")
+    )
+    assert {span.continues for span in spans[1:]} == {"| name | number |"}

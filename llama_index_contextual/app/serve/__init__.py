@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from llama_index_contextual.common import WIKI_LINK, ContextualWarning, SettingError, metadata, readable
+from llama_index_contextual.common import WIKI_LINK, ContextualWarning, SettingError, metadata, readable, wiki_text
 from llama_index_contextual.keyword import HAS_CJK, terms_of
 from llama_index_contextual.memory import choose_snippet
 
@@ -136,7 +136,7 @@ class ShownHit:
 def excerpt(text: str, terms: frozenset[str]) -> list[str]:
     """Up to three lines of a chunk around the terms that match, without headings, rules, fences, marks of Markdown."""
     chosen, _ = choose_snippet(text, dict.fromkeys(terms, 1.0), SPLIT, limit=_CHARS)
-    chosen = WIKI_LINK.sub(lambda link: link[3] or link[1], _LINK.sub(r"\1", chosen))
+    chosen = WIKI_LINK.sub(lambda link: wiki_text(link) or link[1], _LINK.sub(r"\1", chosen))
     whole = [line.strip() for line in chosen.splitlines() if not line.lstrip().startswith(("```", "~~~"))]
     lines = [_EMPHASIS.sub(_unmarked, _row(_BULLET.sub("", line))) for line in whole]
     kept = [line for line in lines if not (_HEADING.match(line) or _RULES.issuperset(line))]

@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from llama_index_contextual.app.serve import marked
-from llama_index_contextual.common import LEFT_OUT, WIKI_LINK, counted, is_markdown, metadata, readable
+from llama_index_contextual.common import LEFT_OUT, WIKI_LINK, counted, is_markdown, metadata, readable, wiki_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -88,12 +88,13 @@ def node_html(
 def _whole(text: str, values: Mapping[str, Any]) -> str:
     """A later piece of a table with its header row, one of a fence with its fence, one of a list at its left margin."""
     before = str(values.get(metadata.CONTINUES) or "")
-    if "|" in before:
+    if "|" in before and before not in (" ".join(line.split()) for line in text.splitlines()):
         return f"{before}\n{'|---' * before.strip().strip('|').count('|')}|---|\n{text}"
     if within := _WITHIN_LIST.match(text):  # further in it would be code
         text = "\n".join(line.removeprefix(within[1]) for line in text.split("\n"))
     is_code = values.get(metadata.CONTENT_TYPE) == "code" and not text.startswith("    ")
-    return f"```{before}\n{text}" if before or (is_code and not _FENCE.search(text)) else text
+    is_fence = "|" not in before and (before or (is_code and not _FENCE.search(text)))
+    return f"```{before}\n{text}" if is_fence else text
 
 
 @lru_cache(maxsize=1)
@@ -111,7 +112,7 @@ def _read_wiki_link(state: StateInline, silent: bool) -> bool:
     if match is None or not (match[1].strip() or match[2]) or match[1].startswith(" "):  # "[[ -f x ]]" is code
         return False
     if not silent:
-        name, heading, text = ((part or "").strip() for part in match.groups())
+        name, heading, text = match[1].strip(), (match[2] or "").strip(), wiki_text(match)
         if match[0].startswith("!") and name.lower().endswith(_PICTURES):
             state.push("image", "img", 0).content = name
         else:

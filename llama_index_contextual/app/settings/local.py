@@ -102,7 +102,7 @@ class LocalEmbedding(LocalModel):
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of texts: of each the mean over its windows, weighted by their length, as mean pooling gives it."""
-        clean = [common.replace_surrogates(text)[0] for text in texts]
+        clean = [common.without_repeats(common.replace_surrogates(text)[0]) for text in texts]
         encodings = common.minilm_tokenizer().encode_batch(clean, add_special_tokens=False)
         cut = [_equal_windows(encoding.ids, LOCAL_TOKENS - SPECIAL_TOKENS) for encoding in encodings]
         windows = [[_CLS, *window, _SEP] for parts in cut for window in parts]
