@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.serve import SPLIT, excerpt
+from llama_index_contextual.app.serve import excerpt, marked, searched_terms
+from llama_index_contextual.keyword import terms_of
 
 
 def paths(done):
@@ -77,9 +78,24 @@ def test_on_a_terminal_a_hit_keeps_its_margin_and_matched_words_stand_out(run, n
     assert all(not line.strip() or (line.startswith("   ") and len(line) <= 60) for line in shown[1:])
 
 
+@pytest.mark.parametrize(
+    ("question", "text", "expected"),
+    [
+        ("slots nommés", "Guide : slot par défaut", ["slot"]),
+        ("comment arrêter un observateur ?", "On arrête un observateur", ["arrête", "observateur"]),
+        ("Häuser am Hafen", "Das Haus am Hafen", ["Hafen", "Haus"]),
+        ("the user's names", "get_user_name of Ann", ["get_user_name"]),
+        ("zanahorias", "Una zanahoria", ["zanahoria"]),
+    ],
+)
+def test_words_are_marked_in_the_language_of_the_question_and_stop_words_are_not(question, text, expected):
+    found = marked(text, searched_terms(question))
+    assert sorted(part for is_match, part in found if is_match) == sorted(expected)
+
+
 def test_an_excerpt_is_where_the_words_match_and_shows_no_marks_of_markdown():
     text = "# Title\n\nFirst line.\n\n---\n\nMore of it.\n\nSee [the **plan**](plan.md) and [[Zoo|zebras]].\n"
-    zebra = frozenset(SPLIT("zebras"))
+    zebra = frozenset(terms_of("zebras"))
     assert excerpt(text, zebra) == ["First line.", "More of it.", "See the plan and zebras."]
     text = (
         "See [the\nzebras](http://zoo.org/a_b_c).\nThe *wild* ones of `__init__` and snake_case * 2, **_not_** a*b*c.\n"

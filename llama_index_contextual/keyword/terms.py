@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import date
 from functools import lru_cache
 from typing import Final
@@ -106,6 +106,24 @@ def terms_of(text: str) -> list[str]:
         for word in words_of(paragraph):
             terms += _analyse(code, word)
     return terms
+
+
+def finder_of(terms: Iterable[str]) -> Callable[[str], set[str]]:
+    """Finds which of some terms a text holds: a short one, whose language is that of the terms, and not its stop words.
+
+    Example:
+        >>> sorted(finder_of({"fr:slot", "slots", "de"})("Noms de slots"))
+        ['fr:slot', 'slots']
+    """
+    wanted = frozenset(terms)
+    others = {term[:2] for term in wanted if term[2:3] == ":"} - {"es"}
+    codes, stopped = (*_FOLDED, _AS_WRITTEN, *others), frozenset[str]().union(*map(stop_words, others))
+
+    def find(text: str) -> set[str]:
+        words = [word for word in words_of(text) if fold(word) not in stopped] if wanted else []
+        return {term for word in words for code in codes for term in _analyse(code, word)} & wanted
+
+    return find
 
 
 @lru_cache(maxsize=64)  # each question is asked of several parts

@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from llama_index_contextual.common import WIKI_LINK, ContextualWarning, SettingError, metadata, readable, wiki_text
-from llama_index_contextual.keyword import HAS_CJK, terms_of
+from llama_index_contextual.keyword import HAS_CJK, finder_of, query_groups
 from llama_index_contextual.memory import choose_snippet
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 LOOPBACK: Final = ("127.0.0.1", "localhost")
-SPLIT: Final = terms_of  # terms of texts that people read
 TOP_K: Final = 5
 _ARENA_MAX: Final = -8  # glibc's M_ARENA_MAX
 _POOL: Final = 50  # hits of which those of one document are counted
@@ -135,12 +134,13 @@ class ShownHit:
 
 def excerpt(text: str, terms: frozenset[str]) -> list[str]:
     """Up to three lines of a chunk around the terms that match, without headings, rules, fences, marks of Markdown."""
-    chosen, _ = choose_snippet(text, dict.fromkeys(terms, 1.0), SPLIT, limit=_CHARS)
+    find = finder_of(terms)
+    chosen, _ = choose_snippet(text, dict.fromkeys(terms, 1.0), find, limit=_CHARS)
     chosen = WIKI_LINK.sub(lambda link: wiki_text(link) or link[1], _LINK.sub(r"\1", chosen))
     whole = [line.strip() for line in chosen.splitlines() if not line.lstrip().startswith(("```", "~~~"))]
     lines = [_EMPHASIS.sub(_unmarked, _row(_BULLET.sub("", line))) for line in whole]
     kept = [line for line in lines if not (_HEADING.match(line) or _RULES.issuperset(line))]
-    first = next((at for at, line in enumerate(kept) if terms.intersection(SPLIT(line))), 0)
+    first = next((at for at, line in enumerate(kept) if find(line)), 0)
     first = max(0, min(first, len(kept) - _LINES))
     return kept[first : first + _LINES] or [line for line in lines if line][:_LINES]
 
@@ -157,9 +157,9 @@ def _row(line: str) -> str:
 
 def marked(text: str, terms: Collection[str]) -> Iterator[tuple[bool, str]]:
     """The parts of a text, each with whether it matches; languages without spaces have terms within words."""
-    wanted, parts = frozenset(terms), list[tuple[bool, str]]()
+    find, parts = finder_of(terms), list[tuple[bool, str]]()
     for word in _WORD.findall(text):
-        found = wanted.intersection(SPLIT(word)) if wanted and (word[0].isalnum() or word[0] == "_") else ()
+        found = find(word) if word[0].isalnum() or word[0] == "_" else ()
         is_matched = [bool(found)] * len(word)
         if found and HAS_CJK.search(word):
             is_matched = [False] * len(word)
@@ -168,6 +168,11 @@ def marked(text: str, terms: Collection[str]) -> Iterator[tuple[bool, str]]:
         parts += zip(is_matched, word, strict=True)
     for is_match, run in groupby(parts, lambda part: part[0]):
         yield is_match, "".join(part for _, part in run)
+
+
+def searched_terms(question: str) -> set[str]:
+    """The terms of a question in all languages that it may be in."""
+    return {term for group in query_groups(question) for term in group}
 
 
 def note_name(node: BaseNode) -> str:

@@ -16,7 +16,15 @@ from urllib.parse import quote
 from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_index_contextual.app.index.index import ContextualIndex
-from llama_index_contextual.app.serve import LOOPBACK, SPLIT, ShownHit, ask, limit_arenas, note_name, run_app
+from llama_index_contextual.app.serve import (
+    LOOPBACK,
+    ShownHit,
+    ask,
+    limit_arenas,
+    note_name,
+    run_app,
+    searched_terms,
+)
 from llama_index_contextual.app.serve.answering import answer, answering_model, model_name
 from llama_index_contextual.app.serve.html import chunk_views, marked_html, node_html, render
 from llama_index_contextual.app.serve.notes import folders_of, labels_of, part_of
@@ -233,7 +241,7 @@ class PageApi:
         places, first = list(map(place_of, nodes)), section.get("first", -1)
         around = (at for at, one in enumerate(places) if one["id"] == node_id or one["first"] <= first <= one["last"])
         start = max(0, min(next(around, 0) - _BANDS // 2, len(nodes) - _BANDS))
-        band, terms = nodes[start : start + _BANDS], set(SPLIT(question[:_MOST_CHARS]))
+        band, terms = nodes[start : start + _BANDS], searched_terms(question[:_MOST_CHARS])
         chunks = [(place_of(node), node_html(node, address, terms, text)) for node, _, text in chunk_views(band)]
         part = f"chunks {start + 1:,} to {start + len(band):,} of {len(nodes):,}" if len(band) < len(nodes) else ""
         html = render("document.html", chunks=chunks, part=part)
