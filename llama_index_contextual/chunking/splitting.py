@@ -27,6 +27,7 @@ _LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=[ \t]*\S)")
 _TOKENS_PER_CHARACTER: Final = 4  # of a byte-level tokenizer at most
 _MAX_ROW: Final = 3000  # characters of a header row that are read
 _MAX_CONTINUES: Final = 300  # characters of a table's header row, or a fence's language
+_MOST_MERGED: Final = 4  # times as many tokens have the pieces of a text, counted one by one, as the text has
 
 
 class ChunkSettings(Checked, BaseModel):
@@ -203,13 +204,14 @@ class _Packer:
         if sums[-1] - sums[0] > self.size and self.cost(marks[0].offset, marks[-1].offset) > self.size:
             marks = self.refined(marks, sums)
             sums = self.sums(marks)
+        strong = [at for at, mark in enumerate(marks) if mark.strength]
         first, start = 0, marks[0].offset
         while first < len(marks) - 1:
             last = self.fitting(marks, sums, first, start)
             if last is None and start < marks[first].offset:  # the overlap took the room: do without
                 start = marks[first].offset
                 last = self.fitting(marks, sums, first, start)
-            last = last or self.forced(marks, sums, first)
+            last = last or self.forced(marks, sums, first, strong[bisect_right(strong, first)])
             start, end = self.visible(start, marks[last].offset)
             if end > marks[first].offset and self.scale.is_text(start, end):  # something that no chunk before holds
                 yield self.span(marks[first:last], start, end)
@@ -269,10 +271,10 @@ class _Packer:
                 return last
             limit -= over
 
-    def forced(self, marks: Sequence[Mark], sums: Sequence[int], first: int) -> int:
-        """Where to cut when nothing fits: after the first thing that cannot be cut, unless that exceeds the bound."""
-        last = next(mark for mark in range(first + 1, len(marks)) if marks[mark].strength)
-        if self.cost(marks[first].offset, marks[last].offset) <= self.bound:
+    def forced(self, marks: Sequence[Mark], sums: Sequence[int], first: int, last: int) -> int:
+        """Where to cut when nothing fits: at the next strong mark, ``last``, unless the chunk then exceeds the bound."""
+        is_near = sums[last - 1] - sums[first] <= _MOST_MERGED * self.bound  # else its tokens need not be counted
+        if is_near and self.cost(marks[first].offset, marks[last].offset) <= self.bound:
             return last
         return max(first + 1, bisect_right(sums, sums[first] + self.size) - 1)
 
