@@ -264,14 +264,16 @@ UNSEEN = ("\x1b", "\x07", "\x7f", "\x9b", "\u202e", "\u200b", "\ufeff", "\U000e0
 
 @pytest.mark.filterwarnings("always::llama_index_contextual.common.errors.ContextualWarning")
 def test_no_command_prints_what_commands_the_terminal_or_forges_lines(run, tmp_path):
-    evil = "a\x1b[31m\\[/red]\n1. 9.99  forged.md" + "".join(UNSEEN)
+    evil = "a\x1b[31m\\[/red]\nerror: forged\n1. 9.99  forged.md" + "".join(UNSEEN)
     title = f"Tea \x1b]0;title\x07 \x9b31m {''.join(UNSEEN)}"
     text = (
         '---\ntitle: "Tea {}"\n---\n# {}\n\nIt was green{}.\n'.format("".join(UNSEEN[3:]), title, "".join(UNSEEN))
         + "Mild. " * 200
     )
     (tmp_path / f"{evil.replace('/', ' ')}.md").write_text(text, "utf-8")
-    (tmp_path / "bad\x1b[2J\\[/x]\n\u200b.md".replace("/", " ")).write_bytes(b"\xff\xfe\x00\x01" * 50)
+    (tmp_path / "bad\x1b[2J\\[/x]\nerror: forged\n\u200b.md".replace("/", " ")).write_bytes(b"\xff\xfe\x00\x01" * 50)
+    (tmp_path / "contextual.toml").write_text('[descriptions]\n"a\\nerror: forged" = "b"\n', "utf-8")
+    gone = tmp_path / f"gone{evil.replace('/', ' ')}"
     (tmp_path / "q.jsonl").write_text(
         json.dumps({"question": f"tea{''.join(UNSEEN)}", "text": "It was green"}), "utf-8"
     )
@@ -286,17 +288,23 @@ def test_no_command_prints_what_commands_the_terminal_or_forges_lines(run, tmp_p
         ["config", tmp_path],
         ["preview", note],
         ["preview", note, "--json"],
+        ["preview", gone],
+        ["status", gone],
+        ["status", tmp_path, note],
+        ["mcp", gone],
+        ["serve", gone],
         ["context", "which tea was green?", "-f", tmp_path],
         ["context", "which tea was green?", "-f", tmp_path, "--json"],
         ["ask", "tea?", "-f", tmp_path, "--llm", "openai:m@http://127.0.0.1:9/v1"],
         ["evaluate", tmp_path, "-q", tmp_path / "q.jsonl", "--context", "headings"],
     ):
         done = run(*command)
-        assert done.returncode in (0, 3) or command[0] == "ask", done.stderr
+        is_error = command[0] == "ask" or gone in command or command == ["status", tmp_path, note]
+        assert done.returncode in ((1, 2) if is_error else (0, 3)), done.stderr
         for char in UNSEEN:
             assert char not in done.stdout + done.stderr, (command, char)
-        if command[0] == "search":
-            assert not any(line.startswith("1. 9.99") for line in done.stdout.splitlines()), command
+        lines = (done.stdout + done.stderr).splitlines()
+        assert not any(line.startswith(("1. 9.99", "error: forged")) for line in lines), command
 
 
 def test_a_port_that_another_program_has_is_named(run, notes):
@@ -334,8 +342,17 @@ def test_a_pipe_or_a_device_that_is_named_is_an_error_at_once(run, tmp_path):
         done = run(*command)
         assert done.returncode == 1, command
         assert "Cure: " in done.stderr, command
-    (tmp_path / "contextual.toml").symlink_to("/dev/zero")
-    assert run("index", tmp_path, "--embed-model", "none").returncode in (1, 3)
+    (tmp_path / "ring").symlink_to(tmp_path / "ring")
+    for link in ("ring", "ring/below"):
+        place = tmp_path / link
+        for command in (["index", place], ["search", "x", "--storage", place], ["preview", place], ["status", place]):
+            done = run(*command)
+            assert (done.returncode, "Cure: " in done.stderr) == (1, True), command
+    for place in ("/dev/zero", "nowhere"):
+        (tmp_path / "contextual.toml").unlink(missing_ok=True)
+        (tmp_path / "contextual.toml").symlink_to(place)
+        done = run("index", tmp_path, "--embed-model", "none")
+        assert (done.returncode, "contextual.toml: it cannot be read" in done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(("command", "most"), [("index", 12), ("search", 14)])

@@ -272,7 +272,7 @@ class _Packer:
             limit -= over
 
     def forced(self, marks: Sequence[Mark], sums: Sequence[int], first: int, last: int) -> int:
-        """Where to cut when nothing fits: at the next strong mark, ``last``, unless the chunk then exceeds the bound."""
+        """Where to cut when nothing fits: at the next strong mark ``last``, unless that exceeds the bound."""
         is_near = sums[last - 1] - sums[first] <= _MOST_MERGED * self.bound  # else its tokens need not be counted
         if is_near and self.cost(marks[first].offset, marks[last].offset) <= self.bound:
             return last

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from llama_index_contextual.common.errors import ContextualWarning
@@ -69,10 +70,20 @@ def plain_digits(text: str) -> str:
     return text if text.isascii() else _FOREIGN_DIGIT.sub(lambda digit: str(int(digit[0])), text)
 
 
+def absolute_path(path: str | Path) -> Path:
+    """A path in full, as far as its links lead somewhere: ``Path.resolve`` fails at a loop of links."""
+    return Path(os.path.realpath(os.path.expanduser(path)))  # noqa: PTH111  which passes over an unknown user, too
+
+
 def printable(text: str, *, one_line: bool = False) -> str:
     """A text that a terminal shows and does not obey. A name must stay on one line, so its newlines go too."""
     visible = text.translate(_PICTURES)
     return visible.replace("\n", "\u2424").replace("\t", " ") if one_line else visible
+
+
+def printable_lines(lines: Iterable[str]) -> str:
+    """Lines as a terminal shows them, where no name or text within one begins another."""
+    return "\n".join(printable(line, one_line=True) for line in lines)
 
 
 def counted(number: int, thing: str) -> str:

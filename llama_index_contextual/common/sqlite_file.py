@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from llama_index_contextual.common.errors import DamagedError, StorageError
+from llama_index_contextual.common.normalize import absolute_path
 
 _LEAST_FREE: Final = 100_000  # bytes; the index of a log has 32 kB, and a question on a full disk does without
 _BUSY_SECONDS: Final = 30.0  # how long a writer waits for another process
@@ -115,7 +116,7 @@ class SqliteFile:
             # The log of a writer that was killed is read with its index; without a log nothing can change.
             log = self._part("-wal")
             how = "ro" if log.exists() and log.stat().st_size else "ro&immutable=1"
-        address, options = f"{self.path.resolve().as_uri()}?mode={how}", {"uri": True, "check_same_thread": False}
+        address, options = f"{absolute_path(self.path).as_uri()}?mode={how}", {"uri": True, "check_same_thread": False}
         connection = sqlite3.connect(address, timeout=_BUSY_SECONDS, isolation_level=None, **options)
         try:
             for pragma in _PRAGMAS:

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
-from llama_index_contextual.common import HEADER_PATH, citation_of, is_spelled, printable, readable, value_of
+from llama_index_contextual.common import HEADER_PATH, citation_of, is_spelled, printable_lines, readable, value_of
 from llama_index_contextual.keyword import TermEvidence, unknown_words_note
 from llama_index_contextual.retrieval.arms import Arm, keyword_of
 from llama_index_contextual.retrieval.fusion import Credit, Ranking, Table, shipped_weights
@@ -277,7 +277,7 @@ class Explanation:
         question = " ".join((" | ".join(self.queries), *self.operators))
         heading = f"{question}   ({self.mode}; {arms})"
         lines = [heading, *map(_line_of, self.hits), *(f"! {remark}" for remark in self.remarks)]
-        return "\n".join(printable(line, one_line=True) for line in lines)
+        return printable_lines(lines)
 
     __repr__ = __str__  # whole nodes would fill the screen
 

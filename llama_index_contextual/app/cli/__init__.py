@@ -18,7 +18,7 @@ import click
 
 from llama_index_contextual.app.cli import commands, index_cmd
 from llama_index_contextual.app.cli.options import INTERRUPTED, app, tell
-from llama_index_contextual.common import ContextualError, ContextualWarning
+from llama_index_contextual.common import ContextualError, ContextualWarning, printable
 
 __all__ = ["app", "commands", "index_cmd", "main"]
 
@@ -48,6 +48,8 @@ def main() -> None:
     except SystemExit:  # of click alone, where who read the output has left: head
         code = 0
     except click.ClickException as error:
+        # An argument may be the name of a file, by a star.
+        error.message = printable(error.message, one_line=True)  # type: ignore[misc]
         error.show()
         if isinstance(error, click.NoSuchOption):
             tell("A question that begins with a dash stands after --: search -- -word")

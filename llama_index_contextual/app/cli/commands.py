@@ -16,7 +16,7 @@ import click
 from llama_index_contextual.app.cli import options
 from llama_index_contextual.app.cli.options import Target, as_json, command, html, list_skipped, print_line, styled
 from llama_index_contextual.app.settings import SETTINGS
-from llama_index_contextual.common import ContextualWarning, DocumentError, counted, printable
+from llama_index_contextual.common import ContextualWarning, DocumentError, absolute_path, counted, printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -116,9 +116,9 @@ def ask(target: Target, *, words: Sequence[str], as_json: bool, **narrowed: Any)
     }
     named = {number for sentence in sentences for number in sentence.sources}
     lines = enumerate((f"{hit.hit.source}  {hit.headings or hit.name}" for hit in hits), 1)
-    shown = [printable(f"[{at}] {line}", one_line=True) for at, line in lines if at in named or not named]
+    shown = printable_lines(f"[{at}] {line}" for at, line in lines if at in named or not named)
     if as_json or sentences:
-        options.print_report(data, "\n".join(shown), as_json=as_json)
+        options.print_report(data, shown, as_json=as_json)
 
 
 @command("memory.max_results", "memory.min_relevance", "memory.include_recency", "memory.refresh")
@@ -172,7 +172,7 @@ def preview(target: Target, *, file: Path, html: Path | None, as_json: bool) -> 
     """Show the chunks of a file with their lines and contexts."""
     from llama_index_contextual.app.serve.html import chunk_data, preview_of
 
-    file = file.resolve()
+    file = absolute_path(file)
     if not file.is_file():
         raise DocumentError(f"{file} is no file. Cure: name one that exists")
     is_here = target.named or target.storage or file.is_relative_to(Path.cwd())
@@ -221,7 +221,7 @@ def config(target: Target, *, all_: bool, as_json: bool) -> None:
         options.tell(f"{len(rows) - len(shown)} of {len(rows)} settings have their default; --all shows them")
     texts = {key: json.dumps(row["value"], ensure_ascii=False) for key, row in shown.items()}
     lines = [f"{key:{_KEYS}}  {texts[key]:{_VALUES}}  {row['from']}" for key, row in shown.items()]
-    options.print_report(rows, "\n".join(lines), as_json=as_json)
+    options.print_report(rows, printable_lines(lines), as_json=as_json)
 
 
 @command("embed_model", folder="folder")

@@ -15,7 +15,14 @@ import click
 
 from llama_index_contextual.app.cli import options
 from llama_index_contextual.app.cli.options import Target, as_json, command, list_skipped
-from llama_index_contextual.common import ContextualError, DamagedError, SettingError, counted
+from llama_index_contextual.common import (
+    ContextualError,
+    DamagedError,
+    SettingError,
+    absolute_path,
+    counted,
+    printable_lines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +81,7 @@ def index(
         skipped = options.skipped_line(opened.settings, names=list_skipped)
         options.tell(skipped if as_json else "", "note:")
         lines = [done, *([skipped] if skipped else []), _next(opened)]
-        options.print_report(report.to_dict(), "\n".join(lines), as_json=as_json)
+        options.print_report(report.to_dict(), printable_lines(lines), as_json=as_json)
         if watch:
             _watch(opened, as_json=as_json)
     return code
@@ -85,7 +92,7 @@ def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str,
     from llama_index_contextual.app.index.storage import Layout, stored_state
     from llama_index_contextual.app.settings.loading import named_folders
 
-    known = stored_state(Layout(storage.expanduser().resolve())).folders if storage else {}
+    known = stored_state(Layout(absolute_path(storage))).folders if storage else {}
     if len(folders) == 1 and ("=" not in folders[0] or Path(folders[0]).exists()) and ("" in known or not known):
         return Path(folders[0])
     return named_folders(folders) if folders else None

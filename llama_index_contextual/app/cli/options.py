@@ -170,9 +170,9 @@ def print_report(data: Any, text: str, *, as_json: bool) -> None:
 
 
 def tell(text: str, label: str = "", colour: str = "yellow") -> None:
-    """Write a message, where there is one, to standard error."""
+    """Write a message, where there is one, as one line to standard error."""
     if text:
-        click.echo(click.style(label, fg=colour) + " " * bool(label) + printable(text), err=True)
+        click.echo(click.style(label, fg=colour) + " " * bool(label) + printable(text, one_line=True), err=True)
 
 
 def skipped_line(settings: IndexSettings, *, names: bool) -> str:

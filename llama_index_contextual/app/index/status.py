@@ -13,7 +13,7 @@ from llama_index_contextual.app.folder import UNREAD
 from llama_index_contextual.app.folder.sources import Source, file_sources
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.settings import IndexSettings, nodes_hash
-from llama_index_contextual.common import WORDS, counted, tell_language
+from llama_index_contextual.common import WORDS, counted, printable_lines, tell_language
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -197,7 +197,7 @@ class IndexStatus:
         ]
         if self.problems is not None:
             lines += [f"checked     {line}" for line in self.problems or ["files, databases and caches agree"]]
-        return "\n".join(lines)
+        return printable_lines(lines)
 
     __str__ = to_text
 

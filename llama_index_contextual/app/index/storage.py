@@ -26,7 +26,7 @@ from llama_index_contextual.app.index.database import Database
 from llama_index_contextual.app.index.rows import IndexState
 from llama_index_contextual.app.settings import Collection
 from llama_index_contextual.app.settings.loading import collections_of
-from llama_index_contextual.common import DamagedError, LockedError, SettingError, StorageError
+from llama_index_contextual.common import DamagedError, LockedError, SettingError, StorageError, absolute_path
 
 DEFAULT_NAME: Final = ".contextual"
 
@@ -109,9 +109,9 @@ def places(
         SettingError: A place is wrong.
         StorageError: The storage is of another folder.
     """
-    root = None if folder is None or isinstance(folder, Mapping) else Path(folder).expanduser().resolve()
+    root = None if folder is None or isinstance(folder, Mapping) else absolute_path(folder)
     if storage is not None:
-        layout = Layout(Path(storage).expanduser().resolve(), root)
+        layout = Layout(absolute_path(storage), root)
     elif root is not None:
         layout = Layout(root / DEFAULT_NAME, root)
     else:

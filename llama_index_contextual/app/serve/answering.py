@@ -187,4 +187,4 @@ def _deltas(model: LLM, messages: Sequence[ChatMessage]) -> Iterator[str]:
         for part in model.stream_chat(messages):
             yield part.delta or ""
     except Exception as error:
-        raise AnswerError(f"{model_name(model)} cannot be asked: {reason_of(error)}.\n{_CURE}") from error
+        raise AnswerError(f"{model_name(model)} cannot be asked: {reason_of(error)}. {_CURE}") from error

@@ -20,7 +20,16 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from llama_index_contextual.app.serve import marked
-from llama_index_contextual.common import LEFT_OUT, WIKI_LINK, counted, is_markdown, metadata, readable, wiki_text
+from llama_index_contextual.common import (
+    LEFT_OUT,
+    WIKI_LINK,
+    counted,
+    is_markdown,
+    metadata,
+    printable,
+    readable,
+    wiki_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -196,13 +205,14 @@ class Preview:
     def __str__(self) -> str:
         chunks = chunk_data(self.nodes)
         tokens = counted(sum(chunk["tokens"] for chunk in chunks), "token")
-        lines = [f"{self.name}: {counted(len(chunks), 'chunk')}, {tokens}" if chunks else f"{self.name}: no text"]
+        name = printable(self.name, one_line=True)
+        lines = [f"{name}: {counted(len(chunks), 'chunk')}, {tokens}" if chunks else f"{name}: no text"]
         for chunk in chunks:
             facts = [chunk["citation"].rpartition("#")[2], counted(chunk["tokens"], "token"), chunk["content_type"]]
             facts += [chunk["date"], "over chunk_size" * chunk["over_budget"]]
             facts += [f"{words} {chunk[key]}" for key, words in _FACTS.items() if chunk[key]]
             lines += ["", f"── {chunk['number']} {chunk['headings']} ── {' · '.join(filter(None, facts))}"]
-            lines += [f"+ {chunk['embedded']}"] if chunk["context_source"] else []
+            lines += [f"+ {line}" for line in chunk["embedded"].split("\n") if chunk["context_source"]]
             lines.append(chunk["overlap"] + chunk["text"])
         return "\n".join(lines)
 

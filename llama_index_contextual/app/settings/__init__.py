@@ -13,6 +13,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
 
+from llama_index_contextual.common import absolute_path
+
 CONFIGURATION: Final = "contextual.toml"  # the settings of a folder, in it
 MAX_DESCRIPTION: Final = 300  # characters: it stands in every chunk below it
 LANGUAGE_MODELS: Final = "`ollama:MODEL`, `openai:MODEL` or `openai:MODEL@http://HOST/v1`"
@@ -32,7 +34,7 @@ def _as_list(value: Any) -> Any:
 def _as_place(path: Any) -> Path:
     if not path or not isinstance(path, str | Path):  # "" would be the working directory
         raise ValueError("name a folder")
-    return Path(path).expanduser().resolve()
+    return absolute_path(path)
 
 
 def _as_one_line(text: Any) -> Any:

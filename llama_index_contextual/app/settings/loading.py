@@ -22,7 +22,14 @@ from pydantic import TypeAdapter, ValidationError
 from llama_index_contextual.app.folder import read_file
 from llama_index_contextual.app.settings import CONFIGURATION, SETTINGS, TABLES, Configuration, Options
 from llama_index_contextual.app.settings import Collection as OneOfSeveral
-from llama_index_contextual.common import ContextualWarning, DocumentError, SettingError, cure_of, shortened
+from llama_index_contextual.common import (
+    ContextualWarning,
+    DocumentError,
+    SettingError,
+    absolute_path,
+    cure_of,
+    shortened,
+)
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -76,7 +83,7 @@ def load_configuration(
     Raises:
         SettingError: A file cannot be read, or a value cannot work. The message names file, option or variable.
     """
-    root = Path(folder).expanduser()
+    root = absolute_path(folder)
     entries = {key: Entry(value, "index") for key, value in (remembered or {}).items() if is_harmless(key, value)}
     entries |= _of_user(root)
     entries |= _entries(Path(config).expanduser()) if isinstance(config, str | Path) else _of_folder(root)
@@ -103,14 +110,14 @@ def is_harmless(key: str, value: Any) -> bool:
 def _of_user(folder: Path) -> dict[str, Entry]:
     """The settings of the user's own file; its table of the folder counts before the rest."""
     path = user_folder() / USER_FILE
-    if not path.is_file():
+    if not os.path.lexists(path):
         return {}
     entries = _entries(path)
     folders = entries.pop(_FOLDERS, Entry({}, "")).value
     if not isinstance(folders, dict) or not all(isinstance(one, dict) for one in folders.values()):
         raise SettingError(f'{path}: {_FOLDERS} cannot work. Cure: tables, [{_FOLDERS}."/path"].')
     for name, table in folders.items():
-        if Path(name).expanduser().resolve() == folder.resolve():
+        if absolute_path(name) == folder:
             entries |= {key: Entry(value, str(path)) for key, value in _flat(table)}
     return entries
 
@@ -118,11 +125,11 @@ def _of_user(folder: Path) -> dict[str, Entry]:
 def _of_folder(root: Path) -> dict[str, Entry]:
     """The harmless settings of a folder's own file; a warning names the others."""
     path = root / CONFIGURATION
-    entries = _entries(path, root) if path.is_file() else {}
+    entries = _entries(path, root) if os.path.lexists(path) else {}
     keys = [key for key, entry in entries.items() if key in SETTINGS and not SETTINGS[key].is_harmless(entry.value)]
     if keys:
         _checked(entries)  # a mistake is an error, also in what does not count
-        place = f'[{_FOLDERS}."{root.resolve()}"] in {user_folder() / USER_FILE}'
+        place = f'[{_FOLDERS}."{root}"] in {user_folder() / USER_FILE}'
         warnings.warn(
             f"{path}: {shortened(', '.join(keys))} not obeyed: a folder may not set this by itself. "
             f"Cure: options, variables, or {place}.",
@@ -249,8 +256,8 @@ def named_folders(arguments: Iterable[str]) -> dict[str, str]:
     for argument in arguments:
         name, equals, path = argument.partition("=")
         if not equals or not _COLLECTION.fullmatch(name) or Path(argument).exists():
-            name, path = Path(argument).expanduser().resolve().name, argument
-        if not Path(path).expanduser().is_dir():
+            name, path = absolute_path(argument).name, argument
+        if not absolute_path(path).is_dir():
             raise SettingError(f"{path} is no folder. Cure: name one that exists")
         if name in folders:
             both = f"{folders[name]} and {path} are both called {name!r}"
