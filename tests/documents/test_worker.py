@@ -7,13 +7,16 @@ import subprocess
 import sys
 import threading
 import zipfile
+from types import SimpleNamespace
 
 import openpyxl
 import pytest
 import samples
+from llama_index.core.storage.kvstore import SimpleKVStore
 
+from llama_index_contextual.app.folder import convert as convert_module
 from llama_index_contextual.app.folder import formats
-from llama_index_contextual.app.folder.convert import ConversionProcess, ConverterCrashedError
+from llama_index_contextual.app.folder.convert import ConversionProcess, ConverterCrashedError, DocumentReader
 from llama_index_contextual.app.folder.formats import ConversionError
 from llama_index_contextual.common.errors import DocumentError
 
@@ -89,6 +92,48 @@ def test_the_process_starts_opens_and_writes_nothing(tmp_path, attempt):
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S603
     assert "PermissionError: a converter may not do that" in result.stderr
     assert not (tmp_path / "written").exists()
+
+
+def test_no_module_in_the_folder_of_the_documents_is_imported(worker, tmp_path, monkeypatch):
+    """``index .`` in a folder of somebody else: Python's ``-c`` looks for modules in the working directory first."""
+    monkeypatch.chdir(tmp_path)
+    for name in (
+        "json",
+        "sys",
+        "re",
+        "bs4",
+        "lxml",
+        "email",
+        "sitecustomize",
+        "usercustomize",
+        "llama_index_contextual",
+    ):
+        (tmp_path / f"{name}.py").write_text("open('ran', 'w').close()\n", "utf-8")
+    for name in ("mail.eml", "page.html", "report.docx"):
+        assert convert(worker, samples.make(name, tmp_path))["parts"]
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("becomes", ["text", "pipe", "nothing"])
+def test_a_file_that_changes_while_it_is_converted_is_kept_for_no_other(tmp_path, monkeypatch, becomes):
+    path, store = samples.make("mail.eml", tmp_path), SimpleKVStore()
+    reader, data, converted = DocumentReader(conversions=store, seconds=1.0), path.read_bytes(), convert_module._PROCESS
+
+    def changed(*arguments):
+        path.unlink()
+        if becomes == "pipe":
+            os.mkfifo(path)
+        elif becomes == "text":
+            path.write_bytes(data.replace(b"Dredging", b"Flooding"))
+        return ConversionProcess.convert(converted, *arguments)
+
+    monkeypatch.setattr(convert_module, "_PROCESS", SimpleNamespace(convert=changed))
+    with pytest.raises(DocumentError, match=r"changed while|cannot be read|No such file"):
+        reader.documents(path, data)
+    monkeypatch.undo()
+    path.unlink(missing_ok=True)
+    path.write_bytes(data)
+    assert "Dredging" in reader.documents(path, data)[0].text
 
 
 def test_bombs_are_refused_by_what_they_say_of_themselves(tmp_path, monkeypatch):

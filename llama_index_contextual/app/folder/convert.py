@@ -31,7 +31,8 @@ COLLECTION: Final = "conversions"  # in the key-value store
 _SHOWN: Final = frozenset(
     {metadata.TITLE, "subject"}
 )  # to an embedding; the rest does not describe the subject of a text
-# Not multiprocessing: that imports the caller's script anew, and runs it where it has no "if __name__".
+# Not multiprocessing: that imports the caller's script anew, and runs it where it has no "if __name__". Isolated, as
+# "-c" would look for json in the working directory, which may be the folder that is read.
 _START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from llama_index_contextual.app.folder.formats import serve; serve(int(sys.argv[2]))"
@@ -106,7 +107,7 @@ class ConversionProcess:
             if self._started_for[0] == wanted[0]:
                 self.close()
             self._process = subprocess.Popen(  # noqa: S603  this Python, and our own words
-                [sys.executable, "-c", _START, json.dumps(sys.path), str(megabytes)],
+                [sys.executable, "-I", "-c", _START, json.dumps(sys.path), str(megabytes)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -231,6 +232,8 @@ class DocumentReader(BaseReader):
                     raise DocumentError("it holds no text. Cure: ignore it.")
             except ConverterCrashedError as error:  # it would take as long each time
                 kept = {"problem": str(error), "limits": [*self._limits]}
+            if read_file(path, len(data)) != data:  # else another file's text would be kept for these bytes
+                raise DocumentError("it changed while it was converted. Cure: refresh again.")
             if self.conversions is not None and self.keep:
                 self.conversions.put(key, kept, COLLECTION)
         if "problem" in kept:
