@@ -117,7 +117,8 @@ def test_no_module_in_the_folder_of_the_documents_is_imported(worker, tmp_path, 
 @pytest.mark.parametrize("becomes", ["text", "pipe", "nothing"])
 def test_a_file_that_changes_while_it_is_converted_is_kept_for_no_other(tmp_path, monkeypatch, becomes):
     path, store = samples.make("mail.eml", tmp_path), SimpleKVStore()
-    reader, data, converted = DocumentReader(conversions=store, seconds=1.0), path.read_bytes(), convert_module._PROCESS
+    seconds, data, converted = 5.0 if becomes == "pipe" else 60.0, path.read_bytes(), convert_module._PROCESS
+    reader = DocumentReader(conversions=store, seconds=seconds)
 
     def changed(*arguments):
         path.unlink()

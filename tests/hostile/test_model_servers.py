@@ -90,6 +90,19 @@ def dripping(connection, _):
         threading.Event().wait(0.1)
 
 
+def dripping_headers(connection, _):
+    connection.sendall(b"HTTP/1.1 200 OK\r\n")
+    for number in range(1000):
+        connection.sendall(f"X-{number}: a\r\n".encode())
+        threading.Event().wait(0.1)
+
+
+def never_beginning(connection, _):
+    for _ in range(1000):
+        connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        threading.Event().wait(0.1)
+
+
 @cache
 def bomb():
     return gzip.compress(b" " * 200_000_000, 1)
@@ -127,7 +140,7 @@ def name_of(fault):
     return fault.__name__
 
 
-SLOW = [dripping, packed, endless, broken_off, busy_for_ever]
+SLOW = [dripping, dripping_headers, never_beginning, packed, endless, broken_off, busy_for_ever]
 FAULTS = [silent, packed_otherwise, nested, *(pytest.param(fault, marks=pytest.mark.long) for fault in SLOW)]
 EMBEDDINGS = {
     "ollama": "ollama:x@{}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
+from math import ceil
 from operator import itemgetter
 from typing import Any, Final
 
@@ -25,19 +26,40 @@ class AnswerTooLargeError(httpx.TransportError):
     """An answer larger than its bound, or packed although that was not asked for."""
 
 
-class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """The body of an answer, which ends at its bounds of bytes and of time."""
+class _SecondsLeft:
+    """How long the next piece of an answer may take, until all of the time is over: asked for before each piece.
 
-    def __init__(self, response: httpx.Response, most_bytes: int, seconds: float) -> None:
+    Headers in drops and interim answers without an end have no other bound. A socket takes it as a whole number of
+    seconds, and an event loop adds it to its time.
+
+    Args:
+        host: It answers.
+        silence: Seconds that a piece may take.
+        most: Seconds that all of the answer may take.
+    """
+
+    def __init__(self, host: str, silence: float, most: float) -> None:
+        self._host, self._silence, self._most, self._end = host, ceil(silence), most, time.monotonic() + most
+
+    def __index__(self) -> int:
+        if time.monotonic() > self._end:
+            raise httpx.ReadTimeout(f"{self._host} has not ended its answer within {self._most:g} seconds")
+        return self._silence
+
+    def __radd__(self, now: float) -> float:
+        return now + self.__index__()
+
+
+class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """The body of an answer, which ends at its bound of bytes."""
+
+    def __init__(self, response: httpx.Response, most_bytes: int) -> None:
         self._stream: Any = response.stream
         self._host, self._most, self._left = response.request.url.host, most_bytes, most_bytes
-        self._seconds, self._end = seconds, time.monotonic() + seconds
         if response.headers.get("Content-Encoding", "identity") != "identity":  # a few bytes may become gigabytes
             raise AnswerTooLargeError(f"{self._host} packs its answer, which was not asked for")
 
     def _bounded(self, piece: bytes) -> bytes:
-        if time.monotonic() > self._end:
-            raise httpx.ReadTimeout(f"{self._host} has not ended its answer within {self._seconds:g} seconds")
         self._left -= len(piece)
         if self._left < 0:
             raise AnswerTooLargeError(f"{self._host} answers with more than {self._most:,} bytes")
@@ -74,14 +96,19 @@ def client_options(timeout: float, most_bytes: int = ANSWER_BYTES) -> Any:
         most_bytes: Of an answer.
     """
 
-    def bound(response: httpx.Response) -> _Done:
-        response.stream = _BoundedStream(response, most_bytes, timeout * _LONGEST_ANSWER)
+    def bound_time(request: httpx.Request) -> _Done:
+        left = _SecondsLeft(request.url.host, timeout, timeout * _LONGEST_ANSWER)
+        request.extensions["timeout"] |= {"read": left, "write": left}
+        return _Done()
+
+    def bound_size(response: httpx.Response) -> _Done:
+        response.stream = _BoundedStream(response, most_bytes)
         return _Done()
 
     return {
         "timeout": httpx.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS)),
         "headers": {"Accept-Encoding": "identity"},
-        "event_hooks": {"response": [bound]},
+        "event_hooks": {"request": [bound_time], "response": [bound_size]},
     }
 
 
