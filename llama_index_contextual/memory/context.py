@@ -89,7 +89,8 @@ class MemoryContext:
             return self._derived(gate.clean_message(message[: gate.MAX_MESSAGE]), seen, today)
         parsed = gate.read_message(message, lexicon_of(message), today)
         found, ranked = self._ranked(parsed, now, today)
-        chosen = ranking.without_repetitions(ranking.unseen_hits(ranked, seen), self.settings.max_results)
+        unseen, is_message = ranking.unseen_hits(ranked, seen), parsed.form == "message"
+        chosen = ranking.without_repetitions(unseen, self.settings.max_results, by_session=is_message)
         if not parsed.dates:  # "what was the timeout in March?" asks for what is older
             chosen = ranking.unseen_hits(ranking.newest_first(chosen, ranked, terms_of), seen)
         shown = tuple("/".join(dict.fromkeys([one.first.isoformat(), one.last.isoformat()])) for one in parsed.dates)

@@ -60,10 +60,28 @@ def unseen_hits(hits: Sequence[MemoryEntry], seen: Collection[str]) -> list[Memo
     return [one for one in hits if not seen or not {one.id, *one.citations} & {*seen}]
 
 
-def without_repetitions(hits: Sequence[MemoryEntry], most: int) -> list[MemoryEntry]:
-    """The best hits without near-duplicates."""
-    met = NearDuplicates()
-    return [one for one in hits[: 4 * most] if not met.has(one.node.get_content(), {})][:most]
+def without_repetitions(hits: Sequence[MemoryEntry], most: int, *, by_session: bool = False) -> list[MemoryEntry]:
+    """The best hits without near-duplicates.
+
+    Args:
+        hits: Best first.
+        most: How many.
+        by_session: Whether the next chunk of a session, a day of a note, takes the place of one that repeats another.
+    """
+    met, chosen, left = NearDuplicates(), list[MemoryEntry](), [*hits]
+    while left and len(chosen) < most:
+        one = left.pop(0)
+        if not met.has(one.node.get_content(), {}):
+            chosen.append(one)
+        elif by_session and session_of(one) not in map(session_of, chosen):
+            further = [at for at, other in enumerate(left) if session_of(other) == session_of(one)]
+            left[:0] = [left.pop(at) for at in further[:1]]
+    return chosen
+
+
+def session_of(hit: MemoryEntry) -> tuple[str, date | None]:
+    """The note of a hit, and its day."""
+    return hit.path, meta.day_of(hit.node.metadata)
 
 
 # What is current

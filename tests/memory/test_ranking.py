@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual.memory.digest import MemoryEntry
-from llama_index_contextual.memory.ranking import entries_of, estimate_tokens
+from llama_index_contextual.memory.ranking import entries_of, estimate_tokens, without_repetitions
 from llama_index_contextual.retrieval import NearDuplicates
 
 
@@ -28,6 +28,20 @@ def test_near_duplicates_are_dropped_after_the_first():
         "",
     ]
     assert near_duplicates(texts) == {1, 4}
+
+
+def test_of_a_session_that_repeats_another_the_next_chunk_takes_its_place():
+    plan, packing, lunch = "day one: the wall, by cable car", "we packed on Friday", "lunch was noodles"
+    found = [("a", plan), ("b", plan), ("c", lunch), ("b", packing), ("b", "we packed twice"), ("a", "the visa came")]
+    hits = [
+        MemoryEntry(TextNode(text=text, metadata={"path": f"{name}.md"}), 1.0 / place)
+        for place, (name, text) in enumerate(found, 1)
+    ]
+    chosen = without_repetitions(hits, 3, by_session=True)
+    assert [(one.path, one.node.text) for one in chosen] == [("a.md", plan), ("b.md", packing), ("c.md", lunch)]
+    assert [one.node.text for one in without_repetitions(hits, 3)] == [plan, lunch, packing], (
+        "a question asks for chunks"
+    )
 
 
 @given(st.lists(st.text(max_size=30), max_size=8))
