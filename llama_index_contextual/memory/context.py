@@ -177,7 +177,8 @@ class MemoryContext:
         view = copy.copy(self._fusion) if filters is None else self._fusion.with_filters(filters)
         if is_message and view.mode is retrieval.Mode.LEARNED:
             view.mode = retrieval.Mode.MESSAGE
-        view.similarity_top_k = max(_POOL, most, settings.max_results)
+        pool = 2 * _POOL if is_message else _POOL  # of a session further chunks stand far behind the first
+        view.similarity_top_k = max(pool, most, settings.max_results)
         view.candidate_pool = max(view.similarity_top_k, view.candidate_pool)
         # Recency is left to memory: applied twice it would count twice.
         others = [one for one in view.node_postprocessors if not isinstance(one, retrieval.RecencyPostprocessor)]

@@ -213,15 +213,17 @@ class NearDuplicates:
     """The pairs of words of the texts so far; notes of different days repeat nothing."""
 
     def __init__(self) -> None:
-        self._met: list[tuple[frozenset[tuple[str, ...]], Mapping[str, Any]]] = []
+        self._met: list[tuple[frozenset[int], date | None]] = []
 
     def has(self, text: str, metadata: Mapping[str, Any]) -> bool:
         """Whether a text is nearly equal to one of those so far; if not, it is one of them from now on."""
-        words = text.casefold().split()
-        pairs = frozenset[tuple[str, ...]](pairwise(words)) or frozenset([tuple(words)])
-        for others, of_other in self._met:
-            both = len(pairs & others)
-            if both >= _SAME * (len(pairs) + len(others) - both) and meta.day_of(metadata) == meta.day_of(of_other):
-                return True
-        self._met.append((pairs, metadata))
+        words, day = text.casefold().split(), meta.day_of(metadata)
+        pairs = frozenset(map(hash, pairwise(words))) or frozenset([hash(tuple(words))])
+        for others, other_day in self._met:
+            few, many = sorted((len(pairs), len(others)))
+            if few >= _SAME * many and day == other_day:
+                both = len(pairs & others)
+                if both >= _SAME * (few + many - both):
+                    return True
+        self._met.append((pairs, day))
         return False
