@@ -14,6 +14,7 @@ ORG = {
     "literal blocks": (("#+BEGIN_SRC sh -n\n# a comment\n* no heading\n#+END_SRC\n#+begin_example\n* x\n"
         "#+end_example\n"), "```sh\n# a comment\n* no heading\n```\n```\n* x\n```\n"),
     "a block that does not end": ("#+begin_src\n* Heading\n", "\n# Heading\n"),
+    "an end that is a part of the block": ("#+begin_example\n,#+end_example\n* x\n#+end_example\n", "```\n,#+end_example\n* x\n```\n"),  # noqa: E501
     "a quote": ("#+begin_quote\n# comment\n---- x\n#+end_quote\n", "\n\n---- x\n\n"),
     "headings that are comments": ("* A\n** COMMENT Old\n*** older\ntext\n* B\n", "# A\n\n\n\n# B\n"),
     "states, priorities and tags": ("* DONE [#A] Pay :money:now:\n", "# Pay\n"),

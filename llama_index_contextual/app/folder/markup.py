@@ -9,23 +9,41 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from llama_index_contextual.app.folder import decode, formats
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, escape, heading
 
-_UNDERLINE: Final = re.compile(r"([=\-`:.'\"~^_*+#])\1{2,}\s*$")
-_RST_RULE: Final = re.compile(r"(?:=+(?: +=+)+|\+(?:[-=]+\+)+)\s*$")
-_RST_CODE: Final = re.compile(r"\s*\.\. (?:(?:code-block|code|sourcecode|math)::\s*([\w+-]*)|parsed-literal::)")
-_EXPLICIT: Final = re.compile(r"(\s*)\.\.(?:\s+(?![\w:.+-]+::|\[|\|[^|]+\||_)|\s*$|\s+_[^:]*:\s*$)")
+_LINE: Final = r"(?P<{0}>[=\-`:.'\"~^_*+#])(?P={0}){{2,}}"  # above or below a heading
+_RST_LINE: Final = re.compile(rf"\s*{_LINE.format('sign')}\s*$")
+_RST_RULE: Final = re.compile(r"(?:=+(?:[ ]+=+)+|\+(?:[-=]+\+)+)[ ]*$", re.MULTILINE)  # of a table
+# A table; a directive of code, a comment, a target or a text with two colons, and what is indented below; a heading.
+_RST: Final = re.compile(
+    rf"""(?P<table>{_RST_RULE.pattern}\n(?:.*\S.*\n)*)
+    |(?P<indent>[ ]*)(?![ ])(?:
+        \.\.[ ](?:(?:code-block|code|sourcecode|math)::[ ]*(?P<language>[\w+-]*)|parsed-literal::).*\n
+        |(?P<comment>\.\.(?:[ ]+(?![\w:.+-]+::|\[|\|[^|\n]+\||_).*|[ ]+_[^:\n]*:)?[ ]*\n)
+        |(?P<text>(?!\.\.[ ]).*:):[ ]*\n
+    )(?P<below>(?:(?:[ ]*\n)*(?P=indent)[ ]+[^ \n].*\n)*)(?:[ ]*\n)?
+    |(?P<over>{_LINE.format("upper")})[ ]*\n(?P<middle>.*\S.*)\n(?P=over)[ ]*\n
+    |(?!{_LINE.format("no")}[ ]*\n)(?P<title>\S.*)\n(?P<under>{_LINE.format("lower")})[ ]*\n""",
+    re.VERBOSE | re.MULTILINE,
+)
 _RST_ROLE: Final = re.compile(
     r"(?<![\w:.+`-])(?::[\w:.+-]{1,60}:)?`([^`<]{1,300}?)(?:\s{0,3}<[^`>]{0,300}>)?`_{0,2}(?!`)"
 )
 _ORG_HEADING: Final = re.compile(r"(\*+)\s+(?:(?:TODO|DONE)\s+)?(?:\[#\w\]\s+)?(.*?)(?:\s+:[\w@:]+:)?\s*$")
 _ORG_LINK: Final = re.compile(r"\[\[(?:[^][]*\]\[)?([^][]*)\]\]")
-_ORG_BLOCK: Final = re.compile(r"\s*#\+begin_(src|example|export|comment)\b\s*([\w+-]*)", re.IGNORECASE)
+# A block, a drawer, and a heading that is a comment with what stands below it.
+_ORG: Final = re.compile(
+    r"""[ \t]*\#\+(?i:begin_(?P<kind>src|example|export|comment)\b)[ \t]*(?P<language>[\w+-]*).*\n
+        (?P<code>(?:.*\n)*?)[ \t]*\#\+(?i:end_(?P=kind)).*\n
+    |[ \t]*:.*:[ \t]*\n(?:(?![ \t]*(?:\*|(?i::end:))).*\n){0,1000}[ \t]*(?i::end:)[ \t]*\n
+    |(?P<stars>\*+)\s+(?:(?:TODO|DONE)\s+)?COMMENT.*\n(?:(?!\*+\s).*\n|(?P=stars)\*.*\n)*""",
+    re.VERBOSE,
+)
 _ORG_KEYWORD: Final = re.compile(r"\s*#\+(title|author|date|caption)(?:\[.*?\])?:\s*(.*)$", re.IGNORECASE)
 _LEVELS: Final = {"part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsubsection": 4, "paragraph": 5}
 _BRACES: Final = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
@@ -75,67 +93,50 @@ _OVERWRITTEN: Final = re.compile(r"^.*\r(?=[^\r\n])|\r+$", re.MULTILINE)  # stat
 _DATA: Final = re.compile(r"data:[\w/+.-]{1,60};base64,[A-Za-z0-9+/=]*")
 
 
+def _converted(
+    text: str, blocks: re.Pattern[str], block: Callable[[re.Match[str]], list[str]], line: Callable[[str], str]
+) -> list[Part]:
+    """A text whose blocks one function writes, where it returns lines for them, and its other lines another."""
+    text, written, at = "\n".join([*text.splitlines(), ""]), list[str](), 0
+    while at < len(text):
+        if (found := blocks.match(text, at)) and (lines := block(found)):
+            written += lines
+            at = found.end()
+        else:
+            end = text.index("\n", at)
+            written.append(line(text[at:end]))
+            at = end + 1
+    return [Part("\n".join(written) + "\n")]
+
+
 def read_rst(path: Path) -> Conversion:
     """ReStructuredText with Markdown's headings, fences and tables."""
-    lines = decode(path.read_bytes()).text.expandtabs(8).splitlines()
-    result, styles, at = list[str](), list[str](), 0
-    while at < len(lines):
-        line, end = lines[at], _block_end(lines, at)
-        literal = _RST_CODE.match(line)
-        is_code = line.rstrip().endswith("::") and end > at + 1 and not line.lstrip().startswith(".. ")
-        if _RST_RULE.match(line):
-            end = next((n for n in range(at, len(lines)) if not lines[n].strip()), len(lines))
-            result += _rst_table(lines[at:end])
-        elif literal or is_code:
-            if not literal and line.strip() != "::":
-                result.append(_rst_line(line.rstrip()[:-1]))
-                at += 1
-            # The first line becomes the begin of a fence, the empty one behind the block its end.
-            result += [f"```{(literal and literal[1]) or ''}", *lines[at + 1 : end], "```"]
-            end += end < len(lines) and not lines[end].strip()
-        elif _EXPLICIT.match(line):  # a comment or a target
-            result += [""] * (end - at)
-        else:
-            found = _rst_heading([*lines[at : at + 3], "", ""], styles) or [_rst_line(line)]
-            result += found
-            end = at + len(found)
-        at = end
-    return Conversion([Part("\n".join(result) + "\n")])
+    styles: list[str] = []  # of headings, from the highest level
 
+    def block(found: re.Match[str]) -> list[str]:
+        if found["table"]:
+            return _rst_table(found["table"].splitlines())
+        if found["comment"]:
+            return [""] * found[0].count("\n")
+        if found["below"] or found["language"] is not None:
+            # A directive's line becomes the begin of a fence, or the empty one below a text; that behind it the end.
+            text = [_rst_line(found["indent"] + found["text"])] if (found["text"] or ":") != ":" else []
+            return [*text, f"```{found['language'] or ''}", *found["below"].splitlines()[len(text) :], "```"]
+        title = found["title"] or found["middle"] or ""
+        if not title or (found["under"] and len(found["under"]) < len(title.rstrip()) - 1):
+            return []
+        style = found["lower"] or found["upper"] * 2
+        if style not in styles:
+            styles.append(style)
+        written = heading(styles.index(style) + 1, _RST_ROLE.sub(r"\1", title))
+        return ["", written, ""] if found["over"] else [written, ""]
 
-def _block_end(lines: list[str], at: int) -> int:
-    """The end of the lines that are indented below a line, without empty ones behind them."""
-    end = at + 1
-    for number in range(at + 1, len(lines)):
-        if lines[number].strip():
-            if _indent(lines[number]) <= _indent(lines[at]):
-                break
-            end = number + 1
-    return end
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip())
+    text = decode(path.read_bytes()).text.expandtabs(8)
+    return Conversion(_converted(text, _RST, block, _rst_line))
 
 
 def _rst_line(line: str) -> str:
-    return "" if _UNDERLINE.match(line.strip()) else escape(line, keep_lists=True)
-
-
-def _rst_heading(lines: list[str], styles: list[str]) -> list[str]:
-    """The heading that begins on a line, as many lines as it has there; none where none begins."""
-    line, after, third = lines[:3]
-    title, style = "", ""
-    if _UNDERLINE.match(line):
-        title, style = (after, line[0] * 2) if third.rstrip() == line.rstrip() else ("", "")
-    elif _UNDERLINE.match(after) and line[:1].strip() and len(after.rstrip()) >= len(line.rstrip()) - 1:
-        title, style = line, after[0]
-    if not title.strip():
-        return []
-    if style not in styles:
-        styles.append(style)
-    written = heading(styles.index(style) + 1, _RST_ROLE.sub(r"\1", title))
-    return ["", written, ""] if title == after else [written, ""]
+    return "" if _RST_LINE.match(line) else escape(line, keep_lists=True)
 
 
 def _rst_table(lines: list[str]) -> list[str]:
@@ -165,34 +166,21 @@ def _rst_table(lines: list[str]) -> list[str]:
 
 def read_org(path: Path) -> Conversion:
     """An Org file with Markdown's headings, fences and tables; comments and drawers are left out."""
-    lines = decode(path.read_bytes()).text.splitlines()
-    result, metadata, left_out, at = list[str](), dict[str, str](), Counter[str](), 0
-    while at < len(lines):
-        line, text, found = lines[at], lines[at].strip(), _ORG_HEADING.match(lines[at])
-        kind, language = block.groups() if (block := _ORG_BLOCK.match(line)) else ("", "")
-        is_comment = kind.lower() == "comment" or (found is not None and found[2].startswith("COMMENT"))
-        end = 0
-        if kind:
-            end = next((n + 1 for n in range(at, len(lines)) if f"#+end_{kind.lower()}" in lines[n].lower()), 0)
-        elif text.startswith(":") and text.endswith(":"):  # a drawer, in the text below one heading
-            following = range(at + 1, min(at + 1000, len(lines)))
-            last = next((n for n in following if lines[n].strip().lower().startswith((":end:", "*"))), at)
-            end = last + 1 if lines[last].strip().lower() == ":end:" else 0
-        elif found and is_comment:
-            above = re.compile(rf"\*{{1,{min(len(found[1]), 99)}}}\s")
-            end = next((n for n in range(at + 1, len(lines)) if above.match(lines[n])), len(lines))
-        if end and (is_comment or not kind):
-            left_out["comment"] += is_comment
-            result += [""] * (end - at)
-        elif end:
-            result += [f"```{language if kind.lower() == 'src' else ''}", *lines[at + 1 : end - 1], "```"]
-        else:
-            result.append(_org_line(line, found, metadata))
-        at = end or at + 1
-    return Conversion([Part("\n".join(result) + "\n")], metadata, left_out)
+    metadata, left_out = dict[str, str](), Counter[str]()
+
+    def block(found: re.Match[str]) -> list[str]:
+        kind = (found["kind"] or "").lower()
+        is_comment = kind == "comment" or bool(found["stars"])
+        left_out["comment"] += is_comment
+        if is_comment or not kind:
+            return [""] * found[0].count("\n")
+        return [f"```{found['language'] if kind == 'src' else ''}", *found["code"].splitlines(), "```"]
+
+    parts = _converted(decode(path.read_bytes()).text, _ORG, block, lambda line: _org_line(line, metadata))
+    return Conversion(parts, metadata, left_out)
 
 
-def _org_line(line: str, found: re.Match[str] | None, metadata: dict[str, str]) -> str:
+def _org_line(line: str, metadata: dict[str, str]) -> str:
     """A line outside of blocks; title, author and date go to the metadata."""
     keyword = _ORG_KEYWORD.match(line)
     if keyword and keyword[1].lower() != "caption":
@@ -200,7 +188,7 @@ def _org_line(line: str, found: re.Match[str] | None, metadata: dict[str, str]) 
         metadata["created" if name == "date" else name] = value.strip("<>[]") if name == "date" else value
     elif keyword:
         return escape(keyword[2])
-    if found:
+    if found := _ORG_HEADING.match(line):
         return heading(len(found[1]), _ORG_LINK.sub(r"\1", found[2]))
     if line.strip().startswith("|"):
         return line.replace("+", "|") if re.match(r"\s*\|[-+]+\|?\s*$", line) else line
