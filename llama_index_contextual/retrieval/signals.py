@@ -161,7 +161,8 @@ def heading_shares(reads: PoolReads) -> Floats:
         if one is None or one.code is not None or (one.heading and not one.heading & wanted):
             continue
         shares[row] = len(one.heading & wanted) / len(one.heading) if one.heading else 1.0
-        of_context[row] = [sum(one.context.count(f" {term} ") for term in group) for group in groups]
+        for at in counts[row].nonzero()[0].tolist():
+            of_context[row, at] = sum(one.context.count(f" {term} ") for term in groups[at])
     found: Floats = ((counts > of_context) * reads.terms.idfs).sum(axis=1)
     return shares * found / (reads.weight or 1.0)
 
