@@ -3,7 +3,7 @@
 ============ ========================================================================================================
 file name    share of the words of the file's name that the question has; a word of most chunks counts half as much
 defines      how many words a name that the file defines shares with the question
-exact        1 where a name that the chunk defines stands in the question, or is the question
+exact        1 where a name that the chunk defines stands in the question, or is the question; spelled so, if any is
 file vector  the mean of the file's three best vector scores, 0 for a missing one: several chunks speak for a file
 file share   how much of the pool the file has, better candidates counting more, as a share of the file with most
 test         1 for tests, examples, benchmarks and fixtures unless the question asks for them; its weight is negative
@@ -42,6 +42,7 @@ _TESTS: Final = frozenset(
     """.split()  # noqa: SIM905  a list of words reads better as text
 )
 _TEST_ENDINGS: Final = ("_test", ".test", "_spec", ".spec", "Test", "Tests")
+_IMPL_FOR: Final = re.compile(r"[^\n{]{1,200} for ")
 _LAST_PART: Final = re.compile(r"[.:\\]")  # Engine.search, Engine::search
 _IDENTIFIER: Final = re.compile(r"\b[A-Za-z_][^\WA-Z_]*[A-Z_]\w*")
 _BETWEEN: Final = re.compile(r"[\W_]+")
@@ -74,7 +75,9 @@ def code_record(path: str, text: str) -> CodeRecord | None:
     pure = PurePosixPath(path)
     is_test = pure.name.startswith("test_") or pure.stem.endswith(_TEST_ENDINGS)
     is_test = is_test or not _TESTS.isdisjoint(part.strip("_") for part in pure.parts[:-1])
-    names = (_LAST_PART.split(one.name)[-1] for one in definitions_of(text, path))
+    # "impl Display for Plan" defines no Display
+    defined = (one for one in definitions_of(text, path) if one.kind != "impl" or not _IMPL_FOR.match(text, one.start))
+    names = (_LAST_PART.split(one.name)[-1] for one in defined)
     return CodeRecord(path, _words_of(pure.stem), tuple(names), is_test)
 
 
@@ -94,7 +97,7 @@ def code_signals(query: str, reads: Any, vectors: Floats, order: Sequence[int]) 
         order: Rows of all candidates, best first.
     """
     words, terms = _words_of(query), reads.terms
-    wanted = {*map(_joined, [query, *_IDENTIFIER.findall(query)])}
+    asked = [query, *_IDENTIFIER.findall(query)]
     rarest = max(terms.idfs, default=0.0) or 1.0
     rarity = {term: idf / rarest for idf, group in zip(terms.idfs, terms.groups, strict=True) for term in group}
     asks_for_tests = not words.isdisjoint(_words_of(" ".join(_TESTS)))
@@ -104,6 +107,10 @@ def code_signals(query: str, reads: Any, vectors: Floats, order: Sequence[int]) 
             mass[code.path] += math.exp(-rank / _FADES)
             members[code.path][row] = code
     signals, factor = {name: np.zeros(len(reads.records)) for name in SIGNALS}, PROSE if "?" in query else 1.0
+    defines = {
+        row: max(defines_name(name, code) for name in asked) for of in members.values() for row, code in of.items()
+    }
+    best = max(defines.values(), default=0)
     for path, codes in members.items():
         rows, first = [*codes], next(iter(codes.values()))
         defined = [_words_of(name) for name in {name for code in codes.values() for name in code.names}]
@@ -116,14 +123,14 @@ def code_signals(query: str, reads: Any, vectors: Floats, order: Sequence[int]) 
         }
         for name, value in of_file.items():
             signals[name][rows] = factor * value
-        for row, code in codes.items():
-            signals["exact"][row] = factor * (not wanted.isdisjoint(map(_joined, code.names)))
+        for row in codes:
+            signals["exact"][row] = factor * (0 < defines[row] == best)
     return signals
 
 
-def is_defined(name: str, code: CodeRecord) -> bool:
-    """Whether a chunk of a source file defines a name: of ``RangeStep``, ``range_step`` too."""
-    return _joined(name) in map(_joined, code.names)
+def defines_name(name: str, code: CodeRecord) -> int:
+    """2 where a chunk of a source file defines a name as it is spelled, 1 for ``plan_day`` of ``PlanDay``, else 0."""
+    return 2 if name.strip(" ()") in code.names else int(_joined(name) in map(_joined, code.names))
 
 
 def _joined(name: str) -> str:

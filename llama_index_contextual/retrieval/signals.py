@@ -38,13 +38,14 @@ from llama_index_contextual.keyword import (
     terms_of,
     titles_in,
 )
-from llama_index_contextual.retrieval.code import CodeRecord, code_record, is_defined
+from llama_index_contextual.retrieval.code import CodeRecord, code_record, defines_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
 
 _HEADING: Final = 0.5  # as a share of the weight of names: the value of a heading inside a document
+_OWN: Final = 0.01  # more where the heading stands in the chunk, and not above it
 _SAME: Final = 0.8  # Jaccard similarity of word pairs from which two chunks are nearly equal
 
 
@@ -175,14 +176,16 @@ def _names_of(headings: Sequence[str], header_path: str) -> Mapping[str, float]:
     """The outermost heading of a chunk, the innermost and those in it, folded, with the value of each as a name."""
     titles = titles_in(header_path)
     values = {_HEADING: [*titles[-1:], *headings], TOP_HEADING: titles[:1]}
-    return {folded_name(one): value for value, several in values.items() for one in several}
+    named = {folded_name(one): value for value, several in values.items() for one in several}
+    own = {*map(folded_name, headings)}
+    return {name: value + _OWN * (name in own) for name, value in named.items()}
 
 
 def name_shares(query: str, reads: PoolReads, raw: Floats) -> Floats:
     """The value of the name that the question is, for the best chunk of each document that is called so; 0 for others.
 
-    The best chunk of a source file is the one that defines what is named. Where filters leave it out, the best one that
-    they admit has the value, too.
+    The best is one with a heading of that name, of a source file one that defines it. Where filters leave it out, the
+    best one that they admit has the value, too.
 
     Args:
         query: The question.
@@ -198,8 +201,8 @@ def name_shares(query: str, reads: PoolReads, raw: Floats) -> Floats:
     named = {row: of_named.get(document, 0.0) for row, document in documents.items()}
     values = {row: max(named[row], one.names.get(name, 0.0)) for row, one in records.items()}
     values = values if any(values.values()) else {row: -value for row, value in named.items()}
-    is_other = {row: not (one.code and is_defined(query, one.code)) for row, one in records.items()}
-    for row in sorted(values, key=lambda row: (-values[row], is_other[row], -raw[row], row)):
+    own = {row: defines_name(query, one.code) if one.code else one.names.get(name, 0.0) for row, one in records.items()}
+    for row in sorted(values, key=lambda row: (-values[row], -own[row], -raw[row], row)):
         document = (records[row].path, reads.ids[row] in reads.wanted)
         if document not in met or not records[row].path:
             shares[row] = values[row]

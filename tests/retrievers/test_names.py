@@ -102,6 +102,24 @@ def test_the_exact_name_of_a_note_comes_first(vault, question, path):
     assert "names" in {credit.arm for credit in explanation.hits[0].credits}
 
 
+@pytest.mark.parametrize("question", ["Named slots", "Slots"])
+def test_the_chunk_with_the_heading_comes_before_what_follows_in_its_section(question):
+    title, body = ("# Slots\n\nA part has places.", "Slots and slots and slots of it.")
+    named, more = (
+        "## Named slots\n\nEach has a label, by which a part is passed to it from outside, whatever it is.",
+        "Named slots, named slots and again named slots.",
+    )
+    paths = ("Slots", "Slots", "Slots > Named slots", "Slots > Named slots")
+    nodes = [
+        TextNode(id_=str(at), text=text, metadata={"path": "slots.md", "header_path": path})
+        for at, (text, path) in enumerate(zip((title, body, named, more), paths, strict=True))
+    ]
+    for node in nodes:
+        node.excluded_embed_metadata_keys = list(node.metadata)
+    hits = ContextualFusionRetriever([ContextualBM25Retriever(nodes)], mode="learned").retrieve(question)
+    assert hits[0].node_id == ("2" if question == "Named slots" else "0")
+
+
 def test_only_the_best_chunk_of_a_named_document_is_lifted(vault):
     named = [hit for hit in vault.explain("GIL").hits if "names" in {one.arm for one in hit.credits}]
     assert len(named) == 1

@@ -129,6 +129,19 @@ def test_the_file_that_defines_a_name_comes_before_those_that_use_it():
     assert {"exact", "file name"} <= {credit.arm for credit in explanation.hits[0].credits}
 
 
+@pytest.mark.parametrize("question", ["Plans", "Plans()"])
+def test_the_type_of_a_name_comes_before_a_variable_and_what_is_implemented_of_it(question):
+    texts = {
+        "variable": "let plans = Plans::new(); assert(plans); use_of(plans, Plans); Plans, plans",
+        "trait": "impl Plans for Week { fn plans(&self) {} } // Plans plans Plans",
+        "type": "pub trait Plans {\n    fn first(&self) -> Day;\n}",
+    }
+    nodes = [TextNode(id_=one, text=text, metadata={"path": "src/day.rs"}) for one, text in texts.items()]
+    nodes += [TextNode(id_=f"other{n}", text="a day", metadata={"path": f"src/{n}.rs"}) for n in range(9)]
+    hits = ContextualFusionRetriever([ContextualBM25Retriever(nodes)], mode="learned").retrieve(question)
+    assert hits[0].node_id == "type"
+
+
 @pytest.mark.parametrize("question", ["RangeStep", "range_step", "range step"])
 def test_of_a_file_that_is_named_the_chunk_that_defines_the_name_comes_first(question):
     texts = {
