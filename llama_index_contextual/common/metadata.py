@@ -35,7 +35,8 @@ REF_DOC_ID: Final = "ref_doc_id"  # no metadata: a filter on it asks for the doc
 
 # What LlamaIndex's readers say.
 PAGE_LABEL: Final = "page_label"  # of a document that is one page of a file
-_PARTS: Final = {".pptx": "slide", ".xlsx": "sheet", ".ipynb": "cell", ".epub": "chapter"}  # others have pages
+_SHEETS: Final = {".xlsx": "sheet", ".xlsm": "sheet"}
+_PARTS: Final = {".pptx": "slide", ".pptm": "slide", **_SHEETS, ".ipynb": "cell", ".epub": "chapter"}  # others: pages
 # The same, as LlamaParse, Unstructured, LangChain and others call it.
 _PAGES: Final = (PAGE_LABEL, "page_number", "page", "page_num", "page_no", "page_idx", "page_index", "slide")
 FILE_PATH: Final = "file_path"

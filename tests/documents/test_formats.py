@@ -7,11 +7,11 @@ import pytest
 import samples
 
 from llama_index_contextual.app.folder.convert import DocumentReader
-from llama_index_contextual.app.folder.formats import FORMATS, suffix_of
+from llama_index_contextual.app.folder.formats import FORMATS, OTHER_NAMES, suffix_of
 from llama_index_contextual.app.folder.html import html_to_markdown
 from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.common.errors import DocumentError
-from llama_index_contextual.common.metadata import citation_of
+from llama_index_contextual.common.metadata import citation, citation_of
 
 TIDE = "The tide at Aldmoor is four metres."
 LIST = "- spring tide\n- neap tide"
@@ -115,8 +115,19 @@ def test_a_suffix_is_what_python_takes_for_one_in_small_letters(path):
 
 
 def test_each_format_is_tried_but_outlook_mail_which_no_program_here_writes():
-    assert {suffix_of(name) for name in samples.MAKERS} == set(FORMATS) - {".msg"}
+    assert {*map(suffix_of, samples.MAKERS), ".msg", *OTHER_NAMES} == set(FORMATS)
     assert set(EXPECTED) == set(samples.MAKERS) - {"report.pdf"}
+
+
+@pytest.mark.parametrize("suffix", OTHER_NAMES)
+def test_another_suffix_of_a_format_is_read_alike(suffix, tmp_path):
+    sample = samples.make(next(name for name in samples.MAKERS if suffix_of(name) == OTHER_NAMES[suffix]), tmp_path)
+    texts = [page.text for page in DocumentReader().load_data(sample)]
+    renamed = sample.rename(sample.with_suffix(suffix))
+    assert [page.text for page in DocumentReader().load_data(renamed)] == texts
+    assert citation(f"a{suffix}", 1, 2, "3") == citation(f"a{OTHER_NAMES[suffix]}", 1, 2, "3").replace(
+        OTHER_NAMES[suffix], suffix
+    )
 
 
 def test_a_pdf_has_pages_headings_tables_and_no_running_lines(tmp_path):

@@ -97,13 +97,21 @@ class ConversionError(Exception):
 REVISION: Final = 10  # raised when the same file gives another text, so that it is converted again
 _MODULES: Final = {
     "pdf": ".pdf",
-    "word": ".docx",
+    "word": ".docx .docm",
     "rich_text": ".odt .epub .rtf .eml .msg",
-    "office": ".pptx .xlsx .csv",
-    "html": ".html .htm",
+    "office": ".pptx .pptm .xlsx .xlsm .csv .tsv",
+    "html": ".html .htm .xhtml",
     "markup": ".ipynb .rst .org .tex",
 }
 FORMATS: Final = {suffix: module for module, suffixes in _MODULES.items() for suffix in suffixes.split()}
+OTHER_NAMES: Final = {
+    ".docm": ".docx",
+    ".pptm": ".pptx",
+    ".xlsm": ".xlsx",
+    ".tsv": ".csv",
+    ".htm": ".html",
+    ".xhtml": ".html",
+}
 _PACKAGES: Final = ("bs4", "lxml", "mammoth", "openpyxl", "oxmsg", "pypdfium2", "striprtf")  # of the extra
 
 
@@ -122,7 +130,7 @@ def has_extra() -> bool:
 def converter_of(suffix: str) -> Callable[[Path], Conversion]:
     """The function that reads a kind of file."""
     module = import_module(f"{__package__}.{FORMATS[suffix]}")
-    converter: Callable[[Path], Conversion] = getattr(module, f"read_{suffix[1:]}")
+    converter: Callable[[Path], Conversion] = getattr(module, f"read_{OTHER_NAMES.get(suffix, suffix)[1:]}")
     return converter
 
 

@@ -47,9 +47,6 @@ def read_html(path: Path) -> Conversion:
     return html_to_markdown(decoded(path.read_bytes()))
 
 
-read_htm = read_html
-
-
 def decoded(data: bytes, charset: str = "") -> str:
     """Text in a charset, that of its mark or else the one declared in it; Western ones are guessed as those of files.
 
