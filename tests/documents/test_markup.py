@@ -15,8 +15,11 @@ ORG = {
         "#+end_example\n"), "```sh\n# a comment\n* no heading\n```\n```\n* x\n```\n"),
     "a block that does not end": ("#+begin_src\n* Heading\n", "\n# Heading\n"),
     "an end that is a part of the block": ("#+begin_example\n,#+end_example\n* x\n#+end_example\n", "```\n,#+end_example\n* x\n```\n"),  # noqa: E501
+    "blocks that do not end": ("#+begin_src\n* A\n#+begin_src c\nx\n#+end_src\n:END:\n", "\n# A\n```c\nx\n```\n\n"),
     "a quote": ("#+begin_quote\n# comment\n---- x\n#+end_quote\n", "\n\n---- x\n\n"),
     "headings that are comments": ("* A\n** COMMENT Old\n*** older\ntext\n* B\n", "# A\n\n\n\n# B\n"),
+    "a comment with a priority, and headings that are none": ("* TODO [#A] COMMENT Old\n*\nx\n* COMMENTS\n*\nCOMMENT\n",
+        "\n\n\n# COMMENTS\n*\nCOMMENT\n"),
     "states, priorities and tags": ("* DONE [#A] Pay :money:now:\n", "# Pay\n"),
     "drawers, and one that does not end": ("* A\n:PROPERTIES:\n:ID: 7\n:end:\nb\n:LOGBOOK:\n* C\n",
         "# A\n\n\n\nb\n:LOGBOOK:\n# C\n"),
@@ -56,6 +59,7 @@ RST = {
     "a cell over two columns of a grid": ("+---+----+\n| A | B  |\n+===+====+\n| both   |\n+---+----+\n",
         "| A | B |\n| --- | --- |\n| both |  |\n\n\n"),
     "headings": ("=====\nTitle\n=====\n\nIn C#\n-----\n", "\n# Title\n\n\n## In C\\#\n\n"),
+    "headings that end with two colons": ("Paths::\n=======\n\nstd::\n-----\n\n  text\n", "# Paths::\n\n\n## std::\n\n\n  text\n"),  # noqa: E501
     "links in headings": ("A `link <http://x.y>`_, `other`_ and ``code``\n============================================\n",  # noqa: E501
         "# A link, other and ``code``\n\n"),
     "roles in headings": (":mod:`os` and :ref:`more <x>`\n============================\n", "# os and more\n\n"),

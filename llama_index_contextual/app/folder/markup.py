@@ -19,16 +19,16 @@ from llama_index_contextual.app.folder.formats import Conversion, ConversionErro
 _LINE: Final = r"(?P<{0}>[=\-`:.'\"~^_*+#])(?P={0}){{2,}}"  # above or below a heading
 _RST_LINE: Final = re.compile(rf"\s*{_LINE.format('sign')}\s*$")
 _RST_RULE: Final = re.compile(r"(?:=+(?:[ ]+=+)+|\+(?:[-=]+\+)+)[ ]*$", re.MULTILINE)  # of a table
-# A table; a directive of code, a comment, a target or a text with two colons, and what is indented below; a heading.
+# A table; a heading; a directive of code, a comment, a target or a text with two colons, and what is indented below.
 _RST: Final = re.compile(
     rf"""(?P<table>{_RST_RULE.pattern}\n(?:.*\S.*\n)*)
+    |(?P<over>{_LINE.format("upper")})[ ]*\n(?P<middle>.*\S.*)\n(?P=over)[ ]*\n
+    |(?!{_LINE.format("no")}[ ]*\n|\.\.[ \n])(?P<title>\S.*)\n(?P<under>{_LINE.format("lower")})[ ]*\n
     |(?P<indent>[ ]*)(?![ ])(?:
         \.\.[ ](?:(?:code-block|code|sourcecode|math)::[ ]*(?P<language>[\w+-]*)|parsed-literal::).*\n
         |(?P<comment>\.\.(?:[ ]+(?![\w:.+-]+::|\[|\|[^|\n]+\||_).*|[ ]+_[^:\n]*:)?[ ]*\n)
         |(?P<text>(?!\.\.[ ]).*:):[ ]*\n
-    )(?P<below>(?:(?:[ ]*\n)*(?P=indent)[ ]+[^ \n].*\n)*)(?:[ ]*\n)?
-    |(?P<over>{_LINE.format("upper")})[ ]*\n(?P<middle>.*\S.*)\n(?P=over)[ ]*\n
-    |(?!{_LINE.format("no")}[ ]*\n)(?P<title>\S.*)\n(?P<under>{_LINE.format("lower")})[ ]*\n""",
+    )(?P<below>(?:(?:[ ]*\n)*(?P=indent)[ ]+[^ \n].*\n)*)(?:[ ]*\n)?""",
     re.VERBOSE | re.MULTILINE,
 )
 _RST_ROLE: Final = re.compile(
@@ -39,9 +39,10 @@ _ORG_LINK: Final = re.compile(r"\[\[(?:[^][]*\]\[)?([^][]*)\]\]")
 # A block, a drawer, and a heading that is a comment with what stands below it.
 _ORG: Final = re.compile(
     r"""[ \t]*\#\+(?i:begin_(?P<kind>src|example|export|comment)\b)[ \t]*(?P<language>[\w+-]*).*\n
-        (?P<code>(?:.*\n)*?)[ \t]*\#\+(?i:end_(?P=kind)).*\n
-    |[ \t]*:.*:[ \t]*\n(?:(?![ \t]*(?:\*|(?i::end:))).*\n){0,1000}[ \t]*(?i::end:)[ \t]*\n
-    |(?P<stars>\*+)\s+(?:(?:TODO|DONE)\s+)?COMMENT.*\n(?:(?!\*+\s).*\n|(?P=stars)\*.*\n)*""",
+        (?P<code>(?:(?![ \t]*\#\+(?i:begin_(?P=kind)\b)).*\n)*?)[ \t]*\#\+(?i:end_(?P=kind)).*\n
+    |(?:[ \t]*:.*:[ \t]*\n(?:(?![ \t]*(?:\*|(?i::end:))).*\n){0,1000})?[ \t]*(?i::end:)[ \t]*\n
+    |(?P<stars>\*+)[ \t]+(?:(?:TODO|DONE)[ \t]+)?(?:\[\#\w\][ \t]+)?COMMENT(?:[ \t].*)?\n
+        (?:(?!\*+[ \t]).*\n|(?P=stars)\*.*\n)*""",
     re.VERBOSE,
 )
 _ORG_KEYWORD: Final = re.compile(r"\s*#\+(title|author|date|caption)(?:\[.*?\])?:\s*(.*)$", re.IGNORECASE)
