@@ -238,6 +238,13 @@ def test_a_model_that_fails_is_an_error(fake_model):
         list(answer("how long?", [GATEWAY], answering_model(fake_model.llm)))
 
 
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_an_empty_answer_is_an_error(fake_model, text):
+    fake_model.reply = always(Reply(text=text))
+    with pytest.raises(AnswerError, match=r"fake gave an empty answer\. Cure: --llm"):
+        list(answer("how long?", [GATEWAY], answering_model(fake_model.llm)))
+
+
 def test_sources_beyond_the_window_are_left_out(fake_model):
     fake_model.reply = always(Reply(text="It waits [2]."))
     long = "word " * 8000

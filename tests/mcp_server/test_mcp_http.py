@@ -31,7 +31,7 @@ async def http_server(folder):
         assert line == f"ready at http://127.0.0.1:{port}/mcp\n".encode()
         yield port
     finally:
-        process.terminate()
+        process.kill()  # one that waits for its standard error would not end otherwise
         await process.wait()
 
 
@@ -61,6 +61,18 @@ async def test_over_http_on_loopback(folder):
             assert await status_of(port, Host=host) in {403, 421}, host
         for origin in ("http://evil.example", f"http://evil.example:{port}", "null", "http://127.0.0.1:1"):
             assert await status_of(port, Origin=origin) == 403, origin
+
+
+@pytest.mark.process
+async def test_clients_that_leave_in_the_middle_of_a_request_stop_no_answer(folder):
+    """Standard error is a pipe that nobody reads here, as of many programs that start a server."""
+    async with http_server(folder) as port:
+        cut = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+        cut += "Accept: application/json, text/event-stream\r\nContent-Length: 99\r\n\r\n{"
+        for _ in range(100):
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+                client.sendall(cut.encode())
+        assert await status_of(port) == 200
 
 
 def test_a_port_that_is_taken_is_named(folder):

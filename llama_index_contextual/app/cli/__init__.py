@@ -39,6 +39,7 @@ def _tell_warning(message: Warning | str, category: type[Warning], *_: Any, **__
 def main() -> None:
     """Run the command line. Each error of ours ends as one clear line."""
     warnings.showwarning = _tell_warning
+    logging.getLogger().addHandler(logging.NullHandler())  # what libraries log is not shown either
     logger = logging.getLogger("llama_index_contextual")
     logger.handlers[:], logger.propagate = [_Log(logging.WARNING)], False
     if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe on Windows, a terminal in Latin-1

@@ -183,8 +183,12 @@ def answer(question: str, sources: Sequence[str], model: LLM) -> Iterator[Senten
 
 
 def _deltas(model: LLM, messages: Sequence[ChatMessage]) -> Iterator[str]:
+    is_empty = True
     try:
         for part in model.stream_chat(messages):
+            is_empty = is_empty and not (part.delta or "").strip()
             yield part.delta or ""
     except Exception as error:
         raise AnswerError(f"{model_name(model)} cannot be asked: {reason_of(error)}. {_CURE}") from error
+    if is_empty:  # as of a server that answers something else, which OpenAI's client passes over
+        raise AnswerError(f"{model_name(model)} gave an empty answer. {_CURE}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import sys
 import threading
@@ -230,6 +231,7 @@ def serve(
         ContextualError: The index cannot be opened.
     """
     limit_arenas()
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # 4 kB of each client that leaves, to a pipe that nobody reads
     sys.setswitchinterval(0.001)  # while a refresh computes, an answer gets its turn five times as soon as by default
     # Until the protocol takes over standard output, whatever a library prints there would break it.
     with contextlib.redirect_stdout(sys.stderr):
