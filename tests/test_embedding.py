@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from llama_index.core.embeddings import MockEmbedding
 from llama_index.core.schema import Document
+from pydantic import Field
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import ContextualIndex
@@ -77,6 +78,23 @@ def test_a_padded_table_has_the_vector_of_a_plain_one(local):
         ["| a | b |\n| --- | --- |\n| 1 | 2 |", f"| a{' ' * 300} | b |\n| {'-' * 300} | --- |\n| 1 | 2 |"]
     )
     np.testing.assert_array_equal(plain, padded)
+
+
+def test_any_embedding_of_an_index_reads_no_more_of_a_padded_table_than_was_counted(tmp_path):
+    class Recording(MockEmbedding):
+        texts: list[str] = Field(default_factory=list)
+
+        def _get_text_embedding(self, text):
+            self.texts.append(text)
+            return super()._get_text_embedding(text)
+
+    (tmp_path / "tides.md").write_text(f"# Tides\n\n| a | b |\n| {'-' * 300} | --- |\n| 1 | 2 |\n", "utf-8")
+    model = Recording(embed_dim=3, model_name="all-minilm")
+    with ContextualIndex.open(tmp_path, embed_model=model) as index:
+        index.refresh()
+    pieces = [len(minilm_tokenizer().encode(text).ids) for text in model.texts]
+    assert pieces
+    assert max(pieces) < 60
 
 
 def test_the_quicker_products_of_eight_bits_are_those_of_the_exact_ones(monkeypatch):

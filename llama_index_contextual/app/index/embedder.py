@@ -227,6 +227,8 @@ def _requests(chunks: Mapping[str, Chunk], *, alone: bool) -> Iterator[tuple[lis
 def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]:
     """Vectors of texts, unchecked but for their number; a model that reads chunks together gets all at once.
 
+    Every model reads ruled lines as short as they were counted.
+
     Raises:
         EmbeddingError: The model failed, or gave another number of vectors.
     """
@@ -235,7 +237,7 @@ def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]
         embed = embedding.embed_window
     number = common.counted(len(texts), "text")
     try:
-        vectors: list[list[float]] = embed(texts)
+        vectors: list[list[float]] = embed([*map(common.without_repeats, texts)])
     except (common.EmbeddingError, common.MissingExtraError, common.SettingError):  # its message is clear
         raise
     except Exception as error:
