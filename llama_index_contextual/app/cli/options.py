@@ -194,7 +194,7 @@ def skipped_line(settings: IndexSettings, *, names: bool) -> str:
             lacking = {*zip(snapshot.values(PATH, rows), snapshot.values(LEFT_OUT, rows), strict=True)}
         for path, parts in sorted((path, parts) for path, parts in lacking if parts):
             tell(f"{path}: {parts}", "left out:")
-    line = summary_of_skipped(skipped, offers_code=settings.contexts.context != "pattern")
+    line = summary_of_skipped(skipped, offers_code=settings.configuration["context"] != "pattern")
     return line + ("" if names or not line else "; --list-skipped names them")
 
 

@@ -296,9 +296,8 @@ def summary_of_skipped(paths: Sequence[str], *, offers_code: bool = False) -> st
     if not paths:
         return ""
     suffixes = sorted(Path(path).suffix.lower().removeprefix(".") for path in paths)
-    common = Counter(one for one in suffixes if not one.isdigit() and one).most_common(
-        5
-    )  # of as many, in order of their names
+    kinds_of_files = Counter(suffix for suffix in suffixes if suffix and not suffix.isdigit())
+    common = kinds_of_files.most_common(5)  # of as many, in order of their names
     rest = len(paths) - sum(number for _, number in common)
     kinds = [f"{number} {kind}" for kind, number in common] + [f"{rest} of other kinds"] * bool(rest)
     is_lacking = not formats.has_extra() and any(formats.suffix_of(path) in formats.FORMATS for path in paths)
