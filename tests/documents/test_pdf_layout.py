@@ -342,3 +342,22 @@ def test_times_dates_and_numbers_with_units_are_values_of_a_table(drawn):
 def test_names_of_quarters_are_no_values(drawn):
     [text] = drawn(table(60, 700, [("", "1st", "2nd"), ("Fees", "10", "20"), ("Costs", "5", "6"), ("Rest", "5", "14")]))
     assert text.startswith("|  | 1st | 2nd |\n| --- |")
+
+
+def test_a_table_below_short_lines_is_no_second_column(drawn):
+    above = [(50, 780 - 14 * at, f"Line {at} of text, about so long as a half") for at in range(6)]
+    rows = [(f"Basin {name}", f"{at}1", f"{at}2") for at, name in enumerate("abcdef", 1)]
+    below = [(50, 560 - 14 * at, f"Line {at} of the text that goes on below") for at in range(6)]
+    [text] = drawn([*above, *table(240, 660, rows, width=150), *below])
+    assert text.index("Line 5 of text") < text.index("Basin a") < text.index("Basin f") < text.index("Line 0 of the")
+
+
+def test_raised_digits_before_a_letter_stay_on_their_line(drawn):
+    lines = [(50, 712, "The share of"), (50, 700, "carbon"), (90, 705, "13", "Helvetica", 7), (98.3, 700, "C falls")]
+    assert drawn(lines) == ["The share of\ncarbon 13C falls"]
+
+
+def test_a_number_begins_another_heading(drawn):
+    headings = [(100, 740, "Annual report", "Helvetica-Bold", 18), (50, 712, "1 Overview", "Helvetica-Bold", 18)]
+    [text] = drawn([*headings, *((50, 690 - 14 * at, "The harbour keeps a book.") for at in range(5))])
+    assert "# Annual report\n\n# 1 Overview\n\n" in text

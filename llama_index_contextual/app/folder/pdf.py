@@ -24,6 +24,7 @@ _MUCH_LARGER: Final = 1.3  # than most letters: no running header
 _EDGE: Final = 4  # lines at the top of a page, or at its bottom, that may be no text
 
 _BULLET: Final = re.compile(rf"[•●▪■◦‣·o–{formats.BULLETS}-](?=\s)\s*")
+_NUMBERED: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){0,4}\.?\s+[^\W\d_]")  # a heading of its own
 _BROKEN: Final = re.compile(r"(\S{0,99}\w)-$")  # the word before a hyphen at the end of a line
 # Of tables: lines whose values stand below one another in columns, and the names of these above them.
 _BETWEEN: Final = 3  # lines of a table without a value, such as names of groups
@@ -206,7 +207,7 @@ def _prose(lines: Sequence[Line]) -> list[str]:
         text, near = line.text, last is not None and last.level == line.level
         if last is not None and line.level:
             is_open = last.width > _FULL * width or last.is_name or text[0].islower()
-            near = near and is_open and last.base - line.base < 1.8 * last.size
+            near = near and is_open and last.base - line.base < 1.8 * last.size and not _NUMBERED.match(text)
         elif last is not None:
             near = near and 0 < last.base - line.base < 1.7 * max(line.size, last.size)
         if line.level:

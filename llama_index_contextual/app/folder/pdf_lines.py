@@ -108,6 +108,9 @@ def _words(page: Any) -> dict[int, list[Word]]:
             while cut > 1 and _is_above(raw, first + cut - 1, above):
                 cut -= 1
             text = f"{text[:cut]}^{text[cut:]}" if cut < stop else text
+        elif text[0].isdecimal() and text[-1].isalpha():  # its first digits may be raised
+            pdfium.FPDFText_GetCharOrigin(raw, index - 1, x, y)
+            base = min(base, y.value)
         words.setdefault(turn, []).append(Word(text, begin, max(end, begin), base, size or 1.0, bold))
     return words
 
@@ -197,6 +200,10 @@ def _gutters(lines: Sequence[list[Word]]) -> list[float]:
         if not _bridges(line, gutter):
             for is_right, piece in groupby(line, key=lambda word: word.left >= gutter):
                 columns[is_right].append(list(piece))
+    bases = [one[0].base for one in columns[1] if one[0].left < gutter + _HANGING * SAME_PLACE]
+    beside = (one[0] for one in columns[0] if any(abs(one[0].base - base) < one[0].size for base in bases))
+    if sum(1 for _ in beside) < LEAST_ROWS:  # a table below or above short lines
+        return []
     is_prose = all(_word_count(column) >= 4 * sum(map(_cell_count, column)) for column in columns)
     filled = sum(piece[-1].right > gutter - 0.12 * (right - left) for piece in columns[0])  # up to the gutter
     return [gutter] if is_prose or filled > 0.3 * len(columns[0]) else []
