@@ -15,7 +15,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from email.message import EmailMessage, MIMEPart
-from email.utils import parsedate_to_datetime
+from email.utils import format_datetime, parsedate_to_datetime
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -245,19 +245,14 @@ def read_msg(path: Path) -> Conversion:
     from oxmsg import Message
 
     message = Message.load(str(path))
-    headers = {name.lower(): value for name, value in message.message_headers.items()}
-    people = ", ".join(f"{one.name} <{one.email_address}>" for one in message.recipients)
-    about = {
-        "subject": message.subject or "",
-        "sender": message.sender or headers.get("from", ""),
-        "to": headers.get("to", "") or people,
-        "cc": headers.get("cc", ""),
-        "date": message.sent_date.date().isoformat() if message.sent_date else "",
-    }
-    about = {key: " ".join(value.replace("\0", "").split()) for key, value in about.items()}
+    headers = {"to": ", ".join(f"{one.name} <{one.email_address}>" for one in message.recipients)}
+    headers |= {name.lower(): value for name, value in message.message_headers.items()}
+    headers |= {"subject": message.subject or "", "from": message.sender or headers.get("from", "")}
+    if message.sent_date:
+        headers["date"] = format_datetime(message.sent_date)
     bodies = {"text/plain": message.body or "", "text/html": message.html_body or ""}
     pages = _fullest([(kind, [_page(text, kind)]) for kind, text in bodies.items()])
-    return _mail(pages, [attachment.file_name or "" for attachment in message.attachments], about)
+    return _mail(pages, [attachment.file_name or "" for attachment in message.attachments], _about(headers))
 
 
 def _mail(pages: Sequence[Conversion], names: Iterable[str], about: dict[str, str]) -> Conversion:
@@ -268,11 +263,12 @@ def _mail(pages: Sequence[Conversion], names: Iterable[str], about: dict[str, st
     return Conversion([Part("\n\n".join(blocks) + "\n")], {"title": subject, **about}, left_out)
 
 
-def _about(message: Any) -> dict[str, str]:
-    headers = {"subject": "subject", "from": "sender", "to": "to", "cc": "cc"}
-    about = {key: " ".join(str(message.get(header, "")).split()) for header, key in headers.items()}
+def _about(headers: Any) -> dict[str, str]:
+    """The metadata of a mail, from its headers by their names."""
+    keys = {"subject": "subject", "from": "sender", "to": "to", "cc": "cc"}
+    about = {key: " ".join(str(headers.get(name, "")).replace("\0", "").split()) for name, key in keys.items()}
     with contextlib.suppress(ValueError, TypeError):
-        about["date"] = parsedate_to_datetime(str(message["date"])).date().isoformat()
+        about["date"] = parsedate_to_datetime(str(headers.get("date"))).date().isoformat()
     return about
 
 
