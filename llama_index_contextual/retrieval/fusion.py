@@ -27,7 +27,14 @@ from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 
 from llama_index_contextual.common import share_spelled, tell_language
 from llama_index_contextual.retrieval.code import code_signals, repeats
-from llama_index_contextual.retrieval.signals import Floats, PoolReads, date_shares, heading_shares, name_shares
+from llama_index_contextual.retrieval.signals import (
+    Floats,
+    PoolReads,
+    date_shares,
+    heading_shares,
+    name_shares,
+    part_lifts,
+)
 from llama_index_contextual.retrieval.vector import E5, MINILM
 
 if TYPE_CHECKING:
@@ -269,6 +276,7 @@ def fuse_learned(
         for name, values in code_signals(query, reads, cosines, order).items():
             table.add(name, values, weights[name])
         table.add("further chunk", repeats(query, reads, table.order()), -1.0)
+        table.add("part", part_lifts(query, reads, table.raw), 1.0)
     best = float(table.raw.max(initial=-math.inf))
     table.scores = np.maximum(table.raw / best, LEAST) if best > 0 else np.ones(len(table.ids))
     return table

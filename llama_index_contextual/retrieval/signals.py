@@ -16,6 +16,7 @@ depend on the question, the :class:`ChunkRecord`, is read once for each chunk an
 
 from __future__ import annotations
 
+import re
 from datetime import date, datetime
 from functools import lru_cache
 from itertools import pairwise
@@ -33,6 +34,7 @@ from llama_index_contextual.keyword import (
     closeness,
     find_dates,
     folded_name,
+    language_of,
     lexicon_of,
     query_groups,
     terms_of,
@@ -46,6 +48,17 @@ if TYPE_CHECKING:
 
 _HEADING: Final = 0.5  # as a share of the weight of names: the value of a heading inside a document
 _OWN: Final = 0.01  # more where the heading stands in the chunk, and not above it
+# Of a question of several parts: what stands between them; the least share of its rarity that is one; the share of a
+# part with which a chunk speaks of it; how far its best chunk may rise, in log-odds; among so many.
+_BETWEEN_PARTS: Final = re.compile(
+    r"[,;/&+、和と]|\b(?:and|or|vs|versus|und|oder|et|ou|y|e|и|или)\b",
+    re.IGNORECASE,
+)
+_LEAST_PART: Final = 0.15
+_SPEAKS: Final = 0.6
+_LIFT: Final = 10.0
+_LIFTED: Final = 10
+_STEP: Final = 1e-6  # log-odds below what comes before it
 _SAME: Final = 0.8  # Jaccard similarity of word pairs from which two chunks are nearly equal
 
 
@@ -208,6 +221,42 @@ def name_shares(query: str, reads: PoolReads, raw: Floats) -> Floats:
             shares[row] = values[row]
             met.add(document)
     return shares
+
+
+# Questions of several parts
+
+
+def part_lifts(query: str, reads: PoolReads, raw: Floats) -> Floats:
+    """What puts the best chunk of each part of a question (``retries and the timeout``) right behind the best of all.
+
+    0 where those before it speak of that part, and everywhere for a question of one part.
+
+    Args:
+        query: The question.
+        reads: Of the candidates.
+        raw: Their scores so far.
+    """
+    columns, language = {group: at for at, group in enumerate(reads.terms.groups)}, language_of(query)
+    idfs, lifts = np.array(reads.terms.idfs), np.zeros(len(raw))
+    groups = (query_groups(part, language) for part in _BETWEEN_PARTS.split(query))
+    parts = [sorted({columns[group] for group in of_part if group in columns}) for of_part in groups]
+    parts = [part for part in parts if part and idfs[part].sum() > _LEAST_PART * reads.weight]
+    if len(parts) < 2 or not len(raw):  # noqa: PLR2004
+        return lifts
+    held = reads.terms.counts > 0
+    shares = np.stack([held[:, part] @ idfs[part] / idfs[part].sum() for part in parts], axis=1)
+    speaks, weights = shares >= _SPEAKS, np.array([idfs[part].sum() for part in parts]) / reads.weight
+    gains, left, met = _LIFT * speaks * shares * weights, np.ones(len(raw), bool), np.zeros(len(parts), bool)
+    row, last = int(raw.argmax()), float(raw.max())
+    for _ in range(min(_LIFTED, len(raw)) - 1):
+        left[row], met = False, met | speaks[row]
+        if met.all():
+            break
+        reach = np.where(left, raw + gains[:, ~met].sum(axis=1), -np.inf)
+        row = int(reach.argmax())
+        last = float(min(reach[row], max(raw[row], last - _STEP)))
+        lifts[row] = last - raw[row]
+    return lifts
 
 
 # Near duplicates

@@ -183,6 +183,25 @@ def test_a_week_after_the_named_day_counts_less_and_other_days_nothing():
     assert not date_shares("the kite", records, None).any()
 
 
+@pytest.mark.parametrize(
+    "question", ["hard links and parity check", "parity check, hard links", "hard links vs parity check"]
+)
+def test_each_part_of_a_question_has_its_best_chunk_first(question):
+    texts = {f"links{n}": f"hard links {n}: links that are hard" for n in range(5)} | {"parity": "The check of parity."}
+    nodes = [TextNode(id_=one, text=text) for one, text in texts.items()]
+    vectors = Fixed(*((one, 0.9 if one.startswith("links") else 0.1) for one in texts))
+    fusion = ContextualFusionRetriever([vectors, ContextualBM25Retriever(nodes)], mode="learned", similarity_top_k=6)
+    explanation = fusion.explain(question)
+    assert "parity" in [hit.node_id for hit in explanation.hits[:2]]
+    scores = [hit.fused for hit in explanation.hits]
+    assert scores == sorted(scores, reverse=True)
+    for hit in explanation.hits:
+        raw = sum(one.credit for one in hit.credits)
+        assert hit.fused == pytest.approx(raw / sum(one.credit for one in explanation.hits[0].credits))
+    one_part = fusion.explain(question.replace("parity check", "").strip(", "))
+    assert "part" not in {one.arm for hit in one_part.hits for one in hit.credits}
+
+
 def test_the_credits_sum_up_to_the_log_odds(learned):
     explanation = learned.explain("what is the budget of the kitchen?")
     for hit in explanation:
