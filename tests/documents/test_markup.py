@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from llama_index_contextual.app.folder.formats import ConversionError
 from llama_index_contextual.app.folder.markup import read_ipynb, read_org, read_rst, read_tex
 
 ORG = {
@@ -135,3 +136,29 @@ def test_a_notebook_keeps_the_text_of_its_outputs_and_no_pictures(tmp_path):
     assert "iVBOR" not in text
     assert "Figure size" not in text
     assert converted.left_out == {"picture": 3, "output": 1, "output character": 3000}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"cells": [[1], {"source": "x"}]}',
+        '{"cells": [null]}',
+        '{"cells": {"a": 1}}',
+        '{"cells": 7}',
+        '[{"cells": []}]',
+        "null",
+        '{"cells": [{"source": "x", "outputs": {"a": 1}}]}',
+        '{"cells": [{"source": "x", "outputs": [{"data": [1]}]}]}',
+        '{"cells": [{"source": "x"}], "metadata": [1]}',
+        '{"cells": [{"source": "x"}], "metadata": {"language_info": [1]}}',
+    ],
+)
+def test_what_only_looks_like_a_notebook_is_named_as_none(tmp_path, text):
+    (tmp_path / "a.ipynb").write_text(text, "utf-8")
+    with pytest.raises(ConversionError, match="it is no Jupyter notebook of version 4"):
+        read_ipynb(tmp_path / "a.ipynb")
+
+
+def test_lists_in_lists_make_no_text_of_the_square_of_their_number(tmp_path):
+    (tmp_path / "a.tex").write_text("\\begin{document}" + "\\begin{itemize}\\item a " * 3000, "utf-8")
+    assert len(read_tex(tmp_path / "a.tex").text) < 300_000

@@ -1,5 +1,6 @@
 """HTML, EPUB and mail: spans, numbers, what a page hides or repeats, and text that looks like Markdown."""
 
+import time
 import zipfile
 from email.message import EmailMessage
 
@@ -435,3 +436,20 @@ def test_a_mail_of_outlook_is_read_as_others_are(tmp_path, monkeypatch):
     assert converted.parts[0].text.startswith("# Pumps\n\nThe blue pump is 20 % off")
     assert (converted.metadata["date"], converted.metadata["to"]) == ("2026-03-02", "Tom <tom@example.org>")
     assert converter.read_msg is read_msg
+
+
+@pytest.mark.parametrize(
+    ("header", "body"),
+    [
+        ("Content-Type: text/html; " + "a*0*=b;" * 20_000, "<p>Body"),
+        ("To: " + "<a@b.example>," * 50_000, "Body"),
+        ("Subject: " + "=?utf-8?q?a?= " * 50_000, "Body"),
+        ("To: " + "((" * 30_000, "Body"),
+    ],
+    ids=["parameters", "people", "encoded words", "comments"],
+)
+def test_a_header_of_any_length_takes_no_minute_and_no_mail(tmp_path, header, body):
+    (tmp_path / "mail.eml").write_text(f"Subject: Fees\n{header}\n\n{body}\n", "utf-8")
+    began = time.thread_time()
+    assert "Body" in read_eml(tmp_path / "mail.eml").text
+    assert time.thread_time() - began < 5

@@ -193,6 +193,12 @@ def test_an_encrypted_office_file_is_named_as_such(worker, tmp_path):
         convert(worker, path)
 
 
+def test_what_a_library_refuses_is_not_blamed_on_us(worker, tmp_path):
+    (tmp_path / "a.csv").write_text(f'"{"a" * 1_100_000}"\n', "utf-8")
+    with pytest.raises(DocumentError, match=r"it is damaged or no csv file .*field larger than field limit"):
+        convert(worker, tmp_path / "a.csv")
+
+
 def test_a_fault_of_ours_is_not_blamed_on_the_file():
     """The place where an exception was raised tells whose it is: a library's says that the file is damaged."""
 

@@ -70,7 +70,7 @@ ANCHORED = {
     "app.folder.markup._RST",
     "app.folder.markup._ORG_KEYWORD",
     "app.folder.markup._org_line",
-    "app.folder.markup.read_ipynb",
+    "app.folder.markup._of_notebook",
     "app.folder.formats._BLOCK",
     "app.folder.formats._LIST",
     "app.folder.formats.integer",

@@ -186,6 +186,21 @@ def test_an_empty_folder_is_an_empty_index(opened, tmp_path):
     assert index.as_retriever().retrieve("anything") == []
 
 
+@pytest.mark.skipif(os.name == "nt", reason="there a backslash is in no name")
+def test_a_name_with_a_backslash_poses_as_no_other_path(opened, folder):
+    (folder / "people").mkdir()
+    (folder / "people" / "boss.md").write_text("# Boss\n\nSays no to zebras.\n")
+    (folder / "people\\boss.md").write_text("# Boss\n\nSays yes to zebras.\n")
+    (folder / "a\\b").mkdir()
+    (folder / "a\\b" / "c.md").write_text("Zebras, too.\n")
+    with opened() as index:
+        reason = "its name has a backslash. Cure: rename it."
+        failed = {problem.path: problem.reason for problem in index.refresh().failed}
+        assert failed == {"people\\boss.md": reason, "a\\b": reason}
+        [hit] = [hit for hit in index.as_retriever().retrieve("zebras boss") if "zebras" in hit.node.text.lower()]
+        assert hit.node.metadata["path"] == "people/boss.md"
+
+
 def test_links_that_lead_in_circles_end(opened, folder):
     (folder / "memory/loop").symlink_to(folder)
     (folder / "self.md").symlink_to(folder / "self.md")

@@ -187,7 +187,7 @@ def _problem(error: Exception, kind: str) -> str:
     if isinstance(error, RecursionError | MemoryError):
         cure = "ignore it, or DocumentReader(megabytes=…) among readers=."
         return f"it is nested too deeply, or needs too much memory. Cure: {cure}"
-    if Path(place.filename).parent != Path(__file__).parent:
+    if Path(place.filename).parent != Path(__file__).parent or type(error).__module__ != "builtins":
         return f"it is damaged or no {kind} file ({shown}). Cure: save it again in its program, or ignore it."
     where = f"{Path(place.filename).name}, line {place.lineno}"
     return f"a fault of llama-index-contextual, not of the file ({where}: {shown}). Cure: report it, or ignore it."

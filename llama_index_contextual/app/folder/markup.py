@@ -86,6 +86,7 @@ _LETTERS: Final = dict(zip("ss ae AE oe OE aa AA o O l L i".split(), "ßæÆœŒ
 _TEX_ITEM: Final = re.compile(r"\s*\\item\b\s*(?:\[([^\]]{0,200})\])?\s*")
 _TEX_CELL: Final = re.compile(r"(?<!\\)&")
 _TEX_TITLE: Final = re.compile(rf"\\(title|author|date){_BRACES}")
+_DEEPEST: Final = 20  # lists in one another that are indented
 _LONG_PART: Final = 1500  # characters of a notebook after which a part ends at the next cell
 _LONG_OUTPUT: Final = 2000  # characters of an output that are kept
 _NO_TEXT: Final = ("image/", "video/", "audio/", "application/vnd.jupyter.widget")
@@ -256,7 +257,7 @@ def _bullet(line: str, lists: list[tuple[str, int]]) -> str:
             last, count = lists.pop() if lists else ("", 0)
             lists.append((last, count + 1))
     last, count = lists[-1] if lists else ("", 0)
-    return "   " * (len(lists) - 1) + (f"{count}." if last == "enumerate" else "-")
+    return "   " * min(len(lists) - 1, _DEEPEST) + (f"{count}." if last == "enumerate" else "-")
 
 
 def _unstyled(text: str) -> str:
@@ -280,13 +281,18 @@ def read_ipynb(path: Path) -> Conversion:
         ConversionError: It is no notebook of version 4.
     """
     notebook = json.loads(decode(path.read_bytes()).text)
-    if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
-        raise ConversionError("it is no Jupyter notebook of version 4. Cure: save it anew, or ignore it.")
+    try:
+        return _of_notebook(notebook, notebook["cells"])
+    except (AttributeError, LookupError, TypeError) as error:  # lists in the place of objects, and others
+        raise ConversionError("it is no Jupyter notebook of version 4. Cure: save it anew, or ignore it.") from error
+
+
+def _of_notebook(notebook: Any, cells: list[Any]) -> Conversion:
     about: dict[str, Any] = notebook.get("metadata") or {}
     info, kernel = about.get("language_info") or {}, about.get("kernelspec") or {}
     language = str(info.get("name") or kernel.get("language") or "python")
     parts, left_out = list[tuple[int, list[str]]](), Counter[str]()
-    for number, cell in enumerate(notebook["cells"], start=1):
+    for number, cell in enumerate(cells, start=1):
         text, pictures = _DATA.subn("", _joined(cell.get("source")).rstrip())
         left_out["picture"] += pictures
         if not text.strip():

@@ -228,11 +228,23 @@ def _block(line: str) -> str:
 # Mail
 
 _MARKED: Final = ("text/html", "text/enriched", "text/richtext")
+_MOST_HEADER: Final = 3_000  # characters; metadata keep 2,000, and name what is longer
+
+
+class _ShortHeaders(email.policy.EmailPolicy):
+    """Reads the start of a header, as written where it is nested: Python's parser takes the square of its length."""
+
+    def header_fetch_parse(self, name: str, value: str) -> Any:
+        """The value of a header."""
+        try:
+            return super().header_fetch_parse(name, value[:_MOST_HEADER])
+        except RecursionError:
+            return value[:_MOST_HEADER]
 
 
 def read_eml(path: Path) -> Conversion:
     """A mail as it is sent: its texts, mails in it, and the names of its attachments."""
-    message = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
+    message = email.message_from_bytes(path.read_bytes(), policy=_ShortHeaders())
     if not isinstance(message, EmailMessage) or not message.keys():
         raise ConversionError("it is no mail: it has no headers. Cure: ignore it.")
     others: list[MIMEPart] = []

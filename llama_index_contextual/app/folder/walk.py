@@ -224,6 +224,9 @@ class _Walk:
                 is_hidden = entry.name.startswith(".") and not self.rules.hidden
                 if is_hidden or not (f"{path}/".startswith(below) or below.startswith(f"{path}/")):
                     continue
+                if "\\" in entry.name:  # a path of Windows is shown with slashes: it would pose as another one
+                    self._report(path, "its name has a backslash. Cure: rename it.")
+                    continue
                 try:
                     path.encode()
                     if inner := self._entry(entry, path, folder, is_wanted):
