@@ -109,7 +109,9 @@ def terms_of(text: str) -> list[str]:
 
 
 def finder_of(terms: Iterable[str]) -> Callable[[str], set[str]]:
-    """Finds which of some terms a text holds: a short one, whose language is that of the terms, and not its stop words.
+    """A function that finds which of some terms stand in a short text, whose language is that of the terms.
+
+    Stop words of that language do not count.
 
     Example:
         >>> sorted(finder_of({"fr:slot", "slots", "de"})("Noms de slots"))

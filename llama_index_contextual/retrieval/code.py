@@ -97,7 +97,7 @@ def code_signals(query: str, reads: Any, vectors: Floats, order: Sequence[int]) 
         order: Rows of all candidates, best first.
     """
     words, terms = _words_of(query), reads.terms
-    asked = [query, *_IDENTIFIER.findall(query)]
+    names = [query, *_IDENTIFIER.findall(query)]
     rarest = max(terms.idfs, default=0.0) or 1.0
     rarity = {term: idf / rarest for idf, group in zip(terms.idfs, terms.groups, strict=True) for term in group}
     asks_for_tests = not words.isdisjoint(_words_of(" ".join(_TESTS)))
@@ -107,10 +107,9 @@ def code_signals(query: str, reads: Any, vectors: Floats, order: Sequence[int]) 
             mass[code.path] += math.exp(-rank / _FADES)
             members[code.path][row] = code
     signals, factor = {name: np.zeros(len(reads.records)) for name in SIGNALS}, PROSE if "?" in query else 1.0
-    defines = {
-        row: max(defines_name(name, code) for name in asked) for of in members.values() for row, code in of.items()
-    }
-    best = max(defines.values(), default=0)
+    files = {row: code for codes in members.values() for row, code in codes.items()}
+    grades = {row: max(definition_grade(name, code) for name in names) for row, code in files.items()}
+    best = max(grades.values(), default=0)
     for path, codes in members.items():
         rows, first = [*codes], next(iter(codes.values()))
         defined = [_words_of(name) for name in {name for code in codes.values() for name in code.names}]
@@ -123,12 +122,12 @@ def code_signals(query: str, reads: Any, vectors: Floats, order: Sequence[int]) 
         }
         for name, value in of_file.items():
             signals[name][rows] = factor * value
-        for row in codes:
-            signals["exact"][row] = factor * (0 < defines[row] == best)
+    for row, grade in grades.items():
+        signals["exact"][row] = factor * (0 < grade == best)
     return signals
 
 
-def defines_name(name: str, code: CodeRecord) -> int:
+def definition_grade(name: str, code: CodeRecord) -> int:
     """2 where a chunk of a source file defines a name as it is spelled, 1 for ``plan_day`` of ``PlanDay``, else 0."""
     return 2 if name.strip(" ()") in code.names else int(_joined(name) in map(_joined, code.names))
 

@@ -40,14 +40,14 @@ from llama_index_contextual.keyword import (
     terms_of,
     titles_in,
 )
-from llama_index_contextual.retrieval.code import CodeRecord, code_record, defines_name
+from llama_index_contextual.retrieval.code import CodeRecord, code_record, definition_grade
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
 
 _HEADING: Final = 0.5  # as a share of the weight of names: the value of a heading inside a document
-_OWN: Final = 0.01  # more where the heading stands in the chunk, and not above it
+_IN_TEXT: Final = 0.01  # more where the heading stands in the chunk, and not above it
 # Of a question of several parts: what stands between them; the least share of its rarity that is one; the share of a
 # part with which a chunk speaks of it; how far its best chunk may rise, in log-odds; among so many.
 _BETWEEN_PARTS: Final = re.compile(
@@ -190,8 +190,8 @@ def _names_of(headings: Sequence[str], header_path: str) -> Mapping[str, float]:
     titles = titles_in(header_path)
     values = {_HEADING: [*titles[-1:], *headings], TOP_HEADING: titles[:1]}
     named = {folded_name(one): value for value, several in values.items() for one in several}
-    own = {*map(folded_name, headings)}
-    return {name: value + _OWN * (name in own) for name, value in named.items()}
+    in_text = {*map(folded_name, headings)}
+    return {name: value + _IN_TEXT * (name in in_text) for name, value in named.items()}
 
 
 def name_shares(query: str, reads: PoolReads, raw: Floats) -> Floats:
@@ -214,8 +214,10 @@ def name_shares(query: str, reads: PoolReads, raw: Floats) -> Floats:
     named = {row: of_named.get(document, 0.0) for row, document in documents.items()}
     values = {row: max(named[row], one.names.get(name, 0.0)) for row, one in records.items()}
     values = values if any(values.values()) else {row: -value for row, value in named.items()}
-    own = {row: defines_name(query, one.code) if one.code else one.names.get(name, 0.0) for row, one in records.items()}
-    for row in sorted(values, key=lambda row: (-values[row], -own[row], -raw[row], row)):
+    grades = {
+        row: definition_grade(query, one.code) if one.code else one.names.get(name, 0.0) for row, one in records.items()
+    }
+    for row in sorted(values, key=lambda row: (-values[row], -grades[row], -raw[row], row)):
         document = (records[row].path, reads.ids[row] in reads.wanted)
         if document not in met or not records[row].path:
             shares[row] = values[row]
