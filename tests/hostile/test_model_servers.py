@@ -26,6 +26,7 @@ from llama_index_contextual.common.errors import (
     ContextualWarning,
     EmbeddingError,
     FingerprintError,
+    SettingError,
 )
 from llama_index_contextual.context.base import group_by_document
 from llama_index_contextual.context.llm import LLMContextGenerator
@@ -285,6 +286,17 @@ def test_vectors_of_several_lengths_are_refused(kind, tmp_path):
             index.refresh()
             with pytest.raises(FingerprintError, match="dimensions"):
                 index.as_retriever().retrieve("words")
+
+
+@pytest.mark.parametrize("proxy", ["http://[::1", "http://127.0.0.1:port", "socks9://127.0.0.1"])
+@pytest.mark.parametrize("spec", ["ollama:x@http://a.example", "openai:x@http://a.example/v1"])
+def test_a_proxy_of_the_environment_that_cannot_work_is_named(spec, proxy, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", proxy)
+    with pytest.raises(SettingError, match=r"no client of a model's server can be made .*Cure: .*HTTP_PROXY"):
+        NamedModel(spec, 100)()
+    for embedding in (spec, "voyage:x@http://a.example/v1"):
+        with pytest.raises(SettingError, match=r"no client of a model's server can be made .*Cure: .*HTTP_PROXY"):
+            resolve_embedding(embedding, timeout=SILENCE).get_text_embedding("words")
 
 
 def test_a_model_by_name_answers_as_ever(fake_model):

@@ -133,12 +133,13 @@ def _openai(model: str, url: str, timeout: float) -> BaseEmbedding:
 
 def _ollama(model: str, url: str, timeout: float) -> BaseEmbedding:
     """An ``OllamaEmbedding`` with bounded answers, which gives up a server that is silent for so many seconds."""
-    from llama_index.embeddings.ollama import OllamaEmbedding
-
-    from llama_index_contextual.app.settings.servers import VECTOR_BYTES, client_options  # httpx: few questions need it
+    from llama_index_contextual.app.settings.servers import VECTOR_BYTES, client_options, making_client  # slow: httpx
 
     options = {"client_kwargs": client_options(timeout, VECTOR_BYTES), **_instructions(model)}
-    return OllamaEmbedding(model_name=model, base_url=url or OLLAMA_URL, embed_batch_size=64, **options)
+    with making_client():
+        from llama_index.embeddings.ollama import OllamaEmbedding  # the import makes a client, too
+
+        return OllamaEmbedding(model_name=model, base_url=url or OLLAMA_URL, embed_batch_size=64, **options)
 
 
 def _huggingface(model: str, *_: Any) -> BaseEmbedding:
@@ -188,13 +189,15 @@ class NamedModel:
 
     def __call__(self) -> LLM:
         """The LLM."""
-        from llama_index_contextual.app.settings.servers import client_options, http_clients
+        from llama_index_contextual.app.settings.servers import client_options, http_clients, making_client
 
         options: dict[str, Any] = {"model": self.model_name, "temperature": 0.0}
         llm: LLM
         if self._provider == "ollama":
-            integration, clients = _module("llama_index.llms.ollama"), _module("ollama")
             host, limits = self._url or OLLAMA_URL, client_options(self._timeout)
+            with making_client():
+                integration, clients = _module("llama_index.llms.ollama"), _module("ollama")
+                asking = {"client": clients.Client(host, **limits), "async_client": clients.AsyncClient(host, **limits)}
             llm = integration.Ollama(
                 **options,
                 base_url=host,
@@ -202,8 +205,7 @@ class NamedModel:
                 request_timeout=self._timeout,
                 thinking=False,  # two sentences need no thoughts, which a small model does not end
                 additional_kwargs={"num_predict": self._max_tokens},
-                client=clients.Client(host, **limits),
-                async_client=clients.AsyncClient(host, **limits),
+                **asking,
             )
             return llm
         options |= {"max_retries": 0, "timeout": self._timeout, **http_clients(self._timeout)}

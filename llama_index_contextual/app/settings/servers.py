@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from math import ceil
 from operator import itemgetter
 from typing import Any, Final
@@ -11,7 +12,7 @@ from typing import Any, Final
 import httpx
 import tenacity
 
-from llama_index_contextual.common import EmbeddingError, may_pass, pause
+from llama_index_contextual.common import ContextualError, EmbeddingError, SettingError, may_pass, pause
 
 ANSWER_BYTES: Final = 10_000_000  # of an answer
 VECTOR_BYTES: Final = 100_000_000  # of an answer with vectors
@@ -112,10 +113,23 @@ def client_options(timeout: float, most_bytes: int = ANSWER_BYTES) -> Any:
     }
 
 
+@contextmanager
+def making_client() -> Iterator[None]:
+    """Raise a SettingError where no client can be made: of proxies in the environment that are none, or of SOCKS."""
+    try:
+        yield
+    except (ValueError, ImportError, httpx.InvalidURL) as error:
+        if isinstance(error, ContextualError | ModuleNotFoundError):
+            raise
+        cure = "Cure: correct the address, or HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY in the environment."
+        raise SettingError(f"no client of a model's server can be made ({error}). {cure}") from error
+
+
 def http_clients(timeout: float, most_bytes: int = ANSWER_BYTES) -> dict[str, Any]:
     """The bounded clients of OpenAI's library, as keyword arguments."""
     limits = client_options(timeout, most_bytes)
-    return {"http_client": httpx.Client(**limits), "async_http_client": httpx.AsyncClient(**limits)}
+    with making_client():
+        return {"http_client": httpx.Client(**limits), "async_http_client": httpx.AsyncClient(**limits)}
 
 
 def vectors_from(url: str, body: Mapping[str, Any], headers: Mapping[str, str], timeout: float) -> list[list[float]]:
@@ -130,6 +144,8 @@ def vectors_from(url: str, body: Mapping[str, Any], headers: Mapping[str, str], 
     Raises:
         EmbeddingError: The server refuses, failed each time, or answers something else.
     """
+    with making_client():
+        client = httpx.Client(**client_options(timeout, VECTOR_BYTES))
 
     def attempt() -> list[list[float]]:
         answer = client.post(url, json=body, headers=headers)
@@ -144,7 +160,7 @@ def vectors_from(url: str, body: Mapping[str, Any], headers: Mapping[str, str], 
             raise ValueError(f"no vectors are in its answer {answer.text[:_SHOWN]!r}") from error
 
     try:
-        with httpx.Client(**client_options(timeout, VECTOR_BYTES)) as client:
+        with client:
             return ATTEMPTS.copy()(attempt)
     except (httpx.HTTPError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}" if isinstance(error, httpx.TransportError) else str(error)
