@@ -63,7 +63,7 @@ def test_options_come_before_the_environment_and_that_before_the_file(folder, mo
 
 
 def test_values_in_python_are_named_by_their_keys_and_may_stand_in_tables(folder):
-    for values in ({"retrieval.top_k": 3}, {"retrieval": {"top_k": 3, "rerank": None}}):
+    for values in ({"retrieval.top_k": 3}, {"retrieval": {"top_k": 3, "min_score": None}}):
         found = load_configuration(folder, values)
         assert (found["retrieval.top_k"], found.origins["retrieval.top_k"]) == (3, "retrieval.top_k")
     for values, message in (

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 # What LlamaIndex's own packages bring is there in any case.
 ABSENT = [
     "rich", "pathspec", "markdown_it", "starlette", "uvicorn", "mcp",
-    "onnxruntime", "tokenizers", "chromadb", "kreuzberg", "pypdfium2", "fastembed", "ray",
+    "onnxruntime", "tokenizers", "chromadb", "kreuzberg", "pypdfium2", "ray",
     "llama_index.llms.ollama", "llama_index.llms.openai_like", "llama_index.embeddings.ollama", "ollama",
     "llama_index.vector_stores.chroma",
     "pytest", "_pytest", "pytest_asyncio",

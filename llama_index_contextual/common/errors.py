@@ -58,7 +58,7 @@ class SettingError(ContextualError, ValueError):
         return f"{start}{'' if text.startswith(':') else ' '}{text}" if start else text
 
 
-EXTRAS: Final = ("app", "local", "multilingual", "documents", "chroma", "llm", "rerank", "ray")
+EXTRAS: Final = ("app", "local", "multilingual", "documents", "chroma", "llm", "ray")
 
 
 class MissingExtraError(ContextualError, ImportError):

@@ -6,7 +6,7 @@ import contextlib
 import logging
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import BaseNode, Document
 
@@ -272,7 +272,7 @@ class ContextualIndex:
         *,
         filters: MetadataFilters | None = None,
         recency: bool | float | None = None,
-        rerank: str | BaseNodePostprocessor | Literal[False] | None = None,
+        rerank: BaseNodePostprocessor | None = None,
         **options: Any,
     ) -> ContextualFusionRetriever:
         """A retriever that fuses vectors and BM25 over the newest state of the index; without an embedding BM25 alone.
@@ -282,13 +282,11 @@ class ContextualIndex:
             filters: LlamaIndex metadata filters, e.g. on ``path`` or ``date_ts``.
             recency: Whether newer notes win among near equals; a number is the half-life in days. Default: the
                 configuration's, else False.
-            rerank: What ranks the hits again: ``"fastembed:MODEL"``, or any LlamaIndex postprocessor. False is none.
-                Default: the configuration's, else none.
+            rerank: What ranks the hits again: any LlamaIndex postprocessor.
             **options: More settings of :class:`ContextualFusionRetriever`, which come before the configuration's.
 
         Raises:
-            SettingError: A setting is wrong, or a reranker has no key.
-            MissingExtraError: The package that runs a reranker is not installed.
+            SettingError: A setting is wrong.
         """
         refuse_unknown("as_retriever", options, _OPTIONS)
         defaults = self.settings.configuration

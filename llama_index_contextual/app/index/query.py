@@ -5,25 +5,26 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import json
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import numpy as np
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.models import UNNAMED
-from llama_index_contextual.common import COLLECTION, PATH, CopyError, StorageError, amount
+from llama_index_contextual.common import COLLECTION, PATH, CopyError, SettingError, StorageError, amount
 from llama_index_contextual.keyword import Candidate, KeywordView, NameIndex, lexical_text
 from llama_index_contextual.retrieval import (
     POOL,
     ContextualBM25Retriever,
     ContextualVectorRetriever,
     RecencyPostprocessor,
+    RerankWithContext,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores import MetadataFilters
 
@@ -188,7 +189,7 @@ class IndexReader:
         return [ContextualVectorRetriever.over(self, embedding, similarity_top_k=POOL, filters=filters), words]
 
     def postprocessors(
-        self, recency: bool | float | None, rerank: str | BaseNodePostprocessor | Literal[False] | None
+        self, recency: bool | float | None, rerank: BaseNodePostprocessor | None
     ) -> list[BaseNodePostprocessor]:
         """The postprocessors of a retriever, in the order of their work; see :meth:`ContextualIndex.as_retriever`."""
         defaults = self.settings.configuration
@@ -197,8 +198,12 @@ class IndexReader:
         if half_life is not False:
             days = defaults["retrieval.half_life_days"] if half_life is True else amount("recency", half_life)
             steps.append(RecencyPostprocessor(half_life_days=days))
-        if model := defaults["retrieval.rerank"] if rerank is None else rerank:
-            from llama_index_contextual.app.settings.models import resolve_reranker  # LlamaIndex's prompts
+        if rerank is not None:
+            if not isinstance(rerank, BaseNodePostprocessor):
+                raise SettingError("is no reranker. Cure: any LlamaIndex postprocessor", rerank=rerank)
+            from llama_index.core.postprocessor import LLMRerank, StructuredLLMRerank  # with their prompts
+            from llama_index.core.postprocessor.rankGPT_rerank import RankGPTRerank
 
-            steps.append(resolve_reranker(model))
+            hides_contexts = isinstance(rerank, LLMRerank | StructuredLLMRerank | RankGPTRerank)
+            steps.append(RerankWithContext(rerank) if hides_contexts else rerank)
         return steps

@@ -202,7 +202,6 @@ _ALL: Final = (
         flags="--recency/--no-recency", harmless=True,
     ),
     Setting("retrieval.half_life_days", Days, 30.0, "Days after which the recency factor is a half.", harmless=True),
-    Setting("retrieval.rerank", Name, None, "A reranker that runs on this machine: `fastembed:MODEL`.", "none"),
     Setting("memory.max_results", Hits, 4, "The most hits of a digest.", flags="--max-results -k", harmless=True),
     Setting(
         "memory.max_tokens", Size, 600, "The most tokens of a digest; its first hit is shown whatever it costs.",

@@ -1,4 +1,4 @@
-"""The strings that choose an embedding, a language model or a reranker."""
+"""The strings that choose an embedding or a language model."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from urllib.parse import urlsplit
 
 from llama_index.core import Settings
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.llms import LLM
-from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
 from llama_index_contextual import common
 from llama_index_contextual.app.settings import embeddings
@@ -244,56 +241,3 @@ def _module(name: str) -> ModuleType:
     """A module of LlamaIndex's integrations, or of their clients."""
     with common.needs(name.replace("llama_index.llms.", "llama-index-llms-").replace("_", "-"), "llm"):
         return import_module(name)
-
-
-def resolve_reranker(spec: str | BaseNodePostprocessor) -> BaseNodePostprocessor:
-    """A reranker by name, ``"fastembed:MODEL"``, or an object so that it reads contexts.
-
-    Raises:
-        SettingError: There is no such form, or the model cannot be loaded.
-        MissingExtraError: fastembed is not installed.
-    """
-    from llama_index.core.postprocessor import LLMRerank, StructuredLLMRerank
-    from llama_index.core.postprocessor.rankGPT_rerank import RankGPTRerank
-
-    from llama_index_contextual.retrieval import RerankWithContext
-
-    if not isinstance(spec, str):
-        hides_contexts = isinstance(spec, LLMRerank | StructuredLLMRerank | RankGPTRerank)
-        return RerankWithContext(spec) if hides_contexts else spec
-    kind, _, model = spec.partition(":")
-    if kind != "fastembed" or not model:
-        cure = "Cure: 'fastembed:MODEL', or any LlamaIndex postprocessor"
-        raise common.SettingError(f"names no reranker. {cure}", rerank=spec)
-    return FastEmbedReranker(model)
-
-
-class FastEmbedReranker(common.Checked, BaseNodePostprocessor):
-    """A cross-encoder on this machine, run by fastembed (ONNX, no PyTorch); it reads each hit as it was embedded."""
-
-    model: str = Field(description="One of fastembed's cross-encoders.")
-    _encoder: Any = PrivateAttr()
-
-    def __init__(self, model: str, **options: Any) -> None:
-        super().__init__(model=model)
-        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime's import would look for its maker's server
-        with common.needs("fastembed", "rerank"):
-            from fastembed.rerank.cross_encoder import TextCrossEncoder
-        try:
-            self._encoder = TextCrossEncoder(model_name=model, **options)
-        except Exception as error:  # the hub's, the file system's, onnxruntime's own
-            cure = "Cure: the name of a cross-encoder that fastembed knows, and a network the first time."
-            raise common.SettingError(
-                f"cannot be loaded ({type(error).__name__}: {error}). {cure}", model=model
-            ) from error
-
-    def _postprocess_nodes(
-        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
-    ) -> list[NodeWithScore]:
-        if query_bundle is None:
-            raise common.SettingError("FastEmbedReranker needs the query. Cure: postprocess_nodes(nodes, query_str=…)")
-        texts = [hit.node.get_content(metadata_mode=MetadataMode.EMBED) for hit in nodes]
-        query, *texts = [common.replace_surrogates(text)[0] for text in (query_bundle.query_str, *texts)]
-        scores = map(float, self._encoder.rerank(query, texts) if texts else ())
-        scored = [NodeWithScore(node=hit.node, score=score) for hit, score in zip(nodes, scores, strict=True)]
-        return sorted(scored, key=lambda hit: -(hit.score or 0.0))
