@@ -25,6 +25,10 @@ from llama_index_contextual.memory.digest import NOTHING
         ("search", {"query": "x", "max_results": 0}, "max_results"),
         ("search", {"query": "x", "max_results": 10_000}, "max_results"),
         ("search", {"query": "x" * 2001}, "query"),
+        ("search", {"query": "x", "where": ["(" * 2001]}, "where"),
+        *[("search", {"query": "x", name: "a/" * 1001}, name) for name in ("path", "tag", "since", "until")],
+        ("read", {"path": "#" * 2001}, "path"),
+        ("list", {"path": "a/" * 1001}, "path"),
         ("search", {"query": "x", "since": "soonish"}, "'soonish' is no date"),
         ("search", {"query": "x", "since": "2026-02-01", "until": "2026-01-01"}, "wrong order"),
     ],
@@ -159,6 +163,15 @@ async def test_the_answer_is_text_once_and_descriptions_are_short(index):
         assert answer.content[0].text.startswith("## Found in the notes\n- [memory/2026-04-09.md#L1-L3]")
         assert "carrots" not in json.dumps(answer.structured_content)
         assert answer.structured_content["hits"][0]["citation"] == "memory/2026-04-09.md#L1-L3"
+
+
+async def test_a_name_of_many_signs_costs_few_looks_at_the_folder(index, monkeypatch):
+    looks, files = [], index.files
+    monkeypatch.setattr(index, "files", lambda *below: looks.append(below) or files(*below))
+    async with mcp.Client(mcp_server.NotesServer(index)) as client:
+        result = await client.call_tool("read", {"path": "a#" * 1000})
+    assert "there is no note" in result.content[0].text
+    assert len(looks) < 15
 
 
 async def test_a_note_is_got_by_the_path_that_a_citation_shows(folder, index):

@@ -61,15 +61,19 @@ Queries = Annotated[
 ]
 Count = Annotated[int, Field(description="Most hits.", ge=1, le=_MAX_RESULTS)]
 PerFile = Annotated[int, Field(description="Most hits of one note; 0 is no limit.", ge=0, le=_MAX_RESULTS)]
-PathPart = Annotated[str, Field(description="Only notes with this in their path: people/.")]
-TagPart = Annotated[str, Field(description="Only notes with this tag or one below it.")]
-Where = Annotated[list[str] | None, Field(description="Only by front matter: status=open, rating>=4.", max_length=8)]
-Since = Annotated[str, Field(description="Only dated notes from this day: 2026-04-09, last week.")]
-Until = Annotated[str, Field(description="Only dated notes up to this day.")]
-Target = Annotated[str, Field(description="A citation or a name: a.md#L3-L9, a.pdf#page=4, [[Name]], a.md.")]
+PathPart = Annotated[str, Field(description="Only notes with this in their path: people/.", max_length=_MAX_QUERY)]
+TagPart = Annotated[str, Field(description="Only notes with this tag or one below it.", max_length=_MAX_QUERY)]
+Where = Annotated[list[Text] | None, Field(description="Only by front matter: status=open, rating>=4.", max_length=8)]
+Since = Annotated[
+    str, Field(description="Only dated notes from this day: 2026-04-09, last week.", max_length=_MAX_QUERY)
+]
+Until = Annotated[str, Field(description="Only dated notes up to this day.", max_length=_MAX_QUERY)]
+Target = Annotated[
+    str, Field(description="A citation or a name: a.md#L3-L9, a.pdf#page=4, [[Name]], a.md.", max_length=_MAX_QUERY)
+]
 FirstLine = Annotated[int, Field(description="First line, from 1, where the target names none.", ge=1)]
 Lines = Annotated[int, Field(description="Most lines.", ge=1, le=2000)]
-Below = Annotated[str, Field(description="A folder; empty for all.")]
+Below = Annotated[str, Field(description="A folder; empty for all.", max_length=_MAX_QUERY)]
 
 
 class NotesServer(MCPServer[None]):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _MOST_LISTED: Final = 500
 _MOST_LABELS: Final = 50  # of one kind in a list
 _SUGGESTED: Final = 3
+_MOST_SIGNS: Final = 9  # "#" in a name: the folder is looked at for each
 _MOST_CHARS: Final = 64_000  # of one answer
 _CITED_LINES: Final = re.compile(r"L(\d{1,9})(?:-L?(\d{1,9}))?")
 _NO_WORD: Final = re.compile(r"[^\w\- ]")
@@ -82,7 +83,7 @@ def part_of(index: ContextualIndex, target: str, first: int = 1, count: int | No
 def _resolve(index: ContextualIndex, target: str) -> tuple[str, str]:
     """The path of the note that a citation or a name means, and the lines, page or heading after its ``#``, or ""."""
     inner = target.strip("![] ").partition("|")[0].strip()
-    parts = inner.split("#")
+    parts = inner.split("#", _MOST_SIGNS)
     ways = [("#".join(parts[:at]).strip(), "#".join(parts[at:])) for at in range(len(parts), 0, -1)]
     for name, place in ways:
         if name in index.files(name):
