@@ -74,8 +74,9 @@ def without_repetitions(hits: Sequence[MemoryEntry], most: int, *, by_session: b
         if not met.has(one.node.get_content(), {}):
             chosen.append(one)
         elif by_session and session_of(one) not in map(session_of, chosen):
-            further = [at for at, other in enumerate(left) if session_of(other) == session_of(one)]
-            left[:0] = [left.pop(at) for at in further[:1]]
+            places = (at for at, other in enumerate(left) if session_of(other) == session_of(one))
+            if (further := next(places, None)) is not None:
+                left.insert(0, left.pop(further))
     return chosen
 
 
