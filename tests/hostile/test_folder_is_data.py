@@ -17,7 +17,7 @@ from llama_index_contextual.app.settings.loading import is_harmless, load_config
 from llama_index_contextual.common.errors import ContextualWarning, SettingError, StorageError
 
 pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.common.errors.ContextualWarning")
-NEVER_SAFE = ("context_options", "retrieval.rerank", "files.hidden")
+NEVER_SAFE = ("context_options", "files.hidden")
 ASKS = 'embed_model = "ollama:x@http://127.0.0.1:1"\n[chunks]\nchunk_size = 77\n'
 
 
@@ -78,18 +78,20 @@ def test_options_the_environment_a_named_file_and_the_users_own_file_count(folde
     own.mkdir(parents=True)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(own.parent))
     (own / "config.toml").write_text(
-        '[retrieval]\nrerank = "openai:own"\ntop_k = 3\n[chunks]\nchunk_size = 50\n', "utf-8"
+        '[context_options]\nllm = "openai:own"\n[retrieval]\ntop_k = 3\n[chunks]\nchunk_size = 50\n', "utf-8"
     )
     (folder / "contextual.toml").write_text("[chunks]\nchunk_size = 77\n", "utf-8")
     found = load_configuration(folder)
-    assert (found["retrieval.rerank"], found["retrieval.top_k"], found["chunks.chunk_size"]) == ("openai:own", 3, 77)
-    assert found.origins["retrieval.rerank"] == str(own / "config.toml")
-    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_RETRIEVAL__RERANK", "openai:environment")
-    assert load_configuration(folder)["retrieval.rerank"] == "openai:environment"
-    (tmp_path / "named.toml").write_text('[retrieval]\nrerank = "openai:named"\n', "utf-8")
-    monkeypatch.delenv("LLAMA_INDEX_CONTEXTUAL_RETRIEVAL__RERANK")
-    assert load_configuration(folder, tmp_path / "named.toml")["retrieval.rerank"] == "openai:named"
-    assert load_configuration(folder, {"retrieval.rerank": "llm"})["retrieval.rerank"] == "llm"
+    assert (found["context_options.llm"], found["retrieval.top_k"], found["chunks.chunk_size"]) == ("openai:own", 3, 77)
+    assert found.origins["context_options.llm"] == str(own / "config.toml")
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CONTEXT_OPTIONS__LLM", "openai:environment")
+    assert load_configuration(folder)["context_options.llm"] == "openai:environment"
+    (tmp_path / "named.toml").write_text('[context_options]\nllm = "openai:named"\n', "utf-8")
+    monkeypatch.delenv("LLAMA_INDEX_CONTEXTUAL_CONTEXT_OPTIONS__LLM")
+    assert load_configuration(folder, tmp_path / "named.toml")["context_options.llm"] == "openai:named"
+    assert (
+        load_configuration(folder, {"context_options.llm": "openai:option"})["context_options.llm"] == "openai:option"
+    )
 
 
 def test_a_slip_in_what_is_not_obeyed_is_an_error_all_the_same(folder):
