@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 _HEADING: Final = 0.5  # as a share of the weight of names: the value of a heading inside a document
 _IN_TEXT: Final = 0.01  # more where the heading stands in the chunk, and not above it
 # Of a question of several parts: what stands between them; the least share of its rarity that is one; the share of a
-# part with which a chunk speaks of it; how far its best chunk may rise, in log-odds; among so many.
+# part with which a chunk speaks of it; how far its best chunk may rise, in log-odds; which hits stay before it.
 _BETWEEN_PARTS: Final = re.compile(r"[,;/&+、和と]|\b(?:and|or|vs|versus|und|oder|et|ou|y|e|и|или)\b", re.IGNORECASE)
 _LEAST_PART: Final = 0.15
 _SPEAKS: Final = 0.6
 _LIFT: Final = 10.0
-_LIFTED: Final = 10
+_UNMOVED: Final = 3
 _STEP: Final = 1e-6  # log-odds below what comes before it
 _SAME: Final = 0.8  # Jaccard similarity of word pairs from which two chunks are nearly equal
 
@@ -226,9 +226,10 @@ def name_shares(query: str, reads: PoolReads, raw: Floats) -> Floats:
 
 
 def part_lifts(query: str, reads: PoolReads, raw: Floats) -> Floats:
-    """What puts the best chunk of each part of a question (``retries and the timeout``) right behind the best of all.
+    """What puts the best chunk of each part of a question (``retries and the timeout``) behind the first three hits.
 
-    0 where those before it speak of that part, and everywhere for a question of one part.
+    0 where those before it speak of that part, and everywhere for a question of one part. The first three stay, as two
+    parts of a question in prose often have one answer.
 
     Args:
         query: The question.
@@ -246,13 +247,13 @@ def part_lifts(query: str, reads: PoolReads, raw: Floats) -> Floats:
     shares = np.stack([held[:, part] @ idfs[part] / idfs[part].sum() for part in parts], axis=1)
     speaks, weights = shares >= _SPEAKS, np.array([idfs[part].sum() for part in parts]) / reads.weight
     gains, left, met = _LIFT * speaks * shares * weights, np.ones(len(raw), bool), np.zeros(len(parts), bool)
-    row, last = int(raw.argmax()), float(raw.max())
-    for _ in range(min(_LIFTED, len(raw)) - 1):
-        left[row], met = False, met | speaks[row]
-        if met.all():
-            break
+    first = np.argsort(-raw, kind="stable")[:_UNMOVED]
+    left[first], last = False, float(raw[first[-1]])
+    met |= speaks[first].any(axis=0)
+    while left.any() and not met.all() and gains[left][:, ~met].any():
         reach = np.where(left, raw + gains[:, ~met].sum(axis=1), -np.inf)
         row = int(reach.argmax())
+        left[row], met = False, met | speaks[row]
         last = float(min(reach[row], max(raw[row], last - _STEP)))
         lifts[row] = last - raw[row]
     return lifts
