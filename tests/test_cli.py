@@ -144,7 +144,7 @@ def test_status_and_config_take_ten_lines_and_all_of_it_on_demand(run, notes):
     for command in ("status", "config"):
         short, long = (run(command, notes, *more).stdout.splitlines() for more in ((), ("--all",)))
         assert len(short) <= 10, command
-        assert len(long) >= 29, command
+        assert len(long) >= 28, command
 
 
 WITHOUT_LLAMA_INDEX = """
@@ -264,14 +264,14 @@ UNSEEN = ("\x1b", "\x07", "\x7f", "\x9b", "\u202e", "\u200b", "\ufeff", "\U000e0
 
 @pytest.mark.filterwarnings("always::llama_index_contextual.common.errors.ContextualWarning")
 def test_no_command_prints_what_commands_the_terminal_or_forges_lines(run, tmp_path):
-    evil = "a\x1b[31m\\[/red]\nerror: forged\n1. 9.99  forged.md" + "".join(UNSEEN)
+    evil = "a\x1b[31m[/red]\nerror: forged\n1. 9.99  forged.md" + "".join(UNSEEN)
     title = f"Tea \x1b]0;title\x07 \x9b31m {''.join(UNSEEN)}"
     text = (
         '---\ntitle: "Tea {}"\n---\n# {}\n\nIt was green{}.\n'.format("".join(UNSEEN[3:]), title, "".join(UNSEEN))
         + "Mild. " * 200
     )
     (tmp_path / f"{evil.replace('/', ' ')}.md").write_text(text, "utf-8")
-    (tmp_path / "bad\x1b[2J\\[/x]\nerror: forged\n\u200b.md".replace("/", " ")).write_bytes(b"\xff\xfe\x00\x01" * 50)
+    (tmp_path / "bad\x1b[2J[/x]\nerror: forged\n\u200b.md".replace("/", " ")).write_bytes(b"\xff\xfe\x00\x01" * 50)
     (tmp_path / "contextual.toml").write_text('[descriptions]\n"a\\nerror: forged" = "b"\n', "utf-8")
     gone = tmp_path / f"gone{evil.replace('/', ' ')}"
     (tmp_path / "q.jsonl").write_text(
