@@ -94,7 +94,7 @@ class ConversionError(Exception):
     """A document cannot be read: why, and the cure."""
 
 
-REVISION: Final = 11  # raised when the same file gives another text, so that it is converted again
+REVISION: Final = 12  # raised when the same file gives another text, so that it is converted again
 _MODULES: Final = {
     "pdf": ".pdf",
     "word": ".docx .docm",
