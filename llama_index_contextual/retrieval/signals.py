@@ -49,11 +49,11 @@ if TYPE_CHECKING:
 _HEADING: Final = 0.5  # as a share of the weight of names: the value of a heading inside a document
 _IN_TEXT: Final = 0.01  # more where the heading stands in the chunk, and not above it
 # Of a question of several parts: what stands between them; the least share of its rarity that is one; the share of a
-# part with which a chunk speaks of it; how far its best chunk may rise, in log-odds; which hits stay before it.
+# part with which a chunk speaks of it; what a whole part counts, in log-odds; how many hits stay before its best chunk.
 _BETWEEN_PARTS: Final = re.compile(r"[,;/&+、和と]|\b(?:and|or|vs|versus|und|oder|et|ou|y|e|и|или)\b", re.IGNORECASE)
 _LEAST_PART: Final = 0.15
 _SPEAKS: Final = 0.6
-_LIFT: Final = 10.0
+_WHOLE: Final = 10.0
 _UNMOVED: Final = 3
 _STEP: Final = 1e-6  # log-odds below what comes before it
 _SAME: Final = 0.8  # Jaccard similarity of word pairs from which two chunks are nearly equal
@@ -243,19 +243,17 @@ def part_lifts(query: str, reads: PoolReads, raw: Floats) -> Floats:
     parts = [part for part in parts if part and idfs[part].sum() > _LEAST_PART * reads.weight]
     if len(parts) < 2 or not len(raw):  # noqa: PLR2004
         return lifts
-    held = reads.terms.counts > 0
-    shares = np.stack([held[:, part] @ idfs[part] / idfs[part].sum() for part in parts], axis=1)
-    speaks, weights = shares >= _SPEAKS, np.array([idfs[part].sum() for part in parts]) / reads.weight
-    gains, left, met = _LIFT * speaks * shares * weights, np.ones(len(raw), bool), np.zeros(len(parts), bool)
-    first = np.argsort(-raw, kind="stable")[:_UNMOVED]
-    left[first], last = False, float(raw[first[-1]])
-    met |= speaks[first].any(axis=0)
-    while left.any() and not met.all() and gains[left][:, ~met].any():
-        reach = np.where(left, raw + gains[:, ~met].sum(axis=1), -np.inf)
-        row = int(reach.argmax())
-        left[row], met = False, met | speaks[row]
-        last = float(min(reach[row], max(raw[row], last - _STEP)))
+    held, shown = reads.terms.counts > 0, np.argsort(-raw, kind="stable")[:_UNMOVED].tolist()
+    last = float(raw[shown[-1]])
+    for part in parts:
+        shares = held[:, part] @ idfs[part] / idfs[part].sum()
+        speaks = shares >= _SPEAKS
+        if speaks[shown].any() or not speaks.any():
+            continue
+        row = int(np.where(speaks, raw + _WHOLE * shares, -np.inf).argmax())
+        last = max(float(raw[row]), last - _STEP)
         lifts[row] = last - raw[row]
+        shown.append(row)
     return lifts
 
 
