@@ -50,7 +50,7 @@ _HEADING: Final = 0.5  # as a share of the weight of names: the value of a headi
 _IN_TEXT: Final = 0.01  # more where the heading stands in the chunk, and not above it
 # Of a question of several parts: what stands between them; the least share of its rarity that is one; the share of a
 # part with which a chunk speaks of it; what a whole part counts, in log-odds; how many hits stay before its best chunk.
-_BETWEEN_PARTS: Final = re.compile(r"[,;/&+、和と]|\b(?:and|or|vs|versus|und|oder|et|ou|y|e|и|или)\b", re.IGNORECASE)
+_BETWEEN_PARTS: Final = re.compile(r"[,;/&+、]|\b(?:and|or|vs|versus|und|oder|et|ou|y|e|и|или)\b", re.IGNORECASE)
 _LEAST_PART: Final = 0.15
 _SPEAKS: Final = 0.6
 _WHOLE: Final = 10.0
