@@ -31,15 +31,17 @@ from common import RememberingEmbedding, command_line, intervals, machine, markd
 from datasets import DATA, queries
 from markdown_it import MarkdownIt
 
-from llama_index_contextual.chunking import read_front_matter
-from llama_index_contextual.common.tokens import tiktoken_cl100k
+from llama_index_contextual.node_parser.blocks import read_front_matter
+from llama_index_contextual.utils.tokens import tiktoken_cl100k
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     Chunks: TypeAlias = list[tuple[str, int | None]]  # text and claimed offset
     Splitter: TypeAlias = Callable[[str], Chunks]
-    Gold: TypeAlias = Mapping[str, Sequence[tuple[int, int]]]  # passages as (start, end) in characters, by corpus
+    Gold: TypeAlias = Mapping[
+        str, Sequence[tuple[int, int]]
+    ]  # passages as (start, end) in characters, by corpus
 
 SIZE: Final = 400
 TINY: Final = 40
@@ -84,8 +86,12 @@ def langchain_markdown(size: int) -> Splitter:
     """LangChain's for Markdown, lengths in tokens."""
     from langchain_text_splitters import MarkdownTextSplitter
 
-    splitter = MarkdownTextSplitter(chunk_size=size, chunk_overlap=0, length_function=count, add_start_index=True)
-    return lambda text: [(d.page_content, d.metadata["start_index"]) for d in splitter.create_documents([text])]
+    splitter = MarkdownTextSplitter(
+        chunk_size=size, chunk_overlap=0, length_function=count, add_start_index=True
+    )
+    return lambda text: [
+        (d.page_content, d.metadata["start_index"]) for d in splitter.create_documents([text])
+    ]
 
 
 def chonkie_recursive(size: int) -> Splitter:
@@ -143,7 +149,9 @@ def speed(texts: Sequence[str], splitter: Splitter) -> float:
 def blocks(text: str) -> list[str]:
     """The fences and tables that fit into a chunk."""
     lines = text.splitlines(keepends=True)
-    tokens = [token for token in PARSER.parse(text) if token.type in {"fence", "table_open"} and token.map]
+    tokens = [
+        token for token in PARSER.parse(text) if token.type in {"fence", "table_open"} and token.map
+    ]
     found = ["".join(lines[slice(*token.map)]).strip() for token in tokens if token.map]
     return [block for block in found if count(block) <= SIZE]
 
@@ -164,7 +172,9 @@ def defects(texts: Sequence[str], splitter: Splitter) -> Counter[str]:
             words=words.total(),
             split=sum(not any(block in chunk for chunk in plain) for block in found),
             over=sum(count(chunk) > SIZE for chunk, _ in chunks),
-            offsets=sum(start is not None and text.startswith(chunk, start) for chunk, start in chunks),
+            offsets=sum(
+                start is not None and text.startswith(chunk, start) for chunk, start in chunks
+            ),
             lost=(words - Counter(" ".join(plain).split())).total(),
             orphan=sum(line.startswith("#") and " " in line for line in last_lines),
             tiny=sum(count(chunk) < TINY for chunk, _ in chunks),
@@ -179,7 +189,9 @@ def table_of_defects(texts: Sequence[str], names: Sequence[str]) -> str:
     for name in names:
         splitter = SPLITTERS[name](SIZE)
         found = defects(texts, splitter)
-        percent = [f"{100 * found[part] / max(1, found[whole]):.2f}" for part, whole in wholes.items()]
+        percent = [
+            f"{100 * found[part] / max(1, found[whole]):.2f}" for part, whole in wholes.items()
+        ]
         rows.append([name, f"{speed(texts, splitter):.1f}", found["chunks"], *percent])
     return markdown_table(["", "MB/s", "chunks", *(f"{name} %" for name in wholes)], rows)
 
@@ -207,7 +219,9 @@ def load(only: Sequence[str] = ()) -> tuple[dict[str, str], list[tuple[str, Gold
         for passage in sorted(row["gold"], key=lambda passage: passage["start_char"]):
             if passage["path"] in corpora:
                 spans = gold.setdefault(passage["path"], [])
-                start = max(passage["start_char"], spans[-1][1] if spans else 0)  # no character counts twice
+                start = max(
+                    passage["start_char"], spans[-1][1] if spans else 0
+                )  # no character counts twice
                 spans.append((start, max(start, passage["end_char"])))
         if gold:
             questions.append((row["query"], gold))
@@ -216,7 +230,10 @@ def load(only: Sequence[str] = ()) -> tuple[dict[str, str], list[tuple[str, Gold
 
 def shared(chunk: Chunk, gold: Gold) -> int:
     """The number of gold characters in a chunk."""
-    return sum(max(0, min(end, chunk.end) - max(start, chunk.start)) for start, end in gold.get(chunk.path, ()))
+    return sum(
+        max(0, min(end, chunk.end) - max(start, chunk.start))
+        for start, end in gold.get(chunk.path, ())
+    )
 
 
 def place(path: str, text: str, chunks: Chunks) -> list[Chunk]:
@@ -237,42 +254,74 @@ def place(path: str, text: str, chunks: Chunks) -> list[Chunk]:
     return placed
 
 
-def score(gold: Gold, chunks: Sequence[Chunk], nearest: Sequence[int]) -> tuple[float, float, float, float]:
+def score(
+    gold: Gold, chunks: Sequence[Chunk], nearest: Sequence[int]
+) -> tuple[float, float, float, float]:
     """Recall, precision, intersection over union and best precision of one question."""
     retrieved = [chunks[number] for number in nearest]
     found = sum(shared(chunk, gold) for chunk in retrieved)
     total = sum(end - start for spans in gold.values() for start, end in spans)
     size = sum(chunk.end - chunk.start for chunk in retrieved)
     holding = [chunk for chunk in chunks if shared(chunk, gold)]
-    best = sum(shared(chunk, gold) for chunk in holding) / max(1, sum(chunk.end - chunk.start for chunk in holding))
+    best = sum(shared(chunk, gold) for chunk in holding) / max(
+        1, sum(chunk.end - chunk.start for chunk in holding)
+    )
     return found / total, found / max(1, size), found / (total + size - found), best
 
 
-def table_of_found(size: int, names: Sequence[str], only: Sequence[str], embedding: RememberingEmbedding) -> str:
+def table_of_found(
+    size: int, names: Sequence[str], only: Sequence[str], embedding: RememberingEmbedding
+) -> str:
     """The figures of the named splitters at one size."""
     corpora, questions = load(only)
     asked = np.array([embedding.get_query_embedding(text) for text, _ in questions], np.float32)
     rows, reference = [], None
     for name in names:
         splitter = SPLITTERS[name](size)
-        chunks = [chunk for path, text in corpora.items() for chunk in place(path, text, splitter(text))]
+        chunks = [
+            chunk for path, text in corpora.items() for chunk in place(path, text, splitter(text))
+        ]
         chunks = [chunk for chunk in chunks if chunk.text.strip()]
-        vectors = np.array(embedding.get_text_embedding_batch([chunk.text for chunk in chunks]), np.float32)
+        vectors = np.array(
+            embedding.get_text_embedding_batch([chunk.text for chunk in chunks]), np.float32
+        )
         nearest = np.argsort(-(asked @ vectors.T), axis=1, kind="stable")[:, :TOP_K].tolist()
-        figures = 100 * np.array([score(gold, chunks, row) for (_, gold), row in zip(questions, nearest, strict=True)])
+        figures = 100 * np.array(
+            [score(gold, chunks, row) for (_, gold), row in zip(questions, nearest, strict=True)]
+        )
         reference = figures if name == "ours" else reference
-        ahead = "" if reference is None or name == "ours" else intervals(reference[:, :1] - figures[:, :1])[0]
+        ahead = (
+            ""
+            if reference is None or name == "ours"
+            else intervals(reference[:, :1] - figures[:, :1])[0]
+        )
         tokens = float(np.mean([count(chunk.text) for chunk in chunks]))
-        rows.append([name, len(chunks), tokens, *(f"{mean:.1f}" for mean in figures.mean(axis=0)), ahead])
-    header = ["", "chunks", "mean tokens", f"recall@{TOP_K} %", "precision %", "IoU %", "best precision %"]
+        rows.append(
+            [name, len(chunks), tokens, *(f"{mean:.1f}" for mean in figures.mean(axis=0)), ahead]
+        )
+    header = [
+        "",
+        "chunks",
+        "mean tokens",
+        f"recall@{TOP_K} %",
+        "precision %",
+        "IoU %",
+        "best precision %",
+    ]
     return markdown_table([*header, "ours ahead in recall [95 %]"], rows)
 
 
 def main() -> None:
     """Measure and print."""
-    options = command_line(__doc__, only=list(SPLITTERS), quick=False, found=False, sizes=[200, 400], corpora=[str])
+    options = command_line(
+        __doc__, only=list(SPLITTERS), quick=False, found=False, sizes=[200, 400], corpora=[str]
+    )
     if not options.found:
-        paths = [path for name in ("markdown", "kubernetes-docs") for path in sorted((DATA / name).rglob("*.md"))]
+        paths = [
+            path
+            for name in ("markdown", "kubernetes-docs")
+            for path in sorted((DATA / name).rglob("*.md"))
+        ]
         texts = [path.read_bytes().decode() for path in paths[:: 10 if options.quick else 1]]
         print(f"{machine()}; {len(texts)} files, {SIZE} cl100k tokens, no overlap.\n")
         print(table_of_defects(texts, options.only))
@@ -280,7 +329,9 @@ def main() -> None:
     embedding = RememberingEmbedding()
     print(f"{machine()}. Embedding: {embedding.inner.model_name}.")
     for size in options.sizes:
-        print(f"\n## {size} tokens\n\n{table_of_found(size, options.only, options.corpora or (), embedding)}")
+        print(
+            f"\n## {size} tokens\n\n{table_of_found(size, options.only, options.corpora or (), embedding)}"
+        )
 
 
 if __name__ == "__main__":

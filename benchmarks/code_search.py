@@ -36,9 +36,14 @@ def main() -> None:
     scores = defaultdict[str, list[list[float]]](list)
     for name in command_line(__doc__, repositories=list(data.documents)).repositories:
         bench = Bench(data, name, embedding)
-        ways = [bench.retriever(Row("", "off", "off", is_stock=True)), bench.index(data.context).as_retriever(TOP)]
+        ways = [
+            bench.retriever(Row("", "off", "off", is_stock=True)),
+            bench.index(data.context).as_retriever(TOP),
+        ]
         for question in (one for one in data.questions if one.collection == name):
-            bundle = QueryBundle(question.text, embedding=embedding.get_query_embedding(question.text))
+            bundle = QueryBundle(
+                question.text, embedding=embedding.get_query_embedding(question.text)
+            )
             found = [[hit.node.ref_doc_id for hit in way.retrieve(bundle)[:TOP]] for way in ways]
             for part in (name, question.form, "all"):
                 scores[part].append([gain_of(files, question.gold) for files in found])
@@ -47,7 +52,9 @@ def main() -> None:
         stock, ours = np.array(values).T
         means = [f"{one.mean():.3f}" for one in (stock, ours)]
         rows.append([part, len(ours), *means, *intervals(100 * (ours - stock)[:, None])])
-    print(f"{machine()}\n\n{markdown_table(['questions', 'number', 'stock hybrid', 'ours', 'ours less stock'], rows)}")
+    print(
+        f"{machine()}\n\n{markdown_table(['questions', 'number', 'stock hybrid', 'ours', 'ours less stock'], rows)}"
+    )
 
 
 if __name__ == "__main__":

@@ -32,8 +32,9 @@ from llama_index_contextual import (
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.evaluation import interval
 from llama_index_contextual.app.settings.models import model_id, resolve_embedding
-from llama_index_contextual.common.metadata import CONTEXT, LEXICAL_CONTEXT
-from llama_index_contextual.context import ChunkContext, ContextGenerator, has_context
+from llama_index_contextual.context.base import ChunkContext, ContextGenerator
+from llama_index_contextual.context.views import has_context
+from llama_index_contextual.utils.metadata import CONTEXT, LEXICAL_CONTEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.base import SourceDocument
 
 CACHE = Path(
-    os.environ.get("LLAMA_INDEX_CONTEXTUAL_CACHE") or Path(__file__).resolve().parents[1] / ".benchmarks-cache"
+    os.environ.get("LLAMA_INDEX_CONTEXTUAL_CACHE")
+    or Path(__file__).resolve().parents[1] / ".benchmarks-cache"
 )
 
 
@@ -57,16 +59,24 @@ def command_line(description: str | None, **defaults: Any) -> argparse.Namespace
         defaults: Options. False is a switch, a type a value that may be absent, a list several values, of which those
             that are strings have to be in it, and a tuple an argument without a name, which is one of it.
     """
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, value in defaults.items():
         first = value[0] if isinstance(value, list | tuple) else value
-        how: dict[str, Any] = {"choices": value} if first is not value and isinstance(first, str) else {}
+        how: dict[str, Any] = (
+            {"choices": value} if first is not value and isinstance(first, str) else {}
+        )
         if value is False:
             parser.add_argument(f"--{name}", action="store_true")
         elif isinstance(value, tuple):
             parser.add_argument(name, default=first, nargs="?", **how)
         else:
-            how |= {"type": first} if isinstance(first, type) else {"type": type(first), "default": value}
+            how |= (
+                {"type": first}
+                if isinstance(first, type)
+                else {"type": type(first), "default": value}
+            )
             parser.add_argument(f"--{name}", nargs=None if first is value else "+", **how)
     return parser.parse_args()
 
@@ -76,14 +86,20 @@ class RememberingEmbedding(BaseEmbedding):
 
     _inner: BaseEmbedding = PrivateAttr()
     _store: sqlite3.Connection = PrivateAttr()
-    _queries: dict[str, list[float]] = PrivateAttr(default_factory=dict)  # not on disk: each has one run
+    _queries: dict[str, list[float]] = PrivateAttr(
+        default_factory=dict
+    )  # not on disk: each has one run
 
     def __init__(self, spec: str | BaseEmbedding = "local", **kwargs: Any) -> None:
         inner = resolve_embedding(spec)
-        super().__init__(model_name=f"remembering-{inner.model_name}", embed_batch_size=256, **kwargs)
+        super().__init__(
+            model_name=f"remembering-{inner.model_name}", embed_batch_size=256, **kwargs
+        )
         self._inner = inner
         CACHE.mkdir(parents=True, exist_ok=True)
-        self._store = sqlite3.connect(CACHE / "embeddings.sqlite", check_same_thread=False, timeout=60)
+        self._store = sqlite3.connect(
+            CACHE / "embeddings.sqlite", check_same_thread=False, timeout=60
+        )
         self._store.execute("PRAGMA journal_mode=WAL")
         self._store.execute("CREATE TABLE IF NOT EXISTS vector (key TEXT PRIMARY KEY, value BLOB)")
 
@@ -99,17 +115,29 @@ class RememberingEmbedding(BaseEmbedding):
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         model = model_id(self._inner)
-        keys = [hashlib.sha256(f"{model}\0{text}".encode("utf-8", "replace")).hexdigest() for text in texts]
+        keys = [
+            hashlib.sha256(f"{model}\0{text}".encode("utf-8", "replace")).hexdigest()
+            for text in texts
+        ]
         known: dict[str, Any] = {}
         for start in range(0, len(keys), 500):
             part = keys[start : start + 500]
             marks = ",".join("?" * len(part))
-            known |= dict(self._store.execute(f"SELECT key, value FROM vector WHERE key IN ({marks})", part))  # noqa: S608
-        missing = list({key: text for key, text in zip(keys, texts, strict=True) if key not in known}.items())
-        for start in range(0, len(missing), 500):  # kept in parts, so that a run that is killed costs one of them
+            known |= dict(
+                self._store.execute(f"SELECT key, value FROM vector WHERE key IN ({marks})", part)  # noqa: S608
+            )
+        missing = list(
+            {key: text for key, text in zip(keys, texts, strict=True) if key not in known}.items()
+        )
+        for start in range(
+            0, len(missing), 500
+        ):  # kept in parts, so that a run that is killed costs one of them
             batch = missing[start : start + 500]
             vectors = self._inner.get_text_embedding_batch([text for _, text in batch])
-            fresh = {key: np.array(v, np.float32).tobytes() for (key, _), v in zip(batch, vectors, strict=True)}
+            fresh = {
+                key: np.array(v, np.float32).tobytes()
+                for (key, _), v in zip(batch, vectors, strict=True)
+            }
             self._store.executemany("INSERT OR REPLACE INTO vector VALUES (?, ?)", fresh.items())
             self._store.commit()
             known |= fresh
@@ -139,7 +167,12 @@ class Prepared(NodeParser):
         for node in nodes:
             self._chunks[node.ref_doc_id or ""].append(node.model_copy(deep=True))
 
-    def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **_: Any) -> list[BaseNode]:  # noqa: ARG002
+    def _parse_nodes(
+        self,
+        nodes: Sequence[BaseNode],
+        show_progress: bool = False,  # noqa: ARG002
+        **_: Any,  # noqa: ARG002, RUF100
+    ) -> list[BaseNode]:
         return [chunk.model_copy(deep=True) for one in nodes for chunk in self._chunks[one.node_id]]
 
 
@@ -152,11 +185,18 @@ class PreparedContexts(ContextGenerator):
     def __init__(self, nodes: Sequence[BaseNode]) -> None:
         self._made = {node.node_id: node.metadata for node in nodes}
 
-    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:  # noqa: ARG002
+    def generate(
+        self,
+        nodes: Sequence[BaseNode],
+        document: SourceDocument,  # noqa: ARG002
+    ) -> list[ChunkContext | None]:
         """What was prepared for each chunk."""
         made = [self._made[node.node_id] for node in nodes]
         return [
-            ChunkContext(one.get(CONTEXT, ""), self.name, one.get(LEXICAL_CONTEXT, ""), self.version) for one in made
+            ChunkContext(
+                one.get(CONTEXT, ""), self.name, one.get(LEXICAL_CONTEXT, ""), self.version
+            )
+            for one in made
         ]
 
 
@@ -169,8 +209,12 @@ def shipped_index(
     settings and the stored nodes are those that a user gets.
     """
     folder = tempfile.TemporaryDirectory(prefix="contextual-benchmark-")
-    context = PreparedContexts(nodes) if any(has_context(node.metadata) for node in nodes) else "off"
-    index = ContextualIndex.open(folder.name, embed_model=embedding, node_parser=Prepared(nodes), context=context)
+    context = (
+        PreparedContexts(nodes) if any(has_context(node.metadata) for node in nodes) else "off"
+    )
+    index = ContextualIndex.open(
+        folder.name, embed_model=embedding, node_parser=Prepared(nodes), context=context
+    )
     index.refresh(documents, confirm=True)
     index.__dict__["_folder_of_the_benchmark"] = folder  # lives as long as the index
     return index
@@ -182,10 +226,14 @@ def contextual_chunks(documents: Sequence[Document], context: str = "headings") 
     return list(ContextualNodePostprocessor(context=context, documents=documents)(chunks))
 
 
-def hybrid(nodes: Sequence[BaseNode], embedding: BaseEmbedding, top_k: int) -> ContextualFusionRetriever:
+def hybrid(
+    nodes: Sequence[BaseNode], embedding: BaseEmbedding, top_k: int
+) -> ContextualFusionRetriever:
     """The retrievers of the plug-in over chunks in memory."""
     vectors = ContextualVectorRetriever(VectorStoreIndex(nodes, embed_model=embedding))
-    return ContextualFusionRetriever([vectors, ContextualBM25Retriever(nodes)], similarity_top_k=top_k)
+    return ContextualFusionRetriever(
+        [vectors, ContextualBM25Retriever(nodes)], similarity_top_k=top_k
+    )
 
 
 def stock_hybrid(arms: list[BaseRetriever], top_k: int) -> QueryFusionRetriever:

@@ -32,25 +32,29 @@ from llama_index.core.schema import BaseNode, Document, TransformComponent
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.utils import get_tokenizer
 
+from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
 from llama_index_contextual.context.prompts import CONTEXT_PROMPT, count_tokens
-from llama_index_contextual.retrieval import ContextualNodePostprocessor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Step = Callable[["CountingLLM", Document, bool], TransformComponent]  # of a document and perhaps another prompt
+    Step = Callable[
+        ["CountingLLM", Document, bool], TransformComponent
+    ]  # of a document and perhaps another prompt
 
 WINDOW = 32768
 CHAPTER = "ch20-01-unsafe-rust.md"
 CHUNKS = 24
-READING_RATE, WRITING_RATE = 320.0, 25.0  # tokens a second of SmolLM2 on two cores, to turn tokens into time
+READING_RATE, WRITING_RATE = (
+    320.0,
+    25.0,
+)  # tokens a second of SmolLM2 on two cores, to turn tokens into time
 RUNS = ("cold", "second run", "one chunk edited", "another prompt")
-ANSWER = (
-    "Explains this part of the chapter to readers who look for what it is about and for how it fits the whole book."
-)
+ANSWER = "Explains this part of the chapter to readers who look for what it is about and for how it fits the whole book."  # noqa: E501
 OTHER_PROMPT = "Name the subject of the chunk in one short sentence. Answer only with it."
 OURS_OTHER_PROMPT = PromptTemplate(  # opens as ours does: what a user changes is the instruction, as in theirs
-    CONTEXT_PROMPT.partition("Chunks of")[0] + "{chunks}\nName the subject of each chunk in one short sentence. "
+    CONTEXT_PROMPT.partition("Chunks of")[0]
+    + "{chunks}\nName the subject of each chunk in one short sentence. "
     "Answer with one line per chunk, its number first:\n1: subject of chunk 1"
 )
 
@@ -80,7 +84,9 @@ class CountingLLM(MockLLM):
 
 def counting_llm() -> CountingLLM:
     """A model that has read nothing yet, and gets messages without the names of their roles."""
-    return CountingLLM(messages_to_prompt=lambda messages: "\n".join(one.content or "" for one in messages))
+    return CountingLLM(
+        messages_to_prompt=lambda messages: "\n".join(one.content or "" for one in messages)
+    )
 
 
 def load(*, edited: bool) -> tuple[Document, list[BaseNode]]:
@@ -88,8 +94,13 @@ def load(*, edited: bool) -> tuple[Document, list[BaseNode]]:
     path = next((DATA / "markdown" / "rust-book").rglob(CHAPTER))
     document = Document(text=path.read_text("utf-8"), id_=CHAPTER, metadata={"path": CHAPTER})
     size = max(40, len(get_tokenizer()(document.text)) // CHUNKS)
-    options: dict[str, Any] = {"include_metadata": False, "id_func": lambda number, _: f"{CHAPTER}#{number}"}
-    splitters = (SentenceSplitter(chunk_size=one, chunk_overlap=0, **options) for one in count(size, 2))
+    options: dict[str, Any] = {
+        "include_metadata": False,
+        "id_func": lambda number, _: f"{CHAPTER}#{number}",
+    }
+    splitters = (
+        SentenceSplitter(chunk_size=one, chunk_overlap=0, **options) for one in count(size, 2)
+    )
     nodes = next(nodes for one in splitters if len(nodes := one([document])) <= CHUNKS)
     if edited:
         middle = nodes[len(nodes) // 2]
@@ -105,11 +116,17 @@ def measure(make: Step, llm: CountingLLM) -> Iterator[tuple[Counter[str], float]
     for edited, other_prompt in ((False, False), (False, False), (True, False), (False, True)):
         document, nodes = load(edited=edited)
         before, started = Counter(llm.total), time.monotonic()
-        pipeline = IngestionPipeline(transformations=[make(llm, document, other_prompt)], cache=cache)
+        pipeline = IngestionPipeline(
+            transformations=[make(llm, document, other_prompt)], cache=cache
+        )
         result = pipeline.run(nodes=nodes)
-        sources = {str(node.metadata.get("context_source", "")) for node in result}  # theirs name none
+        sources = {
+            str(node.metadata.get("context_source", "")) for node in result
+        }  # theirs name none
         assert all(node.metadata["context"] for node in result)
-        assert not {source for source in sources if source and not source.startswith("llm:")}, sources
+        assert not {source for source in sources if source and not source.startswith("llm:")}, (
+            sources
+        )
         yield llm.total - before, time.monotonic() - started
 
 
@@ -118,7 +135,9 @@ def theirs(llm: CountingLLM, document: Document, other_prompt: bool) -> Transfor
     docstore = SimpleDocumentStore()
     docstore.add_documents([document])
     prompt = OTHER_PROMPT if other_prompt else DocumentContextExtractor.ORIGINAL_CONTEXT_PROMPT
-    return DocumentContextExtractor(docstore=docstore, llm=llm, prompt=prompt, max_context_length=WINDOW)
+    return DocumentContextExtractor(
+        docstore=docstore, llm=llm, prompt=prompt, max_context_length=WINDOW
+    )
 
 
 def main() -> None:
@@ -129,7 +148,9 @@ def main() -> None:
 
         def ours(llm: CountingLLM, document: Document, other_prompt: bool) -> TransformComponent:
             prompt = OURS_OTHER_PROMPT if other_prompt else None
-            return ContextualNodePostprocessor("llm", llm=llm, cache=cache, prompt=prompt, documents=[document])
+            return ContextualNodePostprocessor(
+                "llm", llm=llm, cache=cache, prompt=prompt, documents=[document]
+            )
 
         our_costs, their_costs = (list(measure(make, counting_llm())) for make in (ours, theirs))
     document, nodes = load(edited=False)
@@ -137,7 +158,10 @@ def main() -> None:
     for run, *both in zip(RUNS, their_costs, our_costs, strict=True):
         for name, (cost, seconds) in zip(("DocumentContextExtractor", "ours"), both, strict=True):
             read = cost["sent"] - cost["cached"]
-            times = [tokens / READING_RATE + cost["written"] / WRITING_RATE for tokens in (cost["sent"], read)]
+            times = [
+                tokens / READING_RATE + cost["written"] / WRITING_RATE
+                for tokens in (cost["sent"], read)
+            ]
             documents = [f"{tokens / size:.1f}" for tokens in (cost["sent"], read)]
             rows.append(
                 [run, name, cost["calls"], cost["sent"], documents[0], read, documents[1], cost["written"],
@@ -147,7 +171,9 @@ def main() -> None:
         "run", "who", "calls", "prompt tokens sent", "in documents", "of these to be read", "in documents",
         "tokens written", "time without a prefix cache", "with one", "wall time here",
     )  # fmt: skip
-    print(f"{machine()}.\n`{CHAPTER}`, {size} tokens in {len(nodes)} chunks.\n\n{markdown_table(header, rows)}\n")
+    print(
+        f"{machine()}.\n`{CHAPTER}`, {size} tokens in {len(nodes)} chunks.\n\n{markdown_table(header, rows)}\n"
+    )
 
 
 if __name__ == "__main__":

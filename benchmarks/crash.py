@@ -44,13 +44,27 @@ from llama_index.core.schema import Document
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.embedder import BATCH_TEXTS
-from llama_index_contextual.common.errors import LockedError, StorageError
+from llama_index_contextual.utils.errors import LockedError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-ACTIONS = ("index", "refresh", "refresh", "refresh", "delete", "llm", "large", "large llm", "derive", "replace")
-SECTIONS = {"large": 800, "large llm": 200}  # of the large page, each a chunk; other actions but derive take it away
+ACTIONS = (
+    "index",
+    "refresh",
+    "refresh",
+    "refresh",
+    "delete",
+    "llm",
+    "large",
+    "large llm",
+    "derive",
+    "replace",
+)
+SECTIONS = {
+    "large": 800,
+    "large llm": 200,
+}  # of the large page, each a chunk; other actions but derive take it away
 SECONDS = {"large": 2.0, "large llm": 3.0}  # at first; others 1, and all as was seen last
 MODELS = ("hash", "other hash")
 PAGES, PARTS = 20, 4  # that two writers edit
@@ -74,7 +88,10 @@ class HashEmbedding(BaseEmbedding):
         return vector
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        append(self._log, [hashlib.sha256(f"{self.model_name} {text}".encode()).hexdigest() for text in texts])
+        append(
+            self._log,
+            [hashlib.sha256(f"{self.model_name} {text}".encode()).hexdigest() for text in texts],
+        )
         return [self._get_query_embedding(text) for text in texts]
 
     def _get_text_embedding(self, text: str) -> list[float]:
@@ -102,7 +119,12 @@ class CountingLLM(CustomLLM):
         words = ", ".join(WORDS[byte % len(WORDS)] for byte in digest.digest()[:3])
         return CompletionResponse(text=f"This passage of the page says how {words} work together.")
 
-    def stream_complete(self, prompt: str, formatted: bool = False, **_: Any) -> CompletionResponseGen:  # noqa: ARG002
+    def stream_complete(
+        self,
+        prompt: str,
+        formatted: bool = False,  # noqa: ARG002
+        **_: Any,  # noqa: ARG002, RUF100
+    ) -> CompletionResponseGen:
         """The same in one piece."""
         yield self.complete(prompt)
 
@@ -137,7 +159,11 @@ class Stage:
 
     def __init__(self, root: Path) -> None:
         self.docs, self.storage, self.model = root / "docs", root / "storage", root / "model.txt"
-        self.embeddings, self.calls, self.large = root / "embedded.log", root / "calls.log", root / "docs" / "large.md"
+        self.embeddings, self.calls, self.large = (
+            root / "embedded.log",
+            root / "calls.log",
+            root / "docs" / "large.md",
+        )
         self.docs.mkdir(parents=True, exist_ok=True)
 
     def model_of(self, action: str) -> str:
@@ -147,22 +173,38 @@ class Stage:
 
     def open(self, action: str) -> ContextualIndex:
         """The index, in the settings that an action works with."""
-        options: dict[str, Any] = {"context": "headings"}  # each time: a model object is not remembered
+        options: dict[str, Any] = {
+            "context": "headings"
+        }  # each time: a model object is not remembered
         if action.endswith("llm"):
-            options = {"context": "llm", "llm": CountingLLM(log=str(self.calls)), "batch_size": 1, "num_workers": 2}
+            options = {
+                "context": "llm",
+                "llm": CountingLLM(log=str(self.calls)),
+                "batch_size": 1,
+                "num_workers": 2,
+            }
         options["embed_model"] = HashEmbedding(self.embeddings, self.model_of(action))
-        return ContextualIndex.open(self.docs, storage=self.storage, reindex=action == "replace", **options)
+        return ContextualIndex.open(
+            self.docs, storage=self.storage, reindex=action == "replace", **options
+        )
 
     def change(self, dice: random.Random) -> None:
         """Edit, add, rename and delete some pages."""
         for _ in range(dice.randint(3, 15)):
             files = sorted(self.docs.rglob("page-*.md"))
-            kind, new = dice.choice(("add", "edit", "rename", "remove")), self.docs / f"page-{dice.randrange(10**6)}.md"
+            kind, new = (
+                dice.choice(("add", "edit", "rename", "remove")),
+                self.docs / f"page-{dice.randrange(10**6)}.md",
+            )
             if kind == "add" or len(files) < 25:
                 new.write_text(page(dice, dice.randint(2, 6)))
             elif kind == "edit":
                 file = dice.choice(files)
-                file.write_text(file.read_text().replace("## Part 1", f"Line.\n\n## Part 1 {dice.randrange(99)}", 1))
+                file.write_text(
+                    file.read_text().replace(
+                        "## Part 1", f"Line.\n\n## Part 1 {dice.randrange(99)}", 1
+                    )
+                )
             elif kind == "rename":
                 dice.choice(files).rename(new)
             elif len(files) > 30:
@@ -187,7 +229,9 @@ class Stage:
         """What is killed: one action on the folder."""
         with self.open(action) as index:
             if action == "delete":
-                for path in dice.sample(sorted(index.documents()), k=min(5, len(index.documents()))):
+                for path in dice.sample(
+                    sorted(index.documents()), k=min(5, len(index.documents()))
+                ):
                     index.delete(path)
             if action == "derive" and dice.random() < 0.5:
                 index.as_retriever().retrieve(QUESTION)
@@ -210,14 +254,23 @@ class Stage:
                 found.append(f"damaged, or something is left to refresh: {status.pending}")
             expected = Counter(
                 node.node_id
-                for path in (file.relative_to(self.docs).as_posix() for file in sorted(self.docs.rglob("*.md")))
+                for path in (
+                    file.relative_to(self.docs).as_posix()
+                    for file in sorted(self.docs.rglob("*.md"))
+                )
                 for node in index.settings.parser.get_nodes_from_documents(
-                    [Document(id_=path, text=(self.docs / path).read_text(), metadata={"path": path})]
+                    [
+                        Document(
+                            id_=path, text=(self.docs / path).read_text(), metadata={"path": path}
+                        )
+                    ]
                 )
             )
             chunks = Counter(node.node_id for node in index.nodes())
             if chunks != expected:
-                found.append(f"{(expected - chunks).total()} chunks lost, {(chunks - expected).total()} too many")
+                found.append(
+                    f"{(expected - chunks).total()} chunks lost, {(chunks - expected).total()} too many"
+                )
             if not index.as_retriever(5).retrieve(QUESTION):
                 found.append("no answer")
         if action == "replace":
@@ -227,7 +280,10 @@ class Stage:
 
 def page(dice: random.Random, sections: int) -> str:
     """A page of some sections, each long enough to be a chunk."""
-    parts = [f"## Part {n} {dice.choice(WORDS)}\n\n{' '.join(dice.choices(WORDS, k=90))}.\n" for n in range(sections)]
+    parts = [
+        f"## Part {n} {dice.choice(WORDS)}\n\n{' '.join(dice.choices(WORDS, k=90))}.\n"
+        for n in range(sections)
+    ]
     return "\n".join([f"# Page {dice.randrange(10**6)}", "", *parts])
 
 
@@ -292,14 +348,24 @@ def run(root: Path, rounds: int) -> list[Outcome]:
         outcome = one_round(stage, number, typical)
         done.append(outcome)
         if outcome.problems:
-            print(f"round {number} ({outcome.action}, {outcome.killed_at} s): {outcome.problems}", file=sys.stderr)
+            print(
+                f"round {number} ({outcome.action}, {outcome.killed_at} s): {outcome.problems}",
+                file=sys.stderr,
+            )
     return done
 
 
 def totals(done: Sequence[Outcome]) -> dict[str, int]:
     """Repeats, counted over the lives of the index between two full indexings."""
-    last = [one for one, after in zip(done, [*done[1:], None], strict=True) if after is None or after.action == "index"]
-    embedded, calls = sum(one.embedded_again for one in last), sum(one.calls_repeated for one in last)
+    last = [
+        one
+        for one, after in zip(done, [*done[1:], None], strict=True)
+        if after is None or after.action == "index"
+    ]
+    embedded, calls = (
+        sum(one.embedded_again for one in last),
+        sum(one.calls_repeated for one in last),
+    )
     return {"texts embedded twice": embedded, "LLM calls repeated": calls}
 
 
@@ -308,7 +374,9 @@ def totals(done: Sequence[Outcome]) -> dict[str, int]:
 
 def edit(stage: Stage, number: int, version: int) -> None:
     """Write a version of a page, of which each part is a chunk that names it."""
-    parts = (f"## Part {part}\n\n{f'page{number} version{version} lease ' * 60}" for part in range(PARTS))
+    parts = (
+        f"## Part {part}\n\n{f'page{number} version{version} lease ' * 60}" for part in range(PARTS)
+    )
     temporary = stage.docs / f".{number}-{os.getpid()}"
     temporary.write_text("\n\n".join([f"# Page {number}", *parts]))
     temporary.replace(stage.docs / f"{number}.md")
@@ -331,7 +399,9 @@ def read(stage: Stage, until: float, seed: int) -> tuple[int, list[str]]:
     with stage.open("refresh") as index:
         while time.monotonic() < until and not problems:
             page = f"{dice.randrange(PAGES)}.md"
-            versions = [re.findall(r"version(\d+)", node.get_content()) for node in index.nodes(page)]
+            versions = [
+                re.findall(r"version(\d+)", node.get_content()) for node in index.nodes(page)
+            ]
             if len(versions) != PARTS or len({one for found in versions for one in found}) != 1:
                 problems.append(f"{page} is not whole: {[found[:1] for found in versions]}")
             hits = index.as_retriever(5).retrieve(f"lease of page{dice.randrange(PAGES)}")
@@ -383,11 +453,22 @@ def main() -> None:
     rows = []
     for action in (*dict.fromkeys(ACTIONS), "all"):
         some = [one for one in done if action in (one.action, "all")]
-        rows.append([action, len(some), sum(o.was_killed for o in some), sum(bool(o.problems) for o in some)])
+        rows.append(
+            [
+                action,
+                len(some),
+                sum(o.was_killed for o in some),
+                sum(bool(o.problems) for o in some),
+            ]
+        )
     header = ["killed during", "rounds", "killed in time", "rounds with a problem"]
-    print(f"{machine()}; {(time.monotonic() - began) / 60:.1f} min\n\n{markdown_table(header, rows)}\n")
+    print(
+        f"{machine()}; {(time.monotonic() - began) / 60:.1f} min\n\n{markdown_table(header, rows)}\n"
+    )
     print("; ".join(f"{name}: {number}" for name, number in totals(done).items()))
-    print(f"\n{WRITERS} writers, {kills} kills, {READERS} readers, {asked:,} questions: {problems or 'no problem'}")
+    print(
+        f"\n{WRITERS} writers, {kills} kills, {READERS} readers, {asked:,} questions: {problems or 'no problem'}"
+    )
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ from common import command_line, fast_folder, machine, markdown_table
 from llama_index.core import MockEmbedding
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.common.errors import StorageError
-from llama_index_contextual.memory import note_filters
+from llama_index_contextual.retrievers.query import note_filters
+from llama_index_contextual.utils.errors import StorageError
 
 PAGES, PARTS, EDITED = 12, 3, "7.md"
 FILTERS: list[dict[str, str]] = [{}, {"tag": "odd"}, {"since": "2026-03-05"}, {"path": "1"}]
@@ -52,7 +52,10 @@ class Letters(MockEmbedding):
     """Vectors of a text's length and letters, long enough that the database of vectors has some pages."""
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return [[len(text), *(float(text.count(letter)) for letter in ascii_lowercase), *[1.0] * 38] for text in texts]
+        return [
+            [len(text), *(float(text.count(letter)) for letter in ascii_lowercase), *[1.0] * 38]
+            for text in texts
+        ]
 
     def _get_query_embedding(self, query: str) -> list[float]:
         return self._get_text_embeddings([query])[0]
@@ -67,8 +70,12 @@ def answers(index: ContextualIndex) -> list[Any]:
     """Ids, texts and scores of the hits of a question, with each of the filters."""
     found = []
     for one in FILTERS:
-        hits = index.as_retriever(3, filters=note_filters(**one) if one else None).retrieve("word7 word2")
-        found.append([(hit.node.node_id, hit.node.text, round(hit.score or 0.0, 5)) for hit in hits])
+        hits = index.as_retriever(3, filters=note_filters(**one) if one else None).retrieve(
+            "word7 word2"
+        )
+        found.append(
+            [(hit.node.node_id, hit.node.text, round(hit.score or 0.0, 5)) for hit in hits]
+        )
     return found
 
 
@@ -83,7 +90,9 @@ def documents_of(index: ContextualIndex) -> Documents:
 def page(number: int, word: str) -> str:
     """A dated page with a tag."""
     head = f"---\ntags: [{'odd' if number % 2 else 'even'}]\ndate: 2026-03-{number + 1:02}\n---\n# Page {number}\n\n"
-    return head + "\n\n".join(f"## Part {part}\n\n" + f"{word}{number} word{part} " * 40 for part in range(PARTS))
+    return head + "\n\n".join(
+        f"## Part {part}\n\n" + f"{word}{number} word{part} " * 40 for part in range(PARTS)
+    )
 
 
 def make(folder: Path, logs: Path) -> tuple[list[Any], list[Documents]]:
@@ -113,7 +122,12 @@ def attempt(work: Callable[[], Any]) -> Any:
 
 
 def checked(
-    folder: Path, expected: list[Any], moments: list[Documents], lines: BufferingHandler, *, refreshes: bool
+    folder: Path,
+    expected: list[Any],
+    moments: list[Documents],
+    lines: BufferingHandler,
+    *,
+    refreshes: bool,
 ) -> Counter[str]:
     """Ask a damaged index, refresh it, check it; how it answered, and how many texts were embedded.
 
@@ -126,7 +140,11 @@ def checked(
         if moments:
             is_right = found is not None
             documents = attempt(lambda: documents_of(index)) or {}
-            halves = [key for key, ids in documents.items() if ids not in [one.get(key) for one in moments]]
+            halves = [
+                key
+                for key, ids in documents.items()
+                if ids not in [one.get(key) for one in moments]
+            ]
             assert not halves, f"a part of {halves}"
         assert is_right or found is None or lines.buffer, "another answer"
         if not refreshes:
@@ -141,7 +159,9 @@ def checked(
     return Counter({COLUMNS[int(is_named)]: 1, COLUMNS[3]: embedded})
 
 
-def trials(whole: Path, kind: str, expected: list[Any], moments: list[Documents], numbers: range) -> Counter[str]:
+def trials(
+    whole: Path, kind: str, expected: list[Any], moments: list[Documents], numbers: range
+) -> Counter[str]:
     """Harm the files of a kind in turn; with moments they are cut."""
     outcomes, lines = Counter[str](), BufferingHandler(10**6)  # what the package logs
     logger = logging.getLogger("llama_index_contextual")
@@ -192,9 +212,17 @@ def main() -> None:
             for folder, rounds_of, states in ((whole, bytes_, []), (logs, cuts, moments)):
                 for kind, rounds in rounds_of.items():
                     if rounds:
-                        parts = [range(start, min(start + AT_ONCE, rounds)) for start in range(0, rounds, AT_ONCE)]
-                        jobs = [pool.submit(trials, folder, kind, expected, states, part) for part in parts]
-                        sizes = " and ".join(f"{one.stat().st_size:,}" for one in files_of(folder)[kind])
+                        parts = [
+                            range(start, min(start + AT_ONCE, rounds))
+                            for start in range(0, rounds, AT_ONCE)
+                        ]
+                        jobs = [
+                            pool.submit(trials, folder, kind, expected, states, part)
+                            for part in parts
+                        ]
+                        sizes = " and ".join(
+                            f"{one.stat().st_size:,}" for one in files_of(folder)[kind]
+                        )
                         running.append((f"{'cut: ' * bool(states)}{kind}", sizes, rounds, jobs))
             for name, sizes, rounds, jobs in running:
                 outcomes = sum((job.result() for job in jobs), Counter[str]())

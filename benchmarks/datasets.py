@@ -22,13 +22,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from llama_index.core.schema import BaseNode, Document, NodeRelationship, RelatedNodeInfo, TextNode
 
 from llama_index_contextual.app.folder.convert import DocumentReader
-from llama_index_contextual.retrieval.code import code_record
+from llama_index_contextual.retrievers.code_features import code_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
 Span: TypeAlias = tuple[str, int, int]  # document id, first character, the one behind the last
-DATA = Path(os.environ.get("LLAMA_INDEX_CONTEXTUAL_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
+DATA = Path(
+    os.environ.get("LLAMA_INDEX_CONTEXTUAL_DATA")
+    or Path(__file__).resolve().parents[2] / "shared" / "data"
+)
 
 
 PART = 800  # characters of a part of a page
@@ -55,7 +58,9 @@ class DataSet:
     documents: dict[str, list[Document]]
     questions: list[Question]
     covers: Callable[[BaseNode], frozenset[Hashable]]  # the gold items of a node
-    chunks: dict[str, list[TextNode]] = field(default_factory=dict)  # by document id, where the set fixes them
+    chunks: dict[str, list[TextNode]] = field(
+        default_factory=dict
+    )  # by document id, where the set fixes them
     context: str = "headings"
 
 
@@ -73,7 +78,12 @@ def codebases() -> DataSet:
     ]
     questions = [Question(q["query"], frozenset(q["gold_chunk_ids"])) for q in queries("codebases")]
     return DataSet(
-        "codebases", {"": documents}, questions, lambda node: frozenset({node.node_id}), chunks, context="pattern"
+        "codebases",
+        {"": documents},
+        questions,
+        lambda node: frozenset({node.node_id}),
+        chunks,
+        context="pattern",
     )
 
 
@@ -86,7 +96,9 @@ def code_search() -> DataSet:
         repository, inside = name.split("/", 1)
         if code_record(inside, ""):
             text = path.read_bytes().decode("utf-8", "ignore")
-            documents.setdefault(repository, []).append(Document(text=text, id_=name, metadata={"path": inside}))
+            documents.setdefault(repository, []).append(
+                Document(text=text, id_=name, metadata={"path": inside})
+            )
     questions = [
         Question(
             row["query"],
@@ -118,7 +130,9 @@ def obsidian_help() -> DataSet:
 
 
 def _of_pages(name: str) -> DataSet:
-    questions = [Question(row["query"], frozenset(g["path"] for g in row["gold"])) for row in queries(name)]
+    questions = [
+        Question(row["query"], frozenset(g["path"] for g in row["gold"])) for row in queries(name)
+    ]
     return DataSet(name, {"": pages_of(name)}, questions, _page_covered)
 
 
@@ -131,13 +145,20 @@ def pdf_reports(reports: Sequence[str] = THREE_REPORTS) -> DataSet:
         page.metadata = {"path": page.metadata["file_name"], **page.metadata}
         page.id_ = f"{page.metadata['path']}#page={page.metadata['page']}"
     questions = [
-        Question(row["query"], frozenset((g["path"], g["page"]) for g in row["gold"]), "", row["source"])
+        Question(
+            row["query"], frozenset((g["path"], g["page"]) for g in row["gold"]), "", row["source"]
+        )
         for row in queries("pdf-reports")
         if {g["path"] for g in row["gold"]} <= {*reports}
     ]
 
-    pages = {page.doc_id: frozenset({(page.metadata["path"], page.metadata["page"])}) for page in documents}
-    return DataSet("pdf-reports", {"": documents}, questions, lambda node: pages[node.ref_doc_id or ""])
+    pages = {
+        page.doc_id: frozenset({(page.metadata["path"], page.metadata["page"])})
+        for page in documents
+    }
+    return DataSet(
+        "pdf-reports", {"": documents}, questions, lambda node: pages[node.ref_doc_id or ""]
+    )
 
 
 # Passages
@@ -149,7 +170,11 @@ def locomo_notes() -> DataSet:
     lines = _line_spans(documents)
     for row in queries("locomo-notes"):
         if row["gold"]:
-            gold = [(g["path"], line) for g in row["gold"] for line in range(g["start_line"], g["end_line"] + 1)]
+            gold = [
+                (g["path"], line)
+                for g in row["gold"]
+                for line in range(g["start_line"], g["end_line"] + 1)
+            ]
             form = "names a date" if row["names_a_date"] else "no date"
             found = frozenset(lines(path, line, line) for path, line in gold)
             questions.append(Question(row["query"], found, row["collection"], form))
@@ -196,14 +221,21 @@ def docs_intros() -> DataSet:
     for data in (course_lessons(), kubernetes_docs(300)):
         documents[data.name] = data.documents[""]
         parts = {page.doc_id: _parts_of(page.text) for page in data.documents[""]}
-        counts = Counter(word for several in parts.values() for _, words in several for word in words)
+        counts = Counter(
+            word for several in parts.values() for _, words in several for word in words
+        )
         every = sum(map(len, parts.values()))
         for question in data.questions:
             wanted, [page] = _words(question.text), question.gold
             beside = parts[str(page)]
-            shares = [sum(math.log(every / counts[word]) for word in wanted & words) for _, words in beside]
+            shares = [
+                sum(math.log(every / counts[word]) for word in wanted & words)
+                for _, words in beside
+            ]
             if shares[0] == max(shares):
-                questions.append(Question(question.text, frozenset([(page, *beside[0][0])]), data.name))
+                questions.append(
+                    Question(question.text, frozenset([(page, *beside[0][0])]), data.name)
+                )
     return DataSet("docs-intros", documents, questions, _passages_covered(questions, 0.5))
 
 
@@ -215,7 +247,10 @@ def _parts_of(text: str) -> list[tuple[tuple[int, int], set[str]]]:
     for start, end in pairwise(sections):
         first = start + len(text[start:end]) - len(text[start:end].lstrip())
         if parts or _HEADING.sub("", text[start:end]).strip():
-            places = [(at, at + len(text[at : min(at + PART, end)].rstrip())) for at in range(first, end, PART)]
+            places = [
+                (at, at + len(text[at : min(at + PART, end)].rstrip()))
+                for at in range(first, end, PART)
+            ]
             parts += [(place, _words(text[slice(*place)])) for place in places]
     return parts
 
@@ -234,7 +269,9 @@ def _of_passages(name: str) -> DataSet:
 
 def _line_spans(collections: dict[str, list[Document]]) -> Callable[[str, int, int], Span]:
     """The place of lines of a document: its id, the first and the last."""
-    texts = {one.doc_id: one.text.split("\n") for documents in collections.values() for one in documents}
+    texts = {
+        one.doc_id: one.text.split("\n") for documents in collections.values() for one in documents
+    }
 
     def span(path: str, first: int, last: int) -> Span:
         start = sum(len(line) + 1 for line in texts[path][: first - 1])
@@ -243,7 +280,9 @@ def _line_spans(collections: dict[str, list[Document]]) -> Callable[[str, int, i
     return span
 
 
-def _passages_covered(questions: Sequence[Question], least: float) -> Callable[[BaseNode], frozenset[Hashable]]:
+def _passages_covered(
+    questions: Sequence[Question], least: float
+) -> Callable[[BaseNode], frozenset[Hashable]]:
     """The passages of which a chunk holds at least this share, and a character."""
     passages = defaultdict[str, set[Span]](set)
     for one in (item for question in questions for item in question.gold):
@@ -253,7 +292,9 @@ def _passages_covered(questions: Sequence[Question], least: float) -> Callable[[
         first, last = node.start_char_idx, node.end_char_idx  # type: ignore[attr-defined]
         beside = passages.get(node.ref_doc_id or "", ())
         return frozenset(
-            one for one in beside if min(one[2], last) - max(one[1], first) >= max(1, least * (one[2] - one[1]))
+            one
+            for one in beside
+            if min(one[2], last) - max(one[1], first) >= max(1, least * (one[2] - one[1]))
         )
 
     return covers
@@ -302,7 +343,9 @@ def first_collections(data: DataSet, count: int | None, questions: int | None = 
     """A part of a set: its first collections, and the questions that are asked of them, or a fixed sample of these."""
     kept = dict(sorted(data.documents.items())[:count])
     asked = [one for one in data.questions if one.collection in kept]
-    asked = random.Random(0).sample(asked, questions) if questions and questions < len(asked) else asked  # noqa: S311
+    asked = (
+        random.Random(0).sample(asked, questions) if questions and questions < len(asked) else asked  # noqa: S311
+    )
     return replace(data, documents=kept, questions=asked)
 
 
@@ -313,7 +356,9 @@ def _page_covered(node: BaseNode) -> frozenset[Hashable]:
 def _folder(name: str) -> Path:
     folder = DATA / name
     if not folder.is_dir():
-        sys.exit(f"The data set {name!r} is absent: {folder}. Name its parent folder in LLAMA_INDEX_CONTEXTUAL_DATA.")
+        sys.exit(
+            f"The data set {name!r} is absent: {folder}. Name its parent folder in LLAMA_INDEX_CONTEXTUAL_DATA."
+        )
     return folder
 
 
@@ -331,7 +376,10 @@ def pages_of(name: str) -> list[Document]:
     """The Markdown files of a set, by their paths."""
     folder = _folder(name) / "corpus"
     paths = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.md"))]
-    return [Document(text=(folder / path).read_text("utf-8"), id_=path, metadata={"path": path}) for path in paths]
+    return [
+        Document(text=(folder / path).read_text("utf-8"), id_=path, metadata={"path": path})
+        for path in paths
+    ]
 
 
 def _collections(name: str) -> dict[str, list[Document]]:

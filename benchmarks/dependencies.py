@@ -24,7 +24,14 @@ PAGE = ROOT / "benchmarks" / "results" / "dependencies.md"
 HEADING = "## Every package\n"
 LICENCE = "License :: OSI Approved :: "
 LONGEST = 40  # letters of a licence's name; what is longer is its text
-ROWS = ("", "local", "app,local", "app,local,documents", "local,chroma", "app,local,documents,chroma,llm")
+ROWS = (
+    "",
+    "local",
+    "app,local",
+    "app,local,documents",
+    "local,chroma",
+    "app,local,documents,chroma,llm",
+)
 NO_PRODUCT = {"dev", "ray"}  # extras of tests and of a cluster
 
 
@@ -32,8 +39,14 @@ def licence(package: Distribution) -> str:
     """Name of a package's licence, from its metadata."""
     fields = package.metadata
     expression = fields.get("License-Expression") or ""
-    classified = [name.removeprefix(LICENCE) for name in fields.get_all("Classifier") or () if name.startswith(LICENCE)]
-    name = expression or ", ".join(classified) or (fields.get("License") or "").strip().split("\n")[0]
+    classified = [
+        name.removeprefix(LICENCE)
+        for name in fields.get_all("Classifier") or ()
+        if name.startswith(LICENCE)
+    ]
+    name = (
+        expression or ", ".join(classified) or (fields.get("License") or "").strip().split("\n")[0]
+    )
     return name if 0 < len(name) <= LONGEST else "in its package"
 
 
@@ -50,7 +63,9 @@ def closure(requirements: list[str]) -> dict[str, set[str]]:
             continue
         seen.add((line, asker))
         found.setdefault(name, set()).add(asker)
-        todo += [(below, name, frozenset(need.extras)) for below in distribution(name).requires or ()]
+        todo += [
+            (below, name, frozenset(need.extras)) for below in distribution(name).requires or ()
+        ]
     return found
 
 
@@ -60,7 +75,14 @@ def table(found: dict[str, set[str]], names: Iterable[str]) -> str:
     for name in sorted(names):
         askers = sorted(found[name], key=lambda asker: (asker != "this package", asker))
         more = f" and {len(askers) - 2} more" if len(askers) > 2 else ""
-        rows.append([name, distribution(name).version, licence(distribution(name)), ", ".join(askers[:2]) + more])
+        rows.append(
+            [
+                name,
+                distribution(name).version,
+                licence(distribution(name)),
+                ", ".join(askers[:2]) + more,
+            ]
+        )
     return markdown_table(["package", "version", "licence", "asked for by"], rows)
 
 
@@ -82,7 +104,16 @@ def page() -> str:
 def installed(folder: Path, *requirements: str) -> list[Distribution]:
     """The packages of a new environment without pip, after an installation."""
     venv.create(folder, with_pip=False)
-    command = [sys.executable, "-m", "pip", "--python", str(folder), "install", "--quiet", *requirements]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(folder),
+        "install",
+        "--quiet",
+        *requirements,
+    ]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)  # noqa: S603
     [packages] = folder.glob("lib/*/site-packages")
     return list(distributions(path=[str(packages)]))
@@ -97,9 +128,18 @@ def megabytes(package: Distribution) -> float:
 def sizes() -> None:
     """Print packages and megabytes by extras."""
     print(f"{machine()}\n\n{markdown_table(['installed', 'packages', 'MB'], [])}")
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
-    rows = {"the three LlamaIndex packages": [need for need in declared if need.startswith("llama-index-")]}
-    rows |= {f"`[{row}]`" if row else "the base": [f"{ROOT}[{row}]" if row else str(ROOT)] for row in ROWS}
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+        "dependencies"
+    ]
+    rows = {
+        "the three LlamaIndex packages": [
+            need for need in declared if need.startswith("llama-index-")
+        ]
+    }
+    rows |= {
+        f"`[{row}]`" if row else "the base": [f"{ROOT}[{row}]" if row else str(ROOT)]
+        for row in ROWS
+    }
     with tempfile.TemporaryDirectory() as folder:
         for number, (name, requirements) in enumerate(rows.items()):
             found = installed(Path(folder, str(number)), *requirements)

@@ -41,8 +41,20 @@ if TYPE_CHECKING:
 
 
 SHOWN = ("heading", "item", "row")
-HEAD = ["files", "words %", "headings", "list items", "table rows", "pages", "headings that are none"]
-KEPT = {".xlsx": {"table"}, ".csv": {"table"}, ".pptx": {"heading", "item", "text", "table"}}  # others hold all
+HEAD = [
+    "files",
+    "words %",
+    "headings",
+    "list items",
+    "table rows",
+    "pages",
+    "headings that are none",
+]
+KEPT = {
+    ".xlsx": {"table"},
+    ".csv": {"table"},
+    ".pptx": {"heading", "item", "text", "table"},
+}  # others hold all
 
 
 class Block(NamedTuple):
@@ -72,7 +84,11 @@ def blocks_of(markdown: str, *, is_plain: bool = True) -> list[Block]:
         elif token.type == "fence":
             blocks.append(Block("code", token.content.strip("\n")))
         elif token.type == "inline":
-            parts = (" " if "break" in one.type else one.content for one in token.children or [] if one.type != "image")
+            parts = (
+                " " if "break" in one.type else one.content
+                for one in token.children or []
+                if one.type != "image"
+            )
             plain = re.sub(r"[\x00-\x1f]", " ", "".join(parts))
             text = " ".join((plain if is_plain else token.content).split())
             if rows:
@@ -93,7 +109,9 @@ def markup(blocks: Sequence[Block]) -> str:
         if kind == "table":
             cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
             head = next(cells).replace("td>", "th>")
-            pieces.append(f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>")
+            pieces.append(
+                f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+            )
         else:
             tag = {"heading": f"h{level}", "text": "p", "code": "pre", "item": "li"}[kind]
             start, end = ("<ul><li>" * (level - 1) + "<ul>", "</ul>" + "</li></ul>" * (level - 1))
@@ -126,10 +144,14 @@ def write_epub(path: Path, blocks: Sequence[Block]) -> int:
     items = "".join(f'<item id="{name}" href="{name}.xhtml"/>' for name in names)
     spine = "".join(f'<itemref idref="{name}"/>' for name in names)
     with zipfile.ZipFile(path, "w") as book:
-        book.writestr("META-INF/container.xml", '<c><rootfiles><rootfile full-path="o.opf"/></rootfiles></c>')
+        book.writestr(
+            "META-INF/container.xml", '<c><rootfiles><rootfile full-path="o.opf"/></rootfiles></c>'
+        )
         book.writestr("o.opf", f"<p><manifest>{items}</manifest><spine>{spine}</spine></p>")
         for name, chapter in zip(names, chapters, strict=True):
-            book.writestr(f"{name}.xhtml", f"<html><head><title/></head><body>{markup(chapter)}</body></html>")
+            book.writestr(
+                f"{name}.xhtml", f"<html><head><title/></head><body>{markup(chapter)}</body></html>"
+            )
     return len(chapters)
 
 
@@ -159,7 +181,9 @@ def write_docx(path: Path, blocks: Sequence[Block]) -> int:
                 document.add_heading(text, level)
             else:
                 deeper = f" {level}" if 1 < level < 4 else ""
-                document.add_paragraph(text, style=f"List Bullet{deeper}" if kind == "item" else None)
+                document.add_paragraph(
+                    text, style=f"List Bullet{deeper}" if kind == "item" else None
+                )
     document.save(str(path))
     return len(pages)
 
@@ -167,23 +191,32 @@ def write_docx(path: Path, blocks: Sequence[Block]) -> int:
 def write_odt(path: Path, blocks: Sequence[Block]) -> int:
     """A text of OpenDocument."""
     names = {"office": "office", "t": "text", "table": "table"}.items()
-    spaces = " ".join(f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{kind}:1.0"' for name, kind in names)
+    spaces = " ".join(
+        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{kind}:1.0"' for name, kind in names
+    )
     pieces: list[str] = []
     for kind, text, level, rows in blocks:
         shown = escape(text).replace("\n", "<t:line-break/>")
         cells = (
-            "".join(f"<table:table-cell><t:p>{escape(cell)}</t:p></table:table-cell>" for cell in row) for row in rows
+            "".join(
+                f"<table:table-cell><t:p>{escape(cell)}</t:p></table:table-cell>" for cell in row
+            )
+            for row in rows
         )
         lines = "".join(f"<table:table-row>{row}</table:table-row>" for row in cells)
         depth = level if kind == "item" else 0
         begin, end = "<t:list><t:list-item>" * depth, "</t:list-item></t:list>" * depth
         line = (
-            f'<t:h t:outline-level="{level}">{shown}</t:h>' if kind == "heading" else f"{begin}<t:p>{shown}</t:p>{end}"
+            f'<t:h t:outline-level="{level}">{shown}</t:h>'
+            if kind == "heading"
+            else f"{begin}<t:p>{shown}</t:p>{end}"
         )
         pieces.append(f"<table:table>{lines}</table:table>" if rows else line)
     body = f"<office:body><office:text>{''.join(pieces)}</office:text></office:body>"
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("content.xml", f"<office:document-content {spaces}>{body}</office:document-content>")
+        archive.writestr(
+            "content.xml", f"<office:document-content {spaces}>{body}</office:document-content>"
+        )
     return 1
 
 
@@ -193,7 +226,10 @@ def write_rtf(path: Path, blocks: Sequence[Block]) -> int:
     def text_of(text: str) -> str:
         text = re.sub(r"([\\{}])", r"\\\1", text).replace("\n", r"\line ")
         units = text.encode("utf-16-le")
-        codes = [int.from_bytes(units[at : at + 2], "little", signed=True) for at in range(0, len(units), 2)]
+        codes = [
+            int.from_bytes(units[at : at + 2], "little", signed=True)
+            for at in range(0, len(units), 2)
+        ]
         return "".join(chr(code) if 0 <= code < 128 else rf"\u{code}?" for code in codes)
 
     begins = {"heading": r"\pard\outlinelevel{} ", "item": r"\pard{{\listtext\'b7\tab}}"}
@@ -253,7 +289,10 @@ def marked(blocks: Sequence[Block], sign: str, fence: Sequence[str], rule: str) 
     for kind, text, level, rows in blocks:
         lines = [f"| {' | '.join(row)} |" for row in rows]
         lines[1:1] = [f"|{rule.join('---' for _ in rows[0])}|"] if rows else []
-        shapes = {"heading": f"{sign * level} {text}", "code": "\n".join([fence[0], text, fence[1]])}
+        shapes = {
+            "heading": f"{sign * level} {text}",
+            "code": "\n".join([fence[0], text, fence[1]]),
+        }
         shapes["item"] = f"{'  ' * (level - 1)}- {text}"
         pieces.append("\n".join(lines) or shapes.get(kind, text))
     return "\n\n".join(pieces) + "\n"
@@ -265,7 +304,10 @@ def gridded(rows: Sequence[Sequence[str]]) -> str:
     table = [[*row, *[""] * count][:count] for row in rows]
     widths = [max(len(row[column]) for row in table) + 2 for column in range(count)]
     rule = f"+{'+'.join('-' * width for width in widths)}+"
-    lines = ["|".join(f" {cell} ".ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+    lines = [
+        "|".join(f" {cell} ".ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in table
+    ]
     return "\n".join([rule, *(f"|{line}|\n{rule}" for line in lines)])
 
 
@@ -273,7 +315,9 @@ def write_ipynb(path: Path, blocks: Sequence[Block]) -> int:
     """A notebook of one cell for each heading."""
     sources = [marked(cell, "#", ("```", "```"), "|") for cell in parts_of(blocks, 6)]
     book = [{"cell_type": "markdown", "metadata": {}, "source": source} for source in sources]
-    path.write_text(json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": book}), "utf-8")
+    path.write_text(
+        json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": book}), "utf-8"
+    )
     return len(sources)
 
 
@@ -299,7 +343,11 @@ def write_pdf(path: Path, blocks: Sequence[Block]) -> int:
     styles, story = getSampleStyleSheet(), list[object]()
     for kind, text, level, rows in blocks:
         if kind == "table":
-            story.append(Table([[Paragraph(escape(cell), styles["BodyText"]) for cell in row] for row in rows]))
+            story.append(
+                Table(
+                    [[Paragraph(escape(cell), styles["BodyText"]) for cell in row] for row in rows]
+                )
+            )
         elif kind == "code":
             story.append(Preformatted(text, styles["Code"], maxLineLength=90))
         else:
@@ -311,7 +359,9 @@ def write_pdf(path: Path, blocks: Sequence[Block]) -> int:
 
 
 WRITERS: dict[str, Callable[[Path, Sequence[Block]], int]] = {
-    f".{name.removeprefix('write_')}": function for name, function in globals().items() if name.startswith("write_")
+    f".{name.removeprefix('write_')}": function
+    for name, function in globals().items()
+    if name.startswith("write_")
 }
 
 
@@ -338,7 +388,8 @@ def compare(wanted: list[Block], got: list[Block]) -> Counter[str]:
         one = bag(wanted, kind)
         counts.update({kind: (one & bag(got, kind)).total(), f"all {kind}": one.total()})
     words = [
-        words_of(" ".join(" ".join((one.text, *map(" ".join, one.rows))) for one in some)) for some in (wanted, got)
+        words_of(" ".join(" ".join((one.text, *map(" ".join, one.rows))) for one in some))
+        for some in (wanted, got)
     ]
     counts.update({"word": (words[0] & words[1]).total(), "all word": words[0].total()})
     return counts
@@ -349,7 +400,9 @@ def made_pages(count: int) -> list[list[Block]]:
     pages = []
     for path in sorted((DATA / "kubernetes-docs" / "corpus").rglob("*.md")):
         text = re.sub(r"\A---\n.*?\n---\n", "", path.read_text("utf-8", "replace"), flags=re.DOTALL)
-        pages.append([one for one in blocks_of(text) if one.kind != "table" or len(one.rows[0]) > 1])
+        pages.append(
+            [one for one in blocks_of(text) if one.kind != "table" or len(one.rows[0]) > 1]
+        )
     pages.sort(key=lambda blocks: -sum(len(block.rows) for block in blocks))
     filled = [blocks for blocks in pages if blocks]
     step = max(1, len(filled) // (count - count // 2))
@@ -372,9 +425,21 @@ def kept(count: int) -> str:
                 got = blocks_of("\n\n".join(texts), is_plain=False)
                 found += compare(wanted, got) + Counter(file=1, page=len(texts) == parts)
                 extra += (bag(got, "heading") - bag(blocks, "heading")).total()
-        shares = (f"{found[key]:,} / {found[f'all {key}']:,}" if found[f"all {key}"] else "–" for key in SHOWN)
+        shares = (
+            f"{found[key]:,} / {found[f'all {key}']:,}" if found[f"all {key}"] else "–"
+            for key in SHOWN
+        )
         words = f"{100 * found['word'] / found['all word']:.2f}"
-        rows.append([suffix, str(found["file"]), words, *shares, f"{found['page']} / {found['file']}", str(extra)])
+        rows.append(
+            [
+                suffix,
+                str(found["file"]),
+                words,
+                *shares,
+                f"{found['page']} / {found['file']}",
+                str(extra),
+            ]
+        )
     return markdown_table(["made by the benchmark", *HEAD], rows) + "\n\n" + kept_of_others()
 
 
@@ -382,7 +447,9 @@ def kept_of_others() -> str:
     """Words and pages of documents of the data beside what other packages read."""
     paths = [*(DATA / "pdf-reports" / "corpus").glob("*.pdf"), *(DATA / "faults").glob("*/*")]
     found: dict[str, Counter[str]] = defaultdict(Counter)
-    for path in sorted(path for path in paths if path.suffix in (".pdf", ".docx", ".html", ".xlsx")):
+    for path in sorted(
+        path for path in paths if path.suffix in (".pdf", ".docx", ".html", ".xlsx")
+    ):
         expected = read_by_others(path)
         texts = [document.text for document in DocumentReader().load_data(path)]
         got, wanted = words_of("\n".join(texts)), words_of("\n".join(expected))
@@ -390,7 +457,12 @@ def kept_of_others() -> str:
         key = f"{path.suffix} of {path.relative_to(DATA).parts[0]}"
         found[key].update({"file": 1, "page": len(texts) == len(expected), **total})
     rows = [
-        [key, str(one["file"]), f"{100 * one['word'] / one['all word']:.2f}", f"{one['page']} / {one['file']}"]
+        [
+            key,
+            str(one["file"]),
+            f"{100 * one['word'] / one['all word']:.2f}",
+            f"{one['page']} / {one['file']}",
+        ]
         for key, one in found.items()
     ]
     return markdown_table(["of others", "files", "words %", "pages"], rows)
@@ -408,7 +480,10 @@ def read_by_others(path: Path) -> list[str]:
     if path.suffix == ".html":
         return [" ".join(html.parse(str(path)).getroot().find("body").itertext())]
     sheets = openpyxl.load_workbook(path).worksheets
-    return ["\n".join(cell.value for row in sheet for cell in row if isinstance(cell.value, str)) for sheet in sheets]
+    return [
+        "\n".join(cell.value for row in sheet for cell in row if isinstance(cell.value, str))
+        for sheet in sheets
+    ]
 
 
 # Speed
@@ -421,14 +496,20 @@ def speed(corpus: Path) -> str:
         pages += len(worker.convert(path, ".pdf", 600.0, 4000)["parts"])
     worker.close()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    row = [f"{pages:,}", f"{pages / (used.ru_utime + used.ru_stime):.0f}", f"{used.ru_maxrss / 1024:.0f} MB"]
+    row = [
+        f"{pages:,}",
+        f"{pages / (used.ru_utime + used.ru_stime):.0f}",
+        f"{used.ru_maxrss / 1024:.0f} MB",
+    ]
     return markdown_table(["pages", "pages a CPU second", "peak memory"], [row])
 
 
 def main() -> None:
     """Measure what the command line names."""
     options = command_line(__doc__, speed=False, files=40)
-    print(f"{machine()}\n\n{speed(DATA / 'pdf-reports' / 'corpus') if options.speed else kept(options.files)}")
+    print(
+        f"{machine()}\n\n{speed(DATA / 'pdf-reports' / 'corpus') if options.speed else kept(options.files)}"
+    )
 
 
 if __name__ == "__main__":

@@ -20,11 +20,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from common import CACHE, RememberingEmbedding, contextual_chunks, hybrid, markdown_table, shipped_index
+from common import (
+    CACHE,
+    RememberingEmbedding,
+    contextual_chunks,
+    hybrid,
+    markdown_table,
+    shipped_index,
+)
 from datasets import DataSet, codebases, first_collections, kubernetes_docs, locomo_notes
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 
-from llama_index_contextual import ContextualFusionRetriever, ContextualNodePostprocessor, MemoryContext
+from llama_index_contextual import (
+    ContextualFusionRetriever,
+    ContextualNodePostprocessor,
+    MemoryContext,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +43,9 @@ if TYPE_CHECKING:
 FROZEN = CACHE / "frozen-nodes"
 TOP = 10
 QUESTIONS = 200
-NOW = datetime(2024, 1, 1, tzinfo=timezone.utc)  # ages in digests must not depend on the day of a run
+NOW = datetime(
+    2024, 1, 1, tzinfo=timezone.utc
+)  # ages in digests must not depend on the day of a run
 TIE = 1e-9
 SETS: dict[str, Callable[[], DataSet]] = {
     "codebases": codebases,
@@ -48,8 +61,14 @@ def frozen_nodes(data: DataSet, collection: str, embedding: RememberingEmbedding
     if not file.exists():
         documents = data.documents[collection]
         cut = [node for document in documents for node in data.chunks.get(document.doc_id, [])]
-        made = ContextualNodePostprocessor("pattern", documents=documents)(cut) if cut else contextual_chunks(documents)
-        vectors = embedding.get_text_embedding_batch([node.get_content(MetadataMode.EMBED) for node in made])
+        made = (
+            ContextualNodePostprocessor("pattern", documents=documents)(cut)
+            if cut
+            else contextual_chunks(documents)
+        )
+        vectors = embedding.get_text_embedding_batch(
+            [node.get_content(MetadataMode.EMBED) for node in made]
+        )
         for node, vector in zip(made, vectors, strict=True):
             node.embedding = vector
         file.write_text("\n".join(node.to_json() for node in made), "utf-8")
@@ -57,7 +76,11 @@ def frozen_nodes(data: DataSet, collection: str, embedding: RememberingEmbedding
 
 
 def retriever_of(
-    nodes: list[BaseNode], documents: list[Document], embedding: RememberingEmbedding, *, folder_index: bool
+    nodes: list[BaseNode],
+    documents: list[Document],
+    embedding: RememberingEmbedding,
+    *,
+    folder_index: bool,
 ) -> ContextualFusionRetriever:
     """The hybrid retriever over frozen chunks."""
     if not folder_index:
@@ -87,16 +110,29 @@ def answers(*, folder_index: bool) -> dict[str, list[dict[str, Any]]]:
                 )
             for title, retriever in modes.items():
                 for question in questions:
-                    hits = [(hit.node.node_id, hit.score) for hit in retriever.retrieve(question.text)]
-                    gold = [len(question.gold & covered[one]) / len(question.gold) for one, _ in hits]
-                    row = {"question": question.text, "hits": hits, "gold": list(enumerate(gold, start=1))}
+                    hits = [
+                        (hit.node.node_id, hit.score) for hit in retriever.retrieve(question.text)
+                    ]
+                    gold = [
+                        len(question.gold & covered[one]) / len(question.gold) for one, _ in hits
+                    ]
+                    row = {
+                        "question": question.text,
+                        "hits": hits,
+                        "gold": list(enumerate(gold, start=1)),
+                    }
                     found[title].append(row)
             if name in MESSAGES:
                 memory = MemoryContext(learned)
                 for question in questions[:50]:
                     digest = memory.get(question.text, now=NOW)
                     cited = [(entry.id, entry.score) for entry in digest.entries]
-                    row = {"question": question.text, "hits": cited, "gold": [], "markdown": digest.markdown}
+                    row = {
+                        "question": question.text,
+                        "hits": cited,
+                        "gold": [],
+                        "markdown": digest.markdown,
+                    }
                     found[f"{name}, digest"].append(row)
     return found
 
@@ -125,7 +161,10 @@ def compare(old: dict[str, list[dict[str, Any]]], new: dict[str, list[dict[str, 
         others = {row["question"]: row for row in new[name]}
         pairs = [(row, others[row["question"]]) for row in rows]
         same = [is_same_order(row["hits"], other["hits"]) for row, other in pairs]
-        ids = [{one for one, _ in row["hits"]} == {one for one, _ in other["hits"]} for row, other in pairs]
+        ids = [
+            {one for one, _ in row["hits"]} == {one for one, _ in other["hits"]}
+            for row, other in pairs
+        ]
         gaps = [
             abs((score or 0.0) - (dict(other["hits"]).get(one, score) or 0.0))
             for row, other in pairs

@@ -34,15 +34,18 @@ from llama_index.core import Document
 from llama_index.core.schema import MetadataMode, TextNode
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
-from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
-from llama_index_contextual.common import metadata, replace_surrogates, short_hash
-from llama_index_contextual.common.tokens import CHARS_PER_TOKEN, make_scale
-from llama_index_contextual.context.prompts import MAX_CHARS, refusal, split_answers
-from llama_index_contextual.keyword.dates import lexicon
-from llama_index_contextual.keyword.query import parse_query
+from llama_index_contextual.context.base import MAX_CHARS
+from llama_index_contextual.context.prompts import refusal, split_answers
 from llama_index_contextual.memory.digest import QUOTE, MemoryEntry, visible
 from llama_index_contextual.memory.gate import MAX_QUERY_CHARS, clean_message, gate, read_message
-from llama_index_contextual.retrieval.sessions import sentences_of
+from llama_index_contextual.node_parser.blocks import read_front_matter
+from llama_index_contextual.node_parser.packing import ChunkSettings, split_markdown
+from llama_index_contextual.retrievers.query import parse_query
+from llama_index_contextual.retrievers.query_dates import lexicon
+from llama_index_contextual.retrievers.sessions import sentences_of
+from llama_index_contextual.utils import metadata
+from llama_index_contextual.utils.text import replace_surrogates, short_hash
+from llama_index_contextual.utils.tokens import CHARS_PER_TOKEN, make_scale
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import growth  # the tests' own
@@ -123,13 +126,18 @@ def use_document(source: str) -> None:
         context = node.metadata.get(metadata.CONTEXT, "")
         context.encode()
         promise(len(context) <= 4 * metadata.MOST_CHARS, "a context is long")
-        promise(node.get_content(metadata_mode=MetadataMode.NONE) == node.text, "a context shows in the text")
+        promise(
+            node.get_content(metadata_mode=MetadataMode.NONE) == node.text,
+            "a context shows in the text",
+        )
 
 
 def cut(source: str) -> Callable[[str], list[Any]]:
     """Cuts texts, and makes contexts, with the settings of this one."""
     parser = HeadingAwareMarkdownNodeParser(**settings_of(source))
-    return lambda text: list(CONTEXTS(parser([Document(text=text, metadata={"path": "notes/a.md"})])))
+    return lambda text: list(
+        CONTEXTS(parser([Document(text=text, metadata={"path": "notes/a.md"})]))
+    )
 
 
 def check_spans(clean: str, settings: ChunkSettings) -> int:
@@ -141,15 +149,25 @@ def check_spans(clean: str, settings: ChunkSettings) -> int:
     before, last = -1, 0
     for span in spans:
         chunk = clean[span.start : span.end]
-        promise(bool(chunk.strip()) and chunk == chunk.rstrip(), "a chunk is blank or ends in white space")
+        promise(
+            bool(chunk.strip()) and chunk == chunk.rstrip(),
+            "a chunk is blank or ends in white space",
+        )
         promise(span.start + span.overlap > before, "chunks are not in their order")
-        promise(not span.overlap or span.start + span.overlap <= last + 200, "overlap is not of the chunk before")
+        promise(
+            not span.overlap or span.start + span.overlap <= last + 200,
+            "overlap is not of the chunk before",
+        )
         before, last = span.start + span.overlap, span.end
         covered[span.start : span.end] = b"x" * len(chunk)
         promise(span.tokens == scale.exact(span.start, span.end), "tokens are counted wrong")
-        promise(span.tokens <= max(settings.hard_bound, 4), "a chunk exceeds the cap")  # one letter may be four
+        promise(
+            span.tokens <= max(settings.hard_bound, 4), "a chunk exceeds the cap"
+        )  # one letter may be four
         letters = sum(map(len, chunk.split()))
-        promise(letters <= max(settings.hard_bound, 4) * CHARS_PER_TOKEN, "a chunk has too many letters")
+        promise(
+            letters <= max(settings.hard_bound, 4) * CHARS_PER_TOKEN, "a chunk has too many letters"
+        )
     at = covered.find(0, body)
     while at >= 0:
         promise(clean[at].isspace() or clean[at] == "\ufeff", "a character is in no chunk")
@@ -163,10 +181,16 @@ def check_nodes(clean: str, nodes: list[Any], body: int) -> None:
     promise(not nodes or nodes[0].prev_node is None, "the first chunk follows another")
     for node, following in zip(nodes, [*nodes, None][1:], strict=True):
         promise(node.text == clean[node.start_char_idx : node.end_char_idx], "a chunk is no slice")
-        promise((node.next_node and node.next_node.node_id) == (following and following.node_id), "the chain is broken")
+        promise(
+            (node.next_node and node.next_node.node_id) == (following and following.node_id),
+            "the chain is broken",
+        )
         for key, value in node.metadata.items():
             promise(isinstance(value, str | int | float), f"{key} is neither text nor number")
-            promise(len(str(value).encode()) <= 4 * (1000 if key == metadata.FRONT_MATTER else 300), f"{key} is long")
+            promise(
+                len(str(value).encode()) <= 4 * (1000 if key == metadata.FRONT_MATTER else 300),
+                f"{key} is long",
+            )
         if day := node.metadata.get(metadata.DATE):
             dt.date.fromisoformat(day)
     promise(bool(nodes) or not clean[body:].replace("\ufeff", "").strip(), "a text has no chunk")
@@ -180,19 +204,30 @@ def use_message(message: str) -> None:
     words = lexicon()
     gate(message, words)
     promise(len(clean_message(message)) <= MAX_QUERY_CHARS, "a query is long")
-    for text in (asked := read_message(message, words, TODAY)).text, asked.subject, *sentences_of(asked.text):
+    for text in (
+        (asked := read_message(message, words, TODAY)).text,
+        asked.subject,
+        *sentences_of(asked.text),
+    ):
         parse_query(text)
     shown = visible(message)
     promise(visible(shown) == shown, "to show twice changes the text")
-    promise(not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown), "a control character")
-    node = TextNode(text="", metadata={"path": message[:40], metadata.START_LINE: 1, metadata.END_LINE: 2})
+    promise(
+        not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown),
+        "a control character",
+    )
+    node = TextNode(
+        text="", metadata={"path": message[:40], metadata.START_LINE: 1, metadata.END_LINE: 2}
+    )
     block = MemoryEntry(node, 1.0, snippet=shown).block
     block.encode()
     first, *lines = block.splitlines()
     citation = first[2 : first.find("]") + 1]
     promise(first.startswith("- [") and citation.count("[") == 1, "a citation that is not ours")
     promise(citation.endswith("#L1-L2]"), "a citation that ends early")
-    promise(all(line.startswith(QUOTE.rstrip()) for line in lines), "a line of a note is not marked")
+    promise(
+        all(line.startswith(QUOTE.rstrip()) for line in lines), "a line of a note is not marked"
+    )
     promise(len(lines) <= shown.count("\n"), "something else ends a line")
 
 
@@ -206,8 +241,16 @@ def use_answer(answer: str) -> None:
             promise(1 <= number <= count, "a number that was not asked for")
             promise(0 < len(context) <= MAX_CHARS, "a context is empty or long")
             context.encode()
-            promise(len(context.splitlines()) == 1 and "\0" not in context, "a context has several lines")
-            reason = refusal(context, "The default is 60.", "# Gateway\n\nThe default is 60.", "Write one sentence.")
+            promise(
+                len(context.splitlines()) == 1 and "\0" not in context,
+                "a context has several lines",
+            )
+            reason = refusal(
+                context,
+                "The default is 60.",
+                "# Gateway\n\nThe default is 60.",
+                "Write one sentence.",
+            )
             promise(reason is None or "\n" not in reason, "a refusal has several lines")
 
 
@@ -272,16 +315,27 @@ def use(kind: str, seed: int, number: int, tally: Tally) -> None:
     tally.letters += len(given)
     timed = KINDS[kind].timed
     if not found and timed is not None:
-        slow = tally.done > 100 and took > max(0.05, SLOW * usual * len(given))  # before, nothing is usual
+        slow = tally.done > 100 and took > max(
+            0.05, SLOW * usual * len(given)
+        )  # before, nothing is usual
         if (slow or not number % LOOK_AT_GROWTH) and grows_too_fast(timed(given), given):
             found = "time grows faster than the text"
     if found and found not in tally.findings:
         tally.findings[found] = number, given
-        print(f"seed {seed}, {kind} {number}: {found}\n    {given!r:.400}", file=sys.stderr, flush=True)
+        print(
+            f"seed {seed}, {kind} {number}: {found}\n    {given!r:.400}",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def run(
-    kinds: Sequence[str], *, seed: int, first: int = 0, documents: int | None = None, seconds: float | None = None
+    kinds: Sequence[str],
+    *,
+    seed: int,
+    first: int = 0,
+    documents: int | None = None,
+    seconds: float | None = None,
 ) -> dict[str, Tally]:
     """Use inputs of some kinds in turn; of other kinds than documents their share, and of a single kind so many."""
     tallies = {kind: Tally() for kind in kinds}
@@ -289,13 +343,18 @@ def run(
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         logging.disable()
-        numbers = itertools.count(first) if documents is None else iter(range(first, first + documents))
+        numbers = (
+            itertools.count(first) if documents is None else iter(range(first, first + documents))
+        )
         for number in numbers:
             for kind in kinds:
                 if len(kinds) == 1 or number % KINDS[kind].share == 0:
                     use(kind, seed, number, tallies[kind])
             if number % 50_000 == 0:
-                print(f"{number:,}, {sum(len(tally.findings) for tally in tallies.values())} findings", file=sys.stderr)
+                print(
+                    f"{number:,}, {sum(len(tally.findings) for tally in tallies.values())} findings",
+                    file=sys.stderr,
+                )
             if time.monotonic() > until:
                 break
     logging.disable(logging.NOTSET)
@@ -304,12 +363,23 @@ def run(
 
 def main() -> None:
     """Run from the command line; the exit code is 1 where there are findings."""
-    options = command_line(__doc__, kinds=list(KINDS), documents=int, seconds=float, seed=1, first=0)
+    options = command_line(
+        __doc__, kinds=list(KINDS), documents=int, seconds=float, seed=1, first=0
+    )
     seconds = 30.0 if options.seconds is None and options.documents is None else options.seconds
-    tallies = run(options.kinds, seed=options.seed, first=options.first, documents=options.documents, seconds=seconds)
+    tallies = run(
+        options.kinds,
+        seed=options.seed,
+        first=options.first,
+        documents=options.documents,
+        seconds=seconds,
+    )
     rows: list[list[object]] = []
     for kind, tally in tallies.items():
-        means = f"{tally.letters / max(1, tally.done):.0f}", f"{1000 * tally.seconds / max(1, tally.done):.1f}"
+        means = (
+            f"{tally.letters / max(1, tally.done):.0f}",
+            f"{1000 * tally.seconds / max(1, tally.done):.1f}",
+        )
         rows.append([kind, f"{tally.done:,}", *means, len(tally.findings)])
     print(f"seed {options.seed}; {machine()}\n")
     print(markdown_table(["kind", "inputs", "characters each", "ms each", "findings"], rows))

@@ -31,7 +31,10 @@ def code_lines(source: str) -> int:
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
                 prose.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
     lines = enumerate(source.splitlines(), 1)
-    return sum(bool(line.strip()) and line.strip()[0] != "#" and number not in prose for number, line in lines)
+    return sum(
+        bool(line.strip()) and line.strip()[0] != "#" and number not in prose
+        for number, line in lines
+    )
 
 
 def room_of(parts: tuple[str, ...]) -> str:
@@ -44,9 +47,17 @@ def crossings(name: str, tree: ast.Module) -> int:
     """How many modules of other rooms a file imports."""
     room, named = room_of(tuple(name.split("/"))), set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == PACKAGE.name:
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module
+            and node.module.split(".")[0] == PACKAGE.name
+        ):
             inner = tuple(node.module.split(".")[1:])
-            targets = [inner] if inner and inner != ("app",) else [(*inner, alias.name) for alias in node.names]
+            targets = (
+                [inner]
+                if inner and inner != ("app",)
+                else [(*inner, alias.name) for alias in node.names]
+            )
             named |= {target for target in targets if room_of(target) != room}
     return len(named)
 
@@ -70,11 +81,19 @@ def fields(node: ast.ClassDef) -> int:
 
 def main() -> None:
     """Print the counts."""
-    sources = {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
+    sources = {
+        path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8")
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
     trees = {name: ast.parse(source) for name, source in sources.items()}
     lines = {name: code_lines(source) for name, source in sources.items()}
     plug_in = [count for name, count in lines.items() if not name.startswith(("app/", "__main__"))]
-    classes = [(name, node) for name in trees for node in ast.walk(trees[name]) if isinstance(node, ast.ClassDef)]
+    classes = [
+        (name, node)
+        for name in trees
+        for node in ast.walk(trees[name])
+        if isinstance(node, ast.ClassDef)
+    ]
     print(f"files, lines of code: {len(lines)}, {sum(lines.values()):,}")
     print(f"plug-in alone: {len(plug_in)}, {sum(plug_in):,}")
     longest = max((len(source.splitlines()), name) for name, source in sources.items())

@@ -41,7 +41,10 @@ Places: TypeAlias = dict[tuple[str, str], tuple[int, int]]  # lines by page and 
 HEADING = re.compile(r"^#+ +(?P<title>.*?) *\{ *#(?P<anchor>[\w-]+) *\} *$", re.MULTILINE)
 LEAST_WORDS = 3
 PAGES, QUESTIONS = 15, 60  # at most, drawn with a fixed seed
-NOTES, CHUNKS = 10, 60  # notes that count, and chunks that are asked for, so that they are of ten notes
+NOTES, CHUNKS = (
+    10,
+    60,
+)  # notes that count, and chunks that are asked for, so that they are of ten notes
 PUBLISHED = (
     ("obsidian-hybrid-search", 0.733, 0.788, 0.724),
     ("the same with its reranker", 0.736, 0.780, 0.672),
@@ -80,7 +83,9 @@ def ask(pages: list[str]) -> list[tuple[str, str, str]]:
         )
         top = next(iter(spanish.values()), "")
         for anchor, title in list(spanish.items())[1:]:
-            own, other = ({*re.findall(r"\w+", one.casefold())} for one in (title, english.get(anchor, title)))
+            own, other = (
+                {*re.findall(r"\w+", one.casefold())} for one in (title, english.get(anchor, title))
+            )
             if len(own) >= LEAST_WORDS and len(own & other) <= len(own) / 2:
                 made.append((f"{top}: {title}".replace("`", ""), page, anchor))
     return random.Random(0).sample(made, min(QUESTIONS, len(made)))  # noqa: S311  no secret
@@ -97,11 +102,14 @@ def spanish(language: str) -> DataSet:
         path, ends = node.ref_doc_id or "", (node.start_char_idx, node.end_char_idx)  # type: ignore[attr-defined]
         first, last = (texts.get(path, "").count("\n", 0, place) + 1 for place in ends)
         return frozenset(
-            key for key, (start, end) in sections.items() if key[0] == path and start <= last and first <= end
+            key
+            for key, (start, end) in sections.items()
+            if key[0] == path and start <= last and first <= end
         )
 
     questions = [
-        Question(text, frozenset({(f"{language}/{page}", anchor)}), form=language) for text, page, anchor in asked
+        Question(text, frozenset({(f"{language}/{page}", anchor)}), form=language)
+        for text, page, anchor in asked
     ]
     return DataSet(f"Spanish questions, {language} pages", {"": documents}, questions, covers, {})
 
@@ -110,7 +118,11 @@ def both_languages() -> DataSet:
     """Spanish questions, asked of Spanish pages and, as another collection, of the same pages in English."""
     parts = {language: spanish(language) for language in ("es", "en")}
     documents = {language: part.documents[""] for language, part in parts.items()}
-    questions = [replace(one, collection=language) for language, part in parts.items() for one in part.questions]
+    questions = [
+        replace(one, collection=language)
+        for language, part in parts.items()
+        for one in part.questions
+    ]
 
     def covers(node: BaseNode) -> frozenset[Hashable]:
         return parts["es"].covers(node) | parts["en"].covers(node)
@@ -121,7 +133,9 @@ def both_languages() -> DataSet:
 def shared_pages() -> list[str]:
     """Pages that exist in both languages, drawn with a fixed seed."""
     folders = [DATA / "markdown" / "fastapi" / language / "docs" for language in ("en", "es")]
-    first, second = ({page.relative_to(folder).as_posix() for page in folder.rglob("*.md")} for folder in folders)
+    first, second = (
+        {page.relative_to(folder).as_posix() for page in folder.rglob("*.md")} for folder in folders
+    )
     common = sorted(first & second)
     return sorted(random.Random(0).sample(common, min(PAGES, len(common))))  # noqa: S311  no secret
 
@@ -149,9 +163,13 @@ def vault(models: list[str]) -> str:
             for question in queries("obsidian-help"):
                 hits = retriever.retrieve(question["query"])
                 paths = list(dict.fromkeys(hit.node.metadata["path"] for hit in hits))[:NOTES]
-                whole, part = ({note["path"] for note in question[key]} for key in ("gold", "partial"))
+                whole, part = (
+                    {note["path"] for note in question[key]} for key in ("gold", "partial")
+                )
                 results.append(ranking(paths, whole, part))
-        rows.append((f"this package, `{model}`", *(f"{value:.3f}" for value in np.mean(results, axis=0))))
+        rows.append(
+            (f"this package, `{model}`", *(f"{value:.3f}" for value in np.mean(results, axis=0)))
+        )
     rows += [(name, *(f"{value:.3f}" for value in values)) for name, *values in PUBLISHED]
     return markdown_table(["", "nDCG@5", "MRR", "Hit@1"], rows)
 

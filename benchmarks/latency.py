@@ -29,7 +29,7 @@ from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index.vector_stores.chroma import ChromaVectorStore
 from scale import EMBEDDING, open_at, write_pages
 
-from llama_index_contextual.retrieval import stored_nodes
+from llama_index_contextual.retrievers.any_store import stored_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,7 +41,9 @@ TOP_K = 10
 
 def store_in(folder: Path) -> ChromaVectorStore:
     """The collection of an index."""
-    client = chromadb.PersistentClient(str(folder / ".chroma"), chromadb.Settings(anonymized_telemetry=False))
+    client = chromadb.PersistentClient(
+        str(folder / ".chroma"), chromadb.Settings(anonymized_telemetry=False)
+    )
     return ChromaVectorStore(chroma_collection=client.get_or_create_collection("chunks"))
 
 
@@ -53,14 +55,18 @@ def fill(folder: Path, size: int) -> int:
         nodes = index.nodes()
     store = store_in(folder)
     for part in iter_batch(nodes, 2000):
-        vectors = EMBEDDING.get_text_embedding_batch([node.get_content(MetadataMode.EMBED) for node in part])
+        vectors = EMBEDDING.get_text_embedding_batch(
+            [node.get_content(MetadataMode.EMBED) for node in part]
+        )
         for node, vector in zip(part, vectors, strict=True):
             node.embedding = vector
         store.add(part)
     return len(nodes)
 
 
-def query_times(retrievers: list[BaseRetriever], queries: list[QueryBundle]) -> Iterator[tuple[float, float, float]]:
+def query_times(
+    retrievers: list[BaseRetriever], queries: list[QueryBundle]
+) -> Iterator[tuple[float, float, float]]:
     """p50, p95 and mean CPU time of each; queries alternate between them, so that a busy machine is busy for all.
 
     CPU time (of all threads, Chroma's too) is what remains comparable where other programs compete for the cores.
@@ -72,7 +78,9 @@ def query_times(retrievers: list[BaseRetriever], queries: list[QueryBundle]) -> 
     worked = [0.0] * len(retrievers)
     for turn, query in enumerate(queries):
         # Taking turns at going first: who comes after a heavy one waits for the scheduler.
-        for number in sorted(range(len(retrievers)), key=lambda one: (one + turn) % len(retrievers)):
+        for number in sorted(
+            range(len(retrievers)), key=lambda one: (one + turn) % len(retrievers)
+        ):
             retriever = retrievers[number]
             start, used = time.perf_counter(), time.process_time()
             retriever.retrieve(query)
@@ -82,20 +90,35 @@ def query_times(retrievers: list[BaseRetriever], queries: list[QueryBundle]) -> 
         yield statistics.median(found), statistics.quantiles(found, n=20)[-1], work / len(queries)
 
 
-def true_ten(store: ChromaVectorStore, arms: list[BaseRetriever], queries: list[QueryBundle]) -> Iterator[float]:
+def true_ten(
+    store: ChromaVectorStore, arms: list[BaseRetriever], queries: list[QueryBundle]
+) -> Iterator[float]:
     """The share of the ten nearest that each arm finds, in per cent; what is as near as the tenth counts as one."""
     held = store._collection.get(include=["embeddings"])  # noqa: SLF001
-    places, matrix = {key: row for row, key in enumerate(held["ids"])}, np.array(held["embeddings"], np.float32)
+    places, matrix = (
+        {key: row for row, key in enumerate(held["ids"])},
+        np.array(held["embeddings"], np.float32),
+    )
     near = [matrix @ np.array(query.embedding, np.float32) for query in queries]
     for arm in arms:
-        found = [[places[hit.node.node_id] for hit in arm.retrieve(query)[:TOP_K]] for query in queries]
+        found = [
+            [places[hit.node.node_id] for hit in arm.retrieve(query)[:TOP_K]] for query in queries
+        ]
         pairs = zip(near, found, strict=True)
-        yield 100 * float(np.mean([np.sum(one[rows] >= np.sort(one)[-TOP_K] - 1e-5) / TOP_K for one, rows in pairs]))
+        yield 100 * float(
+            np.mean(
+                [np.sum(one[rows] >= np.sort(one)[-TOP_K] - 1e-5) / TOP_K for one, rows in pairs]
+            )
+        )
 
 
-def measure(folder: Path, questions: list[str]) -> tuple[list[tuple[float, float, float]], list[float]]:
+def measure(
+    folder: Path, questions: list[str]
+) -> tuple[list[tuple[float, float, float]], list[float]]:
     """Times of ours, of ours by reciprocal ranks, and of stock; and the true ten of our vectors and of stock's."""
-    queries = [QueryBundle(text, embedding=EMBEDDING.get_query_embedding(text)) for text in questions]
+    queries = [
+        QueryBundle(text, embedding=EMBEDDING.get_query_embedding(text)) for text in questions
+    ]
     store = store_in(folder)
     index = VectorStoreIndex.from_vector_store(store, embed_model=EMBEDDING)
     arms = [
@@ -103,7 +126,9 @@ def measure(folder: Path, questions: list[str]) -> tuple[list[tuple[float, float
         BM25Retriever(nodes=stored_nodes(store), similarity_top_k=TOP_K),
     ]
     gc.collect()  # neither system keeps the nodes; a heap full of them would make every garbage collection slow
-    ours = [open_at(folder).as_retriever(TOP_K, mode=mode) for mode in ("learned", "reciprocal_rerank")]
+    ours = [
+        open_at(folder).as_retriever(TOP_K, mode=mode) for mode in ("learned", "reciprocal_rerank")
+    ]
     times = list(query_times([*ours, stock_hybrid(arms, TOP_K)], queries))
     return times, list(true_ten(store, [ours[0].retrievers[0], arms[0]], queries))
 
@@ -116,13 +141,19 @@ def apart(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def main() -> None:
     """Measure each size and print a table."""
-    queries, rows = [question.text for question in kubernetes_docs(1).questions], list[list[object]]()
+    queries, rows = (
+        [question.text for question in kubernetes_docs(1).questions],
+        list[list[object]](),
+    )
     for size in command_line(__doc__, sizes=[1000, 10_000, 100_000]).sizes:
         with tempfile.TemporaryDirectory() as folder:
             chunks = apart(fill, Path(folder), size)
             (mine, ranks, theirs), shares = apart(measure, Path(folder), queries)
         for name, other in (("stock", theirs), ("ours by reciprocal ranks", ranks)):
-            cells = [f"{one:.1f} / {two:.1f} ms = {one / two:.2f}" for one, two in zip(mine, other, strict=True)]
+            cells = [
+                f"{one:.1f} / {two:.1f} ms = {one / two:.2f}"
+                for one, two in zip(mine, other, strict=True)
+            ]
             nearest = " / ".join(f"{share:.1f}" for share in shares) if name == "stock" else ""
             rows.append([f"{chunks:,}", f"ours / {name}", *cells, nearest])
         header = ["chunks", "", "p50", "p95", "CPU time", "true ten, %"]

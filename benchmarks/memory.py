@@ -25,22 +25,30 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from common import RememberingEmbedding, command_line, fast_folder, intervals, machine, markdown_table
+from common import (
+    RememberingEmbedding,
+    command_line,
+    fast_folder,
+    intervals,
+    machine,
+    markdown_table,
+)
 from datasets import DATA, Message, queries, realmem_notes
 from llama_index.core.schema import QueryBundle
 
 from llama_index_contextual import ContextualFusionRetriever, MemoryContext
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.embedder import default_parser
-from llama_index_contextual.common.dates import date_from_path
-from llama_index_contextual.keyword.dates import lexicon, split_words
-from llama_index_contextual.retrieval import Question, answer_question, run
+from llama_index_contextual.retrievers.any_store import run
+from llama_index_contextual.retrievers.query_dates import lexicon, split_words
+from llama_index_contextual.retrievers.question import Question, answer_question
+from llama_index_contextual.utils.dates import date_from_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from llama_index_contextual.memory import MemoryDigest
-    from llama_index_contextual.retrieval import Hit
+    from llama_index_contextual.memory.digest import MemoryDigest
+    from llama_index_contextual.retrievers.explanation import Hit
 
 Place = tuple[str, int, int]  # path, first line, last line
 
@@ -74,11 +82,15 @@ def questions(dataset: str, limit: int | None) -> list[NoteQuestion]:
     for row in queries(dataset):
         if row["gold"]:
             gold = (passages(row, key) for key in ("gold", "original", "updated"))
-            every.append(NoteQuestion(row["query"], row["collection"], row.get("names_a_date", False), *gold))
+            every.append(
+                NoteQuestion(row["query"], row["collection"], row.get("names_a_date", False), *gold)
+            )
     return every if limit is None else random.Random(0).sample(every, min(limit, len(every)))  # noqa: S311
 
 
-def conversations(dataset: str, wanted: Sequence[Any], embedding: RememberingEmbedding) -> Iterator[Conversation]:
+def conversations(
+    dataset: str, wanted: Sequence[Any], embedding: RememberingEmbedding
+) -> Iterator[Conversation]:
     """Index conversation after conversation."""
     parser = default_parser(embedding.inner)  # the one that remembers is no ``LocalEmbedding``
     for name in sorted({question.conversation for question in wanted}):
@@ -86,10 +98,14 @@ def conversations(dataset: str, wanted: Sequence[Any], embedding: RememberingEmb
         now = max(day for path in folder.rglob("*.md") if (day := date_from_path(path.as_posix())))
         with (
             tempfile.TemporaryDirectory() as storage,
-            ContextualIndex.open(folder, storage=storage, embed_model=embedding, node_parser=parser) as index,
+            ContextualIndex.open(
+                folder, storage=storage, embed_model=embedding, node_parser=parser
+            ) as index,
         ):
             index.refresh()
-            yield Conversation(index, now, [question for question in wanted if question.conversation == name])
+            yield Conversation(
+                index, now, [question for question in wanted if question.conversation == name]
+            )
 
 
 # Messages
@@ -108,7 +124,10 @@ def asked_in_time(
             fast_folder() as folder,
             ContextualIndex.open(folder, embed_model=embedding, node_parser=parser) as index,
         ):
-            asked = sorted((one for one in wanted if one.conversation == person), key=lambda one: len(one.earlier))
+            asked = sorted(
+                (one for one in wanted if one.conversation == person),
+                key=lambda one: len(one.earlier),
+            )
             for message in asked:
                 for path in message.earlier:
                     if not (note := index.folder / path).exists():
@@ -165,9 +184,14 @@ def messages(limit: int | None, embedding: RememberingEmbedding) -> str:
             notes = list(dict.fromkeys(ask(index, message)))
             measures[way].append(message.measure(notes))
             found = {path: path in notes[:10] for path in message.gold}
-            days = {path: (message.day - (date_from_path(path) or message.day)).days for path in found}
+            days = {
+                path: (message.day - (date_from_path(path) or message.day)).days for path in found
+            }
             counted = [("needed sessions", days[path], hit) for path, hit in found.items()]
-            for count, old, hit in (*counted, ("messages with any", min(days.values()), any(found.values()))):
+            for count, old, hit in (
+                *counted,
+                ("messages with any", min(days.values()), any(found.values())),
+            ):
                 age = next(name for name, most in AGES.items() if old <= most)
                 by_age[f"{way}: {count}"][age].append(hit)
     first = np.array(next(iter(measures.values())))
@@ -177,7 +201,13 @@ def messages(limit: int | None, embedding: RememberingEmbedding) -> str:
         if len(rows) > 1:
             rows.append(["less the search", *intervals(np.array(values) - first)])
     ages = [
-        [way, *(f"{100 * statistics.mean(of[age]):.1f} ({len(of[age])})" if of[age] else "–" for age in AGES)]
+        [
+            way,
+            *(
+                f"{100 * statistics.mean(of[age]):.1f} ({len(of[age])})" if of[age] else "–"
+                for age in AGES
+            ),
+        ]
         for way, of in by_age.items()
     ]
     table = markdown_table([f"{len(first)} messages, %", *MEASURES], rows)
@@ -189,10 +219,14 @@ def messages(limit: int | None, embedding: RememberingEmbedding) -> str:
 
 def recall(hits: Sequence[Place], gold: Iterable[tuple[str, int]], top: int) -> float:
     """Share of gold lines that stand in the first hits."""
-    return statistics.mean(any(p == path and a <= line <= b for p, a, b in hits[:top]) for path, line in gold)
+    return statistics.mean(
+        any(p == path and a <= line <= b for p, a, b in hits[:top]) for path, line in gold
+    )
 
 
-def plain(index: ContextualIndex, mode: str | None = None) -> Callable[[str, date], Sequence[Place]]:
+def plain(
+    index: ContextualIndex, mode: str | None = None
+) -> Callable[[str, date], Sequence[Place]]:
     """Hybrid search."""
     retriever = index.as_retriever(similarity_top_k=10, mode=mode)
 
@@ -209,7 +243,10 @@ def digest(index: ContextualIndex, **settings: Any) -> Callable[[str, date], Seq
 
     def ask(question: str, now: date) -> list[Place]:
         entries = memory.get(question, now=now).entries
-        return [(one.path, one.node.metadata["start_line"], one.node.metadata["end_line"]) for one in entries]
+        return [
+            (one.path, one.node.metadata["start_line"], one.node.metadata["end_line"])
+            for one in entries
+        ]
 
     return ask
 
@@ -219,8 +256,14 @@ WAYS: dict[str, Callable[[ContextualIndex], Callable[[str, date], Sequence[Place
     "the same, taken for messages": functools.partial(plain, mode="message"),
     "digest (defaults)": digest,
     "digest, recency off": functools.partial(digest, include_recency=False),
-    **{f"digest, min_relevance {least}": functools.partial(digest, min_relevance=least) for least in (0.0, 0.2, 0.5)},
-    **{f"digest, recency weight {one}": functools.partial(digest, recency_weight=one) for one in (0.5, 1.0)},
+    **{
+        f"digest, min_relevance {least}": functools.partial(digest, min_relevance=least)
+        for least in (0.0, 0.2, 0.5)
+    },
+    **{
+        f"digest, recency weight {one}": functools.partial(digest, recency_weight=one)
+        for one in (0.5, 1.0)
+    },
 }
 
 
@@ -235,16 +278,22 @@ def quality(dataset: str, wanted: Sequence[NoteQuestion], embedding: Remembering
             ask = make(one.index)
             for question in one.questions:
                 hits = ask(question.text, one.now)
-                scores[way].append((question.names_a_date, *(recall(hits, question.gold, top) for top in (4, 10))))
+                scores[way].append(
+                    (question.names_a_date, *(recall(hits, question.gold, top) for top in (4, 10)))
+                )
             if "relevance" in way or "default" in way:  # no other setting abstains differently
                 foreign[way] += [bool(ask(question.text, one.now)) for question in sample]
     rows = []
     for way, found in scores.items():
         parts = (found, [row for row in found if row[0]])
         figures = [
-            f"{100 * statistics.mean(row[at] for row in part):.1f}" if part else "–" for part in parts for at in (1, 2)
+            f"{100 * statistics.mean(row[at] for row in part):.1f}" if part else "–"
+            for part in parts
+            for at in (1, 2)
         ]
-        rows.append([way, *figures, f"{100 * statistics.mean(foreign[way]):.0f}" if foreign[way] else ""])
+        rows.append(
+            [way, *figures, f"{100 * statistics.mean(foreign[way]):.0f}" if foreign[way] else ""]
+        )
     dated = sum(question.names_a_date for question in wanted)
     header = ["", f"@4, all {len(wanted)}", "@10", f"@4, the {dated} that name a date", "@10"]
     return markdown_table([*header, "of another conversation"], rows)
@@ -252,28 +301,44 @@ def quality(dataset: str, wanted: Sequence[NoteQuestion], embedding: Remembering
 
 def sessions(wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) -> str:
     """The table of the notes of a search's first 100 chunks, a note being a session of LoCoMo."""
-    modes: dict[str, str | None] = {"by ranks, nothing trained": "reciprocal_rerank", "learned, the default": None}
+    modes: dict[str, str | None] = {
+        "by ranks, nothing trained": "reciprocal_rerank",
+        "learned, the default": None,
+    }
     shares: dict[str, list[list[float]]] = {}
     for one in conversations("locomo-notes", wanted, embedding):
         retrievers = {way: one.index.as_retriever(100, mode=mode) for way, mode in modes.items()}
-        arms = dict(zip(("vectors", "keywords"), retrievers["learned, the default"].retrievers, strict=True))
+        arms = dict(
+            zip(("vectors", "keywords"), retrievers["learned, the default"].retrievers, strict=True)
+        )
         for way, retriever in (arms | retrievers).items():
             for question in one.questions:
-                notes = list(dict.fromkeys(hit.node.metadata["path"] for hit in retriever.retrieve(question.text)))
+                notes = list(
+                    dict.fromkeys(
+                        hit.node.metadata["path"] for hit in retriever.retrieve(question.text)
+                    )
+                )
                 gold = {path for path, _ in question.gold}
                 found = [len(gold.intersection(notes[:top])) / len(gold) for top in (1, 5, 10)]
-                shares.setdefault(way, []).append([*found, float(found[2] > 0), float(found[2] == 1)])
+                shares.setdefault(way, []).append(
+                    [*found, float(found[2] > 0), float(found[2] == 1)]
+                )
     rows = [[way, *(100 * np.mean(found, axis=0)).tolist()] for way, found in shares.items()]
     return markdown_table(["sessions, %", "recall @1", "@5", "@10", "any @10", "all @10"], rows)
 
 
-def shown(dataset: str, wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) -> list[list[str]]:
+def shown(
+    dataset: str, wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding
+) -> list[list[str]]:
     """One row a budget: how often the chunk of a gold line is cited, how much of that line the digest shows."""
     budgets = (200, 300, 600)
     found: dict[int, list[tuple[bool, float]]] = {budget: [] for budget in budgets}
     tokens: dict[int, list[float]] = {budget: [] for budget in budgets}
     for one in conversations(dataset, wanted, embedding):
-        lines = {path: (one.index.folder / path).read_text("utf-8").split("\n") for path in one.index.files()}
+        lines = {
+            path: (one.index.folder / path).read_text("utf-8").split("\n")
+            for path in one.index.files()
+        }
         for budget in budgets:
             memory = MemoryContext(one.index, max_tokens=budget)
             for question in one.questions:
@@ -301,7 +366,8 @@ def shown_of(
     citing = [
         entry
         for entry in answer.entries
-        if entry.path == path and entry.node.metadata["start_line"] <= line <= entry.node.metadata["end_line"]
+        if entry.path == path
+        and entry.node.metadata["start_line"] <= line <= entry.node.metadata["end_line"]
     ]
     known = {word.casefold() for word in split_words(question.text)}
     snippets = {word.casefold() for entry in citing for word in split_words(entry.snippet)}
@@ -323,20 +389,34 @@ def updates(wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) -> 
             for question in one.questions:
                 if question.updated and question.updated != question.original:
                     hits = ask(question.text, one.now)
-                    newer, older = (first_of(hits, gold) for gold in (question.updated, question.original))
+                    newer, older = (
+                        first_of(hits, gold) for gold in (question.updated, question.original)
+                    )
                     places[name].append((newer, older))
     rows = []
     for name, found in places.items():
         both = [row for row in found if max(row) < math.inf]
-        wins = [f"{sum(newer < older for newer, older in part)} of {len(part)}" for part in (found, both)]
+        wins = [
+            f"{sum(newer < older for newer, older in part)} of {len(part)}"
+            for part in (found, both)
+        ]
         rows.append([name, *wins, *(f"{sum(row[at] < 4 for row in found)}" for at in (0, 1))])
-    header = ["", "newer above older, or alone", "where both are found", "newer in the first 4", "older in the first 4"]
+    header = [
+        "",
+        "newer above older, or alone",
+        "where both are found",
+        "newer in the first 4",
+        "older in the first 4",
+    ]
     return markdown_table(header, rows)
 
 
 def first_of(hits: Sequence[Place], gold: Sequence[tuple[str, int]]) -> float:
     """Place of the first hit that holds a gold line, from 0; infinite if none does."""
-    return next((place for place, hit in enumerate(hits) if any(recall([hit], [line], 1) for line in gold)), math.inf)
+    return next(
+        (place for place, hit in enumerate(hits) if any(recall([hit], [line], 1) for line in gold)),
+        math.inf,
+    )
 
 
 def main() -> None:
@@ -345,10 +425,19 @@ def main() -> None:
     names = ["locomo-notes", "chat-notes"]  # for recall and shown
     arguments = command_line(__doc__, questions=int, parts=parts, sets=names)
     embedding, limit, sets = RememberingEmbedding(), arguments.questions, arguments.sets
-    header = ["%", "cited @4", "words shown", "words shown where cited", "half of the words shown", "tokens"]
+    header = [
+        "%",
+        "cited @4",
+        "words shown",
+        "words shown where cited",
+        "half of the words shown",
+        "tokens",
+    ]
     tables: dict[str, Callable[[], str]] = {
         "messages": lambda: messages(limit, embedding),
-        "recall": lambda: "\n\n".join(quality(name, questions(name, limit), embedding) for name in sets),
+        "recall": lambda: "\n\n".join(
+            quality(name, questions(name, limit), embedding) for name in sets
+        ),
         "sessions": lambda: sessions(questions("locomo-notes", limit), embedding),
         "shown": lambda: markdown_table(
             header, [row for name in sets for row in shown(name, questions(name, limit), embedding)]

@@ -17,8 +17,8 @@ from common import RememberingEmbedding, command_line, machine, markdown_table
 from datasets import DataSet, kubernetes_docs, pages_of
 from retrieval import Bench
 
-from llama_index_contextual.chunking import headings_of
-from llama_index_contextual.keyword import folded_name
+from llama_index_contextual.node_parser.node_metadata import headings_of
+from llama_index_contextual.retrievers.names import folded_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,14 +42,20 @@ def names_of(document: Document, nodes: Sequence[BaseNode]) -> Iterator[tuple[st
             yield "alias", alias.strip()
 
 
-def measure(name: str, documents: list[Document], embedding: RememberingEmbedding) -> list[list[object]]:
+def measure(
+    name: str, documents: list[Document], embedding: RememberingEmbedding
+) -> list[list[object]]:
     """The rows of a set: by kind how many names there are, and the shares of those that come first and in three."""
     bench = Bench(DataSet(name, {"": documents}, [], lambda _: frozenset()), "", embedding)
     nodes, retriever = bench.nodes("headings"), bench.index("headings").as_retriever(3)
     chunks = defaultdict[str, list["BaseNode"]](list)
     for node in nodes:
         chunks[node.ref_doc_id or ""].append(node)
-    asked = [(kind, text, one.doc_id) for one in documents for kind, text in names_of(one, chunks[one.doc_id])]
+    asked = [
+        (kind, text, one.doc_id)
+        for one in documents
+        for kind, text in names_of(one, chunks[one.doc_id])
+    ]
     owners, kinds_of = defaultdict[str, set[str]](set), defaultdict[tuple[str, str], set[str]](set)
     for kind, text, document in asked:
         owners[folded_name(text)].add(document)
@@ -64,16 +70,25 @@ def measure(name: str, documents: list[Document], embedding: RememberingEmbeddin
             ranks["first heading of one document alone"].append(rank)
         if rank > 1:
             print(f"  {name}: {text!r} ({document}) finds {found[:1]}", flush=True)
-    ranks["all"] = [rank for kind, of_kind in ranks.items() if "alone" not in kind for rank in of_kind]
+    ranks["all"] = [
+        rank for kind, of_kind in ranks.items() if "alone" not in kind for rank in of_kind
+    ]
     return [
-        [name, kind, len(of_kind), *(100 * sum(rank <= most for rank in of_kind) / len(of_kind) for most in (1, 3))]
+        [
+            name,
+            kind,
+            len(of_kind),
+            *(100 * sum(rank <= most for rank in of_kind) / len(of_kind) for most in (1, 3)),
+        ]
         for kind, of_kind in ranks.items()
     ]
 
 
 def main() -> None:
     """Read the command line."""
-    options = command_line(__doc__, sets=["obsidian-help", "course-lessons", "kubernetes-docs"], pages=300)
+    options = command_line(
+        __doc__, sets=["obsidian-help", "course-lessons", "kubernetes-docs"], pages=300
+    )
     embedding, rows = RememberingEmbedding(), list[list[object]]()
     for name in options.sets:
         is_large = name == "kubernetes-docs"

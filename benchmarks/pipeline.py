@@ -41,7 +41,9 @@ OURS = (HeadingAwareMarkdownNodeParser(), ContextualNodePostprocessor())
 def chroma(nodes: list[BaseNode], folder: str) -> VectorStoreIndex:
     """An index of nodes on a Chroma of its own folder."""
     collection = chromadb.PersistentClient(tempfile.mkdtemp(dir=folder)).create_collection("notes")
-    storage = StorageContext.from_defaults(vector_store=ChromaVectorStore(chroma_collection=collection))
+    storage = StorageContext.from_defaults(
+        vector_store=ChromaVectorStore(chroma_collection=collection)
+    )
     return VectorStoreIndex(nodes, storage_context=storage, embed_model=LocalEmbedding())
 
 
@@ -49,19 +51,30 @@ def retrievers(folder: str) -> dict[str, BaseRetriever]:
     """The rows, each with one thing changed."""
 
     def nodes_of(transformations: tuple[TransformComponent, ...]) -> list[BaseNode]:
-        documents = SimpleDirectoryReader(str(EXAMPLES / "notes"), recursive=True, filename_as_id=True).load_data()
-        return list(IngestionPipeline(transformations=list(transformations)).run(documents=documents))
+        documents = SimpleDirectoryReader(
+            str(EXAMPLES / "notes"), recursive=True, filename_as_id=True
+        ).load_data()
+        return list(
+            IngestionPipeline(transformations=list(transformations)).run(documents=documents)
+        )
 
     plain, contextual = nodes_of(STOCK), nodes_of(OURS)
-    before, after = (chroma(nodes, folder).as_retriever(similarity_top_k=TOP_K) for nodes in (plain, contextual))
-    stock_words = [BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=TOP_K) for nodes in (plain, contextual)]
+    before, after = (
+        chroma(nodes, folder).as_retriever(similarity_top_k=TOP_K) for nodes in (plain, contextual)
+    )
+    stock_words = [
+        BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=TOP_K)
+        for nodes in (plain, contextual)
+    ]
     vectors, keywords = ContextualVectorRetriever(after._index), ContextualBM25Retriever(contextual)  # noqa: SLF001
     return {
         "stock pipeline": stock_hybrid([before, stock_words[0]], TOP_K),
         "stock, with our parser and contexts": stock_hybrid([after, stock_words[1]], TOP_K),
         "the same, our BM25 retriever": stock_hybrid([after, keywords], TOP_K),
         "the same, our vector retriever": stock_hybrid([vectors, keywords], TOP_K),
-        "our retrievers and our fusion": ContextualFusionRetriever([vectors, keywords], similarity_top_k=TOP_K),
+        "our retrievers and our fusion": ContextualFusionRetriever(
+            [vectors, keywords], similarity_top_k=TOP_K
+        ),
     }
 
 
@@ -74,7 +87,9 @@ def table() -> str:
         [row.name, *(f"{100 * share:.1f}" for share in row.recalls.mean(axis=0)), f"{row.mrr:.3f}"]
         for row in found.rows
     ]
-    return markdown_table([f"{len(questions)} example questions, recall in %", "@1", "@3", "@5", "MRR"], rows)
+    return markdown_table(
+        [f"{len(questions)} example questions, recall in %", "@1", "@3", "@5", "MRR"], rows
+    )
 
 
 if __name__ == "__main__":

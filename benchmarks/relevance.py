@@ -43,9 +43,9 @@ from languages import both_languages
 from llama_index.core.schema import QueryBundle
 from retrieval import Bench
 
-from llama_index_contextual import retrieval
-from llama_index_contextual.retrieval.explain import LEAST, Evidence, relevance
-from llama_index_contextual.retrieval.vector import E5, MINILM
+from llama_index_contextual import retrievers
+from llama_index_contextual.retrievers.explanation import LEAST, Evidence, relevance
+from llama_index_contextual.retrievers.vector import E5, MINILM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,7 +63,11 @@ LARGE: Final = 1_000_000  # characters of a document that is not taken out
 CUTS: Final = (0.02, LEAST, 0.1, 0.2)
 BINS: Final = 10
 SETS: Final[dict[str, dict[str, Callable[[], DataSet]]]] = {
-    "local": {"codebases": codebases, "course-lessons": course_lessons, "locomo-notes": locomo_notes},
+    "local": {
+        "codebases": codebases,
+        "course-lessons": course_lessons,
+        "locomo-notes": locomo_notes,
+    },
     "e5": {
         "german-judgments": german_judgments,
         "japanese-articles": lambda: japanese_articles(300),
@@ -102,7 +106,9 @@ class Asked:
         return self.kind == OWN and bool(self.gained.any())
 
 
-def ask(index: ContextualIndex, data: DataSet, kind: str, question: Question, vector: list[float]) -> Asked:
+def ask(
+    index: ContextualIndex, data: DataSet, kind: str, question: Question, vector: list[float]
+) -> Asked:
     """Ask an index."""
     found = index.as_retriever(20).explain(QueryBundle(question.text, embedding=vector))
     left, gained, firsts = set(question.gold), [], []
@@ -113,10 +119,18 @@ def ask(index: ContextualIndex, data: DataSet, kind: str, question: Question, ve
         firsts.append(bool(covered) and any(one.rank == 1 for one in hit.credits))
     scores = np.array([hit.score for hit in found])
     shares = scores / scores[0] if len(scores) else scores
-    return Asked(kind, found.judgement.evidence or Evidence(), shares, np.array(gained), np.array(firsts, bool))
+    return Asked(
+        kind,
+        found.judgement.evidence or Evidence(),
+        shares,
+        np.array(gained),
+        np.array(firsts, bool),
+    )
 
 
-def answers_of(data: DataSet, strangers: Sequence[str], embedding: RememberingEmbedding) -> list[Asked]:
+def answers_of(
+    data: DataSet, strangers: Sequence[str], embedding: RememberingEmbedding
+) -> list[Asked]:
     """Ask the questions of a set, nonsense of its first collections, and questions whose notes are deleted."""
     rng = random.Random(7)  # noqa: S311  no secret
     collections = list(data.documents) if len(data.questions) <= MOST else list(data.documents)[:5]
@@ -128,7 +142,11 @@ def answers_of(data: DataSet, strangers: Sequence[str], embedding: RememberingEm
         own = rng.sample(own, min(len(own), MOST // len(collections)))
         batch = [(OWN, question) for question in own]
         if number < FEW:
-            batch += [(kind, Question(text, frozenset())) for kind, texts in NONSENSE.items() for text in texts]
+            batch += [
+                (kind, Question(text, frozenset()))
+                for kind, texts in NONSENSE.items()
+                for text in texts
+            ]
             batch += [(STRANGER, Question(text, frozenset())) for text in strangers]
         texts = [question.text for _, question in batch]
         vectors = {text: embedding.get_query_embedding(text) for text in texts}
@@ -140,7 +158,12 @@ def answers_of(data: DataSet, strangers: Sequence[str], embedding: RememberingEm
 
 
 def taken_out(
-    index: ContextualIndex, data: DataSet, bench: Bench, own: Sequence[Question], most: int, rng: random.Random
+    index: ContextualIndex,
+    data: DataSet,
+    bench: Bench,
+    own: Sequence[Question],
+    most: int,
+    rng: random.Random,
 ) -> Iterator[Question]:
     """Give questions while the documents that answer them are not in the index."""
     holders, documents = defaultdict(set), {one.doc_id: one for one in bench.documents}
@@ -149,8 +172,12 @@ def taken_out(
             holders[item].add(node.ref_doc_id)
     by_documents = defaultdict(list)
     for question in own:
-        by_documents[frozenset(one for item in question.gold for one in holders[item])].append(question)
-    usable = [key for key in by_documents if key and all(len(documents[one].text) < LARGE for one in key)]
+        by_documents[frozenset(one for item in question.gold for one in holders[item])].append(
+            question
+        )
+    usable = [
+        key for key in by_documents if key and all(len(documents[one].text) < LARGE for one in key)
+    ]
     given = 0
     for key in rng.sample(usable, len(usable)):
         if given >= most:
@@ -168,7 +195,10 @@ def taken_out(
 
 def sample_of(asked: Sequence[Asked]) -> tuple[list[Asked], Floats, Floats]:
     """The questions that count for a fit, which of them have an answer, and what each weighs; together 1,000."""
-    wrong = ([one for one in asked if one.kind in kinds] for kinds in (set(NONSENSE), {STRANGER}, {REMOVED}))
+    wrong = (
+        [one for one in asked if one.kind in kinds]
+        for kinds in (set(NONSENSE), {STRANGER}, {REMOVED})
+    )
     every = [(1 / 2, [one for one in asked if one.answered]), *((1 / 6, part) for part in wrong)]
     parts = [(share, part) for share, part in every if part]
     chosen = [one for _, part in parts for one in part]
@@ -185,7 +215,13 @@ def fit(sets: Sequence[Sequence[Asked]], models: Mapping[str, Sequence[str]]) ->
         cosines = {"local": MINILM, "e5": E5}.get(model.split()[0], "")
         evidence = [one.evidence._replace(model=cosines) for part in chosen for one in part]
         rows = [[1.0, *(one.features()[name] for name in names)] for one in evidence]
-        values = dict(zip(("constant", *names), regression(np.array(rows), y, w).round(1).tolist(), strict=True))
+        values = dict(
+            zip(
+                ("constant", *names),
+                regression(np.array(rows), y, w).round(1).tolist(),
+                strict=True,
+            )
+        )
         found[model] = values
     return found
 
@@ -206,7 +242,9 @@ def chances(asked: Sequence[Asked], weights: Weights) -> Floats:
     return np.array([relevance(one.evidence, weights) or 0.0 for one in asked])
 
 
-def reliability(sets: Mapping[str, list[Asked]], fits: Mapping[str, Weights]) -> tuple[list[list[object]], Floats]:
+def reliability(
+    sets: Mapping[str, list[Asked]], fits: Mapping[str, Weights]
+) -> tuple[list[list[object]], Floats]:
     """Rows of expected calibration error and of the share above .5 for each set; and the curve over all of them.
 
     The curve has a row for each tenth: summed weight, relevance times weight, weight of those that are answered.
@@ -237,17 +275,27 @@ def costs(sets: Mapping[str, list[Asked]], fits: Mapping[str, Weights]) -> list[
         p = chances(own, fits[name])
         for cut in CUTS:
             gone = [chance * one.shares < cut for one, chance in zip(own, p, strict=True)]
-            firsts = sum(int((one.firsts & cut_off).sum()) for one, cut_off in zip(own, gone, strict=True))
+            firsts = sum(
+                int((one.firsts & cut_off).sum()) for one, cut_off in zip(own, gone, strict=True)
+            )
             total = sum(int(one.firsts.sum()) for one in own)
             lost = [
-                100 * np.mean([(one.gained * cut_off)[:k].sum() for one, cut_off in zip(own, gone, strict=True)])
+                100
+                * np.mean(
+                    [
+                        (one.gained * cut_off)[:k].sum()
+                        for one, cut_off in zip(own, gone, strict=True)
+                    ]
+                )
                 for k in depths
             ]
             cells = []
             for kind in (*NONSENSE, STRANGER, REMOVED):
                 part = [one for one in asked if one.kind == kind]
                 cells.append(f"{np.mean(chances(part, fits[name]) < cut):.0%}" if part else "")
-            rows.append([name, f"{cut:g}", f"{firsts} of {total}", *(f"{one:.2f}" for one in lost), *cells])
+            rows.append(
+                [name, f"{cut:g}", f"{firsts} of {total}", *(f"{one:.2f}" for one in lost), *cells]
+            )
     return rows
 
 
@@ -270,11 +318,18 @@ def main() -> None:
         other = [key for key in sample if key != name]
         sets[name] = answers_of(each, [text for key in other for text in sample[key]], embedding)
         print(f"{name}: {len(sets[name])} asked", flush=True)
-    fits = {name: fit([asked for key, asked in sets.items() if key != name], models) for name in sets}
+    fits = {
+        name: fit([asked for key, asked in sets.items() if key != name], models) for name in sets
+    }
     shipped = fit([*sets.values()], models)
     rows, curve = reliability(sets, fits)
     tenths = [
-        [f"{low:.1f} to {high:.1f}", f"{100 * w / curve[:, 0].sum():.1f}", f"{p / w:.2f}", f"{y / w:.2f}"]
+        [
+            f"{low:.1f} to {high:.1f}",
+            f"{100 * w / curve[:, 0].sum():.1f}",
+            f"{p / w:.2f}",
+            f"{y / w:.2f}",
+        ]
         for (low, high), (w, p, y) in zip(pairwise(np.linspace(0, 1, BINS + 1)), curve, strict=True)
         if w
     ]
@@ -287,15 +342,20 @@ def main() -> None:
         "Fitted on all sets:",
         markdown_table(["model", *numbers], weights),
         "Calibration, each set left out; above .5, %:",
-        markdown_table(["left out", "error", "unanswered", "nonsense", STRANGER, REMOVED, "with an answer"], rows),
+        markdown_table(
+            ["left out", "error", "unanswered", "nonsense", STRANGER, REMOVED, "with an answer"],
+            rows,
+        ),
         "The curve, all sets:",
-        markdown_table(["relevance", "share of questions, %", "mean relevance", "with an answer"], tenths),
+        markdown_table(
+            ["relevance", "share of questions, %", "mean relevance", "with an answer"], tenths
+        ),
         "What a cut costs, each set left out:",
         markdown_table([*lost, *nothing], costs(sets, fits)),
     ]
     print("\n\n".join(parts))
     if options.write:
-        target = Path(retrieval.__file__).with_name("relevance.json")
+        target = Path(retrievers.__file__).with_name("relevance.json")
         content = {**json.loads(target.read_text("utf-8"))["weights"], **shipped}
         target.write_text(json.dumps({"weights": content}, indent=2) + "\n", "utf-8")
 

@@ -32,12 +32,25 @@ from uuid import uuid4
 import chromadb
 import datasets
 import numpy as np
-from common import RememberingEmbedding, command_line, intervals, machine, markdown_table, shipped_index, stock_hybrid
+from common import (
+    RememberingEmbedding,
+    command_line,
+    intervals,
+    machine,
+    markdown_table,
+    shipped_index,
+    stock_hybrid,
+)
 from datasets import DataSet, Question, first_collections
 from languages import both_languages
 from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.ingestion import run_transformations
-from llama_index.core.node_parser import HierarchicalNodeParser, MarkdownNodeParser, SentenceSplitter, get_leaf_nodes
+from llama_index.core.node_parser import (
+    HierarchicalNodeParser,
+    MarkdownNodeParser,
+    SentenceSplitter,
+    get_leaf_nodes,
+)
 from llama_index.core.retrievers import AutoMergingRetriever
 from llama_index.core.schema import BaseNode, QueryBundle
 from llama_index.core.storage.docstore import SimpleDocumentStore
@@ -47,8 +60,8 @@ from llama_index.vector_stores.chroma import ChromaVectorStore
 from llama_index_contextual import ContextualNodePostprocessor
 from llama_index_contextual.app.evaluation import recall_at
 from llama_index_contextual.app.index.embedder import default_parser
-from llama_index_contextual.common.metadata import heading_titles, path_of
-from llama_index_contextual.keyword import query_groups, terms_of
+from llama_index_contextual.retrievers.terms import query_groups, terms_of
+from llama_index_contextual.utils.metadata import heading_titles, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,7 +93,13 @@ SETS: dict[str, Callable[[], DataSet]] = {
     "spanish": both_languages,
     "kubernetes-docs": datasets.kubernetes_docs,
 }
-PAGES = ("code-search", "course-lessons", "obsidian-help", "pdf-reports", "kubernetes-docs")  # whose gold is one
+PAGES = (
+    "code-search",
+    "course-lessons",
+    "obsidian-help",
+    "pdf-reports",
+    "kubernetes-docs",
+)  # whose gold is one
 PASSAGES = ("locomo-notes", "docs-intros", "german-judgments", "japanese-articles")
 
 
@@ -125,10 +144,18 @@ class Bench:
             for item in self.data.covers(node):
                 answers[item][node.node_id] = node
         for question in questions:
-            gold = list({key: node for item in question.gold for key, node in answers[item].items()}.values())
+            gold = list(
+                {
+                    key: node for item in question.gold for key, node in answers[item].items()
+                }.values()
+            )
             words = {term for group in query_groups(question.text) for term in group}
-            weights = {word: math.log(1 + len(chunks) / counts[word]) for word in words if counts[word]}
-            sums = [sum(weights[word] for word in weights.keys() & texts[node.node_id]) for node in gold]
+            weights = {
+                word: math.log(1 + len(chunks) / counts[word]) for word in words if counts[word]
+            }
+            sums = [
+                sum(weights[word] for word in weights.keys() & texts[node.node_id]) for node in gold
+            ]
             missing = 0.0
             if gold:
                 answer = gold[sums.index(max(sums))]
@@ -142,7 +169,9 @@ class Bench:
         if context == "stock pipeline":
             parts = [SentenceSplitter(chunk_size=256, chunk_overlap=0)]
             markdown = [] if self.data.context == "pattern" else [MarkdownNodeParser()]
-            return _with_places(run_transformations(self.documents, [*markdown, *parts]), self.documents)
+            return _with_places(
+                run_transformations(self.documents, [*markdown, *parts]), self.documents
+            )
         if context == "leaves":
             return get_leaf_nodes(self._levels())
         nodes = [node.model_copy(deep=True) for node in self._chunks()]
@@ -157,7 +186,9 @@ class Bench:
         """Nodes of all sizes, those that hold others and the leaves."""
         nodes, starts = HierarchicalNodeParser.from_defaults()(self.documents), dict[str, int]()
         for node in nodes:  # a place is counted from the node that holds it
-            start = (node.start_char_idx or 0) + (starts[node.parent_node.node_id] if node.parent_node else 0)
+            start = (node.start_char_idx or 0) + (
+                starts[node.parent_node.node_id] if node.parent_node else 0
+            )
             starts[node.node_id] = node.start_char_idx = start
             node.end_char_idx = start + len(node.get_content())
         return nodes
@@ -165,7 +196,9 @@ class Bench:
     @cache  # noqa: B019  lives as long as the benchmark
     def _chunks(self) -> list[BaseNode]:
         if self.data.chunks:
-            return [node for document in self.documents for node in self.data.chunks[document.doc_id]]
+            return [
+                node for document in self.documents for node in self.data.chunks[document.doc_id]
+            ]
         return list(default_parser(self.embedding.inner)(self.documents))
 
     def _index(self, context: str) -> ContextualIndex:
@@ -175,7 +208,9 @@ class Bench:
         """What LlamaIndex's users have: a collection with Chroma's defaults, compared by angle."""
         client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
         space = {"hnsw": {"space": "cosine"}}
-        store = ChromaVectorStore(chroma_collection=client.create_collection(uuid4().hex, configuration=space))
+        store = ChromaVectorStore(
+            chroma_collection=client.create_collection(uuid4().hex, configuration=space)
+        )
         nodes, storage = self.nodes(context), StorageContext.from_defaults(vector_store=store)
         return VectorStoreIndex(nodes, storage_context=storage, embed_model=self.embedding)
 
@@ -191,12 +226,16 @@ class Bench:
         if row.dense is not None:
             arms.append(self.store(row.dense).as_retriever(similarity_top_k=POOL))
         if row.sparse is not None:
-            arms.append(BM25Retriever.from_defaults(nodes=self.nodes(row.sparse), similarity_top_k=POOL))
+            arms.append(
+                BM25Retriever.from_defaults(nodes=self.nodes(row.sparse), similarity_top_k=POOL)
+            )
         if row.dense != "leaves":
             return arms[0] if len(arms) == 1 else stock_hybrid(arms, POOL)
         levels = SimpleDocumentStore()
         levels.add_documents(self._levels())
-        return AutoMergingRetriever(stock_hybrid(arms, MERGED), StorageContext.from_defaults(docstore=levels))  # type: ignore[arg-type]
+        return AutoMergingRetriever(
+            stock_hybrid(arms, MERGED), StorageContext.from_defaults(docstore=levels)
+        )  # type: ignore[arg-type]
 
 
 def _with_places(nodes: Sequence[BaseNode], documents: Sequence[BaseNode]) -> list[BaseNode]:
@@ -224,8 +263,16 @@ def rows_for(data: DataSet, wanted: Sequence[str]) -> list[Row]:
         Row("ours: text alone", "off", "off"),
         Row(f"**ours: {context}**", context, context),
     ]
-    left = {"auto-merging"} if not wanted else {row.name for row in rows[:-2] if not row.name.startswith(tuple(wanted))}
-    return [row for row in rows if row.name not in left | ({"stock hybrid, stock chunks"} if data.chunks else set())]
+    left = (
+        {"auto-merging"}
+        if not wanted
+        else {row.name for row in rows[:-2] if not row.name.startswith(tuple(wanted))}
+    )
+    return [
+        row
+        for row in rows
+        if row.name not in left | ({"stock hybrid, stock chunks"} if data.chunks else set())
+    ]
 
 
 def columns_of(data: DataSet) -> list[str]:
@@ -235,17 +282,28 @@ def columns_of(data: DataSet) -> list[str]:
     return columns + ([f"{cut} pages" for cut in CUTS[1:]] if data.name in PAGES else [])
 
 
-def measure(data: DataSet, row: Row, benches: dict[str, Bench], vectors: dict[str, list[float]]) -> Measured:
+def measure(
+    data: DataSet, row: Row, benches: dict[str, Bench], vectors: dict[str, list[float]]
+) -> Measured:
     """Ask every question."""
     retrievers, shares = {name: bench.retriever(row) for name, bench in benches.items()}, []
     for question in data.questions:
         bundle = QueryBundle(question.text, embedding=vectors[question.text])
-        nodes, gold = [hit.node for hit in retrievers[question.collection].retrieve(bundle)], question.gold
+        nodes, gold = (
+            [hit.node for hit in retrievers[question.collection].retrieve(bundle)],
+            question.gold,
+        )
         hits = [data.covers(node) for node in nodes]
         ends = np.cumsum([len(node.get_content()) for node in nodes])
         counts = [max(1, int(np.searchsorted(ends, budget, "right"))) for budget in BUDGETS]
-        first = next((1 / rank for rank, hit in enumerate(hits[: CUTS[-1]], start=1) if hit & gold), 0.0)
-        found = [*(recall_at(cut, hits, gold) for cut in CUTS), first, *(recall_at(cut, hits, gold) for cut in counts)]
+        first = next(
+            (1 / rank for rank, hit in enumerate(hits[: CUTS[-1]], start=1) if hit & gold), 0.0
+        )
+        found = [
+            *(recall_at(cut, hits, gold) for cut in CUTS),
+            first,
+            *(recall_at(cut, hits, gold) for cut in counts),
+        ]
         if data.name in PASSAGES:
             texts = benches[question.collection].texts
             found += [whole_share(nodes[:count], gold, texts) for count in counts]
@@ -261,7 +319,13 @@ def by_form(data: DataSet, stock: Recalls, ours: Recalls) -> str:
     forms, rows = np.array([question.form for question in data.questions]), list[list[object]]()
     for form in sorted({*forms.tolist()}):
         pairs = zip(*(shares[forms == form].mean(axis=0) for shares in (stock, ours)), strict=True)
-        rows.append([form, int((forms == form).sum()), *(f"{one:.1f} / {other:.1f}" for one, other in pairs)])
+        rows.append(
+            [
+                form,
+                int((forms == form).sum()),
+                *(f"{one:.1f} / {other:.1f}" for one, other in pairs),
+            ]
+        )
     header = [f"{STOCK} / ours", "questions", *columns_of(data)]
     return f"\n\n{markdown_table(header, rows)}" if len(rows) > 1 else ""
 
@@ -269,12 +333,17 @@ def by_form(data: DataSet, stock: Recalls, ours: Recalls) -> str:
 def whole_share(nodes: Sequence[BaseNode], gold: frozenset[Any], texts: dict[str, str]) -> float:
     """The share of gold passages that stand in the nodes from end to end; nodes that touch are one."""
     joined: list[list[Any]] = []
-    for key, start, end in sorted((node.ref_doc_id, node.start_char_idx, node.end_char_idx) for node in nodes):  # type: ignore[attr-defined]
+    for key, start, end in sorted(
+        (node.ref_doc_id, node.start_char_idx, node.end_char_idx) for node in nodes
+    ):  # type: ignore[attr-defined]
         if joined and joined[-1][0] == key and not texts[str(key)][joined[-1][2] : start].strip():
             joined[-1][2] = max(joined[-1][2], end)
         else:
             joined.append([key, start, end])
-    held = [any(key == one[0] and start <= one[1] and one[2] <= end for key, start, end in joined) for one in gold]
+    held = [
+        any(key == one[0] and start <= one[1] and one[2] <= end for key, start, end in joined)
+        for one in gold
+    ]
     return sum(held) / len(held)
 
 
@@ -286,14 +355,19 @@ def failures_avoided(before: Recalls, after: Recalls) -> list[str]:
     def avoided(old: Recalls, new: Recalls) -> Recalls:
         with np.errstate(divide="ignore", invalid="ignore"):
             percent = 100 * (1 - (1 - new) / (1 - old))
-        return np.where(np.isfinite(percent), percent, 0.0)  # a resample without failures has none to avoid
+        return np.where(
+            np.isfinite(percent), percent, 0.0
+        )  # a resample without failures has none to avoid
 
     sample = np.random.default_rng(0).integers(len(before), size=(2000, len(before)))
     resampled = avoided(before[sample].mean(axis=1), after[sample].mean(axis=1))
     ends = np.percentile(resampled, [2.5, 97.5], axis=0)
-    shares = zip(avoided(before.mean(axis=0), after.mean(axis=0)), *ends, before.min(axis=0) < 1, strict=True)
+    shares = zip(
+        avoided(before.mean(axis=0), after.mean(axis=0)), *ends, before.min(axis=0) < 1, strict=True
+    )
     return [
-        f"{mean:+.0f} [{low:+.0f}, {high:+.0f}]" if fails else "nothing failed" for mean, low, high, fails in shares
+        f"{mean:+.0f} [{low:+.0f}, {high:+.0f}]" if fails else "nothing failed"
+        for mean, low, high, fails in shares
     ]
 
 
@@ -301,11 +375,18 @@ def context_need(data: DataSet, benches: dict[str, Bench], before: Recalls, afte
     """A table of the failures that contexts avoid where they are needed, and elsewhere."""
     needed = np.zeros(len(data.questions), bool)
     for collection, bench in benches.items():
-        asked = [number for number, question in enumerate(data.questions) if question.collection == collection]
+        asked = [
+            number
+            for number, question in enumerate(data.questions)
+            if question.collection == collection
+        ]
         if asked:
             needed[asked] = bench.needs_context([data.questions[number] for number in asked])
     parts = (("needed", needed), ("elsewhere", ~needed))
-    rows = [[part, int(chosen.sum()), *failures_avoided(before[chosen], after[chosen])] for part, chosen in parts]
+    rows = [
+        [part, int(chosen.sum()), *failures_avoided(before[chosen], after[chosen])]
+        for part, chosen in parts
+    ]
     head = f"Failures avoided against text alone, %, with 95 % intervals (needed: {NEEDED:.0%} of the weight)."
     return f"{head}\n\n{markdown_table(['context is', 'questions', *(f'@{cut}' for cut in CUTS)], rows)}"
 
@@ -313,27 +394,43 @@ def context_need(data: DataSet, benches: dict[str, Bench], before: Recalls, afte
 def main() -> None:
     """Measure the sets that were asked for and print a table each."""
     options = command_line(
-        __doc__, sets=list(SETS), rows=[str], embedding="local", pages=int, collections=int, questions=int
+        __doc__,
+        sets=list(SETS),
+        rows=[str],
+        embedding="local",
+        pages=int,
+        collections=int,
+        questions=int,
     )
     embedding = RememberingEmbedding(options.embedding)
     print(f"Machine: {machine()}; embedding {embedding.inner.model_name}.")
     for name in options.sets:
         started = time.monotonic()
-        data = datasets.kubernetes_docs(options.pages) if name == "kubernetes-docs" else SETS[name]()
+        data = (
+            datasets.kubernetes_docs(options.pages) if name == "kubernetes-docs" else SETS[name]()
+        )
         data = first_collections(data, options.collections, options.questions)
         benches = {collection: Bench(data, collection, embedding) for collection in data.documents}
         vectors = {one.text: embedding.get_query_embedding(one.text) for one in data.questions}
-        *others, text, ours = (measure(data, row, benches, vectors) for row in rows_for(data, options.rows))
+        *others, text, ours = (
+            measure(data, row, benches, vectors) for row in rows_for(data, options.rows)
+        )
         columns = columns_of(data)
-        cells: list[list[object]] = [[one.name, *one.shares.mean(axis=0).tolist()] for one in (*others, text, ours)]
+        cells: list[list[object]] = [
+            [one.name, *one.shares.mean(axis=0).tolist()] for one in (*others, text, ours)
+        ]
         cells += [
             [f"ours less {one.name.removeprefix('ours: ')}", *intervals(ours.shares - one.shares)]
             for one in (*others, text)
         ]
         chunks = sum(len(bench.nodes("off")) for bench in benches.values())
         head = f"### {name}: {len(data.questions)} questions, {chunks:,} chunks in {len(benches)} index(es)"
-        need = context_need(data, benches, *(one.shares[:, : len(CUTS)] / 100 for one in (text, ours)))
-        forms = "".join(by_form(data, one.shares, ours.shares) for one in others if one.name == STOCK)
+        need = context_need(
+            data, benches, *(one.shares[:, : len(CUTS)] / 100 for one in (text, ours))
+        )
+        forms = "".join(
+            by_form(data, one.shares, ours.shares) for one in others if one.name == STOCK
+        )
         print(f"\n{head}\n\n{markdown_table(['', *columns], cells)}{forms}\n\n{need}")
         print(f"\n({time.monotonic() - started:.0f} s)", flush=True)
 

@@ -59,7 +59,9 @@ class OfWords(BaseEmbedding):
     """A text's vector is the sum of a seeded direction for each of its words."""
 
     def _get_text_embedding(self, text: str) -> list[float]:
-        words = [zlib.crc32(word.encode()) % len(DIRECTIONS) for word in set(WORD.findall(text.lower()))]
+        words = [
+            zlib.crc32(word.encode()) % len(DIRECTIONS) for word in set(WORD.findall(text.lower()))
+        ]
         vector = DIRECTIONS[words or [0]].sum(0)
         return (vector / np.linalg.norm(vector)).tolist()  # type: ignore[no-any-return]
 
@@ -70,24 +72,34 @@ class OfWords(BaseEmbedding):
         return self._get_text_embedding(query)
 
 
-EMBEDDING = RememberingEmbedding() if CORPUS else OfWords(model_name="of-words", embed_batch_size=256)
+EMBEDDING = (
+    RememberingEmbedding() if CORPUS else OfWords(model_name="of-words", embed_batch_size=256)
+)
 
 
 def open_at(folder: Path) -> ContextualIndex:
     """The index of a folder of pages of :func:`write_pages`."""
-    return ContextualIndex.open(folder, embed_model=EMBEDDING, node_parser=default_parser(LocalEmbedding()))
+    return ContextualIndex.open(
+        folder, embed_model=EMBEDDING, node_parser=default_parser(LocalEmbedding())
+    )
 
 
 def pages() -> Iterator[tuple[str, str]]:
     """Paths and texts of real pages; beyond what exists, with words exchanged for others of the corpus, without end."""
-    found = [(document.metadata["path"], document.text) for document in pages_of(CORPUS or "kubernetes-docs")]
+    found = [
+        (document.metadata["path"], document.text)
+        for document in pages_of(CORPUS or "kubernetes-docs")
+    ]
     random.Random(0).shuffle(found)  # noqa: S311  no secret; the pages with answers come first, and are long
     words = [word for _, text in found[:200] for word in WORD.findall(text)]
     for number in count():
         turn, (path, text) = number // len(found), found[number % len(found)]
         if turn:
             draw = random.Random(number)  # noqa: S311  no secret
-            text = WORD.sub(lambda one: draw.choice(words) if draw.random() < 1 / 3 else one.group(), text)  # noqa: B023
+            text = WORD.sub(
+                lambda one: draw.choice(words) if draw.random() < 1 / 3 else one.group(),  # noqa: B023
+                text,  # noqa: B023, RUF100
+            )
         yield (f"{turn}/{path}" if turn else path), text
 
 
@@ -131,7 +143,9 @@ def ask(folder: Path) -> dict[str, float]:
         page = min(folder.rglob("*.md"))
         for turn in range(4):
             if turn < 3:
-                page.write_text(f"{page.read_text('utf-8')}\n\nOne more line, number {turn}.\n", "utf-8")
+                page.write_text(
+                    f"{page.read_text('utf-8')}\n\nOne more line, number {turn}.\n", "utf-8"
+                )
             started = time.perf_counter()
             index.refresh()
             refreshes.append(time.perf_counter() - started)
@@ -155,7 +169,11 @@ def main() -> None:
             print(json.dumps(build(ContextualIndex.open(options.folder, storage=storage))))
         return
     if options.step:
-        print(json.dumps(ask(options.folder) if options.step == "ask" else build(open_at(options.folder))))
+        print(
+            json.dumps(
+                ask(options.folder) if options.step == "ask" else build(open_at(options.folder))
+            )
+        )
         return
     results = list[dict[str, float]]()
     for size in options.sizes:
@@ -168,7 +186,10 @@ def main() -> None:
                 figures |= json.loads(done.stdout.splitlines()[-1])
             results.append(figures)
             print(json.dumps(figures), flush=True)
-    rows = [[name, *(format(one[key], form) for one in results)] for key, (name, form) in COLUMNS.items()]
+    rows = [
+        [name, *(format(one[key], form) for one in results)]
+        for key, (name, form) in COLUMNS.items()
+    ]
     header = ["chunks", *(f"{one['chunks']:,.0f}" for one in results)]
     print(f"\n{machine()}; load {os.getloadavg()[1]:.1f}\n\n{markdown_table(header, rows)}")
 

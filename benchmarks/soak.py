@@ -58,7 +58,8 @@ def fact() -> str:
 def write_note(path: Path) -> None:
     """Write a dated note of three sections."""
     sections = "".join(
-        f"\n## {part}\n\n{' '.join(fact() for _ in range(8))}\n" for part in ("Morning", "Work", "Evening")
+        f"\n## {part}\n\n{' '.join(fact() for _ in range(8))}\n"
+        for part in ("Morning", "Work", "Evening")
     )
     path.write_text(f"# {path.stem}\n{sections}", "utf-8")
 
@@ -72,7 +73,9 @@ def change(folder: Path) -> None:
         lines[NUMBERS.randrange(1, len(lines))] = fact()
         note.write_text("\n".join(lines), "utf-8")
     else:
-        other = note.with_name(f"2024-{NUMBERS.randrange(1, 13):02}-01-{NUMBERS.randrange(10**6)}.md")
+        other = note.with_name(
+            f"2024-{NUMBERS.randrange(1, 13):02}-01-{NUMBERS.randrange(10**6)}.md"
+        )
         note.rename(other)
         if kind == "replace":
             write_note(other)
@@ -84,7 +87,8 @@ def arguments(name: str, folder: Path) -> dict[str, Any]:
     path = NUMBERS.choice(sorted(folder.glob("*.md"))).relative_to(folder.parent).as_posix()
     kinds: dict[str, dict[str, Any]] = {
         "memory_context": {"message": NUMBERS.choice(["hola", question, question])},
-        "search": {"query": question} | NUMBERS.choice([{}, {"since": "2024-03-01"}, {"path": "memory/"}]),
+        "search": {"query": question}
+        | NUMBERS.choice([{}, {"since": "2024-03-01"}, {"path": "memory/"}]),
         "read": {"path": path},
         "/api/search": {"q": question},
         "/api/document": {"path": path, "q": question},
@@ -94,7 +98,9 @@ def arguments(name: str, folder: Path) -> dict[str, Any]:
 
 def held(pid: int) -> tuple[float, int, int]:
     """Megabytes, descriptors and threads of a process."""
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text("utf-8").splitlines())
+    status = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text("utf-8").splitlines()
+    )
     descriptors = len(list(Path(f"/proc/{pid}/fd").iterdir()))
     return int(status["VmRSS"].split()[0]) / 1024, descriptors, int(status["Threads"])
 
@@ -106,12 +112,19 @@ async def run(
     seconds, samples, errors = defaultdict[str, list[float]](list), [], Counter[str]()
     pid_file, (base, token) = folder.parent.parent / "pid", address.split("/#token=")
     server = mcp.StdioServerParameters(
-        command=sys.executable, args=["-c", SERVER, str(folder.parent), str(pid_file)], env=ENVIRONMENT
+        command=sys.executable,
+        args=["-c", SERVER, str(folder.parent), str(pid_file)],
+        env=ENVIRONMENT,
     )
     headers = {"Authorization": f"Bearer {token}"}
-    async with mcp.Client(stdio_client(server)) as client, httpx.AsyncClient(base_url=base, headers=headers) as browser:
+    async with (
+        mcp.Client(stdio_client(server)) as client,
+        httpx.AsyncClient(base_url=base, headers=headers) as browser,
+    ):
         pids = int(pid_file.read_text("utf-8")), page
-        for number, name in enumerate(NUMBERS.choices(list(MIX), weights=list(MIX.values()), k=calls)):
+        for number, name in enumerate(
+            NUMBERS.choices(list(MIX), weights=list(MIX.values()), k=calls)
+        ):
             if number % SAMPLE_EVERY == 0:
                 samples.append((number, *map(held, pids)))
             if number % CHANGE_EVERY == 0:
@@ -151,7 +164,15 @@ def main() -> None:
             write_note(folder / f"{date(2024, 1, 1) + timedelta(days=number)}.md")
         with ContextualIndex.open(folder.parent) as index:
             index.refresh()
-        command = [sys.executable, "-m", "llama_index_contextual", "serve", str(folder.parent), "--port", "0"]
+        command = [
+            sys.executable,
+            "-m",
+            "llama_index_contextual",
+            "serve",
+            str(folder.parent),
+            "--port",
+            "0",
+        ]
         load, started = os.getloadavg()[0], time.perf_counter()
         with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as page:  # noqa: S603
             address = (page.stderr or sys.stdin).readline().split()[-1]

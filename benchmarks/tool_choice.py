@@ -35,8 +35,14 @@ import servers
 
 TASKS = [
     ("A new turn begins. The user wrote: what did we say about the gateway?", {"memory_context"}),
-    ("The user's message is: hello again, I am back from Lima. See what the notes say about it.", {"memory_context"}),
-    ("Before you answer this message, look what is known: does JC like ginger?", {"memory_context"}),
+    (
+        "The user's message is: hello again, I am back from Lima. See what the notes say about it.",
+        {"memory_context"},
+    ),
+    (
+        "Before you answer this message, look what is known: does JC like ginger?",
+        {"memory_context"},
+    ),
     ("Find the exact sentence about the freeze date in October.", {"search"}),
     ("Search the notes of last week for the word invoice.", {"search"}),
     ("Which notes with the tag health mention running?", {"search"}),
@@ -53,7 +59,10 @@ TASKS = [
     ("Search notes whose status is open for the word dredging.", {"search"}),
     ("Find who repaired the boat.", {"search"}),
     ("Show the section Timeout of [[Gateway]].", {"read"}),
-    ("The user wrote: thanks, and what about the roof? Look what the notes say before you answer.", {"memory_context"}),
+    (
+        "The user wrote: thanks, and what about the roof? Look what the notes say before you answer.",
+        {"memory_context"},
+    ),
 ]
 TURNS = 3
 NOTES = Path(__file__).parents[1] / "examples" / "notes"
@@ -89,7 +98,9 @@ def chosen(url: str, descriptions: Sequence[tuple[str, str]], task: str, *, desc
         ],
         "response_format": {"type": "json_schema", "json_schema": {"name": "choice", "schema": schema}},
     }  # fmt: skip
-    answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=300).raise_for_status().json()
+    answer = (
+        httpx.post(f"{url}/v1/chat/completions", json=body, timeout=300).raise_for_status().json()
+    )
     return str(json.loads(answer["choices"][0]["message"]["content"])["tool"])
 
 
@@ -108,7 +119,9 @@ async def sizes(folder: Path) -> list[list[str]]:
                 answer = await client.call_tool(tool.name, CALLS[tool.name])
                 text, data = answer.content[0].text, json.dumps(answer.structured_content)
                 described = f"{tool.description}{json.dumps(tool.input_schema)}"
-                found.append([tool.name, len(described), count(described), len(text), count(text), len(data)])
+                found.append(
+                    [tool.name, len(described), count(described), len(text), count(text), len(data)]
+                )
     found.append(["all", *(sum(row[column] for row in found) for column in range(1, 6))])
     return [[str(cell) for cell in row] for row in found]
 
@@ -117,9 +130,20 @@ def main() -> None:
     """Ask, and print a table."""
     if command_line(__doc__, sizes=False).sizes:
         with TemporaryDirectory() as folder:
-            shutil.copytree(NOTES, Path(folder) / "notes", ignore=shutil.ignore_patterns(".contextual"))
-            header = ["tool", "described, characters", "tokens", "an answer's text", "tokens", "its data"]
-            print(f"{machine()}.\n\n{markdown_table(header, asyncio.run(sizes(Path(folder) / 'notes')))}")
+            shutil.copytree(
+                NOTES, Path(folder) / "notes", ignore=shutil.ignore_patterns(".contextual")
+            )
+            header = [
+                "tool",
+                "described, characters",
+                "tokens",
+                "an answer's text",
+                "tokens",
+                "its data",
+            ]
+            print(
+                f"{machine()}.\n\n{markdown_table(header, asyncio.run(sizes(Path(folder) / 'notes')))}"
+            )
         return
     if reason := servers.missing():
         sys.exit(reason)
@@ -137,7 +161,9 @@ def main() -> None:
             rows.append([name, f"{right / len(TASKS) / TURNS:.0%}"])
             print(*sorted(wrong), sep="\n", file=sys.stderr)
     chance = sum(len(wanted) for _, wanted in TASKS) / len(TASKS) / len(listed)
-    print(f"{machine()}. Model: {servers.MODEL}. {len(listed)} tools, {len(TASKS)} tasks, {TURNS} orders.\n")
+    print(
+        f"{machine()}. Model: {servers.MODEL}. {len(listed)} tools, {len(TASKS)} tasks, {TURNS} orders.\n"
+    )
     print(markdown_table(["the model sees", "right"], [*rows, ["chance", f"{chance:.0%}"]]))
 
 

@@ -26,13 +26,13 @@ from llama_index.core.schema import QueryBundle
 from memory import asked_in_time, message_hits
 from retrieval import SETS, Bench, Row
 
-from llama_index_contextual import retrieval
-from llama_index_contextual.retrieval.fusion import shipped_weights
+from llama_index_contextual import retrievers
+from llama_index_contextual.retrievers.learned import shipped_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from llama_index_contextual.retrieval import Hit
+    from llama_index_contextual.retrievers.explanation import Hit
 
 TRAINED: Final = {
     "learned": ("vector", "keyword", "match", "nearness"),
@@ -87,9 +87,13 @@ def pool_of(hits: Sequence[Hit], model: str, gold: Sequence[bool], groups: Seque
     return Pool(values, base, np.array(gold, dtype=bool), list(groups))
 
 
-def pools_of(data: DataSet, collection: str, model: str, embedding: RememberingEmbedding) -> Iterator[Pool]:
+def pools_of(
+    data: DataSet, collection: str, model: str, embedding: RememberingEmbedding
+) -> Iterator[Pool]:
     """Pools of the questions about a collection; a group is a file of code, or else a chunk."""
-    retriever: Any = Bench(data, collection, embedding).retriever(Row("", data.context, data.context))
+    retriever: Any = Bench(data, collection, embedding).retriever(
+        Row("", data.context, data.context)
+    )
     for question in (one for one in data.questions if one.collection == collection):
         bundle = QueryBundle(question.text, embedding=embedding.get_query_embedding(question.text))
         hits = retriever.explain(bundle).hits
@@ -98,23 +102,34 @@ def pools_of(data: DataSet, collection: str, model: str, embedding: RememberingE
         yield pool_of(hits, model, gold, groups)
 
 
-def of_questions(names: Sequence[str], embedding: RememberingEmbedding) -> Iterator[tuple[str, list[Pool]]]:
+def of_questions(
+    names: Sequence[str], embedding: RememberingEmbedding
+) -> Iterator[tuple[str, list[Pool]]]:
     """Pools of the sets of questions."""
     for name in names:
         data = kubernetes_docs(300) if name == "kubernetes-docs" else SETS[name]()
-        yield name, [pool for one in data.documents for pool in pools_of(data, one, "learned", embedding)]
+        yield (
+            name,
+            [pool for one in data.documents for pool in pools_of(data, one, "learned", embedding)],
+        )
 
 
-def of_code(names: Sequence[str], embedding: RememberingEmbedding) -> Iterator[tuple[str, list[Pool]]]:
+def of_code(
+    names: Sequence[str], embedding: RememberingEmbedding
+) -> Iterator[tuple[str, list[Pool]]]:
     """Pools of the repositories of code-search."""
     for name in names or code_search().documents:
         yield name, list(pools_of(code_search(), name, "code", embedding))
 
 
-def of_messages(names: Sequence[str], embedding: RememberingEmbedding) -> Iterator[tuple[str, list[Pool]]]:
+def of_messages(
+    names: Sequence[str], embedding: RememberingEmbedding
+) -> Iterator[tuple[str, list[Pool]]]:
     """Pools of the people of realmem-notes; a message is asked of the notes before its own."""
     found, wanted = defaultdict[str, list[Pool]](list), realmem_notes()
-    for message, index in asked_in_time([one for one in wanted if one.conversation in names or not names], embedding):
+    for message, index in asked_in_time(
+        [one for one in wanted if one.conversation in names or not names], embedding
+    ):
         hits = message_hits(index, message)
         notes = [str(hit.node.node.metadata["path"]) for hit in hits]
         gold = [note in message.gold for note in notes]
@@ -131,14 +146,20 @@ def train(sets: Sequence[Sequence[Pool]], shrink: float) -> Any:
     for step in range(1, STEPS + 1):
         slope = shrink * weights
         for one, share in able:
-            rows = one.order(weights / spread) if len(set(one.groups)) < len(one.groups) else slice(None)
+            rows = (
+                one.order(weights / spread)
+                if len(set(one.groups)) < len(one.groups)
+                else slice(None)
+            )
             values, gold = one.values[rows] / spread, one.gold[rows]
             scores = one.base[rows] + values @ weights
             powers = np.exp(scores - scores.max())
             wanted = powers * gold if gold.any() else powers
             slope = slope + share * (powers / powers.sum() - wanted / wanted.sum()) @ values
         first, second = 0.9 * first + 0.1 * slope, 0.999 * second + 0.001 * slope**2
-        weights = weights - RATE * first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.999**step)) + 1e-9)
+        weights = weights - RATE * first / (1 - 0.9**step) / (
+            np.sqrt(second / (1 - 0.999**step)) + 1e-9
+        )
     return weights / spread
 
 
@@ -146,8 +167,12 @@ def scale_of(sets: Sequence[Sequence[Pool]], weights: Any) -> float:
     """The factor that turns scores into log-odds that a candidate among the first 20 has gold, by Newton's method."""
     pools = [one for several in sets for one in several]
     orders = [one.order(weights)[:SHOWN] for one in pools]
-    x = np.concatenate([one.values[rows] @ weights for one, rows in zip(pools, orders, strict=True)])
-    y = np.concatenate([one.gold[rows] for one, rows in zip(pools, orders, strict=True)]).astype(float)
+    x = np.concatenate(
+        [one.values[rows] @ weights for one, rows in zip(pools, orders, strict=True)]
+    )
+    y = np.concatenate([one.gold[rows] for one, rows in zip(pools, orders, strict=True)]).astype(
+        float
+    )
     design, line = np.stack([np.ones(len(x)), x], 1), np.zeros(2)
     for _ in range(50):
         chance = 1 / (1 + np.exp(-(design @ line)))
@@ -162,20 +187,36 @@ def main() -> None:
     collect = {"learned": of_questions, "code": of_code, "messages": of_messages}[options.model]
     defaults = {"learned": LEARNED, "code": [], "messages": []}
     sets = dict(collect(options.sets or defaults[options.model], RememberingEmbedding()))
-    names, shrink, shipped = TRAINED[options.model], SHRINK[options.model], shipped_weights(options.model)
+    names, shrink, shipped = (
+        TRAINED[options.model],
+        SHRINK[options.model],
+        shipped_weights(options.model),
+    )
     before = np.array([shipped[name] for name in names])
     rows: list[list[object]] = []
     for name, pools in sets.items():
         others = [one for other, one in sets.items() if other != name]
         weights = train(others, shrink) if others else before
         new, old = (np.array([one.measure(some) for one in pools]) for some in (weights, before))
-        rows += [[f"{name}, {len(pools)}", *new.mean(axis=0)], ["less the shipped weights", *intervals(new - old)]]
+        rows += [
+            [f"{name}, {len(pools)}", *new.mean(axis=0)],
+            ["less the shipped weights", *intervals(new - old)],
+        ]
     weights = train(list(sets.values()), shrink)
-    weights = weights * (scale_of(list(sets.values()), weights) if options.model == "learned" else 1.0)
-    content = json.dumps({"weights": {**shipped, **dict(zip(names, weights.round(3).tolist(), strict=True))}}, indent=2)
-    print(f"{machine()}\n\n{markdown_table(['left out', '@5', '@20', 'MRR', 'nDCG@10'], rows)}\n\n{content}")
+    weights = weights * (
+        scale_of(list(sets.values()), weights) if options.model == "learned" else 1.0
+    )
+    content = json.dumps(
+        {"weights": {**shipped, **dict(zip(names, weights.round(3).tolist(), strict=True))}},
+        indent=2,
+    )
+    print(
+        f"{machine()}\n\n{markdown_table(['left out', '@5', '@20', 'MRR', 'nDCG@10'], rows)}\n\n{content}"
+    )
     if options.write:
-        Path(retrieval.__file__).with_name(f"{options.model}.json").write_text(content + "\n", "utf-8")
+        Path(retrievers.__file__).with_name(f"{options.model}.json").write_text(
+            content + "\n", "utf-8"
+        )
 
 
 if __name__ == "__main__":

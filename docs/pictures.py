@@ -31,8 +31,12 @@ IMAGES = ROOT / "docs" / "images"
 def chunks() -> None:
     """Draw the page of a file's chunks."""
     path = ROOT / "examples" / "notes" / "docs" / "gateway.md"
-    document = Document(text=path.read_text("utf-8"), id_="docs/gateway.md", metadata={"path": "docs/gateway.md"})
-    nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser(chunk_size=120, min_chunk_size=20)([document]))
+    document = Document(
+        text=path.read_text("utf-8"), id_="docs/gateway.md", metadata={"path": "docs/gateway.md"}
+    )
+    nodes = ContextualNodePostprocessor()(
+        HeadingAwareMarkdownNodeParser(chunk_size=120, min_chunk_size=20)([document])
+    )
     with tempfile.TemporaryDirectory() as folder, Browser(960, 720) as browser:
         file = Path(folder) / "page.html"
         file.write_text(Preview("docs/gateway.md", tuple(nodes), 120).to_html(), "utf-8")
@@ -45,10 +49,21 @@ def page() -> None:
     """Draw the page of `serve`: a document beside its hits, why a hit is there in the dark, and a narrow window."""
     with tempfile.TemporaryDirectory() as folder:
         notes = Path(folder) / "notes"
-        shutil.copytree(ROOT / "examples" / "notes", notes, ignore=shutil.ignore_patterns(".contextual"))
+        shutil.copytree(
+            ROOT / "examples" / "notes", notes, ignore=shutil.ignore_patterns(".contextual")
+        )
         with ContextualIndex.open(notes) as index:
             index.refresh()
-        command = [sys.executable, "-m", "llama_index_contextual", "serve", "-f", str(notes), "--port", "0"]
+        command = [
+            sys.executable,
+            "-m",
+            "llama_index_contextual",
+            "serve",
+            "-f",
+            str(notes),
+            "--port",
+            "0",
+        ]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:  # noqa: S603
             try:
                 draw((server.stderr or sys.stdin).readline().split()[-1])

@@ -28,10 +28,16 @@ def without_contexts() -> None:
     """Print what LlamaIndex's own parser, arms and fusion find."""
     documents = SimpleDirectoryReader("examples/notes", recursive=True).load_data()
     nodes = SentenceSplitter(chunk_size=512)(MarkdownNodeParser()(documents))
-    vectors = VectorStoreIndex(nodes, embed_model=LocalEmbedding()).as_retriever(similarity_top_k=10)
+    vectors = VectorStoreIndex(nodes, embed_model=LocalEmbedding()).as_retriever(
+        similarity_top_k=10
+    )
     keywords = BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=10)
     fusion = QueryFusionRetriever(
-        [vectors, keywords], llm=MockLLM(), num_queries=1, mode="reciprocal_rerank", similarity_top_k=3
+        [vectors, keywords],
+        llm=MockLLM(),
+        num_queries=1,
+        mode="reciprocal_rerank",
+        similarity_top_k=3,
     )
     for hit in fusion.retrieve(QUESTION):
         text = " ".join(hit.node.get_content().split())
@@ -42,7 +48,9 @@ def main() -> None:
     """Print all three answers, and the commands for a folder."""
     print(f"\n{QUESTION}\n\n1. LlamaIndex's parser and hybrid, without contexts")
     without_contexts()
-    print("\n2. The same hybrid over our chunks and contexts, and 3. our retrievers over them (examples/pipeline.py)")
+    print(
+        "\n2. The same hybrid over our chunks and contexts, and 3. our retrievers over them (examples/pipeline.py)"
+    )
     runpy.run_path(str(EXAMPLES / "pipeline.py"))
     print(
         "\nTwo notes say “The default value is … and can be adjusted via the config file”. The context says whose it\n"

@@ -1,6 +1,7 @@
 """Contextual retrieval for LlamaIndex: give every chunk its context back, and find it again.
 
-The names below are the public interface; each is imported when it is first used, because chromadb alone takes a second.
+The names below are the public interface. Each is imported when it is first used, because LlamaIndex alone takes most of
+a second.
 """
 
 from __future__ import annotations
@@ -9,19 +10,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-    from llama_index_contextual.common import ContextualError, ContextualWarning
+    from llama_index_contextual.context import ContextualNodePostprocessor
     from llama_index_contextual.memory import MemoryContext
-    from llama_index_contextual.retrieval import (
+    from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
+    from llama_index_contextual.postprocessors import GroupingPostprocessor, RecencyPostprocessor
+    from llama_index_contextual.retrievers import (
         ContextualBM25Retriever,
         ContextualFusionRetriever,
-        ContextualNodePostprocessor,
         ContextualVectorRetriever,
-        GroupingPostprocessor,
-        RecencyPostprocessor,
     )
+    from llama_index_contextual.utils.errors import ContextualError, ContextualWarning
 
-__all__ = [  # those that are in none of these rooms are in the room of retrieval
+__all__ = [
     "ContextualBM25Retriever",
     "ContextualError",
     "ContextualFusionRetriever",
@@ -36,21 +36,27 @@ __all__ = [  # those that are in none of these rooms are in the room of retrieva
 
 __version__ = "0.1.0"
 
-_ROOMS: Final = {
-    "ContextualError": "common",
-    "ContextualWarning": "common",
-    "HeadingAwareMarkdownNodeParser": "chunking",
-    "MemoryContext": "memory",
-    # The application's two names are found here, too, where it is installed. The plug-in imports nothing of it.
+_MODULES: Final = {
+    "ContextualBM25Retriever": "retrievers.bm25",
+    "ContextualError": "utils.errors",
+    "ContextualFusionRetriever": "retrievers.fusion",
+    "ContextualNodePostprocessor": "context.postprocessor",
+    "ContextualVectorRetriever": "retrievers.vector",
+    "ContextualWarning": "utils.errors",
+    "GroupingPostprocessor": "postprocessors.grouping",
+    "HeadingAwareMarkdownNodeParser": "node_parser.parser",
+    "MemoryContext": "memory.context",
+    "RecencyPostprocessor": "postprocessors.recency",
+    # Names of the application, which needs the extra "app". The plug-in never imports it.
     "ContextualIndex": "app",
     "LocalEmbedding": "app",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in {*__all__, *_ROOMS}:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_ROOMS.get(name, 'retrieval')}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

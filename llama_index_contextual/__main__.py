@@ -17,12 +17,16 @@ def main() -> None:
     ``KeyboardInterrupt`` would be a traceback or nothing. A command with work to finish has it raised in that work
     (:func:`llama_index_contextual.app.cli.options.interruptible`).
     """
-    gc.set_threshold(100_000, 50, 100)  # imports make objects that stay; to look through them took a tenth of the start
+    gc.set_threshold(
+        100_000, 50, 100
+    )  # imports make objects that stay; to look through them took a tenth of the start
     atexit.register(gc.freeze)  # and a fifth of the end
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
-        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # after it CPython takes the handler away
-    from llama_index_contextual.common import MissingExtraError, needs
+        atexit.register(
+            signal.signal, signal.SIGINT, signal.SIG_IGN
+        )  # after it CPython takes the handler away
+    from llama_index_contextual.utils.errors import MissingExtraError, needs
 
     try:
         with needs("The application", "app"):

@@ -18,7 +18,9 @@ def page() -> str:
     above = PAGE.read_text("utf-8").partition(HEADING)[0]
     lines = [HEADING + PREFACE]
     for pair, rows in runpy.run_path(str(ROOM / "differences.py"))["DIFFERENCES"].items():
-        stock, ours = (", ".join(f"`{name}`" for name in side.split(", ")) for side in pair.split(" → "))
+        stock, ours = (
+            ", ".join(f"`{name}`" for name in side.split(", ")) for side in pair.split(" → ")
+        )
         lines += [f"### {ours} for {stock}\n", "| LlamaIndex's | ours | because |\n|---|---|---|"]
         lines += [f"| {row.stock} | {row.ours} | {row.because} |" for row in rows]
         lines.append("")

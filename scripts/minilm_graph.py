@@ -66,9 +66,20 @@ def multiply_in_int8(model: bytes) -> bytes:
     stored = {tensor.name for tensor in graph.initializer if tensor.data_type == _INT8}
     # What makes an attention's values: a twelfth of the work, and two thirds of what rounding would cost.
     biased = [node.input for node in nodes if node.op_type == "Add"]
-    precise = {name for names in biased if any("self.value.bias" in each for each in names) for name in names}
-    rounded: set[str] = set()  # inputs of several matrices, as of query, key and value, are rounded once
-    for name, value in (("step", np.float32(1 / 127)), ("tiny", np.float32(1e-30)), ("zero", np.uint8(128))):
+    precise = {
+        name
+        for names in biased
+        if any("self.value.bias" in each for each in names)
+        for name in names
+    }
+    rounded: set[str] = (
+        set()
+    )  # inputs of several matrices, as of query, key and value, are rounded once
+    for name, value in (
+        ("step", np.float32(1 / 127)),
+        ("tiny", np.float32(1e-30)),
+        ("zero", np.uint8(128)),
+    ):
         kind = _UINT8 if value.dtype == np.uint8 else _FLOAT
         graph.initializer.add(name=f"int8.{name}", data_type=kind, raw_data=value.tobytes())
     del graph.node[:]
@@ -76,18 +87,31 @@ def multiply_in_int8(model: bytes) -> bytes:
     def add(kind: str, inputs: Sequence[str], out: str, **attributes: int | list[int]) -> None:
         node = graph.node.add(op_type=kind, input=inputs, output=[out])
         for name, value in attributes.items():
-            field, number = ("i", 2) if isinstance(value, int) else ("ints", 7)  # and AttributeProto.AttributeType
+            field, number = (
+                ("i", 2) if isinstance(value, int) else ("ints", 7)
+            )  # and AttributeProto.AttributeType
             node.attribute.add(name=name, type=number, **{field: value})
 
     for node in nodes:
         at = {"MatMul": 1, "Gather": 0}.get(node.op_type)
         product = None if at is None or node.output[0] in precise else maker.get(node.input[at])
-        cast_ = maker.get(product.input[0]) if product is not None and product.op_type == "Mul" else None
-        if product is None or cast_ is None or cast_.op_type != "Cast" or cast_.input[0] not in stored:
+        cast_ = (
+            maker.get(product.input[0])
+            if product is not None and product.op_type == "Mul"
+            else None
+        )
+        if (
+            product is None
+            or cast_ is None
+            or cast_.op_type != "Cast"
+            or cast_.input[0] not in stored
+        ):
             graph.node.append(node)
             continue
         matrix, scales, out = cast_.input[0], product.input[1], node.output[0]
-        if node.op_type == "Gather":  # only the rows that are asked for, instead of 47 MB of 32-bit numbers
+        if (
+            node.op_type == "Gather"
+        ):  # only the rows that are asked for, instead of 47 MB of 32-bit numbers
             add("Gather", [matrix, node.input[1]], f"{out}.int8")
             add("Gather", [scales, node.input[1]], f"{out}.scale")
             add("Cast", [f"{out}.int8"], f"{out}.float", to=_FLOAT)
@@ -98,7 +122,9 @@ def multiply_in_int8(model: bytes) -> bytes:
             rounded.add(rows)
             add("Abs", [rows], f"{rows}.abs")
             add("ReduceMax", [f"{rows}.abs"], f"{rows}.max", axes=[-1])
-            add("Max", [f"{rows}.max", "int8.tiny"], f"{rows}.size")  # a row of zeros stays one of zeros
+            add(
+                "Max", [f"{rows}.max", "int8.tiny"], f"{rows}.size"
+            )  # a row of zeros stays one of zeros
             add("Div", [rows, f"{rows}.size"], f"{rows}.unit")
             add("QuantizeLinear", [f"{rows}.unit", "int8.step", "int8.zero"], f"{rows}.int8")
         add("MatMulInteger", [f"{rows}.int8", matrix, "int8.zero"], f"{out}.int32")
@@ -107,7 +133,9 @@ def multiply_in_int8(model: bytes) -> bytes:
         add("Mul", [f"{out}.float", f"{out}.steps"], f"{out}.unit")
         add("Mul", [f"{out}.unit", f"{rows}.size"], out)
     used, read = list[Any](), set(graph.node[-1].output)  # the last node makes the result
-    for node in reversed(graph.node):  # they are in order: what reads a value stands behind what makes it
+    for node in reversed(
+        graph.node
+    ):  # they are in order: what reads a value stands behind what makes it
         if not read.isdisjoint(node.output):
             used.append(node)
             read.update(node.input)
@@ -124,7 +152,11 @@ def without_weights(graph: bytes, weights: bytes) -> bytes:
         place = weights.find(tensor.raw_data)
         if len(tensor.raw_data) < _LEAST_BYTES or place < 0:
             continue
-        where = {"location": "model.onnx", "offset": str(place), "length": str(len(tensor.raw_data))}
+        where = {
+            "location": "model.onnx",
+            "offset": str(place),
+            "length": str(len(tensor.raw_data)),
+        }
         for key, value in where.items():
             tensor.external_data.add(key=key, value=value)
         tensor.data_location = 1

@@ -31,7 +31,11 @@ def reference() -> str:
     for key, setting in SETTINGS.items():
         default = setting.computed or f"`{json.dumps(setting.default, ensure_ascii=False)}`"
         safe = setting.harmless
-        folder = ("yes" if safe else "") if isinstance(safe, bool) else ", ".join(f"`{one}`" for one in safe)
+        folder = (
+            ("yes" if safe else "")
+            if isinstance(safe, bool)
+            else ", ".join(f"`{one}`" for one in safe)
+        )
         lines.append(f"| `{key}` | {setting.meaning} | {default} | {folder} |")
     return "\n".join([*lines, ""])
 

@@ -17,8 +17,14 @@ PACKAGE = "llama_index_contextual"
 
 def changed(commit: str) -> list[Path]:
     """Return the files that differ from a commit, or that git does not know yet; those that went are left out."""
-    commands = (["git", "diff", "--name-only", commit], ["git", "ls-files", "--others", "--exclude-standard"])
-    output = [subprocess.run(one, cwd=ROOT, capture_output=True, text=True, check=True).stdout for one in commands]  # noqa: S603
+    commands = (
+        ["git", "diff", "--name-only", commit],
+        ["git", "ls-files", "--others", "--exclude-standard"],
+    )
+    output = [
+        subprocess.run(one, cwd=ROOT, capture_output=True, text=True, check=True).stdout  # noqa: S603
+        for one in commands
+    ]
     return [path for name in "".join(output).splitlines() if (path := ROOT / name).is_file()]
 
 
@@ -27,11 +33,14 @@ def tests_of(module: Path) -> set[Path]:
     name = ".".join(module.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     parent, _, own = name.rpartition(".")
     imports = re.compile(
-        rf"^ *(from|import) {re.escape(name)}\b|^ *from {re.escape(parent)} import .*\b{own}\b", re.MULTILINE
+        rf"^ *(from|import) {re.escape(name)}\b|^ *from {re.escape(parent)} import .*\b{own}\b",
+        re.MULTILINE,
     )
     every = sorted((ROOT / "tests").rglob("test_*.py"))
     by_import = {test for test in every if imports.search(test.read_text("utf-8"))}
-    return by_import or {test for test in every if test.is_relative_to(ROOT / "tests" / name.split(".")[1])}
+    return by_import or {
+        test for test in every if test.is_relative_to(ROOT / "tests" / name.split(".")[1])
+    }
 
 
 def main() -> None:
@@ -40,7 +49,11 @@ def main() -> None:
     for path in changed(sys.argv[1] if len(sys.argv) > 1 else "HEAD"):
         if path.is_relative_to(ROOT / PACKAGE) and path.suffix == ".py":
             found |= tests_of(path)
-        elif path.is_relative_to(ROOT / "tests") and path.name.startswith("test_") and path.suffix == ".py":
+        elif (
+            path.is_relative_to(ROOT / "tests")
+            and path.name.startswith("test_")
+            and path.suffix == ".py"
+        ):
             found.add(path)
     print("\n".join(str(path.relative_to(ROOT)) for path in sorted(found)))  # noqa: T201
 

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 CHROMIUM = shutil.which("chromium")
 _SECONDS = 60.0
-_OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars")
+_OPTIONS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+)
 _CODES = {"Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowDown": 40}
 
 
@@ -37,7 +43,12 @@ class Browser:
         there, self._out = os.pipe()
         self._in, back = os.pipe()
         command = f'exec "$@" 3<&{there} 4>&{back}'
-        chromium = [str(CHROMIUM), *_OPTIONS, f"--user-data-dir={self._folder}", "--remote-debugging-pipe"]
+        chromium = [
+            str(CHROMIUM),
+            *_OPTIONS,
+            f"--user-data-dir={self._folder}",
+            "--remote-debugging-pipe",
+        ]
         self._process = subprocess.Popen(  # noqa: S603
             ["/bin/bash", "-c", command, "bash", *chromium],
             pass_fds=(there, back), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -91,7 +102,13 @@ class Browser:
 
     def resize(self, width: int, height: int) -> None:
         """Give the window another size."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
 
     def go(self, url: str) -> None:
         """Open an address in a fresh page."""
@@ -100,7 +117,9 @@ class Browser:
 
     def eval(self, script: str) -> Any:
         """Return the value of an expression in the page."""
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         if "exceptionDetails" in answer:
             raise RuntimeError(json.dumps(answer["exceptionDetails"]))
         return answer["result"].get("value")
@@ -116,16 +135,29 @@ class Browser:
     def type(self, text: str) -> None:
         """Type letters, one by one."""
         for letter in text:
-            self.call("Input.dispatchKeyEvent", type="keyDown", text=letter, key=letter, unmodifiedText=letter)
+            self.call(
+                "Input.dispatchKeyEvent",
+                type="keyDown",
+                text=letter,
+                key=letter,
+                unmodifiedText=letter,
+            )
             self.call("Input.dispatchKeyEvent", type="keyUp", key=letter)
 
     def key(self, name: str, *, control: bool = False) -> None:
         """Press a key that is no letter."""
-        values = {"key": name, "code": name, "windowsVirtualKeyCode": _CODES[name], "modifiers": 2 if control else 0}
+        values = {
+            "key": name,
+            "code": name,
+            "windowsVirtualKeyCode": _CODES[name],
+            "modifiers": 2 if control else 0,
+        }
         text = {"text": "\r"} if name == "Enter" and not control else {}
         self.call("Input.dispatchKeyEvent", type="keyDown", **values, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", **values)
 
     def screenshot(self, file: Path) -> None:
         """Write what is seen as a PNG."""
-        file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
+        file.write_bytes(
+            base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
+        )

@@ -29,7 +29,9 @@ def run_process(*arguments, **variables):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", **variables}
     command = [sys.executable, "-m", "llama_index_contextual", *map(str, arguments)]
     encoding = variables.get("PYTHONIOENCODING", "utf-8")
-    return subprocess.run(command, capture_output=True, encoding=encoding, check=False, env=environment)  # noqa: S603
+    return subprocess.run(  # noqa: S603
+        command, capture_output=True, encoding=encoding, check=False, env=environment
+    )
 
 
 @pytest.fixture
@@ -38,7 +40,9 @@ def run(capsys, monkeypatch):
 
     def call(*arguments):
         monkeypatch.setattr(sys, "argv", ["llama-index-contextual", *map(str, arguments)])
-        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # put back what main() sets
+        monkeypatch.setattr(
+            warnings, "showwarning", warnings.showwarning
+        )  # put back what main() sets
         code = 0
         try:
             main()
@@ -57,6 +61,8 @@ def notes(tmp_path_factory):
     shutil.copytree(NOTES, folder)
     done = run_process("index", folder)
     assert done.returncode == 0
-    assert all(line.startswith("Indexing: ") for line in done.stderr.splitlines()), "only how far it is"
+    assert all(line.startswith("Indexing: ") for line in done.stderr.splitlines()), (
+        "only how far it is"
+    )
     assert "7 added" in done.stdout
     return folder

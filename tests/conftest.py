@@ -60,7 +60,10 @@ def users_own():
     def move(folder: Path) -> Path:
         file = folder / "contextual.toml"
         own.parent.mkdir(parents=True, exist_ok=True)
-        own.write_text(tomlkit.dumps({"folders": {str(folder): tomlkit.parse(file.read_text("utf-8"))}}), "utf-8")
+        own.write_text(
+            tomlkit.dumps({"folders": {str(folder): tomlkit.parse(file.read_text("utf-8"))}}),
+            "utf-8",
+        )
         file.unlink()
         return folder
 

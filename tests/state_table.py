@@ -5,7 +5,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from llama_index_contextual.common.sqlite_file import checksum_of
+from llama_index_contextual.utils.sqlite_file import checksum_of
 
 
 def opened(storage):

@@ -25,7 +25,9 @@ def parser():
     return HeadingAwareMarkdownNodeParser(chunk_size=100, chunk_overlap=0, min_chunk_size=5)
 
 
-@pytest.mark.parametrize("first", [MarkdownNodeParser(), SentenceSplitter(chunk_size=200, chunk_overlap=20)])
+@pytest.mark.parametrize(
+    "first", [MarkdownNodeParser(), SentenceSplitter(chunk_size=200, chunk_overlap=20)]
+)
 def test_offsets_are_those_of_the_document(document, first):
     nodes = parser()(first([document]))
     assert len(nodes) > 5
@@ -35,14 +37,18 @@ def test_offsets_are_those_of_the_document(document, first):
 
 
 def test_headings_above_a_section_stay_above_its_chunks(document):
-    paths = [node.metadata.get("header_path") for node in parser()(MarkdownNodeParser()([document]))]
+    paths = [
+        node.metadata.get("header_path") for node in parser()(MarkdownNodeParser()([document]))
+    ]
     # The first is the front matter: LlamaIndex's parser makes a chunk of it alone.
     assert list(dict.fromkeys(paths)) == ["", "One", "One > Two", "One > Two > 2026-04-09", "Three"]
 
 
 def test_a_line_that_nobody_knows_is_not_cited(document):
     nodes = parser()(MarkdownNodeParser()([document]))
-    assert all("start_line" not in node.metadata and "end_line" not in node.metadata for node in nodes[1:])
+    assert all(
+        "start_line" not in node.metadata and "end_line" not in node.metadata for node in nodes[1:]
+    )
 
 
 def test_chunks_of_our_own_chunks_know_their_lines_too(document):
@@ -55,12 +61,18 @@ def test_chunks_of_our_own_chunks_know_their_lines_too(document):
         cited = lines[node.metadata["start_line"] - 1 : node.metadata["end_line"]]
         assert "\n".join(cited) == node.text
     at_once = parser()([document])
-    assert [node.metadata["header_path"] for node in small] == [node.metadata["header_path"] for node in at_once]
-    assert [node.metadata["heading_level"] for node in small] == [node.metadata["heading_level"] for node in at_once]
+    assert [node.metadata["header_path"] for node in small] == [
+        node.metadata["header_path"] for node in at_once
+    ]
+    assert [node.metadata["heading_level"] for node in small] == [
+        node.metadata["heading_level"] for node in at_once
+    ]
 
 
 def test_a_node_that_says_nothing_of_its_place_is_a_beginning():
-    node = TextNode(text=TEXT, relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id="pages")})
+    node = TextNode(
+        text=TEXT, relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id="pages")}
+    )
     for chunk in parser()([node]):
         assert TEXT[chunk.start_char_idx : chunk.end_char_idx] == chunk.text
         assert TEXT.splitlines()[chunk.metadata["start_line"] - 1] == chunk.text.splitlines()[0]

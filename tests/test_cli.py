@@ -28,14 +28,27 @@ try:
 finally:
     print("imported:", "llama_index.core" in sys.modules)
 """
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
+    ended = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert "imported: False" in ended.stdout, "it takes two seconds"
 
 
 def test_the_list_of_commands_begins_with_index_and_cuts_no_line(run):
     _, commands = run("--help").stdout.split("Commands:\n")
     names = [line.split()[0] for line in commands.splitlines() if line.strip()]
-    assert names == ["index", "search", "ask", "context", "serve", "mcp", "preview", "status", "config", "evaluate"]
+    assert names == [
+        "index",
+        "search",
+        "ask",
+        "context",
+        "serve",
+        "mcp",
+        "preview",
+        "status",
+        "config",
+        "evaluate",
+    ]
     assert "..." not in commands
 
 
@@ -48,9 +61,21 @@ def test_a_second_run_embeds_nothing(run, notes):
     ("arguments", "code", "message"),
     [
         (["index", "no-such-folder"], 1, "no-such-folder' is no folder. Cure: name a folder"),
-        (["status", "my notes/a.md"], 1, "my notes/a.md' is a file. Cure: name a folder that exists."),
-        (["search", "x", "--where", "rating"], 1, "error: where='rating' is no condition. Cure: KEY=VALUE"),
-        (["search", "x", "-k", "0"], 1, "error: --top-k=0 cannot work. Cure: greater than or equal to 1."),
+        (
+            ["status", "my notes/a.md"],
+            1,
+            "my notes/a.md' is a file. Cure: name a folder that exists.",
+        ),
+        (
+            ["search", "x", "--where", "rating"],
+            1,
+            "error: where='rating' is no condition. Cure: KEY=VALUE",
+        ),
+        (
+            ["search", "x", "-k", "0"],
+            1,
+            "error: --top-k=0 cannot work. Cure: greater than or equal to 1.",
+        ),
         (["index", ".", "--embed-model", "word2vec"], 1, "ollama:MODEL"),
         (["index", ".", "--context", "magic"], 1, "--context='magic' cannot work. Cure: 'off'"),
         (["search", "x", "--folder", "."], 1, "Cure: llama-index-contextual index"),
@@ -76,7 +101,9 @@ def test_a_second_run_embeds_nothing(run, notes):
         (["no-such-command"], 2, "No such command"),
     ],
 )
-def test_errors_are_one_message_with_a_cure_and_an_exit_code(run, tmp_path, monkeypatch, arguments, code, message):
+def test_errors_are_one_message_with_a_cure_and_an_exit_code(
+    run, tmp_path, monkeypatch, arguments, code, message
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my notes").mkdir()
     (tmp_path / "my notes" / "a.md").write_text("Text.\n")
@@ -102,7 +129,9 @@ def test_the_command_that_cures_a_missing_index_can_be_pasted(run, tmp_path, fol
 def test_a_closed_pipe_is_no_error(notes):
     command = f"{sys.executable} -m llama_index_contextual search gateway -f '{notes}' | head -1"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True, env=environment)  # noqa: S602
+    done = subprocess.run(  # noqa: S602
+        command, shell=True, capture_output=True, text=True, check=True, env=environment
+    )
     assert done.stdout.startswith("1. ")
     assert done.stderr == ""
 
@@ -114,9 +143,14 @@ def test_no_command_leaves_a_log_beside_the_databases_and_a_question_changes_not
             [sys.executable, "-m", "llama_index_contextual", *words],
             {**os.environ, "PYTHONPATH": str(ROOT)},
         )
-        done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
+        done = subprocess.run(  # noqa: S603
+            line, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment
+        )
         files = sorted(path for path in (tmp_path / ".contextual").iterdir() if path.is_file())
-        assert (done.returncode, [path.name for path in files if "sqlite3-" in path.name]) == (0, []), done.stderr
+        assert (done.returncode, [path.name for path in files if "sqlite3-" in path.name]) == (
+            0,
+            [],
+        ), done.stderr
         return {path.name: path.read_bytes() for path in files}
 
     (tmp_path / "plan.md").write_text("# Plan\n\nThe release moves to May.\n", "utf-8")
@@ -124,7 +158,13 @@ def test_no_command_leaves_a_log_beside_the_databases_and_a_question_changes_not
     (tmp_path / "more.md").write_text("# More\n\nThe freeze starts in April.\n", "utf-8")
     before = ended("index", ".")
     assert b"freeze" in before["index.sqlite3"], "a copy of this file has all documents"
-    for words in (["search", "release"], ["status"], ["status", "--check"], ["context", "the release"], ["config"]):
+    for words in (
+        ["search", "release"],
+        ["status"],
+        ["status", "--check"],
+        ["context", "the release"],
+        ["config"],
+    ):
         assert ended(*words) == before, words
 
 
@@ -159,11 +199,20 @@ assert "llama_index.core" not in sys.modules
 
 
 @pytest.mark.parametrize("more", [[], ["--all", "--json"]])
-@pytest.mark.parametrize(("command", "indexed"), [("config", True), ("config", False), ("status", True)])
+@pytest.mark.parametrize(
+    ("command", "indexed"), [("config", True), ("config", False), ("status", True)]
+)
 def test_commands_without_a_model_start_without_llama_index_which_takes_a_second(
     notes, tmp_path, command, indexed, more
 ):
-    line = [sys.executable, "-c", WITHOUT_LLAMA_INDEX, command, str(notes if indexed else tmp_path), *more]
+    line = [
+        sys.executable,
+        "-c",
+        WITHOUT_LLAMA_INDEX,
+        command,
+        str(notes if indexed else tmp_path),
+        *more,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
     assert done.returncode == 0, done.stderr
@@ -172,7 +221,10 @@ def test_commands_without_a_model_start_without_llama_index_which_takes_a_second
 
 @pytest.mark.process
 def test_the_shell_can_complete_commands():
-    words = {"COMP_WORDS": "llama-index-contextual sea", "COMP_CWORD": "1"}  # what a shell's own function asks
+    words = {
+        "COMP_WORDS": "llama-index-contextual sea",
+        "COMP_CWORD": "1",
+    }  # what a shell's own function asks
     environment = {**os.environ, **words, "_LLAMA_INDEX_CONTEXTUAL_COMPLETE": "bash_complete"}
     command = Path(sys.executable).with_name("llama-index-contextual")
     done = subprocess.run([command], capture_output=True, text=True, check=False, env=environment)  # noqa: S603
@@ -190,7 +242,9 @@ def test_status_says_what_there_is_and_whether_it_agrees(run, notes):
 
 
 def test_context_gives_the_digest_an_agent_reads(run, notes):
-    digest = run("context", "When does the deployment freeze for the audit start?", "-f", notes).stdout
+    digest = run(
+        "context", "When does the deployment freeze for the audit start?", "-f", notes
+    ).stdout
     heading, *lines = digest.splitlines()
     assert heading == "## Relevant prior context"
     assert any(line.startswith("- [memory/2026-10-05.md#L") for line in lines)
@@ -210,12 +264,16 @@ def test_context_answers_small_talk_without_an_index(run, tmp_path):
 @pytest.mark.process
 def test_a_terminal_that_cannot_show_a_character_gets_its_escape_and_json_stays_json(tmp_path):
     (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "canción 空.md").write_text("# Canción 空\n\nLa canción 😀 空 is sung at noon.\n", "utf-8")
+    (tmp_path / "notes" / "canción 空.md").write_text(
+        "# Canción 空\n\nLa canción 😀 空 is sung at noon.\n", "utf-8"
+    )
     assert run_process("index", tmp_path / "notes").returncode == 0
     done = run_process("search", "noon", "-f", tmp_path / "notes", PYTHONIOENCODING="cp1252")
     assert (done.returncode, done.stderr) == (0, "")
     assert "canción \\u7a7a.md#L1-L3" in done.stdout
-    done = run_process("search", "noon", "-f", tmp_path / "notes", "--json", PYTHONIOENCODING="cp1252")
+    done = run_process(
+        "search", "noon", "-f", tmp_path / "notes", "--json", PYTHONIOENCODING="cp1252"
+    )
     assert "canción 😀 空" in json.loads(done.stdout)[0]["text"]
 
 
@@ -243,16 +301,24 @@ def test_the_version_is_printed(run):
 def test_preview_shows_what_is_embedded_by_the_folder_s_configuration(run, tmp_path, monkeypatch):
     shutil.copytree(NOTES / "docs", tmp_path / "docs")
     preview = ["preview", tmp_path / "docs" / "gateway.md", "--folder", tmp_path]
-    (tmp_path / "contextual.toml").write_text("[chunks]\nchunk_size = 60\nchunk_overlap = 0\n", "utf-8")
+    (tmp_path / "contextual.toml").write_text(
+        "[chunks]\nchunk_size = 60\nchunk_overlap = 0\n", "utf-8"
+    )
     chunks = json.loads(run(*preview, "--json").stdout)
     assert len(chunks) > len(json.loads(run(*preview, "--chunk-size", 190, "--json").stdout))
     assert "Document: docs/gateway.md > Gateway > Timeout" in chunks[2]["embedded"]
     assert "Document: docs/gateway.md > Gateway > Timeout" in run(*preview).stdout
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["contextual.toml", "docs"], "nothing is written"
-    assert json.loads(run("preview", preview[1], "--json").stdout)[2]["citation"].startswith("gateway.md#L")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["contextual.toml", "docs"], (
+        "nothing is written"
+    )
+    assert json.loads(run("preview", preview[1], "--json").stdout)[2]["citation"].startswith(
+        "gateway.md#L"
+    )
     (tmp_path / ".contextual").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert json.loads(run("preview", preview[1], "--json").stdout) == chunks, "as the index of this folder has them"
+    assert json.loads(run("preview", preview[1], "--json").stdout) == chunks, (
+        "as the index of this folder has them"
+    )
     (tmp_path / ".contextual").rmdir()
     outside = run("preview", NOTES / "MEMORY.md", "--folder", tmp_path)
     assert (outside.returncode, outside.stdout) == (1, "")
@@ -262,17 +328,23 @@ def test_preview_shows_what_is_embedded_by_the_folder_s_configuration(run, tmp_p
 UNSEEN = ("\x1b", "\x07", "\x7f", "\x9b", "\u202e", "\u200b", "\ufeff", "\U000e0041")
 
 
-@pytest.mark.filterwarnings("always::llama_index_contextual.common.errors.ContextualWarning")
+@pytest.mark.filterwarnings("always::llama_index_contextual.utils.errors.ContextualWarning")
 def test_no_command_prints_what_commands_the_terminal_or_forges_lines(run, tmp_path):
     evil = "a\x1b[31m[/red]\nerror: forged\n1. 9.99  forged.md" + "".join(UNSEEN)
     title = f"Tea \x1b]0;title\x07 \x9b31m {''.join(UNSEEN)}"
     text = (
-        '---\ntitle: "Tea {}"\n---\n# {}\n\nIt was green{}.\n'.format("".join(UNSEEN[3:]), title, "".join(UNSEEN))
+        '---\ntitle: "Tea {}"\n---\n# {}\n\nIt was green{}.\n'.format(
+            "".join(UNSEEN[3:]), title, "".join(UNSEEN)
+        )
         + "Mild. " * 200
     )
     (tmp_path / f"{evil.replace('/', ' ')}.md").write_text(text, "utf-8")
-    (tmp_path / "bad\x1b[2J[/x]\nerror: forged\n\u200b.md".replace("/", " ")).write_bytes(b"\xff\xfe\x00\x01" * 50)
-    (tmp_path / "contextual.toml").write_text('[descriptions]\n"a\\nerror: forged" = "b"\n', "utf-8")
+    (tmp_path / "bad\x1b[2J[/x]\nerror: forged\n\u200b.md".replace("/", " ")).write_bytes(
+        b"\xff\xfe\x00\x01" * 50
+    )
+    (tmp_path / "contextual.toml").write_text(
+        '[descriptions]\n"a\\nerror: forged" = "b"\n', "utf-8"
+    )
     gone = tmp_path / f"gone{evil.replace('/', ' ')}"
     (tmp_path / "q.jsonl").write_text(
         json.dumps({"question": f"tea{''.join(UNSEEN)}", "text": "It was green"}), "utf-8"
@@ -314,7 +386,10 @@ def test_a_port_that_another_program_has_is_named(run, notes):
         port = taken.getsockname()[1]
         done = run("mcp", notes, "--transport", "http", "--port", port)
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"port={port} cannot be used at 127.0.0.1 (Address already in use). Cure: another port" in done.stderr
+    assert (
+        f"port={port} cannot be used at 127.0.0.1 (Address already in use). Cure: another port"
+        in done.stderr
+    )
 
 
 def test_a_damaged_database_is_told_once(run, notes, tmp_path):
@@ -345,7 +420,12 @@ def test_a_pipe_or_a_device_that_is_named_is_an_error_at_once(run, tmp_path):
     (tmp_path / "ring").symlink_to(tmp_path / "ring")
     for link in ("ring", "ring/below"):
         place = tmp_path / link
-        for command in (["index", place], ["search", "x", "--storage", place], ["preview", place], ["status", place]):
+        for command in (
+            ["index", place],
+            ["search", "x", "--storage", place],
+            ["preview", place],
+            ["status", place],
+        ):
             done = run(*command)
             assert (done.returncode, "Cure: " in done.stderr) == (1, True), command
     for place in ("/dev/zero", "nowhere"):

@@ -48,14 +48,14 @@ def test_a_file_that_had_to_be_repaired_is_named_once_and_is_no_failure(run, tmp
     assert "repaired" not in run("index", tmp_path).stderr
 
 
-GERMAN = (
-    "# Kündigung\n\nDas Gericht hat die Kündigung der Angestellten für unwirksam erklärt, weil niemand sie kannte.\n"
-)
+GERMAN = "# Kündigung\n\nDas Gericht hat die Kündigung der Angestellten für unwirksam erklärt, weil niemand sie kannte.\n"  # noqa: E501
 
 
 def test_a_first_index_names_languages_that_the_default_embedding_does_not_read(run, tmp_path):
     (tmp_path / "urteil.md").write_text(GERMAN, "utf-8")
-    (tmp_path / "note.md").write_text("# Tea\n\nThe tea that we had with the others was green.\n", "utf-8")
+    (tmp_path / "note.md").write_text(
+        "# Tea\n\nThe tea that we had with the others was green.\n", "utf-8"
+    )
     told = run("index", tmp_path).stderr
     assert re.search(r"German \d\d% of this folder.* Cure: index --embed-model e5", told)
     assert "embed-model" not in run("index", tmp_path).stderr, "only where an index is made"
@@ -73,14 +73,28 @@ def test_which_files_are_indexed_can_be_said(run, tmp_path):
     for name in ("page.md", "tool.py", "draft.md"):
         (tmp_path / name).write_text("# Tea\n\nThe tea was green.\n", "utf-8")
     report = json.loads(
-        run("index", tmp_path, "--include", "*.md", "--include", "*.py", "--exclude", "draft*", "--json").stdout
+        run(
+            "index",
+            tmp_path,
+            "--include",
+            "*.md",
+            "--include",
+            "*.py",
+            "--exclude",
+            "draft*",
+            "--json",
+        ).stdout
     )
     assert report["added"] == ["page.md", "tool.py"]
 
 
 def test_source_code_is_read_with_its_context(run, tmp_path):
-    (tmp_path / "engine.py").write_text("class Engine:\n    def search(self):\n        return 1\n", "utf-8")
-    assert json.loads(run("index", tmp_path, "--context", "pattern", "--json").stdout)["added"] == ["engine.py"]
+    (tmp_path / "engine.py").write_text(
+        "class Engine:\n    def search(self):\n        return 1\n", "utf-8"
+    )
+    assert json.loads(run("index", tmp_path, "--context", "pattern", "--json").stdout)["added"] == [
+        "engine.py"
+    ]
     assert "engine.py" in run("search", "where is search defined", "-f", tmp_path).stdout
 
 
@@ -99,7 +113,9 @@ def test_what_an_index_was_made_with_need_not_be_said_again(run, tmp_path):
     again = run("index", folder, "--json")
     assert json.loads(again.stdout)["embedded"] == 0, "still the pattern contexts"
     assert "pattern" in run("status", folder).stdout
-    assert json.loads(run("index", folder, "--context", "headings", "--json").stdout)["outdated"] != []
+    assert (
+        json.loads(run("index", folder, "--context", "headings", "--json").stdout)["outdated"] != []
+    )
 
 
 def test_an_empty_folder_is_an_error_and_leaves_no_index(run, tmp_path):
@@ -117,9 +133,13 @@ def test_a_dry_run_says_that_contexts_without_an_llm_cost_nothing(run, tmp_path,
     assert f"--context {context} costs nothing" in done.stdout
     assert re.search(r"2 documents of 0\.0 MB to index, about 0\.\d min here", done.stdout)
     assert not (tmp_path / "notes" / ".contextual").exists()
-    said = json.loads(run("index", tmp_path / "notes", "--context", context, "--dry-run", "--json").stdout)
+    said = json.loads(
+        run("index", tmp_path / "notes", "--context", context, "--dry-run", "--json").stdout
+    )
     (tmp_path / "notes" / "slides.pdf").write_bytes(b"%PDF-1.7\n" + b"x" * 999_991)
-    with_slides = json.loads(run("index", tmp_path / "notes", "--context", context, "--dry-run", "--json").stdout)
+    with_slides = json.loads(
+        run("index", tmp_path / "notes", "--context", context, "--dry-run", "--json").stdout
+    )
     assert with_slides["bytes"] == said["bytes"] + 200_000, "most of a PDF is no text"
     (tmp_path / "notes" / "slides.pdf").unlink()
     assert (said["calls"], said["documents"]) == (0, 2)
@@ -134,7 +154,9 @@ def test_an_index_ends_with_three_lines_of_which_the_last_is_what_to_type(run, t
     assert skipped == "1 file not read: 1 png; --list-skipped names them"
     command = shlex.split(next_.removeprefix("next: "))
     assert "carrots" in run("search", "carrots", *command[3:]).stdout
-    assert run("index", tmp_path).stdout.startswith("1 document, 1 chunk: nothing has changed; 0 embedded in ")
+    assert run("index", tmp_path).stdout.startswith(
+        "1 document, 1 chunk: nothing has changed; 0 embedded in "
+    )
 
 
 def test_what_is_not_read_is_said_and_a_pdf_is_no_text(run, tmp_path):
@@ -200,7 +222,10 @@ def test_a_dry_run_says_what_llm_contexts_would_cost_and_calls_nothing(run, tmp_
     ]
     estimate = json.loads(run(*arguments, "--json").stdout)
     assert estimate["calls"] == 2, "a call for each page: a page has no more than eight chunks"
-    assert sorted(path.name for path in (tmp_path / "notes").iterdir()) == ["gateway.md", "scheduler.md"]
+    assert sorted(path.name for path in (tmp_path / "notes").iterdir()) == [
+        "gateway.md",
+        "scheduler.md",
+    ]
     shown = run(*arguments).stdout
     assert "2 calls" in shown
     assert "nothing to pay: the model is on this machine" in shown
@@ -217,10 +242,17 @@ def test_a_refresh_that_would_delete_much_names_the_option(run, tmp_path):
     assert "6 deleted" in run("index", tmp_path / "notes", "--yes").stdout
 
 
-@pytest.mark.filterwarnings("ignore::llama_index_contextual.common.errors.ContextualWarning")
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.utils.errors.ContextualWarning")
 def test_contexts_that_fell_back_are_not_success(run, tmp_path):
     shutil.copytree(NOTES / "docs", tmp_path / "notes")
-    command = ["index", tmp_path / "notes", "--context", "llm", "--llm", "openai:m@http://127.0.0.1:9/v1"]
+    command = [
+        "index",
+        tmp_path / "notes",
+        "--context",
+        "llm",
+        "--llm",
+        "openai:m@http://127.0.0.1:9/v1",
+    ]
     done = run(*command)
     assert done.returncode == 3
     assert "without a context of llm:m+pattern yet (" in done.stderr

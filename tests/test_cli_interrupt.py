@@ -39,7 +39,9 @@ main()
 @pytest.fixture
 def folder(tmp_path):
     for number in range(10):
-        (tmp_path / f"page{number}.md").write_text(f"# Page {number}\n\nTea of day {number} was green.\n", "utf-8")
+        (tmp_path / f"page{number}.md").write_text(
+            f"# Page {number}\n\nTea of day {number} was green.\n", "utf-8"
+        )
     return tmp_path
 
 
@@ -55,7 +57,9 @@ def interrupted(batches, *arguments):
         assert process.stdout.readline() == "still\n"
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
-    said = [line for line in errors.splitlines(keepends=True) if not line.startswith("Indexing: ")]  # how far it is
+    said = [
+        line for line in errors.splitlines(keepends=True) if not line.startswith("Indexing: ")
+    ]  # how far it is
     return process.returncode, "".join(said).lstrip("\n")  # which ends the terminal's line of ^C
 
 
@@ -76,7 +80,9 @@ def test_an_interrupted_index_is_whole_and_goes_on(folder):
     code, errors = interrupted(0, "index", folder)
     assert (code, errors.count("\n")) == (130, 1)
     with ContextualIndex.open(folder) as index:
-        assert len(index.as_retriever().retrieve("tea")) == 10, "the old page is there until the new one is"
+        assert len(index.as_retriever().retrieve("tea")) == 10, (
+            "the old page is there until the new one is"
+        )
         assert index.refresh().changed == ["page3.md"]
         assert index.status(check=True).ok
 

@@ -12,7 +12,7 @@ import pytest
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve import excerpt, marked, searched_terms
-from llama_index_contextual.keyword import terms_of
+from llama_index_contextual.retrievers.terms import terms_of
 
 
 def paths(done):
@@ -36,7 +36,9 @@ def test_a_question_that_nothing_answers_finds_nothing(run, notes):
         "Nothing found.",
         "no chunk passes the filters: none has path containing 'nowhere/' (folders that there are: memory, docs)",
     ]
-    found = json.loads(run("search", "What is the default timeout of the gateway?", "-f", notes, "--json").stdout)
+    found = json.loads(
+        run("search", "What is the default timeout of the gateway?", "-f", notes, "--json").stdout
+    )
     assert 0.9 < found[0]["score"] <= 1
 
 
@@ -50,20 +52,40 @@ GOLDEN = """\
 
 
 def test_a_hit_has_name_citation_score_headings_and_three_lines_around_the_match(run, notes):
-    done = run("search", "What is the default timeout of the gateway?", "--folder", notes, "-k", 1, "--per-file", 0)
-    assert (done.returncode, done.stdout.partition("   3 more")[0]) == (0, GOLDEN.format(a="byte of", b="closed with"))
+    done = run(
+        "search",
+        "What is the default timeout of the gateway?",
+        "--folder",
+        notes,
+        "-k",
+        1,
+        "--per-file",
+        0,
+    )
+    assert (done.returncode, done.stdout.partition("   3 more")[0]) == (
+        0,
+        GOLDEN.format(a="byte of", b="closed with"),
+    )
 
 
 def test_two_hits_are_of_one_document_and_a_line_counts_the_others(run, notes):
-    shown = run("search", "the timeout of the gateway", "-f", notes, "-k", 4, "--min-score", 0).stdout
-    places = [line.split("  ")[1].partition("#")[0] for line in shown.splitlines() if line[0].isdigit()]
+    shown = run(
+        "search", "the timeout of the gateway", "-f", notes, "-k", 4, "--min-score", 0
+    ).stdout
+    places = [
+        line.split("  ")[1].partition("#")[0] for line in shown.splitlines() if line[0].isdigit()
+    ]
     assert max(map(places.count, places)) == 2
     assert re.search(r"^   \d+ more hits? in it; --per-file 0 shows them$", shown, re.MULTILINE)
     every = json.loads(
-        run("search", "the timeout of the gateway", "-f", notes, "-k", 8, "--per-file", 0, "--json").stdout
+        run(
+            "search", "the timeout of the gateway", "-f", notes, "-k", 8, "--per-file", 0, "--json"
+        ).stdout
     )
     assert max(map([hit["path"] for hit in every].count, {hit["path"] for hit in every})) > 2
-    assert all(hit["citation"] == f"{hit['path']}#L{hit['start_line']}-L{hit['end_line']}" for hit in every)
+    assert all(
+        hit["citation"] == f"{hit['path']}#L{hit['start_line']}-L{hit['end_line']}" for hit in every
+    )
 
 
 def test_on_a_terminal_a_hit_keeps_its_margin_and_matched_words_stand_out(run, notes, monkeypatch):
@@ -75,7 +97,9 @@ def test_on_a_terminal_a_hit_keeps_its_margin_and_matched_words_stand_out(run, n
     assert "\x1b[33m\x1b[1mdefault\x1b[0m" in coloured, "a matched word stands out"
     first, *shown = re.sub(r"\x1b\[[\d;]*m", "", coloured).splitlines()
     assert first.startswith("1. ")
-    assert all(not line.strip() or (line.startswith("   ") and len(line) <= 60) for line in shown[1:])
+    assert all(
+        not line.strip() or (line.startswith("   ") and len(line) <= 60) for line in shown[1:]
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +112,9 @@ def test_on_a_terminal_a_hit_keeps_its_margin_and_matched_words_stand_out(run, n
         ("zanahorias", "Una zanahoria", ["zanahoria"]),
     ],
 )
-def test_words_are_marked_in_the_language_of_the_question_and_stop_words_are_not(question, text, expected):
+def test_words_are_marked_in_the_language_of_the_question_and_stop_words_are_not(
+    question, text, expected
+):
     found = marked(text, searched_terms(question))
     assert sorted(part for is_match, part in found if is_match) == sorted(expected)
 
@@ -97,11 +123,15 @@ def test_an_excerpt_is_where_the_words_match_and_shows_no_marks_of_markdown():
     text = "# Title\n\nFirst line.\n\n---\n\nMore of it.\n\nSee [the **plan**](plan.md) and [[Zoo|zebras]].\n"
     zebra = frozenset(terms_of("zebras"))
     assert excerpt(text, zebra) == ["First line.", "More of it.", "See the plan and zebras."]
-    text = (
-        "See [the\nzebras](http://zoo.org/a_b_c).\nThe *wild* ones of `__init__` and snake_case * 2, **_not_** a*b*c.\n"
+    text = "See [the\nzebras](http://zoo.org/a_b_c).\nThe *wild* ones of `__init__` and snake_case * 2, **_not_** a*b*c.\n"  # noqa: E501
+    assert excerpt(text, zebra) == [
+        "See the",
+        "zebras.",
+        "The wild ones of __init__ and snake_case * 2, _not_ a*b*c.",
+    ]
+    in_a_table = (
+        "| lock | of |\n|---|:-:|\n| [[GIL\\|the lock]] | zebras |\n| | ==new== ~~old~~, a == b |\n"
     )
-    assert excerpt(text, zebra) == ["See the", "zebras.", "The wild ones of __init__ and snake_case * 2, _not_ a*b*c."]
-    in_a_table = "| lock | of |\n|---|:-:|\n| [[GIL\\|the lock]] | zebras |\n| | ==new== ~~old~~, a == b |\n"
     assert excerpt(in_a_table, zebra) == ["lock · of", "the lock · zebras", "new old, a == b"]
     for text, line in (
         ("| tide | `x|y` |", "tide · x|y"),
@@ -124,25 +154,35 @@ def test_days_can_be_said_in_words(run, tmp_path):
         (tmp_path / f"{at}.md").write_text(f"# {at}\n\nThe ferry was late, number {number}.\n")
     run("index", tmp_path, "--embed-model", "none")
     assert len(paths(run("search", "ferry", "-f", tmp_path, "--json"))) == 2
-    assert paths(run("search", "ferry", "-f", tmp_path, "--since", "last week", "--json")) == [f"{day}.md"]
+    assert paths(run("search", "ferry", "-f", tmp_path, "--since", "last week", "--json")) == [
+        f"{day}.md"
+    ]
 
 
 def test_per_file_leaves_room_for_other_files(run, notes):
     def files(*more):
-        hits = json.loads(run("search", "the gateway", "--folder", notes, "--json", "--top-k", 3, *more).stdout)
+        hits = json.loads(
+            run("search", "the gateway", "--folder", notes, "--json", "--top-k", 3, *more).stdout
+        )
         return [hit["path"] for hit in hits]
 
     assert len(set(files())) < 3
     assert len(set(files("--per-file", 1))) == 3
-    assert "more hits in it" in run("search", "the gateway", "--folder", notes, "--per-file", 1).stdout
+    assert (
+        "more hits in it" in run("search", "the gateway", "--folder", notes, "--per-file", 1).stdout
+    )
 
 
 def test_json_is_only_json_and_its_lines_are_right(run, notes):
-    hits = json.loads(run("search", "restore drill", "--folder", notes, "--json", "--top-k", 3).stdout)
+    hits = json.loads(
+        run("search", "restore drill", "--folder", notes, "--json", "--top-k", 3).stdout
+    )
     assert len(hits) == 3
     for hit in hits:
         lines = (notes / hit["path"]).read_text("utf-8").splitlines()
-        assert hit["text"].strip() == "\n".join(lines[hit["start_line"] - 1 : hit["end_line"]]).strip()
+        assert (
+            hit["text"].strip() == "\n".join(lines[hit["start_line"] - 1 : hit["end_line"]]).strip()
+        )
 
 
 @pytest.mark.long
@@ -154,10 +194,14 @@ def test_a_known_page_of_the_kubernetes_docs_is_found_with_its_lines(run, data, 
     for path in [corpus / wanted, *others[:20]]:
         shutil.copy(path, tmp_path)
     assert run("index", tmp_path).returncode == 0
-    question = "What is the role of the Infrastructure Provider in the design principles of Gateway API?"
+    question = (
+        "What is the role of the Infrastructure Provider in the design principles of Gateway API?"
+    )
     hit, *_ = json.loads(run("search", question, "-f", tmp_path, "--json").stdout)
     assert hit["path"] == wanted
-    lines = (tmp_path / wanted).read_text("utf-8").splitlines()[hit["start_line"] - 1 : hit["end_line"]]
+    lines = (
+        (tmp_path / wanted).read_text("utf-8").splitlines()[hit["start_line"] - 1 : hit["end_line"]]
+    )
     assert any("Infrastructure Provider" in line for line in lines)
 
 
@@ -174,7 +218,10 @@ def test_more_hits_than_the_usual_pool_can_be_asked_for(run, tmp_path):
     for number, page in enumerate(pages):
         (tmp_path / f"{number}.md").write_text(page, "utf-8")
     assert run("index", tmp_path).returncode == 0
-    assert len(json.loads(run("search", "green tea", "-f", tmp_path, "--top-k", 120, "--json").stdout)) == 120
+    assert (
+        len(json.loads(run("search", "green tea", "-f", tmp_path, "--top-k", 120, "--json").stdout))
+        == 120
+    )
     done = run("context", "what tea was green?", "-f", tmp_path, "--max-results", 120)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -199,10 +246,17 @@ def test_recency_is_an_option_of_search_and_of_the_retriever(run, tmp_path):
         (tmp_path / f"{day}.md").write_text(text, "utf-8")
     (tmp_path / "undated.md").write_text("# Lunch\n\nSoup.\n", "utf-8")
     assert run("index", tmp_path).returncode == 0
-    assert paths(run("search", "deploy", "-f", tmp_path, "--json", "--recency"))[0] == "2026-01-01.md"
-    scores = {hit["path"]: hit["score"] for hit in json.loads(run("search", "deploy", "-f", tmp_path, "--json").stdout)}
+    assert (
+        paths(run("search", "deploy", "-f", tmp_path, "--json", "--recency"))[0] == "2026-01-01.md"
+    )
+    scores = {
+        hit["path"]: hit["score"]
+        for hit in json.loads(run("search", "deploy", "-f", tmp_path, "--json").stdout)
+    }
     with ContextualIndex.open(tmp_path) as index:
-        plain, recent = (index.as_retriever(recency=recency).retrieve("deploy") for recency in (None, 30))
+        plain, recent = (
+            index.as_retriever(recency=recency).retrieve("deploy") for recency in (None, 30)
+        )
     assert {hit.node.metadata["path"]: hit.score for hit in plain} == pytest.approx(scores)
     assert recent[0].node.metadata["path"] == "2026-01-01.md"
     [old] = [hit.score for hit in recent if hit.node.metadata["path"] == "2019-01-01.md"]
@@ -210,7 +264,9 @@ def test_recency_is_an_option_of_search_and_of_the_retriever(run, tmp_path):
 
 
 def test_a_tag_that_nothing_has_is_named_with_the_nearest_that_there_are(run, tmp_path):
-    (tmp_path / "a.md").write_text("---\ntags: [sqlite3, python]\n---\n# Database\n\nThe database is small.\n", "utf-8")
+    (tmp_path / "a.md").write_text(
+        "---\ntags: [sqlite3, python]\n---\n# Database\n\nThe database is small.\n", "utf-8"
+    )
     assert run("index", tmp_path).returncode == 0
     found = run("search", "database", "--tag", "sqlite", "-f", tmp_path)
     message = "no chunk passes the filters: none has the tag 'sqlite' (tags that there are: sqlite3, python)"
@@ -226,10 +282,14 @@ def test_a_tag_that_nothing_has_is_named_with_the_nearest_that_there_are(run, tm
 )
 def test_a_path_that_nothing_has_is_named_with_the_nearest_folders(run, tmp_path, asked, near):
     (tmp_path / "projects" / "alpha").mkdir(parents=True)
-    (tmp_path / "projects" / "alpha" / "a.md").write_text("# Database\n\nThe database is small.\n", "utf-8")
+    (tmp_path / "projects" / "alpha" / "a.md").write_text(
+        "# Database\n\nThe database is small.\n", "utf-8"
+    )
     assert run("index", tmp_path).returncode == 0
     found = run("search", "database", "--path", asked, "-f", tmp_path)
-    assert found.stderr.splitlines()[1] == (f"no chunk passes the filters: none has path containing {asked!r} ({near})")
+    assert found.stderr.splitlines()[1] == (
+        f"no chunk passes the filters: none has path containing {asked!r} ({near})"
+    )
 
 
 @pytest.mark.parametrize("question", ["", "  "])
@@ -237,4 +297,7 @@ def test_an_empty_question_is_an_error(run, tmp_path, question):
     (tmp_path / "a.md").write_text("Tea.\n", "utf-8")
     assert run("index", tmp_path).returncode == 0
     done = run("search", question, "-f", tmp_path)
-    assert (done.returncode, done.stderr) == (1, f"error: question={question!r} is empty. Cure: what to look for\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"error: question={question!r} is empty. Cure: what to look for\n",
+    )

@@ -35,11 +35,16 @@ def test_every_setting_is_shown_with_its_origin(folder, monkeypatch):
     found = json.loads(run("config", folder, "--json"))
     assert set(found) == set(SETTINGS)
     assert found["context"] == {"value": "pattern", "from": "index"}
-    assert found["chunks.chunk_size"] == {"value": 120, "from": "LLAMA_INDEX_CONTEXTUAL_CHUNKS__CHUNK_SIZE"}
+    assert found["chunks.chunk_size"] == {
+        "value": 120,
+        "from": "LLAMA_INDEX_CONTEXTUAL_CHUNKS__CHUNK_SIZE",
+    }
     assert found["chunks.chunk_overlap"] == {"value": "(a fifth of the size)", "from": "default"}
     assert found["memory.max_results"] == {"value": 7, "from": f"{folder}/contextual.toml"}
     assert found["retrieval.recency"] == {"value": False, "from": "default"}
-    assert re.search(r"^chunks\.chunk_size +120 +LLAMA_INDEX", run("config", folder), flags=re.MULTILINE)
+    assert re.search(
+        r"^chunks\.chunk_size +120 +LLAMA_INDEX", run("config", folder), flags=re.MULTILINE
+    )
 
 
 def test_the_page_of_the_documentation_is_up_to_date():

@@ -30,7 +30,12 @@ def state(folder):
         if file.name == "chroma.sqlite3":
             with contextlib.closing(sqlite3.connect(file)) as database:
                 found[file] = [line for line in database.iterdump() if "acquire_write" not in line]
-        elif file.is_file() and ".lock" not in file.name and file.suffix != ".bin" and not file.name.endswith("-shm"):
+        elif (
+            file.is_file()
+            and ".lock" not in file.name
+            and file.suffix != ".bin"
+            and not file.name.endswith("-shm")
+        ):
             if file.name.endswith("-wal") and not file.stat().st_size:
                 continue
             found[file] = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -50,7 +55,9 @@ def made(tmp_path_factory):
 def folder(made, tmp_path):
     """An index, and a file that changed since."""
     shutil.copytree(made, tmp_path / "notes")
-    (tmp_path / "notes" / "gateway.md").write_text("# Gateway\n\nThe default timeout is 61 now.\n", "utf-8")
+    (tmp_path / "notes" / "gateway.md").write_text(
+        "# Gateway\n\nThe default timeout is 61 now.\n", "utf-8"
+    )
     return tmp_path / "notes"
 
 
@@ -99,7 +106,10 @@ def test_a_storage_is_not_replaced_by_the_folder_of_who_asks(run, tmp_path, monk
     assert run("index", notes, "--storage", storage).returncode == 0
     monkeypatch.chdir(elsewhere)
     for refresh in ("never", "auto", "wait"):
-        assert "gateway.md#L" in run("context", QUESTION, "--storage", storage, "--refresh", refresh).stdout
+        assert (
+            "gateway.md#L"
+            in run("context", QUESTION, "--storage", storage, "--refresh", refresh).stdout
+        )
     before = state(storage)
     assert "gateway.md#L" in run("search", QUESTION, "--storage", storage).stdout
     for command in (
@@ -133,7 +143,9 @@ def test_watching_indexes_what_changes(tmp_path, run):
         assert any("1 added" in line for line in watcher.stdout)
         assert any("waiting for changes" in line for line in watcher.stderr)
         (tmp_path / "b.part").write_text("# Evening\n\nThe piano is tuned in May.\n")
-        (tmp_path / "b.part").rename(tmp_path / "b.md")  # at once: a look between two writes would find it empty
+        (tmp_path / "b.part").rename(
+            tmp_path / "b.md"
+        )  # at once: a look between two writes would find it empty
         assert any("1 added" in line for line in watcher.stdout)
         assert "b.md" in run("search", "piano", "-f", tmp_path).stdout
         watcher.send_signal(signal.SIGINT)

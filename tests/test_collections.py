@@ -10,7 +10,7 @@ from mcp_clients import mcp
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve import mcp_server
-from llama_index_contextual.common.errors import ConfirmationError, SettingError, StorageError
+from llama_index_contextual.utils.errors import ConfirmationError, SettingError, StorageError
 
 
 @pytest.fixture
@@ -65,7 +65,9 @@ def test_what_is_indexed_of_a_folder_that_is_gone_stays_and_is_named(index, fold
     assert [problem.path for problem in report.failed] == ["docs/"]
     assert "index docs=PATH where it is now" in report.failed[0].reason
     held = index.status()
-    assert str(report).startswith(f"{held.documents} documents, {held.chunks} chunks: 1 not indexed")
+    assert str(report).startswith(
+        f"{held.documents} documents, {held.chunks} chunks: 1 not indexed"
+    )
     assert "docs/gateway.md" in paths(index, "default value")
     shutil.rmtree(folders["notes"])
     with pytest.raises(StorageError, match="no longer there"):
@@ -83,7 +85,9 @@ def test_a_folder_whose_files_are_all_gone_is_not_emptied_without_a_word(index, 
 def test_a_folder_has_rules_and_a_description_of_its_own(folders, tmp_path):
     (folders["docs"] / "draft.md").write_text("# Cashew draft\n")
     docs = {"path": folders["docs"], "description": "trade handbook", "exclude": ["draft.md"]}
-    with ContextualIndex.open({**folders, "docs": docs}, storage=tmp_path / "s", embed_model="none") as index:
+    with ContextualIndex.open(
+        {**folders, "docs": docs}, storage=tmp_path / "s", embed_model="none"
+    ) as index:
         index.refresh()
         assert "docs/draft.md" not in index.documents()
         assert "trade handbook" in index.nodes("docs/gateway.md")[0].metadata["context"]
@@ -91,13 +95,17 @@ def test_a_folder_has_rules_and_a_description_of_its_own(folders, tmp_path):
 
 def test_code_and_notes_get_contexts_by_their_kind(folders, tmp_path):
     (tmp_path / "app").mkdir()
-    (tmp_path / "app" / "wait.py").write_text("class Gateway:\n    def wait(self):\n        raise TimeoutError\n")
+    (tmp_path / "app" / "wait.py").write_text(
+        "class Gateway:\n    def wait(self):\n        raise TimeoutError\n"
+    )
     code = {"app": tmp_path / "app"}
     with ContextualIndex.open(
         {**folders, **code}, storage=tmp_path / "s", context="pattern", embed_model="none"
     ) as index:
         index.refresh()
-        of_code, of_notes = (index.nodes(path)[0].metadata["context"] for path in ("app/wait.py", "docs/gateway.md"))
+        of_code, of_notes = (
+            index.nodes(path)[0].metadata["context"] for path in ("app/wait.py", "docs/gateway.md")
+        )
     assert "From file: app/wait.py" in of_code
     assert of_notes == "Document: docs/gateway.md > Gateway > Timeout"
 
@@ -111,7 +119,9 @@ def test_code_and_notes_get_contexts_by_their_kind(folders, tmp_path):
 )
 def test_folders_that_cannot_work_are_refused(folders, tmp_path, names, message):
     with pytest.raises(SettingError, match=message):
-        ContextualIndex.open({name: tmp_path / path for name, path in names.items()}, storage=tmp_path / "s")
+        ContextualIndex.open(
+            {name: tmp_path / path for name, path in names.items()}, storage=tmp_path / "s"
+        )
 
 
 @pytest.mark.parametrize(
@@ -124,7 +134,9 @@ def test_folders_that_cannot_work_are_refused(folders, tmp_path, names, message)
 )
 def test_what_is_said_of_a_folder_is_checked(folders, tmp_path, values, message):
     with pytest.raises(SettingError, match=message):
-        ContextualIndex.open({"notes": {"path": tmp_path / "notes", **values}}, storage=tmp_path / "s")
+        ContextualIndex.open(
+            {"notes": {"path": tmp_path / "notes", **values}}, storage=tmp_path / "s"
+        )
 
 
 def test_several_folders_need_a_place_and_one_folder_is_no_several(index, folders, tmp_path):
@@ -136,10 +148,20 @@ def test_several_folders_need_a_place_and_one_folder_is_no_several(index, folder
 
 def test_the_command_line_indexes_several_folders_and_narrows_to_one(run, folders, tmp_path):
     storage = tmp_path / "storage"
-    run("index", folders["notes"], f"handbook={folders['docs']}", "--storage", storage, "--embed-model", "none")
+    run(
+        "index",
+        folders["notes"],
+        f"handbook={folders['docs']}",
+        "--storage",
+        storage,
+        "--embed-model",
+        "none",
+    )
     hits = json.loads(run("search", "cashews", "--storage", storage, "--json").stdout)
     assert {hit["path"] for hit in hits} == {"notes/people/priya.md", "handbook/readme.md"}
-    hits = json.loads(run("search", "cashews", "--storage", storage, "--path", "handbook/", "--json").stdout)
+    hits = json.loads(
+        run("search", "cashews", "--storage", storage, "--path", "handbook/", "--json").stdout
+    )
     assert [hit["path"] for hit in hits] == ["handbook/readme.md"]
 
 

@@ -8,9 +8,10 @@ from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.settings import SETTINGS, Configuration, Options
 from llama_index_contextual.app.settings.loading import is_harmless, load_configuration
-from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.common.errors import SettingError
-from llama_index_contextual.memory import MemoryContext, MemorySettings
+from llama_index_contextual.memory.context import MemoryContext
+from llama_index_contextual.memory.digest import MemorySettings
+from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.utils.errors import SettingError
 
 FILE = """\
 # What this folder is.
@@ -43,7 +44,11 @@ def test_a_folder_without_a_file_sets_nothing(tmp_path):
 def test_the_file_of_the_folder_is_read(folder):
     found = load_configuration(folder)
     assert found.table("files") == {"include": ("*.md", "*.py")}
-    assert (found["chunks.chunk_size"], found["context"], found["memory.include_recency"]) == (200, "off", False)
+    assert (found["chunks.chunk_size"], found["context"], found["memory.include_recency"]) == (
+        200,
+        "off",
+        False,
+    )
     assert found["descriptions"] == {"api/": "REST reference of the billing service"}
     assert (found["retrieval.top_k"], found["memory.max_results"]) == (None, 4), "defaults"
     assert set(found.origins.values()) == {str(folder / "contextual.toml")}
@@ -65,7 +70,10 @@ def test_options_come_before_the_environment_and_that_before_the_file(folder, mo
 def test_values_in_python_are_named_by_their_keys_and_may_stand_in_tables(folder):
     for values in ({"retrieval.top_k": 3}, {"retrieval": {"top_k": 3, "min_score": None}}):
         found = load_configuration(folder, values)
-        assert (found["retrieval.top_k"], found.origins["retrieval.top_k"]) == (3, "retrieval.top_k")
+        assert (found["retrieval.top_k"], found.origins["retrieval.top_k"]) == (
+            3,
+            "retrieval.top_k",
+        )
     for values, message in (
         ({"retrieval.topk": 3}, r"^retrieval\.topk is not known\. Cure: use retrieval\.top_k,"),
         ({"retrieval": 3}, r"^retrieval cannot work\. Cure: make it a table"),
@@ -77,7 +85,9 @@ def test_values_in_python_are_named_by_their_keys_and_may_stand_in_tables(folder
 
 
 def test_settings_in_no_table_are_arguments_too(folder):
-    with ContextualIndex.open(folder, show_context_to_llm=True, descriptions={"a/": "Tea"}) as index:
+    with ContextualIndex.open(
+        folder, show_context_to_llm=True, descriptions={"a/": "Tea"}
+    ) as index:
         contexts = index.settings.contexts
         assert (contexts.show_context_to_llm, contexts.descriptions) == (True, {"a/": "Tea"})
     with pytest.raises(SettingError, match=r"^show_context_to_llm='perhaps' cannot work\. Cure: "):
@@ -100,16 +110,25 @@ def test_a_file_can_be_named_and_a_prompt_stands_in_a_file_beside_it(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("chunk_size = 3", r"contextual\.toml: chunk_size is not known\. Cure: use chunks\.chunk_size"),
+        (
+            "chunk_size = 3",
+            r"contextual\.toml: chunk_size is not known\. Cure: use chunks\.chunk_size",
+        ),
         ("[chunks]\ncontext = 'off'", r"chunks\.context is not known\. Cure: use .*context"),
         ("[chunks]\nsize = 3", r"chunks\.size is not known\. Cure: use chunks\.chunk_size"),
         ("chunks = 3", r"chunks cannot work\. Cure: make it a table, \[chunks\]\."),
-        ("[chunks]\nchunk_size = 5", r"chunks\.chunk_size=5 cannot work\. Cure: greater than or equal"),
+        (
+            "[chunks]\nchunk_size = 5",
+            r"chunks\.chunk_size=5 cannot work\. Cure: greater than or equal",
+        ),
         ("[chunks]\nchunk_size = true", r"chunks\.chunk_size=True cannot work\. Cure: a number"),
         ('context = "magic"', r"context='magic' cannot work\. Cure: 'off'"),
         ("[files]\ninclude = []", r"files\.include=\[\] cannot work"),
         ("context = ", r"contextual\.toml is not TOML: .*Cure: correct that line"),
-        ('[descriptions]\na = "' + "x" * 301 + '"', r"descriptions\.a='x+…? ?cannot work|descriptions\.a='x"),
+        (
+            '[descriptions]\na = "' + "x" * 301 + '"',
+            r"descriptions\.a='x+…? ?cannot work|descriptions\.a='x",
+        ),
     ],
 )
 def test_a_mistake_names_the_file_the_key_and_the_cure(tmp_path, text, message):
@@ -122,7 +141,8 @@ def test_a_mistake_names_the_file_the_key_and_the_cure(tmp_path, text, message):
 def test_a_variable_that_is_not_known_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CHUNCKS__SIZE", "3")
     with pytest.raises(
-        SettingError, match=r"^LLAMA_INDEX_CONTEXTUAL_CHUNCKS__SIZE is not known\. Cure: use .*chunk_size"
+        SettingError,
+        match=r"^LLAMA_INDEX_CONTEXTUAL_CHUNCKS__SIZE is not known\. Cure: use .*chunk_size",
     ):
         load_configuration(tmp_path)
 
@@ -130,7 +150,9 @@ def test_a_variable_that_is_not_known_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["COLLECTIONS", "FOO", "SERVICE", "DATABASE", "FILES"])
 def test_no_variable_is_ignored_in_silence(tmp_path, monkeypatch, name):
     monkeypatch.setenv(f"LLAMA_INDEX_CONTEXTUAL_{name}", "{}")
-    with pytest.raises(SettingError, match=rf"^LLAMA_INDEX_CONTEXTUAL_{name} (is not known|cannot work)\. Cure: "):
+    with pytest.raises(
+        SettingError, match=rf"^LLAMA_INDEX_CONTEXTUAL_{name} (is not known|cannot work)\. Cure: "
+    ):
         load_configuration(tmp_path)
 
 
@@ -138,7 +160,8 @@ def test_no_variable_is_ignored_in_silence(tmp_path, monkeypatch, name):
 def test_a_variable_that_lacks_its_table_is_named_with_the_setting(tmp_path, monkeypatch, name):
     monkeypatch.setenv(f"LLAMA_INDEX_CONTEXTUAL_{name}", "300")
     with pytest.raises(
-        SettingError, match=rf"^LLAMA_INDEX_CONTEXTUAL_{name} is not known\. Cure: use .*chunks.chunk_size"
+        SettingError,
+        match=rf"^LLAMA_INDEX_CONTEXTUAL_{name} is not known\. Cure: use .*chunks.chunk_size",
     ):
         load_configuration(tmp_path)
 
@@ -170,7 +193,12 @@ def test_an_index_completes_what_nobody_sets_by_what_is_harmless(tmp_path):
     found = load_configuration(tmp_path, {"context": "off"}, remembered=remembered)
     assert found.values == {"context": "off", "chunks.chunk_size": 99}
     assert is_harmless("chunks.chunk_size", 99)
-    for key, value in {"chunks.chunk_size": 10**400, "embed_model": "jina:x", "files.hidden": True, "odd": 1}.items():
+    for key, value in {
+        "chunks.chunk_size": 10**400,
+        "embed_model": "jina:x",
+        "files.hidden": True,
+        "odd": 1,
+    }.items():
         assert not is_harmless(key, value), key
 
 
@@ -188,7 +216,9 @@ class TestAnIndex:
         return folder
 
     def test_obeys_the_file(self, folder):
-        self.write(folder, 'context = "off"\n[files]\ninclude = ["*.py"]\n[chunks]\nchunk_size = 100\n')
+        self.write(
+            folder, 'context = "off"\n[files]\ninclude = ["*.py"]\n[chunks]\nchunk_size = 100\n'
+        )
         with ContextualIndex.open(folder) as index:
             assert index.settings.reading.rules == FileRules(include=("*.py",))
             parser = index.settings.parser
@@ -196,9 +226,14 @@ class TestAnIndex:
             assert index.settings.contexts.context == "off"
 
     def test_arguments_come_first(self, folder, users_own):
-        self.write(folder, 'context = "off"\n[files]\ninclude = ["*.py"]\n[context_options]\nllm = "ollama:x"\n')
+        self.write(
+            folder,
+            'context = "off"\n[files]\ninclude = ["*.py"]\n[context_options]\nllm = "ollama:x"\n',
+        )
         users_own(folder)
-        with ContextualIndex.open(folder, context="headings", files=FileRules(include=("*.md",))) as index:
+        with ContextualIndex.open(
+            folder, context="headings", files=FileRules(include=("*.md",))
+        ) as index:
             assert index.settings.reading.rules.include == ("*.md",)
             assert index.settings.contexts.context == "headings", "and the model waits for its mode"
 
@@ -232,7 +267,10 @@ class TestAnIndex:
             assert index.settings.contexts.context == "headings"
 
     def test_memory_and_retrievers_obey_the_file_in_python_too(self, folder):
-        self.write(folder, "[memory]\nmax_results = 2\n[retrieval]\ntop_k = 3\nrecency = true\nhalf_life_days = 7\n")
+        self.write(
+            folder,
+            "[memory]\nmax_results = 2\n[retrieval]\ntop_k = 3\nrecency = true\nhalf_life_days = 7\n",
+        )
         with ContextualIndex.open(folder) as index:
             index.refresh()
             assert MemoryContext(index).settings == MemorySettings(max_results=2)
@@ -245,7 +283,11 @@ class TestAnIndex:
     def test_a_misspelt_argument_of_a_retriever_is_named_with_those_that_there_are(self, folder):
         with ContextualIndex.open(folder) as index:
             index.refresh()
-            with pytest.raises(SettingError, match=r"as_retriever does not take min_scor\. Cure: .* min_score"):
+            with pytest.raises(
+                SettingError, match=r"as_retriever does not take min_scor\. Cure: .* min_score"
+            ):
                 index.as_retriever(min_scor=0.1)
-            with pytest.raises(SettingError, match=r"^recency='x' cannot work\. Cure: give a finite number"):
+            with pytest.raises(
+                SettingError, match=r"^recency='x' cannot work\. Cure: give a finite number"
+            ):
                 index.as_retriever(recency="x")

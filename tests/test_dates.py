@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.common.dates import (
+from llama_index_contextual.utils.dates import (
     DATE_LANGUAGES,
     date_from_heading,
     date_from_path,
@@ -153,7 +153,10 @@ def test_a_date_in_a_heading(title, expected):
         (" 2026/04/09 ", date(2026, 4, 9)),
         ("2026-04-09T10:30:00", datetime(2026, 4, 9, 10, 30)),  # noqa: DTZ001
         ("2026-04-09T10:30:00Z", datetime(2026, 4, 9, 10, 30, tzinfo=timezone.utc)),
-        ("2026-04-09T10:30:00-05:00", datetime(2026, 4, 9, 10, 30, tzinfo=timezone(timedelta(hours=-5)))),
+        (
+            "2026-04-09T10:30:00-05:00",
+            datetime(2026, 4, 9, 10, 30, tzinfo=timezone(timedelta(hours=-5))),
+        ),
         ("2026:04:09 10:30:00", date(2026, 4, 9)),
         ("2026-02-31", None),
         ("soon", None),
@@ -179,8 +182,12 @@ def test_every_language_has_names_for_twelve_months_and_seven_days():
     for language in DATE_LANGUAGES:
         assert set(numbered_words("months", language).values()) == set(range(1, 13))
         assert set(numbered_words("weekdays", language).values()) == set(range(7))
-    assert numbered_words("months", "en")["sept"] == numbered_words("months", "es")["setiembre"] == 9
-    assert numbered_words("weekdays", "en")["thurs"] == numbered_words("weekdays", "es")["jueves"] == 3
+    assert (
+        numbered_words("months", "en")["sept"] == numbered_words("months", "es")["setiembre"] == 9
+    )
+    assert (
+        numbered_words("weekdays", "en")["thurs"] == numbered_words("weekdays", "es")["jueves"] == 3
+    )
     assert month_name(4) == "april"
     assert month_name(4, "es") == "abril"
     assert numbered_words("months", "zh") == numbered_words("weekdays", "zh") == {}

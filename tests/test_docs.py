@@ -21,7 +21,7 @@ from openinference.instrumentation.llama_index import LlamaIndexInstrumentor
 
 import llama_index_contextual
 from llama_index_contextual.app.cli import app
-from llama_index_contextual.common.errors import EXTRAS
+from llama_index_contextual.utils.errors import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -36,9 +36,13 @@ def test_the_readme_begins_with_the_pipeline_that_the_demo_runs():
 
 @pytest.mark.process
 def test_the_demo_prints_what_the_readme_shows():
-    done = subprocess.run([sys.executable, ROOT / "examples" / "demo.py"], capture_output=True, text=True, check=True)  # noqa: S603
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, ROOT / "examples" / "demo.py"], capture_output=True, text=True, check=True
+    )
     shown = re.search(r"```\n(QueryFusionRetriever\n.*?)```", README, flags=re.DOTALL)[1]
-    scores = re.compile(r"^\d\.\d\d ", flags=re.MULTILINE)  # a machine's rounding may change the last digit
+    scores = re.compile(
+        r"^\d\.\d\d ", flags=re.MULTILINE
+    )  # a machine's rounding may change the last digit
     assert scores.sub("", shown) in scores.sub("", done.stdout)
     assert "llama-index-contextual index FOLDER" in done.stdout
 
@@ -51,7 +55,9 @@ def test_links_lead_somewhere(page):
 
 def test_the_page_on_the_interface_names_members_that_exist():
     page = (ROOT / "docs" / "api.md").read_text("utf-8")
-    listed = re.findall(r"^::: (\S+)\n +options: \{[^}\n]*members: \[([^\]]*)\]", page, re.MULTILINE)
+    listed = re.findall(
+        r"^::: (\S+)\n +options: \{[^}\n]*members: \[([^\]]*)\]", page, re.MULTILINE
+    )
     for path, members in listed:
         module, _, name = path.rpartition(".")
         of = getattr(import_module(module), name)
@@ -62,14 +68,20 @@ def test_the_page_on_the_interface_names_members_that_exist():
 
 def test_every_public_name_is_on_the_api_page():
     page = (ROOT / "docs" / "api.md").read_text("utf-8")
-    missing = [name for name in llama_index_contextual.__all__ if f"::: llama_index_contextual.{name}\n" not in page]
+    missing = [
+        name
+        for name in llama_index_contextual.__all__
+        if f"::: llama_index_contextual.{name}\n" not in page
+    ]
     assert not missing
 
 
 def test_every_row_of_the_security_page_names_a_test_that_there_is():
     page = (ROOT / "docs" / "security.md").read_text("utf-8").partition("## Keys")[0]
     rows = [
-        line for line in page.splitlines() if line.startswith("| ") and not line.startswith(("| who", "| a program"))
+        line
+        for line in page.splitlines()
+        if line.startswith("| ") and not line.startswith(("| who", "| a program"))
     ]
     named = [re.search(r"`([\w/.]+)::(\w+)` \|$", row) for row in rows]
     assert len(rows) > 20
@@ -79,7 +91,9 @@ def test_every_row_of_the_security_page_names_a_test_that_there_is():
 
 
 def test_every_page_is_in_the_navigation():
-    pages = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), flags=re.MULTILINE)
+    pages = re.findall(
+        r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), flags=re.MULTILINE
+    )
     figures = {"benchmarks/RESULTS.md"}  # from outside of docs
     assert set(pages) == {page.name for page in (ROOT / "docs").glob("*.md")} | figures
 
@@ -89,7 +103,9 @@ def test_the_search_of_a_site_in_a_folder_needs_no_network(tmp_path):
     """The theme fetches a script for it. The hook puts ours in its place, and a worker runs in a page of a folder."""
     hook = runpy.run_path(str(ROOT / "docs" / "hooks.py"))["on_post_build"]
     shutil.copy(ROOT / "docs" / "offline-search.js", tmp_path)
-    (tmp_path / "search.js").write_text("addEventListener('message', e => postMessage(e.data + ' found'));", "utf-8")
+    (tmp_path / "search.js").write_text(
+        "addEventListener('message', e => postMessage(e.data + ' found'));", "utf-8"
+    )
     ask = "const w = new Worker('search.js'); w.addEventListener('message', e => document.body.textContent = e.data);"
     page = tmp_path / "index.html"
     page.write_text(
@@ -102,15 +118,31 @@ def test_the_search_of_a_site_in_a_folder_needs_no_network(tmp_path):
     hook(config=SimpleNamespace(site_dir=str(tmp_path)))
     assert "https://" not in page.read_text("utf-8")
     assert 'src="../offline-search.js"' in Path(below).read_text("utf-8")
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"]
-    seen = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=120, check=True)  # noqa: S603
+    command = [
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--virtual-time-budget=5000",
+        "--dump-dom",
+    ]
+    seen = subprocess.run(  # noqa: S603
+        [*command, page.as_uri()], capture_output=True, text=True, timeout=120, check=True
+    )
     assert "a page found" in seen.stdout
 
 
 def test_troubleshooting_names_every_extra_for_users():
-    project = (ROOT / "pyproject.toml").read_text("utf-8").split("[project.optional-dependencies]")[1].split("\n[")[0]
+    project = (
+        (ROOT / "pyproject.toml")
+        .read_text("utf-8")
+        .split("[project.optional-dependencies]")[1]
+        .split("\n[")[0]
+    )
     declared = re.findall(r"^(\w+) = \[", project, flags=re.MULTILINE)
-    said = re.search(r"Extras are (.*?) \|", (ROOT / "docs" / "command-line.md").read_text("utf-8")).group(1)
+    said = re.search(
+        r"Extras are (.*?) \|", (ROOT / "docs" / "command-line.md").read_text("utf-8")
+    ).group(1)
     assert set(re.findall(r"`(\w+)`", said)) == set(declared[: declared.index("docs")])
     assert {*declared} - {"docs", "dev"} == {*EXTRAS}
 
@@ -127,7 +159,9 @@ def texts_of_the_package():
     """Yield each text in the package's code, with its file and whether it is documentation of that code."""
     for file in Path(llama_index_contextual.__path__[0]).rglob("*.py"):
         tree = ast.parse(file.read_text("utf-8"))
-        bodies = [node.body for node in ast.walk(tree) if isinstance(getattr(node, "body", None), list)]
+        bodies = [
+            node.body for node in ast.walk(tree) if isinstance(getattr(node, "body", None), list)
+        ]
         said = {body[0].value for body in bodies if body and isinstance(body[0], ast.Expr)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -138,7 +172,9 @@ def test_every_page_that_the_package_names_is_there():
     for file, text, is_documentation in texts_of_the_package():
         files = re.findall(r"\b(?:docs|benchmarks)/[\w/-]+\.(?:md|py)", text)
         assert all((ROOT / name).is_file() for name in files), (file, text)
-        assert is_documentation or not files, f"{file}: a message names no file of the checkout: {text}"
+        assert is_documentation or not files, (
+            f"{file}: a message names no file of the checkout: {text}"
+        )
 
 
 @pytest.mark.process
@@ -151,22 +187,32 @@ def test_an_installed_wheel_has_what_the_command_line_needs(tmp_path):
         archive.extractall(tmp_path / "site")
     command = [sys.executable, "-m", "llama_index_contextual", "--version"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)  # noqa: S603
+    done = subprocess.run(  # noqa: S603
+        command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+    )
     assert done.stdout.startswith("llama-index-contextual")
-    installed = {file.relative_to(tmp_path / "site").parts for file in (tmp_path / "site").rglob("*")}
+    installed = {
+        file.relative_to(tmp_path / "site").parts for file in (tmp_path / "site").rglob("*")
+    }
     assert {parts[0].partition("-")[0] for parts in installed} == {"llama_index_contextual"}
 
 
 def test_no_notebook_needs_what_only_the_tests_have():
     notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
-    texts = ["".join(cell["source"]) for file in notebooks for cell in json.loads(file.read_text("utf-8"))["cells"]]
+    texts = [
+        "".join(cell["source"])
+        for file in notebooks
+        for cell in json.loads(file.read_text("utf-8"))["cells"]
+    ]
     assert any("xllamacpp.Server" in text for text in texts), "the sources are read"
     assert not [text for text in texts if re.search(r"\btests/|\bpytest\b", text)]
 
 
 PYTHON = re.compile(r"```python\n(.*?)```", flags=re.DOTALL)
 MOST_WORDS = 17_000  # beside the page on design
-FRAGMENT = "# Fragment: "  # the first line of a block that needs what a page or a service has, and why
+FRAGMENT = (
+    "# Fragment: "  # the first line of a block that needs what a page or a service has, and why
+)
 BLOCKS = [
     pytest.param(code, id=f"{page.name}-{number}")
     for page in PAGES
@@ -178,13 +224,19 @@ BLOCKS = [
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_pages_import_from_this_package_exists(page):
     for code in PYTHON.findall(page.read_text("utf-8")):
-        body = ast.parse(code, feature_version=(3, 10)).body  # raises where an example is not Python
+        body = ast.parse(
+            code, feature_version=(3, 10)
+        ).body  # raises where an example is not Python
         ours = [
-            one for one in body if isinstance(one, ast.ImportFrom) and one.module.startswith("llama_index_contextual")
+            one
+            for one in body
+            if isinstance(one, ast.ImportFrom) and one.module.startswith("llama_index_contextual")
         ]
         for statement in ours:
             module = import_module(statement.module)
-            assert all(hasattr(module, alias.name) for alias in statement.names), ast.unparse(statement)
+            assert all(hasattr(module, alias.name) for alias in statement.names), ast.unparse(
+                statement
+            )
 
 
 @pytest.fixture
@@ -192,13 +244,18 @@ def folder(tmp_path, monkeypatch):
     """A folder as the checkout is: examples, a page of notes and one of docs, and questions; no language model."""
     for name in ("docs", "notes"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "page.md").write_text("# Freeze\n\nThe freeze starts on 14 December.\n", "utf-8")
+        (tmp_path / name / "page.md").write_text(
+            "# Freeze\n\nThe freeze starts on 14 December.\n", "utf-8"
+        )
     shutil.copytree(ROOT / "examples" / "notes", tmp_path / "examples" / "notes")
     (tmp_path / "questions.jsonl").write_text(
         '{"question": "When does the freeze start?", "path": "page.md"}\n', "utf-8"
     )
     monkeypatch.chdir(tmp_path)
-    for handlers in ("event_handlers", "span_handlers"):  # a page adds some, which would see all other tests
+    for handlers in (
+        "event_handlers",
+        "span_handlers",
+    ):  # a page adds some, which would see all other tests
         monkeypatch.setattr(get_dispatcher(), handlers, list(getattr(get_dispatcher(), handlers)))
     yield tmp_path
     if LlamaIndexInstrumentor().is_instrumented_by_opentelemetry:
@@ -214,7 +271,9 @@ def test_a_block_of_a_page_runs_as_it_is_pasted(code):
 
 def test_few_blocks_are_fragments_and_each_says_why():
     blocks = [code for page in PAGES for code in PYTHON.findall(page.read_text("utf-8"))]
-    fragments = [code.splitlines()[0].removeprefix(FRAGMENT) for code in blocks if code.startswith(FRAGMENT)]
+    fragments = [
+        code.splitlines()[0].removeprefix(FRAGMENT) for code in blocks if code.startswith(FRAGMENT)
+    ]
     assert len(fragments) < len(blocks) / 3
     assert all(len(reason) > 20 and reason.endswith(".") for reason in fragments)
 
@@ -222,4 +281,7 @@ def test_few_blocks_are_fragments_and_each_says_why():
 def test_the_documentation_is_short():
     pages = sorted((ROOT / "docs").glob("*.md"))
     assert len(pages) <= 14
-    assert sum(len(page.read_text("utf-8").split()) for page in pages if page.stem != "design") <= MOST_WORDS
+    assert (
+        sum(len(page.read_text("utf-8").split()) for page in pages if page.stem != "design")
+        <= MOST_WORDS
+    )

@@ -22,7 +22,7 @@ from llama_index_contextual.app.settings.embeddings import (
     VoyageDocumentEmbedding,
 )
 from llama_index_contextual.app.settings.models import model_id, resolve_embedding
-from llama_index_contextual.common.errors import EmbeddingError, SettingError
+from llama_index_contextual.utils.errors import EmbeddingError, SettingError
 
 KEY = "a-key-that-nobody-may-see"
 
@@ -62,15 +62,26 @@ class Vendor(BaseHTTPRequestHandler):
                 {"object": "list", "index": at, "data": items(texts, together=True)}
                 for at, texts in enumerate(body["inputs"])
             ]
-            return {"object": "list", "data": groups, "model": body["model"], "usage": {"total_tokens": 1}}
+            return {
+                "object": "list",
+                "data": groups,
+                "model": body["model"],
+                "usage": {"total_tokens": 1},
+            }
         assert self.path == "/v1/embeddings"
-        return {"model": body["model"], "object": "list", "data": items(body["input"], together=body["late_chunking"])}
+        return {
+            "model": body["model"],
+            "object": "list",
+            "data": items(body["input"], together=body["late_chunking"]),
+        }
 
 
 def items(texts, *, together):
     own = np.array([words(text) for text in texts])
     vectors = own + own.mean(axis=0) / 10 if together else own
-    made = [{"object": "embedding", "embedding": list(v), "index": at} for at, v in enumerate(vectors)]
+    made = [
+        {"object": "embedding", "embedding": list(v), "index": at} for at, v in enumerate(vectors)
+    ]
     return made[::-1]  # the order is in the index
 
 
@@ -104,7 +115,9 @@ def test_every_chunk_is_in_one_window_and_no_window_is_too_long(chunks):
 
 
 def test_a_chunk_beyond_the_window_is_an_error_that_says_so(vendor):
-    with pytest.raises(EmbeddingError, match=r"a chunk of a document has about .* the model reads 100"):
+    with pytest.raises(
+        EmbeddingError, match=r"a chunk of a document has about .* the model reads 100"
+    ):
         voyage(vendor, window_tokens=100).embed_document(["short", "long " * 200])
 
 
@@ -137,7 +150,10 @@ def test_jina_is_asked_as_its_documentation_says(vendor):
         "late_chunking": True,
         "input": ["apples are red", "pears grow"],
     }
-    assert (vendor.asked[1][1]["task"], vendor.asked[1][1]["late_chunking"]) == ("retrieval.query", False)
+    assert (vendor.asked[1][1]["task"], vendor.asked[1][1]["late_chunking"]) == (
+        "retrieval.query",
+        False,
+    )
 
 
 def test_a_long_document_goes_in_windows(vendor):
@@ -158,12 +174,15 @@ def test_what_passes_is_asked_again(vendor, fault, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "answer", ['{"error": {"message": "quota"}}', '{"data": null}', '{"data": [{"index": 0}]}', "[]"]
+    "answer",
+    ['{"error": {"message": "quota"}}', '{"data": null}', '{"data": [{"index": 0}]}', "[]"],
 )
 def test_an_answer_without_vectors_is_shown(vendor, answer, monkeypatch):
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda _seconds: None)
     vendor.faults += [answer.encode()] * 9
-    with pytest.raises(EmbeddingError, match=re.escape(f"no vectors are in its answer {answer!r}. Cure: ")):
+    with pytest.raises(
+        EmbeddingError, match=re.escape(f"no vectors are in its answer {answer!r}. Cure: ")
+    ):
         voyage(vendor).embed_document(["a"])
 
 
@@ -181,7 +200,10 @@ def test_what_stays_is_an_error_that_shows_no_key(vendor, monkeypatch):
 @pytest.mark.parametrize(
     "body",
     [b"[]", b"{}", b'{"data": []}', b'{"data": [{"data": [{"index": 0}]}]}', b"3"]
-    + [b'{"data": [{"data": [{"index": 0, "embedding": %b}]}]}' % one for one in (b"[NaN, 1]", b"[0, 0]", b"null")],
+    + [
+        b'{"data": [{"data": [{"index": 0, "embedding": %b}]}]}' % one
+        for one in (b"[NaN, 1]", b"[0, 0]", b"null")
+    ],
 )
 def test_an_answer_that_cannot_be_used_fails_its_file_and_is_never_kept(vendor, tmp_path, body):
     (tmp_path / "a.md").write_text("# Pears\n\nGreen.\n")
@@ -214,9 +236,9 @@ def test_any_ingestion_pipeline_embeds_documents_whole(vendor):
     texts = ["# Apples\n\nRed.\n\n# Pears\n\nGreen.", "# Plums\n\nBlue.\n\n# Figs\n\nBrown."]
     documents = [Document(text=text, id_=str(at)) for at, text in enumerate(texts)]
     parser = HeadingAwareMarkdownNodeParser(chunk_size=8, chunk_overlap=0, min_chunk_size=1)
-    nodes = IngestionPipeline(transformations=[parser, EmbedDocuments(embed_model=voyage(vendor))]).run(
-        documents=documents
-    )
+    nodes = IngestionPipeline(
+        transformations=[parser, EmbedDocuments(embed_model=voyage(vendor))]
+    ).run(documents=documents)
     assert [len(body["inputs"][0]) for _, body, _ in vendor.asked] == [2, 2]
     assert all(len(node.embedding) == 16 for node in nodes)
 
@@ -243,11 +265,15 @@ def test_an_index_of_a_folder_embeds_each_document_whole(vendor, tmp_path):
     (notes / "short.md").write_text("# Pears\n\nGreen.\n")
     with ContextualIndex.open(notes, embed_model=f"voyage:voyage-context-3@{vendor.url}") as index:
         assert index.refresh().embedded == index.refresh().chunks
-        documents = [body["inputs"][0] for _, body, _ in vendor.asked if body["input_type"] == "document"]
+        documents = [
+            body["inputs"][0] for _, body, _ in vendor.asked if body["input_type"] == "document"
+        ]
         assert sorted(map(len, documents)) == [1, index.status().chunks - 1]
         assert index.as_retriever().retrieve("word3 word3")[0].node.metadata["path"] == "long.md"
         asked = len(vendor.asked)
-        (notes / "long.md").write_text("".join([*sections[:-1], "# Section 8\n\nedited9 edited9\n"]))
+        (notes / "long.md").write_text(
+            "".join([*sections[:-1], "# Section 8\n\nedited9 edited9\n"])
+        )
         assert index.refresh().embedded > 5  # all chunks of the window, in one request
         assert len(vendor.asked) == asked + 1
         assert index.status(check=True).ok
@@ -261,7 +287,9 @@ def test_an_edit_of_a_long_document_embeds_its_window_only(vendor, tmp_path):
     with ContextualIndex.open(notes, embed_model=voyage(vendor, window_tokens=3000)) as index:
         first = index.refresh()
         asked = len(vendor.asked)
-        (notes / "long.md").write_text("".join([*sections[:-1], f"# Section 19\n\n{'other19 ' * 200}\n"]))
+        (notes / "long.md").write_text(
+            "".join([*sections[:-1], f"# Section 19\n\n{'other19 ' * 200}\n"])
+        )
         again = index.refresh()
         assert 0 < again.embedded < first.embedded / 2
         assert len(vendor.asked) == asked + 1

@@ -30,8 +30,8 @@ from llama_index_contextual.app.settings import local as onnx
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, embedding_limit
 from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.app.settings.models import NamedModel, model_id, resolve_embedding
-from llama_index_contextual.common.errors import EmbeddingError, MissingExtraError, SettingError
-from llama_index_contextual.common.tokens import minilm_tokenizer
+from llama_index_contextual.utils.errors import EmbeddingError, MissingExtraError, SettingError
+from llama_index_contextual.utils.tokens import minilm_tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -46,7 +46,9 @@ def cosine(a, b):
 
 
 def test_related_texts_are_closer_than_unrelated_ones(local):
-    dog, puppy, tax = local.get_text_embedding_batch(["a dog barks", "the puppy is barking", "tax law of 1987"])
+    dog, puppy, tax = local.get_text_embedding_batch(
+        ["a dog barks", "the puppy is barking", "tax law of 1987"]
+    )
     assert len(dog) == 384
     assert np.isclose(np.linalg.norm(dog), 1, atol=1e-5)
     assert cosine(dog, puppy) > 0.6
@@ -64,7 +66,12 @@ def test_a_vector_does_not_depend_on_its_batch(local):
 
 def test_eight_bits_change_little(local, monkeypatch):
     """The same weights multiplied in 32 bits, as onnxruntime runs the file of their package."""
-    texts = ["a dog barks", "tax law of 1987", "def add(a, b):\n    return a + b", "The gateway times out. " * 30]
+    texts = [
+        "a dog barks",
+        "tax law of 1987",
+        "def add(a, b):\n    return a + b",
+        "The gateway times out. " * 30,
+    ]
     quick = local.embed(texts)
     plain = onnx.open_session(onnx.weights_file())
     monkeypatch.setattr(onnx, "session", lambda: plain)
@@ -75,7 +82,10 @@ def test_eight_bits_change_little(local, monkeypatch):
 
 def test_a_padded_table_has_the_vector_of_a_plain_one(local):
     plain, padded = local.embed(
-        ["| a | b |\n| --- | --- |\n| 1 | 2 |", f"| a{' ' * 300} | b |\n| {'-' * 300} | --- |\n| 1 | 2 |"]
+        [
+            "| a | b |\n| --- | --- |\n| 1 | 2 |",
+            f"| a{' ' * 300} | b |\n| {'-' * 300} | --- |\n| 1 | 2 |",
+        ]
     )
     np.testing.assert_array_equal(plain, padded)
 
@@ -88,7 +98,9 @@ def test_any_embedding_of_an_index_reads_no_more_of_a_padded_table_than_was_coun
             self.texts.append(text)
             return super()._get_text_embedding(text)
 
-    (tmp_path / "tides.md").write_text(f"# Tides\n\n| a | b |\n| {'-' * 300} | --- |\n| 1 | 2 |\n", "utf-8")
+    (tmp_path / "tides.md").write_text(
+        f"# Tides\n\n| a | b |\n| {'-' * 300} | --- |\n| 1 | 2 |\n", "utf-8"
+    )
     model = Recording(embed_dim=3, model_name="all-minilm")
     with ContextualIndex.open(tmp_path, embed_model=model) as index:
         index.refresh()
@@ -104,15 +116,23 @@ def test_the_quicker_products_of_eight_bits_are_those_of_the_exact_ones(monkeypa
     both.append(onnx.open_session(onnx.GRAPH))
     for text in ("a", "The gateway times out. " * 30, "\U0001f600 0 " * 20):
         ids = [101, *minilm_tokenizer().encode(text, add_special_tokens=False).ids[:254], 102]
-        feed = {"input_ids": [ids], "attention_mask": [[1] * len(ids)], "token_type_ids": [[0] * len(ids)]}
-        quick, exact = (run.run(None, {one.name: feed[one.name] for one in run.get_inputs()})[0] for run in both)
+        feed = {
+            "input_ids": [ids],
+            "attention_mask": [[1] * len(ids)],
+            "token_type_ids": [[0] * len(ids)],
+        }
+        quick, exact = (
+            run.run(None, {one.name: feed[one.name] for one in run.get_inputs()})[0] for run in both
+        )
         np.testing.assert_array_equal(quick, exact)
 
 
 def test_the_graph_is_the_one_that_its_script_makes():
     script = runpy.run_path(str(ROOT / "scripts" / "minilm_graph.py"))
     weights = onnx.weights_file().read_bytes()
-    assert onnx.GRAPH.read_bytes() == script["without_weights"](script["multiply_in_int8"](weights), weights)
+    assert onnx.GRAPH.read_bytes() == script["without_weights"](
+        script["multiply_in_int8"](weights), weights
+    )
 
 
 @pytest.mark.long
@@ -126,7 +146,9 @@ def test_many_long_texts_take_little_memory():
         embedding.embed(["the cat sat on the mat " * 42] * 64)
         print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
     """
-    run = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, text=True, check=True)  # noqa: S603
+    run = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", dedent(code)], capture_output=True, text=True, check=True
+    )
     assert int(run.stdout) < 200  # MiB; in batches of 32 it was 650
 
 
@@ -137,9 +159,17 @@ def test_onnxruntime_reports_nothing(tmp_path):
     LocalEmbedding().get_text_embedding("text")
     print([str(path) for path in Path.home().rglob("*") if path.is_file()])
     """
-    env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}  # and no setting of this process
-    run = subprocess.run([sys.executable, "-c", dedent(code)], env=env, capture_output=True, text=True, check=True)  # noqa: S603
-    assert run.stdout == "[]\n"  # with telemetry: a number for this machine, and a database of events
+    env = {
+        "HOME": str(tmp_path),
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+    }  # and no setting of this process
+    run = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", dedent(code)], env=env, capture_output=True, text=True, check=True
+    )
+    assert (
+        run.stdout == "[]\n"
+    )  # with telemetry: a number for this machine, and a database of events
 
 
 def test_nothing_of_a_long_text_is_left_out(local):
@@ -222,7 +252,10 @@ def test_an_index_cuts_chunks_that_its_embedding_reads_whole(model, tokenizer, s
     parser = default_parser(MockEmbedding(embed_dim=3, model_name=model))
     assert (parser.tokenizer, parser.chunk_size) == (tokenizer, size)
     assert (parser.chunk_overlap, parser.min_chunk_size) == (size // 5, size // 8)
-    assert default_parser(MockEmbedding(embed_dim=3, model_name=model), {"chunk_size": 800}).chunk_size == 800
+    assert (
+        default_parser(MockEmbedding(embed_dim=3, model_name=model), {"chunk_size": 800}).chunk_size
+        == 800
+    )
 
 
 def test_missing_extra_names_the_cure(monkeypatch):
@@ -258,7 +291,10 @@ def test_a_string_chooses_the_embedding(spec, class_name, model):
 
 def test_nomic_gets_its_instructions():
     chosen = resolve_embedding("ollama:nomic-embed-text")
-    assert (chosen.query_instruction, chosen.text_instruction) == ("search_query:", "search_document:")
+    assert (chosen.query_instruction, chosen.text_instruction) == (
+        "search_query:",
+        "search_document:",
+    )
     assert model_id(chosen) != model_id(
         resolve_embedding("ollama:nomic-embed-text").model_copy(update={"text_instruction": None})
     )
@@ -269,7 +305,14 @@ def test_an_object_is_taken_as_it_is():
     assert resolve_embedding(mock) is mock
 
 
-MISPLACED = (*("ollama:m@localhost:11434", "openai:m@myhost/v1", "openai:@http://host/v1", "openai:m @http://host/v1"),)
+MISPLACED = (
+    *(
+        "ollama:m@localhost:11434",
+        "openai:m@myhost/v1",
+        "openai:@http://host/v1",
+        "openai:m @http://host/v1",
+    ),
+)
 
 
 @pytest.mark.parametrize(
@@ -280,10 +323,14 @@ def test_what_names_no_embedding_is_an_error_that_lists_the_forms(spec):
         resolve_embedding(spec)
 
 
-@pytest.mark.parametrize("url", ["http://localhost:99999", "http://localhost:0/v1", "http://[::1", "http://:80"])
+@pytest.mark.parametrize(
+    "url", ["http://localhost:99999", "http://localhost:0/v1", "http://[::1", "http://:80"]
+)
 def test_an_address_that_cannot_be_is_named_as_the_cause(url):
     for model in (resolve_embedding, partial(NamedModel, max_tokens=800)):
-        with pytest.raises(SettingError, match=rf"^the address {re.escape(url)} cannot be\. Cure: http://HOST:PORT"):
+        with pytest.raises(
+            SettingError, match=rf"^the address {re.escape(url)} cannot be\. Cure: http://HOST:PORT"
+        ):
             model(f"openai:m@{url}")
 
 
@@ -294,13 +341,20 @@ class _Embeds(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked.append((self.path, body["model"], self.headers["Authorization"]))
         texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
-        vectors = [np.array([text.count(letter) + 0.1 for letter in "aeioutsx"], "<f4") for text in texts]
+        vectors = [
+            np.array([text.count(letter) + 0.1 for letter in "aeioutsx"], "<f4") for text in texts
+        ]
         as_text = body.get("encoding_format") == "base64"
         data = [
-            {"index": at, "embedding": base64.b64encode(one.tobytes()).decode() if as_text else one.tolist()}
+            {
+                "index": at,
+                "embedding": base64.b64encode(one.tobytes()).decode() if as_text else one.tolist(),
+            }
             for at, one in enumerate(vectors)
         ]
-        answer = json.dumps({"data": data, "model": body["model"], "usage": {"prompt_tokens": 1, "total_tokens": 1}})
+        answer = json.dumps(
+            {"data": data, "model": body["model"], "usage": {"prompt_tokens": 1, "total_tokens": 1}}
+        )
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.end_headers()
@@ -310,13 +364,17 @@ class _Embeds(BaseHTTPRequestHandler):
         """Keep the output of the tests clean."""
 
 
-def test_any_server_with_openai_s_interface_embeds_and_does_not_get_the_key_of_openai(tmp_path, monkeypatch):
+def test_any_server_with_openai_s_interface_embeds_and_does_not_get_the_key_of_openai(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     (tmp_path / "a.md").write_text("# A\n\nxxxxx xxxx\n")
     (tmp_path / "b.md").write_text("# B\n\neee eee eee\n")
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Embeds)
     server.asked = []
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+    ).start()
     try:
         name = f"openai:my-model@http://127.0.0.1:{server.server_port}/v1"
         with ContextualIndex.open(tmp_path, embed_model=name) as index:
@@ -336,13 +394,18 @@ def test_a_provider_that_is_not_installed_names_its_extra(monkeypatch):
 
 
 def test_source_code_is_cut_longer_than_prose_unless_a_size_is_chosen(local):
-    text = "\n\n".join(f"def add_{number}(a, b):\n    return a + b + {number}" for number in range(80))
-    documents = [Document(text=text, id_=path, metadata={"path": path}) for path in ("sums.py", "sums.txt")]
+    text = "\n\n".join(
+        f"def add_{number}(a, b):\n    return a + b + {number}" for number in range(80)
+    )
+    documents = [
+        Document(text=text, id_=path, metadata={"path": path}) for path in ("sums.py", "sums.txt")
+    ]
 
     def longest(parser):
         nodes = parser(documents)
         return [
-            max(node.metadata["token_count"] for node in nodes if node.ref_doc_id == one.doc_id) for one in documents
+            max(node.metadata["token_count"] for node in nodes if node.ref_doc_id == one.doc_id)
+            for one in documents
         ]
 
     code, prose = longest(default_parser(local))
@@ -351,7 +414,11 @@ def test_source_code_is_cut_longer_than_prose_unless_a_size_is_chosen(local):
     assert alone == {
         node.text
         for node in HeadingAwareMarkdownNodeParser(
-            chunk_size=190, chunk_overlap=38, min_chunk_size=23, tokenizer="minilm", markdown_suffixes=(".md",)
+            chunk_size=190,
+            chunk_overlap=38,
+            min_chunk_size=23,
+            tokenizer="minilm",
+            markdown_suffixes=(".md",),
         )(documents[1:])
     }, "prose is cut as before"
     assert not any("overflow" in node.metadata for node in default_parser(local)(documents))
@@ -359,5 +426,7 @@ def test_source_code_is_cut_longer_than_prose_unless_a_size_is_chosen(local):
     assert max(longest(default_parser(local, {"chunk_overlap": 0}))) <= 190
     for name in ("bge-small-en-v1.5", "all-minilm", "all-mpnet-base-v2", "paraphrase-multilingual"):
         cut = default_parser(MockEmbedding(embed_dim=3, model_name=name))
-        assert max(longest(cut)) <= cut.chunk_size, f"{name} reads no further, and averages no windows"
+        assert max(longest(cut)) <= cut.chunk_size, (
+            f"{name} reads no further, and averages no windows"
+        )
     assert longest(pickle.loads(pickle.dumps(default_parser(local)))) == [code, prose]  # noqa: S301

@@ -25,9 +25,14 @@ from llama_index_contextual import (
     HeadingAwareMarkdownNodeParser,
 )
 from llama_index_contextual.app import LocalEmbedding
-from llama_index_contextual.retrieval import RerankWithContext
+from llama_index_contextual.postprocessors.rerank import RerankWithContext
 
-BROUGHT = {"author": "Ana", "url": "http://intranet/gateway", "category": "networking", "page_label": "3"}
+BROUGHT = {
+    "author": "Ana",
+    "url": "http://intranet/gateway",
+    "category": "networking",
+    "page_label": "3",
+}
 FOUND = {"document_title": "text text", "excerpt_keywords": "text text"}
 PAGES = {
     "docs/gateway.md": "# Gateway\n\nThe default is 60.",
@@ -58,7 +63,9 @@ STORES = {
     "simple": lambda _: SimpleVectorStore(),
     "chroma": chroma,
     "qdrant": lambda _: QdrantVectorStore(client=QdrantClient(":memory:"), collection_name="notes"),
-    "lancedb": lambda folder: LanceDBVectorStore(uri=str(folder), table_name="notes", mode="overwrite"),
+    "lancedb": lambda folder: LanceDBVectorStore(
+        uri=str(folder), table_name="notes", mode="overwrite"
+    ),
 }
 
 
@@ -68,7 +75,10 @@ def embedding():
 
 
 def documents():
-    return [Document(text=text, id_=path, metadata={"path": path, **BROUGHT}) for path, text in PAGES.items()]
+    return [
+        Document(text=text, id_=path, metadata={"path": path, **BROUGHT})
+        for path, text in PAGES.items()
+    ]
 
 
 def steps(parser, where):
@@ -77,7 +87,11 @@ def steps(parser, where):
         KeywordExtractor(llm=MockLLM(max_tokens=2)),
     ]
     context = ContextualNodePostprocessor()
-    order = {"before": [*found, context], "after": [context, *found], "between": [found[0], context, found[1]]}
+    order = {
+        "before": [*found, context],
+        "after": [context, *found],
+        "between": [found[0], context, found[1]],
+    }
     return [parser, *order[where]]
 
 
@@ -102,7 +116,9 @@ def check(node):
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("where", ["before", "after", "between"])
-@pytest.mark.parametrize("parser", [SentenceSplitter(), HeadingAwareMarkdownNodeParser()], ids=["stock", "ours"])
+@pytest.mark.parametrize(
+    "parser", [SentenceSplitter(), HeadingAwareMarkdownNodeParser()], ids=["stock", "ours"]
+)
 def test_what_extractors_found_and_documents_brought_is_embedded_stored_and_answered_from(
     store, where, parser, embedding, tmp_path
 ):
@@ -114,7 +130,9 @@ def test_what_extractors_found_and_documents_brought_is_embedded_stored_and_answ
     llm = Shown()
     llm.prompts.clear()
     engine = index.as_query_engine(
-        llm=llm, similarity_top_k=2, node_postprocessors=[RerankWithContext(LLMRerank(llm=llm, top_n=2))]
+        llm=llm,
+        similarity_top_k=2,
+        node_postprocessors=[RerankWithContext(LLMRerank(llm=llm, top_n=2))],
     )
     answer = engine.query("What is the default of the gateway?")
     assert {one.node.metadata["path"] for one in answer.source_nodes} == set(PAGES)
@@ -136,7 +154,9 @@ def test_at_query_time_over_an_index_without_contexts(embedding):
     )
     llm = Shown()
     llm.prompts.clear()
-    engine = index.as_query_engine(llm=llm, similarity_top_k=2, node_postprocessors=[ContextualNodePostprocessor()])
+    engine = index.as_query_engine(
+        llm=llm, similarity_top_k=2, node_postprocessors=[ContextualNodePostprocessor()]
+    )
     for one in engine.query("What is the default of the gateway?").source_nodes:
         check(one.node)
     assert "category: networking" in llm.prompts[0]

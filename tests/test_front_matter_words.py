@@ -10,8 +10,8 @@ from llama_index_contextual import (
     ContextualNodePostprocessor,
     HeadingAwareMarkdownNodeParser,
 )
-from llama_index_contextual.common.errors import ContextualWarning
-from llama_index_contextual.common.metadata import DATE, FRONT_MATTER, HEADER_PATH, TITLE
+from llama_index_contextual.utils.errors import ContextualWarning
+from llama_index_contextual.utils.metadata import DATE, FRONT_MATTER, HEADER_PATH, TITLE
 
 PAGE = """---
 title: Kiosk
@@ -33,9 +33,9 @@ LONG = "There is a line of people here. " * 20
 
 def parsed(text, **settings):
     document = Document(text=text, metadata={"path": "a.md"})
-    return HeadingAwareMarkdownNodeParser(chunk_size=100, chunk_overlap=0, **settings).get_nodes_from_documents(
-        [document]
-    )
+    return HeadingAwareMarkdownNodeParser(
+        chunk_size=100, chunk_overlap=0, **settings
+    ).get_nodes_from_documents([document])
 
 
 @pytest.fixture
@@ -55,10 +55,14 @@ def test_its_words_stand_on_the_first_chunk_and_in_no_view(nodes):
             assert "Acme" not in first.get_content(mode)
 
 
-@pytest.mark.parametrize("context", ["headings", "pattern"])  # without one LlamaIndex shows tags to every chunk
+@pytest.mark.parametrize(
+    "context", ["headings", "pattern"]
+)  # without one LlamaIndex shows tags to every chunk
 @pytest.mark.parametrize("word", ["zebra", "ticket", "booth", "acme", "client", "weight"])
 def test_keywords_find_the_first_chunk_by_them(nodes, context, word):
-    retriever = ContextualBM25Retriever(ContextualNodePostprocessor(context)(nodes), similarity_top_k=9)
+    retriever = ContextualBM25Retriever(
+        ContextualNodePostprocessor(context)(nodes), similarity_top_k=9
+    )
     assert [hit.node.metadata["start_line"] for hit in retriever.retrieve(word)] == [13]
 
 
@@ -79,16 +83,25 @@ def test_without_metadata_there_is_none():
 
 
 @pytest.mark.parametrize(
-    "text", ["---\ntitle: Only\ndate: 2026-04-09\nclient: Acme\n---\n", "\ufeff+++\nclient = 'Acme'\n+++\n\n"]
+    "text",
+    [
+        "---\ntitle: Only\ndate: 2026-04-09\nclient: Acme\n---\n",
+        "\ufeff+++\nclient = 'Acme'\n+++\n\n",
+    ],
 )
 def test_a_note_of_properties_alone_is_a_chunk_of_them(text):
     [node] = parsed(text)
     assert node.text == text[node.start_char_idx : node.end_char_idx]
     assert node.text == text.strip("\ufeff\n")
-    assert (node.metadata["start_line"], node.metadata["end_line"]) == (1, node.text.count("\n") + 1)
+    assert (node.metadata["start_line"], node.metadata["end_line"]) == (
+        1,
+        node.text.count("\n") + 1,
+    )
     assert node.metadata[HEADER_PATH] == ""
     assert FRONT_MATTER not in node.metadata, "its words count once"
-    assert [hit.node.text for hit in ContextualBM25Retriever([node]).retrieve("acme")] == [node.text]
+    assert [hit.node.text for hit in ContextualBM25Retriever([node]).retrieve("acme")] == [
+        node.text
+    ]
 
 
 def test_its_title_and_date_are_metadata_as_ever():
@@ -102,7 +115,10 @@ def test_nothing_is_no_chunk(text):
 
 
 def test_a_block_that_is_no_yaml_is_told_with_the_line_to_look_at():
-    with pytest.warns(ContextualWarning, match=r"a\.md cannot be read as YAML and is read line by line: line 3: map"):
+    with pytest.warns(
+        ContextualWarning,
+        match=r"a\.md cannot be read as YAML and is read line by line: line 3: map",
+    ):
         [node] = parsed("---\ntitle: Kiosk\nnote: this: that\n---\n# Kiosk\n")
     assert (node.metadata[TITLE], node.metadata["note"]) == ("Kiosk", "this: that")
 
@@ -110,15 +126,19 @@ def test_a_block_that_is_no_yaml_is_told_with_the_line_to_look_at():
 def test_a_question_warns_of_no_front_matter(recwarn):
     """Templates hold ``{{date}}``. The parser names the file; chunks of other parsers are read for headings alone."""
     nodes = [
-        TextNode(text=f"---\ncreated: {{{{date}}}}\n---\n# {name}\n\nText of {name}.\n") for name in ("Ada", "Bob")
+        TextNode(text=f"---\ncreated: {{{{date}}}}\n---\n# {name}\n\nText of {name}.\n")
+        for name in ("Ada", "Bob")
     ]
     arm = ContextualBM25Retriever(ContextualNodePostprocessor()(nodes))
-    assert ContextualFusionRetriever([arm], mode="learned").retrieve("Text of Bob")[0].node is not None
+    assert (
+        ContextualFusionRetriever([arm], mode="learned").retrieve("Text of Bob")[0].node is not None
+    )
     assert not recwarn.list
 
 
 @pytest.mark.parametrize(
-    ("typed", "values"), [(False, ("4", "high", "True", "01234")), (True, (4, "high", True, "01234"))]
+    ("typed", "values"),
+    [(False, ("4", "high", "True", "01234")), (True, (4, "high", True, "01234"))],
 )
 def test_values_of_one_property_have_one_type_unless_types_are_asked_for(typed, values):
     written = "rating: 4\n", "rating: high\n", "rating: True\n", "rating: 01234\n"
@@ -133,6 +153,6 @@ def test_values_of_one_property_have_one_type_unless_types_are_asked_for(typed, 
         ('---\ntitle: "C:\\path"\n---', "C:\\path"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::llama_index_contextual.common.errors.ContextualWarning")
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.utils.errors.ContextualWarning")
 def test_the_quotes_of_a_title_that_is_no_yaml_are_none_of_it(front, title):
     assert parsed(f"{front}\n\nWater.\n")[0].metadata[TITLE] == title

@@ -60,7 +60,11 @@ def test_no_files_import_one_another_in_a_circle():
 
 
 def test_no_name_of_a_room_hides_one_of_its_files():
-    plug_in = [name for name in MODULES if not is_of_the_application(name) and not name.endswith("__init__")]
+    plug_in = [
+        name
+        for name in MODULES
+        if not is_of_the_application(name) and not name.endswith("__init__")
+    ]
     loaded = {name: importlib.import_module(name) for name in plug_in}
     assert len(loaded) > 40
     for name, module in loaded.items():

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from llama_index_contextual.common import tell_language
+from llama_index_contextual.utils.language import tell_language
 
 TEXTS = {
     "de": "Die Kündigung ist unwirksam, weil der Betriebsrat nicht angehört wurde.",
@@ -46,7 +46,7 @@ def test_names_and_code_are_english(text):
 
 def test_a_plain_english_question_loads_no_detector():
     code = (
-        "import sys; from llama_index_contextual.common import tell_language;"
+        "import sys; from llama_index_contextual.utils.language import tell_language;"
         "tell_language('how long does the gateway wait?'); tell_language('gateway timeout');"
         "sys.exit('fasttext' in sys.modules)"
     )

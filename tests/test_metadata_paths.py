@@ -1,6 +1,6 @@
 import pytest
 
-from llama_index_contextual.common.metadata import citation, display_path, join_header_path, path_of
+from llama_index_contextual.utils.metadata import citation, display_path, join_header_path, path_of
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,11 @@ def test_a_path_reads_as_one_would_write_it(titles, path):
     ("metadata", "path", "shown"),
     [
         ({"path": "notes/a.md", "file_path": "/home/me/notes/a.md"}, "notes/a.md", "notes/a.md"),
-        ({"file_path": "/home/me/notes/a.md", "file_name": "a.md"}, "/home/me/notes/a.md", "notes/a.md"),
+        (
+            {"file_path": "/home/me/notes/a.md", "file_name": "a.md"},
+            "/home/me/notes/a.md",
+            "notes/a.md",
+        ),
         ({"file_path": "C:\\Users\\me\\a.md"}, "C:/Users/me/a.md", "me/a.md"),
         ({"file_path": "C:/a.md"}, "C:/a.md", "a.md"),
         ({"file_path": "/a.md"}, "/a.md", "a.md"),

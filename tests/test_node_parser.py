@@ -14,9 +14,9 @@ from llama_index.core.schema import (
 )
 
 from llama_index_contextual import ContextualNodePostprocessor
-from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.common.errors import ContextualWarning, SettingError
-from llama_index_contextual.common.tokens import count_word_pieces
+from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.utils.errors import ContextualWarning, SettingError
+from llama_index_contextual.utils.tokens import count_word_pieces
 
 NOTE = """---
 title: Field notes
@@ -43,7 +43,9 @@ feed cookie --carrots 3
 @pytest.fixture
 def nodes():
     parser = HeadingAwareMarkdownNodeParser(min_chunk_size=10)
-    return parser.get_nodes_from_documents([Document(text=NOTE, metadata={"path": "memory/note.md"})])
+    return parser.get_nodes_from_documents(
+        [Document(text=NOTE, metadata={"path": "memory/note.md"})]
+    )
 
 
 def test_text_is_a_slice_and_lines_open_the_right_place(nodes):
@@ -87,7 +89,9 @@ def test_links_name_neighbours_and_carry_no_metadata(nodes):
 
 def test_lone_surrogates_are_replaced_with_a_warning():
     with pytest.warns(ContextualWarning, match="n.md holds lone surrogates"):
-        [node] = HeadingAwareMarkdownNodeParser()([Document(text="a \ud800 b", metadata={"path": "n.md"})])
+        [node] = HeadingAwareMarkdownNodeParser()(
+            [Document(text="a \ud800 b", metadata={"path": "n.md"})]
+        )
     assert node.text == "a \ufffd b"
 
 
@@ -122,7 +126,9 @@ def test_a_custom_id_func_is_called_as_llama_index_calls_it():
 
 
 def test_a_callable_tokenizer_counts_chunks_and_cannot_be_read_back():
-    parser = HeadingAwareMarkdownNodeParser(chunk_size=12, chunk_overlap=0, min_chunk_size=0, tokenizer=words)
+    parser = HeadingAwareMarkdownNodeParser(
+        chunk_size=12, chunk_overlap=0, min_chunk_size=0, tokenizer=words
+    )
     for node in parser.get_nodes_from_documents([Document(text=NOTE)]):
         assert node.metadata["token_count"] == len(node.text.split())
     with pytest.raises(SettingError, match="was a callable"):
@@ -131,14 +137,20 @@ def test_a_callable_tokenizer_counts_chunks_and_cannot_be_read_back():
 
 def test_the_budget_is_exact_in_the_embeddings_own_word_pieces():
     pytest.importorskip("tokenizers")
-    parser = HeadingAwareMarkdownNodeParser(chunk_size=40, chunk_overlap=10, min_chunk_size=5, tokenizer="minilm")
+    parser = HeadingAwareMarkdownNodeParser(
+        chunk_size=40, chunk_overlap=10, min_chunk_size=5, tokenizer="minilm"
+    )
     nodes = parser.get_nodes_from_documents([Document(text=NOTE * 3)])
-    assert [node.metadata["token_count"] for node in nodes] == [count_word_pieces(node.text) for node in nodes]
+    assert [node.metadata["token_count"] for node in nodes] == [
+        count_word_pieces(node.text) for node in nodes
+    ]
     assert all(node.metadata["token_count"] <= 40 or node.metadata["overflow"] for node in nodes)
 
 
 def test_metadata_and_links_can_be_switched_off():
-    parser = HeadingAwareMarkdownNodeParser(include_metadata=False, include_prev_next_rel=False, min_chunk_size=10)
+    parser = HeadingAwareMarkdownNodeParser(
+        include_metadata=False, include_prev_next_rel=False, min_chunk_size=10
+    )
     nodes = parser.get_nodes_from_documents([Document(text=NOTE, metadata={"path": "n.md"})])
     assert [node.metadata for node in nodes] == [{}, {}, {}]
     assert all(list(node.relationships) == [NodeRelationship.SOURCE] for node in nodes)
@@ -191,7 +203,9 @@ def test_the_stock_parser_invents_headings_in_fences_and_ours_does_not():
     text = "# Real\n\n~~~sh\n# comment\nmake\n~~~\n\nSetext\n------\n\nWords.\n"
     stock = MarkdownNodeParser().get_nodes_from_documents([Document(text=text)])
     assert any(node.text.startswith("# comment") for node in stock)
-    ours = HeadingAwareMarkdownNodeParser(min_chunk_size=0).get_nodes_from_documents([Document(text=text)])
+    ours = HeadingAwareMarkdownNodeParser(min_chunk_size=0).get_nodes_from_documents(
+        [Document(text=text)]
+    )
     assert [node.metadata["header_path"] for node in ours] == ["Real", "Real > Setext"]
 
 
@@ -229,13 +243,17 @@ async def test_asynchronously_it_parses_off_the_event_loop_and_gives_the_same(ca
 
 
 def test_a_setting_that_does_not_exist_is_named():
-    with pytest.raises(SettingError, match=r"does not take chunk_sise\. Cure: use some of .*chunk_size"):
+    with pytest.raises(
+        SettingError, match=r"does not take chunk_sise\. Cure: use some of .*chunk_size"
+    ):
         HeadingAwareMarkdownNodeParser(chunk_sise=100)
 
 
 def test_a_tokenizer_that_returns_a_mapping_is_refused():
     """As Hugging Face's tokenizers do when they are called: it has two or three entries, however long the text."""
-    parser = HeadingAwareMarkdownNodeParser(tokenizer=lambda text: {"input_ids": text.split(), "attention_mask": []})
+    parser = HeadingAwareMarkdownNodeParser(
+        tokenizer=lambda text: {"input_ids": text.split(), "attention_mask": []}
+    )
     with pytest.raises(SettingError, match="The tokenizer returned dict"):
         parser([Document(text="Many words. " * 1000)])
 

@@ -23,11 +23,10 @@ from llama_index_contextual import (
 )
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
 from llama_index_contextual.app.folder.walk import FileRules
-from llama_index_contextual.common.errors import SettingError, whole
-from llama_index_contextual.context import PatternContextGenerator
-from llama_index_contextual.context.free import HeadingContextGenerator
+from llama_index_contextual.context.headings import HeadingContextGenerator, PatternContextGenerator
 from llama_index_contextual.context.llm import LLMContextGenerator
-from llama_index_contextual.memory import MemorySettings
+from llama_index_contextual.memory.digest import MemorySettings
+from llama_index_contextual.utils.errors import SettingError, whole
 
 KEYWORD = ContextualBM25Retriever([TextNode(text="carrots", id_="a")])
 _FRACTION = {
@@ -71,14 +70,29 @@ MAKERS = {
 
 def numbers_of(cls):
     """Names of the settings whose type is a number, as its signature says; so that no new one is forgotten."""
-    inherited = {"num_workers"} if cls is LocalEmbedding else set()  # LlamaIndex's, which takes anything
+    inherited = (
+        {"num_workers"} if cls is LocalEmbedding else set()
+    )  # LlamaIndex's, which takes anything
     if hasattr(cls, "model_fields"):
         types = {name: field.annotation for name, field in cls.model_fields.items()}
     else:
         types = {name: one.annotation for name, one in inspect.signature(cls).parameters.items()}
-    plain = {name: re.sub(r"\w+\.Annotated\[(\w+),.*\]\]", r"\1]", _name(type_)) for name, type_ in types.items()}
-    numeric = ("int", "float", "int | None", "float | None", "Optional[int]", "typing.Optional[int]", "Reach")
-    return sorted(name for name, type_ in plain.items() if type_ in numeric and name not in inherited)
+    plain = {
+        name: re.sub(r"\w+\.Annotated\[(\w+),.*\]\]", r"\1]", _name(type_))
+        for name, type_ in types.items()
+    }
+    numeric = (
+        "int",
+        "float",
+        "int | None",
+        "float | None",
+        "Optional[int]",
+        "typing.Optional[int]",
+        "Reach",
+    )
+    return sorted(
+        name for name, type_ in plain.items() if type_ in numeric and name not in inherited
+    )
 
 
 def _name(type_):
@@ -123,7 +137,9 @@ def test_a_whole_float_is_the_number_that_it_is(cls, name):
         "candidate_pool": 100.0,
         "max_results": 4.0,
     }.get(name, 10.0)
-    kept = getattr(MAKERS[cls](**{name: given}), name, int(given))  # Args that are not kept under their name
+    kept = getattr(
+        MAKERS[cls](**{name: given}), name, int(given)
+    )  # Args that are not kept under their name
     assert kept == given
     default = MAKERS[cls]().__dict__.get(name) if hasattr(MAKERS[cls](), "__dict__") else None
     if isinstance(default, int):
@@ -139,7 +155,9 @@ def test_a_count_may_be_any_kind_of_whole_number(value):
 
 def test_a_million_calls_may_be_written_as_1e6():
     assert repr(LLMContextGenerator(cache=False, max_calls=1e6).max_calls) == "1000000"
-    with pytest.raises(SettingError, match=r"max_calls=1\.5 cannot work\. Cure: give a whole number"):
+    with pytest.raises(
+        SettingError, match=r"max_calls=1\.5 cannot work\. Cure: give a whole number"
+    ):
         LLMContextGenerator(cache=False, max_calls=1.5)
 
 
@@ -153,20 +171,33 @@ def test_weights_that_cannot_work(weights):
 def test_numbers_of_methods_are_checked_as_those_of_classes(tmp_path, value):
     with pytest.raises(SettingError, match="max_results="):
         MemoryContext(fused()).search("carrots", max_results=value)
-    with ContextualIndex.open(tmp_path) as index, pytest.raises(SettingError, match="similarity_top_k="):
+    with (
+        ContextualIndex.open(tmp_path) as index,
+        pytest.raises(SettingError, match="similarity_top_k="),
+    ):
         index.as_retriever(value)
 
 
 @pytest.mark.parametrize(
-    "make", [HeadingAwareMarkdownNodeParser, RecencyPostprocessor, LocalEmbedding, ContextualNodePostprocessor]
+    "make",
+    [
+        HeadingAwareMarkdownNodeParser,
+        RecencyPostprocessor,
+        LocalEmbedding,
+        ContextualNodePostprocessor,
+    ],
 )
 def test_a_setting_that_nobody_reads_is_refused_everywhere_alike(make):
-    with pytest.raises(SettingError, match=r"does not take colour\. Cure: (use some of \w+.*|leave them out)\.$"):
+    with pytest.raises(
+        SettingError, match=r"does not take colour\. Cure: (use some of \w+.*|leave them out)\.$"
+    ):
         make(colour=1)
 
 
 def test_a_wrong_setting_of_a_pydantic_class_is_an_error_of_ours():
-    with pytest.raises(SettingError, match=r"embed_batch_size=0 cannot work\. Cure: greater than 0"):
+    with pytest.raises(
+        SettingError, match=r"embed_batch_size=0 cannot work\. Cure: greater than 0"
+    ):
         LocalEmbedding(embed_batch_size=0)
     with pytest.raises(SettingError, match=r"show_context_to_llm='perhaps' cannot work\. Cure: "):
         ContextualNodePostprocessor(show_context_to_llm="perhaps")

@@ -50,7 +50,9 @@ HOSTILE = """# Hostile gateway
 def folder(tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "gateway.md").write_text(GATEWAY)
-    (tmp_path / "scheduler.md").write_text("# Scheduler\n\nThe scheduler never sleeps, see [[Gateway#Port]].\n")
+    (tmp_path / "scheduler.md").write_text(
+        "# Scheduler\n\nThe scheduler never sleeps, see [[Gateway#Port]].\n"
+    )
     (tmp_path / "hostile.md").write_text(HOSTILE)
     with ContextualIndex.open(tmp_path) as index:
         index.refresh()
@@ -61,14 +63,18 @@ def folder(tmp_path):
 def client(folder, fake_model):
     with ContextualIndex.open(folder) as index:
         app = app_of(PageApi(index, fake_model.llm), TOKEN, {HERE, "localhost:8766"})
-        with TestClient(app, f"http://{HERE}", headers={"Authorization": f"Bearer {TOKEN}"}) as client:
+        with TestClient(
+            app, f"http://{HERE}", headers={"Authorization": f"Bearer {TOKEN}"}
+        ) as client:
             yield client
 
 
 # Who may ask
 
 
-@pytest.mark.parametrize("path", ["/api/state", "/api/search?q=gateway", "/api/document?path=docs/gateway.md"])
+@pytest.mark.parametrize(
+    "path", ["/api/state", "/api/search?q=gateway", "/api/document?path=docs/gateway.md"]
+)
 def test_data_needs_the_token_and_the_page_does_not(client, path):
     assert client.get(path).status_code == 200
     for wrong in ("", "Bearer", "Bearer x", f"Basic {TOKEN}", f"Bearer {TOKEN}x"):
@@ -101,13 +107,23 @@ def test_the_browser_is_told_to_load_and_run_nothing_else(client):
     for path in ("/", "/api/state", "/no/such/page"):
         headers = client.get(path).headers
         policy = headers["content-security-policy"]
-        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'")
+        assert policy.startswith(
+            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'"
+        )
         assert "unsafe" not in policy
-        assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
+        assert (headers["x-content-type-options"], headers["referrer-policy"]) == (
+            "nosniff",
+            "no-referrer",
+        )
 
 
 def test_what_makes_no_sense_is_an_error_and_no_crash(client):
-    for path in ("/api/search", "/api/search?q=", f"/api/search?q={'x' * 3000}", "/api/search?q=a&since=soon"):
+    for path in (
+        "/api/search",
+        "/api/search?q=",
+        f"/api/search?q={'x' * 3000}",
+        "/api/search?q=a&since=soon",
+    ):
         assert client.get(path).status_code == 400, path
     for path in ("", "../../etc/passwd", "/etc/passwd", "no.md", ".contextual/index.sqlite3"):
         assert client.get("/api/document", params={"path": path}).status_code == 400, path
@@ -129,7 +145,9 @@ def test_a_hit_is_a_note_with_its_headings_and_the_lines_around_the_match(client
 
 
 def test_hits_of_one_note_are_folded_into_it(folder):
-    text = "".join(f"# Part {n}\n\nThe zebra grazes, {n}. {'More of it. ' * 30}\n\n" for n in range(4))
+    text = "".join(
+        f"# Part {n}\n\nThe zebra grazes, {n}. {'More of it. ' * 30}\n\n" for n in range(4)
+    )
     (folder / "zoo.md").write_text(text)
     with ContextualIndex.open(folder, embed_model="none", storage=folder.parent / "words") as index:
         index.refresh()
@@ -149,7 +167,11 @@ def test_where_nothing_is_relevant_the_page_says_so_and_has_the_best_behind_one_
 
 def test_with_nothing_typed_there_are_recent_notes_and_examples(client):
     state = client.get("/api/state").json()
-    assert {one["path"] for one in state["recent"]} == {"docs/gateway.md", "scheduler.md", "hostile.md"}
+    assert {one["path"] for one in state["recent"]} == {
+        "docs/gateway.md",
+        "scheduler.md",
+        "hostile.md",
+    }
     assert state["examples"]
 
 
@@ -161,7 +183,9 @@ def test_examples_are_made_of_headings_also_of_others_than_the_recent_notes(tmp_
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
         index.refresh()
         state = PageApi(index).state()
-    assert [one["name"] for one in state["recent"]] == ["00", "01", "02", "03", "04", "05"], "all of one second"
+    assert [one["name"] for one in state["recent"]] == ["00", "01", "02", "03", "04", "05"], (
+        "all of one second"
+    )
     assert state["examples"] == ["07 Part 7", "08 Part 8", "09 Part 9"]
 
 
@@ -179,7 +203,11 @@ def test_filters_narrow_a_search(client):
 
 def test_state_says_what_can_be_chosen_and_how_far_the_index_is(client, folder):
     state = client.get("/api/state").json()
-    assert (state["documents"], state["folders"], state["tags"]) == (3, ["docs/"], ["gateway", "network"])
+    assert (state["documents"], state["folders"], state["tags"]) == (
+        3,
+        ["docs/"],
+        ["gateway", "network"],
+    )
     assert state["days"] == ["2026-04-09", "2026-04-09"]
     assert (state["note"], state["llm"], state["instant"]) == ("", "fake", True)
     (folder / "new.md").write_text("# New\n")
@@ -208,12 +236,17 @@ def test_a_note_is_opened_by_its_name_and_heading(client, folder):
     with ContextualIndex.open(folder) as index:
         index.refresh()
     html = client.get("/api/document", params={"path": "hub.md"}).json()["html"]
-    assert 'href="#path=%5B%5Bgateway%23Port%5D%5D" rel="noopener noreferrer">where it listens</a>' in html
+    assert (
+        'href="#path=%5B%5Bgateway%23Port%5D%5D" rel="noopener noreferrer">where it listens</a>'
+        in html
+    )
     assert '<a href="#path=%5B%5Bscheduler%5D%5D"' in html
 
 
 def test_of_a_long_document_the_chunks_around_a_hit_are_shown(folder):
-    (folder / "long.md").write_text("".join(f"# Part {number}\n\n{'Word ' * 60}{number}.\n\n" for number in range(400)))
+    (folder / "long.md").write_text(
+        "".join(f"# Part {number}\n\n{'Word ' * 60}{number}.\n\n" for number in range(400))
+    )
     with ContextualIndex.open(folder, embed_model="none", storage=folder / "other") as index:
         index.refresh()
         desk = PageApi(index)
@@ -228,25 +261,33 @@ def test_of_a_long_document_the_chunks_around_a_hit_are_shown(folder):
 def test_an_answer_comes_with_its_sources_sentence_by_sentence(client, fake_model):
     fake_model.reply = always(Reply(text="It waits 60 seconds [1]. It stops [9]."))
     lines = [
-        json.loads(line) for line in client.get("/api/ask", params={"q": "how long does it wait"}).text.splitlines()
+        json.loads(line)
+        for line in client.get("/api/ask", params={"q": "how long does it wait"}).text.splitlines()
     ]
     assert 'data-number="1"' in lines[0]["html"]
     assert [one["sentence"]["problems"] for one in lines[1:]] == [[], ["there is no source [9]"]]
-    lines = [json.loads(line) for line in client.get("/api/ask", params={"q": "xqzzt vrrpl wkkj"}).text.splitlines()]
+    lines = [
+        json.loads(line)
+        for line in client.get("/api/ask", params={"q": "xqzzt vrrpl wkkj"}).text.splitlines()
+    ]
     assert lines[-1] == {"error": "Nothing in the index answers this."}
     assert len(fake_model.requests) == 1
 
 
 def test_reading_writes_nothing(client, folder):
     def files():
-        return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if "-wal" not in path.name}
+        return {
+            path: path.stat().st_mtime_ns for path in folder.rglob("*") if "-wal" not in path.name
+        }
 
     before = files()
     for path in ("/api/state", "/api/search?q=gateway", "/api/document?path=docs/gateway.md"):
         assert client.get(path).status_code == 200
     after = files()
     assert all(path.name.endswith("-shm") for path in after.keys() ^ before.keys())
-    assert all(after[path] == before[path] for path in before if path.is_file() and "-shm" not in path.name)
+    assert all(
+        after[path] == before[path] for path in before if path.is_file() and "-shm" not in path.name
+    )
 
 
 # In a real browser
@@ -255,11 +296,16 @@ def test_reading_writes_nothing(client, folder):
 @pytest.fixture
 def address(folder, fake_model):
     """The address of a server in a process of its own, as its terminal shows it."""
-    fake_model.reply = always(Reply(text="It waits “60 seconds” [1]. It “never ends” [1]. It stops [9]."))
+    fake_model.reply = always(
+        Reply(text="It waits “60 seconds” [1]. It “never ends” [1]. It stops [9].")
+    )
     command = [sys.executable, "-m", "llama_index_contextual", "serve", folder, "--port", "0"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(  # noqa: S603
-        [*map(str, command), "--llm", fake_model.llm], stderr=subprocess.PIPE, text=True, env=environment
+        [*map(str, command), "--llm", fake_model.llm],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
     ) as process:
         line = process.stderr.readline()
         assert line.startswith("ready at http://127.0.0.1:"), line
@@ -282,9 +328,13 @@ def test_typing_keys_and_the_address_in_a_browser(address):
         browser.wait("document.querySelector('#hits .hit').dataset.path === 'docs/gateway.md'")
         assert "q=how+long" in browser.eval("location.hash")
         browser.key("Enter")
-        browser.wait("!document.getElementById('document').hidden && document.querySelector('.band.here')")
+        browser.wait(
+            "!document.getElementById('document').hidden && document.querySelector('.band.here')"
+        )
         assert "60 seconds" in browser.eval("document.querySelector('.band.here').innerText")
-        assert browser.eval("document.querySelector('.band.here mark').innerText"), "words are marked there, too"
+        assert browser.eval("document.querySelector('.band.here mark').innerText"), (
+            "words are marked there, too"
+        )
         assert "path=docs%2Fgateway.md" in browser.eval("location.hash")
         browser.eval("document.querySelector('#text a[href^=\"#path=\"]').click()")
         browser.wait("document.getElementById('path').textContent === 'scheduler.md'")
@@ -307,10 +357,17 @@ def test_typing_keys_and_the_address_in_a_browser(address):
         browser.wait("!document.getElementById('document').hidden")
         browser.go("about:blank")
         browser.go(bookmark)
-        browser.wait("document.querySelector('.band.here') && document.querySelector('#hits .hit.here')")
-        assert browser.eval("document.getElementById('question').value") == "how long does the gateway wait"
+        browser.wait(
+            "document.querySelector('.band.here') && document.querySelector('#hits .hit.here')"
+        )
+        assert (
+            browser.eval("document.getElementById('question').value")
+            == "how long does the gateway wait"
+        )
         origin = address.partition("#")[0]
-        assert all(url.startswith((origin, "data:", "about:")) for url in browser.requests), browser.requests
+        assert all(url.startswith((origin, "data:", "about:")) for url in browser.requests), (
+            browser.requests
+        )
 
 
 @needs_chromium
@@ -321,7 +378,9 @@ def test_filters_are_in_the_address_and_each_has_a_chip(address, folder):
         browser.go(f"{address}&q=gateway+scheduler&tag=network")
         browser.wait("document.querySelector('#hits .hit')")
         assert set(browser.eval(paths)) == {"docs/gateway.md"}
-        assert browser.eval("document.getElementById('folder').hidden"), "one folder narrows nothing"
+        assert browser.eval("document.getElementById('folder').hidden"), (
+            "one folder narrows nothing"
+        )
         assert browser.eval("document.querySelector('.chip').textContent") == "tag network ×"
         browser.eval("document.querySelector('.chip').click()")
         browser.wait(f"{paths}.includes('scheduler.md')")
@@ -341,13 +400,24 @@ def test_nothing_of_a_hostile_note_runs_or_loads_and_no_width_is_too_small(addre
         browser.wait("document.querySelector('#text .band')")
         shown = browser.eval("document.getElementById('text').innerText")
         assert "<script>document.title = 'hacked'</script>" in shown, "it is shown as text"
-        assert browser.eval("document.querySelectorAll('main script, main img, main style, main iframe').length") == 0
+        assert (
+            browser.eval(
+                "document.querySelectorAll('main script, main img, main style, main iframe').length"
+            )
+            == 0
+        )
         for link in ("#hits", "#text"):
-            browser.eval(f"document.querySelectorAll('{link} a.nowhere').forEach(one => one.click())")
+            browser.eval(
+                f"document.querySelectorAll('{link} a.nowhere').forEach(one => one.click())"
+            )
         assert browser.eval("document.title") == "hostile gateway"
         # were there HTML of a note after all, the policy would stop it
-        browser.eval("document.getElementById('text').innerHTML = '<img src=x onerror=\"document.title=1\">'")
-        browser.eval("document.body.insertAdjacentHTML('beforeend', '<img src=\"http://127.0.0.1:1/x.png\">')")
+        browser.eval(
+            "document.getElementById('text').innerHTML = '<img src=x onerror=\"document.title=1\">'"
+        )
+        browser.eval(
+            "document.body.insertAdjacentHTML('beforeend', '<img src=\"http://127.0.0.1:1/x.png\">')"
+        )
         time.sleep(0.3)
         assert browser.eval("document.title") == "hostile gateway"
         for width in (320, 400, 900, 1400):

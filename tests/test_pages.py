@@ -34,8 +34,12 @@ def chunks_page(nodes, title, budget=None):
     return Preview(title, tuple(nodes), budget).to_html()
 
 
-needs_chromium = pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium on this machine")
-HOSTILE = "<script>document.title = 'hacked'</script><img src=x onerror=\"document.title = 'hacked'\">"
+needs_chromium = pytest.mark.skipif(
+    not shutil.which("chromium"), reason="no Chromium on this machine"
+)
+HOSTILE = (
+    "<script>document.title = 'hacked'</script><img src=x onerror=\"document.title = 'hacked'\">"
+)
 TEXT = f"""# Gateway {HOSTILE}
 
 ## Timeout
@@ -59,13 +63,17 @@ def check_harmless(page):
     assert "<script>document.title" not in page
     assert "<img src=x" not in page
     assert not re.findall(r"<[^>]+src=|<link|url\(|@import", page), "an element loads something"
-    assert not re.findall(r"<a (?![^>]*rel=\"noopener)(?!class=\"nowhere\")", page), "a link tells where it is from"
+    assert not re.findall(r"<a (?![^>]*rel=\"noopener)(?!class=\"nowhere\")", page), (
+        "a link tells where it is from"
+    )
     assert "default-src 'none'" in page
 
 
 def data_of(page):
     """What a page of chunks draws, from its own data."""
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1])
+    return json.loads(
+        re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1]
+    )
 
 
 def test_chunks_with_their_views(nodes):
@@ -73,14 +81,23 @@ def test_chunks_with_their_views(nodes):
     check_harmless(page)
     chunks = data_of(page)
     assert len(chunks) == len(nodes)
-    assert all(chunk["overlap"] + chunk["text"] == node.text for chunk, node in zip(chunks, nodes, strict=True))
+    assert all(
+        chunk["overlap"] + chunk["text"] == node.text
+        for chunk, node in zip(chunks, nodes, strict=True)
+    )
     assert any(chunk["citation"].startswith("docs/gateway.md#L5") for chunk in chunks)
     assert "Document: docs/gateway.md > Gateway" in chunks[0]["embedded"]
 
 
 def test_what_stands_in_the_chunk_before_is_shaded(nodes):
     parser = HeadingAwareMarkdownNodeParser(chunk_size=16, chunk_overlap=8, min_chunk_size=1)
-    numbers = ("One two three", "Four five six", "Seven eight nine", "Ten eleven twelve", "More and more")
+    numbers = (
+        "One two three",
+        "Four five six",
+        "Seven eight nine",
+        "Ten eleven twelve",
+        "More and more",
+    )
     cut = parser([Document(text="# A\n\n" + " ".join(f"{number}." for number in numbers))])
     again = [b.text[: max(0, a.end_char_idx - b.start_char_idx)] for a, b in pairwise(cut)]
     assert any(again), "the example overlaps"
@@ -88,9 +105,13 @@ def test_what_stands_in_the_chunk_before_is_shaded(nodes):
 
 
 def test_a_page_of_chunks_holds_each_text_once():
-    text = "# A\n\n" + "\n\n".join(f"Paragraph {number} says {'something ' * 20}" for number in range(400))
+    text = "# A\n\n" + "\n\n".join(
+        f"Paragraph {number} says {'something ' * 20}" for number in range(400)
+    )
     document = Document(text=text, id_="a.md", metadata={"path": "a.md"})
-    nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser(chunk_overlap=0)([document]))
+    nodes = ContextualNodePostprocessor()(
+        HeadingAwareMarkdownNodeParser(chunk_overlap=0)([document])
+    )
     assert len(chunks_page(nodes, title="a").encode()) < 2 * len(text.encode())
 
 
@@ -135,12 +156,22 @@ def test_names_in_brackets_are_read_in_proportion_to_the_text():
     def work(text):
         rendered(text, {"path": "a.md"}, str)
 
-    for piece in ("[[", "![[", "[[a|", "[[a#", "[[a]] ", "> [!tip] x\n>\n", "> " * 30 + "[!tip]\n\n"):
+    for piece in (
+        "[[",
+        "![[",
+        "[[a|",
+        "[[a#",
+        "[[a]] ",
+        "> [!tip] x\n>\n",
+        "> " * 30 + "[!tip]\n\n",
+    ):
         assert not grows_too_fast(work, piece * 1000, piece * 4000), piece
 
 
 def test_a_converted_document_is_shown_as_markdown_and_a_plain_text_as_it_is(tmp_path):
-    (tmp_path / "page.html").write_text("<h1>Tides</h1><p>High <b>tide</b>.<table><tr><td>a<td>b</table>", "utf-8")
+    (tmp_path / "page.html").write_text(
+        "<h1>Tides</h1><p>High <b>tide</b>.<table><tr><td>a<td>b</table>", "utf-8"
+    )
     (tmp_path / "fees.csv").write_text("name,fee\nboat,7\n", "utf-8")
     (tmp_path / "plain.txt").write_text("# Tides\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n", "utf-8")
     files = FileRules(include=("*.html", "*.csv", "*.txt"))
@@ -155,15 +186,24 @@ def test_a_converted_document_is_shown_as_markdown_and_a_plain_text_as_it_is(tmp
 def test_later_pieces_of_tables_and_fences_are_shown_as_such():
     table = rendered("| 1 | 2 |\n| 3 | 4 |", {"path": "a.md", "continues": "| a | b |"}, str)
     assert (table.count("<th>"), table.count("<td>")) == (2, 4)
-    for before in ("", "Text.\n\n"):  # a chunk above the budget that begins with the table, or holds it
+    for before in (
+        "",
+        "Text.\n\n",
+    ):  # a chunk above the budget that begins with the table, or holds it
         table = f"{before}| a   | b   |\n| --- | --- |\n| 1   | 2   |"
-        assert rendered(table, {"path": "a.md", "continues": "| a | b |"}, str).count("<th>a</th>") == 1
+        assert (
+            rendered(table, {"path": "a.md", "continues": "| a | b |"}, str).count("<th>a</th>")
+            == 1
+        )
     code = rendered("*x*", {"path": "a.md", "continues": "python"}, str)
     assert code == '<pre><code class="language-python">*x*</code></pre>\n'
     assert rendered("*x*", {"path": "a.py"}, str) == "<pre>*x*</pre>"
-    nested = rendered("\t3. Decide:\n\t\t- Yes\n\nThen *go*.", {"path": "a.md", "content_type": "mixed"}, str)
+    nested = rendered(
+        "\t3. Decide:\n\t\t- Yes\n\nThen *go*.", {"path": "a.md", "content_type": "mixed"}, str
+    )
     assert (
-        re.sub(r"\s+", "", nested) == '<olstart="3"><li>Decide:<ul><li>Yes</li></ul></li></ol><p>Then<em>go</em>.</p>'
+        re.sub(r"\s+", "", nested)
+        == '<olstart="3"><li>Decide:<ul><li>Yes</li></ul></li></ol><p>Then<em>go</em>.</p>'
     )
 
 
@@ -192,7 +232,14 @@ def in_chromium(page, folder):
     """Return the document that Chromium makes of a page."""
     file = folder / "page.html"
     file.write_text(page, "utf-8")
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", f"file://{file}"]
+    command = [
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--dump-dom",
+        f"file://{file}",
+    ]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout  # noqa: S603
 
 
@@ -211,7 +258,9 @@ def test_a_long_document_is_drawn_page_by_page_and_searched_as_a_whole(tmp_path)
     seen = in_chromium(page, tmp_path)
     assert seen.count('<article class="hit chunk">') == 50
     assert "1 to 50 of 120" in seen
-    ask = "next.click(); next.click(); document.title = count.textContent; find.value = 'number 77'; "
+    ask = (
+        "next.click(); next.click(); document.title = count.textContent; find.value = 'number 77'; "
+    )
     ask += "find.dispatchEvent(new Event('input'));"
     seen = in_chromium(page.replace("draw();\n</script>", f"draw(); {ask}\n</script>"), tmp_path)
     assert "<title>101 to 120 of 120</title>" in seen
@@ -239,10 +288,15 @@ onload = () => {
 @pytest.mark.parametrize("width", [320, 400, 1200])
 def test_no_page_is_wider_than_its_window(width, tmp_path):
     long = "very_long_name_" * 12
-    document = Document(text=f"# {long}\n\n{long} is here. {TEXT}", metadata={"path": f"docs/{long}.md"})
+    document = Document(
+        text=f"# {long}\n\n{long} is here. {TEXT}", metadata={"path": f"docs/{long}.md"}
+    )
     nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()([document]))
     arms = [ContextualBM25Retriever(nodes), ContextualBM25Retriever(nodes)]
-    questions = [Question(f"port {long}", (Passage(text="port 80"),)), Question("timeout", (Passage(text="is 60"),))]
+    questions = [
+        Question(f"port {long}", (Passage(text="port 80"),)),
+        Question("timeout", (Passage(text="is 60"),)),
+    ]
     rows = {"text alone": arms[0], f"headings {long}": arms[1]}
     compared = compare(rows, questions, top_k=[1, 3, 5, 10])
     pages = {
@@ -254,14 +308,16 @@ def test_no_page_is_wider_than_its_window(width, tmp_path):
         for name, page in pages.items()
     ]
     seen = in_chromium(MEASURE + "".join(frames), tmp_path)
-    measured, wide = json.loads(unescape(re.sub("<script>.*?</script>|<[^>]+>", "", seen, flags=re.DOTALL)))
+    measured, wide = json.loads(
+        unescape(re.sub("<script>.*?</script>|<[^>]+>", "", seen, flags=re.DOTALL))
+    )
     assert measured == len(pages)
     assert not wide
 
 
 def test_an_index_previews_a_file_as_it_would_have_it(tmp_path):
     from llama_index_contextual.app import ContextualIndex
-    from llama_index_contextual.common.errors import DocumentError
+    from llama_index_contextual.utils.errors import DocumentError
 
     (tmp_path / "gateway.md").write_text(TEXT, "utf-8")
     with ContextualIndex.open(tmp_path) as index:
@@ -285,5 +341,7 @@ def test_pages_from_the_command_line(tmp_path):
     run = CliRunner().invoke
     assert run(app, ["preview", str(tmp_path / "gateway.md"), "--html", str(page)]).exit_code == 0
     check_harmless(page.read_text("utf-8"))
-    lost = run(app, ["preview", str(tmp_path / "gateway.md"), "--html", str(tmp_path / "no" / "page.html")])
+    lost = run(
+        app, ["preview", str(tmp_path / "gateway.md"), "--html", str(tmp_path / "no" / "page.html")]
+    )
     assert lost.exit_code != 0

@@ -24,7 +24,7 @@ from llama_index_contextual import (
     MemoryContext,
 )
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.common.metadata import citation_of
+from llama_index_contextual.utils.metadata import citation_of
 
 PAGES = [
     "# Report\n\n## Costs\n\nThe rent of the office rises in May.",
@@ -40,7 +40,9 @@ def store(request, tmp_path):
     if request.param == "simple":
         yield SimpleVectorStore()
     elif request.param == "chroma":
-        client = chromadb.PersistentClient(str(tmp_path), settings=chromadb.Settings(anonymized_telemetry=False))
+        client = chromadb.PersistentClient(
+            str(tmp_path), settings=chromadb.Settings(anonymized_telemetry=False)
+        )
         yield ChromaVectorStore(chroma_collection=client.create_collection("pages"))
         client.close()
     elif request.param == "qdrant":
@@ -129,7 +131,9 @@ def test_two_tenants_in_one_store(store):
 def test_upserts_by_a_pipeline(store):
     """A second run that changes one page keeps the others, and those that are equal to it."""
     line = IngestionPipeline(
-        transformations=[*steps(), HashedWords()], vector_store=store, docstore=SimpleDocumentStore()
+        transformations=[*steps(), HashedWords()],
+        vector_store=store,
+        docstore=SimpleDocumentStore(),
     )
     first = line.run(documents=pages())
     assert len({node.node_id for node in first}) == len(first)
@@ -155,9 +159,10 @@ def test_workers_that_share_the_pages_of_a_file():
     assert len({node.node_id for node in nodes}) == 5
     paths = [node.metadata["header_path"] for node in nodes]
     assert paths == ["Report > Costs", "Report > Costs", "Report > Costs > Travel", "", ""]
-    assert {node.node_id for node in IngestionPipeline(transformations=steps()).run(documents=pages(PAGES[:4]))} == {
-        node.node_id for node in nodes
-    }, "who parses changes no id"
+    assert {
+        node.node_id
+        for node in IngestionPipeline(transformations=steps()).run(documents=pages(PAGES[:4]))
+    } == {node.node_id for node in nodes}, "who parses changes no id"
 
 
 class OfPages(BaseReader):
@@ -166,10 +171,15 @@ class OfPages(BaseReader):
     def load_data(self, file, **_):
         texts = file.read_text("utf-8").split("\f")
         labels = range(1, len(texts) + 1)
-        return [Document(text=text, metadata={"page_label": str(n)}) for n, text in zip(labels, texts, strict=True)]
+        return [
+            Document(text=text, metadata={"page_label": str(n)})
+            for n, text in zip(labels, texts, strict=True)
+        ]
 
 
-@pytest.mark.parametrize(("suffixes", "headings"), [((".md", ".pdf"), "Report > Costs"), ((".md",), "")])
+@pytest.mark.parametrize(
+    ("suffixes", "headings"), [((".md", ".pdf"), "Report > Costs"), ((".md",), "")]
+)
 def test_pages_in_the_index_of_a_folder(tmp_path, suffixes, headings):
     (tmp_path / "report.pdf").write_text("\f".join(PAGES), "utf-8")
     parser = HeadingAwareMarkdownNodeParser(markdown_suffixes=suffixes)
@@ -180,7 +190,9 @@ def test_pages_in_the_index_of_a_folder(tmp_path, suffixes, headings):
         assert hit.node.metadata["header_path"] == headings
         assert citation_of(hit.node.metadata) == "report.pdf#page=2"
         assert hit.node.metadata["context"].startswith("Document: report.pdf")
-        assert "#page" not in hit.node.metadata["context"]  # a number that says nothing of the text, and matches others
+        assert (
+            "#page" not in hit.node.metadata["context"]
+        )  # a number that says nothing of the text, and matches others
         digest = MemoryContext(index).search("price of power in June")
         assert digest.entries[0].citation == "report.pdf#page=2"
         assert index.refresh().changed == []

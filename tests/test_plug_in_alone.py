@@ -41,7 +41,7 @@ def test_a_pipeline_of_the_plug_in_alone():
     done = alone("""
 from llama_index.core import Document, MockEmbedding, VectorStoreIndex
 import llama_index_contextual as ctx
-from llama_index_contextual import context, keyword, memory, retrieval
+from llama_index_contextual import context, memory, node_parser, postprocessors, retrievers
 
 for name in ctx.__all__:
     getattr(ctx, name)
@@ -65,18 +65,29 @@ assert hits and not [name for name in sys.modules if name.startswith("llama_inde
             "from llama_index_contextual.app.settings.models import resolve_embedding; resolve_embedding('ollama:m')",
             "llm",
         ),
-        ("from llama_index_contextual.app import LocalEmbedding; LocalEmbedding().get_text_embedding('a')", "local"),
+        (
+            "from llama_index_contextual.app import LocalEmbedding; LocalEmbedding().get_text_embedding('a')",
+            "local",
+        ),
         ("from llama_index_contextual.__main__ import main; main()", "app"),
     ],
 )
 def test_a_missing_extra_is_one_sentence_with_its_cure(code, cure):
     done = alone(code)
     assert done.returncode == 1
-    assert f"is not installed. Cure: pip install 'llama-index-contextual[{cure}]'" in done.stderr.splitlines()[-1]
+    assert (
+        f"is not installed. Cure: pip install 'llama-index-contextual[{cure}]'"
+        in done.stderr.splitlines()[-1]
+    )
 
 
 def test_the_base_has_at_most_twelve_dependencies():
-    base = (ROOT / "pyproject.toml").read_text("utf-8").partition("\ndependencies = [\n")[2].partition("\n]")[0]
+    base = (
+        (ROOT / "pyproject.toml")
+        .read_text("utf-8")
+        .partition("\ndependencies = [\n")[2]
+        .partition("\n]")[0]
+    )
     assert 4 < len(base.splitlines()) <= 12
 
 

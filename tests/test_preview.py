@@ -3,7 +3,7 @@ import json
 from llama_index.core.schema import Document
 
 from llama_index_contextual.app.serve.html import preview_of
-from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
 
 
 def shown(text, name="text", **settings):
@@ -22,7 +22,10 @@ def test_a_file_shows_its_header_paths_lines_and_tokens():
 def test_overflow_and_continuation_are_said():
     rows = "\n".join(f"| {n} | word word word |" for n in range(80))
     output = shown(
-        f"| id | text |\n|---|---|\n{rows}\n\n" + "word " * 55, chunk_size=50, chunk_overlap=0, min_chunk_size=0
+        f"| id | text |\n|---|---|\n{rows}\n\n" + "word " * 55,
+        chunk_size=50,
+        chunk_overlap=0,
+        min_chunk_size=0,
     )
     assert "continues | id | text |" in output
     assert "over chunk_size" in output

@@ -40,10 +40,16 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def test_the_metadata_for_llama_hub_name_classes_of_llama_index_s_kinds():
     kinds = (BaseEmbedding, BaseNodePostprocessor, BaseRetriever, NodeParser)
-    public = {name: getattr(llama_index_contextual, name) for name in llama_index_contextual.__all__}
-    hub = tomlkit.parse((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))["tool"]["llamahub"]
+    public = {
+        name: getattr(llama_index_contextual, name) for name in llama_index_contextual.__all__
+    }
+    hub = tomlkit.parse((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))["tool"][
+        "llamahub"
+    ]
     assert hub["import_path"] == llama_index_contextual.__name__
-    assert set(hub["class_authors"]) == {name for name, thing in public.items() if issubclass(thing, kinds)}
+    assert set(hub["class_authors"]) == {
+        name for name, thing in public.items() if issubclass(thing, kinds)
+    }
 
 
 def test_the_version_is_the_distribution_s():

@@ -11,7 +11,11 @@ from llama_index.llms.openai_like import OpenAILike
 
 def test_through_the_openai_compatible_class(llama_server):
     llm = OpenAILike(
-        model=llama_server.model, api_base=llama_server.api_base, api_key="none", is_chat_model=True, max_tokens=8
+        model=llama_server.model,
+        api_base=llama_server.api_base,
+        api_key="none",
+        is_chat_model=True,
+        max_tokens=8,
     )
     answer = llm.chat([ChatMessage("Say hello.")])
     assert answer.message.content
@@ -20,7 +24,10 @@ def test_through_the_openai_compatible_class(llama_server):
 
 def test_through_the_ollama_class(ollama_server):
     llm = Ollama(
-        model=ollama_server.model, base_url=ollama_server.url, request_timeout=60, additional_kwargs={"num_predict": 8}
+        model=ollama_server.model,
+        base_url=ollama_server.url,
+        request_timeout=60,
+        additional_kwargs={"num_predict": 8},
     )
     answer = llm.chat([ChatMessage("Say hello.")])
     assert answer.message.content
@@ -35,6 +42,8 @@ def test_embeddings_through_the_ollama_class(ollama_embedding_server):
         base_url=ollama_embedding_server.url,
         text_instruction="search_document:",
     )
-    one, other = embedding.get_text_embedding_batch(["context: Document: a.md\n\nHello.", "Good night."])
+    one, other = embedding.get_text_embedding_batch(
+        ["context: Document: a.md\n\nHello.", "Good night."]
+    )
     assert len(one) == len(other) == 576
     assert one != other

@@ -28,10 +28,10 @@ from llama_index_contextual import (
 )
 from llama_index_contextual.app import LocalEmbedding
 from llama_index_contextual.app.settings.models import NamedModel
-from llama_index_contextual.context import ContextGenerator
+from llama_index_contextual.context.base import ContextGenerator
 from llama_index_contextual.context.llm import LLMContextGenerator
-from llama_index_contextual.keyword import lexicon_of
 from llama_index_contextual.memory.gate import derive_queries, derived_score
+from llama_index_contextual.retrievers.query_dates import lexicon_of
 
 NOTE = """# Morning Check-in
 
@@ -50,7 +50,11 @@ class Engine:
         """Run BM25 and vectors, and fuse their ranks."""
         return fuse(query)
 '''
-FENCE = "```python\n" + "".join(f"value_{number} = compute({number})\n" for number in range(120)) + "```"
+FENCE = (
+    "```python\n"
+    + "".join(f"value_{number} = compute({number})\n" for number in range(120))
+    + "```"
+)
 
 
 def chunks(text, path=PATH, **settings):
@@ -69,7 +73,9 @@ def embedding():
 
 @pytest.fixture
 def generator(fake_model, tmp_path):
-    return LLMContextGenerator(NamedModel(fake_model.llm, 800), cache=tmp_path / "contexts.sqlite3", fallback="pattern")
+    return LLMContextGenerator(
+        NamedModel(fake_model.llm, 800), cache=tmp_path / "contexts.sqlite3", fallback="pattern"
+    )
 
 
 # FEATURE: contexts before chunks
@@ -101,7 +107,10 @@ def test_feature_4_the_mode_llm_writes_one_or_two_sentences(generator, fake_mode
 
 
 def test_feature_5_headers_mode_calls_no_model(monkeypatch):
-    monkeypatch.setattr("llama_index.core.settings._Settings.llm", property(lambda _: pytest.fail("a model was asked")))
+    monkeypatch.setattr(
+        "llama_index.core.settings._Settings.llm",
+        property(lambda _: pytest.fail("a model was asked")),
+    )
     assert all(node.metadata["context"] for node in contextual(NOTE))
 
 
@@ -119,7 +128,10 @@ def test_feature_7_a_context_changes_what_is_embedded_so_that_an_index_sees_it()
 
 def test_feature_8_a_chunk_that_names_nothing_is_found_by_its_document(embedding):
     text = "# {}\n\nThe default value is {} and can be adjusted via the config file.\n"
-    pages = {"gateway.md": text.format("Gateway timeout", 60), "scheduler.md": text.format("Scheduler timeout", 900)}
+    pages = {
+        "gateway.md": text.format("Gateway timeout", 60),
+        "scheduler.md": text.format("Scheduler timeout", 900),
+    }
     nodes = [node for path, page in pages.items() for node in contextual(page, path=path)]
     for node in nodes:
         node.text = node.text.split("\n\n")[-1]  # as if the heading stood in an earlier chunk
@@ -202,10 +214,14 @@ def notes(embedding):
     }
     nodes = [node for path, text in texts.items() for node in contextual(text, path=path)]
     index = VectorStoreIndex(nodes, embed_model=embedding)
-    return ContextualFusionRetriever([ContextualVectorRetriever(index), ContextualBM25Retriever(nodes)])
+    return ContextualFusionRetriever(
+        [ContextualVectorRetriever(index), ContextualBM25Retriever(nodes)]
+    )
 
 
-@pytest.mark.parametrize("message", ["/status", "/help", "/agent:doctor", "hola", "thanks", "two words", "ok"])
+@pytest.mark.parametrize(
+    "message", ["/status", "/help", "/agent:doctor", "hola", "thanks", "two words", "ok"]
+)
 def test_memory_1_commands_greetings_and_short_messages_are_skipped(notes, message):
     digest = MemoryContext(notes).get(message)
     assert not digest.applicable
@@ -226,7 +242,9 @@ def test_memory_4_the_message_is_trimmed_to_500_characters():
 
 
 def test_memory_5_the_keywords_are_the_top_five_without_stop_words():
-    queries = derive_queries("the gateway timeout of the scheduler retries and budget limits", lexicon_of("the"))
+    queries = derive_queries(
+        "the gateway timeout of the scheduler retries and budget limits", lexicon_of("the")
+    )
     assert len(queries[1].split()) == 5
     assert "the" not in queries[1].split()
 
@@ -253,48 +271,72 @@ def test_memory_10_two_queries_multiply_by_1_15():
 
 def test_memory_11_a_digest_has_four_entries_and_a_half_life_of_30_days(notes):
     settings = MemoryContext(notes).settings
-    assert (settings.max_results, settings.half_life_days, settings.include_recency) == (4, 30, True)
+    assert (settings.max_results, settings.half_life_days, settings.include_recency) == (
+        4,
+        30,
+        True,
+    )
 
 
 def test_memory_12_an_entry_is_a_citation_with_lines_and_its_text(notes):
-    digest = MemoryContext(notes, ranking="derived").get("what does the dog of JC love?", now=date(2026, 4, 10))
+    digest = MemoryContext(notes, ranking="derived").get(
+        "what does the dog of JC love?", now=date(2026, 4, 10)
+    )
     header, first, *_ = digest.markdown.splitlines()
     assert header == "## Relevant prior context"
     assert re.fullmatch(r"- \[memory/2026-04-09\.md#L1-L3\] .+", first)
 
 
 def test_memory_13_json_has_entries_and_the_queries_that_ran(notes):
-    data = MemoryContext(notes, ranking="derived").get("what does the dog of JC love?", now=date(2026, 4, 10)).to_dict()
+    data = (
+        MemoryContext(notes, ranking="derived")
+        .get("what does the dog of JC love?", now=date(2026, 4, 10))
+        .to_dict()
+    )
     assert data["entries"][0]["path"] == "memory/2026-04-09.md"
     assert len(data["queries"]) >= 2
 
 
 def test_memory_14_switched_off_it_says_so(notes):
-    assert "switched off" in MemoryContext(notes, enabled=False).get("what does the dog love?").markdown
+    assert (
+        "switched off"
+        in MemoryContext(notes, enabled=False).get("what does the dog love?").markdown
+    )
 
 
 # CHUNKING: semantic chunks
 
 
 def test_chunking_1_code_blocks_are_never_split():
-    [whole] = [node for node in chunks(f"# Code\n\n{FENCE}\n", chunk_size=200, keep_blocks=True) if "```" in node.text]
+    [whole] = [
+        node
+        for node in chunks(f"# Code\n\n{FENCE}\n", chunk_size=200, keep_blocks=True)
+        if "```" in node.text
+    ]
     assert FENCE in whole.text
     assert whole.metadata["overflow"] is True
 
 
 def test_chunking_2_headings_begin_chunks():
-    text = "".join(f"## Section {number}\n\n" + "Some words of this section. " * 8 + "\n\n" for number in range(4))
+    text = "".join(
+        f"## Section {number}\n\n" + "Some words of this section. " * 8 + "\n\n"
+        for number in range(4)
+    )
     assert all(node.text.startswith("## Section") for node in chunks(text, chunk_size=60))
 
 
 def test_chunking_3_paragraphs_stay_whole_unless_too_large():
-    text = "\n\n".join(f"Paragraph {number} has a few words that belong together." for number in range(6))
+    text = "\n\n".join(
+        f"Paragraph {number} has a few words that belong together." for number in range(6)
+    )
     for node in chunks(text, chunk_size=25):
         assert node.text.endswith("together.")
 
 
 def test_chunking_4_tables_are_atomic():
-    table = "| Date | Decision |\n|---|---|\n" + "".join(f"| 2026-01-{day} | Redis |\n" for day in range(10, 20))
+    table = "| Date | Decision |\n|---|---|\n" + "".join(
+        f"| 2026-01-{day} | Redis |\n" for day in range(10, 20)
+    )
     nodes = chunks(f"# Decisions\n\n{table}\nMore text.\n", chunk_size=20, keep_blocks=True)
     assert any(table.strip() in node.text for node in nodes)
 
@@ -330,7 +372,10 @@ def test_chunking_8_the_defaults(name, default):
 
 
 def test_chunking_9_semantic_chunks_can_be_switched_off():
-    assert not any(node.metadata.get("header_path") for node in chunks(NOTE, semantic=False, preserve_headers=False))
+    assert not any(
+        node.metadata.get("header_path")
+        for node in chunks(NOTE, semantic=False, preserve_headers=False)
+    )
 
 
 def test_chunking_10_chunks_know_their_lines():
@@ -352,7 +397,9 @@ def test_design_1_context_and_chunk_are_in_both_indexes(tmp_path, embedding):
     nodes = contextual(NOTE)
     store = ChromaVectorStore(chromadb.PersistentClient(str(tmp_path)).create_collection("notes"))
     index = VectorStoreIndex(
-        nodes, storage_context=StorageContext.from_defaults(vector_store=store), embed_model=embedding
+        nodes,
+        storage_context=StorageContext.from_defaults(vector_store=store),
+        embed_model=embedding,
     )
     for arm in (ContextualVectorRetriever(index), ContextualBM25Retriever(nodes)):
         assert "is 60" in arm.retrieve("Task Updates")[0].text
@@ -360,7 +407,10 @@ def test_design_1_context_and_chunk_are_in_both_indexes(tmp_path, embedding):
 
 def test_design_2_rank_fusion_of_vectors_and_keywords():
     fusion = ContextualFusionRetriever(
-        [ContextualBM25Retriever([TextNode(id_=name, text="tea") for name in names]) for names in ("ab", "bc")],
+        [
+            ContextualBM25Retriever([TextNode(id_=name, text="tea") for name in names])
+            for names in ("ab", "bc")
+        ],
         mode="reciprocal_rerank",
     )
     assert fusion.retrieve("tea")[0].node.node_id == "b"
@@ -376,13 +426,18 @@ def test_design_3_an_optional_reranker_sees_the_context():
             seen.extend(hit.node.get_content(MetadataMode.EMBED) for hit in nodes)
             return nodes
 
-    fusion = ContextualFusionRetriever([ContextualBM25Retriever(contextual(NOTE))], node_postprocessors=[Reranker()])
+    fusion = ContextualFusionRetriever(
+        [ContextualBM25Retriever(contextual(NOTE))], node_postprocessors=[Reranker()]
+    )
     fusion.retrieve("config file")
     assert any("Document: memory/2026-01-28.md" in text for text in seen)
 
 
 def test_design_4_the_exact_identifier_is_found():
-    nodes = [TextNode(text="An error E4711 of the pump."), TextNode(text="Another error of the pump.")]
+    nodes = [
+        TextNode(text="An error E4711 of the pump."),
+        TextNode(text="Another error of the pump."),
+    ]
     assert "E4711" in ContextualBM25Retriever(nodes).retrieve("E4711")[0].text
 
 

@@ -11,9 +11,9 @@ import pytest
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.storage.kvstore.types import BaseKVStore
 
-from llama_index_contextual.common import sqlite_file
-from llama_index_contextual.common.errors import StorageError
 from llama_index_contextual.context.cache import SQLiteKVStore
+from llama_index_contextual.utils import sqlite_file
+from llama_index_contextual.utils.errors import StorageError
 
 
 @pytest.fixture
@@ -70,7 +70,8 @@ def test_closed_it_opens_again(store):
 
 def test_threads_share_it(store):
     threads = [
-        threading.Thread(target=lambda n=n: [store.put(f"{n}-{i}", {"n": i}) for i in range(20)]) for n in range(4)
+        threading.Thread(target=lambda n=n: [store.put(f"{n}-{i}", {"n": i}) for i in range(20)])
+        for n in range(4)
     ]
     for thread in threads:
         thread.start()
@@ -97,7 +98,9 @@ def test_a_lock_of_another_program_is_named(store, monkeypatch):
     store.close()
     with contextlib.closing(sqlite3.connect(store.path)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(StorageError, match=r"database is locked.*Cure: another program has the database open"):
+        with pytest.raises(
+            StorageError, match=r"database is locked.*Cure: another program has the database open"
+        ):
             store.put("a", {"n": 2})
     assert store.get("a") == {"n": 1}
 

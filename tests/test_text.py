@@ -2,7 +2,7 @@
 
 import pytest
 
-from llama_index_contextual.common import sentence_starts, tell_language
+from llama_index_contextual.utils.language import sentence_starts, tell_language
 
 # "|" is where a sentence starts; everywhere else none does.
 SENTENCES = {
@@ -32,13 +32,21 @@ SENTENCES = {
         "Il dit : « Oui. » |Puis il est dans la rue.",
         "Une bonne stabilité, etc. pour les utilisateurs. |Consultez « Vous êtes pressés ? » dans la page.",
     ],
-    "pt": ["O Sr. Silva não está, veja p. ex. a pág. 3 ou aprox. 20 delas. |Mas você pode ver mais. |São uma por dia."],
+    "pt": [
+        "O Sr. Silva não está, veja p. ex. a pág. 3 ou aprox. 20 delas. |Mas você pode ver mais. |São uma por dia."
+    ],
     "it": [
         "Il sig. Rossi non è qui, vedi p. es. la pag. 3 e il cap. 4. |Dott. Bianchi è con gli altri. |Questo si sa."
     ],
-    "ru": ["Это т. е. пример и т. д. для всех. |Он живёт в г. Москва. |Смотри рис. 3 и т. п. ниже. |Да."],  # noqa: RUF001
-    "ja": ["これは文です。|次の文です！|「そうです。」と言った。|バージョン1.2です。|重要です。|続きます。"],
-    "zh": ["这是一句话。|这是第二句！|第三句？|“他说：好。”然后他走了。|请看“着急吗？”章节。|使用 main.py 文件。"],  # noqa: RUF001
+    "ru": [
+        "Это т. е. пример и т. д. для всех. |Он живёт в г. Москва. |Смотри рис. 3 и т. п. ниже. |Да."  # noqa: RUF001
+    ],
+    "ja": [
+        "これは文です。|次の文です！|「そうです。」と言った。|バージョン1.2です。|重要です。|続きます。"
+    ],
+    "zh": [
+        "这是一句话。|这是第二句！|第三句？|“他说：好。”然后他走了。|请看“着急吗？”章节。|使用 main.py 文件。"  # noqa: RUF001
+    ],
     "ko": ["이것은 문장입니다. |_“급하신가요?”_ 섹션을 보세요. |두번째 문장입니다! |셋째?"],
     "hi": ["यह एक वाक्य है। |यह दूसरा वाक्य है॥ |तीसरा है।"],
     "ar": ["هل هذا صحيح؟ |نعم، هذا صحيح. |انتهى."],
@@ -61,7 +69,10 @@ def test_a_language_is_told_from_a_paragraph(language):
 
 
 def test_words_of_another_language_do_not_decide():
-    assert tell_language("En la página de «The Rust Programming Language» no está más que el índice.") == "es"
+    assert (
+        tell_language("En la página de «The Rust Programming Language» no está más que el índice.")
+        == "es"
+    )
 
 
 def test_a_place_inside_the_document_is_counted_from_its_beginning():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from llama_index.core import Document, Settings
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.common import tokens
+from llama_index_contextual.utils import tokens
 
 PIECES = [
     "# Title\n\n",
@@ -36,7 +36,9 @@ def test_a_slice_counts_as_it_does_alone(tokenizer, parts, data):
     assert scale.cumulative(offsets)[0] == 0
     start, stop = sorted(data.draw(st.tuples(st.sampled_from(offsets), st.sampled_from(offsets))))
     end = start + len(text[start:stop].rstrip())
-    assert scale.exact(start, end) == tokens.make_scale(text[start:end], tokenizer).exact(0, end - start)
+    assert scale.exact(start, end) == tokens.make_scale(text[start:end], tokenizer).exact(
+        0, end - start
+    )
 
 
 def test_real_pages_have_as_many_word_pieces_as_the_tokenizer_gives(data):
@@ -44,7 +46,9 @@ def test_real_pages_have_as_many_word_pieces_as_the_tokenizer_gives(data):
     assert pages
     for page in pages:
         text = tokens.without_repeats(page.read_text("utf-8"))
-        assert tokens.count_word_pieces(text) == len(tokens.minilm_tokenizer().encode(text, add_special_tokens=False))
+        assert tokens.count_word_pieces(text) == len(
+            tokens.minilm_tokenizer().encode(text, add_special_tokens=False)
+        )
 
 
 def test_the_padding_of_a_table_and_dots_of_a_contents_page_count_as_three_signs():
@@ -85,9 +89,13 @@ def test_the_tokenizer_of_settings_counts_unless_another_is_named():
     text = " ".join(f"word{number}" for number in range(50))
     [node] = HeadingAwareMarkdownNodeParser(chunk_size=60)([Document(text=text)])
     assert node.metadata["token_count"] == 50
-    [node] = HeadingAwareMarkdownNodeParser(chunk_size=200, tokenizer="cl100k")([Document(text=text)])
+    [node] = HeadingAwareMarkdownNodeParser(chunk_size=200, tokenizer="cl100k")(
+        [Document(text=text)]
+    )
     assert node.metadata["token_count"] == tokens.count_cl100k(text)
-    parser = HeadingAwareMarkdownNodeParser.from_dict(HeadingAwareMarkdownNodeParser(chunk_size=60).to_dict())
+    parser = HeadingAwareMarkdownNodeParser.from_dict(
+        HeadingAwareMarkdownNodeParser(chunk_size=60).to_dict()
+    )
     assert parser([Document(text=text)])[0].metadata["token_count"] == 50
 
 

@@ -19,9 +19,9 @@ from llama_index_contextual.app.cli import app
 from llama_index_contextual.app.folder import without_comments
 from llama_index_contextual.app.serve import mcp_server
 from llama_index_contextual.app.serve.notes import part_of
-from llama_index_contextual.common import inline_tags
-from llama_index_contextual.common.errors import ContextualWarning, DocumentError, SettingError
-from llama_index_contextual.memory import note_filters
+from llama_index_contextual.retrievers.query import note_filters
+from llama_index_contextual.utils.errors import ContextualWarning, DocumentError, SettingError
+from llama_index_contextual.utils.text import inline_tags
 
 PLAN = """---
 status: Open
@@ -58,7 +58,9 @@ def vault(tmp_path):
     (folder / "people" / "ana.md").write_text(
         "---\nstatus: done\nrating: 2\ntopics: dance\ntags: [work]\n---\n# Ana\n\nAna hates dredging. #health/running\n"
     )
-    (folder / "list.md").write_text("# List\n\nMore dredging, with no properties. Issue #42 is no tag.\n")
+    (folder / "list.md").write_text(
+        "# List\n\nMore dredging, with no properties. Issue #42 is no tag.\n"
+    )
     return folder
 
 
@@ -112,14 +114,18 @@ def test_all_conditions_hold_together_and_every_chunk_has_them(index):
     assert found(index, where=["status=open", "rating<4"]) == set()
     assert found(index, "What does it cost?", where=["status=open"]) == {"plan.md"}
     plain = MetadataFilters(filters=[MetadataFilter(key="rating", value=4)])
-    assert {hit.node.metadata["path"] for hit in index.as_retriever(filters=plain).retrieve("dredging")} == {"plan.md"}
+    assert {
+        hit.node.metadata["path"] for hit in index.as_retriever(filters=plain).retrieve("dredging")
+    } == {"plan.md"}
 
 
 def test_a_filter_on_a_key_that_nothing_has_is_named(index):
     retriever = index.as_retriever(filters=note_filters(where=["unheard=3", "status=open"]))
     assert retriever.retrieve("dredging") == []
     [said] = retriever.explain("dredging").remarks
-    assert said.startswith("no chunk passes the filters: none has unheard == 3 (keys that there are: published, ")
+    assert said.startswith(
+        "no chunk passes the filters: none has unheard == 3 (keys that there are: published, "
+    )
     assert "status" in said
 
 
@@ -193,7 +199,10 @@ def test_comments_of_a_vault_are_left_out_and_counted(vault):
         report = opened.refresh()
         assert [str(one) for one in report.repaired] == ["plan.md: 1 comment (%%) left out"]
         assert not any("secret" in node.text for node in opened.nodes())
-        assert all(opened.read("plan.md")[n.start_char_idx : n.end_char_idx] == n.text for n in opened.nodes("plan.md"))
+        assert all(
+            opened.read("plan.md")[n.start_char_idx : n.end_char_idx] == n.text
+            for n in opened.nodes("plan.md")
+        )
 
 
 def test_outside_of_a_vault_comments_and_templates_are_text(vault):
@@ -215,7 +224,9 @@ def test_templates_and_drawings_are_no_notes_and_are_named(vault, index):
     assert "not read: Templates/daily.md" in named
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"folder": 3}', '{"folder": "/"}', '{"folder": "../.."}', "[" * 99999])
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"folder": 3}', '{"folder": "/"}', '{"folder": "../.."}', "[" * 99999]
+)
 def test_odd_settings_of_a_vault_leave_nothing_out(vault, content):
     (vault / ".obsidian" / "templates.json").write_text(content)
     with ContextualIndex.open(vault, embed_model="none") as opened:
@@ -258,20 +269,29 @@ def test_a_note_is_read_by_another_name_of_its_own(index):
 
 
 def test_the_command_line_narrows(vault, index):
-    run = CliRunner().invoke(app, ["search", "dredging", "-f", str(vault), "--where", "status=open", "--json"])
+    run = CliRunner().invoke(
+        app, ["search", "dredging", "-f", str(vault), "--where", "status=open", "--json"]
+    )
     assert {hit["path"] for hit in json.loads(run.stdout)} == {"plan.md"}
     wrong = CliRunner().invoke(app, ["search", "dredging", "-f", str(vault), "--where", "status"])
     assert wrong.exit_code != 0
-    nothing = CliRunner().invoke(app, ["search", "dredging", "-f", str(vault), "--where", "status=unheard"])
+    nothing = CliRunner().invoke(
+        app, ["search", "dredging", "-f", str(vault), "--where", "status=unheard"]
+    )
     assert "status" in nothing.stderr
 
 
 async def test_an_agent_narrows_by_front_matter(vault, index):
     async with mcp.Client(mcp_server.NotesServer(index)) as client:
         answer = await client.call_tool("search", {"query": "dredging", "where": ["status=done"]})
-        assert [hit["citation"].partition("#")[0] for hit in answer.structured_content["hits"]] == ["people/ana.md"]
+        assert [hit["citation"].partition("#")[0] for hit in answer.structured_content["hits"]] == [
+            "people/ana.md"
+        ]
 
 
 def test_code_holds_no_tags_and_lists_do():
     code = "```c\n#define X\n```\n\n    #include <a>\n\n> #quoted words\n\n`#span`\n"
-    assert inline_tags(f"# A\n\n{code}\nA #real one.\n\n- item\n    - nested #deep\n") == ["real", "deep"]
+    assert inline_tags(f"# A\n\n{code}\nA #real one.\n\n- item\n    - nested #deep\n") == [
+        "real",
+        "deep",
+    ]

@@ -16,8 +16,8 @@ from pydantic import Field, PrivateAttr
 
 from llama_index_contextual import ContextualFusionRetriever
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.common.errors import ContextualWarning
-from llama_index_contextual.common.tracing import StepEvent
+from llama_index_contextual.utils.errors import ContextualWarning
+from llama_index_contextual.utils.tracing import StepEvent
 
 API = (Path(__file__).parents[1] / "docs" / "api.md").read_text("utf-8")
 
@@ -71,7 +71,11 @@ def test_a_refresh_tells_of_its_steps(index, told):
     assert first["context"] | {"source": ""} == {"source": "", "documents": 2, "chunks": 2}
     assert first["embed"]["rows"] == first["embed"]["embedded"] == 2
     assert first["store"] == {"added": 2, "changed": 0, "deleted": 0}
-    assert (first["refresh"]["added"], first["refresh"]["chunks"], first["refresh"]["embedded"]) == (2, 2, 2)
+    assert (
+        first["refresh"]["added"],
+        first["refresh"]["chunks"],
+        first["refresh"]["embedded"],
+    ) == (2, 2, 2)
     assert [event.facts["deleted"] for event in events[4:]] == [1]
     assert all(event.seconds >= 0 and not event.error for event in events)
     assert [pair for pair in parents if pair[0].startswith("contextual.")][:4] == [
@@ -94,7 +98,11 @@ def test_a_question_tells_of_each_arm_and_of_fusion_below_the_retriever(index, t
         retriever.retrieve("When does the freeze start?")
     else:
         asyncio.run(retriever.aretrieve("When does the freeze start?"))
-    assert sorted(event.facts.get("arm", event.step) for event in events) == ["bm25", "fusion", "vector"]
+    assert sorted(event.facts.get("arm", event.step) for event in events) == [
+        "bm25",
+        "fusion",
+        "vector",
+    ]
     assert all(event.facts["candidates"] >= 1 for event in events)
     ours = [parent for own, parent in parents if own.startswith("contextual.")]
     assert len(ours) == 3
@@ -127,7 +135,9 @@ def test_the_recipes_run(tmp_path):
     part = API.partition("## Watching it")[2].partition("\n## ")[0]
     handler, telemetry = re.findall(r"```python\n(.*?)```", part, flags=re.DOTALL)
     run = [sys.executable, "-c", handler + telemetry]
-    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)  # noqa: S603
+    done = subprocess.run(  # noqa: S603
+        run, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
+    )
     assert "refresh took" in done.stdout
     for step in ("refresh", "context", "embed", "store", "arm", "fusion"):
         assert f'"name": "contextual.{step}"' in done.stdout

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from llama_index_contextual.common import needs
+from llama_index_contextual.utils.errors import needs
 
 if TYPE_CHECKING:
     from llama_index_contextual.app.index.index import ContextualIndex

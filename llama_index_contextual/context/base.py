@@ -16,14 +16,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from llama_index.core.schema import BaseNode, MetadataMode, TextNode
 
-from llama_index_contextual.common import DESCRIPTION, PATH, TAGS, TITLE, bounded, display_path, path_of
+from llama_index_contextual.utils.metadata import (
+    DESCRIPTION,
+    PATH,
+    TAGS,
+    TITLE,
+    bounded,
+    display_path,
+    path_of,
+)
 
 if TYPE_CHECKING:
     from llama_index.core.storage.docstore import BaseDocumentStore
 
 Progress: TypeAlias = "Callable[[ContextProgress], None]"
 Contexts: TypeAlias = "list[list[ChunkContext | None]]"  # of documents, by chunk
-_MAX_GAP: Final = 10_000_000  # characters between two slices: a wrong offset must not cost gigabytes
+_MAX_GAP: Final = (
+    10_000_000  # characters between two slices: a wrong offset must not cost gigabytes
+)
 _SHARED: Final = (PATH, TITLE, TAGS, DESCRIPTION)  # not the day, which may be that of a section
 MAX_CHARS: Final = 600  # of a context from a language model; its prompt asks for two sentences
 OUTPUT_TOKENS: Final = 100  # of the same, that the model may write
@@ -81,7 +91,9 @@ class ContextUsage:
     generated: int = 0  # contexts that the model gave
     failed: Counter[str] = field(default_factory=Counter)  # chunks without a context, by reason
     calls: int = 0  # repeated ones included
-    tokens: Tokens = field(default_factory=Tokens)  # as the server counted them, or by LlamaIndex's tokenizer
+    tokens: Tokens = field(
+        default_factory=Tokens
+    )  # as the server counted them, or by LlamaIndex's tokenizer
 
 
 class ContextEstimate(NamedTuple):
@@ -124,10 +136,14 @@ class ContextGenerator(ABC):
         return True
 
     @abstractmethod
-    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
+    def generate(
+        self, nodes: Sequence[BaseNode], document: SourceDocument
+    ) -> list[ChunkContext | None]:
         """One context per node, in their order; None where there is none."""
 
-    def generate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
+    def generate_all(
+        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
+    ) -> Contexts:
         """The contexts of several documents: one list per document, in their order.
 
         Args:
@@ -142,7 +158,9 @@ class ContextGenerator(ABC):
                 progress(ContextProgress(done, total))
         return results
 
-    async def agenerate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
+    async def agenerate_all(
+        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
+    ) -> Contexts:
         """The contexts of several documents, without blocking the event loop."""
         return await asyncio.to_thread(self.generate_all, batches, progress)
 
@@ -191,7 +209,9 @@ def group_by_document(
         originals[whole.node_id] = whole
     groups: dict[str, list[BaseNode]] = {}
     for node in nodes:
-        groups.setdefault(node.ref_doc_id or path_of(node.metadata) or node.node_id, []).append(node)
+        groups.setdefault(node.ref_doc_id or path_of(node.metadata) or node.node_id, []).append(
+            node
+        )
     result = []
     for doc_id, unsorted in groups.items():
         chunks = sorted(unsorted, key=start_of)
@@ -205,7 +225,11 @@ def group_by_document(
         metadata: dict[str, Any] = {} if original is None else bounded(original.metadata)[0]
         metadata |= {key: first[key] for key in _SHARED if key in first}
         path = display_path(metadata, root) or display_path(first, root)
-        result.append(DocumentChunks(SourceDocument(doc_id, path, text, MappingProxyType(metadata)), tuple(chunks)))
+        result.append(
+            DocumentChunks(
+                SourceDocument(doc_id, path, text, MappingProxyType(metadata)), tuple(chunks)
+            )
+        )
     return result
 
 

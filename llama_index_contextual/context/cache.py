@@ -10,10 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index.core.schema import BaseNode, MetadataMode
-from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_COLLECTION, BaseKVStore
+from llama_index.core.storage.kvstore.types import (
+    DEFAULT_BATCH_SIZE,
+    DEFAULT_COLLECTION,
+    BaseKVStore,
+)
 from llama_index.core.utils import get_cache_dir
 
-from llama_index_contextual.common import AMONG, SettingError, SqliteFile, checksum_of, metadata, short_hash
+from llama_index_contextual.utils import metadata
+from llama_index_contextual.utils.errors import SettingError
+from llama_index_contextual.utils.sqlite_file import AMONG, SqliteFile, checksum_of
+from llama_index_contextual.utils.text import short_hash
 
 if TYPE_CHECKING:
     from llama_index_contextual.context.base import SourceDocument
@@ -45,12 +52,17 @@ class SQLiteKVStore(SqliteFile, BaseKVStore):
 
     def put_rows(self, collection: str, values: Iterable[tuple[str, str | bytes]]) -> None:
         """Write texts or bytes by key, all of them or none."""
-        self.insert([(collection, key, value, checksum_of(collection, key, value)) for key, value in values])
+        self.insert(
+            [(collection, key, value, checksum_of(collection, key, value)) for key, value in values]
+        )
 
     def insert(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Write rows with their checksums, all of them or none."""
         with self.transaction() as connection, self.explained():
-            connection.executemany(f"INSERT OR REPLACE INTO kept ({COLUMNS}) VALUES (?, ?, ?, ?)", rows)  # noqa: S608
+            connection.executemany(
+                f"INSERT OR REPLACE INTO kept ({COLUMNS}) VALUES (?, ?, ?, ?)",  # noqa: S608
+                rows,  # noqa: RUF100, S608
+            )
 
     def get_rows(self, collection: str, keys: Iterable[str] | None) -> Iterator[tuple[str, Any]]:
         """The present ones of some texts or bytes, by key; None for all."""
@@ -72,7 +84,9 @@ class SQLiteKVStore(SqliteFile, BaseKVStore):
         """Write one value; it survives the death of the process from here on."""
         self.put_all([(key, val)], collection)
 
-    def get_many(self, keys: Iterable[str] | None, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
+    def get_many(
+        self, keys: Iterable[str] | None, collection: str = DEFAULT_COLLECTION
+    ) -> dict[str, dict[str, Any]]:
         """The present ones of several values, by key; None for all."""
         return {key: json.loads(text) for key, text in self.get_rows(collection, keys)}
 
@@ -122,7 +136,9 @@ class ContextCache:
     """
 
     def __init__(
-        self, where: str | os.PathLike[str] | BaseKVStore | bool | None, version_of: Callable[[SourceDocument], str]
+        self,
+        where: str | os.PathLike[str] | BaseKVStore | bool | None,
+        version_of: Callable[[SourceDocument], str],
     ) -> None:
         place = Path(get_cache_dir()) / "contextual" / _FILE if where is None else where
         self.store: BaseKVStore | None = place if isinstance(place, BaseKVStore) else None
@@ -130,7 +146,9 @@ class ContextCache:
         if isinstance(place, str | os.PathLike) and os.fspath(place):
             self.store = SQLiteKVStore(place)
         elif self.store is None and place is not False:
-            raise SettingError("is no cache. Cure: a file's path, a LlamaIndex BaseKVStore, or False.", cache=where)
+            raise SettingError(
+                "is no cache. Cure: a file's path, a LlamaIndex BaseKVStore, or False.", cache=where
+            )
 
     def find(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[Kept]:
         """The records of chunks. A store may be shared: what is no record there counts as none."""
@@ -138,7 +156,11 @@ class ContextCache:
             return [Kept() for _ in nodes]
         rows, get_many = self._keys(nodes, document), getattr(self.store, "get_many", None)
         keys = [key for row in rows for key in row]
-        values = get_many(keys, _CONTEXTS) if get_many else {key: self.store.get(key, _CONTEXTS) for key in keys}
+        values = (
+            get_many(keys, _CONTEXTS)
+            if get_many
+            else {key: self.store.get(key, _CONTEXTS) for key in keys}
+        )
         found = [[_record(values.get(key)) for key in row] for row in rows]
         return [max(row, key=lambda kept: (kept.text is not None, kept.reason)) for row in found]
 
@@ -146,7 +168,9 @@ class ContextCache:
         """Store records; they are on disk when this returns."""
         if self.store is not None and records:
             rows = zip(self._keys((node for node, _ in records), document), records, strict=True)
-            self.store.put_all([(key, kept._asdict()) for keys, (_, kept) in rows for key in keys], _CONTEXTS)
+            self.store.put_all(
+                [(key, kept._asdict()) for keys, (_, kept) in rows for key in keys], _CONTEXTS
+            )
 
     def close(self) -> None:
         """Close the store, where it is a file of ours."""
@@ -159,8 +183,14 @@ class ContextCache:
         text_hash = short_hash([document.text])
         for node in nodes:
             chunk = node.get_content(metadata_mode=MetadataMode.NONE)
-            parts = [chunk, str(metadata.value_of(node.metadata, metadata.HEADER_PATH) or ""), version]
-            rows.append((short_hash([*parts, "path", path]), short_hash([*parts, "text", text_hash])))
+            parts = [
+                chunk,
+                str(metadata.value_of(node.metadata, metadata.HEADER_PATH) or ""),
+                version,
+            ]
+            rows.append(
+                (short_hash([*parts, "path", path]), short_hash([*parts, "text", text_hash]))
+            )
         return rows
 
 

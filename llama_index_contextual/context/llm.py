@@ -13,18 +13,24 @@ from anyio.from_thread import start_blocking_portal
 from llama_index.core import Settings
 from llama_index.core.llms import LLM
 
-from llama_index_contextual.common import SettingError, one_of, short_hash, whole
 from llama_index_contextual.context import base, prompts
+from llama_index_contextual.context.answers import Run
 from llama_index_contextual.context.cache import ContextCache
-from llama_index_contextual.context.free import PatternContextGenerator
-from llama_index_contextual.context.run import Run
+from llama_index_contextual.context.headings import PatternContextGenerator
+from llama_index_contextual.utils.errors import SettingError, one_of, whole
+from llama_index_contextual.utils.text import short_hash
 
 if TYPE_CHECKING:
     from llama_index.core.prompts import BasePromptTemplate
     from llama_index.core.schema import BaseNode
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
-    from llama_index_contextual.context.base import Contexts, DocumentChunks, Progress, SourceDocument
+    from llama_index_contextual.context.base import (
+        Contexts,
+        DocumentChunks,
+        Progress,
+        SourceDocument,
+    )
 
 
 ModelSource: TypeAlias = "LLM | Callable[[], LLM] | None"
@@ -81,12 +87,17 @@ class LLMContextGenerator(base.ContextGenerator):
         self.num_workers = None if num_workers is None else whole("num_workers", num_workers)
         self.max_calls = None if max_calls is None else whole("max_calls", max_calls, least=0)
         # Now: a field may count what the model does later.
-        self._model_name = model_name(llm) if isinstance(llm, LLM) else getattr(llm, "model_name", None)
+        self._model_name = (
+            model_name(llm) if isinstance(llm, LLM) else getattr(llm, "model_name", None)
+        )
         self._llm: LLM | None = None
         self.prompts = prompts.PROMPTS if prompt is None else (prompts.check_prompt(prompt),)
         self.cache = ContextCache(cache, self._answer_version)
         self.usage = base.ContextUsage()
-        self.failures, self.paused_until = 0, 0.0  # calls in a row that failed, and when the next one may be sent
+        self.failures, self.paused_until = (
+            0,
+            0.0,
+        )  # calls in a row that failed, and when the next one may be sent
         self.failed_run = ""  # a mark of the last run in which the model did not answer
 
     def __getstate__(self) -> dict[str, Any]:
@@ -98,10 +109,16 @@ class LLMContextGenerator(base.ContextGenerator):
     def llm(self) -> LLM:
         """The model, which is made when it is first needed, or ``Settings.llm`` where that has been set."""
         if self._llm is None:
-            made = self.source if self.source is None or isinstance(self.source, LLM) else self.source()
+            made = (
+                self.source
+                if self.source is None or isinstance(self.source, LLM)
+                else self.source()
+            )
             self._llm = made or Settings._llm  # noqa: SLF001  Settings.llm would take OpenAI's paid default
         if self._llm is None:
-            cure = "an LLM of LlamaIndex, such as llm=Ollama(model='qwen3:0.6b'), or Settings.llm = …"
+            cure = (
+                "an LLM of LlamaIndex, such as llm=Ollama(model='qwen3:0.6b'), or Settings.llm = …"
+            )
             raise SettingError(f"names no model. Cure: {cure}", llm=None)
         return self._llm
 
@@ -123,28 +140,40 @@ class LLMContextGenerator(base.ContextGenerator):
     @property
     def version(self) -> str:  # type: ignore[override]
         """A hash of model, prompts and what stands before the sentences."""
-        return short_hash([f"llm:{self.model_name}", _REVISION, *self.prompts, PatternContextGenerator.version])
+        return short_hash(
+            [f"llm:{self.model_name}", _REVISION, *self.prompts, PatternContextGenerator.version]
+        )
 
     def _answer_version(self, document: SourceDocument) -> str:
         """A hash of the question about a document; answers are stored under it."""
-        return short_hash([f"llm:{self.model_name}", _REVISION, prompts.prompt_for(document, self.prompts)])
+        return short_hash(
+            [f"llm:{self.model_name}", _REVISION, prompts.prompt_for(document, self.prompts)]
+        )
 
-    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[base.ChunkContext | None]:
+    def generate(
+        self, nodes: Sequence[BaseNode], document: SourceDocument
+    ) -> list[base.ChunkContext | None]:
         """One context per node of a document."""
         return self.generate_all([base.DocumentChunks(document, tuple(nodes))])[0]
 
-    def generate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
+    def generate_all(
+        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
+    ) -> Contexts:
         """The contexts of several documents, ``num_workers`` calls at a time.
 
         Raises:
             StorageError: The cache cannot be read; nothing has been asked for yet.
         """
         one = Run(self, batches, progress)
-        with start_blocking_portal() as portal:  # a loop of its own: this thread may have one, as in a notebook
+        with (
+            start_blocking_portal() as portal
+        ):  # a loop of its own: this thread may have one, as in a notebook
             portal.call(one.ask)
         return one.contexts()
 
-    async def agenerate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
+    async def agenerate_all(
+        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
+    ) -> Contexts:
         """The contexts of several documents, without blocking the event loop; once cancelled it sends no request."""
         one = await asyncio.to_thread(Run, self, batches, progress)
         await one.ask()
@@ -189,8 +218,14 @@ def model_name(llm: LLM) -> str:
     if isinstance(name, str) and name not in ("", "unknown"):
         return name
     state = {**llm.__dict__, **(llm.__pydantic_private__ or {})}
-    held = {key: value for key, value in state.items() if key not in LLM.model_fields and "key" not in key}
-    if not all(isinstance(value, str | int | float | list | tuple | dict | None) for value in held.values()):
+    held = {
+        key: value
+        for key, value in state.items()
+        if key not in LLM.model_fields and "key" not in key
+    }
+    if not all(
+        isinstance(value, str | int | float | list | tuple | dict | None) for value in held.values()
+    ):
         why = "has no name, so contexts of two such models could not be told apart"
         cure = "Cure: give it a model_name in its metadata, or a field model."
         raise SettingError(f"{why}. {cure}", llm=type(llm).__qualname__)

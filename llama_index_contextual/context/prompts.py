@@ -14,12 +14,16 @@ from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.utils import get_tokenizer
 
-from llama_index_contextual.common import SettingError, dates, readable, replace_surrogates
-from llama_index_contextual.common import metadata as meta
 from llama_index_contextual.context.base import MAX_CHARS, SourceDocument, position
-from llama_index_contextual.context.free import is_code
+from llama_index_contextual.context.headings import is_code
+from llama_index_contextual.utils import dates
+from llama_index_contextual.utils import metadata as meta
+from llama_index_contextual.utils.errors import SettingError
+from llama_index_contextual.utils.text import readable, replace_surrogates
 
-_OPENING: Final = '<document path="{path}" title="{title}" date="{date}">\n{document}\n</document>\n\n'
+_OPENING: Final = (
+    '<document path="{path}" title="{title}" date="{date}">\n{document}\n</document>\n\n'
+)
 _FORM: Final = (
     "Answer with one line per chunk, its number first, in this form and with nothing else:\n"
     "1: <one or two sentences about chunk 1>"
@@ -39,7 +43,9 @@ CODE_PROMPT: Final = (
 PROMPTS: Final = (CONTEXT_PROMPT, CODE_PROMPT)
 _FIELDS: Final = ("document", "chunks", "count", "path", "title", "date")
 _FIELD: Final = re.compile(r"\{(\w+)\}")
-_EXCERPT_CHARS: Final = 400  # of a longer chunk the prompt shows the beginning and the end: the document shows it all
+_EXCERPT_CHARS: Final = (
+    400  # of a longer chunk the prompt shows the beginning and the end: the document shows it all
+)
 _OUTLINE_SHARE: Final = 4  # a fourth of the room for the document
 _MAX_CHARS_PER_TOKEN: Final = 12  # a text this much longer than the room need not be counted
 _LEFT_OUT: Final = "[…]"
@@ -65,15 +71,21 @@ def check_prompt(template: str | BasePromptTemplate) -> str:
     """
     prompt = PromptTemplate(template) if isinstance(template, str) else template
     if not isinstance(prompt, BasePromptTemplate):
-        raise SettingError("is no prompt. Cure: a text with {document} and {chunks}, or a template.", prompt=prompt)
+        raise SettingError(
+            "is no prompt. Cure: a text with {document} and {chunks}, or a template.", prompt=prompt
+        )
     if unknown := sorted(set(prompt.template_vars).difference(_FIELDS, prompt.kwargs)):
-        raise SettingError(f"The context prompt has unknown fields {unknown}. Cure: use some of {', '.join(_FIELDS)}.")
+        raise SettingError(
+            f"The context prompt has unknown fields {unknown}. Cure: use some of {', '.join(_FIELDS)}."
+        )
     names: dict[str, Any] = {field: f"{{{field}}}" for field in _FIELDS}
     text: str = prompt.format(**names)
     if not 0 <= text.find("{document}") <= text.find("{chunks}"):
         why = "servers read the document, which calls share, only once where it comes first"
         cure = "Cure: name both, in this order."
-        raise SettingError(f"The context prompt must hold {{document}} and after it {{chunks}}: {why}. {cure}")
+        raise SettingError(
+            f"The context prompt must hold {{document}} and after it {{chunks}}: {why}. {cure}"
+        )
     return text
 
 
@@ -94,24 +106,38 @@ class FilledPrompt(NamedTuple):
         if not cache_point:
             return [ChatMessage("".join(self))]
         first, last = TextBlock(text=f"{self.before}{self.document}"), TextBlock(text=self.after)
-        return [ChatMessage([first, CachePoint(cache_control=CacheControl(type="ephemeral")), last])]
+        return [
+            ChatMessage([first, CachePoint(cache_control=CacheControl(type="ephemeral")), last])
+        ]
 
 
 def fill_prompt(
-    prompt: str, nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence[BaseNode], window: int
+    prompt: str,
+    nodes: Sequence[BaseNode],
+    document: SourceDocument,
+    outline: Sequence[BaseNode],
+    window: int,
 ) -> FilledPrompt:
     """The prompt about some chunks; see :func:`shown` and :func:`check_prompt`."""
     metadata = {**document.metadata, **nodes[0].metadata}
-    about = {"path": document.path, "title": meta.value_of(metadata, meta.TITLE) or "", "count": len(nodes)}
+    about = {
+        "path": document.path,
+        "title": meta.value_of(metadata, meta.TITLE) or "",
+        "count": len(nodes),
+    }
     about["date"] = dates.date_in_words(meta.value_of(metadata, meta.DATE))
     fields = {name: " ".join(str(value).replace('"', "'").split()) for name, value in about.items()}
     fields["chunks"] = _describe(nodes)
     before, _, after = prompt.partition("{document}")
-    before, after = (_FIELD.sub(lambda match: fields.get(match[1], match[0]), part) for part in (before, after))
+    before, after = (
+        _FIELD.sub(lambda match: fields.get(match[1], match[0]), part) for part in (before, after)
+    )
     return FilledPrompt(before, shown(nodes, document, outline, window), after)
 
 
-def shown(nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence[BaseNode], window: int) -> str:
+def shown(
+    nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence[BaseNode], window: int
+) -> str:
     """The part of a document that a call for some chunks shows: its outline and what is around them, if not all of it.
 
     Args:
@@ -125,7 +151,9 @@ def shown(nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence
         return text
     sample = text[:20_000]
     room = int(window * len(sample) / max(1, count_tokens(sample)))  # characters, about
-    headings = "\n".join(dict.fromkeys(filter(None, map(_section, outline))))[: room // _OUTLINE_SHARE]
+    headings = "\n".join(dict.fromkeys(filter(None, map(_section, outline))))[
+        : room // _OUTLINE_SHARE
+    ]
     start, end = position(nodes[0], document)[0], position(nodes[-1], document)[1]
     spare = max(0, room - len(headings) - (end - start)) // 2
     around = document.text[max(0, start - spare) : end + spare]
@@ -153,27 +181,33 @@ def _section(node: BaseNode) -> str:
     return str(meta.value_of(node.metadata, meta.HEADER_PATH) or "")
 
 
-MOST_READ: Final = 8000  # characters of an answer for each chunk that was asked about; a context is far shorter
+MOST_READ: Final = (
+    8000  # characters of an answer for each chunk that was asked about; a context is far shorter
+)
 _MIN_LETTERS: Final = 8
 _COPIED_WORDS: Final = 6  # so many words in a row are a quotation
 _COPIED_SHARE: Final = 0.6
 _LOOP_WORDS: Final = 12  # a shorter context may well say most of its words twice
 _LOOP_SHARE: Final = 0.4  # of a context's words that differ from all before them
 
-_THOUGHTS: Final = re.compile(  # up to their end, which may have been begun in the prompt; or without one
-    r"\A.*(?:[<\[◁]/(?:think|thinking|reasoning)[>\]▷]|<\|message\|>)"
-    r"|(?:[<◁]|\A\s*\[)(?:think|thinking|reasoning)[>\]▷].*\Z",
-    re.DOTALL | re.IGNORECASE,
+_THOUGHTS: Final = (
+    re.compile(  # up to their end, which may have been begun in the prompt; or without one
+        r"\A.*(?:[<\[◁]/(?:think|thinking|reasoning)[>\]▷]|<\|message\|>)"
+        r"|(?:[<◁]|\A\s*\[)(?:think|thinking|reasoning)[>\]▷].*\Z",
+        re.DOTALL | re.IGNORECASE,
+    )
 )
 _WRAPPING: Final = re.compile(
     r"^[^\S\n]*(?:```|~~~)[^\n]*$|</?(?:context|answer|chunk|output|response|summary)\b[^<>\n]*>|<\|\w+\|>",
     re.MULTILINE | re.IGNORECASE,
 )
-_NUMBER: Final = re.compile(  # also as the tag of a chunk in the prompt, or as the first cell of a table
-    r"^[ \t>*#_|-]*(?P<word><?(?:chunk|context)\s*(?:number\s*=?\s*\"?|no\.?\s*)?)?"
-    r"[#\[(]?(?P<number>\d{1,3})(?:\"[^<>\n]*>|[\])]?\**[^\S\n]*"
-    r"(?:[.:)|\-\u2013\u2014\u3001\u3002\uff09\uff0e\uff1a]|(?(word)$|(?!))))[*_ \t]*(?=\S|$)",
-    re.MULTILINE | re.IGNORECASE,
+_NUMBER: Final = (
+    re.compile(  # also as the tag of a chunk in the prompt, or as the first cell of a table
+        r"^[ \t>*#_|-]*(?P<word><?(?:chunk|context)\s*(?:number\s*=?\s*\"?|no\.?\s*)?)?"
+        r"[#\[(]?(?P<number>\d{1,3})(?:\"[^<>\n]*>|[\])]?\**[^\S\n]*"
+        r"(?:[.:)|\-\u2013\u2014\u3001\u3002\uff09\uff0e\uff1a]|(?(word)$|(?!))))[*_ \t]*(?=\S|$)",
+        re.MULTILINE | re.IGNORECASE,
+    )
 )
 _PREAMBLE: Final = re.compile(
     r"^\s*(?:(?:sure|certainly|of course|okay|ok)[,!.:]?\s*)?"
@@ -218,7 +252,10 @@ def split_answers(answer: str, count: int) -> dict[int, str]:
         return {}
     else:
         ends = [*(mark.start() for mark in marks[1:]), len(text)][: len(marks)]
-        contexts = {at: clean(text[mark.end() : end]) for at, mark, end in zip(numbers, marks, ends, strict=True)}
+        contexts = {
+            at: clean(text[mark.end() : end])
+            for at, mark, end in zip(numbers, marks, ends, strict=True)
+        }
     return {number: context for number, context in contexts.items() if context}
 
 
@@ -227,7 +264,9 @@ def _texts_of_json(answer: str) -> list[str]:
     text, texts = _WRAPPING.sub("", answer).strip(), list[str]()
     start = min((at for at in map(text.find, "[{") if at >= 0), default=0)
     with suppress(ValueError, RecursionError):
-        parts = [json.loads(text[start:])] if text[:start].rstrip(" \t")[-1:] in ("", "\n", ":") else []
+        parts = (
+            [json.loads(text[start:])] if text[:start].rstrip(" \t")[-1:] in ("", "\n", ":") else []
+        )
         while parts:
             part = parts.pop()
             if isinstance(part, str):

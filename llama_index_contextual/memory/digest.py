@@ -14,8 +14,9 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from llama_index_contextual.common import Checked, replace_surrogates
-from llama_index_contextual.common import metadata as meta
+from llama_index_contextual.utils import metadata as meta
+from llama_index_contextual.utils.errors import Checked
+from llama_index_contextual.utils.text import replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,7 +43,9 @@ _JOINED: Final = re.compile(
 _BLANK_LINES: Final = re.compile(r"\A(?:[^\S\n]*\n)+")
 _UNSAFE_IN_PATH: Final = re.compile(r"[\[\]<>`\s]")
 _Share = Annotated[float, Field(ge=0, le=1)]
-_Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+_Texts = Annotated[
+    tuple[str, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+]
 
 
 class MemorySettings(Checked, BaseModel):
@@ -156,7 +159,10 @@ class MemoryEntry:
         lines = [f"- [{self.citation}] {cited(self.snippet)}"]
         if self.older:
             lines.append(f"{CURRENT}{self.since}")
-            older = [(f"  - [{one.citation}] older, until {one.until}: ", one.snippet) for one in self.older]
+            older = [
+                (f"  - [{one.citation}] older, until {one.until}: ", one.snippet)
+                for one in self.older
+            ]
             lines += [before + cited(snippet, "  " + QUOTE) for before, snippet in older]
         return "\n".join(lines)
 
@@ -165,7 +171,10 @@ class MemoryEntry:
         names = ("id", "citation", "path", "header_path", "date", "snippet", "score", "since")
         return {
             **{name: getattr(self, name) for name in names},
-            **{key: meta.value_of(self.node.metadata, key) for key in (meta.START_LINE, meta.END_LINE)},
+            **{
+                key: meta.value_of(self.node.metadata, key)
+                for key in (meta.START_LINE, meta.END_LINE)
+            },
             "older": [one._asdict() for one in self.older],
         }
 
@@ -199,7 +208,9 @@ class MemoryDigest:
     def markdown(self) -> str:
         """The digest as an agent reads it; one neutral line if there is nothing to say."""
         hits = [HEADER, *(entry.block for entry in self.entries)] if self.entries else [NOTHING]
-        apart = [""] if self.entries and self.notes else []  # else Markdown takes them for the end of the quotation
+        apart = (
+            [""] if self.entries and self.notes else []
+        )  # else Markdown takes them for the end of the quotation
         return "\n".join([*hits, *apart, *(f"({note})" for note in self.notes)])
 
     def with_freshness_note(self, freshness: str) -> MemoryDigest:
@@ -209,7 +220,11 @@ class MemoryDigest:
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the fields and the Markdown."""
         values = {name: getattr(self, name) for name in self.__slots__}
-        return {**values, "entries": [entry.to_dict() for entry in self.entries], "markdown": self.markdown}
+        return {
+            **values,
+            "entries": [entry.to_dict() for entry in self.entries],
+            "markdown": self.markdown,
+        }
 
 
 # Texts of notes
@@ -228,7 +243,9 @@ def cited(text: str, mark: str = QUOTE) -> str:
 
 def shown_path(path: str) -> str:
     """The path of a note as a line shows it: it ends no line and no citation."""
-    return _UNSAFE_IN_PATH.sub(lambda char: " " if char[0].isspace() else quote(char[0]), visible(path, quote))
+    return _UNSAFE_IN_PATH.sub(
+        lambda char: " " if char[0].isspace() else quote(char[0]), visible(path, quote)
+    )
 
 
 def visible(text: str, hidden: Callable[[str], str] = lambda _: "") -> str:
@@ -248,7 +265,9 @@ def visible(text: str, hidden: Callable[[str], str] = lambda _: "") -> str:
         is_hidden = (category in {"Cf", "Co", "Cn"} and char not in _JOINERS) or _UNSEEN.match(char)
         return hidden(char) if is_hidden else char
 
-    text, _ = replace_surrogates(text.replace("\r\n", "\n").replace("\r", "\n"))  # no output stream can encode one
+    text, _ = replace_surrogates(
+        text.replace("\r\n", "\n").replace("\r", "\n")
+    )  # no output stream can encode one
     return _JOINED.sub(lambda match: match["kept"] or hidden(match[0]), _UNUSUAL.sub(shown, text))
 
 

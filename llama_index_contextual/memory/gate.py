@@ -11,17 +11,23 @@ from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from llama_index_contextual.common import date_from_path, sentences_in
-from llama_index_contextual.keyword import HAS_CJK, NamedDate, find_dates, split_words, unaccented
 from llama_index_contextual.memory.digest import CURRENT, HEADER, NOTES, NOTHING, QUOTE
 from llama_index_contextual.memory.ranking import best_first
-from llama_index_contextual.retrieval import decay
+from llama_index_contextual.postprocessors.recency import decay
+from llama_index_contextual.retrievers.query_dates import (
+    HAS_CJK,
+    find_dates,
+    split_words,
+    unaccented,
+)
+from llama_index_contextual.utils.dates import NamedDate, date_from_path
+from llama_index_contextual.utils.language import sentences_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from llama_index_contextual.keyword import Lexicon
     from llama_index_contextual.memory.digest import MemoryEntry
+    from llama_index_contextual.retrievers.query_dates import Lexicon
 
 MAX_MESSAGE: Final = 16_384  # characters; what follows is not read
 MAX_QUERY_CHARS: Final = 1_000  # of them are searched for; twice as many take twice as long
@@ -42,7 +48,10 @@ _STATES: Final = re.compile(r"[.!。！…][\s\"'”’)*_]*$")
 
 def clean_message(message: str) -> str:
     """A message without fenced code and earlier digests; cut to 1,000 characters at a space."""
-    lines = (_BLANKS.sub(" ", line).strip() for line in _unquoted_lines(message.replace(NOTHING, " ").splitlines()))
+    lines = (
+        _BLANKS.sub(" ", line).strip()
+        for line in _unquoted_lines(message.replace(NOTHING, " ").splitlines())
+    )
     text = "\n".join(filter(None, lines))
     if len(text) <= MAX_QUERY_CHARS:
         return text
@@ -98,7 +107,9 @@ def gate(message: str, lexicon: Lexicon) -> str:
     if count_words(text) >= _MIN_WORDS or is_question(text):
         return ""
     dates = find_dates(text, date.today(), lexicon)  # noqa: DTZ011  whichever day it is
-    is_date = bool(dates) and all(map(lexicon.is_stop_word, split_words(_without_dates(text, dates))))
+    is_date = bool(dates) and all(
+        map(lexicon.is_stop_word, split_words(_without_dates(text, dates)))
+    )
     return "" if is_date else "fewer than three words and no question"
 
 
@@ -153,10 +164,15 @@ def read_message(message: str, lexicon: Lexicon, today: date) -> ParsedMessage:
     dates = find_dates(text, today, lexicon)
     words = split_words(_without_dates(text, dates))
     asides = {word for word in words if lexicon.is_stop_word(_POSSESSIVE.sub("", word))}
-    has_subject = any(len(word) > 1 and not HAS_CJK.match(word) for word in words if word not in asides)
+    has_subject = any(
+        len(word) > 1 and not HAS_CJK.match(word) for word in words if word not in asides
+    )
     # "What did we decide about retries?" is about retries. Dates stay: the notes of that day hold them. The pieces are
     # those between blanks: Chinese cut into single characters has none of the index's terms.
-    subject = " ".join(piece for piece in text.split() if not asides.issuperset(split_words(piece))) or text
+    subject = (
+        " ".join(piece for piece in text.split() if not asides.issuperset(split_words(piece)))
+        or text
+    )
     return ParsedMessage(text, form_of(text), dates, subject, has_subject)
 
 
@@ -169,7 +185,11 @@ def form_of(text: str) -> str:
     sentences = len(sentences_in(text))
     if sentences > _QUESTION_SENTENCES:
         return "message"
-    return "question" if is_question(text) or not (sentences > 1 or _STATES.search(text)) else "message"
+    return (
+        "question"
+        if is_question(text) or not (sentences > 1 or _STATES.search(text))
+        else "message"
+    )
 
 
 # ``ranking="derived"``, as the authors of ``memory_context`` describe it: the best of a chunk's scores for the message,
@@ -191,7 +211,9 @@ def derive_queries(message: str, lexicon: Lexicon) -> tuple[str, ...]:
     for sentence in sentences_in(original):
         for at, word in enumerate(_POSSESSIVE.sub("", word) for word in split_words(sentence)):
             is_stop_word = lexicon.is_stop_word(word)
-            if (len(word) > 1 and word.isupper()) or (at and word[:1].isupper() and not is_stop_word):
+            if (len(word) > 1 and word.isupper()) or (
+                at and word[:1].isupper() and not is_stop_word
+            ):
                 names[word] = None  # capitals only, or a capital inside a sentence
             elif not is_stop_word and (len(word) > 1 or HAS_CJK.match(word)):
                 counts[word.casefold()] += 1
@@ -206,13 +228,17 @@ def derive_queries(message: str, lexicon: Lexicon) -> tuple[str, ...]:
     return tuple(queries.values())
 
 
-def derived_score(scores: Sequence[float], age_days: int | None, half_life_days: float = 30.0) -> float:
+def derived_score(
+    scores: Sequence[float], age_days: int | None, half_life_days: float = 30.0
+) -> float:
     """The score of a chunk, from those for each query that found it and the age of its note, where that counts."""
     score = max(scores) * (1.0 if age_days is None else decay(max(age_days, 0), half_life_days))
     return score * (_OVERLAP_BOOST if len(scores) > 1 else 1.0)
 
 
-def by_formulas(pools: Sequence[Sequence[MemoryEntry]], today: date | None, half_life_days: float) -> list[MemoryEntry]:
+def by_formulas(
+    pools: Sequence[Sequence[MemoryEntry]], today: date | None, half_life_days: float
+) -> list[MemoryEntry]:
     """Hits of all queries by :func:`derived_score`, best first.
 
     Args:

@@ -17,11 +17,13 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from llama_index_contextual.common import dates, readable, sentence_starts, tell_language
-from llama_index_contextual.common import metadata as meta
-from llama_index_contextual.keyword import split_words
 from llama_index_contextual.memory.digest import MemoryEntry, OlderValue, shown_path, visible
-from llama_index_contextual.retrieval import NearDuplicates
+from llama_index_contextual.retrievers.features import NearDuplicates
+from llama_index_contextual.retrievers.query_dates import split_words
+from llama_index_contextual.utils import dates
+from llama_index_contextual.utils import metadata as meta
+from llama_index_contextual.utils.language import sentence_starts, tell_language
+from llama_index_contextual.utils.text import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -36,7 +38,9 @@ _FACT: Final = re.compile(
     r"\s{0,9}(?P<value>[^|]{1,80}(?<![?!？！]))"
 )
 _MARKS: Final = re.compile(r"^(?:[-*+•>]\s+|\d{1,9}[.)]\s+|\[[ xX]\]\s+|\d{1,2}:\d\d\s+)+|\*\*|__")
-_SURE_SHARE: Final = 0.8  # of the message that the best statement holds; one with less is not what is asked for
+_SURE_SHARE: Final = (
+    0.8  # of the message that the best statement holds; one with less is not what is asked for
+)
 _LEAST_SHARE: Final = 0.4  # of what the best hit holds of the message
 _MOST_OLDER: Final = 3
 _WIDE_CHARACTER: Final = re.compile(r"[^\u0000-\u024f]")  # beyond Latin scripts
@@ -60,7 +64,9 @@ def unseen_hits(hits: Sequence[MemoryEntry], seen: Collection[str]) -> list[Memo
     return [one for one in hits if not seen or not {one.id, *one.citations} & {*seen}]
 
 
-def without_repetitions(hits: Sequence[MemoryEntry], most: int, *, by_session: bool = False) -> list[MemoryEntry]:
+def without_repetitions(
+    hits: Sequence[MemoryEntry], most: int, *, by_session: bool = False
+) -> list[MemoryEntry]:
     """The best hits without near-duplicates.
 
     Args:
@@ -120,12 +126,21 @@ def facts_of(hit: MemoryEntry, terms: Split) -> list[Fact]:
         day, statement = one.day or meta.day_of(metadata), text[one.start : one.end]
         match = None if one.is_heading else _FACT.fullmatch(_MARKS.sub("", statement).strip("| "))
         if match and day:
-            places = [place for place in dict.fromkeys([*above, one.title]) if not dates.date_from_heading(place)]
+            places = [
+                place
+                for place in dict.fromkeys([*above, one.title])
+                if not dates.date_from_heading(place)
+            ]
             subject = _folded(" ".join([*places, match["key"]]))
             held = frozenset(hit.terms.keys() & set(terms(" ".join(subject))))
             held = held if held.intersection(terms(match["key"])) else frozenset()
-            line, worth = first + text.count("\n", 0, one.start), math.fsum(hit.terms[term] for term in held)
-            facts.append(Fact(day, line, subject, _folded(match["value"]), statement, hit, held, worth))
+            line, worth = (
+                first + text.count("\n", 0, one.start),
+                math.fsum(hit.terms[term] for term in held),
+            )
+            facts.append(
+                Fact(day, line, subject, _folded(match["value"]), statement, hit, held, worth)
+            )
     counts = Counter(one.subject for one in facts)
     return [one for one in facts if counts[one.subject] == 1]
 
@@ -134,7 +149,9 @@ def _folded(text: str) -> tuple[str, ...]:
     return tuple(map(str.casefold, split_words(text)))
 
 
-def newest_first(chosen: Sequence[MemoryEntry], ranked: Sequence[MemoryEntry], terms: Split) -> list[MemoryEntry]:
+def newest_first(
+    chosen: Sequence[MemoryEntry], ranked: Sequence[MemoryEntry], terms: Split
+) -> list[MemoryEntry]:
     """Hits with the newest value of what is asked for where the first of them stands that has one.
 
     A hit that holds no more than an older value is left out, as the newest names it.
@@ -153,7 +170,9 @@ def newest_first(chosen: Sequence[MemoryEntry], ranked: Sequence[MemoryEntry], t
     same = (fact for one in near for fact in facts_of(one, terms) if fact.subject == wanted.subject)
     history = sorted(same, key=lambda fact: (fact.day, fact.hit.path, fact.line))
     runs = [list(run) for _, run in groupby(history, key=lambda fact: fact.value)]
-    older = [_older(run, after[0].day) for run, after in pairwise(runs) if run[-1].day < after[0].day]
+    older = [
+        _older(run, after[0].day) for run, after in pairwise(runs) if run[-1].day < after[0].day
+    ]
     if not older:
         return list(chosen)
     newest = replace(
@@ -163,10 +182,16 @@ def newest_first(chosen: Sequence[MemoryEntry], ranked: Sequence[MemoryEntry], t
         older=tuple(older[: -_MOST_OLDER - 1 : -1]),
     )
     least = _SURE_SHARE * wanted.worth
-    others = {fact.hit.id for fact in facts if fact.subject != wanted.subject and fact.worth >= least}
+    others = {
+        fact.hit.id for fact in facts if fact.subject != wanted.subject and fact.worth >= least
+    }
     known = {fact.hit.id for fact in history}
     at = next(place for place, one in enumerate(chosen) if one.id in known)
-    rest = [one for one in chosen[at:] if one.id != newest.id and (one.id not in known or one.id in others)]
+    rest = [
+        one
+        for one in chosen[at:]
+        if one.id != newest.id and (one.id not in known or one.id in others)
+    ]
     return [*chosen[:at], newest, *rest][: len(chosen)]
 
 
@@ -216,13 +241,18 @@ def split_sentences(text: str, most: int = _MOST) -> list[Sentence]:
         starts = [start] if marks else [start, *sentence_starts(text, start, end, language)]
         for first, after in pairwise([*starts, end]):
             last = first + len(text[first:after].rstrip())
-            sentences += (Sentence(*one.span(), day, title, bool(marks)) for one in piece.finditer(text, first, last))
+            sentences += (
+                Sentence(*one.span(), day, title, bool(marks))
+                for one in piece.finditer(text, first, last)
+            )
         if marks:
             title = block[0].strip("# \t\r")
     return sentences
 
 
-def choose_snippet(text: str, weights: Mapping[str, float], terms: Split, *, limit: int) -> tuple[str, date | None]:
+def choose_snippet(
+    text: str, weights: Mapping[str, float], terms: Split, *, limit: int
+) -> tuple[str, date | None]:
     """The sentences next to each other that hold the most of a query's terms, with what follows them.
 
     Args:
@@ -244,7 +274,9 @@ def choose_snippet(text: str, weights: Mapping[str, float], terms: Split, *, lim
 
     def is_idle(place: int) -> bool:
         """Whether it is a heading without words of the query, and names no day that others differ from."""
-        return sentences[place].is_heading and not (held[place] or (sentences[place].day and has_days))
+        return sentences[place].is_heading and not (
+            held[place] or (sentences[place].day and has_days)
+        )
 
     has_days = any(one.day != sentences[0].day for one in sentences)
     held = [weights.keys() & set(terms(text[one.start : one.end])) for one in sentences]
@@ -255,7 +287,9 @@ def choose_snippet(text: str, weights: Mapping[str, float], terms: Split, *, lim
             stop += 1
         worth = math.fsum(weights[term] for term, count in counts.items() if count)
         # Of those that hold the same the first; without sentences before it that hold nothing.
-        if worth > best[0] or (worth == best[0] > 0 and start == best[1] + 1 and not held[start - 1]):
+        if worth > best[0] or (
+            worth == best[0] > 0 and start == best[1] + 1 and not held[start - 1]
+        ):
             best = worth, start, stop
         counts.subtract(of_first)
     first, last = best[1], best[2] - 1
@@ -283,7 +317,10 @@ def entries_of(
     left = max_tokens
     for position, one in enumerate(chosen):
         weights = {
-            alternative: one.terms[group[0]] for group in groups for alternative in group if group[0] in one.terms
+            alternative: one.terms[group[0]]
+            for group in groups
+            for alternative in group
+            if group[0] in one.terms
         }
         text = readable(one.node.get_content())
         # "birthday: 1991-05-02" may be what is asked for

@@ -5,16 +5,18 @@ from __future__ import annotations
 import pytest
 
 from llama_index_contextual.app.settings.models import NamedModel
-from llama_index_contextual.retrieval import ContextualNodePostprocessor
+from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
 
-pytest.register_assert_rewrite("llm_runs")  # so that its assertions show their values, as those of test modules do
+pytest.register_assert_rewrite(
+    "llm_runs"
+)  # so that its assertions show their values, as those of test modules do
 
 
 @pytest.fixture
 def step(fake_model, tmp_path, monkeypatch):
     """Callable: a postprocessor that asks the fake model, with a cache in a file."""
 
-    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 2)
+    monkeypatch.setattr("llama_index_contextual.context.answers.ATTEMPTS", 2)
 
     def make(*, timeout=60.0, context_window=8192, **options):
         llm = NamedModel(fake_model.llm, 800, timeout)()

@@ -9,7 +9,7 @@ import pytest
 from fake_model import MODEL
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 
-from llama_index_contextual.common.errors import ContextualWarning
+from llama_index_contextual.utils.errors import ContextualWarning
 
 PAID = f"llm:{MODEL}+pattern"
 
@@ -42,7 +42,8 @@ def run(step, nodes, *, falls_back=0):
     """Run a step; expect its one warning exactly when chunks fall back."""
     if falls_back:
         with pytest.warns(
-            ContextualWarning, match=rf"^{falls_back} of \d+ chunks (?:has|have) no context from {re.escape(PAID)}"
+            ContextualWarning,
+            match=rf"^{falls_back} of \d+ chunks (?:has|have) no context from {re.escape(PAID)}",
         ) as caught:
             step(nodes)
         assert sum(issubclass(warning.category, ContextualWarning) for warning in caught) == 1

@@ -17,7 +17,10 @@ from llama_index.core import Document
 from llama_index_contextual.context.prompts import CONTEXT_PROMPT, refusal, split_answers
 
 NOTES = Path(__file__).parents[2] / "examples" / "notes"
-ANSWERS = [json.loads(line) for line in (Path(__file__).parent / "answers.jsonl").read_text("utf-8").splitlines()]
+ANSWERS = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "answers.jsonl").read_text("utf-8").splitlines()
+]
 
 
 def judged(one):
@@ -39,16 +42,22 @@ def test_precision_and_recall_of_the_refusals(capsys):
     refused = {number: reason for number, one in enumerate(ANSWERS) if (reason := judged(one))}
     bad = {number for number, one in enumerate(ANSWERS) if not one["good"]}
     precision, recall = len(bad & set(refused)) / len(refused), len(bad & set(refused)) / len(bad)
-    lines = [f"{len(bad)} of {len(ANSWERS)} answers are bad. Refused: precision {precision:.0%}, recall {recall:.0%}"]
+    lines = [
+        f"{len(bad)} of {len(ANSWERS)} answers are bad. Refused: precision {precision:.0%}, recall {recall:.0%}"
+    ]
     lines.append(str(dict(Counter(refused.values()).most_common())))
     wrong = sorted(bad.symmetric_difference(refused))
-    lines += [f"{refused.get(number, 'taken')}: {ANSWERS[number]['answer'][:100]!r}" for number in wrong]
+    lines += [
+        f"{refused.get(number, 'taken')}: {ANSWERS[number]['answer'][:100]!r}" for number in wrong
+    ]
     with capsys.disabled():
         print("", *lines, sep="\n")  # noqa: T201  the figures are what this test is for
     assert precision == 1.0  # a good context that is refused is money lost
     assert recall >= 0.9
 
 
-@pytest.mark.parametrize("one", [one for one in ANSWERS if one["good"]], ids=lambda one: one["answer"][:40])
+@pytest.mark.parametrize(
+    "one", [one for one in ANSWERS if one["good"]], ids=lambda one: one["answer"][:40]
+)
 def test_a_good_answer_is_taken(one):
     assert not judged(one)

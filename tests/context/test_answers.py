@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.context.prompts import MAX_CHARS, clean, refusal, split_answers
+from llama_index_contextual.context.base import MAX_CHARS
+from llama_index_contextual.context.prompts import clean, refusal, split_answers
 
 WORDS = "The harbour log of Bergen, part 2."
 
@@ -67,15 +68,24 @@ NUMBERED = {
     "1: one\n1: two": {},
     "1\uff1aone\n2\u3001two": {1: "one", 2: "two"},
     "### Chunk 1\none\n\n### Chunk 2\ntwo": {1: "one", 2: "two"},
-    '<chunk number="1" section="A">\none\n</chunk>\n<chunk number="2">\ntwo\n</chunk>': {1: "one", 2: "two"},
+    '<chunk number="1" section="A">\none\n</chunk>\n<chunk number="2">\ntwo\n</chunk>': {
+        1: "one",
+        2: "two",
+    },
     "| chunk | context |\n|---|---|\n| 1 | one |\n| 2 | two |": {1: "one", 2: "two"},
     '{"1": "one", "2": "two"}': {1: "one", 2: "two"},
-    '```json\n[{"number": 1, "context": "one"}, {"number": 2, "context": "two"}]\n```': {1: "one", 2: "two"},
+    '```json\n[{"number": 1, "context": "one"}, {"number": 2, "context": "two"}]\n```': {
+        1: "one",
+        2: "two",
+    },
     'Here it is: {"contexts": ["one", "two"]}': {1: "one", 2: "two"},
     '["one", "two", "three"]': {},
     "[" * 100_000 + "]": {},
     "[THINK]1: no[/THINK]1: one\n2: two": {1: "one", 2: "two"},
-    "<|channel|>analysis<|message|>1: no<|end|><|channel|>final<|message|>1: one\n2: two": {1: "one", 2: "two"},
+    "<|channel|>analysis<|message|>1: no<|end|><|channel|>final<|message|>1: one\n2: two": {
+        1: "one",
+        2: "two",
+    },
     "one\ntwo": {},
     "": {},
 }
@@ -86,7 +96,9 @@ def test_answers_are_matched_by_number(answer, contexts):
     assert split_answers(answer, 2) == contexts
 
 
-@pytest.mark.parametrize(("answer", "context"), [("1: one", "one"), ("one", "one"), ("2: two", "2: two"), ("", None)])
+@pytest.mark.parametrize(
+    ("answer", "context"), [("1: one", "one"), ("one", "one"), ("2: two", "2: two"), ("", None)]
+)
 def test_one_chunk_needs_no_number(answer, context):
     assert split_answers(answer, 1).get(1) == context
 
@@ -101,7 +113,12 @@ NO_CONTEXTS = {
         "As an AI language model, I do not know.",
         "Lo siento, no puedo hacerlo.",
     ],
-    "copy": [CHUNK, CHUNK.upper(), "Aurora left the harbour at seven in the morning", DOCUMENT.partition(CHUNK)[0]],
+    "copy": [
+        CHUNK,
+        CHUNK.upper(),
+        "Aurora left the harbour at seven in the morning",
+        DOCUMENT.partition(CHUNK)[0],
+    ],
     "repetition": [
         "1:1:1:1:1:1:1:1:1:1:1",
         "ferries and more ferries and more ferries and more ferries and more ferries and more ferries and more",
@@ -120,7 +137,10 @@ def test_what_is_no_context_is_refused_with_the_reason(reason, text):
 
 
 def test_a_context_may_use_words_of_the_chunk():
-    assert refusal("Departure of the ferry Aurora, in the harbour log of Bergen.", CHUNK, DOCUMENT) == ""
+    assert (
+        refusal("Departure of the ferry Aurora, in the harbour log of Bergen.", CHUNK, DOCUMENT)
+        == ""
+    )
 
 
 @given(st.text(max_size=2000))
@@ -131,7 +151,12 @@ def test_cleaning_gives_one_line_of_bounded_length_and_never_fails(text):
     refusal(once, text, text)
 
 
-@given(st.lists(st.sampled_from(["about ships", "about ropes", "about cabins"]), min_size=2, max_size=12), st.data())
+@given(
+    st.lists(
+        st.sampled_from(["about ships", "about ropes", "about cabins"]), min_size=2, max_size=12
+    ),
+    st.data(),
+)
 def test_numbers_and_not_order_match_answers_to_chunks(contexts, data):
     lines = [f"{number}: {context}" for number, context in enumerate(contexts, 1)]
     answer = "\n".join(data.draw(st.permutations(lines)))

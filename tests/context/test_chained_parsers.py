@@ -9,11 +9,16 @@ from llama_index.core.node_parser import MarkdownNodeParser
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context.base import group_by_document
 
-SECTIONS = [f"## Part {part}\n\n" + " ".join(f"Sentence {part}.{n} stands here." for n in range(40)) for part in "ABC"]
+SECTIONS = [
+    f"## Part {part}\n\n" + " ".join(f"Sentence {part}.{n} stands here." for n in range(40))
+    for part in "ABC"
+]
 
 
 def test_no_chunk_is_lost_from_the_document_where_offsets_contradict_each_other():
-    sections = MarkdownNodeParser()([Document(text="\n\n".join(SECTIONS), metadata={"path": "book.md"})])
+    sections = MarkdownNodeParser()(
+        [Document(text="\n\n".join(SECTIONS), metadata={"path": "book.md"})]
+    )
     nodes = HeadingAwareMarkdownNodeParser(chunk_size=100, chunk_overlap=0)(sections)
     for node in nodes:  # as parsers place them that count from the section
         section = next(section for section in sections if node.text in section.text)
@@ -27,6 +32,8 @@ def test_no_chunk_is_lost_from_the_document_where_offsets_contradict_each_other(
 @pytest.mark.long
 def test_chunks_of_chunks_of_ours_make_up_the_document():
     document = Document(text="\n\n".join(SECTIONS), metadata={"path": "book.md"})
-    nodes = HeadingAwareMarkdownNodeParser(chunk_size=100, chunk_overlap=0)(MarkdownNodeParser()([document]))
+    nodes = HeadingAwareMarkdownNodeParser(chunk_size=100, chunk_overlap=0)(
+        MarkdownNodeParser()([document])
+    )
     [chunks] = group_by_document(nodes)
     assert chunks.document.text.split() == document.text.split()

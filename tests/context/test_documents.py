@@ -6,13 +6,11 @@ import pytest
 from llama_index.core import Document
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 
-from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context.base import group_by_document
-from llama_index_contextual.retrieval import ContextualNodePostprocessor
+from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
+from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
 
-NOTE = (
-    "---\ntitle: The harbour log of the town of Bergen, in its second and larger edition\n---\n\n# Log\n\nIt rained.\n"
-)
+NOTE = "---\ntitle: The harbour log of the town of Bergen, in its second and larger edition\n---\n\n# Log\n\nIt rained.\n"  # noqa: E501
 METHOD = '    def run(self):\n        return "the same"'
 TWINS = f"class A:\n{METHOD}\n\n\nclass B:\n{METHOD}\n"
 
@@ -21,7 +19,13 @@ def slices(text, *spans, path="code.py"):
     """Chunks of a document, by their offsets."""
     source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=path)}
     return [
-        TextNode(text=text[a:b], start_char_idx=a, end_char_idx=b, metadata={"path": path}, relationships=source)
+        TextNode(
+            text=text[a:b],
+            start_char_idx=a,
+            end_char_idx=b,
+            metadata={"path": path},
+            relationships=source,
+        )
         for a, b in spans
     ]
 
@@ -32,7 +36,9 @@ def twins():
     return slices(TWINS, (first, first + len(METHOD)), (second, second + len(METHOD)))
 
 
-@pytest.mark.parametrize("documents", [None, [Document(text=TWINS, id_="code.py")]], ids=["nodes alone", "document"])
+@pytest.mark.parametrize(
+    "documents", [None, [Document(text=TWINS, id_="code.py")]], ids=["nodes alone", "document"]
+)
 def test_equal_chunks_stand_where_their_offsets_say(documents):
     nodes = twins()
     ContextualNodePostprocessor("pattern")(nodes, documents)
@@ -40,7 +46,10 @@ def test_equal_chunks_stand_where_their_offsets_say(documents):
     if documents:
         assert ["class A" in contexts[0], "class B" in contexts[1]] == [True, True]
     [chunks] = group_by_document(nodes, documents=documents)
-    assert [chunks.document.text[n.start_char_idx : n.end_char_idx] for n in nodes] == [METHOD, METHOD]
+    assert [chunks.document.text[n.start_char_idx : n.end_char_idx] for n in nodes] == [
+        METHOD,
+        METHOD,
+    ]
 
 
 def test_offsets_hold_where_only_nodes_are_known():
@@ -68,7 +77,9 @@ def test_a_model_is_shown_the_document_and_not_what_its_chunks_say(step, fake_mo
 
 
 def test_padding_is_not_paid_for(step, fake_model):
-    nodes = slices("x" * 2000 + "A ferry." + "y" * 2000 + "A harbour.", (2000, 2008), (4008, 4018), path="a.md")
+    nodes = slices(
+        "x" * 2000 + "A ferry." + "y" * 2000 + "A harbour.", (2000, 2008), (4008, 4018), path="a.md"
+    )
     step()(nodes)
     assert "\n\n\n\n" not in fake_model.requests[0].prompt
 

@@ -7,17 +7,20 @@ from llama_index.core import Document
 from llama_index.core.node_parser import MarkdownNodeParser
 from llama_index.core.schema import TextNode
 
-from llama_index_contextual.common.dates import date_in_words
-from llama_index_contextual.common.errors import SettingError
-from llama_index_contextual.common.metadata import heading_titles
-from llama_index_contextual.context import DocumentChunks, HeadingContextGenerator, SourceDocument, resolve_generator
-from llama_index_contextual.context.free import is_id
+from llama_index_contextual.context.base import DocumentChunks, SourceDocument
+from llama_index_contextual.context.headings import HeadingContextGenerator, is_id
+from llama_index_contextual.context.registry import resolve_generator
+from llama_index_contextual.utils.dates import date_in_words
+from llama_index_contextual.utils.errors import SettingError
+from llama_index_contextual.utils.metadata import heading_titles
 
 DOCUMENT = SourceDocument(id="1", path="memory/2026-01-28.md", text="")
 
 
 def describe(metadata, document=DOCUMENT, **settings):
-    [context] = HeadingContextGenerator(**settings).generate([TextNode(text="text", metadata=metadata)], document)
+    [context] = HeadingContextGenerator(**settings).generate(
+        [TextNode(text="text", metadata=metadata)], document
+    )
     return context.text
 
 
@@ -36,7 +39,10 @@ CASES = {
         {"title": "A plan", "header_path": "Work"},
         "Document: memory/2026-01-28.md > Work\nA plan",
     ),
-    "title that a heading says": ({"title": "work", "header_path": "Work"}, "Document: memory/2026-01-28.md > Work"),
+    "title that a heading says": (
+        {"title": "work", "header_path": "Work"},
+        "Document: memory/2026-01-28.md > Work",
+    ),
     "title that the file name says": ({"title": "2026-01-28"}, "Document: memory/2026-01-28.md"),
     "later piece of a table": (
         {"header_path": "Pods", "continues": "| name | age |"},
@@ -51,8 +57,14 @@ CASES = {
         "Document: memory/2026-01-28.md > /api/v1/",
     ),
     "LlamaIndex's own, at the top": ({"header_path": "/"}, "Document: memory/2026-01-28.md"),
-    "newline in a heading": ({"header_path": "One\nline"}, "Document: memory/2026-01-28.md > One line"),
-    "braces are no fields": ({"header_path": "{path} {0}"}, "Document: memory/2026-01-28.md > {path} {0}"),
+    "newline in a heading": (
+        {"header_path": "One\nline"},
+        "Document: memory/2026-01-28.md > One line",
+    ),
+    "braces are no fields": (
+        {"header_path": "{path} {0}"},
+        "Document: memory/2026-01-28.md > {path} {0}",
+    ),
 }
 
 
@@ -77,7 +89,13 @@ def test_a_path_without_words_is_an_id(path):
 @pytest.mark.parametrize("kind", ["headings", "pattern"])
 def test_an_id_alone_is_for_keywords_and_more_is_embedded_with_it(kind):
     source = SourceDocument(id="1", path="urteil-001.md", text="Im Namen des Volkes.")
-    more = ({}, {"header_path": "Gründe"}, {"title": "Miete"}, {"date": "2026-01-28"}, {"continues": "| a |"})
+    more = (
+        {},
+        {"header_path": "Gründe"},
+        {"title": "Miete"},
+        {"date": "2026-01-28"},
+        {"continues": "| a |"},
+    )
     nodes = [TextNode(text="Im Namen des Volkes.", metadata=one) for one in more]
     alone, *others = resolve_generator(kind).generate(nodes, source)
     assert alone.text == ""
@@ -97,11 +115,16 @@ def test_endless_heading_is_cut_visibly():
 
 
 def test_works_on_the_nodes_of_llamaindex_own_parser():
-    document = Document(text="# Guide\n\nHello.\n\n## Install\n\nRun it.\n", metadata={"file_name": "guide.md"})
+    document = Document(
+        text="# Guide\n\nHello.\n\n## Install\n\nRun it.\n", metadata={"file_name": "guide.md"}
+    )
     nodes = MarkdownNodeParser().get_nodes_from_documents([document])
     source = SourceDocument(id=document.doc_id, path="guide.md", text=document.text)
     contexts = HeadingContextGenerator().generate(nodes, source)
-    assert [context.text for context in contexts] == ["Document: guide.md", "Document: guide.md > Guide"]
+    assert [context.text for context in contexts] == [
+        "Document: guide.md",
+        "Document: guide.md > Guide",
+    ]
 
 
 async def test_async_says_the_same():
@@ -127,7 +150,11 @@ def test_one_setting_chooses(spec, kind):
         (["headings"], {}, r"context=\['headings'\] is not known"),
         ("off", {"template": "x"}, "leave them out"),
         ("headings", {"llm": "ollama:x"}, "does not take llm. Cure: context='llm'"),
-        ("off", {"llm": "ollama:x", "batch_size": 2}, "does not take batch_size, llm. Cure: context='llm'"),
+        (
+            "off",
+            {"llm": "ollama:x", "batch_size": 2},
+            "does not take batch_size, llm. Cure: context='llm'",
+        ),
         (HeadingContextGenerator(), {"template": "x"}, "already made"),
     ],
 )

@@ -14,8 +14,8 @@ from llama_index.core.llms import ChatMessage, ChatResponse, MockLLM
 from llama_index.llms.openai_like import OpenAILike
 from llm_runs import PAID, make_nodes, run
 
-from llama_index_contextual.common.errors import ContextualWarning
-from llama_index_contextual.retrieval import ContextualNodePostprocessor
+from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
+from llama_index_contextual.utils.errors import ContextualWarning
 
 
 async def test_async_says_the_same_and_does_not_block(step, fake_model):
@@ -66,7 +66,9 @@ def test_calls_from_several_event_loops_all_succeed(step, fake_model):
 
 
 def test_an_llm_that_was_used_on_another_event_loop(fake_model):
-    llm = OpenAILike(model=MODEL, api_base=fake_model.llm.partition("@")[2], api_key="k", is_chat_model=True)
+    llm = OpenAILike(
+        model=MODEL, api_base=fake_model.llm.partition("@")[2], api_key="k", is_chat_model=True
+    )
     asyncio.run(llm.achat([ChatMessage("Good morning.")]))
     nodes = make_nodes(1)
     run(ContextualNodePostprocessor("llm", llm=llm, cache=False), nodes)
@@ -77,7 +79,9 @@ async def test_the_pattern_context_stands_in_for_what_the_model_left_out(step, f
     one, rows = step(), []
     for asynchronous in (False, True):
         nodes = [*make_nodes(2), *make_nodes(1, "c.md"), *make_nodes(1, "b.md")]
-        with pytest.warns(ContextualWarning, match=r"^1 of 4 chunks has no context from .*, because: 1 HTTP 400\."):
+        with pytest.warns(
+            ContextualWarning, match=r"^1 of 4 chunks has no context from .*, because: 1 HTTP 400\."
+        ):
             await one.acall(nodes) if asynchronous else one(nodes)
         rows.append([node.metadata["context_source"] for node in nodes])
     assert rows == [[PAID, PAID, "pattern", PAID]] * 2
@@ -130,7 +134,9 @@ def in_a_notebook(call):
 
 @pytest.mark.parametrize("where", [lambda call: call(), in_a_notebook])
 def test_ctrl_c_ends_the_calls_of_a_synchronous_run(step, fake_model, where):
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a test run in the background has it ignored
     fake_model.reply = lambda _, number: Reply(delay=0.0 if number < 2 else 0.5)
 
     def interrupt():
@@ -147,7 +153,7 @@ def test_ctrl_c_ends_the_calls_of_a_synchronous_run(step, fake_model, where):
     assert len(fake_model.requests) == 3
 
 
-@pytest.mark.filterwarnings("ignore::llama_index_contextual.common.errors.ContextualWarning")
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.utils.errors.ContextualWarning")
 def test_no_call_is_in_a_thread_that_a_process_waits_for():
     daemons = []
 

@@ -26,7 +26,7 @@ def test_budget_holds_for_concurrent_calls(step, fake_model):
 
 
 def test_budget_of_calls_covers_further_attempts_too(step, fake_model, monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 3)
+    monkeypatch.setattr("llama_index_contextual.context.answers.ATTEMPTS", 3)
     fake_model.reply = always(Reply(status=429, headers={"Retry-After": "0"}))
     one = step(max_calls=1)
     run(one, make_nodes(1), falls_back=1)
@@ -51,11 +51,19 @@ def test_estimate_says_what_the_run_then_does(step, fake_model):
 
 
 def test_usage_counts_tokens_as_the_server_does(step, fake_model):
-    usage = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 60}}
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": 7,
+        "prompt_tokens_details": {"cached_tokens": 60},
+    }
     fake_model.reply = always(Reply(usage=usage))
     one = step()
     run(one, make_nodes(10))
-    assert (one.usage.tokens.prompt, one.usage.tokens.cached, one.usage.tokens.completion) == (200, 120, 14)
+    assert (one.usage.tokens.prompt, one.usage.tokens.cached, one.usage.tokens.completion) == (
+        200,
+        120,
+        14,
+    )
     assert one.usage.tokens + one.usage.tokens == (400, 240, 28)
     assert one.usage.generated == 10
 
@@ -74,12 +82,17 @@ def test_progress_counts_chunks_across_documents(step):
 def counted(request, _):
     """A server that counts as LlamaIndex does, and whose contexts have a usual length."""
     about = "situates the paragraph in the book by telling which part of the whole it belongs to and who speaks of it"
-    text = "\n".join(f"{n}: Matter {chr(64 + n)} {about}, besides what readers know already." for n in request.numbers)
+    text = "\n".join(
+        f"{n}: Matter {chr(64 + n)} {about}, besides what readers know already."
+        for n in request.numbers
+    )
     usage = {"prompt_tokens": count_tokens(request.prompt), "completion_tokens": count_tokens(text)}
     return Reply(text=text, usage=usage)
 
 
-@pytest.mark.parametrize("options", [{}, {"context_window": 2000}], ids=["whole documents", "a small window"])
+@pytest.mark.parametrize(
+    "options", [{}, {"context_window": 2000}], ids=["whole documents", "a small window"]
+)
 def test_an_estimate_agrees_with_the_run_that_follows(step, fake_model, options):
     fake_model.reply = counted
     nodes = [*make_nodes(30), *make_nodes(5, "other.md"), *make_nodes(1, "third.md")]
@@ -89,7 +102,9 @@ def test_an_estimate_agrees_with_the_run_that_follows(step, fake_model, options)
     used = one.usage
     assert used.calls == pytest.approx(planned.calls, rel=0.1)
     assert used.tokens.prompt == pytest.approx(planned.tokens.prompt, rel=0.1)
-    taken, foreseen = (tokens.prompt + tokens.completion for tokens in (used.tokens, planned.tokens))
+    taken, foreseen = (
+        tokens.prompt + tokens.completion for tokens in (used.tokens, planned.tokens)
+    )
     assert taken == pytest.approx(foreseen, rel=0.1)
 
 
@@ -100,6 +115,8 @@ def test_an_estimate_writes_nothing(step, fake_model, tmp_path):
 
 
 def test_an_estimate_tells_servers_apart(step):
-    there = step(llm=OpenAILike(model="far", api_base="https://example.org/v1", api_key="k")).estimate(make_nodes(3))
+    there = step(
+        llm=OpenAILike(model="far", api_base="https://example.org/v1", api_key="k")
+    ).estimate(make_nodes(3))
     here = step().estimate(make_nodes(3))
     assert (here.local, there.local) == (True, False)

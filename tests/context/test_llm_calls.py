@@ -17,7 +17,11 @@ from llama_index_contextual.context.llm import LLMContextGenerator
 def test_several_chunks_a_call_document_first(step, fake_model):
     nodes = make_nodes(20)
     run(step(), nodes)
-    assert [request.numbers for request in fake_model.requests] == [[*range(1, 9)], [*range(1, 9)], [1, 2, 3, 4]]
+    assert [request.numbers for request in fake_model.requests] == [
+        [*range(1, 9)],
+        [*range(1, 9)],
+        [1, 2, 3, 4],
+    ]
     document = "".join(node.text for node in nodes)
     shared = {request.prompt.partition(document)[0] for request in fake_model.requests}
     assert len(shared) == 1  # what a server's prefix cache can keep
@@ -39,7 +43,14 @@ def test_first_call_alone_then_the_rest_at_once(step, fake_model):
 
 
 def test_a_prompt_over_any_window_is_counted_with_its_cure(step, fake_model):
-    overflow = {"error": {"code": 400, "type": "exceed_context_size_error", "message": "too long", "n_ctx": 900}}
+    overflow = {
+        "error": {
+            "code": 400,
+            "type": "exceed_context_size_error",
+            "message": "too long",
+            "n_ctx": 900,
+        }
+    }
     fake_model.reply = lambda *_: Reply(status=400, body=json.dumps(overflow))
     one = step()
     run(one, make_nodes(2), falls_back=2)

@@ -7,14 +7,16 @@ from llama_index.core import Document
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.schema import TextNode
 
-from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
 
 NOTE = "# Morning Check-in\n\nWe moved the freeze to the twelfth.\n"
 SENTENCE = "Explains matter A of this very treatise."
 
 
 def note():
-    return HeadingAwareMarkdownNodeParser()([Document(text=NOTE, metadata={"path": "memory/2026-01-28.md"})])
+    return HeadingAwareMarkdownNodeParser()(
+        [Document(text=NOTE, metadata={"path": "memory/2026-01-28.md"})]
+    )
 
 
 def test_path_headings_and_day_stand_before_the_sentence(step):
@@ -30,7 +32,9 @@ def test_path_headings_and_day_stand_before_the_sentence(step):
 
 def test_source_code_has_its_pattern_line_and_a_prompt_of_its_own(step, fake_model):
     code = "class Engine:\n    def search(self, text):\n        return self.index.find(text)\n"
-    node = TextNode(text=code, start_char_idx=0, end_char_idx=len(code), metadata={"path": "search/engine.py"})
+    node = TextNode(
+        text=code, start_char_idx=0, end_char_idx=len(code), metadata={"path": "search/engine.py"}
+    )
     step()([node])
     first, second = node.metadata["context"].splitlines()
     assert first.startswith("From file: search/engine.py. Defines: class Engine, function search.")

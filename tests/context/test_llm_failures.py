@@ -30,13 +30,19 @@ def test_half_a_character_is_made_storable(step, fake_model):
     fake_model.reply = always(Reply(text="1: Explains the ship \ud83d of this treatise."))
     nodes = make_nodes(1)
     run(step(), nodes)
-    assert nodes[0].metadata["context"].encode().endswith("the ship \ufffd of this treatise.".encode())
+    assert (
+        nodes[0].metadata["context"].encode().endswith("the ship \ufffd of this treatise.".encode())
+    )
 
 
 def refused(step, fake_model):
-    fake_model.reply = lambda request, _: Reply(text="\n".join(f"{number}: n/a" for number in request.numbers))
+    fake_model.reply = lambda request, _: Reply(
+        text="\n".join(f"{number}: n/a" for number in request.numbers)
+    )
     run(step(), make_nodes(2), falls_back=2)
-    assert [request.numbers for request in fake_model.requests] == [[1, 2], [1], [1]], "each is asked about twice"
+    assert [request.numbers for request in fake_model.requests] == [[1, 2], [1], [1]], (
+        "each is asked about twice"
+    )
     fake_model.requests.clear()
 
 
@@ -65,7 +71,7 @@ def test_it_is_asked_about_again_where_that_may_help(step, fake_model, change):
 
 
 def test_a_server_that_is_down_is_not_the_fault_of_a_chunk(step, fake_model, monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 1)
+    monkeypatch.setattr("llama_index_contextual.context.answers.ATTEMPTS", 1)
     fake_model.reply = always(Reply(status=500))
     for _ in range(4):
         run(step(), make_nodes(1), falls_back=1)

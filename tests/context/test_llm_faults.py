@@ -7,8 +7,8 @@ from fake_model import MODEL, Reply, always, good_but
 from llama_index.llms.openai_like import OpenAILike
 from llm_runs import PAID, count_by_source, make_nodes, run
 
-from llama_index_contextual.common.errors import ContextError
-from llama_index_contextual.retrieval import ContextualNodePostprocessor
+from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
+from llama_index_contextual.utils.errors import ContextError
 
 WAITING = {
     "429 with Retry-After": Reply(status=429, headers={"Retry-After": "0"}),
@@ -37,7 +37,10 @@ LASTING = {
     "Retry-After an hour": (Reply(status=429, headers={"Retry-After": "3600"}), 1),
     "hang": (Reply(delay=60), 1),
     "slow first byte": (Reply(delay=20), 1),
-    "empty": (Reply(text=""), 1 + 2),  # a batch that leaves chunks out is followed by one question for each
+    "empty": (
+        Reply(text=""),
+        1 + 2,
+    ),  # a batch that leaves chunks out is followed by one question for each
     "thoughts without an end": (Reply(text="<think>Well, let me see, the first chunk"), 1 + 2),
     "unnumbered": (Reply(text="These chunks are about paragraphs."), 1),
 }
@@ -45,10 +48,14 @@ LASTING = {
 
 @pytest.mark.parametrize(("fault", "calls"), LASTING.values(), ids=LASTING)
 @pytest.mark.long
-def test_a_fault_that_lasts_is_a_fallback_and_the_next_run_asks_again(step, fake_model, fault, calls):
+def test_a_fault_that_lasts_is_a_fallback_and_the_next_run_asks_again(
+    step, fake_model, fault, calls
+):
     fake_model.reply = always(fault)
     nodes = make_nodes(2)
-    if fault.text == "These chunks are about paragraphs.":  # asked one by one, it is an answer like any other
+    if (
+        fault.text == "These chunks are about paragraphs."
+    ):  # asked one by one, it is an answer like any other
         run(step(), nodes)
         return
     impatient = {"timeout": 0.3} if fault.delay else {}
@@ -84,7 +91,11 @@ def test_wrong_numbering_in_a_batch_is_asked_again_one_by_one(step, fake_model, 
 
 def test_client_that_tries_again_by_itself_is_asked_once(fake_model, tmp_path):
     llm = OpenAILike(
-        model=MODEL, api_base=fake_model.llm.partition("@")[2], api_key="k", is_chat_model=True, max_retries=1
+        model=MODEL,
+        api_base=fake_model.llm.partition("@")[2],
+        api_key="k",
+        is_chat_model=True,
+        max_retries=1,
     )
     fake_model.reply = always(Reply(status=500))
     run(ContextualNodePostprocessor("llm", llm=llm, cache=False), make_nodes(1), falls_back=1)
@@ -98,7 +109,9 @@ def test_no_server_costs_a_few_calls(step, fake_model):
     run(one, nodes, falls_back=50)
     assert one.usage.calls <= 6
     assert "no connection (cure: start the server" in str(one.usage.failed)
-    with pytest.raises(ContextError, match=r"no fallback \(.*no connection .*\)\. What was finished"):
+    with pytest.raises(
+        ContextError, match=r"no fallback \(.*no connection .*\)\. What was finished"
+    ):
         step(fallback=None)(make_nodes(50))
 
 
@@ -111,7 +124,7 @@ def test_a_dead_server_is_not_asked_for_each_file_of_an_index(step, fake_model):
 
 
 def test_a_server_that_dies_in_mid_run_costs_a_few_calls(step, fake_model, monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 1)
+    monkeypatch.setattr("llama_index_contextual.context.answers.ATTEMPTS", 1)
     fake_model.reply = lambda _, number: Reply() if number < 2 else Reply(status=500)
     nodes = make_nodes(100)
     one = step()

@@ -16,8 +16,8 @@ from llama_index.core.schema import NodeRelationship, RelatedNodeInfo
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llm_runs import PAID, count_by_source, make_nodes, run
 
-from llama_index_contextual.common import sqlite_file
-from llama_index_contextual.common.errors import ContextualWarning, StorageError
+from llama_index_contextual.utils import sqlite_file
+from llama_index_contextual.utils.errors import ContextualWarning, StorageError
 
 
 def test_second_run_asks_nothing(step, fake_model):
@@ -100,7 +100,9 @@ def test_pipeline_cache_does_not_take_a_fallback_for_final(step, fake_model):
     assert len(fake_model.requests) == asked
 
 
-def test_pipeline_cache_does_not_take_a_fallback_for_final_without_a_cache_of_ours(step, fake_model):
+def test_pipeline_cache_does_not_take_a_fallback_for_final_without_a_cache_of_ours(
+    step, fake_model
+):
     document = Document(text="Words about things. " * 4, id_="a.md", metadata={"path": "a.md"})
     parser = SentenceSplitter(id_func=lambda i, _: f"a#{i}")
     pipeline = IngestionPipeline(transformations=[parser, step(cache=False)])

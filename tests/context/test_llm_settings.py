@@ -16,10 +16,10 @@ from llama_index.llms.openai_like import OpenAILike
 from llm_runs import make_nodes, run
 
 from llama_index_contextual.app.settings.models import NamedModel
-from llama_index_contextual.common.errors import SettingError
-from llama_index_contextual.context import resolve_generator
 from llama_index_contextual.context.llm import LLMContextGenerator
-from llama_index_contextual.retrieval import ContextualNodePostprocessor
+from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
+from llama_index_contextual.context.registry import resolve_generator
+from llama_index_contextual.utils.errors import SettingError
 
 
 def test_settings_llm_is_taken_where_it_is_set_and_openai_never_guessed(monkeypatch):
@@ -112,7 +112,11 @@ def test_a_model_that_counts_its_calls_stays_the_same():
     one = ContextualNodePostprocessor("llm", llm=llm, cache=False)
     before = one.fingerprint
     one(make_nodes(2))
-    assert one.fingerprint == before == ContextualNodePostprocessor("llm", llm=Told(), cache=False).fingerprint
+    assert (
+        one.fingerprint
+        == before
+        == ContextualNodePostprocessor("llm", llm=Told(), cache=False).fingerprint
+    )
     assert pickle.loads(pickle.dumps(one)).fingerprint == before  # noqa: S301
 
 
@@ -124,7 +128,14 @@ def test_a_key_is_nowhere_to_be_read(step, fake_model, tmp_path, caplog):
     run(one, make_nodes(2))
     assert fake_model.requests[0].headers["Authorization"] == f"Bearer {key}"
     one.close()
-    for place in (repr(one), str(one), repr(one.generator), one.to_json(), one.fingerprint, caplog.text):
+    for place in (
+        repr(one),
+        str(one),
+        repr(one.generator),
+        one.to_json(),
+        one.fingerprint,
+        caplog.text,
+    ):
         assert key not in place
     assert all(key.encode() not in file.read_bytes() for file in tmp_path.iterdir())
     given = OpenAILike(model="m", api_base="http://127.0.0.1:1/v1", api_key=key)
@@ -133,7 +144,11 @@ def test_a_key_is_nowhere_to_be_read(step, fake_model, tmp_path, caplog):
 
 def test_pickled_it_works_on_and_leaves_the_original_whole(fake_model, tmp_path):
     llm = OpenAILike(
-        model=MODEL, api_base=fake_model.llm.partition("@")[2], api_key="k", is_chat_model=True, max_retries=0
+        model=MODEL,
+        api_base=fake_model.llm.partition("@")[2],
+        api_key="k",
+        is_chat_model=True,
+        max_retries=0,
     )
     one = ContextualNodePostprocessor("llm", llm=llm, cache=tmp_path / "c.sqlite")
     run(one, make_nodes(2))
@@ -150,20 +165,31 @@ def test_an_llm_object_is_not_written_down():
         ContextualNodePostprocessor.from_dict(one.to_dict())
 
 
-@pytest.mark.parametrize("spec", ["ollama:m@localhost:11434", "openai:m@myhost/v1", "openai:m@http://"])
+@pytest.mark.parametrize(
+    "spec", ["ollama:m@localhost:11434", "openai:m@myhost/v1", "openai:m@http://"]
+)
 def test_an_address_without_http_is_no_part_of_the_name(spec, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    with pytest.raises(SettingError, match=r"names no model\. Cure: .*'openai:MODEL@http://HOST/v1'"):
+    with pytest.raises(
+        SettingError, match=r"names no model\. Cure: .*'openai:MODEL@http://HOST/v1'"
+    ):
         NamedModel(spec, 800)
 
 
 def test_a_password_of_a_url_is_never_written_down(fake_model, tmp_path):
     url = fake_model.llm.partition("@")[2].replace("://", "://ana:secret@")
-    one = ContextualNodePostprocessor("llm", llm=NamedModel(f"openai:{MODEL}@{url}", 800), cache=tmp_path / "c.sqlite")
+    one = ContextualNodePostprocessor(
+        "llm", llm=NamedModel(f"openai:{MODEL}@{url}", 800), cache=tmp_path / "c.sqlite"
+    )
     run(one, make_nodes(1))
     assert fake_model.requests[0].headers["Authorization"].startswith("Basic ")
     one.close()
-    for place in (one.to_json(), repr(one), one.fingerprint, *(str(file.read_bytes()) for file in tmp_path.iterdir())):
+    for place in (
+        one.to_json(),
+        repr(one),
+        one.fingerprint,
+        *(str(file.read_bytes()) for file in tmp_path.iterdir()),
+    ):
         assert "secret" not in place
     for scheme in ("http", "HTTPS"):
         with pytest.raises(SettingError) as refused:

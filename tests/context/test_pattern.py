@@ -9,13 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
-from llama_index_contextual.context import (
-    PatternContextGenerator,
-    SourceDocument,
-    definitions_of,
-    is_code,
-    resolve_generator,
-)
+from llama_index_contextual.context.base import SourceDocument
+from llama_index_contextual.context.headings import PatternContextGenerator, definitions_of, is_code
+from llama_index_contextual.context.registry import resolve_generator
 
 PYTHON = '''\
 # Copyright 2026 Nobody. All rights reserved.
@@ -103,7 +99,10 @@ SYMBOLS = {
     "a.rs": (RUST, ["impl Foo", "function bar", "struct S"]),
     "a.java": (JAVA, ["class A", "function find"]),
     "a.cpp": (CPP, ["namespace n", "function A::A", "function A::f"]),
-    "a.h": ("class API_B Be : public B {\n  void run() override { go(); }\n};", ["class Be", "function run"]),
+    "a.h": (
+        "class API_B Be : public B {\n  void run() override { go(); }\n};",
+        ["class Be", "function run"],
+    ),
     "a.c": (C, ["struct node", "function next", "function size_of"]),
     "a.ts": (TYPESCRIPT, ["function add", "class A", "function run", "interface B"]),
     "a.rb": ("class A\n  def x; end\nend", ["class A", "function x"]),
@@ -131,19 +130,30 @@ def contexts(text, chunks, path="search/engine.py", **settings):
     for chunk in chunks:
         start = text.index(chunk)
         nodes.append(TextNode(text=chunk, start_char_idx=start, end_char_idx=start + len(chunk)))
-    return PatternContextGenerator(**settings).generate(nodes, SourceDocument(id="1", path=path, text=text))
+    return PatternContextGenerator(**settings).generate(
+        nodes, SourceDocument(id="1", path=path, text=text)
+    )
 
 
 def test_says_file_enclosing_and_defined():
-    head, method = contexts(PYTHON, ["class Engine:", "        return lookup(query)\n\n    async def close(self):"])
+    head, method = contexts(
+        PYTHON, ["class Engine:", "        return lookup(query)\n\n    async def close(self):"]
+    )
     assert head.text == "From file: search/engine.py. Defines: class Engine."
-    assert method.text == "From file: search/engine.py. In: class Engine, function search. Defines: function close."
+    assert (
+        method.text
+        == "From file: search/engine.py. In: class Engine, function search. Defines: function close."
+    )
     assert (head.source, head.version) == ("pattern", PatternContextGenerator().version)
 
 
 def test_keyword_arm_gets_once_a_file_all_its_names():
     first, method = contexts(
-        PYTHON, [PYTHON[:40], '    def search(self, query):\n        """Give the notes that answer a query.']
+        PYTHON,
+        [
+            PYTHON[:40],
+            '    def search(self, query):\n        """Give the notes that answer a query.',
+        ],
     )
     assert first.lexical == "Engine search close"
     assert method.lexical == ""
@@ -158,18 +168,26 @@ def test_long_lists_are_cut_visibly():
 
 def test_a_chunk_of_a_text_that_is_not_known_is_read_by_itself():
     node = TextNode(text="def lonely(): pass")
-    [context] = PatternContextGenerator().generate([node], SourceDocument(id="1", path="a.py", text="x = 1"))
+    [context] = PatternContextGenerator().generate(
+        [node], SourceDocument(id="1", path="a.py", text="x = 1")
+    )
     assert context.text == "From file: a.py. Defines: function lonely."
 
 
 def test_pages_get_headings_and_the_keyword_arm_all_of_them():
-    nodes = [TextNode(text="t", metadata={"header_path": path}) for path in ("Guide", "Guide > Install")]
+    nodes = [
+        TextNode(text="t", metadata={"header_path": path}) for path in ("Guide", "Guide > Install")
+    ]
     document = SourceDocument(id="1", path="guide.md", text="Read this first. Then that.")
     _, second = resolve_generator("pattern").generate(nodes, document)
     assert second.text == "Document: guide.md > Guide > Install"
 
 
-@given(st.text(max_size=400), st.sampled_from(["a.py", "a.rs", "a.cpp", "a.java", "a.js", "a.go"]), st.integers(0, 400))
+@given(
+    st.text(max_size=400),
+    st.sampled_from(["a.py", "a.rs", "a.cpp", "a.java", "a.js", "a.go"]),
+    st.integers(0, 400),
+)
 def test_no_text_is_too_strange_to_read(text, path, position):
     for chunk in filter(None, (text[:position], text[position:])):
         contexts(text, [chunk], path)
@@ -179,7 +197,9 @@ def test_no_text_is_too_strange_to_read(text, path, position):
 
 
 def test_real_code(data):
-    rows = [json.loads(line) for line in (data("codebases") / "documents.jsonl").open(encoding="utf-8")]
+    rows = [
+        json.loads(line) for line in (data("codebases") / "documents.jsonl").open(encoding="utf-8")
+    ]
     found = [(row["text"], definitions_of(row["text"], row["path"])) for row in rows[:30]]
     assert sum(bool(definitions) for _, definitions in found) >= 27
     for text, definitions in found:

@@ -16,7 +16,7 @@ from servers import llama_cpp
 from llama_index_contextual.app.settings.models import NamedModel
 from llama_index_contextual.context.base import group_by_document
 from llama_index_contextual.context.llm import LLMContextGenerator
-from llama_index_contextual.retrieval import ContextualNodePostprocessor
+from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
 
 pytestmark = pytest.mark.server
 
@@ -30,7 +30,10 @@ TEXT = (
     "# Harbour log\n\n"
     "The ferry Aurora left the harbour of Bergen at seven in the morning with forty passengers. "
     "Captain Solveig reported calm water and good sight all the way to the island of Fedje. "
-) + "\n\n".join(f"On day {day} the crew painted cabin {day} and counted the ropes on deck twice." for day in range(8))
+) + "\n\n".join(
+    f"On day {day} the crew painted cabin {day} and counted the ropes on deck twice."
+    for day in range(8)
+)
 
 
 @pytest.fixture
@@ -49,11 +52,15 @@ def run(step, nodes):
     assert all(node.metadata["context"] for node in nodes)
 
 
-@pytest.mark.filterwarnings("ignore::llama_index_contextual.common.errors.ContextualWarning")
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.utils.errors.ContextualWarning")
 def test_anthropic_by_object(llama_server, document, nodes):
     anthropic = pytest.importorskip("llama_index.llms.anthropic")
-    llm = anthropic.Anthropic(model="claude-haiku-4-5", base_url=llama_server.url, api_key="none", max_retries=0)
-    asyncio.run(llm.achat([ChatMessage("Hello.")], max_tokens=2))  # on a loop that is gone afterwards
+    llm = anthropic.Anthropic(
+        model="claude-haiku-4-5", base_url=llama_server.url, api_key="none", max_retries=0
+    )
+    asyncio.run(
+        llm.achat([ChatMessage("Hello.")], max_tokens=2)
+    )  # on a loop that is gone afterwards
     step = ContextualNodePostprocessor("llm", llm=llm, cache=False, documents=[document], **PATIENT)
     run(step, nodes)
     assert step.usage.calls >= 2
@@ -64,10 +71,12 @@ def test_anthropic_by_object(llama_server, document, nodes):
     assert set(step.usage.failed) <= WORDS
 
 
-@pytest.mark.filterwarnings("ignore::llama_index_contextual.common.errors.ContextualWarning")
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.utils.errors.ContextualWarning")
 def test_openai_interface_by_name(llama_server, document, nodes, tmp_path):
     llm = NamedModel(f"openai:{llama_server.model}@{llama_server.api_base}", 48, 600.0)
-    step = ContextualNodePostprocessor("llm", llm=llm, cache=tmp_path / "c.sqlite", documents=[document], **PATIENT)
+    step = ContextualNodePostprocessor(
+        "llm", llm=llm, cache=tmp_path / "c.sqlite", documents=[document], **PATIENT
+    )
     run(step, nodes)
     usage = step.usage
     assert usage.calls >= 2
@@ -78,7 +87,7 @@ def test_openai_interface_by_name(llama_server, document, nodes, tmp_path):
     step.close()
 
 
-@pytest.mark.filterwarnings("ignore::llama_index_contextual.common.errors.ContextualWarning")
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.utils.errors.ContextualWarning")
 @pytest.mark.parametrize("by", ["name", "object"])
 def test_ollama_interface(ollama_server, nodes, by):
     named = NamedModel(f"ollama:{ollama_server.model}@{ollama_server.url}", 48, 600.0)
@@ -101,7 +110,9 @@ def test_a_model_that_ollama_lacks_is_named_with_its_cure(ollama_server):
         NamedModel(f"ollama:qwen3:0.6b@{ollama_server.url}", 48), cache=False, fallback=None
     )
     generator.generate_all(group_by_document([TextNode(text="The ferry left at seven.")]))
-    assert generator.usage.failed == {"HTTP 404 (cure: the name of the model, or the address of its server)": 1}
+    assert generator.usage.failed == {
+        "HTTP 404 (cure: the name of the model, or the address of its server)": 1
+    }
 
 
 def test_overflow_as_llama_cpp_reports_it_names_the_setting(llama_server):

@@ -13,8 +13,8 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.llms.openai_like import OpenAILike
 from llm_runs import count_by_source
 
-from llama_index_contextual.common.errors import ContextualWarning
-from llama_index_contextual.retrieval import ContextualNodePostprocessor
+from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
+from llama_index_contextual.utils.errors import ContextualWarning
 
 TEXT = " ".join(f"Sentence {number} of the harbour log tells of ships." for number in range(60))
 
@@ -35,7 +35,11 @@ def stock(fake_model):
 
     def make(docstore, **options):
         llm = OpenAILike(
-            model=MODEL, api_base=fake_model.llm.partition("@")[2], api_key="k", is_chat_model=True, max_retries=0
+            model=MODEL,
+            api_base=fake_model.llm.partition("@")[2],
+            api_key="k",
+            is_chat_model=True,
+            max_retries=0,
         )
         return DocumentContextExtractor(docstore=docstore, llm=llm, num_workers=1, **options)
 
@@ -45,11 +49,17 @@ def stock(fake_model):
 @pytest.fixture
 def ours(fake_model, tmp_path, monkeypatch):
     """Callable: ours on the same."""
-    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 1)
+    monkeypatch.setattr("llama_index_contextual.context.answers.ATTEMPTS", 1)
 
     def make(**options):
         return ContextualNodePostprocessor(
-            "llm", **{"llm": fake_model.model, "cache": tmp_path / "c.sqlite", "num_workers": 1, **options}
+            "llm",
+            **{
+                "llm": fake_model.model,
+                "cache": tmp_path / "c.sqlite",
+                "num_workers": 1,
+                **options,
+            },
         )
 
     return make
@@ -99,14 +109,20 @@ def test_thoughts_are_stored_there_and_cut_here(document, splitter, stock, ours,
     assert nodes[0].metadata["context"] == "Document: log.md\nAbout ships of the harbour."
 
 
-def test_a_shared_docstore_is_stale_there_and_noticed_here(document, splitter, stock, ours, fake_model):
+def test_a_shared_docstore_is_stale_there_and_noticed_here(
+    document, splitter, stock, ours, fake_model
+):
     docstore = store_of(document)
-    edited = Document(text=TEXT.replace("ships", "whales"), id_="log.md", metadata={"path": "log.md"})
+    edited = Document(
+        text=TEXT.replace("ships", "whales"), id_="log.md", metadata={"path": "log.md"}
+    )
 
     def run(step):
         fake_model.requests.clear()
         strategy = DocstoreStrategy.DUPLICATES_ONLY
-        pipeline = IngestionPipeline(transformations=[splitter, step], docstore=docstore, docstore_strategy=strategy)
+        pipeline = IngestionPipeline(
+            transformations=[splitter, step], docstore=docstore, docstore_strategy=strategy
+        )
         pipeline.run(documents=[edited])
         docstore.delete_document("log.md", raise_error=False)
         docstore.add_documents([document])
@@ -119,7 +135,9 @@ def test_a_shared_docstore_is_stale_there_and_noticed_here(document, splitter, s
     assert "tells of ships" not in shown
 
 
-def test_the_context_is_in_the_prompt_there_and_hidden_here(document, splitter, stock, ours, fake_model):
+def test_the_context_is_in_the_prompt_there_and_hidden_here(
+    document, splitter, stock, ours, fake_model
+):
     fake_model.reply = lambda *_: Reply(text="About ships of the harbour.")
     nodes = splitter([document])[:1]
     stock(store_of(document))(nodes)
@@ -127,7 +145,11 @@ def test_the_context_is_in_the_prompt_there_and_hidden_here(document, splitter, 
     nodes = splitter([document])[:1]
     ours()(nodes)
     assert "context:" not in nodes[0].get_content(MetadataMode.LLM)
-    assert nodes[0].get_content(MetadataMode.EMBED).startswith("context: Document: log.md\nAbout ships")
+    assert (
+        nodes[0]
+        .get_content(MetadataMode.EMBED)
+        .startswith("context: Document: log.md\nAbout ships")
+    )
 
 
 def test_no_llm_is_an_assertion_there_and_settings_llm_here(monkeypatch, document):
@@ -139,7 +161,9 @@ def test_no_llm_is_an_assertion_there_and_settings_llm_here(monkeypatch, documen
     assert ContextualNodePostprocessor("llm", cache=False).generator.name.startswith("llm:MockLLM#")
 
 
-def test_an_oversized_document_is_sent_whole_there_and_never_here(document, splitter, stock, ours, fake_model):
+def test_an_oversized_document_is_sent_whole_there_and_never_here(
+    document, splitter, stock, ours, fake_model
+):
     nodes = splitter([document])[:1]
     stock(store_of(document), max_context_length=50)(nodes)
     assert TEXT in str(fake_model.requests[0].body["messages"])

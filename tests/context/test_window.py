@@ -10,8 +10,7 @@ from llama_index.core import Document
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.context import SourceDocument, group_by_document
-from llama_index_contextual.context.base import position
+from llama_index_contextual.context.base import SourceDocument, group_by_document, position
 from llama_index_contextual.context.prompts import shown
 
 
@@ -32,7 +31,9 @@ def cut(paragraphs):
     for number, paragraph in enumerate(paragraphs):
         start = len(text)
         text += paragraph
-        node = TextNode(text=paragraph, start_char_idx=start, end_char_idx=len(text), id_=str(number))
+        node = TextNode(
+            text=paragraph, start_char_idx=start, end_char_idx=len(text), id_=str(number)
+        )
         node.metadata["header_path"] = f"Title > Part {number // 3}"
         nodes.append(node)
         text += "\n\n"
@@ -52,7 +53,9 @@ def test_a_document_that_does_not_is_shown_by_outline_and_neighbourhood():
     document, nodes = cut(PARAGRAPHS)
     window = 120
     text = shown(nodes[30:32], document, nodes, window)
-    assert text.startswith("(The document is longer than what is shown here.)\n\nIts outline:\nTitle")
+    assert text.startswith(
+        "(The document is longer than what is shown here.)\n\nIts outline:\nTitle"
+    )
     assert PARAGRAPHS[30] in text
     assert PARAGRAPHS[29] in text
     assert PARAGRAPHS[32] in text
@@ -81,12 +84,17 @@ def test_what_is_shown_grows_with_the_window_and_stays_in_it(tokens):
     for first in range(0, len(nodes), 8):
         group = nodes[first : first + 8]
         text = shown(group, document, nodes, tokens)
-        assert words(text) <= tokens * 1.3 + 12  # the marks, and characters per token are an estimate
+        assert (
+            words(text) <= tokens * 1.3 + 12
+        )  # the marks, and characters per token are an estimate
 
 
 def test_a_picture_in_the_document_is_in_no_prompt():
     picture = base64.b64encode(random.Random(1).randbytes(30_000)).decode()  # noqa: S311
-    text = f"# Report\n\nPumps.\n\n![chart](data:image/png;base64,{picture})\n\n" + "The pump is red. " * 400
+    text = (
+        f"# Report\n\nPumps.\n\n![chart](data:image/png;base64,{picture})\n\n"
+        + "The pump is red. " * 400
+    )
     document = Document(text=text, id_="a", metadata={"path": "a.md"})
     nodes = HeadingAwareMarkdownNodeParser()([document])
     [group] = group_by_document(nodes, documents=[document])

@@ -16,7 +16,14 @@ HTML = """<html><head><title>Harbour</title><meta name="author" content="Iris Va
 def pdf(path: Path, pages: int = 3) -> None:
     from reportlab.lib.pagesizes import A4
     from reportlab.lib.styles import getSampleStyleSheet
-    from reportlab.platypus import ListFlowable, PageBreak, Paragraph, SimpleDocTemplate, Spacer, Table
+    from reportlab.platypus import (
+        ListFlowable,
+        PageBreak,
+        Paragraph,
+        SimpleDocTemplate,
+        Spacer,
+        Table,
+    )
 
     styles = getSampleStyleSheet()
 
@@ -29,8 +36,15 @@ def pdf(path: Path, pages: int = 3) -> None:
         if page < pages:
             story.append(Paragraph(f"Tides of year {page}", styles["Heading2"]))
         story += [
-            Paragraph(f"The tide at Aldmoor was {page + 3} metres in that year. " * 3, styles["BodyText"]),
-            ListFlowable([Paragraph("spring tide", styles["BodyText"]), Paragraph("neap tide", styles["BodyText"])]),
+            Paragraph(
+                f"The tide at Aldmoor was {page + 3} metres in that year. " * 3, styles["BodyText"]
+            ),
+            ListFlowable(
+                [
+                    Paragraph("spring tide", styles["BodyText"]),
+                    Paragraph("neap tide", styles["BodyText"]),
+                ]
+            ),
             Spacer(1, 20),
             Table(
                 [
@@ -95,7 +109,11 @@ def xlsx(path: Path) -> None:
     book = openpyxl.Workbook()
     book.properties.title = "Fees of the harbour"
     book.active.title = "Berths"
-    for row in [("Berth", "Metres", "Built"), ("North", 120, dt.date(1988, 3, 4)), ("South", 80, None)]:
+    for row in [
+        ("Berth", "Metres", "Built"),
+        ("North", 120, dt.date(1988, 3, 4)),
+        ("South", 80, None),
+    ]:
         book.active.append(row)
     fees = book.create_sheet("Fees")
     fees.append(("Kind", "Euro"))
@@ -105,8 +123,17 @@ def xlsx(path: Path) -> None:
 
 def notebook(path: Path) -> None:
     cells = [
-        {"cell_type": "markdown", "metadata": {}, "source": ["# Tides\n", "\n", "The tide at Aldmoor is four metres."]},
-        {"cell_type": "code", "metadata": {}, "source": "print(1)", "outputs": [{"text": "SECRET"}]},
+        {
+            "cell_type": "markdown",
+            "metadata": {},
+            "source": ["# Tides\n", "\n", "The tide at Aldmoor is four metres."],
+        },
+        {
+            "cell_type": "code",
+            "metadata": {},
+            "source": "print(1)",
+            "outputs": [{"text": "SECRET"}],
+        },
         {
             "cell_type": "markdown",
             "metadata": {},
@@ -115,13 +142,18 @@ def notebook(path: Path) -> None:
         {"cell_type": "markdown", "metadata": {}, "source": "- spring tide\n- neap tide"},
     ]
     about = {"language_info": {"name": "python"}, "title": "Harbour"}
-    path.write_text(json.dumps({"cells": cells, "metadata": about, "nbformat": 4, "nbformat_minor": 5}), "utf-8")
+    path.write_text(
+        json.dumps({"cells": cells, "metadata": about, "nbformat": 4, "nbformat_minor": 5}), "utf-8"
+    )
 
 
 def mail(path: Path) -> None:
     message = EmailMessage()
     message["From"], message["To"] = "Iris Vale <iris@example.org>", "Tom Reed <tom@example.org>"
-    message["Subject"], message["Date"] = "Dredging of the harbour", "Mon, 02 Mar 2026 10:00:00 +0000"
+    message["Subject"], message["Date"] = (
+        "Dredging of the harbour",
+        "Mon, 02 Mar 2026 10:00:00 +0000",
+    )
     message.set_content("The tide at Aldmoor is four metres.\n\n- spring tide\n- neap tide\n")
     message.add_alternative(HTML, subtype="html")
     message.add_attachment(b"%PDF-1.4", maintype="application", subtype="pdf", filename="map.pdf")
@@ -131,7 +163,12 @@ def mail(path: Path) -> None:
 def odt(path: Path) -> None:
     names = " ".join(
         f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{kind}:1.0"'
-        for name, kind in {"office": "office", "text": "text", "table": "table", "manifest": "manifest"}.items()
+        for name, kind in {
+            "office": "office",
+            "text": "text",
+            "table": "table",
+            "manifest": "manifest",
+        }.items()
     )
     cells = "".join(
         "<table:table-row>"
@@ -140,7 +177,8 @@ def odt(path: Path) -> None:
         for row in ROWS
     )
     items = "".join(
-        f"<text:list-item><text:p>{text}</text:p></text:list-item>" for text in ("spring tide", "neap tide")
+        f"<text:list-item><text:p>{text}</text:p></text:list-item>"
+        for text in ("spring tide", "neap tide")
     )
     body = (
         '<text:h text:outline-level="1">Tides</text:h><text:p>The tide at Aldmoor is four metres.</text:p>'
@@ -177,7 +215,10 @@ def epub(path: Path) -> None:
             '<spine><itemref idref="a"/><itemref idref="b"/></spine></package>',
         )
         archive.writestr("OEBPS/one.xhtml", HTML)
-        archive.writestr("OEBPS/two.xhtml", "<html><body><h1>Cranes</h1><p>The crane was painted.</p></body></html>")
+        archive.writestr(
+            "OEBPS/two.xhtml",
+            "<html><body><h1>Cranes</h1><p>The crane was painted.</p></body></html>",
+        )
 
 
 RST = """Harbour
@@ -256,7 +297,9 @@ MAKERS = {
     "work.ipynb": notebook,
     "guide.rst": lambda path: path.write_text(RST, "utf-8"),
     "log.org": lambda path: path.write_text(ORG, "utf-8"),
-    "ships.csv": lambda path: path.write_text('Berth,Metres\nNorth,120\n"South, old",80\n', "utf-8"),
+    "ships.csv": lambda path: path.write_text(
+        'Berth,Metres\nNorth,120\n"South, old",80\n', "utf-8"
+    ),
     "paper.tex": lambda path: path.write_text(TEX, "utf-8"),
     "letter.rtf": lambda path: path.write_text(RTF, "utf-8"),
 }

@@ -8,9 +8,15 @@ from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 
 from llama_index_contextual.app.folder import Folders
-from llama_index_contextual.app.folder.walk import FileRules, find, matcher_of, pattern_of, summary_of_skipped
+from llama_index_contextual.app.folder.walk import (
+    FileRules,
+    find,
+    matcher_of,
+    pattern_of,
+    summary_of_skipped,
+)
 from llama_index_contextual.app.settings import Collection
-from llama_index_contextual.common.errors import SettingError
+from llama_index_contextual.utils.errors import SettingError
 
 
 @pytest.fixture
@@ -36,7 +42,16 @@ def paths(found):
 
 
 def test_patterns_decide_in_their_order_whatever_suffixes_they_end_in(tree):
-    files = ("a.md", "b.draft.md", "c.tar.gz", "d.gz", "Makefile", "keep/e.draft.md", "keep/f.txt", "g.txt")
+    files = (
+        "a.md",
+        "b.draft.md",
+        "c.tar.gz",
+        "d.gz",
+        "Makefile",
+        "keep/e.draft.md",
+        "keep/f.txt",
+        "g.txt",
+    )
     patterns = ("*.md", "!*.draft.md", "*.tar.gz", "Makefile", "keep/**")
     found = find_files(tree(dict.fromkeys(files, "x")), FileRules(include=patterns))
     assert paths(found) == ["Makefile", "a.md", "c.tar.gz", "keep/e.draft.md", "keep/f.txt"]
@@ -44,11 +59,24 @@ def test_patterns_decide_in_their_order_whatever_suffixes_they_end_in(tree):
 
 CASES = {
     "Markdown and text, by suffix": (
-        {"a.md": "", "b/c.txt": "", "d.png": "", "e.MARKDOWN": "", "f.rst": "", "g.qmd": "", "H.MD": "", "i.rMd": ""},
+        {
+            "a.md": "",
+            "b/c.txt": "",
+            "d.png": "",
+            "e.MARKDOWN": "",
+            "f.rst": "",
+            "g.qmd": "",
+            "H.MD": "",
+            "i.rMd": "",
+        },
         {},
         ["H.MD", "a.md", "b/c.txt", "e.MARKDOWN", "f.rst", "g.qmd", "i.rMd"],
     ),
-    "hidden files and folders are left out": ({".a.md": "", ".git/b.md": "", "c.md": ""}, {}, ["c.md"]),
+    "hidden files and folders are left out": (
+        {".a.md": "", ".git/b.md": "", "c.md": ""},
+        {},
+        ["c.md"],
+    ),
     "unless they are wanted": ({".a.md": "", "c.md": ""}, {"hidden": True}, [".a.md", "c.md"]),
     "a .gitignore is obeyed": (
         {".gitignore": "drafts/\n*.tmp.md", "drafts/a.md": "", "b.tmp.md": "", "c.md": ""},
@@ -65,7 +93,11 @@ CASES = {
         {},
         ["a.md", "sub/deep/a.md"],
     ),
-    ".gitignore can be switched off": ({".gitignore": "*.md", "a.md": ""}, {"gitignore": False}, ["a.md"]),
+    ".gitignore can be switched off": (
+        {".gitignore": "*.md", "a.md": ""},
+        {"gitignore": False},
+        ["a.md"],
+    ),
     "patterns of one's own": (
         {"a.md": "", "b/a.md": "", "c.py": ""},
         {"exclude": ("/a.md",), "include": ("*.md", "*.py")},
@@ -95,7 +127,15 @@ def test_rules_decide_which_files_count(tree, files, rules, expected):
 
 
 def test_a_part_of_the_folder_keeps_paths_relative_to_the_whole_and_the_ignore_rules_above_it(tree):
-    root = tree({".gitignore": "b.md\n", "sub/a.md": "", "sub/b.md": "", "other/c.md": "", "subway/d.md": ""})
+    root = tree(
+        {
+            ".gitignore": "b.md\n",
+            "sub/a.md": "",
+            "sub/b.md": "",
+            "other/c.md": "",
+            "subway/d.md": "",
+        }
+    )
     assert paths(find_files(root, FileRules(), below="sub")) == ["sub/a.md"]
     assert paths(find_files(root, FileRules(), below="sub/a.md")) == ["sub/a.md"]
 
@@ -114,7 +154,9 @@ def test_a_large_file_is_reported_with_its_size_and_the_setting(tree):
     ]
 
 
-def test_a_link_inside_the_folder_is_not_read_twice_and_one_out_of_it_is_reported(tree, tmp_path_factory):
+def test_a_link_inside_the_folder_is_not_read_twice_and_one_out_of_it_is_reported(
+    tree, tmp_path_factory
+):
     root = tree({"a.md": "here"})
     secret = tmp_path_factory.mktemp("elsewhere") / "secret.md"
     secret.write_text("there")
@@ -130,7 +172,12 @@ def test_a_link_inside_the_folder_is_not_read_twice_and_one_out_of_it_is_reporte
 
 def test_a_link_inside_the_folder_is_listed_as_not_read(tree):
     root = tree({"a.md": "", "sub/b.md": "", ".hidden/c.md": "", ".gitignore": "gone.md\n"})
-    for link, target in {"a2.md": "a.md", "sub2": "sub", "c.md": ".hidden/c.md", "gone.md": "a.md"}.items():
+    for link, target in {
+        "a2.md": "a.md",
+        "sub2": "sub",
+        "c.md": ".hidden/c.md",
+        "gone.md": "a.md",
+    }.items():
         (root / link).symlink_to(root / target)
     results = find_files(root, FileRules())
     assert (paths(results), results.problems) == (["a.md", "sub/b.md"], [])
@@ -167,10 +214,14 @@ def test_a_ring_of_links_costs_linear_time(tmp_path, monkeypatch):
         (tmp_path / f"d{number}/next").symlink_to(tmp_path / f"d{(number + 1) % 1000}")
         (tmp_path / f"r{number}.md").symlink_to(tmp_path / f"r{(number + 1) % 1000}.md")
     calls, real = [], os.readlink
-    monkeypatch.setattr(os, "readlink", lambda *rest, **more: calls.append(rest) or real(*rest, **more))
+    monkeypatch.setattr(
+        os, "readlink", lambda *rest, **more: calls.append(rest) or real(*rest, **more)
+    )
     found = find_files(tmp_path, FileRules())
     assert len(found.files) == 1000
-    assert {problem.path for problem in found.problems} == {f"r{number}.md" for number in range(1000)}
+    assert {problem.path for problem in found.problems} == {
+        f"r{number}.md" for number in range(1000)
+    }
     assert len(calls) < 10_000
 
 
@@ -186,7 +237,9 @@ def test_a_folder_that_cannot_be_listed_is_reported_and_the_rest_is_read(tree, m
     monkeypatch.setattr(os, "scandir", scandir)
     found = find_files(root, FileRules())
     assert paths(found) == ["a.md"]
-    assert [str(problem) for problem in found.problems] == ["closed/: the folder cannot be read (Permission denied)."]
+    assert [str(problem) for problem in found.problems] == [
+        "closed/: the folder cannot be read (Permission denied)."
+    ]
 
 
 def test_a_name_that_is_no_utf8_is_reported(tmp_path):
@@ -224,7 +277,9 @@ def test_an_ignore_file_may_be_a_link_inside_the_folder(tree):
     assert paths(find_files(root, FileRules())) == ["b.md"]
 
 
-@pytest.mark.parametrize("line", ["*a*a*a*a*a*a*b", "x*a*a*a*a*a*a*b/", "*a*a*/**/*a*a*a*b", "**/*a?a*a[ab]*a*a*c"])
+@pytest.mark.parametrize(
+    "line", ["*a*a*a*a*a*a*b", "x*a*a*a*a*a*a*b/", "*a*a*/**/*a*a*a*b", "**/*a?a*a[ab]*a*a*c"]
+)
 def test_patterns_of_many_stars_end(tree, line):
     """Without the rewriting, one name of 200 letters takes minutes."""
     root = tree({f"{'a' * 200}.md": "", f"x{'a' * 150}/{'a' * 200}.md": "", "ok.md": ""})
@@ -299,13 +354,24 @@ def test_wrong_rules_are_named(wrong):
         FileRules(**wrong)
 
 
-@pytest.mark.parametrize("name", ["a.md", "b/C.MD", "x.md/y", "d/.md", "e.d.ts", "f.ts", "drafts/g.md", "h.mdx", "md"])
 @pytest.mark.parametrize(
-    "include", [("*.md",), ("*.md", "!drafts/*.md"), ("*.ts", "*.d.ts"), ("*.md", "*.ts", "md"), ("docs/*.md", "*.md")]
+    "name", ["a.md", "b/C.MD", "x.md/y", "d/.md", "e.d.ts", "f.ts", "drafts/g.md", "h.mdx", "md"]
+)
+@pytest.mark.parametrize(
+    "include",
+    [
+        ("*.md",),
+        ("*.md", "!drafts/*.md"),
+        ("*.ts", "*.d.ts"),
+        ("*.md", "*.ts", "md"),
+        ("docs/*.md", "*.md"),
+    ],
 )
 def test_a_kind_that_one_pattern_names_is_read_as_all_patterns_say(include, name):
     """Most names are judged by their suffix alone."""
     either_case = [line.replace(".md", ".[mM][dD]") for line in include]
     last = GitIgnoreSpec.from_lines(either_case).check_file(name).include
-    expected = bool(last) and not name.startswith("x.md/")  # never all of a folder that is called so
+    expected = bool(last) and not name.startswith(
+        "x.md/"
+    )  # never all of a folder that is called so
     assert matcher_of(include)(name) == expected

@@ -9,9 +9,9 @@ import samples
 from llama_index_contextual.app.folder.convert import DocumentReader
 from llama_index_contextual.app.folder.formats import FORMATS, OTHER_NAMES, suffix_of
 from llama_index_contextual.app.folder.html import html_to_markdown
-from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.common.errors import DocumentError
-from llama_index_contextual.common.metadata import citation, citation_of
+from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.utils.errors import DocumentError
+from llama_index_contextual.utils.metadata import citation, citation_of
 
 TIDE = "The tide at Aldmoor is four metres."
 LIST = "- spring tide\n- neap tide"
@@ -45,7 +45,12 @@ EXPECTED = {
         [{}],
         {"title": "Harbour", **IRIS},
     ),
-    "page.htm": (["# Tides", TIDE, LIST, TABLE, CODE], ["evil", "Menu"], [{}], {"title": "Harbour", **IRIS}),
+    "page.htm": (
+        ["# Tides", TIDE, LIST, TABLE, CODE],
+        ["evil", "Menu"],
+        [{}],
+        {"title": "Harbour", **IRIS},
+    ),
     "book.epub": (
         ["# Tides", TIDE, LIST, TABLE, "# Cranes"],
         ["evil"],
@@ -76,7 +81,14 @@ EXPECTED = {
         {},
     ),
     "log.org": (
-        ["# Tides", TIDE, LIST, "## Berths\n", "| Berth | Metres |\n|-------|--------|\n| North | 120    |", CODE],
+        [
+            "# Tides",
+            TIDE,
+            LIST,
+            "## Berths\n",
+            "| Berth | Metres |\n|-------|--------|\n| North | 120    |",
+            CODE,
+        ],
         ["TODO", ":port:", "#+"],
         [{}],
         {"title": "Harbour", **IRIS},
@@ -102,13 +114,28 @@ def test_a_document_becomes_markdown_with_its_places(tmp_path, name):
     for piece in absent:
         assert piece not in text
     keys = ("page", "slide", "sheet", "cell", "chapter")
-    assert [{key: one.metadata[key] for key in keys if key in one.metadata} for one in documents] == places
+    assert [
+        {key: one.metadata[key] for key in keys if key in one.metadata} for one in documents
+    ] == places
     assert about.items() <= documents[0].metadata.items()
 
 
 @pytest.mark.parametrize(
     "path",
-    ["a/b.PDF", "b.tar.gz", ".hidden", "..md", "a.b/c", "a.b/.c.Md", "end.", "", "a\\b.c\\d", "a\\b.X", "a/", "...a.b"],
+    [
+        "a/b.PDF",
+        "b.tar.gz",
+        ".hidden",
+        "..md",
+        "a.b/c",
+        "a.b/.c.Md",
+        "end.",
+        "",
+        "a\\b.c\\d",
+        "a\\b.X",
+        "a/",
+        "...a.b",
+    ],
 )
 def test_a_suffix_is_what_python_takes_for_one_in_small_letters(path):
     assert suffix_of(path) == posixpath.splitext(path.replace("\\", "/"))[1].lower()
@@ -121,13 +148,15 @@ def test_each_format_is_tried_but_outlook_mail_which_no_program_here_writes():
 
 @pytest.mark.parametrize("suffix", OTHER_NAMES)
 def test_another_suffix_of_a_format_is_read_alike(suffix, tmp_path):
-    sample = samples.make(next(name for name in samples.MAKERS if suffix_of(name) == OTHER_NAMES[suffix]), tmp_path)
+    sample = samples.make(
+        next(name for name in samples.MAKERS if suffix_of(name) == OTHER_NAMES[suffix]), tmp_path
+    )
     texts = [page.text for page in DocumentReader().load_data(sample)]
     renamed = sample.rename(sample.with_suffix(suffix))
     assert [page.text for page in DocumentReader().load_data(renamed)] == texts
-    assert citation(f"a{suffix}", 1, 2, "3") == citation(f"a{OTHER_NAMES[suffix]}", 1, 2, "3").replace(
-        OTHER_NAMES[suffix], suffix
-    )
+    assert citation(f"a{suffix}", 1, 2, "3") == citation(
+        f"a{OTHER_NAMES[suffix]}", 1, 2, "3"
+    ).replace(OTHER_NAMES[suffix], suffix)
 
 
 def test_a_pdf_has_pages_headings_tables_and_no_running_lines(tmp_path):
@@ -135,7 +164,9 @@ def test_a_pdf_has_pages_headings_tables_and_no_running_lines(tmp_path):
     assert [page.metadata["page"] for page in pages] == [1, 2, 3]
     assert pages[0].metadata["title"] == "Report of the harbour"
     first = pages[0].text
-    assert first.startswith("# Harbour report\n\n## Tides of year 1\n\nThe tide at Aldmoor was 4 metres")
+    assert first.startswith(
+        "# Harbour report\n\n## Tides of year 1\n\nThe tide at Aldmoor was 4 metres"
+    )
     assert (
         "| Berth | Metres | Ships |\n| --- | --- | --- |\n| North | 121 | 30 |\n| South | 80 | 1,204 |\n| Old | 9 | - |"
         in first
@@ -149,7 +180,10 @@ def test_a_pdf_has_pages_headings_tables_and_no_running_lines(tmp_path):
     assert {node.metadata["header_path"] for node in last} == {"Harbour report > Tides of year 2"}
     assert citation_of(last[0].metadata) == "report.pdf#page=3"
     texts = {page.doc_id: page.text for page in pages}
-    assert all(texts[node.ref_doc_id][node.start_char_idx : node.end_char_idx] == node.text for node in nodes)
+    assert all(
+        texts[node.ref_doc_id][node.start_char_idx : node.end_char_idx] == node.text
+        for node in nodes
+    )
 
 
 def test_a_mail_goes_on_after_what_is_attached_and_names_it(tmp_path):
@@ -161,7 +195,9 @@ def test_a_mail_goes_on_after_what_is_attached_and_names_it(tmp_path):
     mail.add_attachment(b"%PDF-1.4", maintype="application", subtype="pdf", filename="map.pdf")
     mail.add_attachment("And now the fees.", disposition="inline")
     mail.add_attachment(inner)
-    mail.add_attachment(b"GIF89a", maintype="image", subtype="gif", disposition="inline", cid="<logo>")
+    mail.add_attachment(
+        b"GIF89a", maintype="image", subtype="gif", disposition="inline", cid="<logo>"
+    )
     mail.add_attachment("a,b", subtype="csv")
     (tmp_path / "mail.eml").write_bytes(bytes(mail))
     [document] = DocumentReader().load_data(tmp_path / "mail.eml")
@@ -188,7 +224,10 @@ PAGES = [
     ("<ul><li><p>one</p><ol><li>first<li></ol><li></ul><p>after", "- one\n\n  1. first\n\nafter\n"),
     ("<pre class='lang-sh'>ls<br>cd <button>copy</button></pre><p>x", "```sh\nls\ncd\n```\n\nx\n"),
     ("<nav>menu</nav><form><main>tide</main></form><article>other", "tide\n"),
-    ("<p>top<div><article>one</article><h2>more</h2><article>two</article></div>", "top\n\none\n\n## more\n\ntwo\n"),
+    (
+        "<p>top<div><article>one</article><h2>more</h2><article>two</article></div>",
+        "top\n\none\n\n## more\n\ntwo\n",
+    ),
 ]
 
 
@@ -209,7 +248,8 @@ def test_markup_keeps_its_lines(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["report.pdf", "report.docx", "plan.pptx", "fees.xlsx", "note.odt", "book.epub", "work.ipynb"]
+    "name",
+    ["report.pdf", "report.docx", "plan.pptx", "fees.xlsx", "note.odt", "book.epub", "work.ipynb"],
 )
 def test_a_broken_twin_is_refused_with_the_reason(tmp_path, name):
     path = samples.make(name, tmp_path)

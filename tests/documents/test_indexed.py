@@ -9,12 +9,16 @@ from previewed import preview
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.evaluation import Passage, load_questions
 from llama_index_contextual.app.folder import formats
-from llama_index_contextual.app.folder.convert import ConversionProcess, ConverterCrashedError, DocumentReader
+from llama_index_contextual.app.folder.convert import (
+    ConversionProcess,
+    ConverterCrashedError,
+    DocumentReader,
+)
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.serve.html import chunk_data
-from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.common.errors import DocumentError, MissingExtraError, SettingError
-from llama_index_contextual.common.metadata import citation_of
+from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.utils.errors import DocumentError, MissingExtraError, SettingError
+from llama_index_contextual.utils.metadata import citation_of
 
 
 @pytest.fixture
@@ -54,13 +58,18 @@ def test_a_folder_is_read_by_default_and_a_broken_file_concerns_itself(folder):
         cited = {citation_of(node.metadata) for node in index.nodes()}
         assert {"report.pdf#page=2", "fees.xlsx#sheet=Fees"} <= cited
         mail = next(node for node in index.nodes() if node.metadata["path"] == "mail.eml")
-        assert (mail.metadata["date"], mail.metadata["sender"]) == ("2026-03-02", "Iris Vale <iris@example.org>")
+        assert (mail.metadata["date"], mail.metadata["sender"]) == (
+            "2026-03-02",
+            "Iris Vale <iris@example.org>",
+        )
         assert index.status(check=True).problems == []
         [hit, *_] = index.as_retriever(1).retrieve("How long is the northern berth in metres?")
         assert hit.node.metadata["path"] in {"report.pdf", "fees.xlsx"}
 
 
-def test_nothing_is_converted_twice_and_reading_needs_no_converter(folder, conversions, monkeypatch):
+def test_nothing_is_converted_twice_and_reading_needs_no_converter(
+    folder, conversions, monkeypatch
+):
     with ContextualIndex.open(folder, embed_model="none") as index:
         index.refresh()
         once = ["broken.pdf", "fees.xlsx", "mail.eml", "report.pdf"]
@@ -91,11 +100,21 @@ def test_without_the_extra_a_pdf_is_no_text_whatever_is_included(folder, monkeyp
     with ContextualIndex.open(folder, embed_model="none") as index:
         index.refresh()
         assert sorted(index.documents()) == ["note.md"]
-        assert index.settings.found().skipped == ["broken.pdf", "fees.xlsx", "mail.eml", "report.pdf"]
-    with ContextualIndex.open(folder, embed_model="none", files=FileRules(include=("*.pdf",))) as index:
+        assert index.settings.found().skipped == [
+            "broken.pdf",
+            "fees.xlsx",
+            "mail.eml",
+            "report.pdf",
+        ]
+    with ContextualIndex.open(
+        folder, embed_model="none", files=FileRules(include=("*.pdf",))
+    ) as index:
         reasons = {problem.path: problem.reason for problem in index.refresh(confirm=True).failed}
         assert set(reasons) == {"broken.pdf", "report.pdf"}
-        assert all(r"pip install 'llama-index-contextual[documents]'" in reason for reason in reasons.values())
+        assert all(
+            r"pip install 'llama-index-contextual[documents]'" in reason
+            for reason in reasons.values()
+        )
         with pytest.raises(DocumentError, match="pip install"):
             preview(index, "report.pdf")
 
@@ -118,7 +137,11 @@ def test_a_reader_in_python_wins(folder):
 
     with ContextualIndex.open(folder, embed_model="none", readers={".pdf": Own()}) as index:
         index.refresh()
-        pages = {node.metadata.get("page") for node in index.nodes() if node.metadata["path"] == "report.pdf"}
+        pages = {
+            node.metadata.get("page")
+            for node in index.nodes()
+            if node.metadata["path"] == "report.pdf"
+        }
     assert pages == {2}
 
 
@@ -126,7 +149,9 @@ def test_conversions_are_kept_in_any_key_value_store(tmp_path, conversions, monk
     path, store = samples.make("report.pdf", tmp_path), SimpleKVStore()
     first = DocumentReader(conversions=store).load_data(path)
     missing(monkeypatch)
-    assert [one.text for one in DocumentReader(conversions=store).load_data(path)] == [one.text for one in first]
+    assert [one.text for one in DocumentReader(conversions=store).load_data(path)] == [
+        one.text for one in first
+    ]
     assert conversions == ["report.pdf"]
     with pytest.raises(MissingExtraError, match="documents"):
         DocumentReader().load_data(path)
@@ -161,12 +186,16 @@ def test_one_page_is_read_by_its_citation(folder):
 
 def test_a_page_may_be_the_answer_of_a_question(folder, tmp_path):
     asked = tmp_path / "questions.jsonl"
-    asked.write_text('{"question": "How high was the tide?", "path": "report.pdf", "page": 2}\n', "utf-8")
+    asked.write_text(
+        '{"question": "How high was the tide?", "path": "report.pdf", "page": 2}\n', "utf-8"
+    )
     [question] = load_questions(asked)
     assert str(question.gold[0]) == "report.pdf#page=2"
     with ContextualIndex.open(folder, embed_model="none") as index:
         index.refresh()
-        holders = {citation_of(node.metadata) for node in index.nodes() if question.covered_by(node)}
+        holders = {
+            citation_of(node.metadata) for node in index.nodes() if question.covered_by(node)
+        }
         assert holders == {"report.pdf#page=2"}
     with pytest.raises(SettingError, match="which lines and pages need"):
         Passage(text="tide", page="2")
@@ -178,16 +207,23 @@ def test_a_page_may_be_the_answer_of_a_question(folder, tmp_path):
 def test_a_preview_names_pages_and_takes_no_page_for_a_repetition(folder):
     with ContextualIndex.open(folder, embed_model="none") as index:
         shown = preview(index, "report.pdf")
-    cited = [(chunk["citation"].rpartition("/")[2], chunk["overlap"]) for chunk in chunk_data(shown.nodes)]
+    cited = [
+        (chunk["citation"].rpartition("/")[2], chunk["overlap"])
+        for chunk in chunk_data(shown.nodes)
+    ]
     assert cited == [(f"report.pdf#page={page}", "") for page in (1, 2, 3)]
     assert "page=2 · " in str(shown)
 
 
 def test_short_sections_of_a_page_share_a_chunk_since_its_headings_are_guesses(folder):
-    text = "".join(f"## Berth {name}\n\n{'The quay was built of stone in that year. ' * 6}\n\n" for name in "ABCDEF")
+    text = "".join(
+        f"## Berth {name}\n\n{'The quay was built of stone in that year. ' * 6}\n\n"
+        for name in "ABCDEF"
+    )
     (folder / "berths.md").write_text(text, "utf-8")
     html = "".join(
-        f"<h2>Berth {name}</h2><p>{'The quay was built of stone in that year. ' * 6}</p>" for name in "ABCDEF"
+        f"<h2>Berth {name}</h2><p>{'The quay was built of stone in that year. ' * 6}</p>"
+        for name in "ABCDEF"
     )
     (folder / "berths.html").write_text(html, "utf-8")
     parser = HeadingAwareMarkdownNodeParser()
@@ -201,7 +237,9 @@ def test_what_a_file_lacks_as_text_is_named_in_its_first_part_alone(folder):
     (folder / "page.html").write_text("<p>Text<img src=a><img src=b><script>x</script>", "utf-8")
     with ContextualIndex.open(folder, embed_model="none") as index:
         index.refresh()
-        lacking = {node.metadata["path"]: node for node in index.nodes() if "left_out" in node.metadata}
+        lacking = {
+            node.metadata["path"]: node for node in index.nodes() if "left_out" in node.metadata
+        }
     assert {path: node.metadata["left_out"] for path, node in lacking.items()} == {
         "page.html": "2 pictures; 1 script",
         "mail.eml": "1 attachment",

@@ -71,7 +71,10 @@ RST = {
 def test_restructured_text_becomes_markdown_line_by_line(tmp_path, text, markdown):
     (tmp_path / "a.rst").write_text(text, "utf-8")
     assert read_rst(tmp_path / "a.rst").parts[0].text == markdown
-    assert len(markdown.splitlines()) - len(text.splitlines()) in (0, 1)  # a fence at the end is a line more
+    assert len(markdown.splitlines()) - len(text.splitlines()) in (
+        0,
+        1,
+    )  # a fence at the end is a line more
 
 
 TEX = {
@@ -99,21 +102,34 @@ TEX = {
 
 @pytest.mark.parametrize(("text", "markdown"), TEX.values(), ids=TEX)
 def test_latex_becomes_markdown(tmp_path, text, markdown):
-    (tmp_path / "a.tex").write_text(f"\\begin{{document}}\n{text}\n\\end{{document}}\nnever printed\n", "utf-8")
+    (tmp_path / "a.tex").write_text(
+        f"\\begin{{document}}\n{text}\n\\end{{document}}\nnever printed\n", "utf-8"
+    )
     assert read_tex(tmp_path / "a.tex").parts[0].text.strip("\n") == markdown.strip("\n")
 
 
 def test_a_notebook_keeps_the_text_of_its_outputs_and_no_pictures(tmp_path):
     def result(**data):
         kinds = {kind.replace("_", "/"): text for kind, text in data.items()}
-        return {"output_type": "execute_result", "data": kinds, "metadata": {}, "execution_count": 1}
+        return {
+            "output_type": "execute_result",
+            "data": kinds,
+            "metadata": {},
+            "execution_count": 1,
+        }
 
     picture = "iVBORw0KGgo" * 5000
     outputs = [
         {"output_type": "stream", "name": "stdout", "text": ["\x1b[31mtide: 4\x1b[0m\n", "ok\r\n"]},
-        {"output_type": "stream", "name": "stderr", "text": ["\r 0%| 0/9", "\r50%| 4/9", "\r\x1b[2K100%| 9/9\n"]},
+        {
+            "output_type": "stream",
+            "name": "stderr",
+            "text": ["\r 0%| 0/9", "\r50%| 4/9", "\r\x1b[2K100%| 9/9\n"],
+        },
         result(text_plain="HBox(children=())", **{"application_vnd.jupyter.widget-view+json": {}}),
-        result(text_plain="   Berth  Metres\n0  North  120", text_html="<table><tr><td>North</table>"),
+        result(
+            text_plain="   Berth  Metres\n0  North  120", text_html="<table><tr><td>North</table>"
+        ),
         result(text_plain="<Figure size 640x480>", image_png=picture),
         result(text_plain="y" * 5000),
         {"output_type": "error", "ename": "ValueError", "evalue": "no", "traceback": ["x"]},
@@ -121,15 +137,23 @@ def test_a_notebook_keeps_the_text_of_its_outputs_and_no_pictures(tmp_path):
         {"output_type": "display_data", "data": {"text/html": "<p>42"}},
     ]
     cells = [
-        {"cell_type": "markdown", "source": f"# Tides\n\n![chart](data:image/png;base64,{picture})\n\nText."},
+        {
+            "cell_type": "markdown",
+            "source": f"# Tides\n\n![chart](data:image/png;base64,{picture})\n\nText.",
+        },
         {"cell_type": "code", "source": ["tide()\n", "'```'"], "outputs": outputs},
         {"cell_type": "raw", "source": "# raw"},
     ]
     about = {"kernelspec": {"name": "julia-1.10", "language": "julia"}}
-    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells, "metadata": about, "nbformat": 4}), "utf-8")
+    (tmp_path / "a.ipynb").write_text(
+        json.dumps({"cells": cells, "metadata": about, "nbformat": 4}), "utf-8"
+    )
     converted = read_ipynb(tmp_path / "a.ipynb")
     text = "\n\n".join(part.text for part in converted.parts)
-    assert "````julia\ntide()\n'```'\n````\n\n```\ntide: 4\nok\n100%| 9/9\n   Berth  Metres\n0  North  120\nyyy" in text
+    assert (
+        "````julia\ntide()\n'```'\n````\n\n```\ntide: 4\nok\n100%| 9/9\n   Berth  Metres\n0  North  120\nyyy"
+        in text
+    )
     assert "![chart]()" in text
     assert "\\# raw" in text
     assert "ValueError: no\n**Result** is 42\n```" in text
@@ -160,5 +184,7 @@ def test_what_only_looks_like_a_notebook_is_named_as_none(tmp_path, text):
 
 
 def test_lists_in_lists_make_no_text_of_the_square_of_their_number(tmp_path):
-    (tmp_path / "a.tex").write_text("\\begin{document}" + "\\begin{itemize}\\item a " * 3000, "utf-8")
+    (tmp_path / "a.tex").write_text(
+        "\\begin{document}" + "\\begin{itemize}\\item a " * 3000, "utf-8"
+    )
     assert len(read_tex(tmp_path / "a.tex").text) < 300_000

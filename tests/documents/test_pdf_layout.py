@@ -32,26 +32,47 @@ def table(x, y, rows, width=200, column=60):
     cells = []
     for number, (name, *values) in enumerate(rows):
         cells.append((x, y - 14 * number, name))
-        cells += [(-(x + width + column * at), y - 14 * number, value) for at, value in enumerate(values)]
+        cells += [
+            (-(x + width + column * at), y - 14 * number, value) for at, value in enumerate(values)
+        ]
     return cells
 
 
 def test_two_columns_of_a_page_are_read_one_after_the_other(drawn):
-    over = (50, 800, "A line that runs over both columns of the page, from its left to its right edge, all over it.")
-    left = [(50, 780 - 14 * at, f"Left column, line {at}, and words up to the gutter here") for at in range(8)]
+    over = (
+        50,
+        800,
+        "A line that runs over both columns of the page, from its left to its right edge, all over it.",
+    )
+    left = [
+        (50, 780 - 14 * at, f"Left column, line {at}, and words up to the gutter here")
+        for at in range(8)
+    ]
     right = [(310, 773 - 14 * at, f"Right column, line {at}, beyond the gutter") for at in range(8)]
     [text] = drawn([over, *left, *right])
     lines = [line.split(",")[0] for line in text.splitlines() if line]
-    assert lines == ["A line that runs over both columns of the page"] + ["Left column"] * 8 + ["Right column"] * 8
+    assert (
+        lines
+        == ["A line that runs over both columns of the page"]
+        + ["Left column"] * 8
+        + ["Right column"] * 8
+    )
 
 
-@pytest.mark.parametrize(("gap", "shift", "order"), [(70, 0, "columns"), (70, 0, "rows"), (90, 5, "rows")])
+@pytest.mark.parametrize(
+    ("gap", "shift", "order"), [(70, 0, "columns"), (70, 0, "rows"), (90, 5, "rows")]
+)
 def test_columns_with_a_wide_gutter_are_read_one_after_the_other(drawn, gap, shift, order):
     words = ["of", "pumps", "and", "how", "they", "are", "primed", "before", "the", "season"]
-    sides = [[f"{side}{at} {' '.join(words[: 5 + at % 3])}" for at in range(9)] for side in ("Left", "Right")]
+    sides = [
+        [f"{side}{at} {' '.join(words[: 5 + at % 3])}" for at in range(9)]
+        for side in ("Left", "Right")
+    ]
     cells = [(50, 760 - 13 * at, line) for at, line in enumerate(sides[0])]
     cells += [(250 + gap, 760 - shift - 13 * at, line) for at, line in enumerate(sides[1])]
-    [text] = drawn(sorted(cells, key=lambda cell: (-cell[1], cell[0])) if order == "rows" else cells)
+    [text] = drawn(
+        sorted(cells, key=lambda cell: (-cell[1], cell[0])) if order == "rows" else cells
+    )
     assert text.split() == " ".join(sides[0] + sides[1]).split()
 
 
@@ -59,16 +80,24 @@ def test_columns_with_a_wide_gutter_are_read_one_after_the_other(drawn, gap, shi
     ("lines", "joined"),
     [
         (["a state-of-the-", "art method"], "a state-of-the-art method"),
-        (["the X-", "ray of Anna-", "Lena in 2019-", "2020"], "the X-ray of Anna-Lena in 2019-2020"),
+        (
+            ["the X-", "ray of Anna-", "Lena in 2019-", "2020"],
+            "the X-ray of Anna-Lena in 2019-2020",
+        ),
         (["a con-", "denser"], "a condenser"),
     ],
 )
 def test_a_hyphen_at_the_end_of_a_line_stays_where_the_word_has_it(drawn, lines, joined):
-    assert drawn([(50, 760 - 14 * at, line, "Helvetica", 12) for at, line in enumerate(lines)]) == [joined]
+    assert drawn([(50, 760 - 14 * at, line, "Helvetica", 12) for at, line in enumerate(lines)]) == [
+        joined
+    ]
 
 
 def test_raised_digits_are_a_power_and_a_heading_goes_on_with_a_small_letter(drawn):
-    title = [(50, 780, "How the seals of the north basin", "Helvetica", 20), (50, 757, "are kept", "Helvetica", 20)]
+    title = [
+        (50, 780, "How the seals of the north basin", "Helvetica", 20),
+        (50, 757, "are kept", "Helvetica", 20),
+    ]
     number = [
         (50, 700, "Count: 10", "Helvetica", 12),
         (98.7, 705, "6", "Helvetica", 7),
@@ -81,26 +110,48 @@ def test_raised_digits_are_a_power_and_a_heading_goes_on_with_a_small_letter(dra
 
 def test_tables_side_by_side_are_two_also_where_bullets_hang_between_them(drawn):
     names = ("Advisory", "Equity", "Debt", "Loans", "Total")
-    left = table(50, 700, [(f"{name} of the north berth", "120", "80") for name in names], width=180)
+    left = table(
+        50, 700, [(f"{name} of the north berth", "120", "80") for name in names], width=180
+    )
     right = table(330, 704, [(f"{name} south", "7", "9") for name in names], width=120)
-    notes = [(318, 600 - 14 * at, f"• {name} of the south rose, as ships did") for at, name in enumerate(names)]
-    below = [(50, 600 - 14 * at, "Prose of the left column, which runs up to the gutter") for at in range(5)]
+    notes = [
+        (318, 600 - 14 * at, f"• {name} of the south rose, as ships did")
+        for at, name in enumerate(names)
+    ]
+    below = [
+        (50, 600 - 14 * at, "Prose of the left column, which runs up to the gutter")
+        for at in range(5)
+    ]
     [text] = drawn([*left, *right, *notes, *below])
     rows = [line for line in text.splitlines() if line.startswith("|") and "---" not in line]
     assert rows == [f"| {name} of the north berth | 120 | 80 |" for name in names] + [
         f"| {name} south | 7 | 9 |" for name in names
     ]
-    assert text.index("Prose of the left column") < text.index("Total south") < text.index("- Advisory of the south")
+    assert (
+        text.index("Prose of the left column")
+        < text.index("Total south")
+        < text.index("- Advisory of the south")
+    )
 
 
 def test_the_sign_of_a_currency_goes_to_the_number_after_it(drawn):
-    cells = table(50, 700, [("Income", "13,851", "2,431"), ("Ships", "7", "9"), ("Tides", "4", "5")], column=45)
+    cells = table(
+        50,
+        700,
+        [("Income", "13,851", "2,431"), ("Ships", "7", "9"), ("Tides", "4", "5")],
+        column=45,
+    )
     [text] = drawn([*cells, (210, 700, "$"), (255, 700, "$")])
     assert "| Income | $13,851 | $2,431 |" in text
 
 
 def test_what_stands_above_several_columns_is_said_of_the_first_of_them(drawn):
-    rows = [("(in millions)", "2021", "2020"), ("Income", "14", "2"), ("Costs", "3", "4"), ("Taxes", "1", "1")]
+    rows = [
+        ("(in millions)", "2021", "2020"),
+        ("Income", "14", "2"),
+        ("Costs", "3", "4"),
+        ("Taxes", "1", "1"),
+    ]
     [text] = drawn([*table(50, 686, rows), (200, 700, "Three months ended March")])
     assert text.startswith(
         "| (in millions) | Three months ended March 2021 | 2020 |\n| --- | --- | --- |\n| Income | 14"
@@ -111,26 +162,41 @@ def test_years_beside_a_name_of_a_column_are_a_header_and_no_word_of_it_is_lost(
     rows = [("(in millions, except ratios)", "2021", "2020", "Change"), ("Income", "14", "2", "7%")]
     rows += [("Costs", "3", "4", "(1)"), ("Taxes", "1", "1", "NM")]
     [text] = drawn([*table(50, 686, rows), (200, 700, "Three months ended March")])
-    assert text.startswith("| (in millions, except ratios) | Three months ended March 2021 | 2020 | Change |")
+    assert text.startswith(
+        "| (in millions, except ratios) | Three months ended March 2021 | 2020 | Change |"
+    )
 
 
 def test_prose_between_two_tables_parts_them(drawn):
     first = table(50, 700, [("North", "120", "80"), ("South", "80", "7"), ("Old", "9", "1")])
-    second = table(50, 630, [("East", "5", "6", "7"), ("West", "3", "4", "5"), ("New", "1", "2", "3")], width=160)
+    second = table(
+        50,
+        630,
+        [("East", "5", "6", "7"), ("West", "3", "4", "5"), ("New", "1", "2", "3")],
+        width=160,
+    )
     [text] = drawn([*first, (50, 650, PROSE), *second])
     assert [block.count("\n") + 1 for block in text.split("\n\n")] == [4, 1, 4]
 
 
 def test_a_short_heading_ends_on_its_line(drawn):
-    headings = [(50, 740, "Note 5", "Helvetica-Bold", 12), (50, 724, "Acquisitions of ships", "Helvetica-Bold", 12)]
+    headings = [
+        (50, 740, "Note 5", "Helvetica-Bold", 12),
+        (50, 724, "Acquisitions of ships", "Helvetica-Bold", 12),
+    ]
     [text] = drawn([(50, 780, PROSE), *headings, *((50, 700 - 14 * at, PROSE) for at in range(5))])
     assert "# Note 5\n\n# Acquisitions of ships\n\n" in text
 
 
 def test_the_number_of_a_page_is_no_text_below_the_first_of_two_columns(drawn):
     def page(number):
-        left = [(50, 780 - 14 * at, f"Left column, line {at}, and words up to the gutter here") for at in range(8)]
-        right = [(310, 773 - 14 * at, f"Right column, line {at}, beyond the gutter") for at in range(8)]
+        left = [
+            (50, 780 - 14 * at, f"Left column, line {at}, and words up to the gutter here")
+            for at in range(8)
+        ]
+        right = [
+            (310, 773 - 14 * at, f"Right column, line {at}, beyond the gutter") for at in range(8)
+        ]
         return [*left, *right, (50, 20, str(number))]
 
     texts = drawn(*map(page, (11, 12, 13)))
@@ -179,30 +245,45 @@ def at(x, y, text, font="F1", matrix="1 0 0 1"):
         ("D842DFB7", "The speed \U00020bb7 is 40 rpm."),
     ],
 )
-def test_a_word_without_a_letter_ends_no_file_and_letters_beyond_the_first_65536_are_text(tmp_path, letter, text):
+def test_a_word_without_a_letter_ends_no_file_and_letters_beyond_the_first_65536_are_text(
+    tmp_path, letter, text
+):
     content = at(60, 700, "The speed") + at(125, 700, "x", "F2") + at(140, 700, "is 40 rpm.")
     assert minimal(tmp_path / "a.pdf", content, {"78": letter}) == [text]
 
 
 UP, DOWN, OVER, SLANTED = "0 1 -1 0", "0 -1 1 0", "-1 0 0 -1", ".7071 .7071 -.7071 .7071"
-TURNED = {UP: [(100 + 20 * at, 100) for at in range(3)], DOWN: [(300 - 20 * at, 700) for at in range(3)]}
+TURNED = {
+    UP: [(100 + 20 * at, 100) for at in range(3)],
+    DOWN: [(300 - 20 * at, 700) for at in range(3)],
+}
 TURNED[OVER] = [(500, 100 + 20 * at) for at in range(3)]
 
 
 @pytest.mark.parametrize("matrix", TURNED)
 @pytest.mark.parametrize("rotate", [0, 90])
 def test_turned_text_is_read_in_its_own_lines(tmp_path, matrix, rotate):
-    lines = ["Tides of the north quay", "High water comes at 04:12 and leaves at noon.", "Low water comes at 10:30."]
-    content = "".join(at(x, y, line, matrix=matrix) for line, (x, y) in zip(lines, TURNED[matrix], strict=True))
+    lines = [
+        "Tides of the north quay",
+        "High water comes at 04:12 and leaves at noon.",
+        "Low water comes at 10:30.",
+    ]
+    content = "".join(
+        at(x, y, line, matrix=matrix) for line, (x, y) in zip(lines, TURNED[matrix], strict=True)
+    )
     [text] = minimal(tmp_path / "a.pdf", content, rotate=rotate)
     assert text.split("\n") == lines
 
 
 @pytest.mark.parametrize("matrix", [UP, DOWN, SLANTED])
 def test_a_turned_side_bar_or_mark_stands_behind_the_text(tmp_path, matrix):
-    lines = [f"Line {at} of a page of prose, which runs on to the next line of it" for at in range(9)]
+    lines = [
+        f"Line {at} of a page of prose, which runs on to the next line of it" for at in range(9)
+    ]
     content = "".join(at(60, 740 - 14 * number, line) for number, line in enumerate(lines))
-    [text] = minimal(tmp_path / "a.pdf", content + at(200, 660, "DRAFT of June 2021", matrix=matrix))
+    [text] = minimal(
+        tmp_path / "a.pdf", content + at(200, 660, "DRAFT of June 2021", matrix=matrix)
+    )
     assert " ".join(text.split()) == f"{' '.join(lines)} DRAFT of June 2021"
 
 
@@ -233,14 +314,26 @@ def test_narrow_columns_are_read_one_after_the_other(drawn, count, gap, order):
 
 
 def test_rows_of_words_are_read_one_after_the_other(drawn):
-    rows = [(f"Item {at} of the catalogue", f"{'red' if at % 2 else 'green'} oil paint", "in stock") for at in range(9)]
-    cells = [(50 + 180 * column, 750 - 14 * at, cell) for at, row in enumerate(rows) for column, cell in enumerate(row)]
+    rows = [
+        (f"Item {at} of the catalogue", f"{'red' if at % 2 else 'green'} oil paint", "in stock")
+        for at in range(9)
+    ]
+    cells = [
+        (50 + 180 * column, 750 - 14 * at, cell)
+        for at, row in enumerate(rows)
+        for column, cell in enumerate(row)
+    ]
     [text] = drawn(cells)
     assert text.split() == " ".join(" ".join(row) for row in rows).split()
 
 
 def test_a_heading_directly_above_a_table_is_none_of_its_names(drawn):
-    rows = [("Month", "North", "South"), ("May", "1,005", "12"), ("June", "2,005", "15"), ("July", "900", "11")]
+    rows = [
+        ("Month", "North", "South"),
+        ("May", "1,005", "12"),
+        ("June", "2,005", "15"),
+        ("July", "900", "11"),
+    ]
     [text] = drawn([(250, 790, "Sales", "Helvetica-Bold", 16), *table(50, 766, rows)])
     assert text.startswith("# Sales\n\n| Month | North | South |\n")
 
@@ -249,26 +342,43 @@ def test_what_mostly_stands_in_rows_of_wide_lines_is_no_heading(drawn):
     """Press releases set whole paragraphs in bold or in larger letters; a line that begins with a capital was a heading."""  # noqa: E501
 
     def paragraph(top, start, font, size):
-        lines = [f"{start} of a paragraph that fills the whole width of the page and goes on below" for _ in range(4)]
+        lines = [
+            f"{start} of a paragraph that fills the whole width of the page and goes on below"
+            for _ in range(4)
+        ]
         return [(50, top - 14 * at, line, font, size) for at, line in enumerate(lines)]
 
     body = [(50, 400 - 14 * at, PROSE) for at in range(12)]
-    bold = paragraph(700, "Bold line", "Helvetica-Bold", 10) + paragraph(630, "Bold line", "Helvetica-Bold", 10)
-    large = paragraph(560, "Large line", "Helvetica", 12) + paragraph(490, "Large line", "Helvetica", 12)
+    bold = paragraph(700, "Bold line", "Helvetica-Bold", 10) + paragraph(
+        630, "Bold line", "Helvetica-Bold", 10
+    )
+    large = paragraph(560, "Large line", "Helvetica", 12) + paragraph(
+        490, "Large line", "Helvetica", 12
+    )
     heading = (50, 760, "Results of the year", "Helvetica-Bold", 14)
     [text] = drawn([heading, *bold, *large, (50, 420, "Outlook", "Helvetica-Bold", 14), *body])
-    assert [line for line in text.splitlines() if line.startswith("#")] == ["# Results of the year", "# Outlook"]
+    assert [line for line in text.splitlines() if line.startswith("#")] == [
+        "# Results of the year",
+        "# Outlook",
+    ]
 
 
-def test_a_heading_of_its_own_on_each_page_is_no_running_header_and_what_is_left_out_is_counted(drawn, tmp_path):
+def test_a_heading_of_its_own_on_each_page_is_no_running_header_and_what_is_left_out_is_counted(
+    drawn, tmp_path
+):
     def page(number, font, size):
-        edges = [(50, 810, "Book of tides", "Helvetica", 8), (280, 30, f"Page {number} of 5", "Helvetica", 8)]
+        edges = [
+            (50, 810, "Book of tides", "Helvetica", 8),
+            (280, 30, f"Page {number} of 5", "Helvetica", 8),
+        ]
         prose = [(50, 700 - 14 * at, PROSE[number * (at + 1) :]) for at in range(5)]
         return [*edges, (50, 724, f"Day {number}", font, size), *prose]
 
     for style in (("Helvetica", 18), ("Helvetica-Bold", 14)):
         texts = drawn(*(page(number, *style) for number in range(1, 6)))
-        assert [text.split("\n\n")[0] for text in texts] == [f"# Day {number}" for number in range(1, 6)]
+        assert [text.split("\n\n")[0] for text in texts] == [
+            f"# Day {number}" for number in range(1, 6)
+        ]
         assert not any("Book of tides" in text or "Page" in text for text in texts)
         left_out = DocumentReader().load_data(tmp_path / "drawn.pdf")[0].metadata["left_out"]
         assert left_out == "10 repeated margin lines"
@@ -288,7 +398,10 @@ def test_raised_digits_are_a_power_or_a_note(drawn, text, raised, read, left):
         (end, 705, raised, "Helvetica", 7),
         (end + 9, 700, "is it", "Helvetica", 12),
     ]
-    assert drawn([*cells, (50, 680, PROSE, "Helvetica", 12)])[0].splitlines()[0] == f"{left}{read} is it"
+    assert (
+        drawn([*cells, (50, 680, PROSE, "Helvetica", 12)])[0].splitlines()[0]
+        == f"{left}{read} is it"
+    )
 
 
 def test_numbers_of_a_list_in_larger_letters_make_no_heading(drawn):
@@ -313,7 +426,9 @@ def test_raised_digits_before_a_comma_or_with_a_sign_are_raised(tmp_path):
     from reportlab.platypus import Paragraph, SimpleDocTemplate
 
     text = "Only 5<super>99</super>, or 10<super>-3</super> on the 1st day, he says, by the book"
-    SimpleDocTemplate(str(tmp_path / "a.pdf")).build([Paragraph(text, getSampleStyleSheet()["BodyText"])])
+    SimpleDocTemplate(str(tmp_path / "a.pdf")).build(
+        [Paragraph(text, getSampleStyleSheet()["BodyText"])]
+    )
     [document] = DocumentReader().load_data(tmp_path / "a.pdf")
     assert document.text == "Only 5^99, or 10^-3 on the 1st day, he says, by the book"
 
@@ -326,7 +441,12 @@ def test_a_letter_of_a_font_of_symbols_is_a_bullet():
 
 def test_times_dates_and_numbers_with_units_are_values_of_a_table(drawn):
     rows = [
-        [("Port", "High", "Low"), ("Oslo", "04:12", "10:20"), ("Bergen", "05:13", "11:21"), ("Rost", "06:14", "12:22")],
+        [
+            ("Port", "High", "Low"),
+            ("Oslo", "04:12", "10:20"),
+            ("Bergen", "05:13", "11:21"),
+            ("Rost", "06:14", "12:22"),
+        ],
         [
             ("Part", "Weight", "Change"),
             ("Bolt", "5 kg", "+2 pts"),
@@ -336,11 +456,19 @@ def test_times_dates_and_numbers_with_units_are_values_of_a_table(drawn):
         [("Trip", "Day"), ("North", "2026-03-04"), ("South", "03.04.2026"), ("West", "12/04/2026")],
     ]
     for read, cells in zip(drawn(*(table(60, 700, one) for one in rows)), rows, strict=True):
-        assert [line.strip("| ").split(" | ") for line in read.splitlines() if "---" not in line] == [*map(list, cells)]
+        assert [
+            line.strip("| ").split(" | ") for line in read.splitlines() if "---" not in line
+        ] == [*map(list, cells)]
 
 
 def test_names_of_quarters_are_no_values(drawn):
-    [text] = drawn(table(60, 700, [("", "1st", "2nd"), ("Fees", "10", "20"), ("Costs", "5", "6"), ("Rest", "5", "14")]))
+    [text] = drawn(
+        table(
+            60,
+            700,
+            [("", "1st", "2nd"), ("Fees", "10", "20"), ("Costs", "5", "6"), ("Rest", "5", "14")],
+        )
+    )
     assert text.startswith("|  | 1st | 2nd |\n| --- |")
 
 
@@ -349,15 +477,30 @@ def test_a_table_below_short_lines_is_no_second_column(drawn):
     rows = [(f"Basin {name}", f"{at}1", f"{at}2") for at, name in enumerate("abcdef", 1)]
     below = [(50, 560 - 14 * at, f"Line {at} of the text that goes on below") for at in range(6)]
     [text] = drawn([*above, *table(240, 660, rows, width=150), *below])
-    assert text.index("Line 5 of text") < text.index("Basin a") < text.index("Basin f") < text.index("Line 0 of the")
+    assert (
+        text.index("Line 5 of text")
+        < text.index("Basin a")
+        < text.index("Basin f")
+        < text.index("Line 0 of the")
+    )
 
 
 def test_raised_digits_before_a_letter_stay_on_their_line(drawn):
-    lines = [(50, 712, "The share of"), (50, 700, "carbon"), (90, 705, "13", "Helvetica", 7), (98.3, 700, "C falls")]
+    lines = [
+        (50, 712, "The share of"),
+        (50, 700, "carbon"),
+        (90, 705, "13", "Helvetica", 7),
+        (98.3, 700, "C falls"),
+    ]
     assert drawn(lines) == ["The share of\ncarbon 13C falls"]
 
 
 def test_a_number_begins_another_heading(drawn):
-    headings = [(100, 740, "Annual report", "Helvetica-Bold", 18), (50, 712, "1 Overview", "Helvetica-Bold", 18)]
-    [text] = drawn([*headings, *((50, 690 - 14 * at, "The harbour keeps a book.") for at in range(5))])
+    headings = [
+        (100, 740, "Annual report", "Helvetica-Bold", 18),
+        (50, 712, "1 Overview", "Helvetica-Bold", 18),
+    ]
+    [text] = drawn(
+        [*headings, *((50, 690 - 14 * at, "The harbour keeps a book.") for at in range(5))]
+    )
     assert "# Annual report\n\n# 1 Overview\n\n" in text

@@ -7,15 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_index_contextual.app.folder import decode, read_file
-from llama_index_contextual.common import replace_surrogates
-from llama_index_contextual.common.errors import DocumentError
+from llama_index_contextual.utils.errors import DocumentError
+from llama_index_contextual.utils.text import replace_surrogates
 
 READ = {
     "UTF-8": ("héllo\r\n".encode(), "héllo\r\n", ""),
     "UTF-8 with its mark": (b"\xef\xbb\xbf# A", "# A", ""),
     "UTF-16 with its mark": ("# Ä".encode("utf-16"), "# Ä", ""),
     "nothing": (b"", "", ""),
-    "Latin-1": ("# Café\n".encode("latin-1"), "# Café\n", "byte 0xe9 at 5 is no UTF-8; read as Windows-1252"),
+    "Latin-1": (
+        "# Café\n".encode("latin-1"),
+        "# Café\n",
+        "byte 0xe9 at 5 is no UTF-8; read as Windows-1252",
+    ),
     "Windows-1252 quotes": (b"\x93quoted\x94", "“quoted”", "byte 0x93 at 0"),
     "a lone surrogate": (b"a \xed\xa0\x80 b", "a \ufffd b", "1 lone surrogate"),
 }
@@ -43,7 +47,11 @@ def test_binary_is_refused_with_a_cure(data):
 
 @pytest.mark.parametrize(
     ("data", "kind"),
-    [(b"%PDF-1.7\n1 0 obj", "a PDF"), (b"{\\rtf1 Tea}", "an RTF file"), (b"PK\x03\x04 a", "a ZIP or Office file")],
+    [
+        (b"%PDF-1.7\n1 0 obj", "a PDF"),
+        (b"{\\rtf1 Tea}", "an RTF file"),
+        (b"PK\x03\x04 a", "a ZIP or Office file"),
+    ],
 )
 def test_a_file_of_another_type_is_named_by_its_first_bytes(data, kind):
     with pytest.raises(DocumentError, match=f"it is {kind}, not text. Cure"):
@@ -51,7 +59,9 @@ def test_a_file_of_another_type_is_named_by_its_first_bytes(data, kind):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes and devices of POSIX")
-@pytest.mark.parametrize("kind", ["folder", "pipe", "device", "link to a device", "loop", "nothing", "NUL"])
+@pytest.mark.parametrize(
+    "kind", ["folder", "pipe", "device", "link to a device", "loop", "nothing", "NUL"]
+)
 def test_only_a_regular_file_is_opened(tmp_path, kind):
     path = tmp_path / "file.md"
     makers = {

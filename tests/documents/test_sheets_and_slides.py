@@ -19,8 +19,8 @@ from pptx.util import Inches
 from llama_index_contextual.app.folder.convert import DocumentReader
 from llama_index_contextual.app.folder.formats import ConversionError
 from llama_index_contextual.app.folder.office import read_csv, read_pptx, read_xlsx, shown
-from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.retrieval import ContextualNodePostprocessor
+from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
+from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
 
 UP = InlineFont(vertAlign="superscript")
 VALUES = [
@@ -61,8 +61,16 @@ VALUES = [
     (5, 'General" kg"', "5"),
     (dt.timedelta(minutes=90, seconds=5), "[mm]:ss", "1:30:05"),
     ("a_x000D_b", "General", "a b"),
-    (CellRichText("10", TextBlock(UP, "6"), " cells of 5 m", TextBlock(UP, "2 ")), "General", "10^6 cells of 5 m^2"),
-    (CellRichText("the 2", TextBlock(UP, "nd"), TextBlock(InlineFont(b=True), " day")), "General", "the 2nd day"),
+    (
+        CellRichText("10", TextBlock(UP, "6"), " cells of 5 m", TextBlock(UP, "2 ")),
+        "General",
+        "10^6 cells of 5 m^2",
+    ),
+    (
+        CellRichText("the 2", TextBlock(UP, "nd"), TextBlock(InlineFont(b=True), " day")),
+        "General",
+        "the 2nd day",
+    ),
     (True, "General", "TRUE"),
     (None, "0.00", ""),
 ]
@@ -97,7 +105,15 @@ SHEETS = {
         "Fees 2026\n\n| Kind | EUR |\n| --- | --- |\n| Day | 5 |\n",
     ),
     "titles, empty rows and an empty column": (
-        [["Fees"], ["of 2026"], [], [None, "Kind", "EUR", "USD"], [None, "Day", 5, 6], [], [None, "Total", 5, 6]],
+        [
+            ["Fees"],
+            ["of 2026"],
+            [],
+            [None, "Kind", "EUR", "USD"],
+            [None, "Day", 5, 6],
+            [],
+            [None, "Total", 5, 6],
+        ],
         "Fees\n\nof 2026\n\n| Kind | EUR | USD |\n| --- | --- | --- |\n| Day | 5 | 6 |\n| Total | 5 | 6 |\n",
     ),
     "two tables and a remark": (
@@ -136,7 +152,13 @@ def test_later_chunks_of_a_sheet_name_its_columns_not_its_title(tmp_path):
 
 def test_rows_are_as_they_stand_and_what_is_no_text_is_counted(tmp_path):
     book = openpyxl.Workbook()
-    for row in (["Fees"], ["Region", "Plan", "Actual"], ["North", 1, 2], [None, 5], [None, None, "=1+2"]):
+    for row in (
+        ["Fees"],
+        ["Region", "Plan", "Actual"],
+        ["North", 1, 2],
+        [None, 5],
+        [None, None, "=1+2"],
+    ):
         book.active.append(row)
     for cells in ("A1:C1", "A3:A5", "B4:C4"):
         book.active.merge_cells(cells)
@@ -200,7 +222,9 @@ def test_csv_is_delimited_as_it_is(tmp_path, text, row):
 
 
 def test_a_title_above_a_csv_is_no_row_of_it(tmp_path):
-    (tmp_path / "a.csv").write_text("Fees, 2026\nBoat;Summer;Winter\nup to 8 m;10,50;5\nover 8 m;20,50;10\n")
+    (tmp_path / "a.csv").write_text(
+        "Fees, 2026\nBoat;Summer;Winter\nup to 8 m;10,50;5\nover 8 m;20,50;10\n"
+    )
     table = "| Boat | Summer | Winter |\n| --- | --- | --- |\n| up to 8 m | 10,50 | 5 |\n| over 8 m | 20,50 | 10 |\n"
     assert read_csv(tmp_path / "a.csv").text == f"Fees, 2026\n\n{table}"
 
@@ -211,12 +235,22 @@ def test_slides_have_their_numbers_spans_and_raised_letters(tmp_path):
     slide.shapes.title.text = "Counts in C#"
     frame = slide.placeholders[1].text_frame
     frame.text = "10"
-    for text, baseline in (("6", "30000"), (" cells, H", ""), ("2", "-25000"), ("O, 2", ""), ("nd", "30000")):
+    for text, baseline in (
+        ("6", "30000"),
+        (" cells, H", ""),
+        ("2", "-25000"),
+        ("O, 2", ""),
+        ("nd", "30000"),
+    ):
         run = frame.paragraphs[0].add_run()
         run.text = text
         if baseline:
             run._r.get_or_add_rPr().set("baseline", baseline)
-    for text, kind, start in (("one", "arabicPeriod", "3"), ("two", "arabicPeriod", "3"), ("x", "alphaLcParenR", "")):
+    for text, kind, start in (
+        ("one", "arabicPeriod", "3"),
+        ("two", "arabicPeriod", "3"),
+        ("x", "alphaLcParenR", ""),
+    ):
         paragraph = frame.add_paragraph()
         paragraph.text = text
         number = paragraph._p.get_or_add_pPr().makeelement(qn("a:buAutoNum"), {"type": kind})

@@ -122,7 +122,10 @@ PAGES = {
         "<div><button>How do I return shoes that do not fit?</button></div><div>Within 30 days.</div>",
         "How do I return shoes that do not fit?\n\nWithin 30 days.\n",
     ),
-    "a summary": ("<details><summary>More <b>on</b> it</summary>Inside</details>", "More on it\n\nInside\n"),
+    "a summary": (
+        "<details><summary>More <b>on</b> it</summary>Inside</details>",
+        "More on it\n\nInside\n",
+    ),
     "an aside in the text": (
         "<main><p>Run it.<aside aria-label=Danger><p>Back up first.</aside><p>Restart.</main>",
         "Run it.\n\nBack up first.\n\nRestart.\n",
@@ -131,8 +134,14 @@ PAGES = {
         "<p>Run it.<aside class=note>Mind the gap.</aside>",
         "Run it.\n\nMind the gap.\n",
     ),
-    "a footer of a quote": ("<blockquote><p>Go.<footer>Iris</footer></blockquote>", "> Go.\n>\n> Iris\n"),
-    "a form around the page": ("<form><h1>Fees</h1>Ten.<select><option>a</select></form>", "# Fees\n\nTen.\n"),
+    "a footer of a quote": (
+        "<blockquote><p>Go.<footer>Iris</footer></blockquote>",
+        "> Go.\n>\n> Iris\n",
+    ),
+    "a form around the page": (
+        "<form><h1>Fees</h1>Ten.<select><option>a</select></form>",
+        "# Fees\n\nTen.\n",
+    ),
     "signs beside headings of Sphinx": (
         (
             "<h2>Install<a class=headerlink href=#i title='Link to this heading'>¶</a></h2><dl><dt>run()<a class=headerlink "  # noqa: E501
@@ -172,7 +181,10 @@ PAGES = {
         "<p>See # 5, 1. and | x <i># y</i> and <code># z</code><pre># w</pre>",
         "See # 5, 1. and | x # y and `# z`\n\n```\n# w\n```\n",
     ),
-    "items that begin with signs": ("<ul><li># a<li>- b<li>1. c</ul>", "- \\# a\n- \\- b\n- 1\\. c\n"),
+    "items that begin with signs": (
+        "<ul><li># a<li>- b<li>1. c</ul>",
+        "- \\# a\n- \\- b\n- 1\\. c\n",
+    ),
     "numbers of lists": (
         (
             "<ol start=4><li>a<li>b</ol><ol><li value=9>c<li>d</ol><ol><li>e<li>f</ol><ol type=a><li>g<li>h</ol>"
@@ -217,7 +229,9 @@ PAGES = {
         "40 [1], 50 [2], 60 [3], 70 [4] [5]\n",
     ),
     "raised and lowered letters that are no number": (
-        ("<p>10<sup>n+1</sup>, x<sup>2/3</sup>, Ca<sup>2+</sup>, H<sub>n+1</sub>, see<sup>1,2</sup>"),
+        (
+            "<p>10<sup>n+1</sup>, x<sup>2/3</sup>, Ca<sup>2+</sup>, H<sub>n+1</sub>, see<sup>1,2</sup>"
+        ),
         "10^(n+1), x^(2/3), Ca^2+, H_(n+1), see^1,2\n",
     ),
     "formulas, in TeX where it stands there": (
@@ -239,7 +253,10 @@ PAGES = {
         "<ul><li><input type=checkbox checked disabled> Paint<li><input type=checkbox>Rig</ul><input type=radio>",
         "- [x] Paint\n- [ ] Rig\n",
     ),
-    "labels beside one another": ("<div><label>Linux</label><label>macOS</label></div>", "Linux\n\nmacOS\n"),
+    "labels beside one another": (
+        "<div><label>Linux</label><label>macOS</label></div>",
+        "Linux\n\nmacOS\n",
+    ),
     "what is about the page": ("<h1>Tides</h1><div role=contentinfo>Generated</div>", "# Tides\n"),
     "letters raised by a style": ("<p>10<span style='vertical-align: super'>6</span>", "10^6\n"),
     "readings above letters": (
@@ -270,7 +287,10 @@ def test_a_list_whose_items_have_headings_lays_out_a_page():
 def test_numbers_of_lines_are_no_code_and_letters_of_fonts_of_symbols_are_bullets():
     code = "<pre><span class=source-line-no>001</span><span>import tides;</span></pre>"
     page = f"{code}<p>\uf0b7\xa0 spring<p>neap \uf0b7 tide<p>\uf0fe ticked"
-    assert html_to_markdown(page).text == "```\nimport tides;\n```\n\n- spring\n\nneap \uf0b7 tide\n\n\uf0fe ticked\n"
+    assert (
+        html_to_markdown(page).text
+        == "```\nimport tides;\n```\n\n- spring\n\nneap \uf0b7 tide\n\n\uf0fe ticked\n"
+    )
 
 
 def test_a_charset_is_found_behind_a_long_preamble():
@@ -311,21 +331,30 @@ def test_a_page_is_decoded_as_it_says(tmp_path):
 
 
 def test_numbers_are_shown_as_html_and_word_show_them():
-    assert [numeral(number, "i") for number in (4, 9, 14, 40, 1990)] == ["iv", "ix", "xiv", "xl", "mcmxc"]
+    assert [numeral(number, "i") for number in (4, 9, 14, 40, 1990)] == [
+        "iv",
+        "ix",
+        "xiv",
+        "xl",
+        "mcmxc",
+    ]
     assert [numeral(number, "upperLetter") for number in (1, 26, 27)] == ["A", "Z", "AA"]
     assert [numeral(number, "i") for number in (0, -1, 4000)] == ["0", "-1", "4000"]
 
 
 def test_notes_and_warnings_of_a_book_are_text(tmp_path):
     with zipfile.ZipFile(tmp_path / "book.epub", "w") as book:
-        book.writestr("META-INF/container.xml", '<c><rootfiles><rootfile full-path="o.opf"/></rootfiles></c>')
+        book.writestr(
+            "META-INF/container.xml", '<c><rootfiles><rootfile full-path="o.opf"/></rootfiles></c>'
+        )
         book.writestr(
             "o.opf",
             '<p><manifest><item id="t" href="toc.xhtml"/><item id="c" href="c%201.xhtml"/></manifest><spine>'
             '<itemref idref="t"/><itemref idref="c"/></spine></p>',
         )
         book.writestr(
-            "toc.xhtml", "<html><body><nav><ol><li><a href='c 1.xhtml'>Whales</a></li></ol></nav></body></html>"
+            "toc.xhtml",
+            "<html><body><nav><ol><li><a href='c 1.xhtml'>Whales</a></li></ol></nav></body></html>",
         )
         book.writestr(
             "c 1.xhtml",
@@ -343,7 +372,9 @@ def received(tmp_path):
     """Return a function that writes a mail and returns its text behind the subject."""
 
     def make(message):
-        (tmp_path / "mail.eml").write_bytes(message if isinstance(message, bytes) else bytes(message))
+        (tmp_path / "mail.eml").write_bytes(
+            message if isinstance(message, bytes) else bytes(message)
+        )
         return read_eml(tmp_path / "mail.eml").parts[0].text.split("\n\n", 1)[1]
 
     return make
@@ -384,7 +415,9 @@ def test_text_of_a_mail_is_no_markup_but_lists_and_quotes_are(received):
     )
 
 
-@pytest.mark.parametrize("charset", ["", "; charset=klingon", "; charset=us-ascii", "; charset=utf-8"])
+@pytest.mark.parametrize(
+    "charset", ["", "; charset=klingon", "; charset=us-ascii", "; charset=utf-8"]
+)
 @pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
 def test_a_charset_that_is_wrong_or_lacks_ends_no_mail(received, charset, encoding):
     head = f"Subject: x\nContent-Type: text/plain{charset}\nContent-Transfer-Encoding: 8bit\n\n".encode()
@@ -395,7 +428,9 @@ def test_mails_in_a_mail_are_text_below_their_subject(received):
     one = "From: Ben <ben@example.org>\nSubject: Old fees\nDate: Thu, 29 Feb 2024 09:00:00 +0100\n\nHow much?\n"
     inner = "## Old fees\n\nHow much?\n"
     head = "Subject: x\nContent-Type: multipart/{}; boundary=b\n\n--b\n{}\n\n"
-    forwarded = head.format("mixed", "\nSee below.\n--b\nContent-Type: message/rfc822") + f"{one}--b--"
+    forwarded = (
+        head.format("mixed", "\nSee below.\n--b\nContent-Type: message/rfc822") + f"{one}--b--"
+    )
     assert received(forwarded.encode()) == f"See below.\n\n{inner}"
     digest = head.format("digest", "").removesuffix("\n") + f"{one}\n--b\n\n{one}--b--"
     assert received(digest.encode()) == f"{inner}\n{inner}"
@@ -434,7 +469,10 @@ def test_a_mail_of_outlook_is_read_as_others_are(tmp_path, monkeypatch):
     monkeypatch.setattr(oxmsg, "Message", Fake)
     converted = read_msg(tmp_path / "a.msg")
     assert converted.parts[0].text.startswith("# Pumps\n\nThe blue pump is 20 % off")
-    assert (converted.metadata["date"], converted.metadata["to"]) == ("2026-03-02", "Tom <tom@example.org>")
+    assert (converted.metadata["date"], converted.metadata["to"]) == (
+        "2026-03-02",
+        "Tom <tom@example.org>",
+    )
     assert converter.read_msg is read_msg
 
 

@@ -18,7 +18,9 @@ def read(tmp_path):
     """Return a function that writes a Word file and returns its pages as text."""
 
     def make(body, **members):
-        return [part.text for part in read_docx(word(tmp_path / "file.docx", body, **members)).parts]
+        return [
+            part.text for part in read_docx(word(tmp_path / "file.docx", body, **members)).parts
+        ]
 
     return make
 
@@ -27,12 +29,19 @@ RESTART, GOES_ON = '<w:vMerge w:val="restart"/>', "<w:vMerge/>"
 MOVED = f"<w:moveFrom>{run('old')}</w:moveFrom><w:moveTo>{run('new place')}</w:moveTo>"
 BOX = f"<w:txbxContent>{paragraph('In the box.')}</w:txbxContent>"
 CHOICE = f'<mc:Choice Requires="wps"><w:drawing><wps:wsp><wps:txbx>{BOX}</wps:txbx></wps:wsp></w:drawing></mc:Choice>'
-FALLBACK = f"<mc:Fallback><w:pict><v:shape><v:textbox>{BOX}</v:textbox></v:shape></w:pict></mc:Fallback>"
-FRACTION = "<m:f><m:num><m:r><m:t>a+b</m:t></m:r></m:num><m:den><m:r><m:t>2</m:t></m:r></m:den></m:f>"
+FALLBACK = (
+    f"<mc:Fallback><w:pict><v:shape><v:textbox>{BOX}</v:textbox></v:shape></w:pict></mc:Fallback>"
+)
+FRACTION = (
+    "<m:f><m:num><m:r><m:t>a+b</m:t></m:r></m:num><m:den><m:r><m:t>2</m:t></m:r></m:den></m:f>"
+)
 SQUARE = "<m:sSup><m:e><m:r><m:t>x</m:t></m:r></m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup>"
 CASES = {
     "a cell over two columns": (
-        table(row("Model", cell("Speed", '<w:gridSpan w:val="2"/>'), "Price"), row("P1", "10", "20", "99 EUR")),
+        table(
+            row("Model", cell("Speed", '<w:gridSpan w:val="2"/>'), "Price"),
+            row("P1", "10", "20", "99 EUR"),
+        ),
         "| Model | Speed |  | Price |\n| --- | --- | --- | --- |\n| P1 | 10 | 20 | 99 EUR |\n",
     ),
     "a cell over two rows": (
@@ -69,14 +78,24 @@ CASES = {
         "1\u201124 hours, age ≥ 5\n",
     ),
     "raised and lowered letters": (
-        paragraph(run("10") + raised("6") + run(" cells, m") + raised("-2") + run(", the 1") + raised("st")),
+        paragraph(
+            run("10")
+            + raised("6")
+            + run(" cells, m")
+            + raised("-2")
+            + run(", the 1")
+            + raised("st")
+        ),
         "10^6 cells, m^-2, the 1st\n",
     ),
     "lowered numbers": (
         paragraph(run("H") + raised("2", "subscript") + run("O, 10") + raised("2", "subscript")),
         "H2O, 10_2\n",
     ),
-    "letters raised in two runs": (paragraph(run("10") + raised("1") + raised("2") + run(" in m")), "10^12 in m\n"),
+    "letters raised in two runs": (
+        paragraph(run("10") + raised("1") + raised("2") + run(" in m")),
+        "10^12 in m\n",
+    ),
     "readings": (
         paragraph(
             f"<w:r><w:ruby><w:rubyPr/><w:rt>{run('とうきょう')}</w:rt><w:rubyBase>{run('東京')}</w:rubyBase></w:ruby></w:r>"
@@ -85,11 +104,15 @@ CASES = {
         "東京です!\n",
     ),
     "two text boxes of a paragraph": (
-        paragraph(f"{run('Before')}<w:r><w:pict>{BOX}{BOX.replace('In', 'Second in')}</w:pict></w:r>"),
+        paragraph(
+            f"{run('Before')}<w:r><w:pict>{BOX}{BOX.replace('In', 'Second in')}</w:pict></w:r>"
+        ),
         "Before\n\nIn the box.\n\nSecond in the box.\n",
     ),
     "a text box, once": (
-        paragraph(f"{run('Before')}<w:r><mc:AlternateContent>{CHOICE}{FALLBACK}</mc:AlternateContent></w:r>")
+        paragraph(
+            f"{run('Before')}<w:r><mc:AlternateContent>{CHOICE}{FALLBACK}</mc:AlternateContent></w:r>"
+        )
         + paragraph("After."),
         "Before\n\nIn the box.\n\nAfter.\n",
     ),
@@ -98,11 +121,26 @@ CASES = {
         "Before\n\nIn the box.\n",
     ),
     "a formula": (
-        paragraph(f"{run('Let ')}<m:oMath>{FRACTION}<m:r><m:t>=</m:t></m:r>{SQUARE}</m:oMath>{run(' hold.')}"),
+        paragraph(
+            f"{run('Let ')}<m:oMath>{FRACTION}<m:r><m:t>=</m:t></m:r>{SQUARE}</m:oMath>{run(' hold.')}"
+        ),
         "Let (a+b)/2=x^2 hold.\n",
     ),
     "text that looks like Markdown": (
-        "".join(map(paragraph, ("# of units: 5", "They left.", "1. no item", "| a | b |", "---", "- no item", "===")))
+        "".join(
+            map(
+                paragraph,
+                (
+                    "# of units: 5",
+                    "They left.",
+                    "1. no item",
+                    "| a | b |",
+                    "---",
+                    "- no item",
+                    "===",
+                ),
+            )
+        )
         + paragraph("<w:r><w:t>Ana</w:t><w:br/><w:t>--</w:t><w:br/><w:t>ACME</w:t></w:r>")
         + paragraph("C#", "H1"),
         (
@@ -131,7 +169,9 @@ def test_strict_open_xml_is_read(tmp_path):
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(tmp_path / "b.docx", "w") as strict:
         for name in archive.namelist():
             text = re.sub(
-                r"schemas.openxmlformats.org/(\w+)/2006", r"purl.oclc.org/ooxml/\1", archive.read(name).decode()
+                r"schemas.openxmlformats.org/(\w+)/2006",
+                r"purl.oclc.org/ooxml/\1",
+                archive.read(name).decode(),
             )
             strict.writestr(name, text)
     [page] = read_docx(tmp_path / "b.docx").parts
@@ -140,7 +180,9 @@ def test_strict_open_xml_is_read(tmp_path):
 
 def test_the_main_part_is_found_by_its_relationship(read):
     """Word Online calls it ``document2.xml``."""
-    assert read(paragraph("Plan", "H1") + paragraph("Buy seals."), main="document2.xml") == ["# Plan\n\nBuy seals.\n"]
+    assert read(paragraph("Plan", "H1") + paragraph("Buy seals."), main="document2.xml") == [
+        "# Plan\n\nBuy seals.\n"
+    ]
 
 
 CONTRACT = (
@@ -151,7 +193,10 @@ CONTRACT = (
     + paragraph("Fees", "H1", listed(0))
     + paragraph("Rates", "H2", listed(1))
 )
-ITEMS = "".join(paragraph(text, properties=listed(level)) for text, level in (("a", 0), ("b", 1), ("c", 1), ("d", 0)))
+ITEMS = "".join(
+    paragraph(text, properties=listed(level))
+    for text, level in (("a", 0), ("b", 1), ("c", 1), ("d", 0))
+)
 NUMBERED = {
     "headings": (CONTRACT, ("decimal %1.", "decimal %1.%2"), ["# 1. Scope", "## 1.2 Liability", "## 2.1 Rates"]),
     "articles": (
@@ -217,7 +262,10 @@ def test_a_style_has_its_level_in_the_list_of_the_style_below(read):
         '</w:pPr></w:style><w:style w:type="paragraph" w:styleId="L2"><w:name w:val="L2"/><w:basedOn w:val="L1"/>'
         '<w:pPr><w:numPr><w:ilvl w:val="1"/></w:numPr></w:pPr></w:style>'
     )
-    body = "".join(paragraph(text, style) for text, style in (("a", "L1"), ("b", "L2"), ("c", "L2"), ("d", "L1")))
+    body = "".join(
+        paragraph(text, style)
+        for text, style in (("a", "L1"), ("b", "L2"), ("c", "L2"), ("d", "L1"))
+    )
     of_lists = numbering("decimal %1.", "decimal %1.%2")
     assert read(body, styles=styles, numbering=of_lists) == ["1. a\n   - 1.1 b\n   - 1.2 c\n2. d\n"]
 
@@ -249,11 +297,16 @@ def test_notes_stand_at_the_end_and_comments_and_pictures_are_counted(tmp_path):
     kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/image"
     link = f'<Relationship Id="rId1" Type="{kind}" Target="media/a.jpeg"/>'
     names = "http://schemas.openxmlformats.org/package/2006/relationships"
-    body = paragraph(run("Text") + '<w:r><w:footnoteReference w:id="1"/></w:r>' + run(" goes on.") + picture)
+    body = paragraph(
+        run("Text") + '<w:r><w:footnoteReference w:id="1"/></w:r>' + run(" goes on.") + picture
+    )
     comment = f'<w:comment w:id="1">{paragraph("Why?")}</w:comment>'
     path = word(tmp_path / "a.docx", body, footnotes=note, comments=comment)
     with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("word/_rels/footnotes.xml.rels", f'<Relationships xmlns="{names}">{link}</Relationships>')
+        archive.writestr(
+            "word/_rels/footnotes.xml.rels",
+            f'<Relationships xmlns="{names}">{link}</Relationships>',
+        )
     converted = read_docx(path)
     assert converted.parts[0].text == "Text [1] goes on.\n\n1. A note.\n"
     assert converted.to_dict()["metadata"]["left_out"] == "1 comment; 1 picture"
@@ -262,7 +315,10 @@ def test_notes_stand_at_the_end_and_comments_and_pictures_are_counted(tmp_path):
 def test_a_document_that_takes_mammoth_a_minute_is_refused_before(tmp_path, monkeypatch):
     monkeypatch.setattr(converter, "_MOST_XML", 5_000)
     path = word(tmp_path / "a.docx", paragraph("word " * 2000))
-    with pytest.raises(ConversionError, match=r"document.xml is of 1\d,\d{3} bytes, more than 5,000. Cure: split it"):
+    with pytest.raises(
+        ConversionError,
+        match=r"document.xml is of 1\d,\d{3} bytes, more than 5,000. Cure: split it",
+    ):
         read_docx(path)
 
 
@@ -272,14 +328,24 @@ def test_an_entity_is_refused_in_any_encoding(tmp_path, encoding):
     text = f'<?xml version="1.0" encoding="{encoding}"?><!DOCTYPE w [<!ENTITY x "{"y" * 1000}">]><w>{"&x;" * 99}</w>'
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(tmp_path / "b.docx", "w") as changed:
         for name in archive.namelist():
-            changed.writestr(name, text.encode(encoding) if name == "word/styles.xml" else archive.read(name))
-    with pytest.raises(ConversionError, match=r"word/styles.xml declares an entity, which is not read. Cure"):
+            changed.writestr(
+                name, text.encode(encoding) if name == "word/styles.xml" else archive.read(name)
+            )
+    with pytest.raises(
+        ConversionError, match=r"word/styles.xml declares an entity, which is not read. Cure"
+    ):
         read_docx(tmp_path / "b.docx")
 
 
 ODF = " ".join(
     f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{kind}:1.0"'
-    for name, kind in {"office": "office", "t": "text", "table": "table", "s": "style", "d": "drawing"}.items()
+    for name, kind in {
+        "office": "office",
+        "t": "text",
+        "table": "table",
+        "s": "style",
+        "d": "drawing",
+    }.items()
 )
 
 
@@ -309,8 +375,18 @@ COVERED = "<table:covered-table-cell/>"
 OPEN_CASES = {
     "spans": (
         "<table:table>"
-        + odf_row(odf_cell("Region"), odf_cell("Plan", 'table:number-columns-spanned="2"'), COVERED, odf_cell("Fee"))
-        + odf_row(odf_cell("North", 'table:number-rows-spanned="2"'), odf_cell("a"), odf_cell("b"), odf_cell("1"))
+        + odf_row(
+            odf_cell("Region"),
+            odf_cell("Plan", 'table:number-columns-spanned="2"'),
+            COVERED,
+            odf_cell("Fee"),
+        )
+        + odf_row(
+            odf_cell("North", 'table:number-rows-spanned="2"'),
+            odf_cell("a"),
+            odf_cell("b"),
+            odf_cell("1"),
+        )
         + odf_row(COVERED, odf_cell("c"), odf_cell("d"), odf_cell("2"))
         + "</table:table>",
         "| Region | Plan |  | Fee |\n| --- | --- | --- | --- |\n| North | a | b | 1 |\n| North | c | d | 2 |\n",
@@ -341,7 +417,10 @@ OPEN_CASES = {
         "<t:p><t:ruby><t:ruby-base>東京</t:ruby-base><t:ruby-text>x</t:ruby-text></t:ruby>です</t:p>",
         "東京です\n",
     ),
-    "signs": ("<t:p># of units</t:p><t:p>--<t:line-break/># x</t:p>", "\\# of units\n\n\\--\n\\# x\n"),
+    "signs": (
+        "<t:p># of units</t:p><t:p>--<t:line-break/># x</t:p>",
+        "\\# of units\n\n\\--\n\\# x\n",
+    ),
     "a note": (
         (
             "<t:p>Text<t:note><t:note-citation>1</t:note-citation><t:note-body><t:p>A note.</t:p></t:note-body></t:note> on"  # noqa: E501
@@ -415,7 +494,10 @@ def test_headings_of_opendocument_have_their_numbers(opened):
     body = "".join(f'<t:h t:outline-level="{level}">{text}</t:h>' for level, text in heads)
     body += '<t:h t:outline-level="1" t:is-list-header="true">Thanks</t:h>'
     converted = opened(body, styles=f"<t:outline-style>{outline}</t:outline-style>")
-    assert converted.parts[0].text == "# 1. Scope\n\n## 1.1. Terms\n\n## 1.2. Liability\n\n# 2. Fees\n\n# Thanks\n"
+    assert (
+        converted.parts[0].text
+        == "# 1. Scope\n\n## 1.1. Terms\n\n## 1.2. Liability\n\n# 2. Fees\n\n# Thanks\n"
+    )
 
 
 RTF = {
@@ -460,7 +542,10 @@ RTF = {
         "Before after, and {\\bin }\n",
     ),
     "fields": (r"{\field{\*\fldinst PAGE}{\fldrslt link}}{\*\unknown hidden}", "link\n"),
-    "signs": (r"# of units\par 1. no item\par a\par ---", "\\# of units\n\n1\\. no item\n\na\n\n\\---\n"),
+    "signs": (
+        r"# of units\par 1. no item\par a\par ---",
+        "\\# of units\n\n1\\. no item\n\na\n\n\\---\n",
+    ),
 }
 
 

@@ -16,11 +16,18 @@ from llama_index.core.storage.kvstore import SimpleKVStore
 
 from llama_index_contextual.app.folder import convert as convert_module
 from llama_index_contextual.app.folder import formats
-from llama_index_contextual.app.folder.convert import ConversionProcess, ConverterCrashedError, DocumentReader
+from llama_index_contextual.app.folder.convert import (
+    ConversionProcess,
+    ConverterCrashedError,
+    DocumentReader,
+)
 from llama_index_contextual.app.folder.formats import ConversionError
-from llama_index_contextual.common.errors import DocumentError
+from llama_index_contextual.utils.errors import DocumentError
 
-pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")]
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX"),
+]
 
 
 @pytest.fixture
@@ -39,7 +46,8 @@ def test_what_hangs_is_ended_and_the_next_document_is_converted(worker, tmp_path
     first = convert(worker, path)
     os.kill(worker._process.pid, signal.SIGSTOP)  # as a converter that never ends
     with pytest.raises(
-        ConverterCrashedError, match=r"longer than 0\.5 seconds.*DocumentReader\(seconds=…\) among readers="
+        ConverterCrashedError,
+        match=r"longer than 0\.5 seconds.*DocumentReader\(seconds=…\) among readers=",
     ):
         convert(worker, path, 0.5)
     assert convert(worker, path) == first
@@ -115,9 +123,15 @@ def test_no_module_in_the_folder_of_the_documents_is_imported(worker, tmp_path, 
 
 
 @pytest.mark.parametrize("becomes", ["text", "pipe", "nothing"])
-def test_a_file_that_changes_while_it_is_converted_is_kept_for_no_other(tmp_path, monkeypatch, becomes):
+def test_a_file_that_changes_while_it_is_converted_is_kept_for_no_other(
+    tmp_path, monkeypatch, becomes
+):
     path, store = samples.make("mail.eml", tmp_path), SimpleKVStore()
-    seconds, data, converted = 5.0 if becomes == "pipe" else 60.0, path.read_bytes(), convert_module._PROCESS
+    seconds, data, converted = (
+        5.0 if becomes == "pipe" else 60.0,
+        path.read_bytes(),
+        convert_module._PROCESS,
+    )
     reader = DocumentReader(conversions=store, seconds=seconds)
 
     def changed(*arguments):
@@ -142,7 +156,10 @@ def test_bombs_are_refused_by_what_they_say_of_themselves(tmp_path, monkeypatch)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr("word/document.xml", b"0" * 100_000)
     monkeypatch.setattr(formats, "_MOST_BYTES", 99_999)
-    with pytest.raises(ConversionError, match="100,000 bytes, more than any document"), formats.open_archive(path):
+    with (
+        pytest.raises(ConversionError, match="100,000 bytes, more than any document"),
+        formats.open_archive(path),
+    ):
         pass
     monkeypatch.undo()
     monkeypatch.setattr(formats, "_MOST_MEMBERS", 0)
@@ -174,7 +191,9 @@ def test_entities_of_a_worksheet_are_not_read_wherever_they_are_declared(worker,
     with zipfile.ZipFile(plain) as book, zipfile.ZipFile(path, "w") as written:
         for name in book.namelist():
             data = book.read(name).decode()
-            written.writestr(name, doctype + data.partition("?>")[2] if "worksheets/" in name else data)
+            written.writestr(
+                name, doctype + data.partition("?>")[2] if "worksheets/" in name else data
+            )
     with pytest.raises(DocumentError, match="declares an entity"):
         convert(worker, path)
 
@@ -195,7 +214,9 @@ def test_an_encrypted_office_file_is_named_as_such(worker, tmp_path):
 
 def test_what_a_library_refuses_is_not_blamed_on_us(worker, tmp_path):
     (tmp_path / "a.csv").write_text(f'"{"a" * 1_100_000}"\n', "utf-8")
-    with pytest.raises(DocumentError, match=r"it is damaged or no csv file .*field larger than field limit"):
+    with pytest.raises(
+        DocumentError, match=r"it is damaged or no csv file .*field larger than field limit"
+    ):
         convert(worker, tmp_path / "a.csv")
 
 

@@ -19,11 +19,14 @@ NAMES = (
 )
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
 STYLES = "".join(
-    f'<w:style w:type="paragraph" w:styleId="H{level}"><w:name w:val="heading {level}"/></w:style>' for level in (1, 2)
+    f'<w:style w:type="paragraph" w:styleId="H{level}"><w:name w:val="heading {level}"/></w:style>'
+    for level in (1, 2)
 )
 
 
-def word(path: Path, body: str, styles: str = "", main: str = "document.xml", **members: str) -> Path:
+def word(
+    path: Path, body: str, styles: str = "", main: str = "document.xml", **members: str
+) -> Path:
     """Write a Word file: its body, more styles, and members of ``word/`` by their names without a suffix."""
     kind = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
     written = {
@@ -34,7 +37,10 @@ def word(path: Path, body: str, styles: str = "", main: str = "document.xml", **
         f'<Relationship Id="r1" Type="{OFFICE}" Target="word/{main}"/></Relationships>',
         f"word/{main}": f"<w:document {NAMES}><w:body>{body}</w:body></w:document>",
         "word/styles.xml": f"<w:styles {NAMES}>{STYLES}{styles}</w:styles>",
-        **{f"word/{name}.xml": f"<w:{name} {NAMES}>{text}</w:{name}>" for name, text in members.items()},
+        **{
+            f"word/{name}.xml": f"<w:{name} {NAMES}>{text}</w:{name}>"
+            for name, text in members.items()
+        },
     }
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in written.items():

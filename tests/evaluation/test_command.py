@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from llama_index_contextual.app.cli import app
-from llama_index_contextual.common.errors import DocumentError, SettingError
+from llama_index_contextual.utils.errors import DocumentError, SettingError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -16,7 +16,15 @@ def evaluate(tmp_path):
     shutil.copytree(EXAMPLES / "notes", tmp_path / "notes")
 
     def call(*more, questions=EXAMPLES / "questions.jsonl"):
-        arguments = ["evaluate", str(tmp_path / "notes"), "-q", str(questions), "--context", "headings", *more]
+        arguments = [
+            "evaluate",
+            str(tmp_path / "notes"),
+            "-q",
+            str(questions),
+            "--context",
+            "headings",
+            *more,
+        ]
         return CliRunner().invoke(app, arguments)
 
     return call
@@ -30,7 +38,11 @@ def test_says_what_contexts_find_and_which_questions_changed(evaluate):
     assert table[0].split()[2:5] == ["@1", "@5", "MRR@10"]
     assert [line.split("  ")[0] for line in table[1:3]] == ["text alone", "headings"]
     # How many were gained differs by one where another onnxruntime rounds differently.
-    start = next(n for n, line in enumerate(table) if line.startswith("headings gained ") and line.endswith(" at 1:"))
+    start = next(
+        n
+        for n, line in enumerate(table)
+        if line.startswith("headings gained ") and line.endswith(" at 1:")
+    )
     assert "  What is the default timeout of the gateway?" in table[start:]
     assert "Indexing" in done.stderr
     assert "Indexing" not in done.stdout

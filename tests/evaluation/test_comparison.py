@@ -4,8 +4,14 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, TextNode
 
 from llama_index_contextual import ContextualBM25Retriever
-from llama_index_contextual.app.evaluation import Comparison, Passage, Question, RetrieverScores, compare
-from llama_index_contextual.common.errors import SettingError
+from llama_index_contextual.app.evaluation import (
+    Comparison,
+    Passage,
+    Question,
+    RetrieverScores,
+    compare,
+)
+from llama_index_contextual.utils.errors import SettingError
 
 
 class Fixed(BaseRetriever):
@@ -27,12 +33,17 @@ QUESTIONS = [question("one", "a"), question("two", "b", "c"), question("three", 
 
 
 def test_recalls_ranks_and_who_found_more():
-    found = compare({"first": Fixed("a", "b"), "other": Fixed("c", "b", "x")}, QUESTIONS, top_k=[2, 1, 2])
+    found = compare(
+        {"first": Fixed("a", "b"), "other": Fixed("c", "b", "x")}, QUESTIONS, top_k=[2, 1, 2]
+    )
     assert found.top_k == (1, 2)
     first, other = found.rows
     assert first.recalls.tolist() == [[1, 1], [0, 0.5], [0, 0]]
     assert other.recalls.tolist() == [[0, 0], [0.5, 1], [0, 0]]
-    assert (first.mrr, other.mrr) == (pytest.approx((1 + 1 / 2) / 3), pytest.approx((1 + 1 / 3) / 3))
+    assert (first.mrr, other.mrr) == (
+        pytest.approx((1 + 1 / 2) / 3),
+        pytest.approx((1 + 1 / 3) / 3),
+    )
     assert found.to_dict()["baseline"] == "first"
 
 
@@ -44,7 +55,9 @@ def test_the_interval_holds_the_difference_and_narrows_with_more_questions():
             for name, p in (("a", 0.4), ("b", 0.7))
         ]
         asked = tuple(question(str(n), "x") for n in range(count))
-        mean, low, high = Comparison(asked, (5,), tuple(recalls)).to_dict()["rows"][1]["difference"]["5"]
+        mean, low, high = Comparison(asked, (5,), tuple(recalls)).to_dict()["rows"][1][
+            "difference"
+        ]["5"]
         assert low < mean < high
         return high - low
 
@@ -78,7 +91,11 @@ def test_prints_a_table_a_notebook_shows_one_and_data_says_the_same():
         ({"top_k": [2.5]}, "whole number"),
         ({"top_k": [True]}, "whole number"),
         (
-            {"retrievers": {"mine": ContextualBM25Retriever([TextNode(text="a")], similarity_top_k=4)}},
+            {
+                "retrievers": {
+                    "mine": ContextualBM25Retriever([TextNode(text="a")], similarity_top_k=4)
+                }
+            },
             "'mine' returns 4",
         ),
     ],
@@ -91,4 +108,6 @@ def test_what_cannot_be_compared_is_said(arguments, message):
 def test_the_rank_counts_to_the_same_depth_whatever_is_counted_besides():
     late = Fixed(*"ghijklmnopq", "a")
     for top_k in ([1], [20]):
-        assert compare({"late": late}, QUESTIONS, top_k=top_k).rows[0].mrr == 0, "its first hit is the twelfth"
+        assert compare({"late": late}, QUESTIONS, top_k=top_k).rows[0].mrr == 0, (
+            "its first hit is the twelfth"
+        )

@@ -19,7 +19,10 @@ class Fixed(BaseRetriever):
         self.texts = texts
 
     def _retrieve(self, _):
-        return [NodeWithScore(node=TextNode(text=text, metadata={"path": "a.md"})) for text in self.texts]
+        return [
+            NodeWithScore(node=TextNode(text=text, metadata={"path": "a.md"}))
+            for text in self.texts
+        ]
 
 
 @pytest.fixture
@@ -28,7 +31,9 @@ def comparison():
         Question(text, tuple(Passage(text=one) for one in gold))
         for text, gold in ((f"first {HOSTILE}", "a"), ("second", "bc"), ("third", "x"))
     ]
-    return compare({"plain": Fixed("a", "b"), "contexts": Fixed("c", "b", "x")}, questions, top_k=[1, 2])
+    return compare(
+        {"plain": Fixed("a", "b"), "contexts": Fixed("c", "b", "x")}, questions, top_k=[1, 2]
+    )
 
 
 def test_a_page_with_the_table_and_changed_questions(comparison):
@@ -38,4 +43,7 @@ def test_a_page_with_the_table_and_changed_questions(comparison):
     assert 'contexts: <span class="good">1 gained</span>, <span class="warn">1 lost</span>' in page
     same = compare({"plain": Fixed("a"), "contexts": Fixed("a")}, comparison.questions, top_k=[1])
     assert "gained" not in same.to_html() + str(same), "rows of zeros are left out"
-    assert re.findall(r"<summary>(\w+)</summary>\n<ul><li>(\w+)", page) == [("gained", "second"), ("lost", "first")]
+    assert re.findall(r"<summary>(\w+)</summary>\n<ul><li>(\w+)", page) == [
+        ("gained", "second"),
+        ("lost", "first"),
+    ]

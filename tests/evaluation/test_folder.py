@@ -5,7 +5,7 @@ import pytest
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.evaluation import Passage, Question, evaluate, load_questions
 from llama_index_contextual.app.settings.local import LocalEmbedding
-from llama_index_contextual.common.errors import ContextualWarning, SettingError
+from llama_index_contextual.utils.errors import ContextualWarning, SettingError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -29,12 +29,17 @@ def folder(tmp_path):
         file = folder / f"{name.lower()}.md"
         file.parent.mkdir(exist_ok=True)
         start = f"# {name}\n\n## Timeout\n\nThe default value is {10 * len(name)} seconds. {LIKE_ANY_OTHER}\n"
-        file.write_text(f"{start}\n## Retries\n\nThe default value is 2. {LIKE_ANY_OTHER}\n", "utf-8")
+        file.write_text(
+            f"{start}\n## Retries\n\nThe default value is 2. {LIKE_ANY_OTHER}\n", "utf-8"
+        )
     return folder
 
 
 QUESTIONS = [
-    Question(f"What is the default for retries of the {name}?", (Passage(path=f"{name}.md", text="## Retries"),))
+    Question(
+        f"What is the default for retries of the {name}?",
+        (Passage(path=f"{name}.md", text="## Retries"),),
+    )
     for name in ("gateway", "scheduler", "archive", "console")
 ]
 
@@ -61,7 +66,9 @@ def test_a_storage_is_kept_and_used_again(folder, embedding, tmp_path, monkeypat
     assert sorted(path.name for path in kept.iterdir()) == ["headings", "text alone"]
     embedded, embed = [], LocalEmbedding._get_text_embeddings
     monkeypatch.setattr(
-        LocalEmbedding, "_get_text_embeddings", lambda self, texts: embedded.extend(texts) or embed(self, texts)
+        LocalEmbedding,
+        "_get_text_embeddings",
+        lambda self, texts: embedded.extend(texts) or embed(self, texts),
     )
     again = evaluate(folder, QUESTIONS, embed_model=embedding, storage=kept, contexts=["headings"])
     assert set(embedded) == {question.text for question in QUESTIONS}
@@ -69,7 +76,9 @@ def test_a_storage_is_kept_and_used_again(folder, embedding, tmp_path, monkeypat
 
 
 def test_all_rows_have_the_chunks_of_the_folder_s_own_index(folder, embedding, tmp_path):
-    (folder / "contextual.toml").write_text("[chunks]\nchunk_size = 40\nchunk_overlap = 0\n", "utf-8")
+    (folder / "contextual.toml").write_text(
+        "[chunks]\nchunk_size = 40\nchunk_overlap = 0\n", "utf-8"
+    )
     with ContextualIndex.open(folder, embed_model=embedding) as index:
         chunks = index.refresh().chunks
     evaluate(folder, QUESTIONS, contexts=["off", "headings"], storage=tmp_path / "kept", top_k=[1])
@@ -79,7 +88,9 @@ def test_all_rows_have_the_chunks_of_the_folder_s_own_index(folder, embedding, t
             assert len(row.nodes()) == chunks
 
 
-def test_what_a_model_wrote_is_kept_with_the_folder_and_asked_for_once(folder, embedding, fake_model):
+def test_what_a_model_wrote_is_kept_with_the_folder_and_asked_for_once(
+    folder, embedding, fake_model
+):
     options = {
         "embed_model": embedding,
         "contexts": ["headings", "llm"],
@@ -91,20 +102,27 @@ def test_what_a_model_wrote_is_kept_with_the_folder_and_asked_for_once(folder, e
     assert asked > 0
     evaluate(folder, QUESTIONS, **options)
     assert len(fake_model.requests) == asked
-    with ContextualIndex.open(folder, embed_model=embedding, context="llm", llm=fake_model.llm) as index:
+    with ContextualIndex.open(
+        folder, embed_model=embedding, context="llm", llm=fake_model.llm
+    ) as index:
         assert index.refresh().context_sources == {"llm:fake+pattern": 8}
     assert len(fake_model.requests) == asked
 
 
 def test_answers_that_are_nowhere_are_named(folder, embedding):
     lost = Question(
-        "What is the default of the gateway on the moon?", (Passage(path="gateway.md"), Passage(path="moon.md"))
+        "What is the default of the gateway on the moon?",
+        (Passage(path="gateway.md"), Passage(path="moon.md")),
     )
-    with pytest.warns(ContextualWarning, match=r"^1 answer in no chunk: .*gateway on the moon\?'.*moon\.md"):
+    with pytest.warns(
+        ContextualWarning, match=r"^1 answer in no chunk: .*gateway on the moon\?'.*moon\.md"
+    ):
         found = evaluate(folder, [*QUESTIONS, lost], embed_model=embedding, contexts=[], top_k=[20])
     assert found.rows[-1].recalls[-1].tolist() == [0.5]
     other = Question("Who walks on the moon?", (Passage(path="moon.md"),))
-    with pytest.warns(ContextualWarning, match=r"^2 answers in no chunk.*gateway on the moon.*Who walks"):
+    with pytest.warns(
+        ContextualWarning, match=r"^2 answers in no chunk.*gateway on the moon.*Who walks"
+    ):
         evaluate(folder, [*QUESTIONS, lost, other], embed_model=embedding, contexts=[], top_k=[20])
 
 
@@ -119,12 +137,16 @@ def test_an_empty_folder_or_a_wrong_context_is_an_error(folder, embedding, tmp_p
 def test_a_file_that_cannot_be_read_is_named_and_the_rest_compared(folder, embedding):
     (folder / "broken.md").write_bytes(b"# \xff\xfe\x00broken\xff")
     with pytest.warns(ContextualWarning, match=r"could not be read: broken\.md"):
-        assert evaluate(folder, QUESTIONS, embed_model=embedding, contexts=[], top_k=[5], say=print).rows
+        assert evaluate(
+            folder, QUESTIONS, embed_model=embedding, contexts=[], top_k=[5], say=print
+        ).rows
 
 
 def test_the_questions_of_the_examples_have_answers_in_the_notes(embedding, recwarn):
     questions = load_questions(EXAMPLES / "questions.jsonl")
-    found = evaluate(EXAMPLES / "notes", questions, embed_model=embedding, contexts=["headings"], top_k=[1, 5])
+    found = evaluate(
+        EXAMPLES / "notes", questions, embed_model=embedding, contexts=["headings"], top_k=[1, 5]
+    )
     assert not [warning for warning in recwarn if issubclass(warning.category, ContextualWarning)]
     alone, headings = (row.recalls[:, 0].mean() for row in found.rows)
     assert headings > alone
@@ -139,20 +161,33 @@ def test_the_questions_of_the_examples_have_answers_in_the_notes(embedding, recw
         ({"chunk": 3}, "chunk"),
     ],
 )
-def test_a_bad_setting_is_refused_before_anything_is_embedded(folder, embedding, monkeypatch, settings, message):
+def test_a_bad_setting_is_refused_before_anything_is_embedded(
+    folder, embedding, monkeypatch, settings, message
+):
     embedded = []
-    monkeypatch.setattr(LocalEmbedding, "_get_text_embeddings", lambda _, texts: embedded.extend(texts))
+    monkeypatch.setattr(
+        LocalEmbedding, "_get_text_embeddings", lambda _, texts: embedded.extend(texts)
+    )
     with pytest.raises(SettingError, match=message):
-        evaluate(folder, **{"questions": QUESTIONS, "embed_model": embedding, "contexts": ["llm"], **settings})
+        evaluate(
+            folder,
+            **{"questions": QUESTIONS, "embed_model": embedding, "contexts": ["llm"], **settings},
+        )
     assert embedded == []
 
 
-def test_each_different_text_is_embedded_once_and_the_run_is_estimated(folder, embedding, monkeypatch):
+def test_each_different_text_is_embedded_once_and_the_run_is_estimated(
+    folder, embedding, monkeypatch
+):
     embedded, embed = [], LocalEmbedding._get_text_embeddings
     monkeypatch.setattr(
-        LocalEmbedding, "_get_text_embeddings", lambda self, texts: embedded.extend(texts) or embed(self, texts)
+        LocalEmbedding,
+        "_get_text_embeddings",
+        lambda self, texts: embedded.extend(texts) or embed(self, texts),
     )
     said = []
     evaluate(folder, QUESTIONS, embed_model=embedding, top_k=[1], say=said.append)
-    assert len(embedded) == len(set(embedded)), "pattern writes what headings writes, and each question is asked often"
+    assert len(embedded) == len(set(embedded)), (
+        "pattern writes what headings writes, and each question is asked often"
+    )
     assert said[0] == "4 documents in 4 indexes"

@@ -20,4 +20,6 @@ def test_recall(k, hits, gold, expected):
 
 
 def test_mean_reciprocal_rank():
-    assert mean_reciprocal_rank([["a"], ["b", "a"], ["x"]], ["a", "a", "a"]) == pytest.approx((1 + 0.5 + 0) / 3)
+    assert mean_reciprocal_rank([["a"], ["b", "a"], ["x"]], ["a", "a", "a"]) == pytest.approx(
+        (1 + 0.5 + 0) / 3
+    )

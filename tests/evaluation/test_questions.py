@@ -4,7 +4,7 @@ import pytest
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 
 from llama_index_contextual.app.evaluation import Passage, Question, load_questions
-from llama_index_contextual.common.errors import DocumentError, SettingError
+from llama_index_contextual.utils.errors import DocumentError, SettingError
 
 
 def node(text="", document=None, **metadata):
@@ -39,8 +39,14 @@ def test_a_chunk_holds_a_passage_if_all_that_is_given_fits(passage, chunk, holds
 
 
 def test_a_message_names_a_passage_as_people_cite_it():
-    assert str(Passage(path="docs/a.md", lines=(3, 5), text="two words")) == 'docs/a.md#L3-L5 "two words"'
-    assert (str(Passage(path="docs/a.md")), str(Passage(text="two words"))) == ("docs/a.md", '"two words"')
+    assert (
+        str(Passage(path="docs/a.md", lines=(3, 5), text="two words"))
+        == 'docs/a.md#L3-L5 "two words"'
+    )
+    assert (str(Passage(path="docs/a.md")), str(Passage(text="two words"))) == (
+        "docs/a.md",
+        '"two words"',
+    )
 
 
 def test_lines_need_a_chunk_that_knows_its_own():
@@ -60,7 +66,9 @@ ENTRIES = [
     {"question": "How long?", "path": "b.md", "lines": 7},
 ]
 LOADED = [
-    Question("How long?", (Passage(path="a.md", lines=(12, 16)), Passage(path="b.md", lines=(7, 7)))),
+    Question(
+        "How long?", (Passage(path="a.md", lines=(12, 16)), Passage(path="b.md", lines=(7, 7)))
+    ),
     Question("How many?", (Passage(path="a.md", text="two, or three"),)),
 ]
 
@@ -92,7 +100,9 @@ def test_a_wrong_file_is_named_with_the_line(tmp_path, name, text, message):
         load_questions(tmp_path / name)
 
 
-@pytest.mark.parametrize(("name", "message"), [("q.jsonl", "'utf-8' codec"), ("none.jsonl", "it cannot be read")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("q.jsonl", "'utf-8' codec"), ("none.jsonl", "it cannot be read")]
+)
 def test_a_file_that_is_absent_or_in_another_encoding_is_named(tmp_path, name, message):
     (tmp_path / "q.jsonl").write_bytes('{"question": "Wie groß?"}'.encode("latin-1"))
     with pytest.raises(DocumentError, match=rf"{name}: {message}.*[^.]\. Cure: UTF-8"):

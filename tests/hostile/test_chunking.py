@@ -11,16 +11,13 @@ from llama_index.core import Document
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.chunking import (
-    ChunkSettings,
-    markdown,
-    read_front_matter,
-    split_markdown,
-    splitting,
-)
-from llama_index_contextual.chunking.outline import outline_of
-from llama_index_contextual.common.errors import ContextualWarning
-from llama_index_contextual.common.tokens import CHARS_PER_TOKEN
+from llama_index_contextual.node_parser import blocks as markdown
+from llama_index_contextual.node_parser import packing as splitting
+from llama_index_contextual.node_parser.blocks import read_front_matter
+from llama_index_contextual.node_parser.packing import ChunkSettings, split_markdown
+from llama_index_contextual.node_parser.sections import outline_of
+from llama_index_contextual.utils.errors import ContextualWarning
+from llama_index_contextual.utils.tokens import CHARS_PER_TOKEN
 
 UNBROKEN = {
     "Thai": "การทดสอบภาษาไทยที่ไม่มีช่องว่างระหว่างคำ" * 800,
@@ -33,14 +30,18 @@ UNBROKEN = {
 
 
 def nodes(text, **settings):
-    return HeadingAwareMarkdownNodeParser(**settings)([Document(text=text, metadata={"path": "a.md"})])
+    return HeadingAwareMarkdownNodeParser(**settings)(
+        [Document(text=text, metadata={"path": "a.md"})]
+    )
 
 
 @pytest.fixture(params=["minilm", "cl100k"])
 def settings(request):
     if request.param == "minilm":
         pytest.importorskip("tokenizers")
-    return ChunkSettings(chunk_size=200, chunk_overlap=20, min_chunk_size=20, tokenizer=request.param)
+    return ChunkSettings(
+        chunk_size=200, chunk_overlap=20, min_chunk_size=20, tokenizer=request.param
+    )
 
 
 @pytest.mark.parametrize("text", UNBROKEN.values(), ids=UNBROKEN)
@@ -57,14 +58,18 @@ def test_a_run_without_spaces_becomes_chunks_that_part_no_letter(text, settings)
 def test_a_run_of_spaces_does_not_make_a_chunk_of_it(space, settings):
     text = f"before{space * 32_000}after{space * 20}the end"
     spans = split_markdown(text, settings=settings)
-    assert [text[span.start : span.end].split() for span in spans] == [["before"], ["after", "the", "end"]]
+    assert [text[span.start : span.end].split() for span in spans] == [
+        ["before"],
+        ["after", "the", "end"],
+    ]
 
 
 def test_title_headings_and_tags_are_copied_to_every_chunk_and_so_are_short():
     long = "word " * 5_000
     tags = ", ".join(f"tag-{number}" for number in range(500))
     text = (
-        f"---\ntitle: {long}\ntags: [{tags}]\ndescription: {long}\n---\n# {long}\n\n## {long}\n\n" + "A line. " * 5_000
+        f"---\ntitle: {long}\ntags: [{tags}]\ndescription: {long}\n---\n# {long}\n\n## {long}\n\n"
+        + "A line. " * 5_000
     )
     found = nodes(text)
     for node in found:
@@ -80,7 +85,9 @@ def test_title_headings_and_tags_are_copied_to_every_chunk_and_so_are_short():
 
 def test_a_long_title_is_cut_and_reported():
     document = Document(text="Text.", metadata={"title": "t" * 1000, "tags": "a, b"})
-    with pytest.warns(ContextualWarning, match="'title' has 1,000 characters, of which 300 are kept"):
+    with pytest.warns(
+        ContextualWarning, match="'title' has 1,000 characters, of which 300 are kept"
+    ):
         [node] = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()([document]))
     assert (len(node.metadata["title"]), node.metadata["tags"]) == (300, "a, b")
     assert len(node.metadata["context"]) == 300
@@ -91,7 +98,9 @@ GROWING = {
     "link brackets in a heading": lambda n: "# " + "[a](" * n + "\n\ntext\n",
     "footnote brackets in a heading": lambda n: "# " + "[^a][" * n + "\n\ntext\n",
     "nested front matter": lambda n: "---\na: " + "[" * n + "\n---\n",
-    "long front matter": lambda n: "---\n" + "".join(f"key{i}: value\n" for i in range(n // 8)) + "---\ntext",
+    "long front matter": lambda n: (
+        "---\n" + "".join(f"key{i}: value\n" for i in range(n // 8)) + "---\ntext"
+    ),
     "lists in lists on one line": lambda n: "- " * (n // 2) + "x",
     "letters on one line": lambda n: "".join(random.Random(n).choices("abcdefgh", k=n)),  # noqa: S311
     "many days": lambda n: "".join(f"## 2026-11-{i % 28 + 1:02}\n\n" for i in range(n // 8)),
@@ -123,7 +132,8 @@ def test_four_times_as_long_takes_no_nine_times(make):
 def test_front_matter_has_a_limit_and_stays_text_beyond_it():
     lines = "".join(f"key{number}: some value\n" for number in range(10_000))
     with pytest.warns(
-        ContextualWarning, match=r"a.md cannot be read as YAML and is kept as text: it has \d{3},\d{3} ch"
+        ContextualWarning,
+        match=r"a.md cannot be read as YAML and is kept as text: it has \d{3},\d{3} ch",
     ):
         found = nodes(f"---\n{lines}---\n\nText.")
     assert "key9999" in found[-1].text
@@ -134,7 +144,9 @@ def test_front_matter_has_a_limit_and_stays_text_beyond_it():
 def test_long_front_matter_reads_alike_with_and_without_libyaml(loader, monkeypatch):
     monkeypatch.setattr(markdown, "_YAML_LOADER", getattr(markdown.yaml, loader))
     filler = "".join(f"key{number}: value\n" for number in range(200))
-    front = read_front_matter(f"---\n{filler}a: &x one\nb: *x\nc: [1, two, {{d: e}}]\nf: {{g: h}}\ni: ~\n---\n")
+    front = read_front_matter(
+        f"---\n{filler}a: &x one\nb: *x\nc: [1, two, {{d: e}}]\nf: {{g: h}}\ni: ~\n---\n"
+    )
     assert [front.text(key) for key in "abcfi"] == ["one", "one", "1, two", "", ""]
     with pytest.warns(ContextualWarning, match="more than 50 levels"):
         assert not read_front_matter("---\na: " + "[" * 60 + "]" * 60 + "\n---\n").end
@@ -148,15 +160,21 @@ def test_a_fence_of_exactly_the_budget_stays_whole(fence, below):
         [whole] = split_markdown(code, settings=ChunkSettings(chunk_size=10_000))
         settings = ChunkSettings(chunk_size=whole.tokens, chunk_overlap=0, min_chunk_size=0)
         spans = split_markdown(f"Text above it.\n\n{code}{below}", settings=settings)
-        assert code in [f"Text above it.\n\n{code}{below}"[span.start : span.end] for span in spans], lines
+        assert code in [
+            f"Text above it.\n\n{code}{below}"[span.start : span.end] for span in spans
+        ], lines
 
 
 @pytest.mark.parametrize("levels", ["#", "##", "# ## ### #### ##### ######"])
 def test_a_run_of_bare_headings_is_within_the_budget(levels):
     kinds = itertools.cycle(levels.split())
-    text = "".join(f"{next(kinds)} A heading without any text, number {number}\n\n" for number in range(300))
+    text = "".join(
+        f"{next(kinds)} A heading without any text, number {number}\n\n" for number in range(300)
+    )
     for overlap in (0, 20):
-        spans = split_markdown(text, settings=ChunkSettings(chunk_size=100, chunk_overlap=overlap, min_chunk_size=12))
+        spans = split_markdown(
+            text, settings=ChunkSettings(chunk_size=100, chunk_overlap=overlap, min_chunk_size=12)
+        )
         assert max(span.tokens for span in spans) <= 100
 
 
@@ -173,7 +191,9 @@ def test_a_run_of_rules_is_not_looked_into_each_anew(monkeypatch):
     finer = mock.Mock(wraps=splitting._cut_points)
     monkeypatch.setattr(splitting, "_cut_points", finer)
     text = "Above.\n\n" + "---\n" * 3000
-    spans = split_markdown(text, settings=ChunkSettings(chunk_size=200, chunk_overlap=20, min_chunk_size=20))
+    spans = split_markdown(
+        text, settings=ChunkSettings(chunk_size=200, chunk_overlap=20, min_chunk_size=20)
+    )
     assert (spans[0].start, spans[-1].end) == (0, len(text.rstrip()))
     assert max(span.tokens for span in spans) <= 400  # nothing exceeds twice the size
     finer.assert_not_called()
@@ -194,12 +214,16 @@ def test_a_document_of_too_many_chunks_is_a_problem_with_its_path(tmp_path, monk
 
 def test_aliases_of_front_matter_make_no_list_of_a_billion_items():
     lists = [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 9)]
-    text = "\n".join(["---", "a0: &a0 [x, x]", *lists, "title: T", "---", "", "# H", "", "Some words.", ""])
+    text = "\n".join(
+        ["---", "a0: &a0 [x, x]", *lists, "title: T", "---", "", "# H", "", "Some words.", ""]
+    )
     with pytest.warns(ContextualWarning, match="aliases of lists"):
         nodes = HeadingAwareMarkdownNodeParser().get_nodes_from_documents([Document(text=text)])
     assert len(nodes[0].metadata) < 30
 
 
 def test_a_dotted_key_of_front_matter_takes_no_gigabyte():
-    with pytest.warns(ContextualWarning, match="cannot be read as TOML and is kept as text: a line has more than"):
+    with pytest.warns(
+        ContextualWarning, match="cannot be read as TOML and is kept as text: a line has more than"
+    ):
         assert not read_front_matter(f"+++\n{'a.' * 40_000}b = 1\n+++\n").values

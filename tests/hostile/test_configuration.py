@@ -6,7 +6,7 @@ import pytest
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings.loading import load_configuration
-from llama_index_contextual.common.errors import SettingError
+from llama_index_contextual.utils.errors import SettingError
 
 LINE = "has a line of more than 4,000 characters"
 BEYOND = {
@@ -14,16 +14,28 @@ BEYOND = {
     "keys on one line": ("x = {" + ",".join(f"k{n}=1" for n in range(5_000)) + "}", LINE),
     "a key of 20,000 parts": (".".join(["a"] * 20_000) + " = 1", LINE),
     "one inside a table": ("\n\nx = {" + ".".join(["a"] * 20_000) + " = 1}", LINE),
-    "90 keys of 490 parts": ("\n".join(".".join([f"a{n}"] * 240) + " = 1" for n in range(90)), "is not known|not TOML"),
+    "90 keys of 490 parts": (
+        "\n".join(".".join([f"a{n}"] * 240) + " = 1" for n in range(90)),
+        "is not known|not TOML",
+    ),
     "brackets": ("x = " + "[" * 40_000, LINE),
     "brackets on many lines": ("x = " + "[\n" * 40_000, "is not TOML"),
     "tables in arrays": ("[[descriptions]]\n" * 5_000, "cannot work"),
-    "a long list": ("[files]\ninclude = [" + '"*.md",\n' * 10_000 + "]", "files.include=.*cannot work"),
-    "a number of 900 digits": ("[chunks]\nchunk_size = " + "9" * 900, r"chunks\.chunk_size=.* cannot work"),
+    "a long list": (
+        "[files]\ninclude = [" + '"*.md",\n' * 10_000 + "]",
+        "files.include=.*cannot work",
+    ),
+    "a number of 900 digits": (
+        "[chunks]\nchunk_size = " + "9" * 900,
+        r"chunks\.chunk_size=.* cannot work",
+    ),
     "unclosed quotes": ("x = " + '"""a\n' * 15_000 + "\\", "is not TOML"),
     "a name of 900 letters": ("a" * 900 + " = 1", r"a… is not known"),
     "1,900 unknown names": ("\n".join(f"k{n}=1" for n in range(1_900)), r"k0 is not known"),
-    "no UTF-8": ("\udcff", r"toml: 'utf-8' codec can't decode .*\. Cure: name another file, in UTF-8\."),
+    "no UTF-8": (
+        "\udcff",
+        r"toml: 'utf-8' codec can't decode .*\. Cure: name another file, in UTF-8\.",
+    ),
 }
 
 

@@ -21,12 +21,14 @@ from pathspec import GitIgnoreSpec
 import llama_index_contextual as package
 from llama_index_contextual.app.folder.walk import pattern_of, spec_of
 from llama_index_contextual.context.prompts import refusal, split_answers
-from llama_index_contextual.keyword.dates import FURTHER_LANGUAGES, LANGUAGES, lexicon
+from llama_index_contextual.retrievers.query_dates import FURTHER_LANGUAGES, LANGUAGES, lexicon
 
 # What an expression consists of; Python 3.10 has it elsewhere.
 kinds, parser = map(
     importlib.import_module,
-    ("re._constants", "re._parser") if sys.version_info >= (3, 11) else ("sre_constants", "sre_parse"),
+    ("re._constants", "re._parser")
+    if sys.version_info >= (3, 11)
+    else ("sre_constants", "sre_parse"),
 )
 LONGEST = 1_000_000
 SHORT = 2_000
@@ -48,20 +50,20 @@ BOUNDED = {
     "app.folder.office._WORD": (255, "the same"),
     "app.folder.pdf._BROKEN": (100, "the end of a block"),
     "app.folder.pdf._VALUE": (60, "a cell is cut before"),
-    "context.free._ASSIGNED": (300, "a line that may define a name"),
-    "context.free._SIGNED": (300, "the same"),
-    "context.free._FUNCTION": (600, "a function up to its body"),
+    "context.headings._ASSIGNED": (300, "a line that may define a name"),
+    "context.headings._SIGNED": (300, "the same"),
+    "context.headings._FUNCTION": (600, "a function up to its body"),
 }
 # Expressions that are only matched at one place: no search from every letter.
 ANCHORED = {
     "app.serve.answering._AFTER",
     "app.serve.answering._OPEN",
     "memory.ranking._FACT",
-    "keyword.query._CONDITION",
+    "retrievers.query._CONDITION",
     "app.serve.html._SCHEME",
     "app.serve.html._WITHIN_LIST",
     "app.settings.models._NAME",
-    "chunking.outline._LEAD",
+    "node_parser.sections._LEAD",
     "app.folder.markup._TEX_ITEM",
     "app.folder.markup._ORG",
     "app.folder.markup._ORG_HEADING",
@@ -76,11 +78,11 @@ ANCHORED = {
     "app.folder.formats.integer",
     "app.folder.html._ITEM",
     "app.folder.html._end_block",
-    "chunking.markdown._FRONT_MATTER",
-    "chunking.markdown._KEY",
-    "chunking.markdown._CONTAINER",
-    "common.normalize._HEX",
-    "common.normalize._WORD_OR_NUMBER",
+    "node_parser.blocks._FRONT_MATTER",
+    "node_parser.blocks._KEY",
+    "node_parser.blocks._CONTAINER",
+    "utils.text._HEX",
+    "utils.text._WORD_OR_NUMBER",
 }
 
 
@@ -115,7 +117,7 @@ def walked():
         for function, pattern in calls_of(module):
             yield f"{name}.{function}", pattern
     for pattern, _, _ in lexicon((*LANGUAGES, *FURTHER_LANGUAGES)).date_patterns:
-        yield "keyword.dates.date_patterns", pattern
+        yield "retrievers.query_dates.date_patterns", pattern
 
 
 def calls_of(module):
@@ -125,7 +127,11 @@ def calls_of(module):
             continue
         for node in ast.walk(function):
             called = node.func if isinstance(node, ast.Call) else None
-            if isinstance(called, ast.Attribute) and ast.unparse(called.value) == "re" and called.attr in CALLS:
+            if (
+                isinstance(called, ast.Attribute)
+                and ast.unparse(called.value) == "re"
+                and called.attr in CALLS
+            ):
                 given = node.args[0]
                 if isinstance(given, ast.Constant):
                     yield function.name, re.compile(given.value)
@@ -274,14 +280,18 @@ def test_a_line_of_an_ignore_file_is_linear_in_a_path(pattern):
 def test_a_linear_line_of_an_ignore_file_means_what_it_meant():
     dice, compared = random.Random(4), 0  # noqa: S311  reproducible
     for _ in range(500):
-        parts = dice.choices(["**", "a", "b", "*", "a*", "*b*a", "?", "ab", "[ab]"], k=dice.randint(1, 6))
+        parts = dice.choices(
+            ["**", "a", "b", "*", "a*", "*b*a", "?", "ab", "[ab]"], k=dice.randint(1, 6)
+        )
         line = dice.choice(["", "/", "!"]) + "/".join(parts) + dice.choice(["", "/"])
         try:
             stock, ours = GitIgnoreSpec.from_lines([line]), spec_of([line])
         except ValueError:  # no pattern, or one of too many double stars
             continue
         for _ in range(20):
-            names = ["".join(dice.choices("ab", k=dice.randint(1, 3))) for _ in range(dice.randint(1, 8))]
+            names = [
+                "".join(dice.choices("ab", k=dice.randint(1, 3))) for _ in range(dice.randint(1, 8))
+            ]
             path = "/".join(names) + dice.choice(["", "/"])
             assert ours.check_file(path).include == stock.check_file(path).include, (line, path)
             compared += 1

@@ -14,9 +14,11 @@ from state_table import change_state, state_in
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings import SETTINGS
 from llama_index_contextual.app.settings.loading import is_harmless, load_configuration
-from llama_index_contextual.common.errors import ContextualWarning, SettingError, StorageError
+from llama_index_contextual.utils.errors import ContextualWarning, SettingError, StorageError
 
-pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.common.errors.ContextualWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "always::llama_index_contextual.utils.errors.ContextualWarning"
+)
 NEVER_SAFE = ("context_options", "files.hidden")
 ASKS = 'embed_model = "ollama:x@http://127.0.0.1:1"\n[chunks]\nchunk_size = 77\n'
 
@@ -65,7 +67,10 @@ def test_what_a_folder_may_not_set_is_named_in_one_line_and_the_rest_holds(folde
     done = run("index", folder)
     assert done.returncode == 0
     [line] = [line for line in done.stderr.splitlines() if "not obeyed" in line]
-    assert f"{folder / name}: embed_model not obeyed: a folder may not set this by itself. Cure: " in line
+    assert (
+        f"{folder / name}: embed_model not obeyed: a folder may not set this by itself. Cure: "
+        in line
+    )
     assert f'[folders."{folder}"]' in line
     with pytest.warns(ContextualWarning, match=r"embed_model not obeyed"):
         assert chunk_size(folder) == 77
@@ -73,24 +78,34 @@ def test_what_a_folder_may_not_set_is_named_in_one_line_and_the_rest_holds(folde
     assert json.loads(shown)["embed_model"] == {"value": "local", "from": "default"}
 
 
-def test_options_the_environment_a_named_file_and_the_users_own_file_count(folder, monkeypatch, tmp_path):
+def test_options_the_environment_a_named_file_and_the_users_own_file_count(
+    folder, monkeypatch, tmp_path
+):
     own = tmp_path / "user" / "llama-index-contextual"
     own.mkdir(parents=True)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(own.parent))
     (own / "config.toml").write_text(
-        '[context_options]\nllm = "openai:own"\n[retrieval]\ntop_k = 3\n[chunks]\nchunk_size = 50\n', "utf-8"
+        '[context_options]\nllm = "openai:own"\n[retrieval]\ntop_k = 3\n[chunks]\nchunk_size = 50\n',
+        "utf-8",
     )
     (folder / "contextual.toml").write_text("[chunks]\nchunk_size = 77\n", "utf-8")
     found = load_configuration(folder)
-    assert (found["context_options.llm"], found["retrieval.top_k"], found["chunks.chunk_size"]) == ("openai:own", 3, 77)
+    assert (found["context_options.llm"], found["retrieval.top_k"], found["chunks.chunk_size"]) == (
+        "openai:own",
+        3,
+        77,
+    )
     assert found.origins["context_options.llm"] == str(own / "config.toml")
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CONTEXT_OPTIONS__LLM", "openai:environment")
     assert load_configuration(folder)["context_options.llm"] == "openai:environment"
     (tmp_path / "named.toml").write_text('[context_options]\nllm = "openai:named"\n', "utf-8")
     monkeypatch.delenv("LLAMA_INDEX_CONTEXTUAL_CONTEXT_OPTIONS__LLM")
-    assert load_configuration(folder, tmp_path / "named.toml")["context_options.llm"] == "openai:named"
     assert (
-        load_configuration(folder, {"context_options.llm": "openai:option"})["context_options.llm"] == "openai:option"
+        load_configuration(folder, tmp_path / "named.toml")["context_options.llm"] == "openai:named"
+    )
+    assert (
+        load_configuration(folder, {"context_options.llm": "openai:option"})["context_options.llm"]
+        == "openai:option"
     )
 
 
@@ -103,7 +118,9 @@ def test_a_slip_in_what_is_not_obeyed_is_an_error_all_the_same(folder):
 def test_no_command_takes_settings_or_an_index_from_a_parent(folder, run):
     below = folder / "below"
     below.mkdir()
-    (below / "page.md").write_text("# Page\n\nThe gateway waits.\n\n" + "It waits for long. " * 60, "utf-8")
+    (below / "page.md").write_text(
+        "# Page\n\nThe gateway waits.\n\n" + "It waits for long. " * 60, "utf-8"
+    )
     (folder / "contextual.toml").write_text(
         'context = "magic"\n[chunks]\nchunk_size = 20\nchunk_overlap = 0\n', "utf-8"
     )
@@ -117,9 +134,13 @@ def test_no_command_takes_settings_or_an_index_from_a_parent(folder, run):
         ["status", "--check", below],
     ):
         assert run(*command).returncode == 0
-    (folder / "contextual.toml").write_text("[chunks]\nchunk_size = 20\nchunk_overlap = 0\n", "utf-8")
+    (folder / "contextual.toml").write_text(
+        "[chunks]\nchunk_size = 20\nchunk_overlap = 0\n", "utf-8"
+    )
     shutil.rmtree(folder / ".contextual")
-    assert len(json.loads(run("preview", below / "page.md", "--folder", folder, "--json").stdout)) > 5
+    assert (
+        len(json.loads(run("preview", below / "page.md", "--folder", folder, "--json").stdout)) > 5
+    )
 
 
 def test_the_users_own_file_has_a_table_of_a_folder(folder, users_own):
@@ -143,7 +164,9 @@ EVIL = "import pathlib\npathlib.Path(__file__).with_name('ran').touch()\nclass T
 CLASS = {"class": "evil_of_a_stranger:Thing", "settings": {}}
 
 
-@pytest.mark.parametrize("choices", [{"parser": CLASS}, {"readers": {".md": CLASS}}], ids=["parser", "reader"])
+@pytest.mark.parametrize(
+    "choices", [{"parser": CLASS}, {"readers": {".md": CLASS}}], ids=["parser", "reader"]
+)
 def test_no_class_of_a_strangers_index_is_imported(folder, tmp_path, monkeypatch, choices, run):
     monkeypatch.delitem(sys.modules, "evil_of_a_stranger", raising=False)
     (tmp_path / "evil_of_a_stranger.py").write_text(EVIL, "utf-8")
@@ -174,10 +197,14 @@ def test_what_a_strangers_index_says_of_servers_models_and_paths_is_not_obeyed(f
         assert index.settings.paid_source is None
         assert index.as_retriever().retrieve("gateway")
         assert index.refresh().skipped == 1
-        assert not index.settings.database.state().choices.keys() & choices.keys() - {"files.include"}
+        assert not index.settings.database.state().choices.keys() & choices.keys() - {
+            "files.include"
+        }
 
 
-@pytest.mark.parametrize("link", [".contextual", ".contextual/index.sqlite3", ".contextual/cache/bm25.arrays"])
+@pytest.mark.parametrize(
+    "link", [".contextual", ".contextual/index.sqlite3", ".contextual/cache/bm25.arrays"]
+)
 def test_an_index_is_not_kept_behind_a_link_that_a_folder_brings(folder, tmp_path, link):
     mine = tmp_path / "mine"
     shutil.copytree(indexed(folder) / ".contextual", mine)

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-with pytest.MonkeyPatch.context() as patch:  # not for longer: other packages are called as files in there are
+with (
+    pytest.MonkeyPatch.context() as patch
+):  # not for longer: other packages are called as files in there are
     patch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
     fuzz = import_module("fuzz")
 
@@ -63,7 +65,7 @@ FOUND = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::llama_index_contextual.common.errors.ContextualWarning")
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.utils.errors.ContextualWarning")
 @pytest.mark.parametrize(("kind", "given"), FOUND.values(), ids=FOUND)
 def test_what_was_found_is_mended(kind, given):
     fuzz.KINDS[kind].use(given)
@@ -74,7 +76,9 @@ def test_a_finding_comes_back_by_its_number(monkeypatch, capsys):
         fuzz.promise("|" not in source or "漢字" not in source, "both")
 
     monkeypatch.setitem(fuzz.KINDS, "messages", fuzz.Kind(use))
-    [(what, (number, source))] = fuzz.run(["messages"], seed=7, documents=300)["messages"].findings.items()
+    [(what, (number, source))] = fuzz.run(["messages"], seed=7, documents=300)[
+        "messages"
+    ].findings.items()
     assert what.startswith("AssertionError both in ")
     assert "|" in source
     assert f"seed 7, messages {number}: " in capsys.readouterr().err
@@ -88,4 +92,6 @@ def test_a_square_of_the_length_is_a_finding(monkeypatch):
             source.count("\x1a" * 3, at)
 
     assert fuzz.grows_too_fast(lambda source: [slow(source * 3) for _ in range(9)], "ab" * 1000)
-    assert not fuzz.grows_too_fast(lambda source: [source.count("b") for _ in range(999)], "ab" * 1000)
+    assert not fuzz.grows_too_fast(
+        lambda source: [source.count("b") for _ in range(999)], "ab" * 1000
+    )

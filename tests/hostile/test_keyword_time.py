@@ -6,10 +6,10 @@ import pytest
 from llama_index.core.schema import TextNode
 from test_memory_time import HOSTILE, slows
 
-from llama_index_contextual.common import normalise
-from llama_index_contextual.keyword import terms_of
-from llama_index_contextual.keyword.query import parse_query
-from llama_index_contextual.retrieval import ContextualBM25Retriever
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.query import parse_query
+from llama_index_contextual.retrievers.terms import terms_of
+from llama_index_contextual.utils.language import normalise
 
 SEEDS = [
     *HOSTILE, '"', '"a" ', '-"', "-a ", "path:", "path:a ", 'path:"', "tag:x ", "A", "Aa", "aA", "a_", "_", "a-b.",

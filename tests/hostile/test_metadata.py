@@ -6,8 +6,8 @@ from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.common.errors import ContextualWarning
-from llama_index_contextual.common.metadata import MOST_CHARS, MOST_KEYS, MOST_VALUE, bounded
+from llama_index_contextual.utils.errors import ContextualWarning
+from llama_index_contextual.utils.metadata import MOST_CHARS, MOST_KEYS, MOST_VALUE, bounded
 
 
 def nested(levels):
@@ -41,7 +41,9 @@ CYCLE["me"] = CYCLE
 def test_what_is_too_large_or_too_deep_is_left_out_and_named(value, fault):
     document = Document(text="# A\n\nText.\n", id_="a")
     document.metadata |= {"path": "a.md", "odd": value, "list": ["x", {"y": 1}]}
-    with pytest.warns(ContextualWarning, match=f"The metadata of a.md: 'odd' is {fault} and is left out"):
+    with pytest.warns(
+        ContextualWarning, match=f"The metadata of a.md: 'odd' is {fault} and is left out"
+    ):
         [node] = HeadingAwareMarkdownNodeParser()([document])
     assert "odd" not in node.metadata
     assert node.metadata["list"] == ["x", {"y": 1}]
@@ -58,9 +60,14 @@ def test_long_values_and_many_keys_are_cut_and_counted():
         match="m.eml: 'title' has 400,000 characters, of which 300 are kept; 'subject' has 400,000 characters, of "
         "which 2,000 are kept; 503 keys, of which the first 200 are kept",
     ):
-        nodes = HeadingAwareMarkdownNodeParser()([Document(text="Words stand here. " * 2000, metadata=brought)])
+        nodes = HeadingAwareMarkdownNodeParser()(
+            [Document(text="Words stand here. " * 2000, metadata=brought)]
+        )
     for node in nodes:
-        assert (len(node.metadata["title"]), len(node.metadata["subject"])) == (MOST_CHARS, MOST_VALUE)
+        assert (len(node.metadata["title"]), len(node.metadata["subject"])) == (
+            MOST_CHARS,
+            MOST_VALUE,
+        )
         assert len(node.metadata) < MOST_KEYS + 20
         assert len(node.get_content(MetadataMode.EMBED)) < 10_000
 
@@ -80,7 +87,9 @@ def test_one_document_of_a_refresh_ends_no_batch(value, tmp_path):
         assert [problem.reason for problem in report.repaired] == [
             "metadata 'v' is nested more than 100 levels deep and is left out"
         ]
-        found = {index.as_retriever().retrieve(word)[0].node.ref_doc_id for word in ("zebras", "tigers")}
+        found = {
+            index.as_retriever().retrieve(word)[0].node.ref_doc_id for word in ("zebras", "tigers")
+        }
         assert found == {"odd", "good"}
 
 

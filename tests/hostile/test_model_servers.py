@@ -21,15 +21,15 @@ from llama_index.core.schema import TextNode
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve.answering import answer, answering_model
 from llama_index_contextual.app.settings.models import NamedModel, resolve_embedding
-from llama_index_contextual.common.errors import (
+from llama_index_contextual.context.base import group_by_document
+from llama_index_contextual.context.llm import LLMContextGenerator
+from llama_index_contextual.utils.errors import (
     AnswerError,
     ContextualWarning,
     EmbeddingError,
     FingerprintError,
     SettingError,
 )
-from llama_index_contextual.context.base import group_by_document
-from llama_index_contextual.context.llm import LLMContextGenerator
 
 SILENCE = 0.5  # the timeout in these tests
 
@@ -49,7 +49,9 @@ def serving(answer):
                     return
                 data += piece
             head, _, body = data.partition(b"\r\n\r\n")
-            sizes = [line for line in head.splitlines() if line.lower().startswith(b"content-length")]
+            sizes = [
+                line for line in head.splitlines() if line.lower().startswith(b"content-length")
+            ]
             while sizes and len(body) < int(sizes[0].split(b":")[1]):
                 body += self.request.recv(65_536)
             asked.append(head.split()[1].decode())
@@ -142,7 +144,12 @@ def name_of(fault):
 
 
 SLOW = [dripping, dripping_headers, never_beginning, packed, endless, broken_off, busy_for_ever]
-FAULTS = [silent, packed_otherwise, nested, *(pytest.param(fault, marks=pytest.mark.long) for fault in SLOW)]
+FAULTS = [
+    silent,
+    packed_otherwise,
+    nested,
+    *(pytest.param(fault, marks=pytest.mark.long) for fault in SLOW),
+]
 EMBEDDINGS = {
     "ollama": "ollama:x@{}",
     "openai": "openai:x@{}/v1",
@@ -211,7 +218,7 @@ def after_a_good_probe(fault):
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
 @pytest.mark.parametrize("kind", MODELS)
 def test_contexts_fall_back(kind, fault, monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 1)
+    monkeypatch.setattr("llama_index_contextual.context.answers.ATTEMPTS", 1)
     nodes = [TextNode(text="Some words.", metadata={"path": "a.md"})]
     with serving(after_a_good_probe(fault)) as server:
         model = NamedModel(MODELS[kind].format(server.url), 100, SILENCE)
@@ -251,7 +258,10 @@ def vectors(of):
             return
         entries = [{"index": at, "embedding": row} for at, row in enumerate(rows)]
         data = [{"data": entries}] if "contextualized" in path else entries
-        send_json(connection, {"data": data, "model": "x", "usage": {"prompt_tokens": 1, "total_tokens": 1}})
+        send_json(
+            connection,
+            {"data": data, "model": "x", "usage": {"prompt_tokens": 1, "total_tokens": 1}},
+        )
 
     return answer
 
@@ -292,10 +302,14 @@ def test_vectors_of_several_lengths_are_refused(kind, tmp_path):
 @pytest.mark.parametrize("spec", ["ollama:x@http://a.example", "openai:x@http://a.example/v1"])
 def test_a_proxy_of_the_environment_that_cannot_work_is_named(spec, proxy, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", proxy)
-    with pytest.raises(SettingError, match=r"no client of a model's server can be made .*Cure: .*HTTP_PROXY"):
+    with pytest.raises(
+        SettingError, match=r"no client of a model's server can be made .*Cure: .*HTTP_PROXY"
+    ):
         NamedModel(spec, 100)()
     for embedding in (spec, "voyage:x@http://a.example/v1"):
-        with pytest.raises(SettingError, match=r"no client of a model's server can be made .*Cure: .*HTTP_PROXY"):
+        with pytest.raises(
+            SettingError, match=r"no client of a model's server can be made .*Cure: .*HTTP_PROXY"
+        ):
             resolve_embedding(embedding, timeout=SILENCE).get_text_embedding("words")
 
 
@@ -303,7 +317,10 @@ def test_a_model_by_name_answers_as_ever(fake_model):
     fake_model.reply = always(Reply("Good morning."))
     llm = NamedModel(fake_model.llm, 100)()
     assert llm.chat([ChatMessage("Hello.")]).message.content == "Good morning."
-    assert "".join(part.delta or "" for part in llm.stream_chat([ChatMessage("Hello.")])) == "Good morning."
+    assert (
+        "".join(part.delta or "" for part in llm.stream_chat([ChatMessage("Hello.")]))
+        == "Good morning."
+    )
 
 
 REACHED = {
@@ -317,7 +334,9 @@ REACHED = {
 def test_the_setting_reaches_every_client_and_many_documents_wait_once(what, tmp_path, users_own):
     """A silent server ends each part within the user's setting, however many documents there are."""
     for number in range(6):
-        (tmp_path / f"{number}.md").write_text(f"# Note {number}\n\nSome words about {number}.\n", "utf-8")
+        (tmp_path / f"{number}.md").write_text(
+            f"# Note {number}\n\nSome words about {number}.\n", "utf-8"
+        )
     setting, spec = REACHED[what]
     with serving(after_a_good_probe(silent)) as server:
         settings = setting.format(spec.format(server.url))

@@ -16,33 +16,68 @@ import llama_index_contextual
 PACKAGE = Path(llama_index_contextual.__file__).parent
 FORBIDDEN_MODULES = {"_pickle", "dill", "cloudpickle", "marshal", "shelve", "joblib", "code"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "execfile"}
-UNSAFE_YAML = {"load", "load_all", "unsafe_load", "full_load", "Loader", "UnsafeLoader", "FullLoader", "CLoader"}
+UNSAFE_YAML = {
+    "load",
+    "load_all",
+    "unsafe_load",
+    "full_load",
+    "Loader",
+    "UnsafeLoader",
+    "FullLoader",
+    "CLoader",
+}
 
 
 def faults_of(source, name="a file"):
     """What of a Python source could run foreign data."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import | ast.ImportFrom):
-            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
-            yield from (f"{name}: imports {one}" for one in modules if one.partition(".")[0] in FORBIDDEN_MODULES)
+            modules = (
+                [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else [one.name for one in node.names]
+            )
+            yield from (
+                f"{name}: imports {one}"
+                for one in modules
+                if one.partition(".")[0] in FORBIDDEN_MODULES
+            )
             if isinstance(node, ast.ImportFrom) and node.module == "pickle":
                 yield f"{name}: imports of pickle"
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in FORBIDDEN_CALLS
+        ):
             yield f"{name}: calls {node.func.id}"
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             if node.value.id == "yaml" and node.attr in UNSAFE_YAML:
                 yield f"{name}: yaml.{node.attr}"
-            if node.value.id == "pickle" and node.attr != "dumps":  # what writes one's own objects reads nothing
+            if (
+                node.value.id == "pickle" and node.attr != "dumps"
+            ):  # what writes one's own objects reads nothing
                 yield f"{name}: pickle.{node.attr}"
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("np.load", "numpy.load"):
-            yield from () if "allow_pickle" in {one.arg for one in node.keywords} else (f"{name}: loads arrays",)
-        if isinstance(node, ast.keyword) and node.arg in ("allow_pickle", "trust_remote_code", "shell"):
+            yield from (
+                ()
+                if "allow_pickle" in {one.arg for one in node.keywords}
+                else (f"{name}: loads arrays",)
+            )
+        if isinstance(node, ast.keyword) and node.arg in (
+            "allow_pickle",
+            "trust_remote_code",
+            "shell",
+        ):
             value = node.value.value if isinstance(node.value, ast.Constant) else None
             yield from () if value is False else (f"{name}: {node.arg}",)
 
 
 def test_no_file_of_the_package_unpickles_or_evaluates():
-    found = [fault for file in PACKAGE.rglob("*.py") for fault in faults_of(file.read_text("utf-8"), file.name)]
+    found = [
+        fault
+        for file in PACKAGE.rglob("*.py")
+        for fault in faults_of(file.read_text("utf-8"), file.name)
+    ]
     assert found == []
     bad = "from pickle import loads\nfrom dill import x\npickle.loads(x)\neval(y)\nyaml.load(z)\n"
     bad += "np.load(a, allow_pickle=True)\nnp.load(b)\n"
@@ -111,9 +146,16 @@ def hostile(tmp_path):
     assert child("", WORK, folder).returncode == 0
     bomb = pickle.dumps(Bomb(tmp_path / "ran"))
     storage = folder / ".contextual"
-    for place in (storage, *(path for path in storage.iterdir() if path.is_dir()), folder, tmp_path):
+    for place in (
+        storage,
+        *(path for path in storage.iterdir() if path.is_dir()),
+        folder,
+        tmp_path,
+    ):
         (place / "index_metadata.pickle").write_bytes(bomb)
-    (tmp_path / "evil.py").write_text(f"import pathlib; pathlib.Path({str(tmp_path / 'ran')!r}).touch()\n", "utf-8")
+    (tmp_path / "evil.py").write_text(
+        f"import pathlib; pathlib.Path({str(tmp_path / 'ran')!r}).touch()\n", "utf-8"
+    )
     for place in (folder, tmp_path):
         (place / ".env").write_text(
             "LLAMA_INDEX_CONTEXTUAL_EMBED_MODEL=jina:x\n",

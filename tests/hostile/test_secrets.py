@@ -12,9 +12,11 @@ import pytest
 from state_table import change_state
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.common.errors import ContextualError
+from llama_index_contextual.utils.errors import ContextualError
 
-pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.common.errors.ContextualWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "always::llama_index_contextual.utils.errors.ContextualWarning"
+)
 KEYS = {
     name: f"secret-of-{name.lower()}"
     for name in (
@@ -48,7 +50,9 @@ def listening():
         def handle(self):
             self.request.settimeout(1)
             heard.append(self.request.recv(65_536))
-            self.request.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+            self.request.sendall(
+                b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
+            )
 
     class Server(socketserver.ThreadingTCPServer):
         daemon_threads, allow_reuse_address = True, True
@@ -77,7 +81,10 @@ def keys_in(heard):
 def said(kind, server):
     """The settings that name a server of a kind, by key."""
     key, value, _ = KINDS[kind]
-    return {key: value.format(server.url), **({"context": "llm"} if key == "context_options.llm" else {})}
+    return {
+        key: value.format(server.url),
+        **({"context": "llm"} if key == "context_options.llm" else {}),
+    }
 
 
 def ask(folder, run, *options):
@@ -95,7 +102,9 @@ def in_the_file(folder, settings, run):
 
 
 def in_the_project(folder, settings, run):
-    (folder / "pyproject.toml").write_text("[tool.llama-index-contextual]\n" + as_toml(settings), "utf-8")
+    (folder / "pyproject.toml").write_text(
+        "[tool.llama-index-contextual]\n" + as_toml(settings), "utf-8"
+    )
 
 
 def in_a_parent(folder, settings, run):
@@ -146,7 +155,8 @@ def test_no_key_and_no_text_goes_where_a_folder_names_a_server(folder, run, rout
 def questions(folder):
     file = folder.parent / "questions.jsonl"
     file.write_text(
-        json.dumps({"question": "How long does it wait?", "path": "page.md", "text": "60 seconds"}), "utf-8"
+        json.dumps({"question": "How long does it wait?", "path": "page.md", "text": "60 seconds"}),
+        "utf-8",
     )
     return file
 

@@ -12,8 +12,8 @@ from llama_index.core.schema import QueryBundle
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.database import Snapshot
-from llama_index_contextual.memory import MemoryContext
-from llama_index_contextual.retrieval.stores import run
+from llama_index_contextual.memory.context import MemoryContext
+from llama_index_contextual.retrievers.any_store import run
 
 MESSAGE = "I came back from the lake with Ana. The red boat needs new paint. Marta lent me her old brushes for it."
 DATED = "On 2026-03-04 we were at the lake. The red boat needs new paint. Marta lent me her old brushes for it."
@@ -34,11 +34,26 @@ class Counting(HashedWords):
 def index(tmp_path_factory):
     """200 dated notes of a few words each."""
     folder, rng = tmp_path_factory.mktemp("notes"), np.random.default_rng(3)
-    words = ["lake", "boat", "red", "paint", "brushes", "Marta", "kitchen", "tiles", "budget", "tea", "sleep", "rain"]
+    words = [
+        "lake",
+        "boat",
+        "red",
+        "paint",
+        "brushes",
+        "Marta",
+        "kitchen",
+        "tiles",
+        "budget",
+        "tea",
+        "sleep",
+        "rain",
+    ]
     for number in range(200):
         day = date.fromordinal(date(2026, 1, 1).toordinal() + number // 2)
         said = " ".join(rng.choice(words, 9).tolist())
-        (folder / f"{day.isoformat()}-{number % 2}.md").write_text(f"# {words[number % 12]}\n\n{said}.\n", "utf-8")
+        (folder / f"{day.isoformat()}-{number % 2}.md").write_text(
+            f"# {words[number % 12]}\n\n{said}.\n", "utf-8"
+        )
     with ContextualIndex.open(folder, embed_model=Counting()) as index:
         index.refresh()
         yield index
@@ -79,7 +94,9 @@ def test_what_is_found_on_the_days_that_a_message_names_is_as_if_nothing_were_re
     assert fresh.entries
 
 
-def test_a_message_reads_the_chunks_that_it_looks_at_once_and_after_a_change_the_new_ones_alone(index, monkeypatch):
+def test_a_message_reads_the_chunks_that_it_looks_at_once_and_after_a_change_the_new_ones_alone(
+    index, monkeypatch
+):
     read = []
 
     def noting(name, sizes):

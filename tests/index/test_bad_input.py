@@ -15,7 +15,7 @@ from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index import BackgroundRefresh
 from llama_index_contextual.app.settings import local as onnx
 from llama_index_contextual.app.settings.local import LocalEmbedding
-from llama_index_contextual.common.errors import (
+from llama_index_contextual.utils.errors import (
     DocumentError,
     EmbeddingError,
     FingerprintError,
@@ -26,7 +26,11 @@ from llama_index_contextual.common.errors import (
 BAD_FILES = {
     "binary named .md": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "failed", "it is binary"),
     "50 MB": (b"x" * 50_000_000, "failed", "max_bytes=10,000,000"),
-    "Latin-1 bytes": ("# Café\n\nÀ bientôt.\n".encode("latin-1"), "repaired", "read as Windows-1252"),
+    "Latin-1 bytes": (
+        "# Café\n\nÀ bientôt.\n".encode("latin-1"),
+        "repaired",
+        "read as Windows-1252",
+    ),
     "a lone surrogate": (b"# A\n\nbroken \xed\xa0\x80 here\n", "repaired", "U+FFFD"),
 }
 
@@ -54,7 +58,9 @@ def test_an_unreadable_file_keeps_what_the_index_had_of_it(opened, folder, monke
 
     monkeypatch.setattr(sources, "read_file", refuse)
     report = index.refresh()
-    assert [str(problem) for problem in report.failed] == ["faq.md: it cannot be read (Permission denied)."]
+    assert [str(problem) for problem in report.failed] == [
+        "faq.md: it cannot be read (Permission denied)."
+    ]
     assert (report.deleted, report.skipped) == ([], 3)
     assert "cache is cold" in index.as_retriever(1).retrieve("Why is it slow?")[0].node.text
 
@@ -67,7 +73,9 @@ def test_status_and_verify_say_why_a_file_is_not_indexed(opened, folder, monkeyp
     index.refresh()
     locked.write_text("# Locked\n", "utf-8")
     access = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "locked.md" and access(path, mode))
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: Path(path).name != "locked.md" and access(path, mode)
+    )
     status = index.status()
     assert {one.path: one.reason.partition(",")[0] for one in status.pending.failed} == {
         "bad.md": "it is binary (it holds NUL bytes)",
@@ -79,7 +87,9 @@ def test_status_and_verify_say_why_a_file_is_not_indexed(opened, folder, monkeyp
 
 
 @pytest.mark.parametrize("was_text", [False, True])
-def test_an_index_is_not_behind_because_of_a_file_that_cannot_be_read(opened, folder, monkeypatch, was_text):
+def test_an_index_is_not_behind_because_of_a_file_that_cannot_be_read(
+    opened, folder, monkeypatch, was_text
+):
     index, bad = opened(), folder / "bad.md"
     if was_text:
         bad.write_text("# Good\n", "utf-8")
@@ -89,7 +99,10 @@ def test_an_index_is_not_behind_because_of_a_file_that_cannot_be_read(opened, fo
     index.refresh()
     assert str(index.freshness(10)) == ""
     status, change = index.status(), index.settings.database.state().change
-    assert ([one.path for one in status.pending.failed], status.pending.work) == (["bad.md"], "1 not indexed")
+    assert ([one.path for one in status.pending.failed], status.pending.work) == (
+        ["bad.md"],
+        "1 not indexed",
+    )
     assert status.documents == 4 + was_text, "what the index had of it stays"
     monkeypatch.setattr(index_room, "_LOOK_EVERY", 0)
     keeper = BackgroundRefresh(index, patience=10)
@@ -134,7 +147,9 @@ def test_what_could_not_be_read_for_a_moment_is_indexed_later(opened, folder, mo
     away = True
     report = index.refresh()
     assert ([one.path for one in report.failed], report.deleted) == (["on a drive.md"], [])
-    assert "room 7" in index.as_retriever(1).retrieve("Where is the projector?")[0].node.text, "what it had stays"
+    assert "room 7" in index.as_retriever(1).retrieve("Where is the projector?")[0].node.text, (
+        "what it had stays"
+    )
     away = False
     assert index.refresh().changed == ["on a drive.md"]
     assert "room 8" in index.as_retriever(1).retrieve("Where is the projector?")[0].node.text
@@ -156,7 +171,10 @@ def test_a_file_that_counts_as_binary_is_indexed_once_its_suffix_has_a_reader(op
     index = opened(readers={".md": FirstByte(), ".pdf": FirstByte()})
     report = index.refresh()
     assert (report.failed, sorted(report.added)) == ([], ["scan.md", "scan.pdf"])
-    assert "byte 137" in index.as_retriever(1).retrieve("Which scan begins with byte 137?")[0].node.text
+    assert (
+        "byte 137"
+        in index.as_retriever(1).retrieve("Which scan begins with byte 137?")[0].node.text
+    )
     assert str(index.freshness(10)) == ""
 
 
@@ -197,7 +215,11 @@ def test_a_name_with_a_backslash_poses_as_no_other_path(opened, folder):
         reason = "its name has a backslash. Cure: rename it."
         failed = {problem.path: problem.reason for problem in index.refresh().failed}
         assert failed == {"people\\boss.md": reason, "a\\b": reason}
-        [hit] = [hit for hit in index.as_retriever().retrieve("zebras boss") if "zebras" in hit.node.text.lower()]
+        [hit] = [
+            hit
+            for hit in index.as_retriever().retrieve("zebras boss")
+            if "zebras" in hit.node.text.lower()
+        ]
         assert hit.node.metadata["path"] == "people/boss.md"
 
 
@@ -211,7 +233,9 @@ def test_links_that_lead_in_circles_end(opened, folder):
 
 def test_a_document_with_a_lone_surrogate_is_cleaned(opened):
     index = opened()
-    index.refresh([Document(text="zebra \ud800 stripes", id_="z", metadata={"path": "z.md", "by": "\udfff"})])
+    index.refresh(
+        [Document(text="zebra \ud800 stripes", id_="z", metadata={"path": "z.md", "by": "\udfff"})]
+    )
     found = index.as_retriever(1).retrieve("zebra stripes")[0].node
     assert found.text == "zebra \ufffd stripes"
     assert found.metadata["by"] == "\ufffd"
@@ -234,18 +258,23 @@ def test_a_metadata_key_may_be_any_text(opened):
         "a\\b",
     ]
     index = opened()
-    report = index.refresh([Document(id_=f"d{n}", text="zebra", metadata={key: n}) for n, key in enumerate(keys)])
+    report = index.refresh(
+        [Document(id_=f"d{n}", text="zebra", metadata={key: n}) for n, key in enumerate(keys)]
+    )
     assert (len(report.added), report.failed) == (len(keys), [])
     for number, key in enumerate(keys):
-        [hit] = index.as_retriever(filters=MetadataFilters(filters=[MetadataFilter(key=key, value=number)])).retrieve(
-            "zebra"
-        )
+        [hit] = index.as_retriever(
+            filters=MetadataFilters(filters=[MetadataFilter(key=key, value=number)])
+        ).retrieve("zebra")
         assert hit.node.metadata[key] == number
 
 
 def test_another_embedding_is_refused_before_anything_is_read(opened):
     opened().refresh()
-    with pytest.raises(FingerprintError, match=r"made with the embedding LocalEmbedding.*not with MockEmbedding.*Cure"):
+    with pytest.raises(
+        FingerprintError,
+        match=r"made with the embedding LocalEmbedding.*not with MockEmbedding.*Cure",
+    ):
         opened(embed_model=MockEmbedding(8, model_name="other"))
 
 
@@ -254,7 +283,9 @@ def test_a_missing_extra_names_what_to_install(folder, monkeypatch):
     monkeypatch.setattr(onnx, "find_spec", lambda _name: None)
     with (
         ContextualIndex.open(folder, embed_model=LocalEmbedding()) as index,
-        pytest.raises((MissingExtraError, EmbeddingError), match=r"llama-index-contextual\[local\]"),
+        pytest.raises(
+            (MissingExtraError, EmbeddingError), match=r"llama-index-contextual\[local\]"
+        ),
     ):
         index.refresh()
     monkeypatch.undo()

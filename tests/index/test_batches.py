@@ -5,7 +5,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index import refresh
-from llama_index_contextual.common.errors import EmbeddingError
+from llama_index_contextual.utils.errors import EmbeddingError
 
 PAGES = 12
 
@@ -16,7 +16,11 @@ class Hooked(BaseEmbedding):
     before: object = None
 
     def _get_text_embedding(self, text):
-        return [0.0, 0.0] if any(f"Page {number}\n" in text for number in (60, 66)) else [1.0, float(len(text))]
+        return (
+            [0.0, 0.0]
+            if any(f"Page {number}\n" in text for number in (60, 66))
+            else [1.0, float(len(text))]
+        )
 
     def _get_text_embeddings(self, texts):
         self.before(texts)
@@ -34,7 +38,9 @@ def pages(tmp_path, monkeypatch):
     """A folder whose pages are written in twos."""
     monkeypatch.setattr(refresh, "BATCH_CHUNKS", 2)
     for number in range(PAGES):
-        (tmp_path / f"page{number:02}.md").write_text(f"# Page {number}\n\nTea of day {number}.\n", "utf-8")
+        (tmp_path / f"page{number:02}.md").write_text(
+            f"# Page {number}\n\nTea of day {number}.\n", "utf-8"
+        )
     return tmp_path
 
 
@@ -42,7 +48,9 @@ def opened(folder, before):
     return ContextualIndex.open(folder, embed_model=Hooked(model_name="hooked", before=before))
 
 
-@pytest.mark.parametrize("end", [OSError("gone"), KeyboardInterrupt()], ids=["failed", "interrupted"])
+@pytest.mark.parametrize(
+    "end", [OSError("gone"), KeyboardInterrupt()], ids=["failed", "interrupted"]
+)
 def test_what_was_written_before_the_embedding_ended_stays_and_the_next_refresh_goes_on(pages, end):
     calls = []
 
@@ -65,7 +73,9 @@ def test_what_was_written_before_the_embedding_ended_stays_and_the_next_refresh_
 
 def test_a_large_folder_can_be_searched_soon(tmp_path, monkeypatch):
     for number in range(300):
-        (tmp_path / f"page{number:03}.md").write_text(f"# Page {number}\n\nTea of day {number}.\n", "utf-8")
+        (tmp_path / f"page{number:03}.md").write_text(
+            f"# Page {number}\n\nTea of day {number}.\n", "utf-8"
+        )
     sizes, prepared = [], refresh.Refresh._prepared
 
     def counting(self, group):
@@ -82,9 +92,17 @@ def test_files_and_texts_that_cannot_be_used_are_reported_in_the_order_of_the_fi
     for number in (1, 5, 9):
         (pages / f"page{number:02}.md").write_bytes(b"\x00\x01\x02")
     for number in (0, 6):
-        (pages / f"page{number:02}.md").write_text(f"# Page {60 + number}\n\nTea of day {number}.\n", "utf-8")
+        (pages / f"page{number:02}.md").write_text(
+            f"# Page {60 + number}\n\nTea of day {number}.\n", "utf-8"
+        )
     with opened(pages, lambda _: None) as index:
         report = index.refresh()
-        assert [problem.path for problem in report.failed] == [f"page{n:02}.md" for n in (0, 1, 5, 6, 9)]
-        assert (report.chunks, report.embedded, len(report.added)) == (PAGES - 5, PAGES - 3, PAGES - 5)
+        assert [problem.path for problem in report.failed] == [
+            f"page{n:02}.md" for n in (0, 1, 5, 6, 9)
+        ]
+        assert (report.chunks, report.embedded, len(report.added)) == (
+            PAGES - 5,
+            PAGES - 3,
+            PAGES - 5,
+        )
         assert len(index.nodes()) == PAGES - 5

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_index_contextual.common.errors import LockedError
+from llama_index_contextual.utils.errors import LockedError
 
 pytestmark = pytest.mark.process
 
@@ -59,7 +59,10 @@ print(json.dumps({"queries": queries, "texts": sorted(hit.node.text for hit in l
 
 def start(script, *arguments):
     return subprocess.Popen(  # noqa: S603  our own script
-        [sys.executable, "-c", COMMON + script, *map(str, arguments)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", COMMON + script, *map(str, arguments)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -69,7 +72,9 @@ def said(process):
     return json.loads(out.splitlines()[-1])
 
 
-def test_readers_in_other_processes_meet_no_error_and_nothing_stale_after_the_writers_end(folder, tmp_path):
+def test_readers_in_other_processes_meet_no_error_and_nothing_stale_after_the_writers_end(
+    folder, tmp_path
+):
     said(start(WRITER, folder, 0.1))
     stop = tmp_path / "stop"
     readers = [start(READER, folder, stop) for _ in range(4)]
@@ -81,7 +86,9 @@ def test_readers_in_other_processes_meet_no_error_and_nothing_stale_after_the_wr
         assert [text for text in seen["texts"] if text.startswith("# Page")] == [
             f"# Page {n}\n\nround{rounds} of page{n}." for n in range(4)
         ]
-        assert [text for text in seen["texts"] if text.startswith("# Extra")] == [f"# Extra\n\nextra{rounds}"]
+        assert [text for text in seen["texts"] if text.startswith("# Extra")] == [
+            f"# Extra\n\nextra{rounds}"
+        ]
 
 
 def test_a_second_writer_is_refused(opened, folder):
@@ -112,7 +119,9 @@ def test_fifty_readers_while_one_thread_refreshes(opened, folder):
     for thread in threads:
         thread.start()
     for number in range(5):
-        (folder / f"new{number}.md").write_text(f"# New {number}\n\nNumber {number} came while others read.\n")
+        (folder / f"new{number}.md").write_text(
+            f"# New {number}\n\nNumber {number} came while others read.\n"
+        )
         (folder / "faq.md").write_text(f"# FAQ\n\nAnswer {number}.\n")
         index.refresh()
     done.set()

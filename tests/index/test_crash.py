@@ -30,7 +30,11 @@ print(json.dumps(crash.totals(done)))
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="the test forks")
 def test_fifty_kills_lose_and_repeat_nothing(tmp_path):
     ended = subprocess.run(  # noqa: S603  our own script
-        [sys.executable, "-c", RUN, str(tmp_path), "50"], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", RUN, str(tmp_path), "50"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     rounds, totals = map(json.loads, ended.stdout.splitlines())
     assert [one for one in rounds if one[3]] == []

@@ -13,12 +13,15 @@ from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index import query
-from llama_index_contextual.common.errors import DamagedError, StorageError
+from llama_index_contextual.utils.errors import DamagedError, StorageError
 
 
 class Letters(MockEmbedding):
     def _get_text_embeddings(self, texts):
-        return [[float(len(text)), *(float(text.count(letter)) for letter in "aeiou"), 1.0] for text in texts]
+        return [
+            [float(len(text)), *(float(text.count(letter)) for letter in "aeiou"), 1.0]
+            for text in texts
+        ]
 
     def _get_query_embedding(self, query):
         return self._get_text_embeddings([query])[0]
@@ -30,7 +33,9 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "docs"
     folder.mkdir()
     for number in range(30):
-        text = "\n\n".join(f"## Part {part}\n\n" + f"word{number} word{part} " * 40 for part in range(3))
+        text = "\n\n".join(
+            f"## Part {part}\n\n" + f"word{number} word{part} " * 40 for part in range(3)
+        )
         (folder / f"{number}.md").write_text(f"# Page {number}\n\n{text}\n")
     with ContextualIndex.open(folder, embed_model=Letters(7, model_name="letters")) as index:
         index.refresh()
@@ -43,13 +48,16 @@ def opened(folder, **settings):
 
 def answers(index):
     return [
-        (hit.node.node_id, hit.node.text, round(hit.score, 5)) for hit in index.as_retriever(3).retrieve("word7 word2")
+        (hit.node.node_id, hit.node.text, round(hit.score, 5))
+        for hit in index.as_retriever(3).retrieve("word7 word2")
     ]
 
 
 def files_of(storage):
     return sorted(
-        file for file in storage.rglob("*") if file.is_file() and file.stat().st_size and file.suffix != ".lock"
+        file
+        for file in storage.rglob("*")
+        if file.is_file() and file.stat().st_size and file.suffix != ".lock"
     )
 
 
@@ -82,8 +90,12 @@ def attempt(work):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [*range(16), 1011])  # 1011: a page of nodes is all zeros, and no page is malformed
-def test_a_damaged_storage_answers_right_or_says_what_mends_it_and_is_made_whole(whole, tmp_path, seed):
+@pytest.mark.parametrize(
+    "seed", [*range(16), 1011]
+)  # 1011: a page of nodes is all zeros, and no page is malformed
+def test_a_damaged_storage_answers_right_or_says_what_mends_it_and_is_made_whole(
+    whole, tmp_path, seed
+):
     rng = random.Random(seed)  # noqa: S311  reproducible, not secret
     with opened(whole) as index:
         expected = answers(index)
@@ -102,12 +114,17 @@ def test_a_damaged_storage_answers_right_or_says_what_mends_it_and_is_made_whole
         assert answers(index) == expected
 
 
-def test_a_question_of_which_one_arm_alone_meets_damage_gets_the_error_and_no_half_answer(whole, monkeypatch):
+def test_a_question_of_which_one_arm_alone_meets_damage_gets_the_error_and_no_half_answer(
+    whole, monkeypatch
+):
     def damaged(*_, **__):
         raise DamagedError("index.sqlite3 is damaged. Cure: llama-index-contextual index")
 
     monkeypatch.setattr(query.IndexView, "keyword_query", damaged)
-    with opened(whole) as index, pytest.raises(DamagedError, match="Cure: llama-index-contextual index"):
+    with (
+        opened(whole) as index,
+        pytest.raises(DamagedError, match="Cure: llama-index-contextual index"),
+    ):
         answers(index)
 
 
@@ -132,11 +149,16 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("sql", STRANGE.values(), ids=STRANGE)
-def test_what_is_not_as_it_was_written_is_refused_by_questions_and_mended_by_a_refresh(whole, tmp_path, sql, caplog):
+def test_what_is_not_as_it_was_written_is_refused_by_questions_and_mended_by_a_refresh(
+    whole, tmp_path, sql, caplog
+):
     folder = shutil.copytree(whole, tmp_path / "docs")
     with database_of(folder) as database, database:
         database.executescript(sql)
-    with opened(folder) as index, pytest.raises(DamagedError, match="Cure: llama-index-contextual index"):
+    with (
+        opened(folder) as index,
+        pytest.raises(DamagedError, match="Cure: llama-index-contextual index"),
+    ):
         answers(index)
     with opened(folder) as index:
         assert index.refresh().embedded == 0
@@ -161,7 +183,10 @@ def test_a_filter_takes_no_value_that_is_not_as_it_was_written(whole, tmp_path, 
         assert index.as_retriever(3, filters=filters).retrieve("word7 word2")
     with database_of(folder) as database, database:
         database.executescript(sql)
-    with opened(folder) as index, pytest.raises(DamagedError, match="Cure: llama-index-contextual index"):
+    with (
+        opened(folder) as index,
+        pytest.raises(DamagedError, match="Cure: llama-index-contextual index"),
+    ):
         index.as_retriever(3, filters=filters).retrieve("word7 word2")
 
 
@@ -252,7 +277,10 @@ def test_no_chunk_is_read_of_a_database_whose_end_is_cut_off(whole, tmp_path):
     for at in range(2600, len(content), 8192):  # within each page
         folder = shutil.copytree(whole, tmp_path / str(at))
         (folder / ".contextual/index.sqlite3").write_bytes(content[:at])
-        with opened(folder) as index, pytest.raises(DamagedError, match="Cure: llama-index-contextual index"):
+        with (
+            opened(folder) as index,
+            pytest.raises(DamagedError, match="Cure: llama-index-contextual index"),
+        ):
             list(index.nodes())
     with opened(folder) as index:
         assert index.refresh().embedded == 0

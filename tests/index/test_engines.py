@@ -45,10 +45,14 @@ async def test_a_chat_over_a_folder_answers_questions_and_greetings(opened):
 
 def test_a_citation_engine_shows_path_and_lines_with_each_source(index):
     llm = Listening()
-    engine = CitationQueryEngine.from_args(index, llm=llm, metadata_mode=MetadataMode.LLM, similarity_top_k=2)
+    engine = CitationQueryEngine.from_args(
+        index, llm=llm, metadata_mode=MetadataMode.LLM, similarity_top_k=2
+    )
     answer = engine.query(QUESTION)
     sources = llm.shown[-1].split("\nSource ")[-len(answer.source_nodes) :]
-    for number, (shown, source) in enumerate(zip(sources, answer.source_nodes, strict=True), start=1):
+    for number, (shown, source) in enumerate(
+        zip(sources, answer.source_nodes, strict=True), start=1
+    ):
         meta = source.node.metadata
         assert shown.startswith(f"{number}:\npath: {meta['path']}\n")
         assert f"\nstart_line: {meta['start_line']}\nend_line: {meta['end_line']}\n" in shown

@@ -12,18 +12,35 @@ from llama_index.core.vector_stores import FilterOperator, MetadataFilter, Metad
 
 from llama_index_contextual.app.index.caches import Caches, UnitVectors, VectorIndex, unit_vectors
 from llama_index_contextual.app.settings.models import model_id
-from llama_index_contextual.common.errors import FingerprintError
-from llama_index_contextual.retrieval.stores import run
+from llama_index_contextual.retrievers.any_store import run
+from llama_index_contextual.utils.errors import FingerprintError
 
-QUESTIONS = ("carrots for a pet", "when is the release?", "why is the cache slow?", "choose a version")
+QUESTIONS = (
+    "carrots for a pet",
+    "when is the release?",
+    "why is the cache slow?",
+    "choose a version",
+)
 
 
 NOTES = {
-    "allergies.md": ("Tomasz is allergic to cashews and pistachios.", "nuts intolerance of a colleague"),
-    "birthday.md": ("Mum would like the blue teapot from the shop in Harbour Street.", "gift idea for my mother"),
-    "boiler.md": ("Below one bar, open the left valve slowly.", "what do I do if the heating loses water?"),
+    "allergies.md": (
+        "Tomasz is allergic to cashews and pistachios.",
+        "nuts intolerance of a colleague",
+    ),
+    "birthday.md": (
+        "Mum would like the blue teapot from the shop in Harbour Street.",
+        "gift idea for my mother",
+    ),
+    "boiler.md": (
+        "Below one bar, open the left valve slowly.",
+        "what do I do if the heating loses water?",
+    ),
     "drone.md": ("It is 249 grams with the small battery.", "how heavy is the quadcopter?"),
-    "knee.md": ("The physiotherapist says: no running for three weeks.", "what sport may I do with my injury?"),
+    "knee.md": (
+        "The physiotherapist says: no running for three weeks.",
+        "what sport may I do with my injury?",
+    ),
     "party.md": ("Andrea does not drink.", "what do I offer somebody who avoids alcohol?"),
     "train.md": ("The night train to Vienna has no dining car.", "is there food on the sleeper?"),
     "wine.md": ("The white one was a Furmint from Tokaj.", "what was the Hungarian bottle called?"),
@@ -34,7 +51,9 @@ def brute(index, embedding, question, top_k=10, admitted=lambda _: True):
     """Ids and cosines by every vector of the database."""
     with index.settings.database.reading() as snapshot:
         nodes = list(snapshot.node_rows(snapshot.rows()))
-    vectors = dict(index.settings.paid.vectors(model_id(embedding), [node.embed_hash for node in nodes]))
+    vectors = dict(
+        index.settings.paid.vectors(model_id(embedding), [node.embed_hash for node in nodes])
+    )
     asked = np.array(embedding.get_query_embedding(question))
     pairs = [
         (node.node_id, float(vector @ asked / np.linalg.norm(vector) / np.linalg.norm(asked)))
@@ -55,7 +74,9 @@ def assert_exact(index, embedding):
     for question in QUESTIONS:
         answer, wanted = asked(index, question), brute(index, embedding, question)
         assert [node_id for node_id, _ in answer] == [node_id for node_id, _ in wanted]
-        assert [score for _, score in answer] == pytest.approx([score for _, score in wanted], abs=1e-6)
+        assert [score for _, score in answer] == pytest.approx(
+            [score for _, score in wanted], abs=1e-6
+        )
 
 
 def copy_of(index):
@@ -66,17 +87,23 @@ def test_every_question_is_compared_with_every_vector_that_a_filter_admits(opene
     index = opened()
     index.refresh()
     assert_exact(index, embedding)
-    filters = MetadataFilters(filters=[MetadataFilter(key="path", value="memory/", operator=FilterOperator.CONTAINS)])
+    filters = MetadataFilters(
+        filters=[MetadataFilter(key="path", value="memory/", operator=FilterOperator.CONTAINS)]
+    )
     wanted = brute(index, embedding, QUESTIONS[0], admitted=lambda path: path.startswith("memory/"))
     assert len(wanted) == 2
-    assert [node_id for node_id, _ in asked(index, QUESTIONS[0], filters)] == [node_id for node_id, _ in wanted]
+    assert [node_id for node_id, _ in asked(index, QUESTIONS[0], filters)] == [
+        node_id for node_id, _ in wanted
+    ]
 
 
 def test_changes_are_followed_by_the_writer_and_by_others(opened, folder, embedding):
     writer, reader = opened(), opened()
     writer.refresh()
     assert_exact(reader, embedding)
-    (folder / "faq.md").write_text("# FAQ\n\nThe cache is warm by now. A new version is out.\n", "utf-8")
+    (folder / "faq.md").write_text(
+        "# FAQ\n\nThe cache is warm by now. A new version is out.\n", "utf-8"
+    )
     (folder / "guide.md").unlink()
     (folder / "new.md").write_text("# Pets\n\nThe hamster eats carrots, too.\n", "utf-8")
     writer.refresh()
@@ -104,7 +131,9 @@ def test_a_reader_follows_a_refresh_that_is_killed(opened, folder, embedding, mo
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut", "changed", "stale"])
-def test_a_copy_that_cannot_be_used_is_derived_again_and_a_question_writes_nothing(opened, folder, embedding, harm):
+def test_a_copy_that_cannot_be_used_is_derived_again_and_a_question_writes_nothing(
+    opened, folder, embedding, harm
+):
     index = opened()
     index.refresh()
     cache = copy_of(index)
@@ -141,14 +170,18 @@ def test_an_index_without_vectors_has_no_copy_of_them(opened):
 
 
 @pytest.mark.long
-def test_notes_beside_a_large_document_are_found_as_by_comparing_all(opened, embedding, data, tmp_path):
+def test_notes_beside_a_large_document_are_found_as_by_comparing_all(
+    opened, embedding, data, tmp_path
+):
     """Real vectors: eight notes of a sentence, and pages of documentation in one file."""
     beside = tmp_path / "beside"
     beside.mkdir()
     for name, (text, _) in NOTES.items():
         (beside / name).write_text(f"# {name[:-3].title()}\n\n{text}\n", "utf-8")
     pages = sorted((data("kubernetes-docs") / "corpus").glob("concepts_*.md"))[:12]
-    (beside / "handbook.md").write_text("\n\n".join(page.read_text("utf-8") for page in pages), "utf-8")
+    (beside / "handbook.md").write_text(
+        "\n\n".join(page.read_text("utf-8") for page in pages), "utf-8"
+    )
     index = opened(beside)
     index.refresh()
     assert len(index.nodes()) > 150
@@ -169,9 +202,9 @@ def clustered(rng, rows, dimensions):
 
 MADE = {
     "apart": lambda rng, rows: rng.standard_normal((rows, 384)).astype(np.float32),
-    "around one centre": lambda rng, rows: (rng.standard_normal(384) + 0.3 * rng.standard_normal((rows, 384))).astype(
-        np.float32
-    ),
+    "around one centre": lambda rng, rows: (
+        rng.standard_normal(384) + 0.3 * rng.standard_normal((rows, 384))
+    ).astype(np.float32),
     "nearly the same": lambda rng, rows: clustered(rng, rows, 384),
     "of large and small numbers": lambda rng, rows: (
         rng.standard_normal((rows, 64)) * 10.0 ** rng.integers(-12, 12, (rows, 1))
@@ -186,12 +219,18 @@ def test_the_true_ten_are_found_whatever_the_vectors_and_equal_ones_tie(made):
     vectors = made(rng, 3000)
     rows = np.arange(10, 3010)
     index = VectorIndex().changed((), UnitVectors(rows[:2000], unit_vectors(vectors[:2000])))
-    index = index.changed((), UnitVectors(rows[2000:], unit_vectors(vectors[2000:]))).changed(rows[::7])
+    index = index.changed((), UnitVectors(rows[2000:], unit_vectors(vectors[2000:]))).changed(
+        rows[::7]
+    )
     kept = np.setdiff1d(rows, rows[::7])
-    units = vectors.astype(np.float64) / np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+    units = vectors.astype(np.float64) / np.linalg.norm(
+        vectors.astype(np.float64), axis=1, keepdims=True
+    )
     units = units.astype(np.float32).astype(np.float64)
     questions = [*vectors[:20], *made(rng, 20)[:20]]
-    for question, (found, scores) in zip(questions, index.nearest([*map(list, questions)], 10), strict=True):
+    for question, (found, scores) in zip(
+        questions, index.nearest([*map(list, questions)], 10), strict=True
+    ):
         asked = question.astype(np.float64) / np.linalg.norm(question.astype(np.float64))
         true = units[kept - 10] @ asked
         least = np.sort(true)[-10]
@@ -201,9 +240,13 @@ def test_the_true_ten_are_found_whatever_the_vectors_and_equal_ones_tie(made):
         assert scores == pytest.approx(true[np.searchsorted(kept, found)], abs=1e-6)
         same = dict(zip(found.tolist(), scores.tolist(), strict=True))
         if made is MADE["nearly the same"]:
-            assert all(same[row] == same[row + 1500] for row in same if row < 310 and row + 1500 in same)
+            assert all(
+                same[row] == same[row + 1500] for row in same if row < 310 and row + 1500 in same
+            )
     among = kept[:50]
-    assert set(index.nearest([vectors[0].tolist()], 100, among)[0][0].tolist()) == set(among.tolist())
+    assert set(index.nearest([vectors[0].tolist()], 100, among)[0][0].tolist()) == set(
+        among.tolist()
+    )
     assert len(index.nearest([vectors[0].tolist()], 5, among[:0])[0][0]) == 0
     with pytest.raises(FingerprintError, match="dimensions"):
         index.nearest([[1.0] * 7], 5)

@@ -9,7 +9,7 @@ from llama_index.core import Document, MockEmbedding
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index import embedder, refresh
-from llama_index_contextual.common.errors import ContextualWarning, FingerprintError, StorageError
+from llama_index_contextual.utils.errors import ContextualWarning, FingerprintError, StorageError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,7 +21,10 @@ class CountingEmbedding(MockEmbedding):
 
     def _get_text_embeddings(self, texts):
         self.count += len(texts)
-        return [[float(len(text)), *(float(text.count(letter)) for letter in "aeiou"), 1.0] for text in texts]
+        return [
+            [float(len(text)), *(float(text.count(letter)) for letter in "aeiou"), 1.0]
+            for text in texts
+        ]
 
     def _get_query_embedding(self, query):
         return [1.0] * 7
@@ -50,7 +53,10 @@ def chunks_after_refresh(folder, counting):
         verification = index.status(check=True)
         assert verification.ok, str(verification)
         assert not verification.pending.work
-        assert "Zebras" in index.as_retriever(1).retrieve("zebras")[0].node.text or "by-hand" not in index.documents()
+        assert (
+            "Zebras" in index.as_retriever(1).retrieve("zebras")[0].node.text
+            or "by-hand" not in index.documents()
+        )
         return verification.chunks
 
 
@@ -82,13 +88,17 @@ def test_a_keyword_index_with_other_terms_is_made_again(used, folder, counting, 
     monkeypatch.setattr("llama_index_contextual.app.index.caches.TERMS_VERSION", 99_999)
     with ContextualIndex.open(folder, embed_model=counting, create=False) as index:
         assert index.as_retriever(1, min_score=0).retrieve("zebras")[0].node.ref_doc_id == "by-hand"
-    assert {file: file.read_bytes() for file in older.rglob("*") if file.is_file()} == kept, "reading never writes"
+    assert {file: file.read_bytes() for file in older.rglob("*") if file.is_file()} == kept, (
+        "reading never writes"
+    )
     assert chunks_after_refresh(folder, counting) == 5
     assert counting.count == 0
     assert any(b"99999" in file.read_bytes() for file in older.rglob("*") if file.is_file())
 
 
-def test_a_copy_of_the_database_that_was_put_back_answers_in_the_process_that_had_read_a_later_one(opened, folder):
+def test_a_copy_of_the_database_that_was_put_back_answers_in_the_process_that_had_read_a_later_one(
+    opened, folder
+):
     (folder / "new.md").write_text("# New\n\nWalruses whistle at night.\n")
     with opened() as index:
         index.refresh()
@@ -106,7 +116,9 @@ def test_a_copy_of_the_database_that_was_put_back_answers_in_the_process_that_ha
     assert "Walruses" in index.as_retriever(1).retrieve("Who whistles at night?")[0].node.text
 
 
-def test_a_copy_of_the_database_that_was_put_back_and_written_again_uses_no_number_of_a_node_twice(opened, folder):
+def test_a_copy_of_the_database_that_was_put_back_and_written_again_uses_no_number_of_a_node_twice(
+    opened, folder
+):
     def rows(index):
         return set(index._reader.ask(lambda view: view.snapshot.rows()).tolist())
 
@@ -150,7 +162,10 @@ def test_the_command_that_takes_another_model_names_folder_model_and_storage(tmp
 
 def test_another_model_replaces_everything_at_the_end_only(used, folder, monkeypatch):
     other = CountingEmbedding(7, model_name="other")
-    with ContextualIndex.open(folder, embed_model=other, reindex=True) as index, monkeypatch.context() as broken:
+    with (
+        ContextualIndex.open(folder, embed_model=other, reindex=True) as index,
+        monkeypatch.context() as broken,
+    ):
 
         def fail(*_, **__):
             raise KeyboardInterrupt
@@ -158,22 +173,30 @@ def test_another_model_replaces_everything_at_the_end_only(used, folder, monkeyp
         broken.setattr(refresh.Refresh, "_finish", fail)
         with pytest.raises(KeyboardInterrupt):
             index.refresh()
-    with ContextualIndex.open(folder, embed_model=CountingEmbedding(7, model_name="counting")) as old:
+    with ContextualIndex.open(
+        folder, embed_model=CountingEmbedding(7, model_name="counting")
+    ) as old:
         assert old.status(check=True).ok, "the old index is whole until the new one is"
     embedded = other.count
     with ContextualIndex.open(folder, embed_model=other, reindex=True) as index:
         report = index.refresh()
         assert index.status(check=True).ok
-        assert [problem.path for problem in report.failed] == ["by-hand"], "it has to be passed again"
+        assert [problem.path for problem in report.failed] == ["by-hand"], (
+            "it has to be passed again"
+        )
         assert report.chunks == 4
         index.refresh([Document(text="Zebras sleep standing.", id_="by-hand")])
-    assert embedded + report.embedded <= other.count == 5, "the second run goes on where the first was stopped"
+    assert embedded + report.embedded <= other.count == 5, (
+        "the second run goes on where the first was stopped"
+    )
     with ContextualIndex.open(folder, embed_model=other) as index:
         assert "Zebras" in index.as_retriever(1).retrieve("zebras")[0].node.text
 
 
 def test_who_reads_while_another_model_takes_its_place_sees_one_moment(used, folder):
-    with ContextualIndex.open(folder, embed_model=CountingEmbedding(7, model_name="counting")) as old:
+    with ContextualIndex.open(
+        folder, embed_model=CountingEmbedding(7, model_name="counting")
+    ) as old:
         with old._reader.snapshot() as view:
             before = view.snapshot.rows().tolist()
             with ContextualIndex.open(
@@ -182,8 +205,12 @@ def test_who_reads_while_another_model_takes_its_place_sees_one_moment(used, fol
                 assert new.refresh().chunks == 4
             assert view.snapshot.rows().tolist() == before
             assert {row.row for row in view.snapshot.node_rows(before)} == set(before)
-        with pytest.warns(ContextualWarning, match="was made with the embedding MockEmbedding:other"):
-            assert old.as_retriever(1).retrieve("carrots")[0].node.ref_doc_id == "memory/2026-01-28.md", "words find it"
+        with pytest.warns(
+            ContextualWarning, match="was made with the embedding MockEmbedding:other"
+        ):
+            assert (
+                old.as_retriever(1).retrieve("carrots")[0].node.ref_doc_id == "memory/2026-01-28.md"
+            ), "words find it"
 
 
 def test_what_was_paid_for_is_never_deleted(folder, counting):

@@ -5,7 +5,7 @@ from llama_index.core import Document, MockEmbedding
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index import refresh
-from llama_index_contextual.common.errors import EmbeddingError, SettingError, StorageError
+from llama_index_contextual.utils.errors import EmbeddingError, SettingError, StorageError
 
 
 class Down(MockEmbedding):
@@ -42,7 +42,9 @@ def test_a_model_that_is_away_makes_no_index_of_its_own(opened, folder):
     with pytest.raises(EmbeddingError, match="refused"):
         index.refresh()
     assert not index.exists
-    assert not {"chroma", "manifest.json", "generation"} & {path.name for path in (folder / ".contextual").iterdir()}
+    assert not {"chroma", "manifest.json", "generation"} & {
+        path.name for path in (folder / ".contextual").iterdir()
+    }
     with pytest.raises(StorageError, match="there is no index"):
         index.as_retriever().retrieve("Cookie")
     other = opened()  # would be an index of another model's vectors, and ask for reindex='all'

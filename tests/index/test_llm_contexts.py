@@ -8,7 +8,7 @@ import pytest
 from fake_model import Reply
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.common.errors import ContextualWarning
+from llama_index_contextual.utils.errors import ContextualWarning
 
 
 @pytest.fixture
@@ -26,7 +26,9 @@ def test_a_second_refresh_asks_for_nothing(opened, fake_model, llm):
     assert len(fake_model.requests) == asked
 
 
-def test_contexts_that_fell_back_are_upgraded_when_the_model_is_back(folder, embedding, fake_model, llm):
+def test_contexts_that_fell_back_are_upgraded_when_the_model_is_back(
+    folder, embedding, fake_model, llm
+):
     fake_model.reply = lambda *_: Reply(status=400)
     with ContextualIndex.open(folder, embed_model=embedding, **llm) as index:
         with pytest.warns(ContextualWarning):
@@ -46,7 +48,9 @@ def test_contexts_that_fell_back_are_upgraded_when_the_model_is_back(folder, emb
 NOTE = "---\ntitle: The harbour log of Bergen\n---\n\n# Log\n\nIt rained.\n\n## Ships\n\nThe Aurora left.\n"
 
 
-def test_contexts_are_made_from_the_files_and_not_from_their_chunks(tmp_path, embedding, fake_model, llm):
+def test_contexts_are_made_from_the_files_and_not_from_their_chunks(
+    tmp_path, embedding, fake_model, llm
+):
     (tmp_path / "log.md").write_text(NOTE, "utf-8")
     with ContextualIndex.open(tmp_path, embed_model=embedding, **llm) as index:
         index.refresh()

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from llama_index_contextual.app.index.storage import Layout
-from llama_index_contextual.common.errors import LockedError, StorageError
+from llama_index_contextual.utils.errors import LockedError, StorageError
 
 pytestmark = pytest.mark.process
 
@@ -37,7 +37,10 @@ def other_writer(tmp_path):
 
 def test_a_second_process_is_refused(other_writer):
     _, path = other_writer
-    with pytest.raises(LockedError, match=r"is writing the index at .*Cure: wait"), Layout(path.parent).hold():
+    with (
+        pytest.raises(LockedError, match=r"is writing the index at .*Cure: wait"),
+        Layout(path.parent).hold(),
+    ):
         pass
 
 
@@ -49,7 +52,9 @@ def test_a_killed_writer_leaves_no_lock(other_writer):
         pass
 
 
-def test_an_index_that_another_process_writes_is_refused_and_can_be_written_afterwards(other_writer, folder, opened):
+def test_an_index_that_another_process_writes_is_refused_and_can_be_written_afterwards(
+    other_writer, folder, opened
+):
     process, path = other_writer
     with pytest.raises(LockedError, match="another process is writing"):
         opened(storage=path.parent).refresh()

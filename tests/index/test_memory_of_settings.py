@@ -8,13 +8,13 @@ from llama_index.core.readers.base import BaseReader
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index import BackgroundRefresh
-from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.common.errors import (
+from llama_index_contextual.context.base import ChunkContext, ContextGenerator
+from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.utils.errors import (
     ConfirmationError,
     SettingError,
     StorageError,
 )
-from llama_index_contextual.context import ChunkContext, ContextGenerator
 
 
 class UpperCase(BaseReader):
@@ -43,7 +43,12 @@ def test_what_made_an_index_is_used_by_who_does_not_say_otherwise(opened, folder
         assert again.settings.fingerprint == before
         assert again.status().differences == []
         report = again.refresh()
-        assert (report.chunks, report.embedded, report.deleted, report.outdated) == (chunks, 0, [], [])
+        assert (report.chunks, report.embedded, report.deleted, report.outdated) == (
+            chunks,
+            0,
+            [],
+            [],
+        )
 
 
 class Own(ContextGenerator):
@@ -65,7 +70,9 @@ OBJECTS = {
 
 
 @pytest.mark.parametrize("kind", OBJECTS)
-def test_who_lacks_an_object_that_made_an_index_reads_it_and_makes_it_again_without(opened, folder, kind):
+def test_who_lacks_an_object_that_made_an_index_reads_it_and_makes_it_again_without(
+    opened, folder, kind
+):
     name, thing = "node_parser" if kind == "tokenizer" else kind, OBJECTS[kind]()
     (folder / "a.cfg").write_text("quiet words")
     with opened(**{name: thing}) as made:
@@ -85,7 +92,10 @@ def test_who_lacks_an_object_that_made_an_index_reads_it_and_makes_it_again_with
 def test_what_a_model_wrote_is_not_replaced_without_a_confirmation(opened, folder, fake_model):
     with opened(context="llm", llm=fake_model.llm) as index:
         chunks = index.refresh().chunks
-    with opened() as other, pytest.raises(ConfirmationError, match=rf"{chunks} of {chunks} chunks.*Cure: .*--yes"):
+    with (
+        opened() as other,
+        pytest.raises(ConfirmationError, match=rf"{chunks} of {chunks} chunks.*Cure: .*--yes"),
+    ):
         other.refresh()
     with opened() as other, BackgroundRefresh(other, "wait") as keeper:
         assert "by a language model" in keeper.look().error
@@ -107,7 +117,9 @@ def test_a_refresh_that_would_delete_most_documents_has_to_be_confirmed(opened, 
     with opened() as index:
         index.refresh()
     with opened(files=FileRules(include=("*.py",))) as other:
-        with pytest.raises(ConfirmationError, match=r"would delete 4 of 4 documents.*Cure: .*confirm=True.*--yes"):
+        with pytest.raises(
+            ConfirmationError, match=r"would delete 4 of 4 documents.*Cure: .*confirm=True.*--yes"
+        ):
             other.refresh()
         assert other.status().documents == 4
         assert len(other.refresh(confirm=True).deleted) == 4
@@ -127,7 +139,9 @@ def test_paying_again_has_to_be_confirmed(opened, fake_model):
         chunks = index.refresh().chunks
     fake_model.requests.clear()
     with opened(**settings, prompt="{document} {chunks}") as other:
-        with pytest.raises(ConfirmationError, match=rf"contexts of {chunks} of {chunks} chunks by a language model"):
+        with pytest.raises(
+            ConfirmationError, match=rf"contexts of {chunks} of {chunks} chunks by a language model"
+        ):
             other.refresh()
         assert fake_model.requests == []
         other.refresh(confirm=True)

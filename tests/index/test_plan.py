@@ -28,12 +28,32 @@ CASES = {
     "first time": ({}, now(a="1"), {}, RefreshReport(added=["a.md"])),
     "nothing": (old(a="1"), now(a="1"), {}, RefreshReport(skipped=1)),
     "edited": (old(a="1"), now(a="2"), {}, RefreshReport(changed=["a.md"])),
-    "other settings": (old(a="1"), now(a="1"), {"made_with": "s2"}, RefreshReport(outdated=["a.md"])),
+    "other settings": (
+        old(a="1"),
+        now(a="1"),
+        {"made_with": "s2"},
+        RefreshReport(outdated=["a.md"]),
+    ),
     "gone": (old(a="1", b="2"), now(a="1"), {}, RefreshReport(deleted=["b.md"], skipped=1)),
     "renamed": (old(a="1"), now(b="1"), {}, RefreshReport(added=["b.md"], deleted=["a.md"])),
-    "copied is not renamed": (old(a="1"), now(a="1", b="1"), {}, RefreshReport(added=["b.md"], skipped=1)),
-    "documents delete nothing": (old(a="1"), now(b="2"), {"deletes": False}, RefreshReport(added=["b.md"])),
-    "an unreadable file stays": (old(a="1"), {}, {"failed": [Problem("a.md", "")]}, RefreshReport()),
+    "copied is not renamed": (
+        old(a="1"),
+        now(a="1", b="1"),
+        {},
+        RefreshReport(added=["b.md"], skipped=1),
+    ),
+    "documents delete nothing": (
+        old(a="1"),
+        now(b="2"),
+        {"deletes": False},
+        RefreshReport(added=["b.md"]),
+    ),
+    "an unreadable file stays": (
+        old(a="1"),
+        {},
+        {"failed": [Problem("a.md", "")]},
+        RefreshReport(),
+    ),
     "a file that cannot be read now is never unchanged": (
         old(a="", b="2"),
         now(a="", b=""),
@@ -46,8 +66,18 @@ CASES = {
         {"failed": [Problem("x/", "")]},
         RefreshReport(deleted=["b.md"]),
     ),
-    "an unreadable root deletes nothing": (old(a="1"), {}, {"failed": [Problem("./", "")]}, RefreshReport()),
-    "a document given by hand is no file": ({"id1": document("id1", "1", "document")}, {}, {}, RefreshReport()),
+    "an unreadable root deletes nothing": (
+        old(a="1"),
+        {},
+        {"failed": [Problem("./", "")]},
+        RefreshReport(),
+    ),
+    "a document given by hand is no file": (
+        {"id1": document("id1", "1", "document")},
+        {},
+        {},
+        RefreshReport(),
+    ),
 }
 
 

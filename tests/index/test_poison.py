@@ -9,7 +9,7 @@ from llama_index.core import Document, MockEmbedding
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index.embedder import BATCH_TEXTS, vector_problem
-from llama_index_contextual.common.errors import EmbeddingError, FingerprintError
+from llama_index_contextual.utils.errors import EmbeddingError, FingerprintError
 
 
 class Server(MockEmbedding):
@@ -29,7 +29,9 @@ class Server(MockEmbedding):
         self.texts += len(texts)
         if self.calls in self.wrong:
             return [self.wrong[self.calls] for _ in texts]
-        return [self.answer if self.word and self.word in text else self._vector(text) for text in texts]
+        return [
+            self.answer if self.word and self.word in text else self._vector(text) for text in texts
+        ]
 
     def _get_query_embedding(self, query):
         return self._vector(query)
@@ -58,7 +60,9 @@ def index(folder, server):
 
 
 @pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
-def test_a_bad_vector_concerns_its_document_alone_and_is_asked_for_by_the_next_refresh(index, server, answer):
+def test_a_bad_vector_concerns_its_document_alone_and_is_asked_for_by_the_next_refresh(
+    index, server, answer
+):
     server.word, server.answer = "Cookie", answer
     report = index.refresh()
     [problem] = report.failed
@@ -78,7 +82,10 @@ def test_a_model_that_gives_nothing_usable_is_named(folder):
     for number in range(20):
         (folder / f"page{number}.md").write_text(f"# Page {number}\n\nSome words.\n")
     with ContextualIndex.open(folder, embed_model=server) as index:
-        with pytest.raises(EmbeddingError, match=r"no usable vector for any of 16 texts.*all its numbers are 0.*Cure"):
+        with pytest.raises(
+            EmbeddingError,
+            match=r"no usable vector for any of 16 texts.*all its numbers are 0.*Cure",
+        ):
             index.refresh()
         assert not index.exists
 
@@ -88,7 +95,10 @@ def test_what_a_server_writes_of_a_fault_is_one_short_line(folder):
         def _get_text_embeddings(self, texts):
             raise ValueError("line\n" * 1_000_000)
 
-    with ContextualIndex.open(folder, embed_model=Talkative(embed_dim=7)) as index, pytest.raises(EmbeddingError) as it:
+    with (
+        ContextualIndex.open(folder, embed_model=Talkative(embed_dim=7)) as index,
+        pytest.raises(EmbeddingError) as it,
+    ):
         index.refresh()
     assert "(ValueError: line line line" in str(it.value)
     assert len(str(it.value)) < 600
@@ -101,12 +111,16 @@ def test_queries_and_texts_of_other_lengths_are_refused(folder):
 
     with ContextualIndex.open(folder, embed_model=Two(7, model_name="two")) as index:
         index.refresh([Document(text=f"text {n}", id_=f"d{n}") for n in range(10)])
-        with pytest.raises(FingerprintError, match="a vector of 2 dimensions does not compare with vectors of 7"):
+        with pytest.raises(
+            FingerprintError, match="a vector of 2 dimensions does not compare with vectors of 7"
+        ):
             index.as_retriever().retrieve("text")
 
 
 def test_vectors_of_a_large_document_are_kept_as_they_come(index, server):
-    document = Document(text="\n\n".join(f"# Part {n}\n\n{'word ' * 150}{n}" for n in range(200)), id_="large")
+    document = Document(
+        text="\n\n".join(f"# Part {n}\n\n{'word ' * 150}{n}" for n in range(200)), id_="large"
+    )
     real = Server._get_text_embeddings
 
     def fail_at_last(self, texts):
@@ -134,7 +148,9 @@ def test_pages_with_the_same_label_are_pages_of_their_own(index):
 
     (index.folder / "book.pdf").write_bytes(b"x")
     (index.folder / "other.pdf").write_bytes(b"y")
-    with ContextualIndex.open(index.folder, embed_model=index.settings.embedding, readers={".pdf": Pages()}) as pages:
+    with ContextualIndex.open(
+        index.folder, embed_model=index.settings.embedding, readers={".pdf": Pages()}
+    ) as pages:
         report = pages.refresh()
         assert report.failed == []
         assert report.chunks == 4 + 2 * 3

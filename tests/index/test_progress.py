@@ -10,7 +10,9 @@ from llama_index_contextual.app import ContextualIndex
 @pytest.fixture
 def folder(tmp_path):
     for number in range(40):
-        (tmp_path / f"page{number}.md").write_text(f"# Page {number}\n\nTea of day {number} was green.\n", "utf-8")
+        (tmp_path / f"page{number}.md").write_text(
+            f"# Page {number}\n\nTea of day {number} was green.\n", "utf-8"
+        )
     return tmp_path
 
 

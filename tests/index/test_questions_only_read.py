@@ -15,8 +15,9 @@ from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index import BackgroundRefresh
 from llama_index_contextual.app.index.database import Snapshot
 from llama_index_contextual.app.settings.local import LocalEmbedding
-from llama_index_contextual.common.errors import ContextualWarning, SettingError, StorageError
-from llama_index_contextual.memory import MemoryContext, note_filters
+from llama_index_contextual.memory.context import MemoryContext
+from llama_index_contextual.retrievers.query import note_filters
+from llama_index_contextual.utils.errors import ContextualWarning, SettingError, StorageError
 
 QUESTIONS = {
     "a query": lambda index: index.as_retriever().retrieve("Which vegetable does Cookie like?"),
@@ -94,7 +95,9 @@ def test_a_question_to_a_damaged_index_writes_nothing_either(opened, folder, los
                 lambda: index.status(check=True),
                 index.nodes,
             ):
-                with pytest.raises(StorageError, match=r"there is no index in .*Cure: llama-index-contextual index"):
+                with pytest.raises(
+                    StorageError, match=r"there is no index in .*Cure: llama-index-contextual index"
+                ):
                     ask()
         assert contents(storage) == before
         report = index.refresh()
@@ -129,7 +132,9 @@ def test_freshness_counts_what_changed_and_reads_no_file_that_looks_the_same(ope
     index = opened()
     index.refresh()
     assert str(index.freshness()) == ""
-    assert index.freshness(0).changed == 0, "without time to compare files nobody claims that they changed"
+    assert index.freshness(0).changed == 0, (
+        "without time to compare files nobody claims that they changed"
+    )
     edit(folder)
     assert str(index.freshness(10)) == "3 files changed since; run index"
     late = index.freshness(0)
@@ -255,7 +260,9 @@ def test_a_mode_that_is_not_known_is_refused(opened):
         BackgroundRefresh(opened(), "sometimes")
 
 
-def test_after_a_change_a_filter_reads_what_it_needs_of_the_new_chunks_alone(opened, folder, monkeypatch):
+def test_after_a_change_a_filter_reads_what_it_needs_of_the_new_chunks_alone(
+    opened, folder, monkeypatch
+):
     read, values = [], Snapshot.values
 
     def noted(snapshot, key, rows):
@@ -268,10 +275,16 @@ def test_after_a_change_a_filter_reads_what_it_needs_of_the_new_chunks_alone(ope
         index.refresh()
         chunks = index.status().chunks
         assert len(index.as_retriever(filters=wanted).retrieve("Cookie")) == 2
-        (folder / "memory" / "2026-05-01.md").write_text("# Noon\n\nCookie sleeps.\n", encoding="utf-8")
+        (folder / "memory" / "2026-05-01.md").write_text(
+            "# Noon\n\nCookie sleeps.\n", encoding="utf-8"
+        )
         index.refresh()
         hits = index.as_retriever(filters=wanted).retrieve("Cookie")
-        assert {hit.metadata["path"][7:] for hit in hits} == {"2026-01-28.md", "2026-04-09.md", "2026-05-01.md"}
+        assert {hit.metadata["path"][7:] for hit in hits} == {
+            "2026-01-28.md",
+            "2026-04-09.md",
+            "2026-05-01.md",
+        }
         assert [size for key, size in read if key == "date_ts"] == [chunks, 1]
         (folder / "memory" / "2026-01-28.md").unlink()
         index.refresh()

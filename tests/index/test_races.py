@@ -14,9 +14,9 @@ from llama_index.core.schema import TextNode
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index import BackgroundRefresh
-from llama_index_contextual.common import tokens
-from llama_index_contextual.common.errors import ContextualError
-from llama_index_contextual.retrieval import ContextualBM25Retriever
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.utils import tokens
+from llama_index_contextual.utils.errors import ContextualError
 
 ZEBRA = "# New\n\nA zebra crossed the road.\n"
 
@@ -43,7 +43,9 @@ def slow_embedding():
 
 
 def found_by_keywords(index, query):
-    arm = next(arm for arm in index.as_retriever().retrievers if isinstance(arm, ContextualBM25Retriever))
+    arm = next(
+        arm for arm in index.as_retriever().retrievers if isinstance(arm, ContextualBM25Retriever)
+    )
     return [hit.node.metadata["path"] for hit in arm.retrieve(query)]
 
 
@@ -55,8 +57,14 @@ def test_a_first_refresh_that_fails_is_taken_back_whatever_others_ask_meanwhile(
 
     for _ in range(6):
         done = threading.Event()
-        with ContextualIndex.open(folder, embed_model=Down(embed_dim=8)) as index, ThreadPoolExecutor(3) as pool:
-            others = [pool.submit(asked_until, done, ask) for ask in (index.documents, lambda: index.freshness(1))]
+        with (
+            ContextualIndex.open(folder, embed_model=Down(embed_dim=8)) as index,
+            ThreadPoolExecutor(3) as pool,
+        ):
+            others = [
+                pool.submit(asked_until, done, ask)
+                for ask in (index.documents, lambda: index.freshness(1))
+            ]
             try:
                 with pytest.raises(ContextualError, match="the model is away"):
                     index.refresh()

@@ -18,7 +18,7 @@ import json, sys
 from pathlib import Path
 from llama_index_contextual import MemoryContext
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.common.errors import StorageError
+from llama_index_contextual.utils.errors import StorageError
 folder, question, said = Path(sys.argv[1]), "Which vegetable does Cookie like?", {}
 with ContextualIndex.open(folder) as index:
     said["search"] = index.as_retriever(1).retrieve(question)[0].node.text
@@ -45,7 +45,10 @@ def how():
         return None
     for options in (["-m"], ["-rm"]):
         command = ["unshare", *options, "sh", "-c", MOUNT, "sh"]
-        if subprocess.run([*command, "/tmp", "true"], capture_output=True, check=False).returncode == 0:  # noqa: S108, S603
+        if (
+            subprocess.run([*command, "/tmp", "true"], capture_output=True, check=False).returncode  # noqa: S108, S603
+            == 0
+        ):
             return command
     return None
 
@@ -53,7 +56,9 @@ def how():
 def read_only(part, *command, temporary):
     """Run Python where a folder is read-only."""
     if how() is None:
-        pytest.skip("unshare and mount are not allowed here, so nothing can be made read-only for the superuser")
+        pytest.skip(
+            "unshare and mount are not allowed here, so nothing can be made read-only for the superuser"
+        )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
     line = [*how(), str(part), sys.executable, *map(str, command)]
     return subprocess.run(line, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
@@ -84,11 +89,20 @@ def test_a_folder_that_cannot_be_written_is_read_in_every_way(opened, folder, te
 
 
 @pytest.mark.process
-def test_the_command_line_reads_it_and_a_refresh_does_not_write_into_a_copy(opened, folder, temporary):
+def test_the_command_line_reads_it_and_a_refresh_does_not_write_into_a_copy(
+    opened, folder, temporary
+):
     with opened(embed_model=None) as index:
         index.refresh()
     done = read_only(
-        folder, "-m", "llama_index_contextual", "search", "Cookie's carrots", "-f", folder, temporary=temporary
+        folder,
+        "-m",
+        "llama_index_contextual",
+        "search",
+        "Cookie's carrots",
+        "-f",
+        folder,
+        temporary=temporary,
     )
     assert "loves carrots" in done.stdout, done.stderr
     (folder / "new.md").write_text("# New\n\nZebras sleep standing.\n")
@@ -120,7 +134,9 @@ async def test_agents_read_it(opened, folder, temporary):
 
 
 @pytest.mark.process
-def test_what_a_killed_writer_left_in_the_log_is_read_where_nothing_can_be_written(opened, folder, temporary):
+def test_what_a_killed_writer_left_in_the_log_is_read_where_nothing_can_be_written(
+    opened, folder, temporary
+):
     writer = (
         "import os, sys; from llama_index_contextual.app import ContextualIndex\n"
         "index = ContextualIndex.open(sys.argv[1], embed_model='none')\n"
@@ -129,7 +145,14 @@ def test_what_a_killed_writer_left_in_the_log_is_read_where_nothing_can_be_writt
     subprocess.run([sys.executable, "-c", writer, str(folder)], check=False)  # noqa: S603  our own script
     assert (folder / ".contextual/index.sqlite3-wal").stat().st_size
     done = read_only(
-        folder, "-m", "llama_index_contextual", "search", "Cookie's carrots", "-f", folder, temporary=temporary
+        folder,
+        "-m",
+        "llama_index_contextual",
+        "search",
+        "Cookie's carrots",
+        "-f",
+        folder,
+        temporary=temporary,
     )
     assert "loves carrots" in done.stdout, done.stderr
     assert list(temporary.iterdir()) == [], "nothing is copied"

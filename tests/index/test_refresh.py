@@ -6,9 +6,9 @@ from llama_index.core.llms import CompletionResponse, MockLLM
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.app.index import caches
-from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.common.errors import SettingError, StorageError
-from llama_index_contextual.context import free
+from llama_index_contextual.context import headings as free
+from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.utils.errors import SettingError, StorageError
 
 
 def texts(index, question, **options):
@@ -86,7 +86,12 @@ def test_a_rename_embeds_what_shows_the_path(opened, folder):
 def test_documents_are_added_updated_and_never_delete(opened):
     index = opened()
     index.refresh()
-    first = index.refresh([Document(text="Zebras sleep.", id_="zebras"), Document(text="x", metadata={"path": "x.md"})])
+    first = index.refresh(
+        [
+            Document(text="Zebras sleep.", id_="zebras"),
+            Document(text="x", metadata={"path": "x.md"}),
+        ]
+    )
     assert first.added == ["zebras", "x.md"] or sorted(first.added) == ["x.md", "zebras"]
     assert first.deleted == []
     assert index.refresh([Document(text="Zebras sleep.", id_="zebras")]).skipped == 1
@@ -99,7 +104,9 @@ def test_a_document_without_lasting_identity_is_refused_with_a_cure(opened):
     report = opened().refresh([Document(text="who am I?"), Document(id_="a\0b", text="# One")])
     reason = "it has no identity that lasts: a random UUID, or characters that no database keeps."
     cure = "Cure: set id_=, or metadata['path']."
-    assert [str(failure) for failure in report.failed] == [f"document {at}: {reason} {cure}" for at in (0, 1)]
+    assert [str(failure) for failure in report.failed] == [
+        f"document {at}: {reason} {cure}" for at in (0, 1)
+    ]
 
 
 def test_metadata_that_no_vector_store_takes_is_flattened(opened):
@@ -130,7 +137,9 @@ def test_other_parser_settings_are_named_and_applied(opened):
     assert report.embedded == 0, "the chunks are the same"
 
 
-def test_an_index_of_an_earlier_parser_is_made_again_and_only_what_changed_is_embedded(opened, monkeypatch):
+def test_an_index_of_an_earlier_parser_is_made_again_and_only_what_changed_is_embedded(
+    opened, monkeypatch
+):
     monkeypatch.setattr(HeadingAwareMarkdownNodeParser, "revision", 1)
     opened().refresh()
     monkeypatch.setattr(HeadingAwareMarkdownNodeParser, "revision", 2)
@@ -141,7 +150,9 @@ def test_an_index_of_an_earlier_parser_is_made_again_and_only_what_changed_is_em
     assert report.embedded == 0
 
 
-def test_an_index_that_embedded_ids_embeds_their_chunks_again_and_no_others(opened, folder, monkeypatch):
+def test_an_index_that_embedded_ids_embeds_their_chunks_again_and_no_others(
+    opened, folder, monkeypatch
+):
     (folder / "0042.txt").write_text("Zebras sleep at noon.\n")
     with monkeypatch.context() as before:
         before.setattr(free.HeadingContextGenerator, "version", "another")
@@ -159,7 +170,11 @@ def test_an_index_that_embedded_ids_embeds_their_chunks_again_and_no_others(open
 WRONG = {
     "no folder": ({"where": "/nowhere/at/all"}, SettingError, "is no folder"),
     "an unknown context": ({"context": "magic"}, SettingError, "magic"),
-    "no index yet": ({"create": False}, StorageError, "there is no index in .*llama-index-contextual index"),
+    "no index yet": (
+        {"create": False},
+        StorageError,
+        "there is no index in .*llama-index-contextual index",
+    ),
 }
 
 
@@ -214,17 +229,25 @@ def test_contexts_that_were_paid_for_survive_edits_elsewhere_and_renames(opened,
     index = opened(**settings)
     report = index.refresh()
     asked = llm.asked
-    assert asked == report.chunks == sum(n for s, n in report.context_sources.items() if s.startswith("llm:"))
+    assert (
+        asked
+        == report.chunks
+        == sum(n for s, n in report.context_sources.items() if s.startswith("llm:"))
+    )
     (folder / "faq.md").rename(folder / "questions.md")
     renamed = index.refresh()
     assert (renamed.added, renamed.deleted) == (["questions.md"], ["faq.md"])
     assert (llm.asked, renamed.embedded) == (asked, 1), (
         "the path beside the LLM's sentence is new; the sentence is kept"
     )
-    (folder / "guide.md").write_text(folder.joinpath("guide.md").read_text() + "\n## New\n\n" + "New words here. " * 90)
+    (folder / "guide.md").write_text(
+        folder.joinpath("guide.md").read_text() + "\n## New\n\n" + "New words here. " * 90
+    )
     edited = index.refresh()
     assert llm.asked - asked == edited.embedded > 0, "only what is new was asked for"
-    texts = [hit.node.metadata["context"] for hit in index.as_retriever().retrieve("Why is it slow?")]
+    texts = [
+        hit.node.metadata["context"] for hit in index.as_retriever().retrieve("Why is it slow?")
+    ]
     assert all("passage is number" in text for text in texts)
     asked = llm.asked
     assert (index.refresh().embedded, llm.asked) == (0, asked)
@@ -241,7 +264,9 @@ ASKED = {
 @pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
 def test_an_index_that_does_not_exist_cannot_be_read_and_is_not_made_by_it(opened, ask):
     index = opened()
-    with pytest.raises(StorageError, match=r"there is no index in .*Cure: llama-index-contextual index"):
+    with pytest.raises(
+        StorageError, match=r"there is no index in .*Cure: llama-index-contextual index"
+    ):
         ask(index)
     assert not index.storage.exists()
     assert not index.exists
@@ -261,11 +286,20 @@ async def test_a_retriever_made_before_the_first_refresh_answers_after_it(opened
     assert "carrots" in (await retriever.aretrieve("Cookie"))[0].node.text
 
 
-@pytest.mark.parametrize("options", [{}, {"filename_as_id": True}], ids=["random ids", "names as ids"])
-def test_what_a_reader_of_llamaindex_gave_of_the_folder_is_not_indexed_twice(opened, folder, options):
+@pytest.mark.parametrize(
+    "options", [{}, {"filename_as_id": True}], ids=["random ids", "names as ids"]
+)
+def test_what_a_reader_of_llamaindex_gave_of_the_folder_is_not_indexed_twice(
+    opened, folder, options
+):
     index = opened()
     given = index.refresh(SimpleDirectoryReader(folder, recursive=True, **options).load_data())
-    assert sorted(index.documents()) == ["faq.md", "guide.md", "memory/2026-01-28.md", "memory/2026-04-09.md"]
+    assert sorted(index.documents()) == [
+        "faq.md",
+        "guide.md",
+        "memory/2026-01-28.md",
+        "memory/2026-04-09.md",
+    ]
     report = index.refresh()
     assert (report.chunks, len(index.documents())) == (given.chunks, 4)
     assert {one.kind for one in index.documents().values()} == {"file"}

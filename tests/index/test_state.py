@@ -11,17 +11,24 @@ from state_table import change_layout, change_state, state_in
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index import settings
-from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.common.errors import ContextualError, StorageError
+from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.utils.errors import ContextualError, StorageError
 
 
-def test_it_is_read_as_it_was_written_and_a_refresh_without_work_writes_nothing(opened, folder, monkeypatch):
-    monkeypatch.setattr(sources, "_SETTLED", 0)  # else the times of files are noted once two seconds have passed
+def test_it_is_read_as_it_was_written_and_a_refresh_without_work_writes_nothing(
+    opened, folder, monkeypatch
+):
+    monkeypatch.setattr(
+        sources, "_SETTLED", 0
+    )  # else the times of files are noted once two seconds have passed
     index = opened()
     assert index.settings.database.state().settings == {}
     index.refresh()
     state, written = index.settings.database.state(), state_in(folder / ".contextual")
-    assert (state.settings, state.folders) == (index.settings.fingerprint, {"": {"path": str(folder)}})
+    assert (state.settings, state.folders) == (
+        index.settings.fingerprint,
+        {"": {"path": str(folder)}},
+    )
     assert state.identity == written["identity"]
     assert opened().refresh().skipped == 4
     assert state_in(folder / ".contextual") == written
@@ -41,7 +48,10 @@ def test_damage_is_named_with_a_cure_that_mends_it(opened, folder, values):
     opened().refresh()
     change_state(folder / ".contextual", **values)
     with opened() as index:
-        with pytest.raises(StorageError, match=r"(?s)index\.sqlite3 is damaged .*Cure: llama-index-contextual index"):
+        with pytest.raises(
+            StorageError,
+            match=r"(?s)index\.sqlite3 is damaged .*Cure: llama-index-contextual index",
+        ):
             index.status()
         index.refresh()
         assert index.status(check=True).ok
@@ -68,7 +78,10 @@ def test_whatever_it_says_an_error_is_of_this_package(opened, folder, values):
         lambda index: index.as_retriever().retrieve("installer"),
         lambda index: index.refresh(),
     ):
-        with contextlib.suppress(ContextualError), opened() as index:  # any other one fails the test
+        with (
+            contextlib.suppress(ContextualError),
+            opened() as index,
+        ):  # any other one fails the test
             use(index)
 
 
@@ -76,7 +89,9 @@ def test_a_newer_layout_asks_for_an_upgrade_and_is_not_written(opened, folder):
     opened().refresh()
     change_layout(folder / ".contextual" / "index.sqlite3", 99)
     before = state_in(folder / ".contextual")
-    with pytest.raises(StorageError, match=r"layout 99, this package reads up to \d+\. Cure: upgrade"):
+    with pytest.raises(
+        StorageError, match=r"layout 99, this package reads up to \d+\. Cure: upgrade"
+    ):
         opened().refresh()
     assert state_in(folder / ".contextual") == before
 
@@ -91,7 +106,9 @@ def test_an_index_of_another_layout_is_made_anew_and_nothing_is_embedded_twice(o
     assert "5 chunks: 4 added; 0 embedded" in done.stdout
     assert "its layout is 0 instead of" in done.stderr
     assert "set aside as index.sqlite3.damaged" in done.stderr
-    assert state_in(folder / ".contextual")["choices"]["chunks.chunk_size"] == 90, "what was chosen is kept"
+    assert state_in(folder / ".contextual")["choices"]["chunks.chunk_size"] == 90, (
+        "what was chosen is kept"
+    )
     with opened() as index:
         assert index.refresh().skipped == 4
 
@@ -124,7 +141,11 @@ def test_a_status_needs_no_llama_index_and_is_that_of_python(folder, run):
     assert modules == "[]", "LlamaIndex takes more than a second"
     with ContextualIndex.open(folder) as index:
         assert shown == json.loads(json.dumps(index.status().to_dict()))
-    assert (shown["pending"]["changed"], shown["pending"]["outdated"], shown["differences"]) == (["faq.md"], [], [])
+    assert (shown["pending"]["changed"], shown["pending"]["outdated"], shown["differences"]) == (
+        ["faq.md"],
+        [],
+        [],
+    )
 
 
 OTHER = {
@@ -142,7 +163,10 @@ def test_a_status_names_the_settings_that_are_others_now(folder, run, text):
     with ContextualIndex.open(folder) as index:
         status, report = index.status(), index.refresh()
         assert status.differences
-        assert (status.pending.outdated, status.pending.deleted) == (report.outdated, report.deleted)
+        assert (status.pending.outdated, status.pending.deleted) == (
+            report.outdated,
+            report.deleted,
+        )
         assert report.outdated or report.deleted
         assert index.status().differences == []
 

@@ -9,7 +9,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.common.errors import FingerprintError
+from llama_index_contextual.utils.errors import FingerprintError
 
 
 class Numbers(BaseEmbedding):
@@ -39,7 +39,9 @@ class Numbers(BaseEmbedding):
 @pytest.fixture
 def folder(tmp_path):
     for number in range(20):
-        (tmp_path / f"{number:02}.md").write_text(f"# Note\n\nThis is the note of number {number}.\n", "utf-8")
+        (tmp_path / f"{number:02}.md").write_text(
+            f"# Note\n\nThis is the note of number {number}.\n", "utf-8"
+        )
     with ContextualIndex.open(tmp_path, embed_model=Numbers()) as index:
         index.refresh()
     return tmp_path
@@ -47,7 +49,9 @@ def folder(tmp_path):
 
 def found(folder, embedding):
     with ContextualIndex.open(folder, embed_model=embedding) as index:
-        [vectors] = [arm for arm in index.as_retriever(1).retrievers if "Vector" in type(arm).__name__]
+        [vectors] = [
+            arm for arm in index.as_retriever(1).retrievers if "Vector" in type(arm).__name__
+        ]
         return vectors.retrieve("number 7")[0].node.metadata["path"]
 
 

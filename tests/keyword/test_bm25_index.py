@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from llama_index_contextual.common.errors import StorageError
-from llama_index_contextual.keyword import query_groups, terms_of
-from llama_index_contextual.keyword.bm25_index import Bm25Index
+from llama_index_contextual.retrievers.bm25_index import Bm25Index
+from llama_index_contextual.retrievers.terms import query_groups, terms_of
+from llama_index_contextual.utils.errors import StorageError
 
 WORDS = ("apple", "pear", "plum", "quince", "getUserName", "manzana")
 QUERIES = ("pear", "apple plum", "quince pear quince name", "unknown", "manzana of the user")
@@ -54,7 +54,9 @@ change = st.one_of(
 
 
 @given(history=st.lists(change, max_size=25))
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_after_any_history_it_says_what_a_rebuild_says(history, tmp_path_factory):
     one, truth, folder = Bm25Index(), {}, tmp_path_factory.mktemp("words")
     for action, what in history:
@@ -145,7 +147,12 @@ def test_an_engine_does_not_change():
 def test_a_term_may_be_held_more_often_than_a_byte_counts():
     texts = {1: "plum " * 300, 2: "plum " * 70_000, 3: "plum"}
     one = of(texts)
-    merged = of({1: texts[1]}).with_texts([2, 3], [texts[2], texts[3]]).with_texts([4], ["x"]).with_texts([5], ["x"])
+    merged = (
+        of({1: texts[1]})
+        .with_texts([2, 3], [texts[2], texts[3]])
+        .with_texts([4], ["x"])
+        .with_texts([5], ["x"])
+    )
     merged = merged.changed([4, 5])
     assert state(merged) == state(one)
     assert one.search(query_groups("plum"), 3)[0].tolist() == [2, 1, 3]
@@ -154,13 +161,18 @@ def test_a_term_may_be_held_more_often_than_a_byte_counts():
 def test_parts_are_two_at_most_and_the_small_one_joins_the_large_one():
     one, sizes = Bm25Index(), set()
     for start in range(0, 1000, 4):
-        one = one.with_texts(range(start, start + 4), [WORDS[row % 4] for row in range(start, start + 4)])
+        one = one.with_texts(
+            range(start, start + 4), [WORDS[row % 4] for row in range(start, start + 4)]
+        )
         sizes.add(len(one.parts))
     assert sizes == {1, 2}
     assert state(one) == state(of({row: WORDS[row % 4] for row in range(1000)}))
 
 
-@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])  # noqa: S301
+@pytest.mark.parametrize(
+    "way",
+    [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))],  # noqa: S301
+)
 def test_it_is_copied(way, tmp_path):
     one = save(of({1: "plum", FAR: "pear"}).with_texts([3], ["quince"]), tmp_path, "").changed([3])
     assert state(way(one)) == state(one)
@@ -232,7 +244,9 @@ def test_any_damage_is_noticed(tmp_path):
     assert state(load(tmp_path)[0]) == expected
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", "null", '{"format": 4, "content": 1, "checksum": 2}', "[" * 99999])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", "null", '{"format": 4, "content": 1, "checksum": 2}', "[" * 99999]
+)
 def test_a_file_of_something_else_is_none_and_is_replaced(tmp_path, content):
     (tmp_path / "bm25.arrays").write_text(content)
     assert load(tmp_path) is None
@@ -266,7 +280,10 @@ os._exit(0)
 """
     here = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])  # noqa: PTH120
     ended = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", script], check=False, capture_output=True, env={**os.environ, "PYTHONPATH": here}
+        [sys.executable, "-c", script],
+        check=False,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": here},
     )
     assert ended.returncode in (0, 9), ended.stderr
     one, stamp = load(tmp_path)

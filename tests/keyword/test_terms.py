@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.keyword import query_groups, terms_of
+from llama_index_contextual.retrievers.terms import query_groups, terms_of
 
 
 def terms_of_query(query):
@@ -34,7 +34,10 @@ def terms_of_query(query):
         ("R&D at AT&T", ["rd", "att"]),
         ("C++ and C# or C", ["c++", "c", "c#", "c", "c"]),
         ("Notepad++ Tom&amp;Jerry", ["notepad", "tom", "amp", "jerri"]),
-        ("naïve Straße \uff26\uff35\uff2c\uff2c", ["naive", "de:naiv", "strasse", "de:strass", "full", "de:full"]),
+        (
+            "naïve Straße \uff26\uff35\uff2c\uff2c",
+            ["naive", "de:naiv", "strasse", "de:strass", "full", "de:full"],
+        ),
         ("Cafe\u0301", ["cafe", "ru:cafe"]),
         ("日本語", ["日本", "本語"]),
         ("中", ["中"]),
@@ -72,7 +75,9 @@ def test_a_query_finds_a_document(document, query):
     assert any(terms & set(group) for group in query_groups(query))
 
 
-@pytest.mark.parametrize("day", ["2022-11-15", "15.11.2022", "15/11/2022", "11/15/2022", "2022_11_15"])
+@pytest.mark.parametrize(
+    "day", ["2022-11-15", "15.11.2022", "15/11/2022", "11/15/2022", "2022_11_15"]
+)
 @pytest.mark.parametrize("question", ["{}", "views of {}", "Was war am {}?"])
 def test_a_day_in_numbers_is_a_term_and_its_year_month_and_number(day, question):
     groups = query_groups(question.format(day))[-4:]
@@ -85,7 +90,9 @@ def test_a_spanish_stem_is_not_mistaken_for_an_english_word():
     assert not set(terms_of_query("hello")) & set(terms_of("the hell of it"))
 
 
-@pytest.mark.parametrize("note", ["TODO: running tests", "todos: gateway, scheduler", "North Sea wind", "OS upgrades"])
+@pytest.mark.parametrize(
+    "note", ["TODO: running tests", "todos: gateway, scheduler", "North Sea wind", "OS upgrades"]
+)
 def test_a_spanish_word_that_english_writers_use_makes_no_note_spanish(note):
     assert not any(term.startswith("es:") for term in terms_of(note))
     assert query_groups(note)[0][0] == terms_of(note)[0], "the word is looked for"
@@ -99,7 +106,14 @@ def test_one_spanish_stop_word_makes_a_short_note_spanish(note):
 
 
 def test_a_query_of_stop_words_alone_keeps_them():
-    assert [group[0] for group in query_groups("to be or not to be")] == ["to", "be", "or", "not", "to", "be"]
+    assert [group[0] for group in query_groups("to be or not to be")] == [
+        "to",
+        "be",
+        "or",
+        "not",
+        "to",
+        "be",
+    ]
     assert [group[0] for group in query_groups("the dog")] == ["dog"]
 
 
@@ -110,8 +124,14 @@ GERMAN = "Das Gericht hat die Kündigungen der Angestellten für unwirksam erkl�
     ("document", "query"),
     [
         (GERMAN, "Wann ist eine Kündigung unwirksam?"),
-        ("Les réunions de mardi sont annulées pour toute l'équipe.", "Quand la réunion est-elle annulée ?"),
-        ("Врач рассказал про новые лекарства для пациентов.", "Про какое лекарство рассказал врач?"),
+        (
+            "Les réunions de mardi sont annulées pour toute l'équipe.",
+            "Quand la réunion est-elle annulée ?",
+        ),
+        (
+            "Врач рассказал про новые лекарства для пациентов.",
+            "Про какое лекарство рассказал врач?",
+        ),
     ],
 )
 def test_a_question_finds_other_forms_of_its_words_in_its_language(document, query):

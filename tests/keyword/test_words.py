@@ -7,9 +7,9 @@ import pytest
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_index_contextual.common import REF_DOC_ID
-from llama_index_contextual.keyword import KeywordIndex
-from llama_index_contextual.keyword.filters import WORDS, admits, admitted
+from llama_index_contextual.retrievers.filters import WORDS, admits, admitted
+from llama_index_contextual.retrievers.node_index import KeywordIndex
+from llama_index_contextual.utils.metadata import REF_DOC_ID
 
 FAR = 2**40
 TEXTS = {
@@ -29,8 +29,16 @@ METADATA = [
 @pytest.fixture
 def state():
     index = KeywordIndex()
-    for (name, text), metadata in zip(TEXTS.items(), METADATA, strict=True):  # one by one, so that there are two parts
-        index.add([TextNode(id_=name, text=text, metadata=metadata, excluded_embed_metadata_keys=[*metadata])])
+    for (name, text), metadata in zip(
+        TEXTS.items(), METADATA, strict=True
+    ):  # one by one, so that there are two parts
+        index.add(
+            [
+                TextNode(
+                    id_=name, text=text, metadata=metadata, excluded_embed_metadata_keys=[*metadata]
+                )
+            ]
+        )
     return index.state
 
 
@@ -71,7 +79,9 @@ def test_filters_over_columns_admit_the_rows_that_they_admit_one_by_one(filters)
     for condition in ("and", "not"):
         wanted = MetadataFilters(filters=[MetadataFilter(**filters)], condition=condition)
         found = admitted(wanted, rows, column_of, lambda _: rows[:0])
-        expected = [row for row, one in zip(rows.tolist(), METADATA, strict=True) if admits(wanted, one)]
+        expected = [
+            row for row, one in zip(rows.tolist(), METADATA, strict=True) if admits(wanted, one)
+        ]
         assert found.tolist() == expected
 
 
@@ -79,4 +89,8 @@ def test_words_and_metadata_are_combined(state):
     words = MetadataFilter(key=WORDS, value="database", operator="contains")
     tag = MetadataFilter(key="tag", value="x", operator="contains")
     assert state.selected_ids(MetadataFilters(filters=[words, tag], condition="and")) == ["a"]
-    assert state.selected_ids(MetadataFilters(filters=[words, tag], condition="or")) == ["a", "b", "c"]
+    assert state.selected_ids(MetadataFilters(filters=[words, tag], condition="or")) == [
+        "a",
+        "b",
+        "c",
+    ]

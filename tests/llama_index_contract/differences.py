@@ -271,7 +271,10 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "the newest note is not the one that was asked for",
         ),
         Difference(
-            "recency-top-k", "returns 1 node where nobody says how many", "returns all", "an engine cuts by itself"
+            "recency-top-k",
+            "returns 1 node where nobody says how many",
+            "returns all",
+            "an engine cuts by itself",
         ),
         Difference(
             "recency-undated",

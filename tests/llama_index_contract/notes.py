@@ -28,10 +28,17 @@ def notes() -> list[TextNode]:
     """Six nodes of two documents with metadata of every kind; "budget" has no owner."""
     found = []
     for number, (name, text) in enumerate(TEXTS.items()):
-        metadata: dict[str, Any] = {"team": TEAMS[number], "n": number, "done": number % 2 == 0, "tags": ["a", name]}
+        metadata: dict[str, Any] = {
+            "team": TEAMS[number],
+            "n": number,
+            "done": number % 2 == 0,
+            "tags": ["a", name],
+        }
         if name != "budget":
             metadata["owner"] = f"{name}@example.org"
-        node = TextNode(id_=name, text=text, metadata=metadata, excluded_embed_metadata_keys=[*metadata])
+        node = TextNode(
+            id_=name, text=text, metadata=metadata, excluded_embed_metadata_keys=[*metadata]
+        )
         node.relationships = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=f"doc{number % 2}")}
         found.append(node)
     return found

@@ -43,7 +43,9 @@ def compare(case: Case, stock: Any, ours: Any) -> None:
     if case.differs:
         assert theirs == case.stock, "LlamaIndex no longer does what differences.py says of it"
         assert own == case.gives
-        assert theirs != own, "they no longer differ: take `differs` away, and the row if no other case has it"
+        assert theirs != own, (
+            "they no longer differ: take `differs` away, and the row if no other case has it"
+        )
     else:
         assert theirs == own
         if case.gives is THE_SAME:

@@ -36,16 +36,25 @@ class Ours:
 
 
 def nodes():
-    made = [TextNode(text=f"Text {n}.", id_=str(n), metadata={"path": f"note {n}.md", "n": n}) for n in range(3)]
+    made = [
+        TextNode(text=f"Text {n}.", id_=str(n), metadata={"path": f"note {n}.md", "n": n})
+        for n in range(3)
+    ]
     return [*made, IndexNode(text="A table.", id_="table", index_id="table-1")]
 
 
 def given():
-    return [NodeWithScore(node=node, score=score) for node, score in zip(nodes(), (0.9, None, 0.5, 0.1), strict=True)]
+    return [
+        NodeWithScore(node=node, score=score)
+        for node, score in zip(nodes(), (0.9, None, 0.5, 0.1), strict=True)
+    ]
 
 
 def plain(found):
-    return [(one.node.node_id, one.score, one.node.get_content(), type(one.node).__name__) for one in found]
+    return [
+        (one.node.node_id, one.score, one.node.get_content(), type(one.node).__name__)
+        for one in found
+    ]
 
 
 def untouched(make):
@@ -68,23 +77,51 @@ def sources(response):
 
 
 CASES = [
-    Case("nodes and scores stay, in their order", lambda make: plain(make().postprocess_nodes(given(), query_str="x"))),
-    Case("a query bundle does as well", lambda make: plain(make().postprocess_nodes(given(), QueryBundle("x")))),
+    Case(
+        "nodes and scores stay, in their order",
+        lambda make: plain(make().postprocess_nodes(given(), query_str="x")),
+    ),
+    Case(
+        "a query bundle does as well",
+        lambda make: plain(make().postprocess_nodes(given(), QueryBundle("x"))),
+    ),
     Case("no question is needed", lambda make: plain(make().postprocess_nodes(given()))),
-    Case("async gives the same", lambda make: plain(asyncio.run(make().apostprocess_nodes(given(), query_str="x")))),
-    Case("nothing in, nothing out", lambda make: make().postprocess_nodes([], query_str="x"), gives=[]),
+    Case(
+        "async gives the same",
+        lambda make: plain(asyncio.run(make().apostprocess_nodes(given(), query_str="x"))),
+    ),
+    Case(
+        "nothing in, nothing out",
+        lambda make: make().postprocess_nodes([], query_str="x"),
+        gives=[],
+    ),
     Case("what is given stays as it is", untouched, gives=True),
     Case(
         "a question said twice is refused",
-        lambda make: refusal(lambda: make().postprocess_nodes(given(), QueryBundle("x"), query_str="x")),
+        lambda make: refusal(
+            lambda: make().postprocess_nodes(given(), QueryBundle("x"), query_str="x")
+        ),
     ),
     Case("a query engine cites the same nodes", lambda make: sources(engine(make).query("x"))),
     Case("so it does in async", lambda make: sources(asyncio.run(engine(make).aquery("x")))),
-    Case("so it does when it streams", lambda make: sources(engine(make, streaming=True).query("x"))),
-    Case("its prompts are listed with the engine's", lambda make: sorted(engine(make).get_prompts())),
-    Case("its class's name is in its dictionary", lambda make: make().to_dict()["class_name"] == make().class_name()),
-    Case("it comes back from a dictionary", lambda make: make.read(make().to_dict()).to_dict() == make().to_dict()),
-    Case("it comes back from a pickle", lambda make: pickle.loads(pickle.dumps(make())).to_dict() == make().to_dict()),  # noqa: S301
+    Case(
+        "so it does when it streams", lambda make: sources(engine(make, streaming=True).query("x"))
+    ),
+    Case(
+        "its prompts are listed with the engine's", lambda make: sorted(engine(make).get_prompts())
+    ),
+    Case(
+        "its class's name is in its dictionary",
+        lambda make: make().to_dict()["class_name"] == make().class_name(),
+    ),
+    Case(
+        "it comes back from a dictionary",
+        lambda make: make.read(make().to_dict()).to_dict() == make().to_dict(),
+    ),
+    Case(
+        "it comes back from a pickle",
+        lambda make: pickle.loads(pickle.dumps(make())).to_dict() == make().to_dict(),  # noqa: S301
+    ),
     Case(
         "what a reranker reads of a node",
         lambda make: make().postprocess_nodes(given())[0].node.get_content(metadata_mode="embed"),

@@ -49,7 +49,11 @@ class Scan(ImageNode):
 OTHERS = [
     ImageNode(id_="image", text="alpha", image_path="a.png"),
     ImageNode(id_="bare", image_path="b.png", metadata={"about": "alpha"}),
-    Node(id_="media", text_resource=MediaResource(text="alpha"), image_resource=MediaResource(path="c.png")),
+    Node(
+        id_="media",
+        text_resource=MediaResource(text="alpha"),
+        image_resource=MediaResource(path="c.png"),
+    ),
     Document(id_="document", text="alpha"),
     Own(id_="own", text="alpha"),
     IndexNode(id_="link", text="alpha", index_id="x"),
@@ -66,14 +70,18 @@ CASES = [
         lambda cls: sorted(ids(cls(nodes=notes(), similarity_top_k=2).retrieve("carrots"))),
     ),
     Case(
-        "async gives the same", lambda cls: ids(asyncio.run(cls(nodes=notes(), similarity_top_k=1).aretrieve("sofa")))
+        "async gives the same",
+        lambda cls: ids(asyncio.run(cls(nodes=notes(), similarity_top_k=1).aretrieve("sofa"))),
     ),
     Case(
-        "a word in another form is found", lambda cls: ids(cls(nodes=notes(), similarity_top_k=1).retrieve("sleeping"))
+        "a word in another form is found",
+        lambda cls: ids(cls(nodes=notes(), similarity_top_k=1).retrieve("sleeping")),
     ),
     Case(
         "views and hashes of hits",
-        lambda cls: [one[2:] for one in seen(cls(nodes=notes(), similarity_top_k=1).retrieve("sofa"))],
+        lambda cls: [
+            one[2:] for one in seen(cls(nodes=notes(), similarity_top_k=1).retrieve("sofa"))
+        ],
     ),
     Case(
         "as many nodes as were asked for",
@@ -84,7 +92,9 @@ CASES = [
     ),
     Case(
         "a greeting has an answer, of score 0",
-        lambda cls: [hit.score for hit in cls(nodes=notes(), similarity_top_k=3).retrieve("Hello World!")],
+        lambda cls: [
+            hit.score for hit in cls(nodes=notes(), similarity_top_k=3).retrieve("Hello World!")
+        ],
         gives=[0.0, 0.0, 0.0],
     ),
     Case(
@@ -117,7 +127,11 @@ CASES = [
     Case(
         "settings of bm25s",
         lambda cls: refusal(
-            lambda: len(cls.from_defaults(nodes=notes(), skip_stemming=True, similarity_top_k=1).retrieve("sofa"))
+            lambda: len(
+                cls.from_defaults(nodes=notes(), skip_stemming=True, similarity_top_k=1).retrieve(
+                    "sofa"
+                )
+            )
         ),
         stock="1",
         gives="SettingError",
@@ -129,15 +143,20 @@ CASES = [
     ),
     Case(
         "from_defaults takes a docstore",
-        lambda cls: ids(cls.from_defaults(docstore=stored(notes()), similarity_top_k=1).retrieve("sofa")),
+        lambda cls: ids(
+            cls.from_defaults(docstore=stored(notes()), similarity_top_k=1).retrieve("sofa")
+        ),
     ),
     Case(
         "from_defaults takes one source only",
-        lambda cls: "Error" in refusal(lambda: cls.from_defaults(nodes=notes(), docstore=stored(notes()))),
+        lambda cls: (
+            "Error" in refusal(lambda: cls.from_defaults(nodes=notes(), docstore=stored(notes())))
+        ),
     ),
     Case("it is kept in a folder", lambda cls: ids(kept(cls).retrieve("sofa"))[:1]),
     Case(
-        "nodes of other classes are found", lambda cls: names(cls(nodes=OTHERS, similarity_top_k=6).retrieve("alpha"))
+        "nodes of other classes are found",
+        lambda cls: names(cls(nodes=OTHERS, similarity_top_k=6).retrieve("alpha")),
     ),
     Case(
         "an image keeps its path",
@@ -151,7 +170,9 @@ CASES = [
         "an image of a class of one's own keeps its path",
         lambda cls: [
             getattr(hit.node, "image_path", None)
-            for hit in cls(nodes=[Scan(text="alpha", image_path="s.png")], similarity_top_k=1).retrieve("alpha")
+            for hit in cls(
+                nodes=[Scan(text="alpha", image_path="s.png")], similarity_top_k=1
+            ).retrieve("alpha")
         ],
         stock=[None],
         gives=["s.png"],
@@ -161,7 +182,10 @@ CASES = [
         "an object of an IndexNode is followed",
         lambda cls: ids(
             cls(
-                nodes=[IndexNode(text="alpha chapter", index_id="x"), TextNode(id_="b", text="beta")],
+                nodes=[
+                    IndexNode(text="alpha chapter", index_id="x"),
+                    TextNode(id_="b", text="beta"),
+                ],
                 object_map={"x": TextNode(id_="target", text="all")},
                 similarity_top_k=1,
             ).retrieve("chapter")

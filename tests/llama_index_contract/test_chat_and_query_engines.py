@@ -23,12 +23,20 @@ from llama_index.retrievers.bm25 import BM25Retriever
 from notes import EMBEDDING, ids, index, notes
 from side_by_side import Case, compare
 
-from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever, ContextualVectorRetriever
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualVectorRetriever,
+)
 
 GREETING = "Hello World!"
 QUESTION = "how long does the gateway wait for 60 seconds"
 STOCK = {"vector": VectorIndexRetriever, "keyword": BM25Retriever, "fusion": QueryFusionRetriever}
-OURS = {"vector": ContextualVectorRetriever, "keyword": ContextualBM25Retriever, "fusion": ContextualFusionRetriever}
+OURS = {
+    "vector": ContextualVectorRetriever,
+    "keyword": ContextualBM25Retriever,
+    "fusion": ContextualFusionRetriever,
+}
 
 
 class Splits(BaseQuestionGenerator):
@@ -54,7 +62,12 @@ def retriever(kinds, kind, size=2):
         return kinds[kind](nodes=notes(), similarity_top_k=size)
     arms = [retriever(kinds, "vector", 6), retriever(kinds, "keyword", 6)]
     return kinds["fusion"](
-        arms, llm=MockLLM(), num_queries=1, mode="reciprocal_rerank", similarity_top_k=size, use_async=False
+        arms,
+        llm=MockLLM(),
+        num_queries=1,
+        mode="reciprocal_rerank",
+        similarity_top_k=size,
+        use_async=False,
     )
 
 
@@ -66,32 +79,46 @@ def chat(kinds, kind, *messages, engine=CondensePlusContextChatEngine):
 
 
 def streamed(kinds, kind):
-    made = CondensePlusContextChatEngine.from_defaults(retriever=retriever(kinds, kind), llm=MockLLM())
+    made = CondensePlusContextChatEngine.from_defaults(
+        retriever=retriever(kinds, kind), llm=MockLLM()
+    )
     return "".join(made.stream_chat(GREETING).response_gen) != "Empty Response"
 
 
 def astreamed(kinds, kind):
     async def run():
-        made = CondensePlusContextChatEngine.from_defaults(retriever=retriever(kinds, kind), llm=MockLLM())
-        return "".join([token async for token in (await made.astream_chat(GREETING)).async_response_gen()])
+        made = CondensePlusContextChatEngine.from_defaults(
+            retriever=retriever(kinds, kind), llm=MockLLM()
+        )
+        return "".join(
+            [token async for token in (await made.astream_chat(GREETING)).async_response_gen()]
+        )
 
     return asyncio.run(run()) != "Empty Response"
 
 
 def answer(kinds, **settings):
-    found = RetrieverQueryEngine.from_args(retriever(kinds, "vector"), llm=MockLLM(), **settings).query(QUESTION)
+    found = RetrieverQueryEngine.from_args(
+        retriever(kinds, "vector"), llm=MockLLM(), **settings
+    ).query(QUESTION)
     return str(found), ids(found.source_nodes)
 
 
 def cited(kinds, kind):
-    engine = CitationQueryEngine(retriever(kinds, kind), llm=MockLLM(), metadata_mode=MetadataMode.LLM)
+    engine = CitationQueryEngine(
+        retriever(kinds, kind), llm=MockLLM(), metadata_mode=MetadataMode.LLM
+    )
     found = engine.query(QUESTION)
-    return str(found).count("team: net"), [one.node.get_content().split("\n")[0] for one in found.source_nodes]
+    return str(found).count("team: net"), [
+        one.node.get_content().split("\n")[0] for one in found.source_nodes
+    ]
 
 
 def asked_in_parts(kinds):
     tool = QueryEngineTool.from_defaults(
-        RetrieverQueryEngine.from_args(retriever(kinds, "vector", 1), llm=MockLLM()), name="notes", description="notes"
+        RetrieverQueryEngine.from_args(retriever(kinds, "vector", 1), llm=MockLLM()),
+        name="notes",
+        description="notes",
     )
     engine = SubQuestionQueryEngine.from_defaults(
         [tool], llm=MockLLM(), question_gen=Splits(), use_async=False, verbose=False
@@ -102,7 +129,9 @@ def asked_in_parts(kinds):
 def routed(kinds):
     tools = [
         QueryEngineTool.from_defaults(
-            RetrieverQueryEngine.from_args(retriever(kinds, kind, 1), llm=MockLLM()), name=kind, description=kind
+            RetrieverQueryEngine.from_args(retriever(kinds, kind, 1), llm=MockLLM()),
+            name=kind,
+            description=kind,
         )
         for kind in ("vector", "keyword")
     ]
@@ -146,7 +175,10 @@ CASES = [
         for kind in STOCK
     ),
     *(
-        Case(f"a query engine, {mode.value}", lambda kinds, mode=mode: answer(kinds, response_mode=mode))
+        Case(
+            f"a query engine, {mode.value}",
+            lambda kinds, mode=mode: answer(kinds, response_mode=mode),
+        )
         for mode in (ResponseMode.COMPACT, ResponseMode.REFINE, ResponseMode.TREE_SUMMARIZE)
     ),
     Case("a citation engine shows what the metadata says", lambda kinds: cited(kinds, "vector")),

@@ -21,7 +21,9 @@ def cases():
 def test_each_difference_is_shown_by_a_case_and_each_case_names_a_difference_that_is_listed():
     listed = Counter(row.id for rows in DIFFERENCES.values() for row in rows)
     assert max(listed.values()) == 1, "an id stands for one row"
-    assert {case.differs for table in cases().values() for case in table if case.differs} == set(listed)
+    assert {case.differs for table in cases().values() for case in table if case.differs} == set(
+        listed
+    )
 
 
 def test_cases_of_a_file_have_names_of_their_own():
@@ -31,4 +33,6 @@ def test_cases_of_a_file_have_names_of_their_own():
 
 def test_the_page_is_made_from_the_list():
     made = runpy.run_path(str(ROOT / "scripts" / "compatibility_page.py"))["page"]()
-    assert (ROOT / "docs" / "compatibility.md").read_text("utf-8") == made, "run scripts/compatibility_page.py"
+    assert (ROOT / "docs" / "compatibility.md").read_text("utf-8") == made, (
+        "run scripts/compatibility_page.py"
+    )

@@ -26,7 +26,7 @@ CALLS: list[str] = []
 
 @pytest.fixture(autouse=True)
 def _one_attempt(monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.context.run.ATTEMPTS", 1)
+    monkeypatch.setattr("llama_index_contextual.context.answers.ATTEMPTS", 1)
 
 
 class Situates(MockLLM):
@@ -65,16 +65,22 @@ def store():
 
 
 def stock(llm=None, docstore=None):
-    return DocumentContextExtractor(docstore=docstore or store(), llm=llm or Situates(), num_workers=1)
+    return DocumentContextExtractor(
+        docstore=docstore or store(), llm=llm or Situates(), num_workers=1
+    )
 
 
 def ours(llm=None, docstore=None):
     options = {"cache": False}
-    return ContextualNodePostprocessor("llm", llm=llm or Situates(), docstore=docstore or store(), **options)
+    return ContextualNodePostprocessor(
+        "llm", llm=llm or Situates(), docstore=docstore or store(), **options
+    )
 
 
 def chunks(**metadata):
-    splitter = SentenceSplitter(chunk_size=64, chunk_overlap=0, id_func=lambda number, _: str(number))
+    splitter = SentenceSplitter(
+        chunk_size=64, chunk_overlap=0, id_func=lambda number, _: str(number)
+    )
     return splitter([harbour(**metadata)])
 
 
@@ -119,15 +125,26 @@ def shown(made, mode):
 CASES = [
     Case("each chunk has a context", lambda make: contexts(make()(chunks()))),
     Case("so it has in a pipeline", lambda make: contexts(in_a_pipeline(make))),
-    Case("acall gives what a call gives", lambda make: contexts(asyncio.run(make().acall(chunks())))),
-    Case("nodes keep their ids and order", lambda make: [node.node_id for node in make()(chunks())]),
+    Case(
+        "acall gives what a call gives", lambda make: contexts(asyncio.run(make().acall(chunks())))
+    ),
+    Case(
+        "nodes keep their ids and order", lambda make: [node.node_id for node in make()(chunks())]
+    ),
     Case("texts stay as they are", lambda make: [node.get_content() for node in make()(chunks())]),
     Case("a context is embedded", lambda make: shown(make()(chunks()), MetadataMode.EMBED)),
     Case("a context is not displayed", lambda make: shown(make()(chunks()), MetadataMode.NONE)),
-    Case("what documents brought stays", lambda make: [node.metadata["author"] for node in make()(chunks())]),
-    Case("a key of the document's own stays", lambda make: contexts(make()(chunks(context="mine")))),
     Case(
-        "the prompt holds the document", lambda make: (calls(make), TEXT in " ".join(CALLS[0].split()))[1], gives=True
+        "what documents brought stays",
+        lambda make: [node.metadata["author"] for node in make()(chunks())],
+    ),
+    Case(
+        "a key of the document's own stays", lambda make: contexts(make()(chunks(context="mine")))
+    ),
+    Case(
+        "the prompt holds the document",
+        lambda make: (calls(make), TEXT in " ".join(CALLS[0].split()))[1],
+        gives=True,
     ),
     Case("no nodes need no call", lambda make: make()([]), gives=[]),
     Case("a second run over the same nodes makes no call", again, gives=0),
@@ -135,11 +152,19 @@ CASES = [
         "the name in a serialised pipeline is its class's",
         lambda make: make().to_dict()["class_name"] == make().class_name(),
     ),
-    Case("it can be copied", lambda make: type(make().model_copy()).__name__ == type(make()).__name__),
-    Case("no documents at all is no error", lambda make: contexts(make(docstore=SimpleDocumentStore())([])), gives=[]),
+    Case(
+        "it can be copied", lambda make: type(make().model_copy()).__name__ == type(make()).__name__
+    ),
+    Case(
+        "no documents at all is no error",
+        lambda make: contexts(make(docstore=SimpleDocumentStore())([])),
+        gives=[],
+    ),
     Case(
         "where the document brought a context, ours stands beside it",
-        lambda make: {node.metadata.get("contextual_context") for node in make()(chunks(context="mine"))},
+        lambda make: {
+            node.metadata.get("contextual_context") for node in make()(chunks(context="mine"))
+        },
         stock={None},
         gives={ABOUT},
         differs="extractor-taken-key",
@@ -151,7 +176,13 @@ CASES = [
         gives={False},
         differs="extractor-llm-view",
     ),
-    Case("how often a model is asked about four chunks", calls, stock=4, gives=1, differs="extractor-calls"),
+    Case(
+        "how often a model is asked about four chunks",
+        calls,
+        stock=4,
+        gives=1,
+        differs="extractor-calls",
+    ),
     Case(
         "a chunk whose call failed",
         broken,

@@ -7,7 +7,12 @@ import asyncio
 import pytest
 from llama_index.core import Document, VectorStoreIndex
 from llama_index.core.embeddings import MockEmbedding
-from llama_index.core.extractors import KeywordExtractor, QuestionsAnsweredExtractor, SummaryExtractor, TitleExtractor
+from llama_index.core.extractors import (
+    KeywordExtractor,
+    QuestionsAnsweredExtractor,
+    SummaryExtractor,
+    TitleExtractor,
+)
 from llama_index.core.ingestion import IngestionPipeline
 from llama_index.core.llms import MockLLM
 from llama_index.core.node_parser import MarkdownNodeParser, SentenceSplitter
@@ -19,7 +24,9 @@ from side_by_side import Case, compare
 from llama_index_contextual import ContextualNodePostprocessor
 
 OURS = {"context", "context_source", "context_version"}
-TEXT = f"# Harbour\n\n{'Ships wait for the tide. ' * 12}\n\n## Pilots\n\n{'Pilots come aboard. ' * 12}"
+TEXT = (
+    f"# Harbour\n\n{'Ships wait for the tide. ' * 12}\n\n## Pilots\n\n{'Pilots come aboard. ' * 12}"
+)
 
 
 def llm():
@@ -28,12 +35,18 @@ def llm():
 
 def documents(**metadata):
     return [
-        Document(text=TEXT, id_="doc", metadata={"author": "Ana", "category": "sea", "page_label": "3", **metadata})
+        Document(
+            text=TEXT,
+            id_="doc",
+            metadata={"author": "Ana", "category": "sea", "page_label": "3", **metadata},
+        )
     ]
 
 
 def pipeline(*steps):
-    splitter = SentenceSplitter(chunk_size=90, chunk_overlap=0, id_func=lambda number, _: str(number))
+    splitter = SentenceSplitter(
+        chunk_size=90, chunk_overlap=0, id_func=lambda number, _: str(number)
+    )
     return IngestionPipeline(transformations=[splitter, *steps])
 
 
@@ -44,7 +57,10 @@ def nodes(*steps, **metadata):
 def shown(made, mode):
     """What a view shows beside the text, without the context: the keys and values of each node."""
     lines = (one.get_metadata_str(mode).splitlines() for one in made)
-    return [[line for line in found if line.partition(": ")[0] not in OURS and ": " in line] for found in lines]
+    return [
+        [line for line in found if line.partition(": ")[0] not in OURS and ": " in line]
+        for found in lines
+    ]
 
 
 def embedded(made):
@@ -57,7 +73,9 @@ def prompted(made):
 
 EXTRACTORS = {
     "keywords": lambda **options: KeywordExtractor(llm=llm(), **options),
-    "summaries": lambda **options: SummaryExtractor(llm=llm(), summaries=["self", "prev"], **options),
+    "summaries": lambda **options: SummaryExtractor(
+        llm=llm(), summaries=["self", "prev"], **options
+    ),
     "questions": lambda **options: QuestionsAnsweredExtractor(llm=llm(), **options),
     "titles": lambda **options: TitleExtractor(llm=llm(), **options),
 }
@@ -81,7 +99,9 @@ def hidden_by_the_document(steps, attribute):
 def extractor_that_hides(steps):
     made = pipeline(*steps).run(documents=documents())
     found = asyncio.run(
-        EXTRACTORS["keywords"]().aprocess_nodes(made, excluded_embed_metadata_keys=["excerpt_keywords"])
+        EXTRACTORS["keywords"]().aprocess_nodes(
+            made, excluded_embed_metadata_keys=["excerpt_keywords"]
+        )
     )
     for step in steps:  # again, as in a second run
         step(found)
@@ -97,8 +117,13 @@ def templates(steps):
 
 
 def hits(steps, question):
-    made = nodes(*steps) + pipeline().run(documents=[Document(text=f"Other words {n}.", id_=str(n)) for n in range(9)])
-    return [hit.get_content() for hit in BM25Retriever.from_defaults(nodes=made, similarity_top_k=3).retrieve(question)]
+    made = nodes(*steps) + pipeline().run(
+        documents=[Document(text=f"Other words {n}.", id_=str(n)) for n in range(9)]
+    )
+    return [
+        hit.get_content()
+        for hit in BM25Retriever.from_defaults(nodes=made, similarity_top_k=3).retrieve(question)
+    ]
 
 
 def twice(steps):
@@ -115,8 +140,13 @@ def from_an_index(steps):
 
 
 def links(steps):
-    return [(one.node_id, one.ref_doc_id, one.start_char_idx, one.end_char_idx, one.text) for one in nodes(*steps)] + [
-        (kind.name, link.node_id) for one in nodes(*steps) for kind, link in one.relationships.items()
+    return [
+        (one.node_id, one.ref_doc_id, one.start_char_idx, one.end_char_idx, one.text)
+        for one in nodes(*steps)
+    ] + [
+        (kind.name, link.node_id)
+        for one in nodes(*steps)
+        for kind, link in one.relationships.items()
     ]
 
 
@@ -126,12 +156,16 @@ def cached(steps):
 
 
 def markdown(steps):
-    made = IngestionPipeline(transformations=[MarkdownNodeParser(), *steps]).run(documents=documents(path="a.md"))
+    made = IngestionPipeline(transformations=[MarkdownNodeParser(), *steps]).run(
+        documents=documents(path="a.md")
+    )
     return embedded(made)
 
 
 def markdown_prompt(steps):
-    made = IngestionPipeline(transformations=[MarkdownNodeParser(), *steps]).run(documents=documents())
+    made = IngestionPipeline(transformations=[MarkdownNodeParser(), *steps]).run(
+        documents=documents()
+    )
     return prompted(made)
 
 
@@ -140,24 +174,52 @@ CASES = [
         case
         for name, make in EXTRACTORS.items()
         for case in (
-            Case(f"{name} found before a context are embedded", lambda steps, m=make: embedded(nodes(m(), *steps))),
-            Case(f"{name} found after a context are embedded", lambda steps, m=make: embedded(nodes(*steps, m()))),
-            Case(f"{name} found before a context are in prompts", lambda steps, m=make: prompted(nodes(m(), *steps))),
+            Case(
+                f"{name} found before a context are embedded",
+                lambda steps, m=make: embedded(nodes(m(), *steps)),
+            ),
+            Case(
+                f"{name} found after a context are embedded",
+                lambda steps, m=make: embedded(nodes(*steps, m())),
+            ),
+            Case(
+                f"{name} found before a context are in prompts",
+                lambda steps, m=make: prompted(nodes(m(), *steps)),
+            ),
         )
     ),
-    Case("what documents brought is embedded", lambda steps: embedded(nodes(*steps, url="http://a/b"))),
-    Case("what documents brought is in prompts", lambda steps: prompted(nodes(*steps, file_path="/srv/harbour.md"))),
-    Case("what is displayed is the text", lambda steps: [one.get_content() for one in nodes(*steps)]),
+    Case(
+        "what documents brought is embedded",
+        lambda steps: embedded(nodes(*steps, url="http://a/b")),
+    ),
+    Case(
+        "what documents brought is in prompts",
+        lambda steps: prompted(nodes(*steps, file_path="/srv/harbour.md")),
+    ),
+    Case(
+        "what is displayed is the text", lambda steps: [one.get_content() for one in nodes(*steps)]
+    ),
     Case("ids, offsets and links stay", links),
     Case("a key that is excluded later stays so", excluded),
-    Case("keys that a document excludes", lambda steps: hidden_by_the_document(steps, "excluded_embed_metadata_keys")),
-    Case("keys that it hides from prompts", lambda steps: hidden_by_the_document(steps, "excluded_llm_metadata_keys")),
+    Case(
+        "keys that a document excludes",
+        lambda steps: hidden_by_the_document(steps, "excluded_embed_metadata_keys"),
+    ),
+    Case(
+        "keys that it hides from prompts",
+        lambda steps: hidden_by_the_document(steps, "excluded_llm_metadata_keys"),
+    ),
     Case("keys that an extractor excludes after a context", extractor_that_hides),
     Case("the templates of a document make the views", templates),
-    Case("an extractor's template stays", lambda steps: nodes(EXTRACTORS["titles"](), *steps)[0].text_template),
+    Case(
+        "an extractor's template stays",
+        lambda steps: nodes(EXTRACTORS["titles"](), *steps)[0].text_template,
+    ),
     Case(
         "an extractor that rewrites no template",
-        lambda steps: prompted(nodes(EXTRACTORS["keywords"](disable_template_rewrite=True), *steps)),
+        lambda steps: prompted(
+            nodes(EXTRACTORS["keywords"](disable_template_rewrite=True), *steps)
+        ),
     ),
     Case(
         "an extractor that works on copies",
@@ -169,10 +231,13 @@ CASES = [
     Case("VectorStoreIndex makes the same nodes", from_an_index),
     Case(
         "arun gives what run gives",
-        lambda steps: embedded(asyncio.run(pipeline(EXTRACTORS["keywords"](), *steps).arun(documents=documents()))),
+        lambda steps: embedded(
+            asyncio.run(pipeline(EXTRACTORS["keywords"](), *steps).arun(documents=documents()))
+        ),
     ),
     Case(
-        "a context of another step stays", lambda steps: [one.metadata["context"] for one in nodes(*steps, context="x")]
+        "a context of another step stays",
+        lambda steps: [one.metadata["context"] for one in nodes(*steps, context="x")],
     ),
     Case("headings of MarkdownNodeParser are in prompts", markdown_prompt),
     Case(

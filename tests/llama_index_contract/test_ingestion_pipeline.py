@@ -29,11 +29,17 @@ EMBED = MockEmbedding(embed_dim=4)
 
 
 def stock():
-    return [SentenceSplitter(chunk_size=25, chunk_overlap=0, include_prev_next_rel=True), TitleExtractor(llm=MockLLM())]
+    return [
+        SentenceSplitter(chunk_size=25, chunk_overlap=0, include_prev_next_rel=True),
+        TitleExtractor(llm=MockLLM()),
+    ]
 
 
 def ours():
-    return [HeadingAwareMarkdownNodeParser(chunk_size=25, chunk_overlap=0), ContextualNodePostprocessor()]
+    return [
+        HeadingAwareMarkdownNodeParser(chunk_size=25, chunk_overlap=0),
+        ContextualNodePostprocessor(),
+    ]
 
 
 class Raises(TransformComponent):
@@ -42,12 +48,17 @@ class Raises(TransformComponent):
 
 
 def docs(*texts, **metadata):
-    return [Document(text=text, doc_id=str(number), metadata=metadata) for number, text in enumerate(texts, 1)]
+    return [
+        Document(text=text, doc_id=str(number), metadata=metadata)
+        for number, text in enumerate(texts, 1)
+    ]
 
 
 def pages(*texts):
     return [
-        Document(text=text, id_=f"p{number}", metadata={"file_path": "r.pdf", "page_label": str(number)})
+        Document(
+            text=text, id_=f"p{number}", metadata={"file_path": "r.pdf", "page_label": str(number)}
+        )
         for number, text in enumerate(texts, 1)
     ]
 
@@ -80,13 +91,19 @@ def lengths(steps, strategy, *batches):
 
 
 def from_a_reader(steps):
-    reader = ReaderConfig(reader=StringIterableReader(), reader_kwargs={"texts": ["This is a test."]})
-    line = IngestionPipeline(readers=[reader], documents=docs("Another one."), transformations=steps())
+    reader = ReaderConfig(
+        reader=StringIterableReader(), reader_kwargs={"texts": ["This is a test."]}
+    )
+    line = IngestionPipeline(
+        readers=[reader], documents=docs("Another one."), transformations=steps()
+    )
     return sorted(node.text for node in line.run())
 
 
 def references(steps):
-    return [(node.ref_doc_id, node.text) for node in pipeline(steps).run(documents=docs("one", "two"))]
+    return [
+        (node.ref_doc_id, node.text) for node in pipeline(steps).run(documents=docs("one", "two"))
+    ]
 
 
 def asynchronously(steps):
@@ -111,7 +128,9 @@ def cached(steps):
 
 def failing(steps):
     line = pipeline(steps, ONLY, Raises())
-    return refusal(lambda: line.run(documents=docs("one"))), line.docstore.get_node("1", raise_error=False)
+    return refusal(lambda: line.run(documents=docs("one"))), line.docstore.get_node(
+        "1", raise_error=False
+    )
 
 
 def metadata_changed(steps):
@@ -140,7 +159,9 @@ def deleted(steps, id_):
 
 
 def refreshed(steps):
-    index = VectorStoreIndex.from_documents(docs("one", "two"), embed_model=EMBED, transformations=steps())
+    index = VectorStoreIndex.from_documents(
+        docs("one", "two"), embed_model=EMBED, transformations=steps()
+    )
     changed = index.refresh_ref_docs(docs("one", "two, changed", "three"))
     return changed, held(index.vector_store)
 
@@ -149,13 +170,17 @@ def in_default_settings(steps):
     kept = Settings.transformations
     Settings.transformations = steps()
     try:
-        return held(VectorStoreIndex.from_documents(docs("one", "two"), embed_model=EMBED).vector_store)
+        return held(
+            VectorStoreIndex.from_documents(docs("one", "two"), embed_model=EMBED).vector_store
+        )
     finally:
         Settings.transformations = kept
 
 
 def ids_again(steps):
-    first, second = (pipeline(steps, disable_cache=True).run(documents=docs("one", "two")) for _ in range(2))
+    first, second = (
+        pipeline(steps, disable_cache=True).run(documents=docs("one", "two")) for _ in range(2)
+    )
     return [node.node_id for node in first] == [node.node_id for node in second]
 
 
@@ -167,16 +192,30 @@ CASES = [
     Case("nodes name their documents", references, gives=[("1", "one"), ("2", "two")]),
     Case("arun gives what run gives", asynchronously, gives=["one", "two"]),
     Case("nothing in, nothing out", lambda steps: pipeline(steps).run(documents=[]), gives=[]),
-    Case("duplicates are left out", lambda steps: lengths(steps, ONLY, docs("one", "two"), docs("one")), ([2, 0], 2)),
-    Case("duplicates in one run are, too", lambda steps: lengths(steps, ONLY, docs("a", "a", "b")), ([2], 2)),
-    Case("a changed text is read again", lambda steps: lengths(steps, ONLY, docs("one"), docs("test")), ([1, 1], 1)),
+    Case(
+        "duplicates are left out",
+        lambda steps: lengths(steps, ONLY, docs("one", "two"), docs("one")),
+        ([2, 0], 2),
+    ),
+    Case(
+        "duplicates in one run are, too",
+        lambda steps: lengths(steps, ONLY, docs("a", "a", "b")),
+        ([2], 2),
+    ),
+    Case(
+        "a changed text is read again",
+        lambda steps: lengths(steps, ONLY, docs("one"), docs("test")),
+        ([1, 1], 1),
+    ),
     Case("a pipeline is saved and loaded", saved, gives=["three"]),
     Case("a cache gives the same nodes", cached, gives=True),
     Case("a step that fails leaves no document behind", failing, gives=("RuntimeError", None)),
     Case("a changed key is stored", metadata_changed, gives=(["text"], {"1": 1})),
     Case("documents that are gone are deleted", gone, gives={"1": 1}),
     Case(
-        "an upsert replaces", lambda steps: runs(steps, docs("one", "two"), docs("new", "two")), ({"1": 1, "2": 1}, 2)
+        "an upsert replaces",
+        lambda steps: runs(steps, docs("one", "two"), docs("new", "two")),
+        ({"1": 1, "2": 1}, 2),
     ),
     Case(
         "equal documents keep a vector each",
@@ -190,7 +229,11 @@ CASES = [
         lambda steps: runs(steps, FOUR, pages("Costs rise.", "New.")),
         (EACH, 4),
     ),
-    Case("deleting a page leaves the equal one", lambda steps: deleted(steps, "p4"), gives={"p1": 1, "p2": 1, "p3": 1}),
+    Case(
+        "deleting a page leaves the equal one",
+        lambda steps: deleted(steps, "p4"),
+        gives={"p1": 1, "p2": 1, "p3": 1},
+    ),
     Case("refresh_ref_docs", refreshed, gives=([False, True, True], {"1": 1, "2": 1, "3": 1})),
     Case("as Settings.transformations", in_default_settings, gives={"1": 1, "2": 1}),
     Case("ids on a second run", ids_again, stock=False, gives=True, differs="lasting-ids"),

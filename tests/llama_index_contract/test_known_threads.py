@@ -40,7 +40,10 @@ NET = MetadataFilters(filters=[MetadataFilter(key="team", value="net")])
 NESTED = MetadataFilters(
     filters=[
         NET,
-        MetadataFilters(filters=[MetadataFilter(key="n", value=0), MetadataFilter(key="n", value=1)], condition="or"),
+        MetadataFilters(
+            filters=[MetadataFilter(key="n", value=0), MetadataFilter(key="n", value=1)],
+            condition="or",
+        ),
     ]
 )
 LONG = "# Gateway\n\n" + "timeout " * 300 + "\n\n## Retries\n\n" + "again " * 300
@@ -48,15 +51,26 @@ PAGE = "# Gateway\n\nThe default is 60.\n\n# Scheduler\n\nThe default is 900.\n"
 
 
 def chroma() -> ChromaVectorStore:
-    client = chromadb.PersistentClient(tempfile.mkdtemp(), settings=chromadb.Settings(anonymized_telemetry=False))
+    client = chromadb.PersistentClient(
+        tempfile.mkdtemp(), settings=chromadb.Settings(anonymized_telemetry=False)
+    )
     return ChromaVectorStore(chroma_collection=client.create_collection("notes"))
 
 
 def by_weight(ours: bool):
     """The first hit where all the weight is on either arm, of which each has another first."""
-    arms = [ContextualBM25Retriever([notes()[number] for number in numbers]) for numbers in ((0, 4), (3, 5))]
+    arms = [
+        ContextualBM25Retriever([notes()[number] for number in numbers])
+        for numbers in ((0, 4), (3, 5))
+    ]
     cls = ContextualFusionRetriever if ours else QueryFusionRetriever
-    given = {"llm": MockLLM(), "num_queries": 1, "mode": "reciprocal_rerank", "similarity_top_k": 6, "use_async": False}
+    given = {
+        "llm": MockLLM(),
+        "num_queries": 1,
+        "mode": "reciprocal_rerank",
+        "similarity_top_k": 6,
+        "use_async": False,
+    }
     fusions = [cls(arms, retriever_weights=weights, **given) for weights in ([9, 1], [1, 9])]
     return [ids(fusion.retrieve("carrots and the budget"))[0] for fusion in fusions]
 
@@ -72,7 +86,9 @@ def over_chroma(ours: bool):
     plain = [node.model_copy(update={"metadata": {}}) for node in notes()]
     on_chroma = VectorStoreIndex(plain, storage_context=storage, embed_model=EMBEDDING)
     cls = ContextualBM25Retriever if ours else BM25Retriever
-    return refusal(lambda: ids(cls.from_defaults(index=on_chroma, similarity_top_k=1).retrieve("sofa")))
+    return refusal(
+        lambda: ids(cls.from_defaults(index=on_chroma, similarity_top_k=1).retrieve("sofa"))
+    )
 
 
 class SlowStore(SimpleVectorStore):
@@ -100,7 +116,11 @@ def loop_runs_meanwhile(ours: bool):
 
 def steps(ours: bool, llm: Any = None):
     if ours:
-        contexts = ContextualNodePostprocessor("llm", llm=llm, cache=False) if llm else ContextualNodePostprocessor()
+        contexts = (
+            ContextualNodePostprocessor("llm", llm=llm, cache=False)
+            if llm
+            else ContextualNodePostprocessor()
+        )
         return [HeadingAwareMarkdownNodeParser(), contexts]
     return [SentenceSplitter(), *([TitleExtractor(llm=llm)] if llm else [])]
 
@@ -129,19 +149,27 @@ class Failing(MockLLM):
 def failed_upsert(ours: bool):
     """How many vectors a document has after an upsert during which the model failed."""
     store, docstore = SimpleVectorStore(), SimpleDocumentStore()
-    given = {"docstore": docstore, "vector_store": store, "docstore_strategy": DocstoreStrategy.UPSERTS}
+    given = {
+        "docstore": docstore,
+        "vector_store": store,
+        "docstore_strategy": DocstoreStrategy.UPSERTS,
+    }
     for model, text in ((None, PAGE), (Failing(), f"{PAGE}\nOne line more.\n")):
         line = IngestionPipeline(transformations=[*steps(ours, model), EMBEDDING], **given)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            refusal(lambda line=line, text=text: line.run(documents=[Document(id_="page", text=text)]))
+            refusal(
+                lambda line=line, text=text: line.run(documents=[Document(id_="page", text=text)])
+            )
     return len(store.data.embedding_dict)
 
 
 def headers_and_size(ours: bool):
     """The most words of a chunk, the chunks' header paths, and whether their offsets are right."""
     document = Document(text=LONG)
-    nodes = (HeadingAwareMarkdownNodeParser(chunk_size=100) if ours else MarkdownNodeParser())([document])
+    nodes = (HeadingAwareMarkdownNodeParser(chunk_size=100) if ours else MarkdownNodeParser())(
+        [document]
+    )
     sizes = max(len(node.text.split()) for node in nodes)
     exact = all(LONG[node.start_char_idx : node.end_char_idx] == node.text for node in nodes)
     return sizes <= 100, sorted({node.metadata["header_path"] for node in nodes}), exact
@@ -171,10 +199,24 @@ CASES = [
         ["budget", "cat", "dog", "freeze", "gateway", "meeting"],
         "bm25-filters",
     ),
-    Case("20601: BM25 over an index on Chroma", over_chroma, "['cat']", "ValueError", "bm25-chroma"),
-    Case("21159: a question does not stop the event loop", loop_runs_meanwhile, "goes on", "stands", "vector-async"),
+    Case(
+        "20601: BM25 over an index on Chroma", over_chroma, "['cat']", "ValueError", "bm25-chroma"
+    ),
+    Case(
+        "21159: a question does not stop the event loop",
+        loop_runs_meanwhile,
+        "goes on",
+        "stands",
+        "vector-async",
+    ),
     Case("13162: a second run stores nothing twice", second_run, 1, 2, "lasting-ids"),
-    Case("22639: a model that fails in an upsert loses no document", failed_upsert, 1, 0, "extractor-upsert"),
+    Case(
+        "22639: a model that fails in an upsert loses no document",
+        failed_upsert,
+        1,
+        0,
+        "extractor-upsert",
+    ),
     Case(
         "21213: headers and size, both",
         headers_and_size,
@@ -193,4 +235,6 @@ def test_known_threads(case):
 
 def test_the_readme_names_each_of_these_threads():
     readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
-    assert [case.name.split(":")[0] for case in CASES if f"#{case.name.split(':')[0]}" not in readme] == []
+    assert [
+        case.name.split(":")[0] for case in CASES if f"#{case.name.split(':')[0]}" not in readme
+    ] == []

@@ -14,7 +14,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from side_by_side import Case, compare, refusal
 
 from llama_index_contextual import ContextualNodePostprocessor
-from llama_index_contextual.retrieval import RerankWithContext
+from llama_index_contextual.postprocessors.rerank import RerankWithContext
 
 ALL = "Doc: 2, Relevance: 9\nDoc: 1, Relevance: 7\nDoc: 3, Relevance: 2"
 
@@ -41,7 +41,10 @@ def saying(answer=ALL):
 
 
 def hits(count=3, step=None):
-    made = [TextNode(text=f"Text {n}.", id_=str(n), metadata={"path": f"note {chr(97 + n)}.md"}) for n in range(count)]
+    made = [
+        TextNode(text=f"Text {n}.", id_=str(n), metadata={"path": f"note {chr(97 + n)}.md"})
+        for n in range(count)
+    ]
     return [NodeWithScore(node=node, score=1.0) for node in (made if step is None else step(made))]
 
 
@@ -60,7 +63,11 @@ def ours(llm, top_n=10):
 def prompt(make):
     llm = saying()
     make(llm).postprocess_nodes(hits(step=ContextualNodePostprocessor()), query_str="Which?")
-    return ["Document: note b.md" in llm.shown[0], "Which?" in llm.shown[0], "Text 1." in llm.shown[0]]
+    return [
+        "Document: note b.md" in llm.shown[0],
+        "Which?" in llm.shown[0],
+        "Text 1." in llm.shown[0],
+    ]
 
 
 def calls(make):
@@ -72,7 +79,9 @@ def calls(make):
 def engine(make):
     index = VectorStoreIndex([one.node for one in hits()], embed_model=MockEmbedding(4))
     retriever = index.as_retriever(similarity_top_k=3)
-    return RetrieverQueryEngine.from_args(retriever, llm=MockLLM(), node_postprocessors=[make(saying())])
+    return RetrieverQueryEngine.from_args(
+        retriever, llm=MockLLM(), node_postprocessors=[make(saying())]
+    )
 
 
 def untouched(make):
@@ -83,16 +92,33 @@ def untouched(make):
 
 
 SHARED = [
-    Case("the order is the model's", lambda make: ranked(make(saying()).postprocess_nodes(hits(), query_str="x"))),
     Case(
-        "a query bundle does as well", lambda make: ranked(make(saying()).postprocess_nodes(hits(), QueryBundle("x")))
+        "the order is the model's",
+        lambda make: ranked(make(saying()).postprocess_nodes(hits(), query_str="x")),
     ),
-    Case("async", lambda make: ranked(asyncio.run(make(saying()).apostprocess_nodes(hits(), query_str="x")))),
-    Case("nothing in, nothing out", lambda make: make(saying()).postprocess_nodes([], query_str="x"), gives=[]),
+    Case(
+        "a query bundle does as well",
+        lambda make: ranked(make(saying()).postprocess_nodes(hits(), QueryBundle("x"))),
+    ),
+    Case(
+        "async",
+        lambda make: ranked(asyncio.run(make(saying()).apostprocess_nodes(hits(), query_str="x"))),
+    ),
+    Case(
+        "nothing in, nothing out",
+        lambda make: make(saying()).postprocess_nodes([], query_str="x"),
+        gives=[],
+    ),
     Case("how many a call reads", calls),
     Case("what is given stays as it is", untouched, gives=True),
-    Case("sources of an engine", lambda make: [one.node_id for one in engine(make).query("x").source_nodes]),
-    Case("of one in async", lambda make: [one.node_id for one in asyncio.run(engine(make).aquery("x")).source_nodes]),
+    Case(
+        "sources of an engine",
+        lambda make: [one.node_id for one in engine(make).query("x").source_nodes],
+    ),
+    Case(
+        "of one in async",
+        lambda make: [one.node_id for one in asyncio.run(engine(make).aquery("x")).source_nodes],
+    ),
     Case("its prompts are the engine's", lambda make: sorted(engine(make)._get_prompt_modules())),
     Case(
         "its class's name is in its dictionary",
@@ -110,7 +136,9 @@ CASES = [
     ),
     Case(
         "what the model does not name",
-        lambda make: ranked(make(saying("Doc: 2, Relevance: 9")).postprocess_nodes(hits(), query_str="x")),
+        lambda make: ranked(
+            make(saying("Doc: 2, Relevance: 9")).postprocess_nodes(hits(), query_str="x")
+        ),
         stock=[("1", 9.0, "Text 1.")],
         gives=[("1", 9.0, "Text 1."), ("0", 0.0, "Text 0."), ("2", 0.0, "Text 2.")],
         differs="rerank-unnamed",

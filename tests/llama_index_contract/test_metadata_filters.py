@@ -69,12 +69,26 @@ CASES = [
     same("is_empty", one("owner", "is_empty"), gives=["budget"]),
     same("a document", one("ref_doc_id", "==", "doc1"), gives=["budget", "cat", "meeting"]),
     same("and", one("team", "==", "net"), one("n", ">", 1), gives=["gateway"]),
-    same("or", one("team", "==", "ops"), one("n", "<", 1), condition=FilterCondition.OR, gives=["budget", "dog"]),
-    same("not", one("team", "==", "net"), one("n", ">", 3), condition=FilterCondition.NOT, gives=["budget", "cat"]),
+    same(
+        "or",
+        one("team", "==", "ops"),
+        one("n", "<", 1),
+        condition=FilterCondition.OR,
+        gives=["budget", "dog"],
+    ),
+    same(
+        "not",
+        one("team", "==", "net"),
+        one("n", ">", 3),
+        condition=FilterCondition.NOT,
+        gives=["budget", "cat"],
+    ),
     same("no filter in the list", gives=ALL),
     Case(
         "filters in filters",
-        lambda make: refusal(lambda: hits(make, MetadataFilters(filters=[one("team", "==", "net")]))),
+        lambda make: refusal(
+            lambda: hits(make, MetadataFilters(filters=[one("team", "==", "net")]))
+        ),
         stock="ValueError",
         gives="['dog', 'gateway']",
         differs="filters-nested",

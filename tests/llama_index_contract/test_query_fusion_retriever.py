@@ -18,7 +18,10 @@ from side_by_side import Case, compare, refusal
 from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever
 
 LLM = MockLLM()
-GARDEN = [TextNode(id_="a", text="An apple of the garden."), TextNode(id_="b", text="An apple, a pear.")]
+GARDEN = [
+    TextNode(id_="a", text="An apple of the garden."),
+    TextNode(id_="b", text="An apple, a pear."),
+]
 
 
 class Fixed(BaseRetriever):
@@ -33,7 +36,10 @@ class Fixed(BaseRetriever):
         self.asked.append(query_bundle.query_str)
         if not self.scores:
             raise OSError("away")
-        return [NodeWithScore(node=TextNode(id_=name, text=name), score=score) for name, score in self.scores.items()]
+        return [
+            NodeWithScore(node=TextNode(id_=name, text=name), score=score)
+            for name, score in self.scores.items()
+        ]
 
 
 class Kinds(BaseRetriever):
@@ -46,7 +52,13 @@ class Kinds(BaseRetriever):
 
 
 def fused(cls, arms, mode="reciprocal_rerank", **settings):
-    settings = {"llm": LLM, "num_queries": 1, "mode": mode, "similarity_top_k": 9, "use_async": False} | settings
+    settings = {
+        "llm": LLM,
+        "num_queries": 1,
+        "mode": mode,
+        "similarity_top_k": 9,
+        "use_async": False,
+    } | settings
     return cls(arms, **settings)
 
 
@@ -107,11 +119,23 @@ CASES = [
     ),
     Case(
         "relative scores and weights",
-        lambda cls: found(cls, left(), right(), mode="relative_score", retriever_weights=[0.9, 0.1]),
+        lambda cls: found(
+            cls, left(), right(), mode="relative_score", retriever_weights=[0.9, 0.1]
+        ),
     ),
-    Case("similarity_top_k cuts", lambda cls: found(cls, left(), similarity_top_k=2), gives=["a", "b"]),
-    Case("async gives the same", lambda cls: ids(asyncio.run(fused(cls, [left()]).aretrieve("carrots")))),
-    Case("arms of any kind", lambda cls: sorted(found(cls, index().as_retriever(similarity_top_k=9), table()))),
+    Case(
+        "similarity_top_k cuts",
+        lambda cls: found(cls, left(), similarity_top_k=2),
+        gives=["a", "b"],
+    ),
+    Case(
+        "async gives the same",
+        lambda cls: ids(asyncio.run(fused(cls, [left()]).aretrieve("carrots"))),
+    ),
+    Case(
+        "arms of any kind",
+        lambda cls: sorted(found(cls, index().as_retriever(similarity_top_k=9), table())),
+    ),
     Case(
         "operators",
         lambda cls: ids(fused(cls, [ContextualBM25Retriever(GARDEN)]).retrieve("apple -pear")),
@@ -120,7 +144,10 @@ CASES = [
         gives=["a"],
     ),
     Case("an arm without scores counts", lambda cls: sorted(found(cls, summary()))),
-    Case("a keyword table counts", lambda cls: names(fused(cls, [table()]).retrieve("budget gateway"))),
+    Case(
+        "a keyword table counts",
+        lambda cls: names(fused(cls, [table()]).retrieve("budget gateway")),
+    ),
     Case(
         "images are kept and an IndexNode is followed",
         lambda cls: sorted(found(cls, Kinds())),
@@ -129,7 +156,9 @@ CASES = [
     Case("a model writes variants of the question", variants, gives=(True, True)),
     Case(
         "its prompt can be changed",
-        lambda cls: fused(cls, [left()], query_gen_prompt="say {num_queries} {query}").query_gen_prompt,
+        lambda cls: (
+            fused(cls, [left()], query_gen_prompt="say {num_queries} {query}").query_gen_prompt
+        ),
     ),
     Case(
         "scores that are missing, where scores are compared",
@@ -154,7 +183,10 @@ CASES = [
     ),
     Case(
         "weights by rank",
-        lambda cls: [found(cls, left(), right(), retriever_weights=weights)[0] for weights in ([99, 1], [1, 99])],
+        lambda cls: [
+            found(cls, left(), right(), retriever_weights=weights)[0]
+            for weights in ([99, 1], [1, 99])
+        ],
         stock=["c", "c"],
         gives=["a", "c"],
         differs="fusion-weights",

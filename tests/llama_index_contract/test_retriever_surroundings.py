@@ -30,7 +30,11 @@ from llama_index.retrievers.bm25 import BM25Retriever
 from notes import EMBEDDING, ids, index, notes
 from side_by_side import Case, compare
 
-from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever, ContextualVectorRetriever
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualVectorRetriever,
+)
 
 STOCK = (VectorIndexRetriever, BM25Retriever, QueryFusionRetriever)
 OURS = (ContextualVectorRetriever, ContextualBM25Retriever, ContextualFusionRetriever)
@@ -47,7 +51,12 @@ def keyword(kinds):
 
 def fusion(kinds, **settings):
     arms = [vector(kinds), keyword(kinds)]
-    settings = {"llm": MockLLM(), "num_queries": 1, "similarity_top_k": 1, "use_async": False} | settings
+    settings = {
+        "llm": MockLLM(),
+        "num_queries": 1,
+        "similarity_top_k": 1,
+        "use_async": False,
+    } | settings
     return kinds[2](arms, **settings)
 
 
@@ -76,7 +85,9 @@ def called_back(make):
 
 
 def by_tool(retriever):
-    tool = RetrieverTool.from_defaults(retriever, node_postprocessors=[SimilarityPostprocessor(similarity_cutoff=0.0)])
+    tool = RetrieverTool.from_defaults(
+        retriever, node_postprocessors=[SimilarityPostprocessor(similarity_cutoff=0.0)]
+    )
     found = tool.call(QUESTION)
     return ids(found.raw_output), asyncio.run(tool.acall(QUESTION)).content == found.content
 
@@ -93,9 +104,14 @@ def by_agent(retriever):
 
 
 def recursive(kinds):
-    chapter = VectorStoreIndex([TextNode(id_="inside", text="the whole chapter")], embed_model=EMBEDDING)
+    chapter = VectorStoreIndex(
+        [TextNode(id_="inside", text="the whole chapter")], embed_model=EMBEDDING
+    )
     outer = VectorStoreIndex([IndexNode(text="chapter", index_id="inner")], embed_model=EMBEDDING)
-    retrievers = {"root": kinds[0](outer, similarity_top_k=1), "inner": kinds[0](chapter, similarity_top_k=1)}
+    retrievers = {
+        "root": kinds[0](outer, similarity_top_k=1),
+        "inner": kinds[0](chapter, similarity_top_k=1),
+    }
     return ids(RecursiveRetriever("root", retriever_dict=retrievers).retrieve("chapter"))
 
 
@@ -105,7 +121,11 @@ def routed(kinds):
         RetrieverTool.from_defaults(keyword(kinds), description="keyword"),
     ]
     selector = EmbeddingSingleSelector.from_defaults(embed_model=EMBEDDING)
-    return ids(RouterRetriever(selector=selector, retriever_tools=tools, llm=MockLLM()).retrieve("keyword sofa"))
+    return ids(
+        RouterRetriever(selector=selector, retriever_tools=tools, llm=MockLLM()).retrieve(
+            "keyword sofa"
+        )
+    )
 
 
 def transformed(retriever):
@@ -121,8 +141,14 @@ CASES = [
     Case("events begin and end a question, vectors", lambda kinds: events(vector(kinds))),
     Case("events begin and end a question, keywords", lambda kinds: events(keyword(kinds))),
     Case("events begin and end a question, fusion", lambda kinds: events(fusion(kinds))),
-    Case("callbacks hear a question, vectors", lambda kinds: called_back(lambda m: vector(kinds, callback_manager=m))),
-    Case("callbacks hear a question, fusion", lambda kinds: called_back(lambda m: fusion(kinds, callback_manager=m))),
+    Case(
+        "callbacks hear a question, vectors",
+        lambda kinds: called_back(lambda m: vector(kinds, callback_manager=m)),
+    ),
+    Case(
+        "callbacks hear a question, fusion",
+        lambda kinds: called_back(lambda m: fusion(kinds, callback_manager=m)),
+    ),
     Case("a tool over vectors", lambda kinds: by_tool(vector(kinds))),
     Case("a tool over keywords", lambda kinds: by_tool(keyword(kinds))),
     Case("a tool over a fusion", lambda kinds: by_tool(fusion(kinds))),
@@ -131,9 +157,14 @@ CASES = [
     Case("a router chooses it", routed),
     Case(
         "a transformed question",
-        lambda kinds: ids(TransformRetriever(vector(kinds), IdentityQueryTransform()).retrieve(QUESTION)),
+        lambda kinds: ids(
+            TransformRetriever(vector(kinds), IdentityQueryTransform()).retrieve(QUESTION)
+        ),
     ),
-    Case("an evaluator asks it", lambda kinds: [evaluated(one(kinds)) for one in (vector, keyword, fusion)]),
+    Case(
+        "an evaluator asks it",
+        lambda kinds: [evaluated(one(kinds)) for one in (vector, keyword, fusion)],
+    ),
     Case("prompts of a fusion are listed", lambda kinds: sorted(fusion(kinds).get_prompts())),
 ]
 

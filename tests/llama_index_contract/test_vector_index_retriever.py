@@ -25,12 +25,19 @@ QUESTION = "when does the carrots freeze start"
 
 
 def inner():
-    return VectorStoreIndex([TextNode(id_="inside", text="the whole chapter")], embed_model=EMBEDDING)
+    return VectorStoreIndex(
+        [TextNode(id_="inside", text="the whole chapter")], embed_model=EMBEDDING
+    )
 
 
 def kinds():
     nodes = [
-        IndexNode(id_="link", text="chapter one", index_id="one", obj=TextNode(id_="chapter", text="the chapter")),
+        IndexNode(
+            id_="link",
+            text="chapter one",
+            index_id="one",
+            obj=TextNode(id_="chapter", text="the chapter"),
+        ),
         ImageNode(id_="picture", text="chapter picture", image_path="a.png"),
         ImageNode(id_="bare", image_path="b.png"),
     ]
@@ -38,7 +45,9 @@ def kinds():
 
 
 def objects(obj):
-    return VectorStoreIndex([], objects=[IndexNode(text="chapter", index_id="one", obj=obj)], embed_model=EMBEDDING)
+    return VectorStoreIndex(
+        [], objects=[IndexNode(text="chapter", index_id="one", obj=obj)], embed_model=EMBEDDING
+    )
 
 
 def images(hits):
@@ -63,7 +72,9 @@ CASES = [
     ),
     Case(
         "similarity_top_k can be changed later",
-        lambda make: ids((r := make(index()), setattr(r, "similarity_top_k", 1), r.retrieve(QUESTION))[2]),
+        lambda make: ids(
+            (r := make(index()), setattr(r, "similarity_top_k", 1), r.retrieve(QUESTION))[2]
+        ),
     ),
     Case(
         "async gives the same",
@@ -81,15 +92,23 @@ CASES = [
     Case(
         "a bundle with several strings asks for their mean",
         lambda make: seen(
-            make(index(), similarity_top_k=2).retrieve(QueryBundle("x", custom_embedding_strs=["cat", "dog"]))
+            make(index(), similarity_top_k=2).retrieve(
+                QueryBundle("x", custom_embedding_strs=["cat", "dog"])
+            )
         ),
     ),
     Case(
         "node_ids are the only ones",
-        lambda make: names(make(index(), node_ids=["dog", "cat", "gone"], similarity_top_k=5).retrieve(QUESTION)),
+        lambda make: names(
+            make(index(), node_ids=["dog", "cat", "gone"], similarity_top_k=5).retrieve(QUESTION)
+        ),
         gives=["cat", "dog"],
     ),
-    Case("no node_ids give no nodes", lambda make: make(index(), node_ids=[]).retrieve(QUESTION), gives=[]),
+    Case(
+        "no node_ids give no nodes",
+        lambda make: make(index(), node_ids=[]).retrieve(QUESTION),
+        gives=[],
+    ),
     Case(
         "doc_ids are the only documents",
         lambda make: names(make(index(), doc_ids=["doc0"], similarity_top_k=9).retrieve(QUESTION)),
@@ -110,7 +129,9 @@ CASES = [
     ),
     Case(
         "a mode that the store does not know is refused",
-        lambda make: refusal(lambda: make(index(), vector_store_query_mode="hybrid").retrieve(QUESTION)),
+        lambda make: refusal(
+            lambda: make(index(), vector_store_query_mode="hybrid").retrieve(QUESTION)
+        ),
         gives="ValueError",
     ),
     Case(
@@ -122,7 +143,10 @@ CASES = [
         "an IndexNode is followed to its node",
         lambda make: names(make(kinds(), similarity_top_k=3).retrieve("chapter")),
     ),
-    Case("images stay images", lambda make: images(make(kinds(), similarity_top_k=3).retrieve("chapter"))),
+    Case(
+        "images stay images",
+        lambda make: images(make(kinds(), similarity_top_k=3).retrieve("chapter")),
+    ),
     Case(
         "an object that is a node takes the place of its IndexNode",
         lambda make: ids(make(objects(TextNode(id_="target", text="x"))).retrieve("chapter")),
@@ -140,21 +164,30 @@ CASES = [
     ),
     Case(
         "an object_map of one's own counts",
-        lambda make: ids(make(objects(None), object_map={"one": TextNode(id_="mapped", text="y")}).retrieve("chapter")),
+        lambda make: ids(
+            make(objects(None), object_map={"one": TextNode(id_="mapped", text="y")}).retrieve(
+                "chapter"
+            )
+        ),
         gives=["mapped"],
     ),
     Case(
         "the callback manager given is its own",
         lambda make: make(index(), callback_manager=None).callback_manager is not None,
     ),
-    Case("a copy gives the same", lambda make: seen(copy.copy(make(index(), similarity_top_k=3)).retrieve(QUESTION))),
+    Case(
+        "a copy gives the same",
+        lambda make: seen(copy.copy(make(index(), similarity_top_k=3)).retrieve(QUESTION)),
+    ),
     Case(
         "a deep copy gives the same",
         lambda make: seen(copy.deepcopy(make(index(), similarity_top_k=3)).retrieve(QUESTION)),
     ),
     Case(
         "it can be pickled over a store in memory",
-        lambda make: seen(pickle.loads(pickle.dumps(make(index(), similarity_top_k=3))).retrieve(QUESTION)),  # noqa: S301
+        lambda make: seen(
+            pickle.loads(pickle.dumps(make(index(), similarity_top_k=3))).retrieve(QUESTION)  # noqa: S301
+        ),
     ),
 ]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
-from llama_index_contextual.chunking.markdown import mask
-from llama_index_contextual.chunking.node_metadata import line_ends
-from llama_index_contextual.chunking.outline import outline_of
-from llama_index_contextual.common.errors import ContextualWarning, SettingError
+from llama_index_contextual.node_parser.blocks import mask, read_front_matter
+from llama_index_contextual.node_parser.node_metadata import line_ends
+from llama_index_contextual.node_parser.packing import ChunkSettings, split_markdown
+from llama_index_contextual.node_parser.sections import outline_of
+from llama_index_contextual.utils.errors import ContextualWarning, SettingError
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.md"))
 SMALL = ChunkSettings(chunk_size=60, chunk_overlap=0, min_chunk_size=8, keep_blocks=False)
@@ -42,7 +42,9 @@ def test_case(case, newline):
 
 def test_a_large_fence_is_cut_between_lines_and_later_pieces_know_their_language():
     code = "```python\n" + "".join(f"value_{n} = compute({n})\n" for n in range(40)) + "```\n"
-    spans = split_markdown(code, settings=ChunkSettings(chunk_size=100, chunk_overlap=0, keep_blocks=False))
+    spans = split_markdown(
+        code, settings=ChunkSettings(chunk_size=100, chunk_overlap=0, keep_blocks=False)
+    )
     assert len(spans) > 1
     assert [span.continues for span in spans] == ["", *["python"] * (len(spans) - 1)]
     assert all(code[span.start - 1] == "\n" for span in spans[1:])
@@ -51,21 +53,30 @@ def test_a_large_fence_is_cut_between_lines_and_later_pieces_know_their_language
 
 def test_a_large_table_is_cut_between_rows_and_later_pieces_know_their_header():
     table = "| id | name |\n|----|------|\n" + "".join(f"| {n} | name {n} |\n" for n in range(60))
-    spans = split_markdown(table, settings=ChunkSettings(chunk_size=100, chunk_overlap=0, keep_blocks=False))
+    spans = split_markdown(
+        table, settings=ChunkSettings(chunk_size=100, chunk_overlap=0, keep_blocks=False)
+    )
     assert len(spans) > 1
     assert {span.continues for span in spans[1:]} == {"| id | name |"}
     assert all(table[span.start : span.end].startswith("|") for span in spans)
 
 
 def test_a_sentence_overflows_and_a_monster_is_cut():
-    [sentence] = split_markdown("word " * 150, settings=ChunkSettings(chunk_size=100, chunk_overlap=0))
+    [sentence] = split_markdown(
+        "word " * 150, settings=ChunkSettings(chunk_size=100, chunk_overlap=0)
+    )
     assert sentence.tokens > 100
     spans = split_markdown("word " * 1000, settings=ChunkSettings(chunk_size=100, chunk_overlap=0))
     assert max(span.tokens for span in spans) <= 100
 
 
 def test_overlap_is_whole_sentences_inside_a_section():
-    text = "# One\n\n" + "A sentence of seven words stands here. " * 40 + "\n\n# Two\n\n" + "Other words. " * 40
+    text = (
+        "# One\n\n"
+        + "A sentence of seven words stands here. " * 40
+        + "\n\n# Two\n\n"
+        + "Other words. " * 40
+    )
     spans = split_markdown(text, settings=ChunkSettings(chunk_size=100, chunk_overlap=20))
     overlapping = [span for span in spans if span.overlap]
     assert overlapping
@@ -75,17 +86,25 @@ def test_overlap_is_whole_sentences_inside_a_section():
 
 
 QUOTED = {
-    "wrapped": "\n".join(f"> Number {n} is quoted here. Number {n} ends\n> here as well." for n in range(30)),
+    "wrapped": "\n".join(
+        f"> Number {n} is quoted here. Number {n} ends\n> here as well." for n in range(30)
+    ),
     "on one line": "> On one line there is a sentence. " + "Another one stands here. " * 40,
 }
 
 
-@pytest.mark.parametrize(("how", "starts"), [("wrapped", "> Number"), ("on one line", ("> On", "Another"))])
+@pytest.mark.parametrize(
+    ("how", "starts"), [("wrapped", "> Number"), ("on one line", ("> On", "Another"))]
+)
 def test_a_chunk_of_a_quote_starts_where_it_still_reads_as_one(how, starts):
     """``Number 9 ends`` above ``> here as well`` would be a paragraph above a quote."""
     text = f"Words before it. They are few.\n\n{QUOTED[how]}\n\n" + "After it come words. " * 20
-    spans = split_markdown(text, settings=ChunkSettings(chunk_size=150, chunk_overlap=30, min_chunk_size=8))
-    inside = [span for span in spans if text.index(">") < span.start + span.overlap < text.index("After")]
+    spans = split_markdown(
+        text, settings=ChunkSettings(chunk_size=150, chunk_overlap=30, min_chunk_size=8)
+    )
+    inside = [
+        span for span in spans if text.index(">") < span.start + span.overlap < text.index("After")
+    ]
     assert any(span.overlap for span in inside)
     assert all(text.startswith(starts, span.start) for span in inside)
 
@@ -96,7 +115,8 @@ def test_front_matter_that_is_no_yaml_is_read_line_by_line():
         "goes on here\ntags: [a, b]\n# a comment\n---\n\nText.\n"
     )
     with pytest.warns(
-        ContextualWarning, match=r"page.md cannot be read as YAML and is read line by line: line 2: mapping values"
+        ContextualWarning,
+        match=r"page.md cannot be read as YAML and is read line by line: line 2: mapping values",
     ):
         front = read_front_matter(text, "page.md")
     assert text[front.end :] == "\nText.\n"
@@ -111,18 +131,29 @@ def test_front_matter_that_is_no_yaml_is_read_line_by_line():
 
 
 @pytest.mark.parametrize(
-    "block", ["Note: this is text\nthat: goes: on\nand on\nand on", "# Odd\n- x: [\n", "key: " + "[" * 60 + "]" * 60]
+    "block",
+    [
+        "Note: this is text\nthat: goes: on\nand on\nand on",
+        "# Odd\n- x: [\n",
+        "key: " + "[" * 60 + "]" * 60,
+    ],
 )
 def test_a_block_that_cannot_be_read_stays_text_and_heads_nothing(block):
     text = f"---\n{block}\n---\n\nText.\n"
-    with pytest.warns(ContextualWarning, match=r"page.md cannot be read as YAML and is kept as text"):
+    with pytest.warns(
+        ContextualWarning, match=r"page.md cannot be read as YAML and is kept as text"
+    ):
         front = read_front_matter(text, "page.md")
     assert (front.end, front.unread) == (0, text.index("\nText"))
-    [span] = split_markdown(text, settings=SMALL.model_copy(update={"chunk_size": 1000}), front=front)
+    [span] = split_markdown(
+        text, settings=SMALL.model_copy(update={"chunk_size": 1000}), front=front
+    )
     assert (span.start, span.path) == (0, ())
 
 
-@pytest.mark.parametrize("tags", ['"#a #b/c"', "[a, b/c]", '["#a", "#b/c"]', "a, b/c", "\n- a\n- '#b/c'"])
+@pytest.mark.parametrize(
+    "tags", ['"#a #b/c"', "[a, b/c]", '["#a", "#b/c"]', "a, b/c", "\n- a\n- '#b/c'"]
+)
 def test_tags_of_front_matter_in_each_form(tags):
     assert read_front_matter(f"---\ntags: {tags}\n---\n").tags() == "a, b/c"
 
@@ -157,7 +188,10 @@ def test_headings_and_atoms_agree_with_markdown_it(data):
             (token.type.removesuffix("_open"), token.map[0])
             for token in parser.parse(masked)
             if token.map
-            and (token.type in {"fence", "table_open"} or (token.type == "heading_open" and not token.level))
+            and (
+                token.type in {"fence", "table_open"}
+                or (token.type == "heading_open" and not token.level)
+            )
         }
         ours = {("heading", masked.count("\n", 0, start)) for _, _, start, _ in outline.headings}
         ours |= {
@@ -171,7 +205,9 @@ def test_headings_and_atoms_agree_with_markdown_it(data):
 
 def test_a_tokenizer_may_count():
     text = "# One\n\n" + "Some words stand here. " * 40
-    listing = split_markdown(text, settings=ChunkSettings(chunk_size=50, chunk_overlap=0, tokenizer=str.split))
+    listing = split_markdown(
+        text, settings=ChunkSettings(chunk_size=50, chunk_overlap=0, tokenizer=str.split)
+    )
     given = ChunkSettings(chunk_size=50, chunk_overlap=0, tokenizer=lambda part: len(part.split()))
     assert split_markdown(text, settings=given) == listing
 
@@ -185,8 +221,13 @@ def test_a_tokenizer_that_returns_nothing_useful_is_named():
 def test_a_padded_table_is_as_large_as_a_plain_one():
     rows = "".join(f"| tide {number}{' ' * 150} | {number} |\n" for number in range(12))
     text = f"# Tides\n\n| name{' ' * 152} | number |\n| {'-' * 156} | ------ |\n{rows}"
-    assert len(split_markdown(text, settings=ChunkSettings(chunk_size=128, tokenizer="minilm"))) == 1
+    assert (
+        len(split_markdown(text, settings=ChunkSettings(chunk_size=128, tokenizer="minilm"))) == 1
+    )
     spans = split_markdown(
-        text, settings=ChunkSettings(chunk_size=48, chunk_overlap=0, min_chunk_size=0, tokenizer="minilm")
+        text,
+        settings=ChunkSettings(
+            chunk_size=48, chunk_overlap=0, min_chunk_size=0, tokenizer="minilm"
+        ),
     )
     assert {span.continues for span in spans[1:]} == {"| name | number |"}

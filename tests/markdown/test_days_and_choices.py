@@ -4,9 +4,11 @@ import pytest
 from llama_index.core import Document
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
-from llama_index_contextual.chunking import ChunkSettings, split_markdown
+from llama_index_contextual.node_parser.packing import ChunkSettings, split_markdown
 
-JOURNAL = "# Journal\n\n" + "".join(f"## 2026-11-{day}\n\nFact of the {day}th.\n\n" for day in (18, 19, 20))
+JOURNAL = "# Journal\n\n" + "".join(
+    f"## 2026-11-{day}\n\nFact of the {day}th.\n\n" for day in (18, 19, 20)
+)
 
 
 def nodes(text, **settings):
@@ -14,7 +16,9 @@ def nodes(text, **settings):
 
 
 def words(text, **settings):
-    given = ChunkSettings(**{"chunk_overlap": 0, "min_chunk_size": 0, "tokenizer": str.split} | settings)
+    given = ChunkSettings(
+        **{"chunk_overlap": 0, "min_chunk_size": 0, "tokenizer": str.split} | settings
+    )
     return [text[span.start : span.end] for span in split_markdown(text, settings=given)]
 
 
@@ -137,7 +141,7 @@ def test_a_section_without_a_day_has_none_in_its_context():
         ("title: Avatar: The Last Airbender\ncreated: 2019-05-05\ndue: 2030-01-01", "2019-05-05"),
     ],
 )
-@pytest.mark.filterwarnings("ignore::llama_index_contextual.common.errors.ContextualWarning")
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.utils.errors.ContextualWarning")
 def test_the_day_of_front_matter_is_the_one_of_the_note(front, day):
     [node] = nodes(f"---\n{front}\n---\n\nWater.\n")
     assert (node.metadata.get("date"), node.metadata["header_path"]) == (day, "")
@@ -151,7 +155,7 @@ def test_a_day_named_in_passing_is_none_of_a_section_where_the_note_is_of_a_day(
     assert nodes("# Plan for 2024-06-30\n\nPaint.\n")[0].metadata["date"] == "2024-06-30"
 
 
-@pytest.mark.filterwarnings("ignore::llama_index_contextual.common.errors.ContextualWarning")
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.utils.errors.ContextualWarning")
 @pytest.mark.parametrize(
     "front",
     [

@@ -9,10 +9,14 @@ from llama_index.core import Document
 from llama_index.core.schema import MetadataMode, TextNode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
-from llama_index_contextual import ContextualBM25Retriever, ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
-from llama_index_contextual.common import readable
-from llama_index_contextual.common.tokens import count_cl100k
-from llama_index_contextual.keyword import lexical_text
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualNodePostprocessor,
+    HeadingAwareMarkdownNodeParser,
+)
+from llama_index_contextual.retrievers.node_index import lexical_text
+from llama_index_contextual.utils.text import readable
+from llama_index_contextual.utils.tokens import count_cl100k
 
 RANDOM = random.Random(1)  # noqa: S311
 BYTES = base64.b64encode(RANDOM.randbytes(30_000)).decode()
@@ -30,14 +34,20 @@ LINES = "\n".join(BYTES[start : start + 76] for start in range(0, 4000, 76))
         (f"Signed.\n\n{LINES}\n\nBye", "Signed.\n\n…\n\nBye"),
         (f"Signed.\n\n{LINES}\nBye".replace("\n", "\n> "), "Signed.\n> \n> …\n> Bye"),
         ('"image/png": "' + LINES.replace("\n", "\\n") + '\\n",', '"image/png": "…",'),
-        ('"image/png": [\n  "' + LINES.replace("\n", '\\n",\n  "') + '"\n]', '"image/png": [\n  "…"\n]'),
+        (
+            '"image/png": [\n  "' + LINES.replace("\n", '\\n",\n  "') + '"\n]',
+            '"image/png": [\n  "…"\n]',
+        ),
         ('x = "' + LINES.replace("\n", '" +\n  "') + '"', 'x = "…"'),
         ('{"image": "' + BYTES.replace("/", "\\/") + '"}', '{"image": "…"}'),
         ("x = {" + ", ".join(f"0x{one:02x}" for one in RANDOM.randbytes(200)) + "};", "x = {…};"),
         ('x = b"' + "".join(f"\\x{one:02x}" for one in RANDOM.randbytes(200)) + '"', 'x = b"…"'),
         ("![a](data:," + "".join(f"%{one:02X}" for one in RANDOM.randbytes(200)) + ")", "![a](…)"),
         ("key " + RANDOM.randbytes(100).hex(), "key …"),
-        ("Modulus:\n    " + RANDOM.randbytes(256).hex(":").replace(":0", ":\n    0") + "\n", "Modulus:\n    …\n"),
+        (
+            "Modulus:\n    " + RANDOM.randbytes(256).hex(":").replace(":0", ":\n    0") + "\n",
+            "Modulus:\n    …\n",
+        ),
         ("secret: " + base64.b32encode(RANDOM.randbytes(200)).decode(), "secret: …"),
     ],
 )
@@ -49,7 +59,8 @@ def test_of_each_form(text, shown):
     "text",
     [
         "A paragraph of words, as long as you like. " * 20,
-        "https://example.com/" + "How-To-Write-A-Very-Long-Address/In-Many-Words/2024/And_More_Of_Them/" * 3,
+        "https://example.com/"
+        + "How-To-Write-A-Very-Long-Address/In-Many-Words/2024/And_More_Of_Them/" * 3,
         "ACGT" * 100,
         "a" * 1000,
         "=" * 500,
@@ -104,7 +115,9 @@ def test_a_picture_is_in_the_slice_and_in_no_view(contextual):
 
 
 def test_a_chunk_without_other_metadata_hides_it_too():
-    [node] = HeadingAwareMarkdownNodeParser()([Document(text=f"Pump. ![](data:image/png;base64,{BYTES})")])
+    [node] = HeadingAwareMarkdownNodeParser()(
+        [Document(text=f"Pump. ![](data:image/png;base64,{BYTES})")]
+    )
     assert node.get_content(MetadataMode.EMBED).endswith("Pump. ![](…)")
 
 
@@ -115,7 +128,9 @@ def test_its_letters_are_no_words():
         assert ContextualBM25Retriever([node]).retrieve("pump")[0].score
 
 
-@pytest.mark.parametrize("block", [f"![](data:image/png;base64,{BYTES})", f"```\n{LINES}\n```", LINES])
+@pytest.mark.parametrize(
+    "block", [f"![](data:image/png;base64,{BYTES})", f"```\n{LINES}\n```", LINES]
+)
 def test_what_is_nothing_else_is_no_chunk(block):
     assert parsed(block) == []
     found = parsed(f"# A\n\n{'Many words stand here. ' * 60}\n\n{block}\n", chunk_size=150)
@@ -125,9 +140,12 @@ def test_what_is_nothing_else_is_no_chunk(block):
 def test_it_is_never_cut_and_takes_no_room():
     words = "Words stand before it. " * 30
     found = parsed(
-        f"{words}![x](data:image/png;base64,{BYTES}) {words}\n\n```\n{LINES}\n{words}\n```\n", chunk_size=100
+        f"{words}![x](data:image/png;base64,{BYTES}) {words}\n\n```\n{LINES}\n{words}\n```\n",
+        chunk_size=100,
     )
     assert len(found) < 15
     assert max(node.metadata["token_count"] for node in found) <= 200
-    assert sum(BYTES[:100] in node.text for node in found) <= 3  # whole, in the paragraph and in the fence
+    assert (
+        sum(BYTES[:100] in node.text for node in found) <= 3
+    )  # whole, in the paragraph and in the fence
     assert not [node for node in found if count_cl100k(readable(node.text)) > 200]

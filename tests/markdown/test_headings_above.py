@@ -5,8 +5,8 @@ from llama_index.core import Document
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
-from llama_index_contextual.chunking import headings_of
-from llama_index_contextual.common.metadata import CONTEXT
+from llama_index_contextual.node_parser.node_metadata import headings_of
+from llama_index_contextual.utils.metadata import CONTEXT
 
 LONG = "These words fill a section until it is large enough to stand alone. " * 4
 
@@ -24,7 +24,10 @@ def paths(text, path="a.md", **settings):
         ("One paragraph.\n\nAnother one.\n\n## Recipes\n\nLeek soup.\n", ""),
         ("# A\n\nText.\n\n## References\n\nLinks.\n", "A"),
         ("# T\n\n## A\n\nText.\n\n## B\n\nText.\n", "T"),
-        ("# T\n\n## A\n\nText.\n", "T > A"),  # nothing stands above A but the heading that it is under
+        (
+            "# T\n\n## A\n\nText.\n",
+            "T > A",
+        ),  # nothing stands above A but the heading that it is under
         ("# A\n\nText.\n\n## B\n", "A"),  # an empty heading has no text that could stand under it
         ("# A\n\n# B\n\nText.\n", "B"),
         ("## A\n\nText.\n\n## B\n\nText.\n", ""),
@@ -32,12 +35,16 @@ def paths(text, path="a.md", **settings):
     ],
 )
 def test_of_one_chunk(text, path):
-    assert [found for found, _ in paths(text, min_chunk_size=100)] == ([] if path is None else [path])
+    assert [found for found, _ in paths(text, min_chunk_size=100)] == (
+        [] if path is None else [path]
+    )
 
 
 def test_the_context_names_no_heading_below_the_text():
     [node] = ContextualNodePostprocessor()(
-        HeadingAwareMarkdownNodeParser()([Document(text="One.\n\n## Recipes\n\nLeek.\n", metadata={"path": "a.md"})])
+        HeadingAwareMarkdownNodeParser()(
+            [Document(text="One.\n\n## Recipes\n\nLeek.\n", metadata={"path": "a.md"})]
+        )
     )
     assert node.metadata[CONTEXT] == "Document: a.md"
 
@@ -55,7 +62,10 @@ def test_the_context_is_a_key_that_is_always_there_and_shown_where_it_says_somet
 @pytest.mark.parametrize(
     ("text", "headings"),
     [
-        (f"# Log\n\n## 2024-01-02\n\n{LONG}\n\n### Ideas\n\n{LONG}", ["Log > 2024-01-02", "Log > 2024-01-02 > Ideas"]),
+        (
+            f"# Log\n\n## 2024-01-02\n\n{LONG}\n\n### Ideas\n\n{LONG}",
+            ["Log > 2024-01-02", "Log > 2024-01-02 > Ideas"],
+        ),
         (f"# A\n\n## A\n\n{LONG}", ["A > A"]),
         (f"## Log\n\n### May\n\n{LONG}\n\n### June\n\n{LONG}", ["Log > May", "Log > June"]),
     ],
@@ -123,7 +133,11 @@ def test_a_heading_in_a_comment_heads_nothing(opening, closing, path):
 )
 def test_a_heading_between_marks_of_ordinary_text_is_one(before, after):
     text = f"# Guide\n\n{before}\n\n## Next\n\nWords. {after}\n\n{after}\n\n## Last\n\nMore.\n"
-    assert [found for found, _ in paths(text, "guide.md")] == ["Guide", "Guide > Next", "Guide > Last"]
+    assert [found for found, _ in paths(text, "guide.md")] == [
+        "Guide",
+        "Guide > Next",
+        "Guide > Last",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +157,9 @@ def test_a_heading_in_a_callout_heads_nothing_after_it(opening, closing):
     assert [found for found, _ in paths(text)][-2:] == ["Guide > Mind", "Guide"]
 
 
-@pytest.mark.parametrize(("opening", "closing"), [("{% if a %}", "{% endif %}"), ("<div>", "</div>")])
+@pytest.mark.parametrize(
+    ("opening", "closing"), [("{% if a %}", "{% endif %}"), ("<div>", "</div>")]
+)
 def test_a_condition_or_a_division_is_no_callout(opening, closing):
     text = f"# Guide\n\n{opening}\n\n## Mind\n\nInside.\n\n{closing}\n\nAfter.\n"
     assert [found for found, _ in paths(text)][-1] == "Guide > Mind"
@@ -173,18 +189,27 @@ def test_what_stands_above_a_heading_and_says_something_stays_where_it_is():
 
 
 def test_a_formula_holds_no_heading():
-    assert {found for found, _ in paths("# Guide\n\n$$\nE(x)\n=\nmc^2\n$$\n\nWords.\n")} == {"Guide"}
+    assert {found for found, _ in paths("# Guide\n\n$$\nE(x)\n=\nmc^2\n$$\n\nWords.\n")} == {
+        "Guide"
+    }
     assert {found for found, _ in paths("# Guide\n\n$$\na\n\n# b\n$$\n\nWords.\n")} == {"Guide"}
 
 
 def test_a_comment_of_code_in_braces_is_none_of_mdx():
-    text = "# Guide\n\n    f() {\n      /* one */\n    }\n\n## Real\n\nWords.\n\n    { /* two */ }\n"
+    text = (
+        "# Guide\n\n    f() {\n      /* one */\n    }\n\n## Real\n\nWords.\n\n    { /* two */ }\n"
+    )
     assert [found for found, _ in paths(text)] == ["Guide", "Guide > Real"]
 
 
 def test_link_definitions_are_cut_between_lines():
-    text = "# Guide\n\n" + "".join(f"[link {n} of many]: https://example.org/{n}\n" for n in range(40))
-    assert {start[:5] for _, start in paths(text, chunk_size=100, chunk_overlap=0)} == {"# Gui", "[link"}
+    text = "# Guide\n\n" + "".join(
+        f"[link {n} of many]: https://example.org/{n}\n" for n in range(40)
+    )
+    assert {start[:5] for _, start in paths(text, chunk_size=100, chunk_overlap=0)} == {
+        "# Gui",
+        "[link",
+    }
 
 
 @pytest.mark.parametrize(
@@ -207,7 +232,9 @@ def test_attributes_are_no_title_and_other_braces_are(heading, title):
     assert {found for found, _ in paths(f"{heading}\n\nWords.\n")} == {title}
 
 
-@pytest.mark.parametrize(("opening", "closing"), [("{/*", "*/}"), ("{% comment %}", "{% endcomment %}"), ("%%", "%%")])
+@pytest.mark.parametrize(
+    ("opening", "closing"), [("{/*", "*/}"), ("{% comment %}", "{% endcomment %}"), ("%%", "%%")]
+)
 def test_a_span_of_code_begins_no_comment(opening, closing):
     text = f"# Guide\n\n`{opening}` begins one.\n\n## Real\n\nWords.\n\n`{closing}` ends it.\n"
     assert [found for found, _ in paths(text)] == ["Guide", "Guide > Real"]
@@ -234,10 +261,14 @@ def test_a_heading_of_html_over_lines_or_in_a_block(head, newline):
 
 @pytest.mark.parametrize("before", ["1. one\n   ```", "- item\n   ~~~ x", "<div>\n  ```\n  text\n"])
 def test_code_that_an_item_or_a_block_ends_hides_no_heading_of_html(before):
-    assert [title for title, _, _ in headings_of(f"{before}\n<h2>Title</h2>\n\nWords.\n")] == ["Title"]
+    assert [title for title, _, _ in headings_of(f"{before}\n<h2>Title</h2>\n\nWords.\n")] == [
+        "Title"
+    ]
 
 
-@pytest.mark.parametrize("text", ["<table>\n<tr><td>\n<h3>Cell</h3>\n</td></tr>\n</table>", "<!--\n<h1>Old</h1>\n-->"])
+@pytest.mark.parametrize(
+    "text", ["<table>\n<tr><td>\n<h3>Cell</h3>\n</td></tr>\n</table>", "<!--\n<h1>Old</h1>\n-->"]
+)
 def test_what_is_no_heading_of_html(text):
     assert {found for found, _ in paths(f"# Guide\n\n{text}\n\nWords.\n")} == {"Guide"}
 

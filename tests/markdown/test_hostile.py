@@ -6,28 +6,38 @@ import time
 
 import pytest
 
-from llama_index_contextual.chunking import read_front_matter, split_markdown
-from llama_index_contextual.common.errors import ContextualWarning
+from llama_index_contextual.node_parser.blocks import read_front_matter
+from llama_index_contextual.node_parser.packing import split_markdown
+from llama_index_contextual.utils.errors import ContextualWarning
 
 
-@pytest.mark.parametrize("nested", ["a: " + "[" * 100_000, "- " * 100_000 + "x", "? " * 100_000 + "x"])
+@pytest.mark.parametrize(
+    "nested", ["a: " + "[" * 100_000, "- " * 100_000 + "x", "? " * 100_000 + "x"]
+)
 def test_front_matter_nested_deeper_than_the_stack_is_text(nested):
     """In a process of its own, because libyaml's composer ended it."""
     code = (
         "import sys, warnings; warnings.simplefilter('ignore')\n"
-        "from llama_index_contextual.chunking import read_front_matter\n"
+        "from llama_index_contextual.node_parser.blocks import read_front_matter\n"
         "print(read_front_matter(sys.stdin.read()).end)"
     )
     text = f"---\n{nested}\n---\n# Title\n"
     done = subprocess.run(  # noqa: S603  our own interpreter
-        [sys.executable, "-c", code], input=text, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
 
 
 def test_broken_front_matter_that_is_long_is_reported_too():
     with pytest.warns(ContextualWarning, match="cannot be read as YAML and is read line by line"):
-        assert read_front_matter("---\na: [" + "b, " * 1000 + "\n---\n").text("a").startswith("[b, b,")
+        assert (
+            read_front_matter("---\na: [" + "b, " * 1000 + "\n---\n").text("a").startswith("[b, b,")
+        )
 
 
 def test_long_front_matter_is_read_like_a_short_one():
@@ -45,7 +55,13 @@ def test_long_front_matter_is_read_like_a_short_one():
         "#" + " " * 5_000 + "a*\n\ntext",
         "{% comment\n" * 8_000,
     ],
-    ids=["colons", "nested lists", "spaces in a heading", "spaces before a heading's text", "comments without ends"],
+    ids=[
+        "colons",
+        "nested lists",
+        "spaces in a heading",
+        "spaces before a heading's text",
+        "comments without ends",
+    ],
 )
 def test_time_grows_with_length_and_not_with_its_square(text):
     split_markdown("warm up")

@@ -11,29 +11,56 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from test_specifications import examples
 
-from llama_index_contextual.chunking import ChunkSettings, read_front_matter, split_markdown
-from llama_index_contextual.chunking.node_metadata import line_ends
-from llama_index_contextual.common.tokens import tiktoken_cl100k
+from llama_index_contextual.node_parser.blocks import read_front_matter
+from llama_index_contextual.node_parser.node_metadata import line_ends
+from llama_index_contextual.node_parser.packing import ChunkSettings, split_markdown
+from llama_index_contextual.utils.tokens import tiktoken_cl100k
 
 WORDS = st.one_of(
-    st.sampled_from(["alpha", "beta.", "Gamma?", "delta", "é", "漢字。", "😀", "العربية", "`code`", "**bold**"]),
-    st.sampled_from(["[link](x)", "[[wiki|page]]", "#tag", "^block-id", "$x^2$", "|", "-", "1.", ">", "*", "\\"]),
+    st.sampled_from(
+        ["alpha", "beta.", "Gamma?", "delta", "é", "漢字。", "😀", "العربية", "`code`", "**bold**"]
+    ),
+    st.sampled_from(
+        ["[link](x)", "[[wiki|page]]", "#tag", "^block-id", "$x^2$", "|", "-", "1.", ">", "*", "\\"]
+    ),
 )
 SENTENCES = st.lists(WORDS, min_size=1, max_size=30).map(" ".join)
 BLOCKS = st.one_of(
     SENTENCES,
     st.builds(lambda level, title: f"{'#' * level} {title}", st.integers(1, 6), SENTENCES),
     SENTENCES.map(lambda title: f"{title}\n==="),
-    st.lists(SENTENCES, min_size=1, max_size=6).map(lambda lines: "```py\n" + "\n".join(lines) + "\n```"),
-    st.lists(SENTENCES, min_size=1, max_size=5).map(lambda items: "\n".join(f"- {item}" for item in items)),
-    st.lists(SENTENCES, min_size=1, max_size=4).map(lambda items: "\n".join(f"1. {item}\n\n   more" for item in items)),
-    st.lists(SENTENCES, min_size=1, max_size=4).map(lambda lines: "> [!note]\n" + "\n".join(f"> {x}" for x in lines)),
+    st.lists(SENTENCES, min_size=1, max_size=6).map(
+        lambda lines: "```py\n" + "\n".join(lines) + "\n```"
+    ),
+    st.lists(SENTENCES, min_size=1, max_size=5).map(
+        lambda items: "\n".join(f"- {item}" for item in items)
+    ),
+    st.lists(SENTENCES, min_size=1, max_size=4).map(
+        lambda items: "\n".join(f"1. {item}\n\n   more" for item in items)
+    ),
+    st.lists(SENTENCES, min_size=1, max_size=4).map(
+        lambda lines: "> [!note]\n" + "\n".join(f"> {x}" for x in lines)
+    ),
     st.integers(1, 40).map(lambda rows: "| a | b |\n|---|---|\n" + "| 1 | 2 |\n" * rows),
     st.sampled_from(
-        ["---", "***", "<!-- c\n\n# no -->", "<details>\n<summary>x</summary>\n\nin\n\n</details>", "[a]: /b"]
+        [
+            "---",
+            "***",
+            "<!-- c\n\n# no -->",
+            "<details>\n<summary>x</summary>\n\nin\n\n</details>",
+            "[a]: /b",
+        ]
     ),
     st.sampled_from(
-        ["    indented", "\t- tab", "~~~\nopen", "$$\nx\n$$", "[^1]: note", "%% comment %%", "{/* mdx */}"]
+        [
+            "    indented",
+            "\t- tab",
+            "~~~\nopen",
+            "$$\nx\n$$",
+            "[^1]: note",
+            "%% comment %%",
+            "{/* mdx */}",
+        ]
     ),
     st.text(max_size=20).filter(lambda text: not re.search("[\ud800-\udfff]", text)),
 )
@@ -44,7 +71,10 @@ DOCUMENTS = st.tuples(
 ).map(lambda parts: parts[0] + parts[2].join(parts[1]))
 SETTINGS = st.builds(
     lambda size, overlap, least, tokenizer: ChunkSettings(
-        chunk_size=size, chunk_overlap=size * overlap // 10, min_chunk_size=size * least // 10, tokenizer=tokenizer
+        chunk_size=size,
+        chunk_overlap=size * overlap // 10,
+        min_chunk_size=size * least // 10,
+        tokenizer=tokenizer,
     ),
     st.integers(3, 120),
     st.integers(0, 5),
@@ -59,7 +89,9 @@ def count(text):
 
 def lines_before(text, offset):
     """Lines as editors count them: CRLF, CR and LF each end one."""
-    return len(re.findall(r"\r\n|\r|\n", text[: offset + (text[offset - 1 : offset + 1] == "\r\n")]))
+    return len(
+        re.findall(r"\r\n|\r|\n", text[: offset + (text[offset - 1 : offset + 1] == "\r\n")])
+    )
 
 
 def check(text, given_settings):
@@ -79,13 +111,17 @@ def check(text, given_settings):
     assert all(one.start + one.overlap <= one.end for one in spans)
     body = read_front_matter(text).end
     missed = [
-        at for at in range(body, len(text)) if not covered[at] and not text[at].isspace() and text[at] != "\ufeff"
+        at
+        for at in range(body, len(text))
+        if not covered[at] and not text[at].isspace() and text[at] != "\ufeff"
     ]
     assert not missed, text[missed[0] - 20 : missed[0] + 20]
     return spans
 
 
-@pytest.mark.filterwarnings("ignore:The front matter")  # two generated rules at the top look like one
+@pytest.mark.filterwarnings(
+    "ignore:The front matter"
+)  # two generated rules at the top look like one
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @pytest.mark.long
 @given(DOCUMENTS, SETTINGS)
@@ -98,10 +134,16 @@ def test_generated_documents(text, given_settings):
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(DOCUMENTS, SETTINGS)
-@example("beta. 😀 alpha alpha 漢字。", ChunkSettings(chunk_size=4, chunk_overlap=0, min_chunk_size=0))  # " 😀" is one
+@example(
+    "beta. 😀 alpha alpha 漢字。", ChunkSettings(chunk_size=4, chunk_overlap=0, min_chunk_size=0)
+)  # " 😀" is one
 def test_overflow_stays_under_the_cap_and_lines_mode_covers_too(text, given_settings):
     plain = ChunkSettings(
-        chunk_size=given_settings.chunk_size, chunk_overlap=0, min_chunk_size=0, tokenizer="cl100k", semantic=False
+        chunk_size=given_settings.chunk_size,
+        chunk_overlap=0,
+        min_chunk_size=0,
+        tokenizer="cl100k",
+        semantic=False,
     )
     for span in split_markdown(text, settings=plain):
         assert span.tokens <= max(plain.hard_bound, 4)  # one character may be four tokens
@@ -110,16 +152,24 @@ def test_overflow_stays_under_the_cap_and_lines_mode_covers_too(text, given_sett
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 9), min_size=2, max_size=6, unique=True), st.integers(0, 5), st.integers(1, 400))
+@given(
+    st.lists(st.integers(0, 9), min_size=2, max_size=6, unique=True),
+    st.integers(0, 5),
+    st.integers(1, 400),
+)
 def test_a_new_section_changes_no_other_chunk(numbers, position, length):
-    sections = [f"## Section {n}\n\n" + f"Sentence {n} stands here. " * 30 + "\n\n" for n in numbers]
+    sections = [
+        f"## Section {n}\n\n" + f"Sentence {n} stands here. " * 30 + "\n\n" for n in numbers
+    ]
     before = "".join(sections)
     position = min(position, len(sections))
     new = "## Brand new\n\n" + "Something else that nobody said. " * max(20, length) + "\n\n"
     after = "".join([*sections[:position], new, *sections[position:]])
     old_chunks = [before[s.start : s.end] for s in split_markdown(before)]
     new_chunks = [after[s.start : s.end] for s in split_markdown(after)]
-    assert [chunk for chunk in new_chunks if "Something else" not in chunk and "Brand new" not in chunk] == old_chunks
+    assert [
+        chunk for chunk in new_chunks if "Something else" not in chunk and "Brand new" not in chunk
+    ] == old_chunks
 
 
 @pytest.mark.long
@@ -150,10 +200,15 @@ def test_every_page_in_spanish(data):
     for page in pages:
         text = page.read_bytes().decode("utf-8")
         spans = check(text, ChunkSettings())
-        assert not any("{" in title and "#" in title for span in spans for _, title, _ in span.path), page.name
+        assert not any(
+            "{" in title and "#" in title for span in spans for _, title, _ in span.path
+        ), page.name
         lines = text.splitlines(keepends=True)
         for token in parser.parse(text):
-            if token.type == "fence" and count("".join(lines[slice(*token.map)])) <= ChunkSettings().chunk_size:
+            if (
+                token.type == "fence"
+                and count("".join(lines[slice(*token.map)])) <= ChunkSettings().chunk_size
+            ):
                 fences += 1
                 fence = "".join(lines[slice(*token.map)]).strip()
                 assert any(fence in text[span.start : span.end] for span in spans), page.name
@@ -163,4 +218,7 @@ def test_every_page_in_spanish(data):
 @pytest.mark.parametrize("folder", ["commonmark", "gfm"])
 def test_every_example_of_the_specifications(data, folder):
     for sample in examples(data("markdown") / folder):
-        check(sample, ChunkSettings(chunk_size=10, chunk_overlap=2, min_chunk_size=2, tokenizer="cl100k"))
+        check(
+            sample,
+            ChunkSettings(chunk_size=10, chunk_overlap=2, min_chunk_size=2, tokenizer="cl100k"),
+        )

@@ -10,8 +10,8 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import unescapeAll
 
-from llama_index_contextual.chunking.markdown import mask
-from llama_index_contextual.chunking.outline import outline_of, titled_headings
+from llama_index_contextual.node_parser.blocks import mask
+from llama_index_contextual.node_parser.sections import outline_of, titled_headings
 
 PARSER = MarkdownIt("commonmark").enable("table")
 KINDS = {"heading_open": "heading", "fence": "code", "code_block": "code", "table_open": "table"}
@@ -65,11 +65,15 @@ def ours(text):
     outline = outline_of(text)
 
     def place(start, end):
-        return trimmed(lines, masked.count("\n", 0, start), masked.count("\n", 0, max(start, end - 1)) + 1)
+        return trimmed(
+            lines, masked.count("\n", 0, start), masked.count("\n", 0, max(start, end - 1)) + 1
+        )
 
     found = {
         ("heading", *place(start, end), (level, title))
-        for (*_, end), (_, level, start, title) in zip(outline.headings, titled_headings(text, outline), strict=True)
+        for (*_, end), (_, level, start, title) in zip(
+            outline.headings, titled_headings(text, outline), strict=True
+        )
     }
     atoms = {mark.atom for mark in outline.marks if mark.atom}
     return found | {(atom.kind, *place(atom.start, atom.end), atom.info) for atom in atoms}
@@ -81,7 +85,9 @@ def examples(folder):
     found = [
         example.replace("→", "\t")
         for text in texts
-        for example in re.findall(r"^`{32} example[^\n]*\n(.*?)^\.$", text, re.DOTALL | re.MULTILINE)
+        for example in re.findall(
+            r"^`{32} example[^\n]*\n(.*?)^\.$", text, re.DOTALL | re.MULTILINE
+        )
     ]
     assert len(found) > 600
     return found
@@ -89,6 +95,12 @@ def examples(folder):
 
 @pytest.mark.parametrize("folder", ["commonmark", "gfm"])
 def test_headings_code_and_tables_agree_with_markdown_it(data, folder):
-    pairs = {example: (ours(example), theirs(example)) for example in examples(data("markdown") / folder)}
-    assert sum(bool(other) for _, other in pairs.values()) > 100  # enough hold something to agree on
-    assert {example for example, (mine, other) in pairs.items() if mine != other} == DIFFERENCES.keys() & pairs.keys()
+    pairs = {
+        example: (ours(example), theirs(example)) for example in examples(data("markdown") / folder)
+    }
+    assert (
+        sum(bool(other) for _, other in pairs.values()) > 100
+    )  # enough hold something to agree on
+    assert {
+        example for example, (mine, other) in pairs.items() if mine != other
+    } == DIFFERENCES.keys() & pairs.keys()

@@ -9,7 +9,9 @@ from llama_index_contextual.app import ContextualIndex
 def folder(tmp_path):
     notes = tmp_path / "notes"
     (notes / "memory").mkdir(parents=True)
-    (notes / "memory" / "2026-04-09.md").write_text("# Thursday\n\n- JC's dog Cookie loves carrots\n", "utf-8")
+    (notes / "memory" / "2026-04-09.md").write_text(
+        "# Thursday\n\n- JC's dog Cookie loves carrots\n", "utf-8"
+    )
     (notes / "MEMORY.md").write_text("# Facts\n\nColor preference: blue\n", "utf-8")
     (notes / ".secret.md").write_text("hidden\n", "utf-8")
     (tmp_path / "outside.md").write_text("outside\n", "utf-8")

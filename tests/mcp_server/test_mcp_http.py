@@ -13,7 +13,7 @@ import pytest
 from mcp_clients import mcp, stdio, text_of, wait_for
 
 from llama_index_contextual.app.serve import mcp_server
-from llama_index_contextual.common.errors import SettingError
+from llama_index_contextual.utils.errors import SettingError
 
 
 @contextlib.asynccontextmanager
@@ -23,7 +23,10 @@ async def http_server(folder):
         port = probe.getsockname()[1]
     parameters = stdio(folder, options=f", transport='http', port={port}")
     process = await asyncio.create_subprocess_exec(
-        parameters.command, *parameters.args, env={**os.environ, **parameters.env}, stderr=subprocess.PIPE
+        parameters.command,
+        *parameters.args,
+        env={**os.environ, **parameters.env},
+        stderr=subprocess.PIPE,
     )
     try:
         while b"ready at" not in (line := await asyncio.wait_for(process.stderr.readline(), 60)):
@@ -37,10 +40,16 @@ async def http_server(folder):
 
 async def status_of(port, **headers):
     """The status of a request to start a session, as some web page may send it."""
-    client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}
+    client = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "0"},
+    }
     body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}
     known = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/mcp", json.dumps(body).encode(), {**known, **headers})
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/mcp", json.dumps(body).encode(), {**known, **headers}
+    )
     try:
         with await asyncio.to_thread(urllib.request.urlopen, request, timeout=30) as answer:
             return answer.status
@@ -53,13 +62,23 @@ async def test_over_http_on_loopback(folder):
     async with http_server(folder) as port:
         async with mcp.Client(f"http://127.0.0.1:{port}/mcp") as client:
             await wait_for(client, "carrots", "Cookie")
-            assert "carrots" in await text_of(client, "memory_context", message="what does JC's dog love?")
+            assert "carrots" in await text_of(
+                client, "memory_context", message="what does JC's dog love?"
+            )
         assert await status_of(port) == 200
-        assert await status_of(port, Host=f"localhost:{port}", Origin=f"http://localhost:{port}") == 200
+        assert (
+            await status_of(port, Host=f"localhost:{port}", Origin=f"http://localhost:{port}")
+            == 200
+        )
         # a web page that lets its own name point here must not reach the notes
         for host in ("evil.example", f"evil.example:{port}", "127.0.0.1:1", f"127.0.0.2:{port}"):
             assert await status_of(port, Host=host) in {403, 421}, host
-        for origin in ("http://evil.example", f"http://evil.example:{port}", "null", "http://127.0.0.1:1"):
+        for origin in (
+            "http://evil.example",
+            f"http://evil.example:{port}",
+            "null",
+            "http://127.0.0.1:1",
+        ):
             assert await status_of(port, Origin=origin) == 403, origin
 
 

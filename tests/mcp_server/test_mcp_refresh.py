@@ -8,8 +8,8 @@ from mcp_clients import mcp, text_of, wait_for
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve import mcp_server
-from llama_index_contextual.common.errors import LockedError
 from llama_index_contextual.memory.digest import NOTHING
+from llama_index_contextual.utils.errors import LockedError
 
 
 def contents(folder):
@@ -62,7 +62,9 @@ async def test_a_refresh_that_fails_does_not_silence_memory(folder, index, monke
     async with mcp.Client(mcp_server.NotesServer(index)) as client:
         shown = await text_of(client, "search", query="carrots")
     assert "Cookie" in shown
-    assert shown.splitlines()[-1].endswith("another process is writing it.)"), "an agent can cure nothing"
+    assert shown.splitlines()[-1].endswith("another process is writing it.)"), (
+        "an agent can cure nothing"
+    )
 
 
 async def test_a_first_refresh_that_fails_is_told(folder):
@@ -75,7 +77,9 @@ async def test_a_first_refresh_that_fails_is_told(folder):
     assert "being indexed" not in shown
 
 
-async def test_a_question_while_the_first_refresh_is_at_work_is_told_and_one_after_it_failed_too(folder):
+async def test_a_question_while_the_first_refresh_is_at_work_is_told_and_one_after_it_failed_too(
+    folder,
+):
     working, release = threading.Event(), threading.Event()
 
     class Failing(MockEmbedding):

@@ -18,7 +18,13 @@ async def test_a_client_over_stdio(folder):
     async with mcp.Client(stdio_client(stdio(folder))) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert set(tools) == READING
-        assert sum(len(json.dumps(tool.input_schema)) + len(tool.description) for tool in tools.values()) < 4000
+        assert (
+            sum(
+                len(json.dumps(tool.input_schema)) + len(tool.description)
+                for tool in tools.values()
+            )
+            < 4000
+        )
 
         await wait_for(client, "carrots", "Cookie")
         deadline, asked = time.monotonic() + 120, {"message": "what does JC's dog love?"}
@@ -30,7 +36,9 @@ async def test_a_client_over_stdio(folder):
         found = await client.call_tool("search", {"query": "carrots", "max_results": 1})
         assert found.structured_content["hits"][0]["citation"] == "memory/2026-04-09.md#L1-L3"
 
-        (folder / "memory" / "2026-04-10.md").write_text("# Friday\n\nMarta moved to Valencia.\n", "utf-8")
+        (folder / "memory" / "2026-04-10.md").write_text(
+            "# Friday\n\nMarta moved to Valencia.\n", "utf-8"
+        )
         await wait_for(client, "Marta Valencia", "Marta moved to Valencia.")
         (folder / "memory" / "2026-04-10.md").unlink()
         deadline = time.monotonic() + 120
@@ -40,7 +48,9 @@ async def test_a_client_over_stdio(folder):
 
         for number in range(200):
             message = "what does JC's dog love?" if number % 2 else "thanks"
-            assert (HEADER in await text_of(client, "memory_context", message=message)) == bool(number % 2)
+            assert (HEADER in await text_of(client, "memory_context", message=message)) == bool(
+                number % 2
+            )
 
 
 async def test_a_server_that_was_killed_starts_again_on_the_same_notes(folder):

@@ -28,7 +28,9 @@ FIRST = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
 
 def served(folder, *options):
     command = [sys.executable, "-c", SLOW, "mcp", "--folder", str(folder), *options]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # noqa: S603
+    return subprocess.Popen(  # noqa: S603
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
 
 
 def ends_soon(process, stop):
@@ -53,16 +55,28 @@ def test_a_client_that_leaves_waits_for_no_refresh(folder, how, mode):
     for message in (
         FIRST,
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": ask},  # with "wait" it waits for the refresh
+        {
+            "jsonrpc": "2.0",
+            "id": 2,
+            "method": "tools/call",
+            "params": ask,
+        },  # with "wait" it waits for the refresh
     ):
         process.stdin.write(json.dumps(message).encode() + b"\n")
     process.stdin.flush()
     assert process.stdout.readline()
     time.sleep(0.5)
-    ends_soon(process, process.stdin.close if how == "closed input" else lambda: process.send_signal(signal.SIGINT))
+    ends_soon(
+        process,
+        process.stdin.close
+        if how == "closed input"
+        else lambda: process.send_signal(signal.SIGINT),
+    )
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)]
+)
 def test_a_server_over_http_ends_at_once(folder, unused_tcp_port, number, code):
     process = served(folder, "--transport", "http", "--port", str(unused_tcp_port))
     assert b"ready" in process.stderr.readline()
@@ -88,6 +102,15 @@ async def test_a_storage_brings_the_settings_of_its_folder(folder, tmp_path):
     async with mcp.Client(stdio_client(parameters)) as client:
         digest = await text_of(client, "memory_context", message="what does JC's dog love?")
         assert digest.startswith(NOTHING)
-    asked = [sys.executable, *command, "context", "what does JC's dog love?", "--storage", str(storage)]
-    done = subprocess.run(asked, cwd=elsewhere, capture_output=True, text=True, check=True, env=os.environ)  # noqa: S603, ASYNC221
+    asked = [
+        sys.executable,
+        *command,
+        "context",
+        "what does JC's dog love?",
+        "--storage",
+        str(storage),
+    ]
+    done = subprocess.run(  # noqa: ASYNC221, S603
+        asked, cwd=elsewhere, capture_output=True, text=True, check=True, env=os.environ
+    )
     assert done.stdout.startswith(NOTHING)

@@ -11,22 +11,33 @@ from mcp_clients import mcp, text_of
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.serve import mcp_server
-from llama_index_contextual.common.errors import MissingExtraError
 from llama_index_contextual.memory.digest import NOTHING
+from llama_index_contextual.utils.errors import MissingExtraError
 
 
 @pytest.mark.parametrize(
     ("tool", "arguments", "named"),
     [
         ("memory_context", {}, "memory_context needs message. Cure: pass it"),
-        ("memory_context", {"message": 3}, "memory_context cannot use this message. Cure: a valid string"),
-        ("read", {"path": "a.md", "lines": 0}, "read cannot use this lines. Cure: greater than or equal to 1"),
+        (
+            "memory_context",
+            {"message": 3},
+            "memory_context cannot use this message. Cure: a valid string",
+        ),
+        (
+            "read",
+            {"path": "a.md", "lines": 0},
+            "read cannot use this lines. Cure: greater than or equal to 1",
+        ),
         ("search", {"query": ""}, "query"),
         ("search", {"query": "x", "max_results": 0}, "max_results"),
         ("search", {"query": "x", "max_results": 10_000}, "max_results"),
         ("search", {"query": "x" * 2001}, "query"),
         ("search", {"query": "x", "where": ["(" * 2001]}, "where"),
-        *[("search", {"query": "x", name: "a/" * 1001}, name) for name in ("path", "tag", "since", "until")],
+        *[
+            ("search", {"query": "x", name: "a/" * 1001}, name)
+            for name in ("path", "tag", "since", "until")
+        ],
         ("read", {"path": "#" * 2001}, "path"),
         ("list", {"path": "a/" * 1001}, "path"),
         ("search", {"query": "x", "since": "soonish"}, "'soonish' is no date"),
@@ -55,11 +66,15 @@ async def test_malformed_arguments_are_named_and_harm_nothing(index, tool, argum
     ],
 )
 async def test_a_search_can_be_confined_to_some_notes(folder, index, filters, found):
-    (folder / "MEMORY.md").write_text("---\ntags: [facts, colours]\n---\n# Facts\n\nColor: blue\n", "utf-8")
+    (folder / "MEMORY.md").write_text(
+        "---\ntags: [facts, colours]\n---\n# Facts\n\nColor: blue\n", "utf-8"
+    )
     index.refresh()
     async with mcp.Client(mcp_server.NotesServer(index)) as client:
         answer = await client.call_tool("search", {"query": "carrots", **filters})
-        assert {hit["citation"].partition("#")[0] for hit in answer.structured_content["hits"]} == found
+        assert {
+            hit["citation"].partition("#")[0] for hit in answer.structured_content["hits"]
+        } == found
 
 
 async def test_a_search_says_which_words_no_note_holds(index):
@@ -74,7 +89,10 @@ async def test_a_search_says_which_words_no_note_holds(index):
 async def test_a_client_is_told_why_there_is_no_answer(folder):
     with ContextualIndex.open(folder) as index:
         async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
-            asked = [("search", {"query": "x"}), ("memory_context", {"message": "JC's dog, is it?"})]
+            asked = [
+                ("search", {"query": "x"}),
+                ("memory_context", {"message": "JC's dog, is it?"}),
+            ]
             for tool, arguments in asked:
                 result = await client.call_tool(tool, arguments)
                 assert result.is_error
@@ -91,8 +109,12 @@ async def test_small_talk_touches_neither_folder_nor_index(index, monkeypatch):
 
 
 async def test_notes_are_listed_with_what_narrows_them_and_read_in_parts(folder, index):
-    (folder / "long.md").write_text("".join(f"line {number}\n" for number in range(1, 301)), "utf-8")
-    (folder / "MEMORY.md").write_text("---\nstatus: open\ntags: [facts]\n---\n# Facts\n\nColor: blue\n", "utf-8")
+    (folder / "long.md").write_text(
+        "".join(f"line {number}\n" for number in range(1, 301)), "utf-8"
+    )
+    (folder / "MEMORY.md").write_text(
+        "---\nstatus: open\ntags: [facts]\n---\n# Facts\n\nColor: blue\n", "utf-8"
+    )
     index.refresh()
     async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
         listed = await text_of(client, "list")
@@ -100,10 +122,14 @@ async def test_notes_are_listed_with_what_narrows_them_and_read_in_parts(folder,
             "MEMORY.md", "long.md", "memory/2026-04-09.md", "",
             "Folders: memory/ 1", "Tags: facts 1", "Front matter: status 1",
         ]  # fmt: skip
-        assert (await text_of(client, "list", path="memory/")).splitlines()[0] == "memory/2026-04-09.md"
+        assert (await text_of(client, "list", path="memory/")).splitlines()[
+            0
+        ] == "memory/2026-04-09.md"
         part = await text_of(client, "read", path="long.md", from_line=10, lines=2)
         assert part == "line 10\nline 11\n\n(lines 10 to 11 of 300)"
-        assert (await text_of(client, "read", path="long.md")).endswith("line 200\n\n(lines 1 to 200 of 300)")
+        assert (await text_of(client, "read", path="long.md")).endswith(
+            "line 200\n\n(lines 1 to 200 of 300)"
+        )
         (folder / "new.md").write_text("# New\n", "utf-8")
         assert "(Index: 1 file changed since; run index.)" in await text_of(client, "list")
         for path in ("../outside.md", ".secret.md"):
@@ -125,7 +151,9 @@ async def test_a_name_that_no_note_has_suggests_the_nearest(folder, index):
 
 async def test_a_note_is_read_by_an_alias_that_is_a_number_or_a_truth_value(folder, index):
     for value in ("404", "true", "1.5"):
-        (folder / f"of {value}.md").write_text(f"---\nalias: {value}\n---\nText of {value}.\n", "utf-8")
+        (folder / f"of {value}.md").write_text(
+            f"---\nalias: {value}\n---\nText of {value}.\n", "utf-8"
+        )
     index.refresh()
     async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
         for value in ("404", "true", "1.5"):
@@ -144,8 +172,13 @@ async def test_at_most_two_hits_are_of_one_note_and_the_others_are_counted(folde
             answer = await client.call_tool("search", {"query": "zebras"})
             paths = [hit["citation"].partition("#")[0] for hit in answer.structured_content["hits"]]
             assert paths.count("many.md") <= 2
-            every = await client.call_tool("search", {"query": "zebras", "per_file": 0, "max_results": 9})
-            assert len(every.structured_content["hits"]) > len(paths) or "more in many.md" not in answer.content[0].text
+            every = await client.call_tool(
+                "search", {"query": "zebras", "per_file": 0, "max_results": 9}
+            )
+            assert (
+                len(every.structured_content["hits"]) > len(paths)
+                or "more in many.md" not in answer.content[0].text
+            )
 
 
 async def test_the_answer_is_text_once_and_descriptions_are_short(index):
@@ -155,12 +188,17 @@ async def test_the_answer_is_text_once_and_descriptions_are_short(index):
         for tool in tools:
             described = tool.description + json.dumps(tool.input_schema)
             parameters = tool.input_schema["properties"].values()
-            assert sum(len(one.get("description", "")) for one in parameters) + len(tool.description) <= 1500
+            assert (
+                sum(len(one.get("description", "")) for one in parameters) + len(tool.description)
+                <= 1500
+            )
             assert all("description" in one for one in parameters), tool.name
             assert len(described) < 3500
         answer = await client.call_tool("search", {"query": "carrots"})
         assert "Cookie loves carrots" in answer.content[0].text
-        assert answer.content[0].text.startswith("## Found in the notes\n- [memory/2026-04-09.md#L1-L3]")
+        assert answer.content[0].text.startswith(
+            "## Found in the notes\n- [memory/2026-04-09.md#L1-L3]"
+        )
         assert "carrots" not in json.dumps(answer.structured_content)
         assert answer.structured_content["hits"][0]["citation"] == "memory/2026-04-09.md#L1-L3"
 
@@ -190,7 +228,9 @@ async def test_a_note_is_got_by_the_path_that_a_citation_shows(folder, index):
             answer = await client.call_tool("search", {"query": text, "max_results": 1})
             cited = answer.structured_content["hits"][0]["citation"].partition("#")[0]
             assert cited != name
-            assert await text_of(client, "read", path=cited) == await text_of(client, "read", path=name)
+            assert await text_of(client, "read", path=cited) == await text_of(
+                client, "read", path=name
+            )
             assert text in await text_of(client, "read", path=cited)
         assert await text_of(client, "list", path="plan %5Bold%5D.md") == "plan %5Bold%5D.md"
 
@@ -201,7 +241,10 @@ async def test_a_part_that_cannot_be_read_is_said_to_be_that(folder, index):
     async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
         for arguments, said in [
             ({"path": "binary.md"}, "'binary.md' cannot be read"),
-            ({"path": "MEMORY.md", "from_line": 99}, "'MEMORY.md' has no lines 99 to 298. Cure: some of its 3"),
+            (
+                {"path": "MEMORY.md", "from_line": 99},
+                "'MEMORY.md' has no lines 99 to 298. Cure: some of its 3",
+            ),
         ]:
             result = await client.call_tool("read", arguments)
             assert result.is_error
@@ -237,7 +280,11 @@ async def test_a_page_of_a_document_is_read_by_its_citation(folder, index):
         (folder / name).write_bytes((source / name).read_bytes())
     async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
         page = await text_of(client, "read", path="report.pdf#page=2")
-        assert page.strip() == index.read("report.pdf#page=2").strip() != index.read("report.pdf#page=1").strip()
+        assert (
+            page.strip()
+            == index.read("report.pdf#page=2").strip()
+            != index.read("report.pdf#page=1").strip()
+        )
         result = await client.call_tool("read", {"path": "report.pdf#page=99"})
         assert result.is_error
         assert "'report.pdf#page=99' cannot be read" in result.content[0].text
@@ -253,7 +300,9 @@ async def test_tools_have_titles_only_read_and_describe_their_answers(index):
             "read": {"path": "MEMORY.md"}, "list": {},
         }  # fmt: skip
         assert set(calls) == set(tools)
-        answers = {name: await client.call_tool(name, arguments) for name, arguments in calls.items()}
+        answers = {
+            name: await client.call_tool(name, arguments) for name, arguments in calls.items()
+        }
         for name, answer in answers.items():  # the client holds the data to the schema
             assert answer.structured_content, name
             assert answer.content[0].text
@@ -279,7 +328,11 @@ async def test_get_takes_what_any_tool_cites(folder, index):
     async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
         for target, (first, last) in CITED.items():
             part = (await client.call_tool("read", {"path": target})).structured_content
-            assert (part["path"], part["from_line"], part["to_line"]) == ("people/ana.md", first, last), target
+            assert (part["path"], part["from_line"], part["to_line"]) == (
+                "people/ana.md",
+                first,
+                last,
+            ), target
         assert (await text_of(client, "read", path="[[Ana#Work]]", lines=2)).startswith(
             "## Work\nPilot\n\n(lines 3 to 4"
         )
@@ -313,7 +366,9 @@ async def test_several_queries_are_asked_at_once(index):
             return [hit["citation"].partition("#")[0] for hit in answer.structured_content["hits"]]
 
         firsts = [(await found(one))[0] for one in ("carrots", "blue")]
-        assert (await found("carrots", "blue"))[:2] == firsts  # the best of each question comes first
+        assert (await found("carrots", "blue"))[
+            :2
+        ] == firsts  # the best of each question comes first
         assert sorted(firsts) == ["MEMORY.md", "memory/2026-04-09.md"]
         assert (await found("vegetables that a pet eats"))[0] == "memory/2026-04-09.md"
         assert await found("carrots", "blue", path="memory/") == ["memory/2026-04-09.md"]

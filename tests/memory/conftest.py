@@ -48,13 +48,17 @@ def arms(embedding, tmp_path_factory):
     """Vector and keyword arm over the notes."""
     from llama_index.core import Document
 
-    documents = [Document(text=text, id_=path, metadata={"path": path}) for path, text in NOTES.items()]
+    documents = [
+        Document(text=text, id_=path, metadata={"path": path}) for path, text in NOTES.items()
+    ]
     parser = HeadingAwareMarkdownNodeParser(tokenizer="minilm", chunk_size=200)
     nodes = ContextualNodePostprocessor()(parser.get_nodes_from_documents(documents))
     for node in nodes:
         node.embedding = embedding.get_text_embedding(node.get_content(metadata_mode="embed"))
     client = chromadb.PersistentClient(str(tmp_path_factory.mktemp("chroma")))
-    store = ChromaVectorStore(chroma_collection=client.create_collection("notes", metadata={"hnsw:space": "cosine"}))
+    store = ChromaVectorStore(
+        chroma_collection=client.create_collection("notes", metadata={"hnsw:space": "cosine"})
+    )
     store.add(nodes)
     keyword = ContextualBM25Retriever(nodes)
     return ContextualVectorRetriever(store, embed_model=embedding), keyword

@@ -9,9 +9,9 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import MemoryContext
-from llama_index_contextual.common import SettingError
 from llama_index_contextual.memory import MemoryContextBlock, MemoryContextRetriever, memory_tool
 from llama_index_contextual.memory.digest import HEADER, NOTHING
+from llama_index_contextual.utils.errors import SettingError
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,9 @@ def test_the_retriever_s_nodes_keep_their_source_and_their_headings(context):
     assert hits
     assert [hit.node.ref_doc_id for hit in hits] == [entry.node.ref_doc_id for entry in entries]
     assert all(hit.node.ref_doc_id for hit in hits)
-    assert [hit.node.metadata.get("header_path", "") for hit in hits] == [entry.header_path for entry in entries]
+    assert [hit.node.metadata.get("header_path", "") for hit in hits] == [
+        entry.header_path for entry in entries
+    ]
     assert any(entry.header_path for entry in entries)
 
 
@@ -52,7 +54,11 @@ async def test_the_tool_answers_with_the_digest(context):
     assert tool.call(message="does JC like ginger?").content.startswith(HEADER)
     assert (await tool.acall(message="thanks!")).content == NOTHING
     [[name, about]] = tool.metadata.get_parameters_dict()["properties"].items()
-    assert (name, about["type"], about["description"]) == ("message", "string", "The user's message, as written.")
+    assert (name, about["type"], about["description"]) == (
+        "message",
+        "string",
+        "The user's message, as written.",
+    )
 
 
 class Listener:
@@ -75,7 +81,9 @@ def agent_that_listens():
 
 async def test_an_agent_gets_the_digest_in_each_turn(context):
     listener, agent = agent_that_listens()
-    memory = Memory.from_defaults(session_id="jc", memory_blocks=[MemoryContextBlock(context=context)])
+    memory = Memory.from_defaults(
+        session_id="jc", memory_blocks=[MemoryContextBlock(context=context)]
+    )
     for message in ("does JC like ginger?", "thanks a lot!", "what does JC's dog love?"):
         await agent.run(message, memory=memory)
     ginger, thanks, dog = listener.prompts
@@ -87,11 +95,17 @@ async def test_an_agent_gets_the_digest_in_each_turn(context):
 
 async def test_what_is_asked_again_is_answered_again(context):
     listener, agent = agent_that_listens()
-    memory = Memory.from_defaults(session_id="a", memory_blocks=[MemoryContextBlock(context=context)])
+    memory = Memory.from_defaults(
+        session_id="a", memory_blocks=[MemoryContextBlock(context=context)]
+    )
     for message in ("does JC like ginger?", "ok", "so does JC like ginger tea?"):
         await agent.run(message, memory=memory)
     # What a block said in a turn is in no history.
-    assert ["ginger helps him sleep" in prompt for prompt in listener.prompts] == [True, False, True]
+    assert ["ginger helps him sleep" in prompt for prompt in listener.prompts] == [
+        True,
+        False,
+        True,
+    ]
 
 
 async def test_one_turn_has_one_digest_however_often_it_is_asked_for(context, monkeypatch):
@@ -99,8 +113,14 @@ async def test_one_turn_has_one_digest_however_often_it_is_asked_for(context, mo
     asked = [ChatMessage(role="user", content="does JC like ginger?")]
     first = await block.aget(asked, session_id="s")
     assert first.startswith(HEADER)
-    assert await block.aget([*asked, *asked], session_id="s") == first  # the history and the same message as input
-    called = [*asked, ChatMessage(role="assistant", content="calling"), ChatMessage(role="tool", content="42")]
+    assert (
+        await block.aget([*asked, *asked], session_id="s") == first
+    )  # the history and the same message as input
+    called = [
+        *asked,
+        ChatMessage(role="assistant", content="calling"),
+        ChatMessage(role="tool", content="42"),
+    ]
     assert await block.aget(called, session_id="s") == first
     assert await block.aget(asked, session_id="another") == first
     asked_for = []
@@ -116,6 +136,9 @@ def test_a_block_refuses_what_it_does_not_know(context):
 
 async def test_nothing_to_say_leaves_no_block(context):
     block = MemoryContextBlock(context=context)
-    assert await block.aget([ChatMessage(role="user", content="what is the capital of Mongolia")]) == ""
+    assert (
+        await block.aget([ChatMessage(role="user", content="what is the capital of Mongolia")])
+        == ""
+    )
     assert await block.aget([]) == ""
     await block.aput([ChatMessage(role="user", content="kept in notes, not here")])

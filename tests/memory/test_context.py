@@ -18,16 +18,20 @@ from llama_index_contextual import (
     MemoryContext,
     RecencyPostprocessor,
 )
-from llama_index_contextual.common.errors import SettingError
-from llama_index_contextual.memory import MemorySettings, context, note_filters
-from llama_index_contextual.memory.digest import HEADER, NOTHING
+from llama_index_contextual.memory import context
+from llama_index_contextual.memory.digest import HEADER, NOTHING, MemorySettings
+from llama_index_contextual.retrievers.query import note_filters
+from llama_index_contextual.utils.errors import SettingError
 
 NOW = date(2026, 4, 10)
 
 ANSWERS = [
     ("¿le gusta el jengibre a JC?", "[memory/2026-03-20.md] A JC le gusta el jengibre en el té."),
     ("what does JC's dog love?", "JC's dog Cookie loves carrots."),
-    ("when is tea on Sundays?", "[memory/2026-04-02.md] Tea is at five on Sundays."),  # not the older: at four
+    (
+        "when is tea on Sundays?",
+        "[memory/2026-04-02.md] Tea is at five on Sundays.",
+    ),  # not the older: at four
     ("where does Marta work?", "Marta lives in Madrid and works as a nurse."),
     ("what did JC order on the 5th?", "JC ordered ginger tea and a lemon cake at Blue Bottle."),
     ("¿qué pidió JC el 5 de abril?", "JC ordered ginger tea and a lemon cake at Blue Bottle."),
@@ -72,7 +76,11 @@ def test_without_evidence_there_is_nothing_rather_than_padding(memory, message):
 
 @pytest.mark.parametrize(
     ("message", "answer"),
-    [("小李什么时候去京都?", "小李"), ("谁负责数据库迁移?", "小王"), ("会議は午後何時に始まりますか?", "三時")],
+    [
+        ("小李什么时候去京都?", "小李"),
+        ("谁负责数据库迁移?", "小王"),
+        ("会議は午後何時に始まりますか?", "三時"),
+    ],
 )
 def test_a_question_without_blanks_is_answered(message, answer):
     texts = [
@@ -115,11 +123,17 @@ def test_of_two_near_equal_notes_the_newer_wins_and_that_can_be_switched_off():
     new, old = "memory/2026-04-02.md", "memory/2026-01-03.md"
     text = "We cooked leek soup with JC, and {} it."
     texts = {old: text.format("sang about"), new: text.format("ate all of")}
-    nodes = [TextNode(id_=text, text=text, metadata={"path": path}) for path, text in sorted(texts.items())]
+    nodes = [
+        TextNode(id_=text, text=text, metadata={"path": path})
+        for path, text in sorted(texts.items())
+    ]
 
     def scores(**settings):
         memory = MemoryContext(ContextualBM25Retriever(nodes), **settings)
-        return {entry.path: entry.score for entry in memory.get("when did JC cook leek soup?", now=NOW).entries}
+        return {
+            entry.path: entry.score
+            for entry in memory.get("when did JC cook leek soup?", now=NOW).entries
+        }
 
     with_recency, without = scores(), scores(include_recency=False)
     assert with_recency[new] / with_recency[old] > without[new] / without[old]
@@ -137,7 +151,11 @@ def test_recency_counts_once_even_if_the_retriever_has_it_too(arms):
 def test_evergreen_notes_do_not_age(memory, retriever):
     [first, *_] = memory.get("what is my color preference?", now=date(2036, 1, 1)).entries
     assert first.path == "MEMORY.md"
-    aged = MemoryContext(retriever, evergreen=()).get("what is my color preference?", now=date(2036, 1, 1)).entries[0]
+    aged = (
+        MemoryContext(retriever, evergreen=())
+        .get("what is my color preference?", now=date(2036, 1, 1))
+        .entries[0]
+    )
     assert first.score >= aged.score
 
 
@@ -147,7 +165,10 @@ def test_evergreen_notes_do_not_age(memory, retriever):
         ("what did we do yesterday?", True),  # no subject: every note of the day
         ("what did JC do yesterday?", True),
         ("what is the capital of Mongolia today", False),
-        ("what was the GDP of Mongolia in 2026?", False),  # a date alone is no evidence where there is a subject
+        (
+            "what was the GDP of Mongolia in 2026?",
+            False,
+        ),  # a date alone is no evidence where there is a subject
     ],
 )
 def test_notes_of_a_named_day_need_evidence_where_there_is_a_subject(memory, message, found):
@@ -157,10 +178,14 @@ def test_notes_of_a_named_day_need_evidence_where_there_is_a_subject(memory, mes
 def test_a_reranker_of_the_users_keeps_the_last_word(arms):
     class Backwards(BaseNodePostprocessor):
         def _postprocess_nodes(self, nodes, query_bundle=None):
-            return [NodeWithScore(node=hit.node, score=-(hit.score or 0)) for hit in reversed(nodes)]
+            return [
+                NodeWithScore(node=hit.node, score=-(hit.score or 0)) for hit in reversed(nodes)
+            ]
 
     message = "does JC like ginger?"
-    plain = MemoryContext(ContextualFusionRetriever(list(arms)), min_relevance=0).get(message, now=NOW)
+    plain = MemoryContext(ContextualFusionRetriever(list(arms)), min_relevance=0).get(
+        message, now=NOW
+    )
     reranked = ContextualFusionRetriever(list(arms), node_postprocessors=[Backwards()])
     turned = MemoryContext(reranked, min_relevance=0, include_recency=False).get(message, now=NOW)
     assert turned.entries[0].id != plain.entries[0].id
@@ -171,7 +196,10 @@ def test_of_a_long_message_the_start_counts_and_the_digest_says_so(memory):
     message = "does JC like ginger?"
     digest = memory.get(f"{message}\n{' ' * 20_000}what does Cookie love?", now=NOW)
     assert digest.entries == memory.get(message, now=NOW).entries
-    assert digest.markdown.splitlines()[-1] == "(Search: of the message the first 16,384 characters were read.)"
+    assert (
+        digest.markdown.splitlines()[-1]
+        == "(Search: of the message the first 16,384 characters were read.)"
+    )
     assert "characters" not in memory.get(message, now=NOW).markdown
 
 
@@ -188,9 +216,13 @@ def test_near_duplicates_are_shown_once(memory):
 
 
 def test_limits(retriever):
-    one = MemoryContext(retriever, max_results=1, min_relevance=0).get("does JC like ginger?", now=NOW)
+    one = MemoryContext(retriever, max_results=1, min_relevance=0).get(
+        "does JC like ginger?", now=NOW
+    )
     assert len(one.entries) == 1
-    short = MemoryContext(retriever, max_tokens=1, min_relevance=0).get("does JC like ginger?", now=NOW)
+    short = MemoryContext(retriever, max_tokens=1, min_relevance=0).get(
+        "does JC like ginger?", now=NOW
+    )
     assert len(short.entries) == 1  # the first is shown whatever it costs
     all_four = MemoryContext(retriever, min_relevance=0).get("does JC like ginger?", now=NOW)
     assert len(all_four.entries) == 4
@@ -223,12 +255,20 @@ def test_search_has_no_gate_and_abstains_as_the_digest_does(memory):
 
 
 def test_a_property_of_the_front_matter_is_found_by_its_name_and_shown(embedding):
-    text = "---\nbirthday: 1991-05-02\nshoe size: 38\n---\n# Ines\n\nInes is a friend from school.\n"
-    others = [f"# Note {number}\n\nSomebody went for a walk with number {number}.\n" for number in range(5)]
-    documents = [
-        Document(text=one, id_=f"{n}.md", metadata={"path": f"{n}.md"}) for n, one in enumerate([text, *others])
+    text = (
+        "---\nbirthday: 1991-05-02\nshoe size: 38\n---\n# Ines\n\nInes is a friend from school.\n"
+    )
+    others = [
+        f"# Note {number}\n\nSomebody went for a walk with number {number}.\n"
+        for number in range(5)
     ]
-    nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser().get_nodes_from_documents(documents))
+    documents = [
+        Document(text=one, id_=f"{n}.md", metadata={"path": f"{n}.md"})
+        for n, one in enumerate([text, *others])
+    ]
+    nodes = ContextualNodePostprocessor()(
+        HeadingAwareMarkdownNodeParser().get_nodes_from_documents(documents)
+    )
     memory = MemoryContext(ContextualFusionRetriever([ContextualBM25Retriever(nodes)]))
     [entry] = memory.get("when is the birthday of Ines?").entries
     assert "birthday: 1991-05-02" in entry.snippet
@@ -241,16 +281,23 @@ def test_a_property_of_the_front_matter_is_found_by_its_name_and_shown(embedding
 def test_what_goes_on_with_something_is_told_from_a_question(memory):
     question = memory.get("does JC like ginger?", now=NOW)
     assert (question.form, question.queries) == ("question", ("does JC like ginger?",))
-    message = "Hi again! The ginger tea that you told me of really helps JC to sleep. Thanks for that."
+    message = (
+        "Hi again! The ginger tea that you told me of really helps JC to sleep. Thanks for that."
+    )
     digest = memory.get(message, now=NOW)
     assert digest.form == digest.to_dict()["form"] == "message"
-    assert digest.queries[:2] == (message, "The ginger tea that you told me of really helps JC to sleep.")
+    assert digest.queries[:2] == (
+        message,
+        "The ginger tea that you told me of really helps JC to sleep.",
+    )
     assert digest.entries[0].path == "memory/2026-04-05.md"
 
 
 def test_a_search_is_confined_by_filters_and_says_where_it_cannot_be(memory, arms):
     people = note_filters(path="people/")
-    [entry] = memory.search("tea", filters=people).entries  # of two copies of a note one is left out
+    [entry] = memory.search(
+        "tea", filters=people
+    ).entries  # of two copies of a note one is left out
     assert entry.path.startswith("people/marta")
     days = note_filters(since="2026-04-02", until="2026-04-05")
     assert {one.path for one in memory.search("tea", filters=days).entries} == {
@@ -279,7 +326,10 @@ def test_threads_get_the_same(memory):
         assert list(pool.map(lambda message: memory.get(message, now=NOW), messages)) == expected
 
 
-@pytest.mark.parametrize("now", [NOW, datetime(2026, 4, 10, 23, 59), datetime(2026, 4, 10, 12, tzinfo=timezone.utc)])  # noqa: DTZ001
+@pytest.mark.parametrize(
+    "now",
+    [NOW, datetime(2026, 4, 10, 23, 59), datetime(2026, 4, 10, 12, tzinfo=timezone.utc)],  # noqa: DTZ001
+)
 def test_now_is_a_day_or_a_time(memory, now):
     assert memory.get("what did we do yesterday?", now=now).dates == ("2026-04-09",)
 
@@ -309,7 +359,9 @@ class Fixed(BaseRetriever):
 
     def _retrieve(self, _query):
         nodes = [
-            TextNode(id_="a", text="Cookie loves carrots.", metadata={"file_path": "notes/2026-04-09.md"}),
+            TextNode(
+                id_="a", text="Cookie loves carrots.", metadata={"file_path": "notes/2026-04-09.md"}
+            ),
             TextNode(id_="b", text="Tea at five."),
         ]
         return [NodeWithScore(node=node, score=None) for node in nodes]

@@ -26,9 +26,15 @@ OTHERS = {
 
 def memory_of(notes):
     """Memory over notes of some days."""
-    notes = {f"memory/{day}.md": f"# {day}\n\n{text}\n" for day, text in {**OTHERS, **notes}.items()}
-    documents = [Document(text=text, id_=path, metadata={"path": path}) for path, text in notes.items()]
-    nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser().get_nodes_from_documents(documents))
+    notes = {
+        f"memory/{day}.md": f"# {day}\n\n{text}\n" for day, text in {**OTHERS, **notes}.items()
+    }
+    documents = [
+        Document(text=text, id_=path, metadata={"path": path}) for path, text in notes.items()
+    ]
+    nodes = ContextualNodePostprocessor()(
+        HeadingAwareMarkdownNodeParser().get_nodes_from_documents(documents)
+    )
     return MemoryContext(ContextualFusionRetriever([ContextualBM25Retriever(nodes)]))
 
 
@@ -40,8 +46,16 @@ def memory_of(notes):
         ("what is the upload timeout?", "| upload timeout | 30 |", "| upload timeout | 60 |"),
         ("what is the upload timeout?", "## Upload\n\n- timeout: 30", "## Upload\n\n- timeout: 60"),
         ("how much is the rent?", "- The rent is 1200 a month", "- **The rent** is now 1350"),
-        ("where is Priya's desk?", "- The desk of Priya is in 4.12.", "- We met. The desk of Priya is in 5.01."),
-        ("when is tea on Sundays?", "- Tea is at four on Sundays.", "- 14:05 Tea is at five on Sundays."),
+        (
+            "where is Priya's desk?",
+            "- The desk of Priya is in 4.12.",
+            "- We met. The desk of Priya is in 5.01.",
+        ),
+        (
+            "when is tea on Sundays?",
+            "- Tea is at four on Sundays.",
+            "- 14:05 Tea is at five on Sundays.",
+        ),
         ("who owns the archive?", "- The archive owner is Ana.", "- The archive owner is now Ben."),
     ],
 )
@@ -61,7 +75,13 @@ def test_the_newer_value_is_shown_and_the_older_one_named(question, older, newer
 
 
 def test_a_value_that_changed_several_times_has_a_history():
-    values = {"2026-01-07": 30, "2026-02-11": 45, "2026-02-12": 45, "2026-03-02": 30, "2026-03-20": 60}
+    values = {
+        "2026-01-07": 30,
+        "2026-02-11": 45,
+        "2026-02-12": 45,
+        "2026-03-02": 30,
+        "2026-03-20": 60,
+    }
     memory = memory_of({day: f"- upload timeout: {value}" for day, value in values.items()})
     first = memory.get("what is the upload timeout?", now=NOW).entries[0]
     assert first.since == "2026-03-20"
@@ -77,17 +97,31 @@ def test_a_value_that_changed_several_times_has_a_history():
     [
         ("- upload timeout: 30", "- upload timeout: 30"),  # nothing changed
         ("## Upload\n\n- timeout: 30", "## Download\n\n- timeout: 60"),  # of something else
-        ("- **Ana**: upload timeout trouble again", "- **Ana**: no more upload timeout"),  # who speaks is no fact
+        (
+            "- **Ana**: upload timeout trouble again",
+            "- **Ana**: no more upload timeout",
+        ),  # who speaks is no fact
         ("- Is the upload timeout 30?", "- Is the upload timeout 60?"),
-        ("- **Upload timeout**: hey!", "- **Upload timeout**: so glad!"),  # nothing is said of a value
-        ("- upload timeout: ok\n- upload timeout: bye", "- upload timeout: sure, see you"),  # a speaker
+        (
+            "- **Upload timeout**: hey!",
+            "- **Upload timeout**: so glad!",
+        ),  # nothing is said of a value
+        (
+            "- upload timeout: ok\n- upload timeout: bye",
+            "- upload timeout: sure, see you",
+        ),  # a speaker
         ("- timeout of the upload: 30", "## Retries\n\n- timeout of the upload: 60"),
-        ("We hit the upload timeout after 30 rows.", "We hit the upload timeout after 60 rows."),  # what happened
+        (
+            "We hit the upload timeout after 30 rows.",
+            "We hit the upload timeout after 60 rows.",
+        ),  # what happened
         ("The upload timeout is our enemy.", "The upload timeout and the retry is a pain."),
     ],
 )
 def test_what_is_no_change_is_not_called_older(older, newer):
-    digest = memory_of({"2026-02-11": older, "2026-03-02": newer}).get("what is the upload timeout?", now=NOW)
+    digest = memory_of({"2026-02-11": older, "2026-03-02": newer}).get(
+        "what is the upload timeout?", now=NOW
+    )
     assert digest.entries
     assert not any(one.older for one in digest.entries)
 
@@ -96,13 +130,15 @@ def test_a_fact_under_the_heading_alone_is_not_what_is_asked():
     values = {"2026-02-11": 30, "2026-03-02": 60}
     memory = memory_of({day: f"## Gateway\n\n- timeout: {value}" for day, value in values.items()})
     assert not any(one.older for one in memory.get("who is at the gateway?", now=NOW).entries)
-    assert memory.get("what is the timeout of the gateway?", now=NOW).entries[0].since == "2026-03-02"
+    assert (
+        memory.get("what is the timeout of the gateway?", now=NOW).entries[0].since == "2026-03-02"
+    )
 
 
 def test_what_a_day_changes_twice_is_not_called_older():
-    digest = memory_of({"2026-02-11": "## Upload\n\n- timeout: 30\n\n## Upload\n\n- timeout: 60"}).get(
-        "what is the upload timeout?", now=NOW
-    )
+    digest = memory_of(
+        {"2026-02-11": "## Upload\n\n- timeout: 30\n\n## Upload\n\n- timeout: 60"}
+    ).get("what is the upload timeout?", now=NOW)
     assert digest.entries
     assert not any(one.older for one in digest.entries)
 

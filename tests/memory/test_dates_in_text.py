@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.keyword.dates import NamedDate, find_dates, lexicon, lexicon_of
+from llama_index_contextual.retrievers.query_dates import find_dates, lexicon, lexicon_of
+from llama_index_contextual.utils.dates import NamedDate
 
 TODAY = date(2026, 4, 10)
 
@@ -83,7 +84,9 @@ def shown(named):
 
 @pytest.mark.parametrize(("text", "expected"), CASES)
 def test_dates_that_a_message_names(text, expected):
-    assert [shown(named) for named in find_dates(text, TODAY, lexicon())] == ([expected] if expected else [])
+    assert [shown(named) for named in find_dates(text, TODAY, lexicon())] == (
+        [expected] if expected else []
+    )
 
 
 def test_several_dates_in_order_and_where_they_stand():
@@ -105,7 +108,8 @@ def test_any_text_on_any_day_gives_ranges_in_order(text, today):
 
 
 @given(
-    st.dates(date(2000, 1, 1), date(2100, 1, 1)), st.sampled_from(["yesterday", "last friday", "3 days ago", "May 1"])
+    st.dates(date(2000, 1, 1), date(2100, 1, 1)),
+    st.sampled_from(["yesterday", "last friday", "3 days ago", "May 1"]),
 )
 def test_memory_looks_back(today, text):
     [named] = find_dates(text, today, lexicon())
@@ -148,7 +152,9 @@ def test_memory_looks_back(today, text):
 )
 def test_days_in_digits_are_read_as_people_write_them(text, days):
     found = find_dates(text, TODAY, lexicon())
-    shown = [f"{one.first}" if one.first == one.last else f"{one.first}/{one.last}" for one in found]
+    shown = [
+        f"{one.first}" if one.first == one.last else f"{one.first}/{one.last}" for one in found
+    ]
     assert shown == days
 
 

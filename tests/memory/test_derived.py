@@ -6,10 +6,10 @@ from datetime import date, datetime, timezone
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_index_contextual.keyword import lexicon_of
-from llama_index_contextual.memory import MemoryContext
+from llama_index_contextual.memory.context import MemoryContext
 from llama_index_contextual.memory.digest import MemoryEntry
 from llama_index_contextual.memory.gate import by_formulas, derive_queries, derived_score
+from llama_index_contextual.retrievers.query_dates import lexicon_of
 
 TODAY = date(2026, 4, 10)
 
@@ -40,7 +40,13 @@ def test_a_message_is_asked_by_500_characters_and_five_keywords():
 
 @pytest.mark.parametrize(
     ("scores", "age", "score"),
-    [([0.4], None, 0.4), ([0.4], 30, 0.2), ([0.4], 60, 0.1), ([0.8, 0.4], None, 0.92), ([0.8, 0.4], 30, 0.46)],
+    [
+        ([0.4], None, 0.4),
+        ([0.4], 30, 0.2),
+        ([0.4], 60, 0.1),
+        ([0.8, 0.4], None, 0.92),
+        ([0.8, 0.4], 30, 0.46),
+    ],
 )
 def test_the_formulas_of_a_score(scores, age, score):
     assert derived_score(scores, age) == pytest.approx(score)

@@ -69,7 +69,9 @@ def test_citations(path, lines, citation):
 def test_a_note_keeps_its_own_characters(note):
     assert visible(note) == note
     shown = entry(note).block.removeprefix("- [memory/2026-04-09.md#L3-L5] ").splitlines()
-    assert [line.removeprefix(QUOTE) for line in shown] == [line or QUOTE.rstrip() for line in note.splitlines()]
+    assert [line.removeprefix(QUOTE) for line in shown] == [
+        line or QUOTE.rstrip() for line in note.splitlines()
+    ]
 
 
 @pytest.mark.parametrize(
@@ -109,28 +111,39 @@ def outside_of_quotations(text):
     """What a reader of Markdown finds of a digest beside what notes say: the kinds of blocks, and their texts."""
     depth, found = 0, []
     for token in MarkdownIt("commonmark").enable("table").parse(text):
-        depth += {"blockquote_open": 1, "blockquote_close": -1}.get(token.type, 0) if token.level <= 2 else 0
+        depth += (
+            {"blockquote_open": 1, "blockquote_close": -1}.get(token.type, 0)
+            if token.level <= 2
+            else 0
+        )
         if not depth and token.type != "blockquote_close":
-            cited = re.match(r"\[[^]]+\] ", token.content)  # what follows on its line is of the note
+            cited = re.match(
+                r"\[[^]]+\] ", token.content
+            )  # what follows on its line is of the note
             found.append(cited[0] if cited else token.content or token.type)
     return found
 
 
 def plain(count):
     """The same of a digest of harmless notes."""
-    digest = MemoryDigest(applicable=True, reason="", entries=(entry("tea"),) * count, notes=("Index: old.",))
+    digest = MemoryDigest(
+        applicable=True, reason="", entries=(entry("tea"),) * count, notes=("Index: old.",)
+    )
     return outside_of_quotations(digest.markdown)
 
 
 @pytest.mark.parametrize("note", HOSTILE)
 def test_nothing_of_a_hostile_note_leaves_the_quotation(note):
-    digest = MemoryDigest(applicable=True, reason="", entries=(entry(note), entry("tea")), notes=("Index: old.",))
+    digest = MemoryDigest(
+        applicable=True, reason="", entries=(entry(note), entry("tea")), notes=("Index: old.",)
+    )
     assert outside_of_quotations(digest.markdown) == plain(2)
     assert len(plain(2)) > 5
 
 
 @given(
-    st.lists(st.text(max_size=80) | st.sampled_from(HOSTILE), min_size=1, max_size=4), st.text(min_size=1, max_size=20)
+    st.lists(st.text(max_size=80) | st.sampled_from(HOSTILE), min_size=1, max_size=4),
+    st.text(min_size=1, max_size=20),
 )
 def test_whatever_notes_contain_their_lines_are_marked(notes, path):
     text = format_digest([entry(note, path) for note in notes])
@@ -149,7 +162,9 @@ def test_to_show_twice_changes_nothing(text):
 
 
 def test_json_holds_entries_queries_and_reasons():
-    digest = MemoryDigest(applicable=True, reason="found", entries=(entry(),), queries=("q",), dates=("2026-04-05",))
+    digest = MemoryDigest(
+        applicable=True, reason="found", entries=(entry(),), queries=("q",), dates=("2026-04-05",)
+    )
     data = json.loads(json.dumps(digest.to_dict()))
     assert data["entries"][0]["citation"] == "memory/2026-04-09.md#L3-L5"
     assert data["entries"][0]["start_line"] == 3

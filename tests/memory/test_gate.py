@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.keyword.dates import lexicon, lexicon_of
 from llama_index_contextual.memory.gate import gate
+from llama_index_contextual.retrievers.query_dates import lexicon, lexicon_of
 
 SKIPPED = {
     "slash command": [
@@ -60,8 +60,20 @@ SKIPPED = {
         "好的",
         "わかりました",
     ],
-    "fewer than three words and no question": ["JC", "JC ginger", "fix it", "el jengibre", "会议", "明天见"],
-    "no words outside code and digests": ["👍", "?!", "```python\nprint('JC likes ginger')\n```", "—"],
+    "fewer than three words and no question": [
+        "JC",
+        "JC ginger",
+        "fix it",
+        "el jengibre",
+        "会议",
+        "明天见",
+    ],
+    "no words outside code and digests": [
+        "👍",
+        "?!",
+        "```python\nprint('JC likes ginger')\n```",
+        "—",
+    ],
     "empty message": ["", " \n "],
 }
 ASKED = [
@@ -250,7 +262,8 @@ I'm allergic to peanuts
 
 
 @pytest.mark.parametrize(
-    ("reason", "message"), [(reason, message) for reason, messages in SKIPPED.items() for message in messages]
+    ("reason", "message"),
+    [(reason, message) for reason, messages in SKIPPED.items() for message in messages],
 )
 def test_trivial_messages_are_skipped_with_the_reason(reason, message):
     assert gate(message, lexicon()) == reason
@@ -272,9 +285,7 @@ def test_short_questions_and_news_need_memory_in_any_language(message):
 
 
 def test_an_earlier_digest_does_not_make_a_message():
-    pasted = (
-        "ok\n\n## Relevant prior context\n- [MEMORY.md#L22-L24] Color preference: blue\n- [a.md#L1] More words here\n"
-    )
+    pasted = "ok\n\n## Relevant prior context\n- [MEMORY.md#L22-L24] Color preference: blue\n- [a.md#L1] More words here\n"  # noqa: E501
     assert gate(pasted, lexicon()) == "acknowledgement"
 
 

@@ -7,16 +7,44 @@ from datetime import date
 
 import pytest
 
-from llama_index_contextual.keyword.dates import FURTHER_LANGUAGES, LANGUAGES, MEANINGS, find_dates, lexicon, lexicon_of
 from llama_index_contextual.memory.gate import gate
+from llama_index_contextual.retrievers.query_dates import (
+    FURTHER_LANGUAGES,
+    LANGUAGES,
+    MEANINGS,
+    find_dates,
+    lexicon,
+    lexicon_of,
+)
 
 TODAY = date(2026, 4, 10)  # a Friday
 SPACED = [code for code in (*LANGUAGES, *FURTHER_LANGUAGES) if code not in {"zh", "ja"}]
 
 SMALL_TALK = {
-    "greeting": ["Guten Morgen!", "Bonjour", "Buongiorno a tutti", "Hoe gaat het?", "Tudo bem?", "Добрый день!"],
-    "thanks": ["Vielen Dank!", "Merci beaucoup", "Grazie mille!", "Dank je wel", "Muito obrigada!", "Большое спасибо"],
-    "acknowledgement": ["Alles klar", "d'accord", "va bene, perfetto", "prima, ga door", "tá bom", "да, хорошо"],
+    "greeting": [
+        "Guten Morgen!",
+        "Bonjour",
+        "Buongiorno a tutti",
+        "Hoe gaat het?",
+        "Tudo bem?",
+        "Добрый день!",
+    ],
+    "thanks": [
+        "Vielen Dank!",
+        "Merci beaucoup",
+        "Grazie mille!",
+        "Dank je wel",
+        "Muito obrigada!",
+        "Большое спасибо",
+    ],
+    "acknowledgement": [
+        "Alles klar",
+        "d'accord",
+        "va bene, perfetto",
+        "prima, ga door",
+        "tá bom",
+        "да, хорошо",
+    ],
 }
 ASKED = [
     "Was haben wir gestern besprochen?",
@@ -74,7 +102,9 @@ def test_no_language_lacks_a_kind_of_words(code):
     assert {means for _, means, _ in words.date_patterns} >= set(MEANINGS), "the ways to name a day"
 
 
-@pytest.mark.parametrize(("reason", "message"), [(kind, text) for kind, texts in SMALL_TALK.items() for text in texts])
+@pytest.mark.parametrize(
+    ("reason", "message"), [(kind, text) for kind, texts in SMALL_TALK.items() for text in texts]
+)
 def test_small_talk_needs_no_memory_in_any_language(reason, message):
     assert gate(message, lexicon_of(message)) == reason
 
@@ -91,7 +121,10 @@ def test_days_that_a_question_names_in_its_language(text, first, last):
 
 
 def test_a_word_is_a_day_only_in_its_own_language():
-    for text in ("Was liegt hier in der Schublade von Herrn Meier?", "Wat ligt hier op de tafel van de buren?"):
+    for text in (
+        "Was liegt hier in der Schublade von Herrn Meier?",
+        "Wat ligt hier op de tafel van de buren?",
+    ):
         assert find_dates(text, TODAY, lexicon_of(text)) == ()
     for text in ("mardi gras in New Orleans", "mars 2020 rover", "去天津玩", "日本語の本"):
         assert find_dates(text, TODAY, lexicon_of(text)) == ()

@@ -25,7 +25,9 @@ def test_the_skill_names_tools_that_there_are():
     _, head, body = text.split("---\n", 2)
     assert yaml.safe_load(head)["name"] == "notes-memory"
     assert len(yaml.safe_load(head)["description"]) < 1024
-    source = (ROOT / "llama_index_contextual" / "app" / "serve" / "mcp_server.py").read_text("utf-8")
+    source = (ROOT / "llama_index_contextual" / "app" / "serve" / "mcp_server.py").read_text(
+        "utf-8"
+    )
     named = set(re.findall(r"`(memory_context|search|read|list|get|status)`", body))
     assert named == set(re.findall(r"async def _(memory_\w+|search|read|list)\(", source))
 

@@ -4,12 +4,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.keyword.dates import lexicon, split_words
-from llama_index_contextual.memory.gate import clean_message, count_words, form_of, is_question, read_message
+from llama_index_contextual.memory.gate import (
+    clean_message,
+    count_words,
+    form_of,
+    is_question,
+    read_message,
+)
+from llama_index_contextual.retrievers.query_dates import lexicon, split_words
 
 
 def test_fenced_code_is_left_out_even_when_it_never_closes():
-    assert clean_message("Why does this fail?\n```py\nx = 1\n```\nJC wrote it") == "Why does this fail?\nJC wrote it"
+    assert (
+        clean_message("Why does this fail?\n```py\nx = 1\n```\nJC wrote it")
+        == "Why does this fail?\nJC wrote it"
+    )
     assert clean_message("Why?\n~~~~\n~~~\nx = 1\n") == "Why?"
     assert clean_message("use `x = 1` here") == "use `x = 1` here"
 
@@ -20,7 +29,10 @@ def test_an_earlier_digest_is_left_out_also_without_its_margin():
         "  > # Dogs\n  >\n  > ```\n  > JC's dog Cookie loves carrots\n"
     )
     assert clean_message(f"{digest}\nWhat else does he like?") == "What else does he like?"
-    assert clean_message("\n".join(map(str.strip, digest.splitlines())) + "\nWhat else?") == "What else?"
+    assert (
+        clean_message("\n".join(map(str.strip, digest.splitlines())) + "\nWhat else?")
+        == "What else?"
+    )
     assert clean_message("(No relevant prior context for this message.) And now?") == "And now?"
 
 
@@ -72,7 +84,11 @@ def test_the_form_of_a_text(text, form):
 
 @pytest.mark.parametrize(
     ("message", "has_subject"),
-    [("what did we do yesterday?", False), ("what did JC do yesterday?", True), ("¿qué hicimos ayer?", False)],
+    [
+        ("what did we do yesterday?", False),
+        ("what did JC do yesterday?", True),
+        ("¿qué hicimos ayer?", False),
+    ],
 )
 def test_a_message_that_says_no_more_than_a_day_has_no_subject(message, has_subject):
     asked = read_message(message, lexicon(), date(2026, 4, 10))

@@ -6,7 +6,7 @@ from llama_index.core.schema import TextNode
 
 from llama_index_contextual.memory.digest import MemoryEntry
 from llama_index_contextual.memory.ranking import entries_of, estimate_tokens, without_repetitions
-from llama_index_contextual.retrieval import NearDuplicates
+from llama_index_contextual.retrievers.features import NearDuplicates
 
 
 def test_a_raised_score_is_1_at_most_in_an_entry():
@@ -31,14 +31,29 @@ def test_near_duplicates_are_dropped_after_the_first():
 
 
 def test_of_a_session_that_repeats_another_the_next_chunk_takes_its_place():
-    plan, packing, lunch = "day one: the wall, by cable car", "we packed on Friday", "lunch was noodles"
-    found = [("a", plan), ("b", plan), ("c", lunch), ("b", packing), ("b", "we packed twice"), ("a", "the visa came")]
+    plan, packing, lunch = (
+        "day one: the wall, by cable car",
+        "we packed on Friday",
+        "lunch was noodles",
+    )
+    found = [
+        ("a", plan),
+        ("b", plan),
+        ("c", lunch),
+        ("b", packing),
+        ("b", "we packed twice"),
+        ("a", "the visa came"),
+    ]
     hits = [
         MemoryEntry(TextNode(text=text, metadata={"path": f"{name}.md"}), 1.0 / place)
         for place, (name, text) in enumerate(found, 1)
     ]
     chosen = without_repetitions(hits, 3, by_session=True)
-    assert [(one.path, one.node.text) for one in chosen] == [("a.md", plan), ("b.md", packing), ("c.md", lunch)]
+    assert [(one.path, one.node.text) for one in chosen] == [
+        ("a.md", plan),
+        ("b.md", packing),
+        ("c.md", lunch),
+    ]
     assert [one.node.text for one in without_repetitions(hits, 3)] == [plan, lunch, packing], (
         "a question asks for chunks"
     )
@@ -48,8 +63,15 @@ def test_of_a_session_that_repeats_another_the_next_chunk_takes_its_place():
 def test_the_first_text_is_never_a_duplicate(texts):
     dropped = near_duplicates(texts)
     assert 0 not in dropped
-    assert near_duplicates([text for position, text in enumerate(texts) if position not in dropped]) == set()
+    assert (
+        near_duplicates([text for position, text in enumerate(texts) if position not in dropped])
+        == set()
+    )
 
 
 def test_tokens_are_estimated_for_every_script():
-    assert (estimate_tokens(""), estimate_tokens("ginger tea"), estimate_tokens("生姜茶")) == (0, 3, 3)
+    assert (estimate_tokens(""), estimate_tokens("ginger tea"), estimate_tokens("生姜茶")) == (
+        0,
+        3,
+        3,
+    )

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.keyword.dates import split_words
 from llama_index_contextual.memory.ranking import choose_snippet, split_sentences
+from llama_index_contextual.retrievers.query_dates import split_words
 
 
 def terms(text):
@@ -38,7 +38,10 @@ Atlas is our billing service. It stores everything in PostgreSQL 15. The staging
     [
         ("carrots dog", "- **JC**: Cookie, my dog, loves carrots. He hates ginger though."),
         ("ginger", "He hates ginger though.\n- Bought paint for the shed, blue this time."),
-        ("rain paint", "- Rain all day. We stayed in and read.\n- **JC**: Cookie, my dog, loves carrots."),
+        (
+            "rain paint",
+            "- Rain all day. We stayed in and read.\n- **JC**: Cookie, my dog, loves carrots.",
+        ),
         ("wednesday", "## Wednesday\n\n- Rain all day. We stayed in and read."),
     ],
 )
@@ -47,7 +50,9 @@ def test_the_sentences_that_the_query_is_about(query, expected):
 
 
 def test_a_heading_keeps_its_first_lines_and_stands_nowhere_without_them():
-    questions = "## Open questions\n\n- Who pays for the second region?\n- When does the contract end?"
+    questions = (
+        "## Open questions\n\n- Who pays for the second region?\n- When does the contract end?"
+    )
     weights = {"open": 3.0, "questions": 3.0}
     assert choose_snippet(ATLAS, weights, terms, limit=105)[0] == questions
     for limit in range(60, 250):
@@ -56,7 +61,9 @@ def test_a_heading_keeps_its_first_lines_and_stands_nowhere_without_them():
 
 
 def test_what_follows_is_shown_while_there_is_room():
-    assert "PostgreSQL 15" in snippet(ATLAS, "atlas database use", 120)  # "database" stands nowhere in it
+    assert "PostgreSQL 15" in snippet(
+        ATLAS, "atlas database use", 120
+    )  # "database" stands nowhere in it
 
 
 @pytest.mark.parametrize(
@@ -114,7 +121,10 @@ def test_a_sentence_goes_on_over_the_lines_of_a_paragraph():
 
 
 def test_a_rare_word_counts_more_than_a_common_one():
-    assert "ginger" in choose_snippet(CHUNK, {"ginger": 5.0, "dog": 1.0, "cookie": 1.0}, terms, limit=30)[0]
+    assert (
+        "ginger"
+        in choose_snippet(CHUNK, {"ginger": 5.0, "dog": 1.0, "cookie": 1.0}, terms, limit=30)[0]
+    )
 
 
 def test_without_a_matching_word_the_text_starts_where_it_starts_to_speak():
@@ -130,7 +140,18 @@ def test_a_long_sentence_is_cut_around_the_word():
 
 NOTE = st.lists(
     st.sampled_from(
-        ["# A day", "- an item. Two", "  more", "", "```", "ginger [[B]]", "    deep.  Far", "---", "\t|a|", "?"]
+        [
+            "# A day",
+            "- an item. Two",
+            "  more",
+            "",
+            "```",
+            "ginger [[B]]",
+            "    deep.  Far",
+            "---",
+            "\t|a|",
+            "?",
+        ]
     )
 ).map("\n".join)
 
@@ -158,6 +179,11 @@ def test_of_two_sentences_that_hold_the_same_the_first_is_taken_in_whatever_orde
     def in_order(text):
         return [SameHash(word.casefold()) for word in split_words(text)]
 
-    weights = {SameHash("ann"): 0.1, SameHash("bob"): 0.2, SameHash("carol"): 0.3, SameHash("dan"): 0.4}
+    weights = {
+        SameHash("ann"): 0.1,
+        SameHash("bob"): 0.2,
+        SameHash("carol"): 0.3,
+        SameHash("dan"): 0.4,
+    }
     text = "Carol, Bob, Ann.\n\nAnn, Bob, Carol."
     assert choose_snippet(text, weights, in_order, limit=20)[0].startswith("Carol")

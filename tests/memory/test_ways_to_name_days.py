@@ -7,7 +7,7 @@ from datetime import date
 
 import pytest
 
-from llama_index_contextual.keyword.dates import find_dates, lexicon_of
+from llama_index_contextual.retrievers.query_dates import find_dates, lexicon_of
 
 TODAY = date(2026, 4, 10)
 
@@ -397,7 +397,9 @@ am 0. April
 """
 
 
-@pytest.mark.parametrize(("language", "text", "days"), [line.split(" | ") for line in WAYS.strip().splitlines()])
+@pytest.mark.parametrize(
+    ("language", "text", "days"), [line.split(" | ") for line in WAYS.strip().splitlines()]
+)
 def test_a_day_is_read_as_people_name_it(language, text, days):
     named = find_dates(text, TODAY, lexicon_of(text))
     assert ["/".join(dict.fromkeys(map(str, one[:2]))) for one in named] == [days], language

@@ -5,7 +5,7 @@ from openpyxl import Workbook
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve.notes import listing, part_of
-from llama_index_contextual.common.errors import DocumentError
+from llama_index_contextual.utils.errors import DocumentError
 
 
 def test_what_is_cited_is_what_is_read_whatever_else_looks_like_a_line_or_a_heading(tmp_path):
@@ -22,7 +22,9 @@ def test_what_is_cited_is_what_is_read_whatever_else_looks_like_a_line_or_a_head
 
 
 def test_a_note_is_read_by_its_title_and_a_heading_without_brackets(tmp_path):
-    (tmp_path / "a.md").write_text("---\ntitle: 'Pumps at 10:30, C# too'\n---\n\n# Red\n\nFast.\n", "utf-8")
+    (tmp_path / "a.md").write_text(
+        "---\ntitle: 'Pumps at 10:30, C# too'\n---\n\n# Red\n\nFast.\n", "utf-8"
+    )
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
         index.refresh()
         assert part_of(index, "Pumps at 10:30, C# too").total_lines == 7

@@ -17,16 +17,12 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.embeddings.ollama import OllamaEmbedding
 
-from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.common.errors import ContextError, ContextualWarning, SettingError
-from llama_index_contextual.context import (
-    ChunkContext,
-    ContextGenerator,
-    HeadingContextGenerator,
-    reset_views,
-)
-from llama_index_contextual.context.base import group_by_document
-from llama_index_contextual.retrieval import ContextualNodePostprocessor
+from llama_index_contextual.context.base import ChunkContext, ContextGenerator, group_by_document
+from llama_index_contextual.context.headings import HeadingContextGenerator
+from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
+from llama_index_contextual.context.views import reset_views
+from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.utils.errors import ContextError, ContextualWarning, SettingError
 
 TEXT = "# Guide\n\nHello.\n\n## Install\n\nRun it.\n"
 
@@ -55,7 +51,9 @@ class Paid(ContextGenerator):
     def generate(self, nodes, document):
         self.asked += len(nodes)
         return [
-            None if self.fails and "Run" in node.text else ChunkContext("paid", self.name, version=self.version)
+            None
+            if self.fails and "Run" in node.text
+            else ChunkContext("paid", self.name, version=self.version)
             for node in nodes
         ]
 
@@ -63,9 +61,15 @@ class Paid(ContextGenerator):
 def test_embedded_but_not_displayed(nodes):
     [_, node] = ContextualNodePostprocessor()(nodes)
     text = "## Install\n\nRun it."
-    assert node.get_content(MetadataMode.EMBED) == f"author: Ana\ncontext: Document: guide.md > Guide\n\n{text}"
+    assert (
+        node.get_content(MetadataMode.EMBED)
+        == f"author: Ana\ncontext: Document: guide.md > Guide\n\n{text}"
+    )
     assert node.get_content(MetadataMode.NONE) == text
-    assert node.get_content(MetadataMode.LLM) == f"file_name: guide.md\nauthor: Ana\nheader_path: /Guide/\n\n{text}"
+    assert (
+        node.get_content(MetadataMode.LLM)
+        == f"file_name: guide.md\nauthor: Ana\nheader_path: /Guide/\n\n{text}"
+    )
     assert node.metadata["context_source"] == "headings"
 
 
@@ -86,7 +90,9 @@ def test_a_generator_that_skips_a_chunk_is_named(nodes):
         def generate(self, nodes, document):
             return super().generate(nodes[1:], document)
 
-    with pytest.raises(ContextError, match=r"headings made 1 contexts for 2 chunks\. Cure: one for each"):
+    with pytest.raises(
+        ContextError, match=r"headings made 1 contexts for 2 chunks\. Cure: one for each"
+    ):
         ContextualNodePostprocessor(Short())(nodes)
 
 
@@ -102,7 +108,10 @@ def test_the_label_before_a_context_is_the_documents_template():
     bare.metadata_template = "{value}"
     nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()([labelled, bare]))
     embedded = [node.get_content(MetadataMode.EMBED) for node in nodes]
-    assert embedded == ["context: Document: gateway.md\n\nIt is 60.", "Document: gateway.md\n\nIt is 60."]
+    assert embedded == [
+        "context: Document: gateway.md\n\nIt is 60.",
+        "Document: gateway.md\n\nIt is 60.",
+    ]
 
 
 def test_text_template_stays_as_it_is(nodes):
@@ -124,10 +133,14 @@ def test_off_takes_contexts_out_again(nodes):
     assert "author: Ana" in nodes[0].get_content(MetadataMode.EMBED)
 
 
-@pytest.mark.parametrize("parser", [HeadingAwareMarkdownNodeParser(), SentenceSplitter(), MarkdownNodeParser()])
+@pytest.mark.parametrize(
+    "parser", [HeadingAwareMarkdownNodeParser(), SentenceSplitter(), MarkdownNodeParser()]
+)
 def test_off_makes_nodes_what_they_were_before(parser, tmp_path):
     (tmp_path / "a.md").write_text("# Title\n\nSome text.\n\n## Part\n\nMore of it.\n", "utf-8")
-    nodes = parser(SimpleDirectoryReader(str(tmp_path)).load_data())  # which excludes file sizes and such
+    nodes = parser(
+        SimpleDirectoryReader(str(tmp_path)).load_data()
+    )  # which excludes file sizes and such
     nodes[0].excluded_llm_metadata_keys.append("file_path")
     before = [node.to_dict() for node in nodes]
     ContextualNodePostprocessor()(nodes)
@@ -142,9 +155,14 @@ def test_off_makes_nodes_what_they_were_before(parser, tmp_path):
 
 
 def test_off_embeds_no_heading_that_our_parser_found():
-    text = "# Gateway\n\nIt accepts requests.\n\n## Timeout\n\n" + "The default value is sixty seconds. " * 20
+    text = (
+        "# Gateway\n\nIt accepts requests.\n\n## Timeout\n\n"
+        + "The default value is sixty seconds. " * 20
+    )
     parser = HeadingAwareMarkdownNodeParser(chunk_size=60, chunk_overlap=0, min_chunk_size=5)
-    nodes = ContextualNodePostprocessor("off")(parser([Document(text=text, metadata={"author": "Ana"})]))
+    nodes = ContextualNodePostprocessor("off")(
+        parser([Document(text=text, metadata={"author": "Ana"})])
+    )
     last = nodes[-1]
     assert last.metadata["header_path"] == "Gateway > Timeout"
     assert last.get_content(MetadataMode.EMBED) == f"author: Ana\n\n{last.text}"
@@ -156,7 +174,10 @@ def test_a_context_that_comes_after_the_embedding_is_named(nodes):
     for node in nodes:
         node.embedding = [1.0]
     step = ContextualNodePostprocessor()
-    with pytest.warns(ContextualWarning, match=r"^2 nodes had a vector before the context came.*Cure: the step before"):
+    with pytest.warns(
+        ContextualWarning,
+        match=r"^2 nodes had a vector before the context came.*Cure: the step before",
+    ):
         step(nodes)
     step(nodes)  # nothing changes, so nothing is said
     hits = [NodeWithScore(node=node, score=0.5) for node in nodes]
@@ -172,7 +193,10 @@ def test_query_time_gives_contexts_to_copies(nodes):
     found = [NodeWithScore(node=node, score=0.5) for node in nodes]
     before = [node.hash for node in nodes]
     result = ContextualNodePostprocessor().postprocess_nodes(found, query_str="install")
-    assert [hit.node.metadata["context"] for hit in result] == ["Document: guide.md", "Document: guide.md > Guide"]
+    assert [hit.node.metadata["context"] for hit in result] == [
+        "Document: guide.md",
+        "Document: guide.md > Guide",
+    ]
     assert [hit.score for hit in result] == [0.5, 0.5]
     assert [node.hash for node in nodes] == before
     assert "context" not in nodes[0].metadata
@@ -187,7 +211,9 @@ def test_query_time_leaves_contexts_alone_that_are_there(nodes):
 
 def test_query_time_never_pays(nodes):
     paid = Paid()
-    ContextualNodePostprocessor(paid).postprocess_nodes([NodeWithScore(node=node) for node in nodes])
+    ContextualNodePostprocessor(paid).postprocess_nodes(
+        [NodeWithScore(node=node) for node in nodes]
+    )
     assert paid.asked == 0
 
 
@@ -198,7 +224,9 @@ def test_query_time_does_without_where_a_generator_cannot(nodes):
         def generate(self, nodes, document):
             return [None for _ in nodes]
 
-    hits = ContextualNodePostprocessor(Silent()).postprocess_nodes([NodeWithScore(node=nodes[0], score=1.0)])
+    hits = ContextualNodePostprocessor(Silent()).postprocess_nodes(
+        [NodeWithScore(node=nodes[0], score=1.0)]
+    )
     assert [hit.score for hit in hits] == [1.0]
 
 
@@ -236,7 +264,9 @@ def test_a_failure_without_fallback_is_an_error_and_keeps_what_was_paid(nodes):
 
 
 def test_in_a_pipeline_with_its_cache(document):
-    pipeline = IngestionPipeline(transformations=[MarkdownNodeParser(), ContextualNodePostprocessor()])
+    pipeline = IngestionPipeline(
+        transformations=[MarkdownNodeParser(), ContextualNodePostprocessor()]
+    )
     first = pipeline.run(documents=[document])
     assert [n.to_dict() for n in pipeline.run(documents=[document])] == [n.to_dict() for n in first]
     assert first[1].metadata["context"] == "Document: guide.md > Guide"
@@ -244,19 +274,30 @@ def test_in_a_pipeline_with_its_cache(document):
 
 async def test_in_a_pipeline_with_workers_and_async(document):
     other = Document(text=TEXT, id_="other.md", metadata={"file_name": "other.md"})
-    pipeline = IngestionPipeline(transformations=[MarkdownNodeParser(), ContextualNodePostprocessor()])
-    expected = {"Document: guide.md > Guide", "Document: other.md > Guide", "Document: guide.md", "Document: other.md"}
+    pipeline = IngestionPipeline(
+        transformations=[MarkdownNodeParser(), ContextualNodePostprocessor()]
+    )
+    expected = {
+        "Document: guide.md > Guide",
+        "Document: other.md > Guide",
+        "Document: guide.md",
+        "Document: other.md",
+    }
     found = await pipeline.arun(documents=[document, other], num_workers=2)
     assert {node.metadata["context"] for node in found} == expected
 
 
 def test_pipeline_hash_follows_the_settings(nodes):
     plain, other = ContextualNodePostprocessor(), ContextualNodePostprocessor("pattern")
-    assert get_transformation_hash(nodes, plain) == get_transformation_hash(nodes, ContextualNodePostprocessor())
+    assert get_transformation_hash(nodes, plain) == get_transformation_hash(
+        nodes, ContextualNodePostprocessor()
+    )
     assert get_transformation_hash(nodes, plain) != get_transformation_hash(nodes, other)
 
 
-@pytest.mark.parametrize("step", [ContextualNodePostprocessor("pattern"), ContextualNodePostprocessor("off")])
+@pytest.mark.parametrize(
+    "step", [ContextualNodePostprocessor("pattern"), ContextualNodePostprocessor("off")]
+)
 def test_survives_serialisation_and_pickling(step, nodes):
     for copy in (
         ContextualNodePostprocessor.from_dict(step.to_dict()),
@@ -290,7 +331,9 @@ def test_a_prompt_may_be_a_text():
     text = "{document}\nSay where {chunks} stand."
     step = ContextualNodePostprocessor("llm", llm=MockLLM(), cache=False, prompt=text)
     assert step.generator.prompts == (text,)
-    same = ContextualNodePostprocessor("llm", llm=MockLLM(), cache=False, prompt=PromptTemplate(text))
+    same = ContextualNodePostprocessor(
+        "llm", llm=MockLLM(), cache=False, prompt=PromptTemplate(text)
+    )
     assert step.fingerprint == same.fingerprint
 
 
@@ -305,9 +348,18 @@ def test_a_prompt_may_be_a_text():
         ({"documents": Document(text="x")}, r"documents=Document.*Cure: documents=\[document\]"),
         ({"documents": "guide.md"}, r"documents=.*Cure: "),
         ({"documents": 5}, r"documents=int.*Cure: "),
-        ({"context": "llm", "prompt": "{document} {chunks"}, "must hold .document. and after it .chunks."),
-        ({"context": "llm", "prompt": "{chunks} {document}"}, "must hold .document. and after it .chunks."),
-        ({"context": "llm", "prompt": 5}, "prompt=5 is no prompt. Cure: a text with {document} and {chunks}"),
+        (
+            {"context": "llm", "prompt": "{document} {chunks"},
+            "must hold .document. and after it .chunks.",
+        ),
+        (
+            {"context": "llm", "prompt": "{chunks} {document}"},
+            "must hold .document. and after it .chunks.",
+        ),
+        (
+            {"context": "llm", "prompt": 5},
+            "prompt=5 is no prompt. Cure: a text with {document} and {chunks}",
+        ),
     ],
 )
 def test_wrong_setting_is_named(arguments, message):
@@ -347,17 +399,24 @@ def test_a_stale_document_is_not_used(document):
 
 def test_nodes_of_several_documents_in_any_order():
     nodes = [TextNode(text=f"{i}", metadata={"path": f"{i % 2}.md"}) for i in range(5)]
-    groups = [(group.document.path, [node.text for node in group.nodes]) for group in group_by_document(nodes)]
+    groups = [
+        (group.document.path, [node.text for node in group.nodes])
+        for group in group_by_document(nodes)
+    ]
     assert groups == [("0.md", ["0", "2", "4"]), ("1.md", ["1", "3"])]
 
 
 def test_document_by_path_where_the_nodes_name_none():
     page = Document(text="One.\n\nTwo.\n\nThree.", metadata={"path": "a.md"})
-    [chunks] = group_by_document([TextNode(text="Two.", metadata={"path": "a.md"})], documents=[page])
+    [chunks] = group_by_document(
+        [TextNode(text="Two.", metadata={"path": "a.md"})], documents=[page]
+    )
     assert chunks.document.text == page.text
 
 
-@pytest.mark.parametrize(("stored", "is_stale"), [(TEXT, False), ("# Guide\n\nAn older text.", True)])
+@pytest.mark.parametrize(
+    ("stored", "is_stale"), [(TEXT, False), ("# Guide\n\nAn older text.", True)]
+)
 def test_document_from_a_docstore_unless_it_is_stale(document, stored, is_stale):
     docstore = SimpleDocumentStore()
     docstore.add_documents([Document(text=stored, id_=document.id_)])
@@ -370,12 +429,16 @@ def test_instruction_prefixes_go_around_context_and_text(nodes):
     [_, node] = ContextualNodePostprocessor()(nodes)
     text = node.get_content(MetadataMode.EMBED)
     embedding = OllamaEmbedding(model_name="nomic-embed-text", text_instruction="search_document:")
-    expected = "search_document: author: Ana\ncontext: Document: guide.md > Guide\n\n## Install\n\nRun it."
+    expected = (
+        "search_document: author: Ana\ncontext: Document: guide.md > Guide\n\n## Install\n\nRun it."
+    )
     assert embedding._format_text(text) == expected
 
 
 def test_absolute_paths_do_not_get_into_contexts():
-    [node] = ContextualNodePostprocessor()([TextNode(text="x", metadata={"file_path": "/home/ana/notes/plan.md"})])
+    [node] = ContextualNodePostprocessor()(
+        [TextNode(text="x", metadata={"file_path": "/home/ana/notes/plan.md"})]
+    )
     assert node.metadata["context"] == "Document: notes/plan.md"
 
 
@@ -387,7 +450,9 @@ def test_files_of_one_name_are_told_apart_in_a_plain_pipeline(where, tmp_path, m
     monkeypatch.chdir({"working directory": tmp_path}.get(where, "/"))
     step = ContextualNodePostprocessor(root=tmp_path / "project" if where == "root" else None)
     documents = SimpleDirectoryReader(str(tmp_path), recursive=True).load_data()
-    nodes = IngestionPipeline(transformations=[HeadingAwareMarkdownNodeParser(), step]).run(documents=documents)
+    nodes = IngestionPipeline(transformations=[HeadingAwareMarkdownNodeParser(), step]).run(
+        documents=documents
+    )
     top = "project/" if where == "working directory" else ""
     assert sorted(node.metadata["context"].splitlines()[0] for node in nodes) == [
         f"Document: {top}a/README.md > Readme",
@@ -407,7 +472,11 @@ def test_descriptions_of_folders_are_part_of_every_context_below_them():
     parser, step = HeadingAwareMarkdownNodeParser(), ContextualNodePostprocessor(descriptions=said)
 
     def context(path):
-        [node] = step(parser.get_nodes_from_documents([Document(text="# Pay\n\nBy card.", metadata={"path": path})]))
+        [node] = step(
+            parser.get_nodes_from_documents(
+                [Document(text="# Pay\n\nBy card.", metadata={"path": path})]
+            )
+        )
         assert "REST" not in node.get_content(MetadataMode.NONE)
         assert node.metadata["context"] in node.get_content(MetadataMode.EMBED)
         return node.metadata["context"].splitlines()[1:]
@@ -421,11 +490,17 @@ def test_descriptions_of_folders_are_part_of_every_context_below_them():
     assert context("apis/pay.md") == ["Atlas, a shop"]
 
 
-def test_other_descriptions_make_paid_contexts_anew_from_the_cache_for_nothing(fake_model, tmp_path):
+def test_other_descriptions_make_paid_contexts_anew_from_the_cache_for_nothing(
+    fake_model, tmp_path
+):
     document = Document(text="# Pay\n\nBy card.", metadata={"path": "api/pay.md"})
     nodes = HeadingAwareMarkdownNodeParser().get_nodes_from_documents([document])
     for text in ("REST reference", "Reference of the API"):
-        options = {"llm": fake_model.model, "cache": str(tmp_path / "cache"), "descriptions": {"api": text}}
+        options = {
+            "llm": fake_model.model,
+            "cache": str(tmp_path / "cache"),
+            "descriptions": {"api": text},
+        }
         step = ContextualNodePostprocessor("llm", **options)
         step(nodes)
         assert nodes[0].metadata["context"].endswith(f"\napi: {text}")

@@ -7,8 +7,9 @@ from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNode
 
 from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever
 from llama_index_contextual.app import LocalEmbedding
-from llama_index_contextual.common.errors import SettingError
-from llama_index_contextual.retrieval import GroupingPostprocessor, postprocessors
+from llama_index_contextual.postprocessors import recency as postprocessors
+from llama_index_contextual.postprocessors.grouping import GroupingPostprocessor
+from llama_index_contextual.utils.errors import SettingError
 
 
 def node(node_id, document=None, text="", **metadata):
@@ -35,7 +36,11 @@ def test_the_example_in_the_docstring():
 
 @pytest.mark.parametrize(
     ("size", "kept"),
-    [(1, "a1 b1 loose1 loose2"), (2, "a1 a2 b1 loose1 loose2 b2"), (9, "a1 a2 b1 loose1 a3 loose2 b2")],
+    [
+        (1, "a1 b1 loose1 loose2"),
+        (2, "a1 a2 b1 loose1 loose2 b2"),
+        (9, "a1 a2 b1 loose1 a3 loose2 b2"),
+    ],
 )
 def test_the_best_of_each_document_stay_in_order_and_what_has_none_stays(size, kept):
     before = [hit.model_copy() for hit in POOL]
@@ -44,7 +49,12 @@ def test_the_best_of_each_document_stay_in_order_and_what_has_none_stays(size, k
 
 
 def test_groups_by_a_field_even_one_of_lists():
-    assert ids(GroupingPostprocessor(group_by="tags").postprocess_nodes(POOL)) == ["a1", "b1", "loose1", "loose2"]
+    assert ids(GroupingPostprocessor(group_by="tags").postprocess_nodes(POOL)) == [
+        "a1",
+        "b1",
+        "loose1",
+        "loose2",
+    ]
 
 
 async def test_async_and_pickled_answers_are_the_same():
@@ -73,7 +83,9 @@ def test_others_move_up_where_it_sees_the_pool():
     plain = ContextualFusionRetriever(arms, similarity_top_k=3)
     assert {hit.node.ref_doc_id for hit in plain.retrieve("busy gateway")} == {"alpha"}
 
-    grouped = ContextualFusionRetriever(arms, similarity_top_k=3, node_postprocessors=[GroupingPostprocessor()])
+    grouped = ContextualFusionRetriever(
+        arms, similarity_top_k=3, node_postprocessors=[GroupingPostprocessor()]
+    )
     hits = grouped.retrieve("busy gateway")
     assert {hit.node.ref_doc_id for hit in hits} == {"alpha", "beta", "gamma"}
     assert hits[0] == plain.retrieve("busy gateway")[0]

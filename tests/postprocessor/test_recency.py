@@ -10,15 +10,22 @@ from hypothesis import strategies as st
 from llama_index.core.postprocessor import FixedRecencyPostprocessor, TimeWeightedPostprocessor
 from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 
-from llama_index_contextual.common.errors import SettingError
-from llama_index_contextual.retrieval import RecencyPostprocessor, postprocessors
-from llama_index_contextual.retrieval.postprocessors import age_in_days, apply_multipliers, decay
+from llama_index_contextual.postprocessors import recency as postprocessors
+from llama_index_contextual.postprocessors.recency import (
+    RecencyPostprocessor,
+    age_in_days,
+    apply_multipliers,
+    decay,
+)
+from llama_index_contextual.utils.errors import SettingError
 
 NOW = datetime(2026, 4, 10, 12, tzinfo=timezone.utc)
 
 
 def hit(node_id, score, **metadata):
-    return NodeWithScore(node=TextNode(id_=node_id, text=f"note {node_id}", metadata=metadata), score=score)
+    return NodeWithScore(
+        node=TextNode(id_=node_id, text=f"note {node_id}", metadata=metadata), score=score
+    )
 
 
 def order(hits):
@@ -30,7 +37,9 @@ def test_the_example_in_the_docstring():
 
 
 @pytest.mark.parametrize(
-    ("age", "expected"), [(0, 1), (30, 0.5), (60, 0.25), (15, 0.7071), (-5, 1), (1e9, 0)], ids=lambda v: f"{v:g}"
+    ("age", "expected"),
+    [(0, 1), (30, 0.5), (60, 0.25), (15, 0.7071), (-5, 1), (1e9, 0)],
+    ids=lambda v: f"{v:g}",
 )
 def test_half_is_left_after_each_half_life(age, expected):
     assert decay(age, 30) == pytest.approx(expected, abs=1e-4)
@@ -114,8 +123,15 @@ def test_a_much_better_old_note_is_not_pushed_below_an_irrelevant_new_one(best):
 
 
 def test_undated_and_evergreen_notes_keep_their_scores():
-    pool = [hit("a", 0.4, path="people.md"), hit("b", 0.3, path="MEMORY.md"), hit("c", 0.5, date="2026-01-10")]
-    scores = {found.node.node_id: found.score for found in RecencyPostprocessor(now=NOW).postprocess_nodes(pool)}
+    pool = [
+        hit("a", 0.4, path="people.md"),
+        hit("b", 0.3, path="MEMORY.md"),
+        hit("c", 0.5, date="2026-01-10"),
+    ]
+    scores = {
+        found.node.node_id: found.score
+        for found in RecencyPostprocessor(now=NOW).postprocess_nodes(pool)
+    }
     assert (scores["a"], scores["b"]) == (0.4, 0.3)
     assert scores["c"] < 0.5
 
@@ -151,7 +167,9 @@ def test_ties_of_very_old_notes_break_by_recency_too():
 
 
 def test_the_settings_are_in_the_signature():
-    assert set(inspect.signature(RecencyPostprocessor).parameters) == set(RecencyPostprocessor.model_fields)
+    assert set(inspect.signature(RecencyPostprocessor).parameters) == set(
+        RecencyPostprocessor.model_fields
+    )
 
 
 @pytest.mark.parametrize("now", [date(2026, 4, 10), datetime(2026, 4, 10, 9)])  # noqa: DTZ001
@@ -177,7 +195,9 @@ def test_a_wrong_setting_is_named(setting):
 
 
 def test_a_setting_that_does_not_exist_is_named():
-    with pytest.raises(SettingError, match=r"does not take bogus\. Cure: use some of .*half_life_days"):
+    with pytest.raises(
+        SettingError, match=r"does not take bogus\. Cure: use some of .*half_life_days"
+    ):
         RecencyPostprocessor(bogus=1)
 
 
@@ -189,9 +209,13 @@ def test_it_can_be_written_down_and_read_back():
 
 def test_the_input_is_not_changed():
     pool = [hit("old", 0.5, date="2026-01-01", path="x.md"), hit("new", 0.4, date="2026-04-10")]
-    before = [(found.score, found.node.hash, found.node.get_content(MetadataMode.ALL)) for found in pool]
+    before = [
+        (found.score, found.node.hash, found.node.get_content(MetadataMode.ALL)) for found in pool
+    ]
     RecencyPostprocessor(now=NOW).postprocess_nodes(pool)
-    assert [(found.score, found.node.hash, found.node.get_content(MetadataMode.ALL)) for found in pool] == before
+    assert [
+        (found.score, found.node.hash, found.node.get_content(MetadataMode.ALL)) for found in pool
+    ] == before
 
 
 async def test_async_gives_the_same():
@@ -205,12 +229,18 @@ def test_it_pickles_and_is_rebuilt_from_its_settings():
     weigher = RecencyPostprocessor(half_life_days=7, evergreen=("people/*",))
     copies = pickle.loads(pickle.dumps(weigher)), RecencyPostprocessor.from_dict(weigher.to_dict())  # noqa: S301
     for copy in copies:
-        assert (copy.half_life_days, copy.evergreen, copy.to_dict()) == (7, ("people/*",), weigher.to_dict())
+        assert (copy.half_life_days, copy.evergreen, copy.to_dict()) == (
+            7,
+            ("people/*",),
+            weigher.to_dict(),
+        )
 
 
 def test_llama_index_recency_fails_where_this_does_not():
     undated, future = hit("undated", 0.5), hit("future", 0.4, date="2999-01-01")
-    with pytest.raises((KeyError, ImportError)):  # ImportError where pandas, which it does not declare, is missing
+    with pytest.raises(
+        (KeyError, ImportError)
+    ):  # ImportError where pandas, which it does not declare, is missing
         FixedRecencyPostprocessor().postprocess_nodes([undated], query_str="q")
     before = undated.node.hash
     TimeWeightedPostprocessor(top_k=1).postprocess_nodes([undated])
@@ -233,11 +263,16 @@ def test_age_only_ever_lowers_and_never_below_the_baseline(pool):
         assert baseline - 1e-9 <= after <= before + 1e-9
 
 
-@given(st.lists(st.floats(0.001, 1), min_size=2, max_size=20), st.integers(0, 400), st.integers(1, 400))
+@given(
+    st.lists(st.floats(0.001, 1), min_size=2, max_size=20), st.integers(0, 400), st.integers(1, 400)
+)
 def test_the_older_of_two_equals_never_comes_first(others, age, more):
     dates = [NOW.date() - timedelta(days=days) for days in (age, age + more)]
     pool = [hit(f"z{n}", score) for n, score in enumerate(others)]
-    pool += [hit("b-new", 0.5, date=dates[0].isoformat()), hit("a-old", 0.5, date=dates[1].isoformat())]
+    pool += [
+        hit("b-new", 0.5, date=dates[0].isoformat()),
+        hit("a-old", 0.5, date=dates[1].isoformat()),
+    ]
     found = order(RecencyPostprocessor(now=NOW).postprocess_nodes(pool))
     assert found.index("b-new") < found.index("a-old")
 
@@ -258,4 +293,7 @@ def test_a_weight_of_one_is_the_plain_product():
     other = TextNode(id_="b", text="b", metadata={"date": "2026-04-10"})
     hits = [NodeWithScore(node=dated, score=0.8), NodeWithScore(node=other, score=0.3)]
     found = RecencyPostprocessor(now=date(2026, 4, 10), weight=1).postprocess_nodes(hits)
-    assert [(hit.node.node_id, hit.score) for hit in found] == [("a", pytest.approx(0.4)), ("b", pytest.approx(0.3))]
+    assert [(hit.node.node_id, hit.score) for hit in found] == [
+        ("a", pytest.approx(0.4)),
+        ("b", pytest.approx(0.3)),
+    ]

@@ -6,15 +6,18 @@ import pytest
 from llama_index.core.llms import ChatMessage, ChatResponse, MockLLM
 from llama_index.core.postprocessor import LLMRerank, StructuredLLMRerank
 from llama_index.core.postprocessor.rankGPT_rerank import RankGPTRerank
-from llama_index.core.postprocessor.structured_llm_rerank import DocumentRelevanceList, DocumentWithRelevance
+from llama_index.core.postprocessor.structured_llm_rerank import (
+    DocumentRelevanceList,
+    DocumentWithRelevance,
+)
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings.models import NamedModel
-from llama_index_contextual.common.errors import RetrievalError, SettingError
-from llama_index_contextual.context import put_context, set_views
-from llama_index_contextual.retrieval import RerankWithContext
+from llama_index_contextual.context.views import put_context, set_views
+from llama_index_contextual.postprocessors.rerank import RerankWithContext
+from llama_index_contextual.utils.errors import RetrievalError, SettingError
 
 QUESTION = "What is the default timeout of the gateway?"
 
@@ -29,7 +32,11 @@ def chunk(name, context):
 @pytest.fixture
 def hits():
     """Three chunks with the same text: only contexts tell them apart."""
-    return [chunk("archive", "Archive"), chunk("scheduler", "Scheduler"), chunk("gateway", "Gateway > Timeout")]
+    return [
+        chunk("archive", "Archive"),
+        chunk("scheduler", "Scheduler"),
+        chunk("gateway", "Gateway > Timeout"),
+    ]
 
 
 def names(found):
@@ -73,13 +80,20 @@ async def test_a_stock_reranker_that_hides_contexts_reads_them_inside_ours(make,
     llm = Ranks()
     llm.said.clear()
     assert names(make(llm).postprocess_nodes(hits, query_str=QUESTION)) == ["gateway", "archive"]
-    assert "Gateway > Timeout" not in llm.said.pop(), "LlamaIndex has changed: it shows contexts now"
+    assert "Gateway > Timeout" not in llm.said.pop(), (
+        "LlamaIndex has changed: it shows contexts now"
+    )
     found = RerankWithContext(make(llm)).postprocess_nodes(hits, query_str=QUESTION)
     assert "context: Gateway > Timeout The default value is 60." in " ".join(llm.said.pop().split())
     assert [one.node for one in found] == [hits[2].node, hits[0].node], "the hits themselves"
     assert [one.node.get_content() for one in found] == ["The default value is 60."] * 2
-    assert [one.score for one in found] == [one.score for one in make(llm).postprocess_nodes(hits, query_str=QUESTION)]
-    assert names(await RerankWithContext(make(MockLLM())).apostprocess_nodes([], query_str=QUESTION)) == []
+    assert [one.score for one in found] == [
+        one.score for one in make(llm).postprocess_nodes(hits, query_str=QUESTION)
+    ]
+    assert (
+        names(await RerankWithContext(make(MockLLM())).apostprocess_nodes([], query_str=QUESTION))
+        == []
+    )
 
 
 class Marks(BaseNodePostprocessor):
@@ -95,7 +109,9 @@ def test_what_a_reranker_adds_is_kept_and_the_hits_given_stay_as_they_are(hits):
     found = RerankWithContext(Marks()).postprocess_nodes(hits, query_str=QUESTION)
     assert names(found) == ["new", "archive", "scheduler", "gateway"]
     assert [one.node.metadata.get("retrieval_score") for one in found] == [None, 1.0, 1.0, 1.0]
-    assert [one.node.metadata["context"] for one in found[1:]] == [one.node.metadata["context"] for one in hits]
+    assert [one.node.metadata["context"] for one in found[1:]] == [
+        one.node.metadata["context"] for one in hits
+    ]
     assert not any("retrieval_score" in one.node.metadata for one in hits)
     assert found[3].node.get_content(metadata_mode=MetadataMode.NONE) == "The default value is 60."
 
@@ -112,7 +128,9 @@ def test_the_wrapper_names_the_reranker_that_cannot_be_read_back():
 
 def test_one_that_reads_some_loses_no_hit():
     llm, many = Ranks(), [chunk(str(n), "x") for n in range(100)]
-    found = RerankWithContext(LLMRerank(llm=llm, top_n=100), most=30).postprocess_nodes(many, query_str=QUESTION)
+    found = RerankWithContext(LLMRerank(llm=llm, top_n=100), most=30).postprocess_nodes(
+        many, query_str=QUESTION
+    )
     assert names(found)[:8] == ["2", "12", "22", "0", "10", "20", "1", "3"]
     assert sorted(names(found)) == sorted(names(many))
     assert names(found)[-1] == "99"
@@ -130,13 +148,20 @@ def test_a_language_model_that_is_away_is_named(hits, fake_model):
 
 def test_an_index_reranks_by_any_postprocessor(tmp_path):
     for name in ("gateway", "scheduler", "archive"):
-        (tmp_path / f"{name}.md").write_text(f"# {name.title()}\n\n## Timeout\n\nThe default value is 60.\n", "utf-8")
+        (tmp_path / f"{name}.md").write_text(
+            f"# {name.title()}\n\n## Timeout\n\nThe default value is 60.\n", "utf-8"
+        )
     with ContextualIndex.open(tmp_path) as index:
         index.refresh()
         plain = index.as_retriever(3).retrieve(QUESTION)
         assert plain[0].node.metadata["path"] == "gateway.md"
-        assert names(index.as_retriever(3, rerank=Marks()).retrieve(QUESTION)) == ["new", *names(plain)[:2]]
+        assert names(index.as_retriever(3, rerank=Marks()).retrieve(QUESTION)) == [
+            "new",
+            *names(plain)[:2],
+        ]
         hidden = index.as_retriever(3, rerank=LLMRerank(llm=MockLLM())).node_postprocessors
         assert [type(one) for one in hidden] == [RerankWithContext]
-        with pytest.raises(SettingError, match=r"rerank='flashrank' is no reranker\. Cure: any LlamaIndex postproc"):
+        with pytest.raises(
+            SettingError, match=r"rerank='flashrank' is no reranker\. Cure: any LlamaIndex postproc"
+        ):
             index.as_retriever(rerank="flashrank")

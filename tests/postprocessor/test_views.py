@@ -11,11 +11,21 @@ from llama_index.core.node_parser import MarkdownNodeParser, SentenceSplitter
 from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual import ContextualBM25Retriever, ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
-from llama_index_contextual.common.errors import SettingError
-from llama_index_contextual.context import ChunkContext, ContextGenerator, reset_views
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualNodePostprocessor,
+    HeadingAwareMarkdownNodeParser,
+)
+from llama_index_contextual.context.base import ChunkContext, ContextGenerator
+from llama_index_contextual.context.views import reset_views
+from llama_index_contextual.utils.errors import SettingError
 
-BROUGHT = {"author": "Ana", "url": "http://intranet/gateway", "category": "networking", "page_label": "3"}
+BROUGHT = {
+    "author": "Ana",
+    "url": "http://intranet/gateway",
+    "category": "networking",
+    "page_label": "3",
+}
 TEXT = "# Gateway\n\nThe default is 60.\n"
 
 
@@ -37,7 +47,9 @@ def document(**metadata):
 
 def shown(node, mode=MetadataMode.EMBED):
     """The keys that a view shows; no value of these tests has a line break."""
-    return [line.partition(": ")[0] for line in node.get_metadata_str(mode).splitlines() if ": " in line]
+    return [
+        line.partition(": ")[0] for line in node.get_metadata_str(mode).splitlines() if ": " in line
+    ]
 
 
 def run(*steps, **metadata):
@@ -45,12 +57,19 @@ def run(*steps, **metadata):
     return node
 
 
-@pytest.mark.parametrize("parser", [SentenceSplitter(), MarkdownNodeParser(), HeadingAwareMarkdownNodeParser()])
+@pytest.mark.parametrize(
+    "parser", [SentenceSplitter(), MarkdownNodeParser(), HeadingAwareMarkdownNodeParser()]
+)
 @pytest.mark.parametrize("context", ["headings", "pattern"])
 def test_what_a_pipeline_showed_stays_in_each_view(parser, context):
     place = {"path": "docs/gateway.md", "file_name": "gateway.md", "title": "Gateway"}
     plain = run(parser, KeywordExtractor(llm=MockLLM(max_tokens=3)), **place)
-    node = run(parser, KeywordExtractor(llm=MockLLM(max_tokens=3)), ContextualNodePostprocessor(context), **place)
+    node = run(
+        parser,
+        KeywordExtractor(llm=MockLLM(max_tokens=3)),
+        ContextualNodePostprocessor(context),
+        **place,
+    )
     repeated = {"path", "file_name", "title", "header_path"}
     assert shown(node) == [*(key for key in shown(plain) if key not in repeated), "context"]
     assert {"excerpt_keywords", *BROUGHT} <= set(shown(node))
@@ -59,7 +78,11 @@ def test_what_a_pipeline_showed_stays_in_each_view(parser, context):
 
 
 def test_an_extractor_after_the_context_is_shown_too():
-    node = run(SentenceSplitter(), ContextualNodePostprocessor(), KeywordExtractor(llm=MockLLM(max_tokens=3)))
+    node = run(
+        SentenceSplitter(),
+        ContextualNodePostprocessor(),
+        KeywordExtractor(llm=MockLLM(max_tokens=3)),
+    )
     assert "excerpt_keywords" in shown(node)
     assert "excerpt_keywords" in shown(node, MetadataMode.LLM)
 
@@ -68,7 +91,9 @@ def test_an_extractor_after_the_context_is_shown_too():
 def test_a_keyword_index_finds_what_documents_brought(retriever):
     others = [TextNode(text=f"Other words {number}.") for number in range(5)]
     node = run(SentenceSplitter(), ContextualNodePostprocessor())
-    found = retriever.from_defaults(nodes=[*others, node], similarity_top_k=1).retrieve("networking intranet")
+    found = retriever.from_defaults(nodes=[*others, node], similarity_top_k=1).retrieve(
+        "networking intranet"
+    )
     assert [hit.node.node_id for hit in found] == [node.node_id]
 
 
@@ -80,7 +105,9 @@ def test_at_query_time_the_copies_show_it_too():
     assert shown(node) == [*BROUGHT, "file_path"]
 
 
-@pytest.mark.parametrize("place", [{"path": "0042.md"}, {"file_path": "/srv/0042.md", "file_name": "0042.md"}])
+@pytest.mark.parametrize(
+    "place", [{"path": "0042.md"}, {"file_path": "/srv/0042.md", "file_name": "0042.md"}]
+)
 def test_an_id_that_keywords_read_is_in_no_vector(place):
     node = run(SentenceSplitter(), ContextualNodePostprocessor(root="/srv"), **place)
     assert shown(node) == [*BROUGHT]
@@ -104,7 +131,12 @@ def test_an_id_that_keywords_read_is_in_no_vector(place):
         ("header_path", "Gateway > Timeout", "Document: a.md > Gateway", True),
         ("date", "2026-01-28", "Document: a.md\nWednesday, 28 January 2026", False),
         ("date", "2026-01-28", "From file: log/2026-01-28.py.", False),
-        ("date", "2026-01-28T10:11:12", "Document: a.md\nWednesday, 28 January 2026", True),  # the hour is not said
+        (
+            "date",
+            "2026-01-28T10:11:12",
+            "Document: a.md\nWednesday, 28 January 2026",
+            True,
+        ),  # the hour is not said
         ("date", "early", "Document: a.md", True),
         ("author", "Ana", "Document: ana.md", True),  # a chance
     ],
@@ -125,7 +157,11 @@ def test_an_empty_context_hides_nothing():
 def test_more_keys_can_be_left_out():
     step = ContextualNodePostprocessor(leave_out_keys=["url", "excerpt_keywords"])
     node = run(
-        SentenceSplitter(), step, KeywordExtractor(llm=MockLLM(max_tokens=3)), title="Gateway", path="gateway.md"
+        SentenceSplitter(),
+        step,
+        KeywordExtractor(llm=MockLLM(max_tokens=3)),
+        title="Gateway",
+        path="gateway.md",
     )
     assert shown(node) == ["author", "category", "page_label", "context"]
     assert "url" in shown(node, MetadataMode.LLM)
@@ -134,7 +170,9 @@ def test_more_keys_can_be_left_out():
 
 
 def test_a_list_of_keys_that_is_none_is_named():
-    with pytest.raises(SettingError, match=r"leave_out_keys='author' cannot work.*Cure: a valid tuple"):
+    with pytest.raises(
+        SettingError, match=r"leave_out_keys='author' cannot work.*Cure: a valid tuple"
+    ):
         ContextualNodePostprocessor(leave_out_keys="author")
 
 
@@ -143,7 +181,9 @@ def test_what_a_user_excluded_stays_excluded_whenever_that_was():
     before.excluded_embed_metadata_keys = ["internal"]
     [node] = SentenceSplitter()([before])
     ContextualNodePostprocessor()([node])
-    node.excluded_embed_metadata_keys.append("late")  # as LlamaIndex's extractors do after a context
+    node.excluded_embed_metadata_keys.append(
+        "late"
+    )  # as LlamaIndex's extractors do after a context
     ContextualNodePostprocessor("pattern")([node])
     assert shown(node) == [*BROUGHT, "context"]
     ContextualNodePostprocessor("off")([node])

@@ -32,7 +32,11 @@ def nodes():
     dated = {"dog": 9, "cat": 10, "meeting": 11, "budget": 12}
     found = []
     for number, (name, text) in enumerate(TEXTS.items()):
-        metadata = {"path": f"notes/{name}.md", "n": number, "tags": "animal,home" if number < 2 else "work"}
+        metadata = {
+            "path": f"notes/{name}.md",
+            "n": number,
+            "tags": "animal,home" if number < 2 else "work",
+        }
         if name in dated:
             metadata["date_ts"] = 1775692800 + 86400 * (dated[name] - 9)
         hidden = list(metadata)

@@ -6,17 +6,32 @@ import uuid
 
 import pytest
 from llama_index.core import StorageContext, VectorStoreIndex
-from llama_index.core.schema import ImageNode, IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.schema import (
+    ImageNode,
+    IndexNode,
+    NodeRelationship,
+    RelatedNodeInfo,
+    TextNode,
+)
 from llama_index.core.vector_stores import SimpleVectorStore
-from llama_index.core.vector_stores.types import FilterCondition, MetadataFilter, MetadataFilters, VectorStoreQueryMode
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQueryMode,
+)
 from llama_index.vector_stores.chroma import ChromaVectorStore
 from llama_index.vector_stores.lancedb import LanceDBVectorStore
 from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import QdrantClient
 
-from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever, ContextualVectorRetriever
-from llama_index_contextual.common.errors import ContextualWarning, SettingError, StorageError
-from llama_index_contextual.keyword.filters import admits
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualVectorRetriever,
+)
+from llama_index_contextual.retrievers.filters import admits
+from llama_index_contextual.utils.errors import ContextualWarning, SettingError, StorageError
 
 STORES = ["simple", "chroma", "qdrant", "lance"]
 TEAMS = ["net", "web", "net", "network", "ops", "web", "o'ps", "net"]
@@ -32,9 +47,20 @@ def notes():
     found = []
     for number, team in enumerate(TEAMS):
         source = RelatedNodeInfo(node_id=f"doc{number % 2}")
-        metadata = {"team": team, "n": number, "half": number / 2, "done": number % 2 == 0, "tags": f"{team},all"}
+        metadata = {
+            "team": team,
+            "n": number,
+            "half": number / 2,
+            "done": number % 2 == 0,
+            "tags": f"{team},all",
+        }
         words = " ".join(["alpha"] * (1 + number) + [team])
-        node = TextNode(id_=key(str(number)), text=words, metadata=metadata, excluded_embed_metadata_keys=[*metadata])
+        node = TextNode(
+            id_=key(str(number)),
+            text=words,
+            metadata=metadata,
+            excluded_embed_metadata_keys=[*metadata],
+        )
         node.relationships = {NodeRelationship.SOURCE: source}
         found.append(node)
     return found
@@ -89,7 +115,10 @@ FILTERS = {
     "not equal": (all_of(one("team", "!=", "net")), "13456"),
     "no team": (none_of(one("team", "==", "net")), "13456"),
     "none of two": (none_of(one("team", "==", "net"), one("n", ">", 4)), "134"),
-    "nested": (all_of(any_of(one("team", "==", "net"), one("n", "==", 1)), none_of(one("n", "<", 1))), "127"),
+    "nested": (
+        all_of(any_of(one("team", "==", "net"), one("n", "==", 1)), none_of(one("n", "<", 1))),
+        "127",
+    ),
     "either": (any_of(one("team", "==", "web"), one("n", "==", 0)), "015"),
     "in": (all_of(one("team", "in", ["net", "ops"])), "0247"),
     "in a text": (all_of(one("team", "in", "net, ops")), "0247"),
@@ -105,7 +134,10 @@ FILTERS = {
     "one of the truths": (all_of(one("done", "in", [1, 5])), "0246"),
     "zero is not false": (all_of(one("n", "==", 0)), "0"),
     "a part of the text": (all_of(one("tags", "text_match", "net")), "0237"),
-    "a part of the text in capitals": (all_of(one("tags", "text_match_insensitive", "NET,")), "027"),
+    "a part of the text in capitals": (
+        all_of(one("tags", "text_match_insensitive", "NET,")),
+        "027",
+    ),
     "holds": (all_of(one("tags", "contains", "ops")), "4"),
     "holds any": (all_of(one("tags", "any", ["ops", "web"])), "145"),
     "holds all": (all_of(one("tags", "all", ["ops", "all"])), "4"),
@@ -129,19 +161,27 @@ def test_filters_mean_the_same_on_every_store(on, kind, name):
     filters, expected = FILTERS[name]
     retriever = ContextualVectorRetriever(on(kind), filters=filters, similarity_top_k=8)
     assert names(retriever.retrieve(QUESTION)) == expected
-    evaluated = [node for node in notes() if admits(filters, {"ref_doc_id": node.ref_doc_id, **node.metadata})]
+    evaluated = [
+        node
+        for node in notes()
+        if admits(filters, {"ref_doc_id": node.ref_doc_id, **node.metadata})
+    ]
     assert {key(number) for number in expected} == {node.node_id for node in evaluated}
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_a_key_of_a_node_that_stores_have_for_its_document_is_the_nodes_own(kind, tmp_path, embedding):
+def test_a_key_of_a_node_that_stores_have_for_its_document_is_the_nodes_own(
+    kind, tmp_path, embedding
+):
     nodes = notes()
     for node in nodes[:3]:
         node.metadata["doc_id"] = "A-17"
     index = index_on(kind, tmp_path, embedding, nodes)
     for wanted, expected in (("A-17", "012"), ("doc1", "357"), ("nowhere", "")):
         filters = all_of(one("doc_id", "==", wanted))
-        assert names(ContextualVectorRetriever(index, filters=filters).retrieve(QUESTION)) == expected
+        assert (
+            names(ContextualVectorRetriever(index, filters=filters).retrieve(QUESTION)) == expected
+        )
         assert names(ContextualBM25Retriever(nodes, filters=filters).retrieve(QUESTION)) == expected
 
 
@@ -151,7 +191,9 @@ def test_a_filter_cuts_before_the_cut_to_top_k(on, kind):
     best = ContextualVectorRetriever(on(kind), similarity_top_k=8).retrieve(QUESTION)
     left_out = [hit.node.metadata["n"] for hit in best[:2]]
     filters = none_of(*(one("n", "==", number) for number in left_out))
-    found = ContextualVectorRetriever(on(kind), filters=filters, similarity_top_k=2).retrieve(QUESTION)
+    found = ContextualVectorRetriever(on(kind), filters=filters, similarity_top_k=2).retrieve(
+        QUESTION
+    )
     assert [hit.node.node_id for hit in found] == [hit.node.node_id for hit in best[2:4]]
 
 
@@ -159,7 +201,14 @@ def test_a_filter_cuts_before_the_cut_to_top_k(on, kind):
 def test_documents_and_nodes_narrow_as_filters_do(on, kind):
     index = on(kind)
     assert names(ContextualVectorRetriever(index, doc_ids=["doc0"]).retrieve(QUESTION)) == "0246"
-    assert names(ContextualVectorRetriever(index, node_ids=[key("3"), key("0"), "gone"]).retrieve(QUESTION)) == "03"
+    assert (
+        names(
+            ContextualVectorRetriever(index, node_ids=[key("3"), key("0"), "gone"]).retrieve(
+                QUESTION
+            )
+        )
+        == "03"
+    )
     both = ContextualVectorRetriever(index, doc_ids=["doc0"], node_ids=[key("3"), key("0")])
     assert names(both.retrieve(QUESTION)) == "0"
     net = both.with_filters(all_of(one("team", "==", "web")))
@@ -169,45 +218,63 @@ def test_documents_and_nodes_narrow_as_filters_do(on, kind):
 
 @pytest.mark.parametrize("kind", STORES)
 def test_a_fusion_over_any_store_leaks_nothing(on, kind):
-    fusion = ContextualFusionRetriever([ContextualVectorRetriever(on(kind)), ContextualBM25Retriever(notes())])
+    fusion = ContextualFusionRetriever(
+        [ContextualVectorRetriever(on(kind)), ContextualBM25Retriever(notes())]
+    )
     narrow = fusion.with_filters(none_of(one("team", "in", ["net", "web"])))
     assert names(narrow.retrieve(QUESTION)) == "346"
 
 
 @pytest.mark.parametrize("kind", STORES)
 async def test_async_gives_the_same(on, kind):
-    retriever = ContextualVectorRetriever(on(kind), filters=none_of(one("team", "==", "net")), similarity_top_k=3)
+    retriever = ContextualVectorRetriever(
+        on(kind), filters=none_of(one("team", "==", "net")), similarity_top_k=3
+    )
     assert await retriever.aretrieve(QUESTION) == retriever.retrieve(QUESTION)
 
 
 @pytest.mark.parametrize("kind", ["simple", "chroma"])
 def test_mmr_is_that_of_the_store(on, kind):
-    settings = {"similarity_top_k": 3, "vector_store_query_mode": "mmr", "vector_store_kwargs": {"mmr_threshold": 0.1}}
+    settings = {
+        "similarity_top_k": 3,
+        "vector_store_query_mode": "mmr",
+        "vector_store_kwargs": {"mmr_threshold": 0.1},
+    }
     ours, stock = ContextualVectorRetriever(on(kind), **settings), on(kind).as_retriever(**settings)
     assert [hit.node.node_id for hit in ours.retrieve(QUESTION)] == [
         hit.node.node_id for hit in stock.retrieve(QUESTION)
     ]
     plain = ContextualVectorRetriever(on(kind), similarity_top_k=3).retrieve(QUESTION)
-    assert [hit.node.node_id for hit in ours.retrieve(QUESTION)] != [hit.node.node_id for hit in plain]
+    assert [hit.node.node_id for hit in ours.retrieve(QUESTION)] != [
+        hit.node.node_id for hit in plain
+    ]
 
 
 def test_a_mode_that_chroma_ignores_is_said(on):
-    with pytest.warns(ContextualWarning, match="Chroma ignores vector_store_query_mode='hybrid'.* Cure: "):
-        retriever = ContextualVectorRetriever(on("chroma"), vector_store_query_mode=VectorStoreQueryMode.HYBRID)
+    with pytest.warns(
+        ContextualWarning, match="Chroma ignores vector_store_query_mode='hybrid'.* Cure: "
+    ):
+        retriever = ContextualVectorRetriever(
+            on("chroma"), vector_store_query_mode=VectorStoreQueryMode.HYBRID
+        )
     assert names(retriever.retrieve(QUESTION)) == "01234567"
     with pytest.raises(SettingError, match="vector_store_query_mode='mrm'"):
         ContextualVectorRetriever(on("chroma"), vector_store_query_mode="mrm")
 
 
 def test_a_store_without_text_needs_its_index(on):
-    with pytest.raises(SettingError, match=r"SimpleVectorStore holds no text\. Cure: the VectorStoreIndex on it"):
+    with pytest.raises(
+        SettingError, match=r"SimpleVectorStore holds no text\. Cure: the VectorStoreIndex on it"
+    ):
         ContextualVectorRetriever(on("simple").vector_store)
 
 
 def test_a_vector_whose_text_is_gone_is_named(embedding, tmp_path):
     index = index_on("simple", tmp_path, embedding, notes())
     index.docstore.delete_document(key("3"))
-    with pytest.raises(StorageError, match=f"found node '{key('3')}', whose text is not in the docstore"):
+    with pytest.raises(
+        StorageError, match=f"found node '{key('3')}', whose text is not in the docstore"
+    ):
         ContextualVectorRetriever(index).retrieve(QUESTION)
 
 
@@ -221,7 +288,9 @@ def test_a_store_that_gives_no_more_hits_is_reported(on, monkeypatch):
         return query(self, asked, **options)
 
     monkeypatch.setattr(SimpleVectorStore, "query", refusing)
-    retriever = ContextualVectorRetriever(on("simple"), similarity_top_k=2, filters=none_of(one("team", "==", "net")))
+    retriever = ContextualVectorRetriever(
+        on("simple"), similarity_top_k=2, filters=none_of(one("team", "==", "net"))
+    )
     with pytest.warns(ContextualWarning, match="SimpleVectorStore gives no more than 2 hits"):
         assert set(names(retriever.retrieve(QUESTION))) <= set("13456")
 
@@ -238,7 +307,9 @@ def test_nodes_that_are_no_text_stay_what_they_are(kind, tmp_path, embedding):
     vector = ContextualVectorRetriever(index)
     for retriever in (vector, ContextualFusionRetriever([vector])):
         found = {hit.node.node_id: hit.node for hit in retriever.retrieve("alpha")}
-        assert set(found) == {key("target"), key("image"), key("bare")}, "the IndexNode was followed"
+        assert set(found) == {key("target"), key("image"), key("bare")}, (
+            "the IndexNode was followed"
+        )
         assert [found[key(name)].image_path for name in ("image", "bare")] == ["a.png", "b.png"]
 
 

@@ -11,11 +11,9 @@ import pytest
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, TextNode
 
-from llama_index_contextual.retrieval import (
-    ContextualBM25Retriever,
-    ContextualFusionRetriever,
-    ContextualVectorRetriever,
-)
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
+from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 
 
 class Waiting(BaseRetriever):
@@ -102,7 +100,9 @@ async def test_our_arms_and_stock_ones_leave_the_loop(index, embedding, monkeypa
 
 def test_fifty_threads_get_what_one_gets_while_a_writer_writes(index, embedding):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    retriever = ContextualFusionRetriever([ContextualVectorRetriever(index, embed_model=embedding), keyword])
+    retriever = ContextualFusionRetriever(
+        [ContextualVectorRetriever(index, embed_model=embedding), keyword]
+    )
     expected = pairs(retriever.retrieve("budget of the house"))
     stop = threading.Event()
 
@@ -127,7 +127,9 @@ def test_fifty_threads_get_what_one_gets_while_a_writer_writes(index, embedding)
 def test_it_answers_inside_a_running_loop(index, embedding):
     # The stock class runs a nested loop there, which fails without nest_asyncio.
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    retriever = ContextualFusionRetriever([ContextualVectorRetriever(index, embed_model=embedding), keyword])
+    retriever = ContextualFusionRetriever(
+        [ContextualVectorRetriever(index, embed_model=embedding), keyword]
+    )
 
     async def caller():
         return retriever.retrieve("dog")
@@ -147,7 +149,9 @@ def test_the_query_that_was_given_is_not_written_to(index, embedding):
 
 def test_a_question_does_not_count_the_nodes(monkeypatch):
     arm = ContextualBM25Retriever([TextNode(id_="tea", text="The tea is green.")])
-    monkeypatch.setattr(ContextualBM25Retriever, "__len__", lambda self: pytest.fail("a store by address was asked"))
+    monkeypatch.setattr(
+        ContextualBM25Retriever, "__len__", lambda self: pytest.fail("a store by address was asked")
+    )
     retriever = ContextualFusionRetriever([arm])
     assert ids(retriever.retrieve("green tea")) == ["tea"]
     assert "green" in str(retriever.explain("green tea"))

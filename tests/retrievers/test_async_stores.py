@@ -15,10 +15,18 @@ from llama_index.core.vector_stores.types import VectorStoreQueryMode
 from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import AsyncQdrantClient
 
-from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever, ContextualVectorRetriever
-from llama_index_contextual.common.errors import SettingError
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualVectorRetriever,
+)
+from llama_index_contextual.utils.errors import SettingError
 
-TEXTS = {"a": "The gateway waits 30 seconds.", "b": "Lunch is at noon.", "c": "The gateway restarts at night."}
+TEXTS = {
+    "a": "The gateway waits 30 seconds.",
+    "b": "Lunch is at noon.",
+    "c": "The gateway restarts at night.",
+}
 
 
 def nodes():
@@ -40,12 +48,16 @@ async def test_a_store_with_an_async_client_alone_is_awaited(only_async):
     retriever = ContextualVectorRetriever(only_async, similarity_top_k=2)
     hits = await retriever.aretrieve("when does the gateway restart?")
     assert {hit.node.get_content() for hit in hits} == {TEXTS["a"], TEXTS["c"]}
-    stock = await only_async.as_retriever(similarity_top_k=2).aretrieve("when does the gateway restart?")
+    stock = await only_async.as_retriever(similarity_top_k=2).aretrieve(
+        "when does the gateway restart?"
+    )
     assert {hit.node.node_id for hit in hits} == {hit.node.node_id for hit in stock}
 
 
 async def test_a_fusion_awaits_it_with_the_keyword_arm(only_async):
-    fusion = ContextualFusionRetriever([ContextualVectorRetriever(only_async), ContextualBM25Retriever(nodes())])
+    fusion = ContextualFusionRetriever(
+        [ContextualVectorRetriever(only_async), ContextualBM25Retriever(nodes())]
+    )
     explanation = await fusion.aexplain("when does the gateway restart?")
     assert not explanation.warnings
     assert {one.arm for one in explanation.hits[0].credits} >= {"vector", "bm25"}
@@ -57,15 +69,21 @@ class Hybrid(SimpleVectorStore):
     def query(self, query, **kwargs):
         result = super().query(replace(query, mode=VectorStoreQueryMode.DEFAULT), **kwargs)
         every = list(self.data.embedding_dict)
-        ids = [*result.ids, *(one for one in every if one not in result.ids)][: query.hybrid_top_k or None]
-        return VectorStoreQueryResult(ids=ids, similarities=[1.0 / (1 + at) for at in range(len(ids))])
+        ids = [*result.ids, *(one for one in every if one not in result.ids)][
+            : query.hybrid_top_k or None
+        ]
+        return VectorStoreQueryResult(
+            ids=ids, similarities=[1.0 / (1 + at) for at in range(len(ids))]
+        )
 
 
 @pytest.mark.parametrize(("given", "many"), [({}, 3), ({"hybrid_top_k": 2}, 2)])
 async def test_hybrid_hits_are_as_many_as_the_store_gives(given, many):
     context = StorageContext.from_defaults(vector_store=Hybrid())
     index = VectorStoreIndex(nodes(), storage_context=context, embed_model=HashedWords())
-    retriever = ContextualVectorRetriever(index, similarity_top_k=1, vector_store_query_mode="hybrid", **given)
+    retriever = ContextualVectorRetriever(
+        index, similarity_top_k=1, vector_store_query_mode="hybrid", **given
+    )
     assert len(retriever.retrieve("gateway")) == many
     assert len(await retriever.aretrieve("gateway")) == many
 
@@ -86,7 +104,9 @@ class Unlisted(SimpleVectorStore):
         raise self.problems[-1]("Either node_ids or filters must be provided")
 
 
-@pytest.mark.parametrize("problem", [AssertionError, ValueError, NotImplementedError, AttributeError])
+@pytest.mark.parametrize(
+    "problem", [AssertionError, ValueError, NotImplementedError, AttributeError]
+)
 def test_a_store_that_cannot_list_its_nodes_is_named_with_a_cure(problem):
     Unlisted.problems.append(problem)
     index = VectorStoreIndex.from_vector_store(Unlisted(), embed_model=HashedWords())

@@ -18,9 +18,10 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
-from llama_index_contextual.common.errors import SettingError
-from llama_index_contextual.keyword import KeywordIndex, query_groups, terms_of
-from llama_index_contextual.retrieval import ContextualBM25Retriever
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.node_index import KeywordIndex
+from llama_index_contextual.retrievers.terms import query_groups, terms_of
+from llama_index_contextual.utils.errors import SettingError
 
 
 def ids(found):
@@ -42,10 +43,17 @@ def test_builds_from_a_chroma_backed_index(index):
 
 @pytest.mark.long
 def test_builds_from_more_nodes_than_chroma_lists_at_once(tmp_path):
-    store = ChromaVectorStore(chroma_collection=chromadb.PersistentClient(str(tmp_path)).create_collection("many"))
+    store = ChromaVectorStore(
+        chroma_collection=chromadb.PersistentClient(str(tmp_path)).create_collection("many")
+    )
     for start in range(0, 35_000, 5000):
         numbers = range(start, start + 5000)
-        store.add([TextNode(text=f"word{one} carrots", id_=f"{one:05}", embedding=[1.0, one % 7]) for one in numbers])
+        store.add(
+            [
+                TextNode(text=f"word{one} carrots", id_=f"{one:05}", embedding=[1.0, one % 7])
+                for one in numbers
+            ]
+        )
     with pytest.raises(InternalError, match="too many SQL variables"):
         store.get_nodes(None)
     index = VectorStoreIndex.from_vector_store(store, embed_model=MockEmbedding(2))
@@ -76,13 +84,19 @@ def test_no_node_without_a_matching_term_beside_one_that_has_it(nodes):
 
 
 @pytest.mark.parametrize("query", ["zebra", "Hello World!", "how are you", "?!"])
-async def test_where_nothing_matches_there_are_nodes_of_score_zero_as_in_the_stock_class(nodes, query):
+async def test_where_nothing_matches_there_are_nodes_of_score_zero_as_in_the_stock_class(
+    nodes, query
+):
     """Else LlamaIndex's chat engines have no answer to a greeting."""
     stock = BM25Retriever(nodes=nodes, similarity_top_k=3).retrieve("zebra")
     assert [one.score for one in stock] == [0.0, 0.0, 0.0]
     retriever = ContextualBM25Retriever(nodes, similarity_top_k=3)
     found = retriever.retrieve(query)
-    assert [(one.node.node_id, one.score) for one in found] == [("dog", 0.0), ("cat", 0.0), ("code", 0.0)]
+    assert [(one.node.node_id, one.score) for one in found] == [
+        ("dog", 0.0),
+        ("cat", 0.0),
+        ("code", 0.0),
+    ]
     assert await retriever.aretrieve(query) == found
     [candidates] = await retriever.candidates([QueryBundle(query)], 3, on_loop=True)
     assert candidates == [], "to a fusion they are no hits"
@@ -145,7 +159,10 @@ def test_identifiers_are_found_by_their_parts(nodes):
 
 
 def test_language_counts_for_queries_too():
-    nodes = [TextNode(id_="es", text="Las organizaciones crecen"), TextNode(id_="en", text="Dogs bark")]
+    nodes = [
+        TextNode(id_="es", text="Las organizaciones crecen"),
+        TextNode(id_="en", text="Dogs bark"),
+    ]
     assert ids(ContextualBM25Retriever(nodes).retrieve("¿Cuál es la organización?")) == ["es"]
 
 
@@ -153,8 +170,13 @@ def test_language_counts_for_queries_too():
 
 
 def test_nodes_equal_those_of_the_vector_store(index):
-    from_chroma = {one.node.node_id: one.node for one in index.as_retriever(similarity_top_k=6).retrieve("budget")}
-    for one in ContextualBM25Retriever.from_defaults(index=index).retrieve("budget dog cat name max house"):
+    from_chroma = {
+        one.node.node_id: one.node
+        for one in index.as_retriever(similarity_top_k=6).retrieve("budget")
+    }
+    for one in ContextualBM25Retriever.from_defaults(index=index).retrieve(
+        "budget dog cat name max house"
+    ):
         assert one.node.hash == from_chroma[one.node.node_id].hash
         assert one.node.to_dict() == from_chroma[one.node.node_id].to_dict()
 
@@ -172,7 +194,11 @@ def test_indexing_changes_no_node(nodes):
 
 
 def test_context_is_indexed_and_lexical_context_too():
-    node = TextNode(id_="x", text="It failed.", metadata={"context": "Deployment log", "lexical_context": "kubernetes"})
+    node = TextNode(
+        id_="x",
+        text="It failed.",
+        metadata={"context": "Deployment log", "lexical_context": "kubernetes"},
+    )
     node.excluded_embed_metadata_keys = ["lexical_context"]
     retriever = ContextualBM25Retriever([node])
     assert ids(retriever.retrieve("deployments")) == ids(retriever.retrieve("kubernetes")) == ["x"]
@@ -185,14 +211,22 @@ def test_scores_are_those_of_bm25s(nodes):
         terms = dict.fromkeys(group[0] for group in query_groups(query))
         expected = peer.get_scores([*terms])
         found = dict(pairs(ContextualBM25Retriever(nodes, similarity_top_k=6).retrieve(query)))
-        assert [found.get(node.node_id, 0.0) for node in nodes] == pytest.approx(expected.tolist(), rel=1e-5)
+        assert [found.get(node.node_id, 0.0) for node in nodes] == pytest.approx(
+            expected.tolist(), rel=1e-5
+        )
 
 
 def test_sources_are_nodes_docstore_index_or_vector_store(index, nodes, store):
     docstore = SimpleDocumentStore()
     docstore.add_documents(nodes)
     summary = SummaryIndex(nodes)  # an index without a vector store
-    sources = [{"nodes": nodes}, {"docstore": docstore}, {"index": index}, {"vector_store": store}, {"index": summary}]
+    sources = [
+        {"nodes": nodes},
+        {"docstore": docstore},
+        {"index": index},
+        {"vector_store": store},
+        {"index": summary},
+    ]
     for source in sources:
         assert ids(ContextualBM25Retriever.from_defaults(**source).retrieve("carrots")) == ["dog"]
 
@@ -232,7 +266,10 @@ def test_ties_break_by_id_and_the_top_is_a_prefix():
 def test_of_thousands_the_best_are_those_of_sorting_all():
     rng = random.Random(7)  # noqa: S311  no secret
     words = [f"word{number}" for number in range(60)]
-    many = [TextNode(text=" ".join(rng.choices(words, k=rng.randint(3, 40))), id_=f"{n:05d}") for n in range(3000)]
+    many = [
+        TextNode(text=" ".join(rng.choices(words, k=rng.randint(3, 40))), id_=f"{n:05d}")
+        for n in range(3000)
+    ]
     ours = ContextualBM25Retriever(many[:2500], similarity_top_k=len(many))
     ours.add(many[2500:])
     ours.delete([node.node_id for node in many[::7]])
@@ -275,9 +312,12 @@ def test_added_deleted_and_updated_nodes_count_at_once(nodes):
 
 
 WORDS = st.lists(
-    st.sampled_from(["budget", "dog", "cat", "house", "name", "zebra", "parrot", "getUserName"]), max_size=6
+    st.sampled_from(["budget", "dog", "cat", "house", "name", "zebra", "parrot", "getUserName"]),
+    max_size=6,
 )
-EDITS = st.lists(st.tuples(st.sampled_from(["add", "delete"]), st.integers(0, 12), WORDS), max_size=40)
+EDITS = st.lists(
+    st.tuples(st.sampled_from(["add", "delete"]), st.integers(0, 12), WORDS), max_size=40
+)
 
 
 @given(EDITS)
@@ -324,6 +364,12 @@ def test_an_index_is_read_from_its_store_even_if_its_docstore_holds_whole_docume
     ],
 )
 def test_what_is_no_list_of_nodes_is_refused_with_the_cure(index, store, nodes, kind, cure):
-    given = {"index": index, "store": store, "docstore": SimpleDocumentStore(), "text": "carrots", "texts": ["carrots"]}
+    given = {
+        "index": index,
+        "store": store,
+        "docstore": SimpleDocumentStore(),
+        "text": "carrots",
+        "texts": ["carrots"],
+    }
     with pytest.raises(SettingError, match=cure):
         ContextualBM25Retriever({**given, "node": nodes[0], "number": 7}[kind])

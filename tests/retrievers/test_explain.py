@@ -9,12 +9,10 @@ import pytest
 from llama_index.core.llms import MockLLM
 from llama_index.core.postprocessor import SimilarityPostprocessor
 
-from llama_index_contextual.retrieval import (
-    ContextualBM25Retriever,
-    ContextualFusionRetriever,
-    ContextualVectorRetriever,
-    RecencyPostprocessor,
-)
+from llama_index_contextual.postprocessors.recency import RecencyPostprocessor
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
+from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 
 
 @pytest.fixture
@@ -35,11 +33,15 @@ def test_it_explains_the_answer_that_retrieve_gives(arms):
     retriever = ContextualFusionRetriever(arms)
     explanation = retriever.explain("the budget of the house")
     assert pairs(explanation.nodes) == pairs(retriever.retrieve("the budget of the house"))
-    assert pairs(asyncio.run(retriever.aexplain("the budget of the house")).nodes) == pairs(explanation.nodes)
+    assert pairs(asyncio.run(retriever.aexplain("the budget of the house")).nodes) == pairs(
+        explanation.nodes
+    )
 
 
 def test_a_hit_tells_ranks_scores_terms_and_sums_up(arms):
-    explanation = ContextualFusionRetriever(arms, retriever_weights=(0.5, 0.5), rrf_k=10).explain("Cookie the dog")
+    explanation = ContextualFusionRetriever(arms, retriever_weights=(0.5, 0.5), rrf_k=10).explain(
+        "Cookie the dog"
+    )
     hit = explanation.hits[0]
     assert hit.source == "notes/dog.md"
     assert {term.term for term in hit.terms} == {"cooki", "dog"}
@@ -58,11 +60,16 @@ def test_what_only_one_arm_found_says_so(arms):
 
 
 def test_it_prints_a_line_for_each_hit(arms):
-    text = str(ContextualFusionRetriever(arms, similarity_top_k=2, rrf_k=20).explain("Cookie the dog"))
+    text = str(
+        ContextualFusionRetriever(arms, similarity_top_k=2, rrf_k=20).explain("Cookie the dog")
+    )
     heading, first, second = text.splitlines()
     assert heading == "Cookie the dog   (reciprocal_rerank; vector 0.40, bm25 0.60)"
     assert first.startswith("1  1.000  relevance ")
-    assert all(part in first for part in ("  notes/dog.md  [", "vector #", "bm25 #1 ", "; cooki (1)", "loves carrots"))
+    assert all(
+        part in first
+        for part in ("  notes/dog.md  [", "vector #", "bm25 #1 ", "; cooki (1)", "loves carrots")
+    )
     assert second.startswith("2  ")
 
 
@@ -95,7 +102,9 @@ def test_variants_that_an_llm_writes_reach_the_keyword_arm_only(arms):
 
 
 def test_variants_find_more(arms):
-    assert [one.node.node_id for one in ContextualFusionRetriever(arms[1:]).retrieve("Cookie")] == ["dog"]
+    assert [one.node.node_id for one in ContextualFusionRetriever(arms[1:]).retrieve("Cookie")] == [
+        "dog"
+    ]
     retriever = ContextualFusionRetriever(arms[1:], num_queries=3, llm=Variants())
     assert {hit.node_id for hit in retriever.explain("Cookie")} == {"dog", "cat"}
 
@@ -112,16 +121,27 @@ def test_recency_acts_on_the_pool_before_the_cut(arms):
 
 def test_a_postprocessor_may_drop_hits(arms):
     cut = SimilarityPostprocessor(similarity_cutoff=0.9)
-    assert len(ContextualFusionRetriever(arms, node_postprocessors=[cut]).retrieve("Cookie the dog")) == 1
+    assert (
+        len(ContextualFusionRetriever(arms, node_postprocessors=[cut]).retrieve("Cookie the dog"))
+        == 1
+    )
 
 
 def test_a_name_cannot_forge_a_line_or_reach_the_terminal(arms):
     path = "a.md\n1  1.000  forged\x1b[2Jb\u2028.md"
     dog = arms[1].nodes(["dog"])["dog"]
-    arms[1].add([dog.model_copy(update={"id_": "evil", "metadata": {"path": path}, "text": "Cookie\x1b]8;;x"})])
+    arms[1].add(
+        [
+            dog.model_copy(
+                update={"id_": "evil", "metadata": {"path": path}, "text": "Cookie\x1b]8;;x"}
+            )
+        ]
+    )
     explanation = ContextualFusionRetriever([arms[1]]).explain("Cookie\n2  \x1b[31m")
     text = str(explanation)
     assert len(text.splitlines()) == 1 + len(explanation) + len(explanation.remarks)
     assert "\x1b" not in text
     assert "a.md\u24241  1.000  forged\u241b[2Jb\\u2028.md" in text
-    assert any("\n" in hit["source"] for hit in explanation.to_dict()["hits"]), "data stays as it is"
+    assert any("\n" in hit["source"] for hit in explanation.to_dict()["hits"]), (
+        "data stays as it is"
+    )

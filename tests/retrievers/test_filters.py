@@ -7,17 +7,20 @@ import math
 import numpy as np
 import pytest
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
-from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.common.errors import SettingError
-from llama_index_contextual.keyword import filters as filters_module
-from llama_index_contextual.keyword.filters import admits
-from llama_index_contextual.retrieval import (
-    ContextualBM25Retriever,
-    ContextualFusionRetriever,
-    ContextualVectorRetriever,
-)
+from llama_index_contextual.retrievers import filters as filters_module
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.filters import admits
+from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
+from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
+from llama_index_contextual.utils.errors import SettingError
 
 EVERYTHING = "dog cat name results budget house user server sofa"
 ALL = {"dog", "cat", "code", "config", "meeting", "budget"}
@@ -29,7 +32,10 @@ def one(key, operator, value=None):
 
 
 def many(condition, *filters):
-    flat = [f.filters[0] if len(f.filters) == 1 and f.condition == FilterCondition.AND else f for f in filters]
+    flat = [
+        f.filters[0] if len(f.filters) == 1 and f.condition == FilterCondition.AND else f
+        for f in filters
+    ]
     return MetadataFilters(filters=flat, condition=condition)
 
 
@@ -64,7 +70,12 @@ CASES = [
     (many("and", one("date_ts", ">=", APRIL_10), one("date_ts", "<", APRIL_10 + 86400)), {"cat"}),
     (many("or", one("n", "==", 0), one("path", "text_match", "budget")), {"dog", "budget"}),
     (many("not", one("n", "==", 0), one("tags", "==", "work")), {"cat"}),
-    (many("and", many("or", one("n", "==", 0), one("n", "==", 1)), many("not", one("n", "==", 1))), {"dog"}),
+    (
+        many(
+            "and", many("or", one("n", "==", 0), one("n", "==", 1)), many("not", one("n", "==", 1))
+        ),
+        {"dog"},
+    ),
     (MetadataFilters(filters=[]), ALL),
 ]
 NAMES = [filters.model_dump_json(exclude_none=True)[:90] for filters, _ in CASES]
@@ -81,13 +92,22 @@ def test_every_arm_returns_the_same_nodes(filters, expected, nodes, index, embed
     keyword = ContextualBM25Retriever(nodes)
     assert ids(keyword.with_filters(filters).retrieve(EVERYTHING)) == expected
     assert (
-        ids(ContextualVectorRetriever(index, embed_model=embedding, filters=filters).retrieve(EVERYTHING)) == expected
+        ids(
+            ContextualVectorRetriever(index, embed_model=embedding, filters=filters).retrieve(
+                EVERYTHING
+            )
+        )
+        == expected
     )
-    hybrid = ContextualFusionRetriever([ContextualVectorRetriever(index, embed_model=embedding), keyword])
+    hybrid = ContextualFusionRetriever(
+        [ContextualVectorRetriever(index, embed_model=embedding), keyword]
+    )
     assert ids(hybrid.with_filters(filters).retrieve(EVERYTHING)) == expected
 
 
-@pytest.mark.parametrize("operator", ["any", "all", "contains", "text_match", "text_match_insensitive", "is_empty"])
+@pytest.mark.parametrize(
+    "operator", ["any", "all", "contains", "text_match", "text_match_insensitive", "is_empty"]
+)
 def test_the_stock_chroma_adapter_refuses_them(operator, index):
     value = ["home"] if operator in {"any", "all"} else "home"
     with pytest.raises(ValueError, match="not supported"):
@@ -100,13 +120,19 @@ def test_the_stock_keyword_retriever_leaks_what_it_filters_out(nodes):
     only_dog = one("n", "==", 0)
     stock = BM25Retriever(nodes=nodes, similarity_top_k=3, filters=only_dog)
     assert ids(stock.retrieve("carrots")) != {"dog"}
-    assert ids(ContextualBM25Retriever(nodes, similarity_top_k=3, filters=only_dog).retrieve("carrots")) == {"dog"}
+    assert ids(
+        ContextualBM25Retriever(nodes, similarity_top_k=3, filters=only_dog).retrieve("carrots")
+    ) == {"dog"}
 
 
 def test_a_filter_is_evaluated_once_for_each_distinct_value(monkeypatch):
     asked = []
-    monkeypatch.setattr(filters_module, "condition_of", lambda _: lambda value: asked.append(value) or value == "x")
-    found = filters_module.admitted(one("team", "==", "x"), np.arange(900), lambda _: ["x", "y", None] * 300, None)
+    monkeypatch.setattr(
+        filters_module, "condition_of", lambda _: lambda value: asked.append(value) or value == "x"
+    )
+    found = filters_module.admitted(
+        one("team", "==", "x"), np.arange(900), lambda _: ["x", "y", None] * 300, None
+    )
     assert (found.tolist(), asked) == ([*range(0, 900, 3)], ["x", "y", None])
 
 
@@ -128,7 +154,11 @@ def test_lists_in_metadata():
 @pytest.mark.parametrize("key", ["doc_id", "document_id", "ref_doc_id"])
 def test_a_document_by_each_of_its_names(key, store, embedding):
     nodes = [
-        TextNode(id_=f"{doc}{i}", text="word", relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=doc)})
+        TextNode(
+            id_=f"{doc}{i}",
+            text="word",
+            relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=doc)},
+        )
         for doc in "ab"
         for i in "12"
     ]
@@ -149,7 +179,11 @@ def test_views_share_the_index_and_combine(nodes):
     base = ContextualBM25Retriever(nodes)
     home = base.with_filters(one("tags", "contains", "home"))
     dog = home.with_filters(one("n", "==", 0))
-    assert (len(base.selected_ids()), home.selected_ids(), dog.selected_ids()) == (6, ["dog", "cat"], ["dog"])
+    assert (len(base.selected_ids()), home.selected_ids(), dog.selected_ids()) == (
+        6,
+        ["dog", "cat"],
+        ["dog"],
+    )
     base.add([TextNode(id_="new", text="a new dog", metadata={"tags": "home", "n": 0})])
     assert set(dog.selected_ids()) == {"dog", "new"}
     assert ids(dog.retrieve("dog")) == {"dog", "new"}
@@ -161,13 +195,17 @@ def test_a_filter_that_cannot_work_is_an_error(nodes):
 
 
 @pytest.mark.parametrize(
-    "bounds", [(math.inf, -math.inf, math.nan), (-math.inf, math.inf), (math.nan, math.inf)], ids=str
+    "bounds",
+    [(math.inf, -math.inf, math.nan), (-math.inf, math.inf), (math.nan, math.inf)],
+    ids=str,
 )
 def test_a_bound_without_end_is_not_taken_for_another(nodes, bounds):
     """In JSON all of them are null, so it cannot tell their filters apart."""
     keyword = ContextualBM25Retriever(nodes)
     for bound in bounds:
-        assert set(keyword.selected_ids(one("n", "<", bound))) == (ALL if bound == math.inf else set())
+        assert set(keyword.selected_ids(one("n", "<", bound))) == (
+            ALL if bound == math.inf else set()
+        )
 
 
 @pytest.mark.parametrize("wrong", [{"a": 1}, {}, [], MetadataFilter(key="a", value=1)], ids=str)
@@ -175,7 +213,10 @@ def test_filters_of_another_type_are_an_error(index, nodes, embedding, wrong):
     keyword = ContextualBM25Retriever(nodes)
     vector = ContextualVectorRetriever(index, embed_model=embedding)
     given = [
-        *(arm.with_filters for arm in (keyword, vector, ContextualFusionRetriever([vector, keyword]))),
+        *(
+            arm.with_filters
+            for arm in (keyword, vector, ContextualFusionRetriever([vector, keyword]))
+        ),
         keyword.selected_ids,
         lambda filters: ContextualBM25Retriever(nodes, filters=filters),
         lambda filters: ContextualVectorRetriever(index, embed_model=embedding, filters=filters),
@@ -187,7 +228,9 @@ def test_filters_of_another_type_are_an_error(index, nodes, embedding, wrong):
 
 def test_a_node_that_chroma_lost_does_not_fail_a_filtered_query(index, store, nodes, embedding):
     store.delete_nodes(["cat"])
-    vector = ContextualVectorRetriever(index, embed_model=embedding, filters=one("tags", "contains", "home"))
+    vector = ContextualVectorRetriever(
+        index, embed_model=embedding, filters=one("tags", "contains", "home")
+    )
     assert ids(vector.retrieve("dog cat")) == {"dog"}
 
 
@@ -198,5 +241,10 @@ def test_every_operator_is_known(operator):
 
 
 def test_chroma_itself_cuts_fractions(collection, store, nodes, embedding):
-    store.add([node.model_copy(update={"embedding": embedding.get_text_embedding(node.text)}) for node in nodes])
+    store.add(
+        [
+            node.model_copy(update={"embedding": embedding.get_text_embedding(node.text)})
+            for node in nodes
+        ]
+    )
     assert "config" in collection.get(where={"n": {"$gte": 3.5}}, include=[])["ids"]  # its n is 3

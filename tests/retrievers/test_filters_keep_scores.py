@@ -7,10 +7,20 @@ from llama_index.core import VectorStoreIndex
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever, ContextualVectorRetriever
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualVectorRetriever,
+)
 from llama_index_contextual.app import LocalEmbedding
 
-TOPICS = ("gateway timeout", "payroll run", "retry of the queue", "colour of the logo", "lunch on Friday")
+TOPICS = (
+    "gateway timeout",
+    "payroll run",
+    "retry of the queue",
+    "colour of the logo",
+    "lunch on Friday",
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +44,9 @@ def scores(hits):
 
 
 @pytest.mark.parametrize("mode", ["learned", "message"])
-@pytest.mark.parametrize("question", ["what is the timeout of the gateway set to?", "lunch of team 2 on Friday"])
+@pytest.mark.parametrize(
+    "question", ["what is the timeout of the gateway set to?", "lunch of team 2 on Friday"]
+)
 def test_scores_are_the_same_with_and_without_a_filter(arms, mode, question):
     retriever = ContextualFusionRetriever(arms, mode=mode, similarity_top_k=60)
     everything = scores(retriever.retrieve(question))
@@ -47,7 +59,9 @@ def test_scores_are_the_same_with_and_without_a_filter(arms, mode, question):
 
 def test_scores_are_the_same_with_an_operator(arms):
     retriever = ContextualFusionRetriever(arms, similarity_top_k=60)
-    everything, narrowed = (scores(retriever.retrieve(f"gateway timeout{more}")) for more in ("", " path:team2/"))
+    everything, narrowed = (
+        scores(retriever.retrieve(f"gateway timeout{more}")) for more in ("", " path:team2/")
+    )
     assert len(narrowed) == 20
     assert narrowed == pytest.approx({node_id: everything[node_id] for node_id in narrowed})
 

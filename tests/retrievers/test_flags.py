@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_index_contextual.keyword import terms_of
-from llama_index_contextual.retrieval import ContextualBM25Retriever, ContextualFusionRetriever
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
+from llama_index_contextual.retrievers.terms import terms_of
 
 NOTES = {
     "shell": "Run `rm -rf build` to remove the folder. Unpack with `tar -xzf backup.tgz`.",

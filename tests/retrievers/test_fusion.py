@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from tables import ranked
 
-from llama_index_contextual.keyword import Candidate
-from llama_index_contextual.retrieval.fusion import Ranking
-from llama_index_contextual.retrieval.fusion import fuse as fuse_into_a_table
+from llama_index_contextual.retrievers.bm25_index import Candidate
+from llama_index_contextual.retrievers.learned import Ranking
+from llama_index_contextual.retrievers.learned import fuse as fuse_into_a_table
 
 SETTINGS = {"mode": FUSION_MODES.RECIPROCAL_RANK, "k": 60.0, "pool": 100}
 
@@ -48,14 +48,21 @@ def test_modes_by_score(mode, expected):
 
 def test_distance_based_scores_lie_within_three_deviations():
     only = ranking("one", 1.0, ("a", 3.0), ("b", 2.0), ("c", 1.0))
-    found = {one.node_id: one.raw for one in fuse([only], **(SETTINGS | {"mode": FUSION_MODES.DIST_BASED_SCORE}))}
+    found = {
+        one.node_id: one.raw
+        for one in fuse([only], **(SETTINGS | {"mode": FUSION_MODES.DIST_BASED_SCORE}))
+    }
     spread = 3 * math.sqrt(2 / 3)
-    assert found == pytest.approx({"a": (1 + spread) / (2 * spread), "b": 0.5, "c": (spread - 1) / (2 * spread)})
+    assert found == pytest.approx(
+        {"a": (1 + spread) / (2 * spread), "b": 0.5, "c": (spread - 1) / (2 * spread)}
+    )
 
 
 @pytest.mark.parametrize("missing", [None, math.nan])
 def test_what_has_no_score_counts_by_its_order_after_what_has(missing):
-    mixed = ranking("one", 1.0, ("z", missing), ("a", 2.0), ("y", missing), ("b", 1.0), ("a", missing))
+    mixed = ranking(
+        "one", 1.0, ("z", missing), ("a", 2.0), ("y", missing), ("b", 1.0), ("a", missing)
+    )
     assert [one.node_id for one in fuse([mixed], **SETTINGS)] == ["a", "b", "z", "y"]
     unscored = ranking("one", 1.0, ("z", missing), ("a", missing), ("y", missing), ("z", missing))
     for mode in FUSION_MODES:
@@ -69,7 +76,10 @@ def test_a_score_of_zero_among_negative_ones_is_the_best():
 
 
 def test_what_two_queries_found_can_pass_a_better_rank():
-    lists = [ranking("one", 0.5, ("a", 2.0), ("b", 1.0)), ranking("one", 0.5, ("c", 2.0), ("b", 1.0), query=1)]
+    lists = [
+        ranking("one", 0.5, ("a", 2.0), ("b", 1.0)),
+        ranking("one", 0.5, ("c", 2.0), ("b", 1.0), query=1),
+    ]
     best = fuse(lists, **SETTINGS)[0]
     assert (best.node_id, best.score) == ("b", 1.0)
 
@@ -77,11 +87,16 @@ def test_what_two_queries_found_can_pass_a_better_rank():
 def test_a_score_does_not_depend_on_how_many_candidates_there_are():
     few = [ranking("one", 1.0, *((str(i), 10.0 - i) for i in range(2)))]
     many = [ranking("one", 1.0, *((str(i), 10.0 - i) for i in range(9)))]
-    assert [one.score for one in fuse(few, **SETTINGS)] == [one.score for one in fuse(many, **SETTINGS)][:2]
+    assert [one.score for one in fuse(few, **SETTINGS)] == [
+        one.score for one in fuse(many, **SETTINGS)
+    ][:2]
 
 
 LISTS = st.lists(
-    st.lists(st.tuples(st.sampled_from("abcdefgh"), st.one_of(st.none(), st.floats(-1, 10))), max_size=8), max_size=4
+    st.lists(
+        st.tuples(st.sampled_from("abcdefgh"), st.one_of(st.none(), st.floats(-1, 10))), max_size=8
+    ),
+    max_size=4,
 )
 
 

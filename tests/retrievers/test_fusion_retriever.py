@@ -14,12 +14,10 @@ from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.common.errors import ContextualWarning, RetrievalError, SettingError
-from llama_index_contextual.retrieval import (
-    ContextualBM25Retriever,
-    ContextualFusionRetriever,
-    ContextualVectorRetriever,
-)
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
+from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
+from llama_index_contextual.utils.errors import ContextualWarning, RetrievalError, SettingError
 
 
 class Fixed(BaseRetriever):
@@ -69,11 +67,17 @@ def test_needs_no_llm_and_no_key(arms, monkeypatch):
     assert ids(ContextualFusionRetriever(arms).retrieve("carrots"))[0] == "dog"
 
 
-@pytest.mark.parametrize("mode", ["reciprocal_rerank", "relative_score", "dist_based_score", "simple"])
+@pytest.mark.parametrize(
+    "mode", ["reciprocal_rerank", "relative_score", "dist_based_score", "simple"]
+)
 def test_weights_count_in_every_mode(mode):
     left, right = Fixed([hit("a", 1.0), hit("x", 0.1)]), Fixed([hit("b", 1.0), hit("y", 0.1)])
     first = {
-        weights: ids(ContextualFusionRetriever([left, right], retriever_weights=weights, mode=mode).retrieve("q"))[0]
+        weights: ids(
+            ContextualFusionRetriever([left, right], retriever_weights=weights, mode=mode).retrieve(
+                "q"
+            )
+        )[0]
         for weights in ((0.9, 0.1), (0.1, 0.9))
     }
     assert first == {(0.9, 0.1): "a", (0.1, 0.9): "b"}
@@ -81,21 +85,30 @@ def test_weights_count_in_every_mode(mode):
 
 def test_stock_rrf_ignores_weights():
     left, right = Fixed([hit("a", 1.0)]), Fixed([hit("b", 1.0)])
-    assert {ids(stock([left, right], retriever_weights=w).retrieve("q"))[0] for w in ([9, 1], [1, 9])} == {"a"}
+    assert {
+        ids(stock([left, right], retriever_weights=w).retrieve("q"))[0] for w in ([9, 1], [1, 9])
+    } == {"a"}
 
 
 def test_what_a_keyword_arm_scores_zero_earns_nothing():
     def arms():
-        return [Fixed([hit("found", 0.5)]), BM25Retriever(nodes=[TextNode(id_="noise", text="some noise")])]
+        return [
+            Fixed([hit("found", 0.5)]),
+            BM25Retriever(nodes=[TextNode(id_="noise", text="some noise")]),
+        ]
 
     assert ids(ContextualFusionRetriever(arms()).retrieve("q")) == ["found"]
     assert set(ids(stock(arms()).retrieve("q"))) == {"found", "noise"}
 
 
 @pytest.mark.parametrize("score", [0.0, None, float("nan")])
-@pytest.mark.parametrize("mode", ["reciprocal_rerank", "relative_score", "dist_based_score", "simple"])
+@pytest.mark.parametrize(
+    "mode", ["reciprocal_rerank", "relative_score", "dist_based_score", "simple"]
+)
 def test_an_arm_without_scores_counts_by_its_order(score, mode):
-    ours = ContextualFusionRetriever([Fixed([hit("z", score), hit("a", score), hit("y", score)])], mode=mode)
+    ours = ContextualFusionRetriever(
+        [Fixed([hit("z", score), hit("a", score), hit("y", score)])], mode=mode
+    )
     assert ids(ours.retrieve("q")) == ["z", "a", "y"]
 
 
@@ -111,10 +124,16 @@ async def test_arms_of_llama_index_that_give_no_scores_count(kind):
 
 
 def test_a_node_counts_once_by_its_id():
-    left, right = Fixed([hit("a", 1.0, seen="left"), hit("b", 0.9)]), Fixed([hit("a", 1.0, seen="right")])
+    left, right = (
+        Fixed([hit("a", 1.0, seen="left"), hit("b", 0.9)]),
+        Fixed([hit("a", 1.0, seen="right")]),
+    )
     # Other metadata is another hash: two hits to the stock class, one of which its base class hides after the cut.
     assert ids(stock([left, right], similarity_top_k=2).retrieve("q")) == ["a"]
-    assert ids(ContextualFusionRetriever([left, right], similarity_top_k=2).retrieve("q")) == ["a", "b"]
+    assert ids(ContextualFusionRetriever([left, right], similarity_top_k=2).retrieve("q")) == [
+        "a",
+        "b",
+    ]
 
 
 def test_input_scores_are_not_changed():
@@ -130,7 +149,10 @@ def test_a_failing_arm_degrades_with_a_warning():
     with pytest.raises(OSError, match="disk gone"):
         stock(arms).retrieve("q")
     ours = ContextualFusionRetriever(arms)
-    with pytest.warns(ContextualWarning, match=r"arm 'Fixed 2' failed: OSError: disk gone; the other arms answered"):
+    with pytest.warns(
+        ContextualWarning,
+        match=r"arm 'Fixed 2' failed: OSError: disk gone; the other arms answered",
+    ):
         assert ids(ours.retrieve("q")) == ["a"]
     with pytest.warns(ContextualWarning, match="disk gone"):
         assert ids(asyncio.run(ours.aretrieve("q"))) == ["a"]
@@ -148,7 +170,9 @@ def test_all_arms_failing_is_an_error():
 def test_our_arms_fit_the_stock_fusion(arms):
     found = stock(arms).retrieve("the dog Cookie")
     assert ids(found)[0] == "dog"
-    assert found[0].score > 1 / 60  # credit from both arms: to the stock class, equal hashes are the same node
+    assert (
+        found[0].score > 1 / 60
+    )  # credit from both arms: to the stock class, equal hashes are the same node
 
 
 async def test_sync_async_and_fifty_callers_agree(arms):
@@ -167,7 +191,9 @@ def test_the_top_is_a_prefix_and_scores_fall_from_that_of_the_best(arms, mode):
     for size in range(1, 6):
         assert pairs(top(size).retrieve("budget of the house")) == full[:size]
     scores = [score for _, score in full]
-    assert scores[0] == (top(6).explain("budget of the house").hits[0].relevance if mode == "learned" else 1)
+    assert scores[0] == (
+        top(6).explain("budget of the house").hits[0].relevance if mode == "learned" else 1
+    )
     assert scores == sorted(scores, reverse=True)
     assert min(scores) > 0
 
@@ -175,7 +201,9 @@ def test_the_top_is_a_prefix_and_scores_fall_from_that_of_the_best(arms, mode):
 def test_empty_index_answers_nothing(store, embedding):
     keyword = ContextualBM25Retriever([])
     assert (
-        ContextualFusionRetriever([ContextualVectorRetriever(store, embed_model=embedding), keyword]).retrieve("q")
+        ContextualFusionRetriever(
+            [ContextualVectorRetriever(store, embed_model=embedding), keyword]
+        ).retrieve("q")
         == []
     )
 
@@ -211,7 +239,9 @@ def test_a_wrong_setting_is_named_with_its_cure(wrong):
 
 
 def test_the_modes_are_listed_as_they_are_written():
-    with pytest.raises(SettingError, match=r"mode='rrf' is not known\. Cure: one of 'reciprocal_rerank', "):
+    with pytest.raises(
+        SettingError, match=r"mode='rrf' is not known\. Cure: one of 'reciprocal_rerank', "
+    ):
         ContextualFusionRetriever([Fixed()], mode="rrf")
 
 
@@ -228,5 +258,8 @@ def test_numbers_of_numpy_are_numbers():
 def test_what_is_no_list_of_retrievers_is_refused_with_the_cure(index, nodes):
     one = ContextualBM25Retriever(nodes)
     for given in (one, index, 7, [], [one, index], [one, "bm25"]):
-        with pytest.raises(SettingError, match=r"is not a list of retrievers\. Cure: .*\(\[index\.as_retriever\(\), "):
+        with pytest.raises(
+            SettingError,
+            match=r"is not a list of retrievers\. Cure: .*\(\[index\.as_retriever\(\), ",
+        ):
             ContextualFusionRetriever(given)

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import pytest
-from llama_index.core import PropertyGraphIndex, SimpleDirectoryReader, StorageContext, VectorStoreIndex
+from llama_index.core import (
+    PropertyGraphIndex,
+    SimpleDirectoryReader,
+    StorageContext,
+    VectorStoreIndex,
+)
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.indices.property_graph import ImplicitPathExtractor
 from llama_index.core.llms import MockLLM
 from llama_index.core.llms.mock import MockFunctionCallingLLM
 from llama_index.core.postprocessor import LLMRerank, SimilarityPostprocessor
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.query_engine import CitationQueryEngine, RetrieverQueryEngine, RouterQueryEngine
+from llama_index.core.query_engine import (
+    CitationQueryEngine,
+    RetrieverQueryEngine,
+    RouterQueryEngine,
+)
 from llama_index.core.response_synthesizers import get_response_synthesizer
 from llama_index.core.schema import Document, IndexNode, MetadataMode, NodeWithScore
 from llama_index.core.selectors import LLMSingleSelector
@@ -18,11 +27,9 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.tools import QueryEngineTool, RetrieverTool
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
-from llama_index_contextual.retrieval import (
-    ContextualBM25Retriever,
-    ContextualFusionRetriever,
-    ContextualVectorRetriever,
-)
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
+from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 
 
 def ids(found):
@@ -56,7 +63,9 @@ async def test_a_query_engine_answers_asynchronously(hybrid):
 
 
 def test_a_query_engine_streams(hybrid):
-    response = RetrieverQueryEngine.from_args(hybrid, llm=MockLLM(), streaming=True).query("the dog Cookie")
+    response = RetrieverQueryEngine.from_args(hybrid, llm=MockLLM(), streaming=True).query(
+        "the dog Cookie"
+    )
     assert "loves carrots" in "".join(response.response_gen)
 
 
@@ -74,8 +83,12 @@ def test_a_router_sends_queries_to_us(hybrid, synthesizer):
         def predict(self, prompt, **kwargs):
             return '[{"choice": 1, "reason": "only one"}]'
 
-    tool = QueryEngineTool.from_defaults(RetrieverQueryEngine(hybrid, synthesizer), name="notes", description="Notes.")
-    router = RouterQueryEngine(LLMSingleSelector.from_defaults(llm=First()), [tool], summarizer=None, llm=MockLLM())
+    tool = QueryEngineTool.from_defaults(
+        RetrieverQueryEngine(hybrid, synthesizer), name="notes", description="Notes."
+    )
+    router = RouterQueryEngine(
+        LLMSingleSelector.from_defaults(llm=First()), [tool], summarizer=None, llm=MockLLM()
+    )
     assert "loves carrots" in str(router.query("the dog Cookie"))
 
 
@@ -94,14 +107,23 @@ def test_a_reranker_sees_the_context_and_has_the_last_word(index, embedding, nod
 
     class Reversing(BaseNodePostprocessor):
         def _postprocess_nodes(self, nodes, query_bundle=None):
-            seen.update({one.node.node_id: one.node.get_content(metadata_mode=MetadataMode.EMBED) for one in nodes})
-            return [NodeWithScore(node=one.node, score=float(i)) for i, one in enumerate(nodes)][::-1]
+            seen.update(
+                {
+                    one.node.node_id: one.node.get_content(metadata_mode=MetadataMode.EMBED)
+                    for one in nodes
+                }
+            )
+            return [NodeWithScore(node=one.node, score=float(i)) for i, one in enumerate(nodes)][
+                ::-1
+            ]
 
     for node in nodes:
         node.metadata["context"] = f"Document: {node.node_id}"
     keyword = ContextualBM25Retriever(nodes)
     hybrid = ContextualFusionRetriever([keyword], similarity_top_k=3)
-    engine = RetrieverQueryEngine.from_args(hybrid, llm=MockLLM(), node_postprocessors=[Reversing()])
+    engine = RetrieverQueryEngine.from_args(
+        hybrid, llm=MockLLM(), node_postprocessors=[Reversing()]
+    )
     answered = ids(engine.query("budget of the house").source_nodes)
     assert answered == ids(hybrid.retrieve("budget of the house"))[::-1]
     assert all(f"Document: {name}" in text for name, text in seen.items())
@@ -134,7 +156,9 @@ def test_a_property_graph_is_an_arm(nodes, embedding):
         use_async=False,
     )
     question = nodes[3].text[:40]
-    hits = ContextualFusionRetriever([graph.as_retriever(), ContextualBM25Retriever(nodes)]).retrieve(question)
+    hits = ContextualFusionRetriever(
+        [graph.as_retriever(), ContextualBM25Retriever(nodes)]
+    ).retrieve(question)
     assert nodes[3].node_id in ids(hits)
 
 
@@ -149,7 +173,10 @@ def changing(store, embedding):
         [],
         storage_context=context,
         embed_model=embedding,
-        transformations=[HeadingAwareMarkdownNodeParser(), ContextualNodePostprocessor(context="headings")],
+        transformations=[
+            HeadingAwareMarkdownNodeParser(),
+            ContextualNodePostprocessor(context="headings"),
+        ],
         store_nodes_override=True,
     )
 
@@ -162,25 +189,34 @@ def test_insert_delete_and_refresh_reach_both_arms(changing, store, embedding):
     def answer(query):
         keyword = ContextualBM25Retriever.from_defaults(vector_store=store)
         vector = ContextualVectorRetriever(changing, embed_model=embedding)
-        return {one.node.metadata["path"] for one in ContextualFusionRetriever([vector, keyword]).retrieve(query)}
+        return {
+            one.node.metadata["path"]
+            for one in ContextualFusionRetriever([vector, keyword]).retrieve(query)
+        }
 
     changing.insert(page("dog", "Cookie loves carrots."))
     changing.insert(page("cat", "The cat sleeps."))
     assert answer("carrots") == {"dog.md", "cat.md"}
     changing.delete_ref_doc("dog", delete_from_docstore=True)
     assert answer("carrots") == {"cat.md"}
-    changed = changing.refresh_ref_docs([page("cat", "The cat likes carrots now."), page("owl", "An owl.")])
+    changed = changing.refresh_ref_docs(
+        [page("cat", "The cat likes carrots now."), page("owl", "An owl.")]
+    )
     assert changed == [True, True]
     assert answer("carrots") == {"cat.md", "owl.md"}
     keyword = ContextualBM25Retriever.from_defaults(vector_store=store)
-    assert [one.node.text for one in keyword.retrieve("carrots")] == ["# cat\n\nThe cat likes carrots now."]
+    assert [one.node.text for one in keyword.retrieve("carrots")] == [
+        "# cat\n\nThe cat likes carrots now."
+    ]
 
 
 def test_the_context_counts_in_both_arms(changing, store, embedding):
     changing.insert(page("Kubernetes", "It restarts by itself."))
     changing.insert(page("Oven", "It gets warm by itself."))
     keyword = ContextualBM25Retriever.from_defaults(vector_store=store)
-    assert [one.node.metadata["path"] for one in keyword.retrieve("kubernetes")] == ["Kubernetes.md"]
+    assert [one.node.metadata["path"] for one in keyword.retrieve("kubernetes")] == [
+        "Kubernetes.md"
+    ]
     best = ContextualVectorRetriever(changing, embed_model=embedding).retrieve("kubernetes")[0]
     assert best.node.metadata["path"] == "Kubernetes.md"
 
@@ -192,7 +228,11 @@ def test_metadata_of_the_directory_reader_is_no_obstacle(tmp_path, changing, sto
     for document in documents:
         changing.insert(document)
     keyword = ContextualBM25Retriever.from_defaults(vector_store=store)
-    hybrid = ContextualFusionRetriever([ContextualVectorRetriever(changing, embed_model=embedding), keyword])
+    hybrid = ContextualFusionRetriever(
+        [ContextualVectorRetriever(changing, embed_model=embedding), keyword]
+    )
     (hit,) = hybrid.retrieve("carrots")
     assert hit.node.metadata["file_name"] == "dog.md"
-    assert keyword.retrieve("file_path")[0].score == 0  # key names are not words to search for, as they are by default
+    assert (
+        keyword.retrieve("file_path")[0].score == 0
+    )  # key names are not words to search for, as they are by default

@@ -13,15 +13,20 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 from tables import ranked
 
-from llama_index_contextual.keyword import Candidate, KeywordIndex, TermScores, lexical_text, query_groups, terms_of
-from llama_index_contextual.keyword.bm25_index import idf
-from llama_index_contextual.retrieval import (
-    ContextualBM25Retriever,
-    ContextualFusionRetriever,
-    ContextualVectorRetriever,
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.bm25_index import Candidate, TermScores, idf
+from llama_index_contextual.retrievers.features import PoolReads, date_shares, read_pool
+from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
+from llama_index_contextual.retrievers.learned import (
+    Ranking,
+    english_trust,
+    fuse_learned,
+    shipped_weights,
+    trust_in,
 )
-from llama_index_contextual.retrieval.fusion import Ranking, english_trust, fuse_learned, shipped_weights, trust_in
-from llama_index_contextual.retrieval.signals import PoolReads, date_shares, read_pool
+from llama_index_contextual.retrievers.node_index import KeywordIndex, lexical_text
+from llama_index_contextual.retrievers.terms import query_groups, terms_of
+from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 
 
 class Fixed(BaseRetriever):
@@ -32,7 +37,10 @@ class Fixed(BaseRetriever):
         self.hits = hits
 
     def _retrieve(self, query_bundle):
-        return [NodeWithScore(node=TextNode(id_=name, text=name), score=score) for name, score in self.hits]
+        return [
+            NodeWithScore(node=TextNode(id_=name, text=name), score=score)
+            for name, score in self.hits
+        ]
 
 
 @pytest.fixture
@@ -73,7 +81,9 @@ def plain_nearness(index, nodes, question):
     return found
 
 
-@pytest.mark.parametrize("question", ["the budget of the house", "kitchen tiles budget", "JC's dog loves long walks"])
+@pytest.mark.parametrize(
+    "question", ["the budget of the house", "kitchen tiles budget", "JC's dog loves long walks"]
+)
 def test_nearness_is_what_it_says(nodes, question):
     index = KeywordIndex()
     index.add(nodes[:2])
@@ -122,8 +132,13 @@ def plain(nodes, names):
 
 
 def test_words_that_stand_together_win(embedding):
-    texts = {"together": "the red kite flies", "apart": f"the red {'house wall garden ' * 4} kite flies"}
-    keyword = ContextualBM25Retriever([TextNode(id_=name, text=text) for name, text in texts.items()])
+    texts = {
+        "together": "the red kite flies",
+        "apart": f"the red {'house wall garden ' * 4} kite flies",
+    }
+    keyword = ContextualBM25Retriever(
+        [TextNode(id_=name, text=text) for name, text in texts.items()]
+    )
     same = Fixed(("together", 0.5), ("apart", 0.5))
     hits = ContextualFusionRetriever([same, keyword], mode="learned").explain("red kite").hits
     assert hits[0].node_id == "together"
@@ -132,7 +147,11 @@ def test_words_that_stand_together_win(embedding):
     assert "nearness" not in {one.arm for one in hits[1].credits}
 
 
-DIARY = {"2026-03-02": "Tests failed in the shed.", "2026-03-09": "Tests passed.", "2026-05-01": "Tests failed."}
+DIARY = {
+    "2026-03-02": "Tests failed in the shed.",
+    "2026-03-09": "Tests passed.",
+    "2026-05-01": "Tests failed.",
+}
 
 
 @pytest.mark.parametrize(
@@ -147,10 +166,16 @@ DIARY = {"2026-03-02": "Tests failed in the shed.", "2026-03-09": "Tests passed.
 def test_a_day_that_is_named_counts(question, best):
     nodes = [TextNode(id_=day, text=text, metadata={"date": day}) for day, text in DIARY.items()]
     for node in nodes:
-        node.excluded_embed_metadata_keys = ["date"]  # the words of the date do not answer, its value does
+        node.excluded_embed_metadata_keys = [
+            "date"
+        ]  # the words of the date do not answer, its value does
     keyword = ContextualBM25Retriever(nodes)
     same = Fixed(*((day, 0.5) for day in DIARY))
-    hits = ContextualFusionRetriever([same, keyword], mode="learned", min_score=0).explain(question).hits
+    hits = (
+        ContextualFusionRetriever([same, keyword], mode="learned", min_score=0)
+        .explain(question)
+        .hits
+    )
     assert hits[0].node_id == best
     assert "date" in {one.arm for one in hits[0].credits}
 
@@ -158,7 +183,11 @@ def test_a_day_that_is_named_counts(question, best):
 @pytest.mark.parametrize("day", ["2022-11-15", "15.11.2022", "11/15/2022", "15 November 2022"])
 def test_the_note_of_a_day_comes_before_notes_that_link_to_other_days(day):
     contexts = {"on": "Tuesday, 15 November 2022"}
-    texts = {"on": "Views hide tables.", "after": "Assertions. [[2022-11-17]]", "week": "Views of [[2022-11-22]]"}
+    texts = {
+        "on": "Views hide tables.",
+        "after": "Assertions. [[2022-11-17]]",
+        "week": "Views of [[2022-11-22]]",
+    }
     days = {"on": "2022-11-15", "after": "2022-11-17", "week": "2022-11-22"}
     nodes = [
         TextNode(id_=one, text=text, metadata={"context": contexts.get(one, ""), "date": days[one]})
@@ -167,7 +196,9 @@ def test_the_note_of_a_day_comes_before_notes_that_link_to_other_days(day):
     for node in nodes:
         node.excluded_embed_metadata_keys = ["date"]
     same = Fixed(*((one, 0.3) for one in texts))
-    fusion = ContextualFusionRetriever([same, ContextualBM25Retriever(nodes)], mode="learned", min_score=0)
+    fusion = ContextualFusionRetriever(
+        [same, ContextualBM25Retriever(nodes)], mode="learned", min_score=0
+    )
     best = fusion.explain(f"what did we do on {day}").hits[0]
     assert best.node_id == "on"
     match = next(one for one in best.credits if one.arm == "match")
@@ -175,16 +206,32 @@ def test_the_note_of_a_day_comes_before_notes_that_link_to_other_days(day):
 
 
 def test_a_week_after_the_named_day_counts_less_and_other_days_nothing():
-    days = {"on": "2026-03-02", "after": "2026-03-06", "before": "2026-03-01", "later": "2026-03-20", "none": None}
-    nodes = [TextNode(id_=name, text="kite", metadata={"date": day} if day else {}) for name, day in days.items()]
+    days = {
+        "on": "2026-03-02",
+        "after": "2026-03-06",
+        "before": "2026-03-01",
+        "later": "2026-03-20",
+        "none": None,
+    }
+    nodes = [
+        TextNode(id_=name, text="kite", metadata={"date": day} if day else {})
+        for name, day in days.items()
+    ]
     records = read_pool("kite", "k", ContextualBM25Retriever(nodes), list(days), set()).records
-    assert date_shares("the kite of 2 March 2026", records, None).tolist() == [1.0, 0.5, 0.0, 0.0, 0.0]
+    assert date_shares("the kite of 2 March 2026", records, None).tolist() == [
+        1.0,
+        0.5,
+        0.0,
+        0.0,
+        0.0,
+    ]
     assert date_shares("the kite of yesterday", records, date(2026, 3, 3))[0] == 1.0
     assert not date_shares("the kite", records, None).any()
 
 
 @pytest.mark.parametrize(
-    "question", ["hard links and parity check", "parity check, hard links", "hard links vs parity check"]
+    "question",
+    ["hard links and parity check", "parity check, hard links", "hard links vs parity check"],
 )
 def test_each_part_of_a_question_has_its_best_chunk_among_the_first(question):
     texts = {f"links{n}": f"hard links, links that are hard{' wood' * n}" for n in range(8)}
@@ -192,14 +239,18 @@ def test_each_part_of_a_question_has_its_best_chunk_among_the_first(question):
     texts |= {f"{word}{n}": f"{word} of {n}" for word in ("parity", "check") for n in range(9)}
     nodes = [TextNode(id_=one, text=text) for one, text in texts.items()]
     vectors = Fixed(*((one, 0.5) for one in texts))
-    fusion = ContextualFusionRetriever([vectors, ContextualBM25Retriever(nodes)], mode="learned", similarity_top_k=6)
+    fusion = ContextualFusionRetriever(
+        [vectors, ContextualBM25Retriever(nodes)], mode="learned", similarity_top_k=6
+    )
     explanation = fusion.explain(question)
     assert explanation.hits[3].node_id == "parity", "behind the first three"
     scores = [hit.fused for hit in explanation.hits]
     assert scores == sorted(scores, reverse=True)
     for hit in explanation.hits:
         raw = sum(one.credit for one in hit.credits)
-        assert hit.fused == pytest.approx(raw / sum(one.credit for one in explanation.hits[0].credits))
+        assert hit.fused == pytest.approx(
+            raw / sum(one.credit for one in explanation.hits[0].credits)
+        )
     one_part = fusion.explain(question.replace("parity check", "").strip(", "))
     assert "part" not in {one.arm for hit in one_part.hits for one in hit.credits}
 
@@ -208,13 +259,20 @@ def test_the_credits_sum_up_to_the_log_odds(learned):
     explanation = learned.explain("what is the budget of the kitchen?")
     for hit in explanation:
         raw = sum(one.credit for one in hit.credits)
-        assert hit.fused == pytest.approx(raw / sum(one.credit for one in explanation.hits[0].credits))
-        assert hit.score == hit.relevance == pytest.approx(hit.fused * explanation.hits[0].relevance)
+        assert hit.fused == pytest.approx(
+            raw / sum(one.credit for one in explanation.hits[0].credits)
+        )
+        assert (
+            hit.score == hit.relevance == pytest.approx(hit.fused * explanation.hits[0].relevance)
+        )
     assert "match +" in str(explanation)
 
 
 def test_what_answers_is_more_relevant_than_what_does_not(learned):
-    asked = [learned.explain(q).hits[0].relevance for q in ("budget of the house", "quantum chromodynamics lattice")]
+    asked = [
+        learned.explain(q).hits[0].relevance
+        for q in ("budget of the house", "quantum chromodynamics lattice")
+    ]
     assert 0 < asked[1] < asked[0] < 1
 
 
@@ -224,7 +282,12 @@ async def test_it_keeps_the_promises_of_the_other_modes(arms, learned):
     assert whole == pairs(await learned.aretrieve(question)) == pairs(learned.retrieve(question))
     assert 0 < whole[0][1] < 1
     assert [score for _, score in whole] == sorted((score for _, score in whole), reverse=True)
-    assert pairs(ContextualFusionRetriever(arms, mode="learned", similarity_top_k=2).retrieve(question)) == whole[:2]
+    assert (
+        pairs(
+            ContextualFusionRetriever(arms, mode="learned", similarity_top_k=2).retrieve(question)
+        )
+        == whole[:2]
+    )
 
 
 def test_it_obeys_filters_and_operators(learned):
@@ -236,8 +299,15 @@ def test_it_obeys_filters_and_operators(learned):
 
 def test_any_arms_will_do(nodes, arms):
     stock = BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=6)
-    for chosen in ([arms[0], stock], [Fixed(("a", 0.9), ("b", 0.2)), Fixed(("b", 7.0))], [arms[0]], [stock, *arms]):
-        found = pairs(ContextualFusionRetriever(chosen, mode="learned").retrieve("budget of the house"))
+    for chosen in (
+        [arms[0], stock],
+        [Fixed(("a", 0.9), ("b", 0.2)), Fixed(("b", 7.0))],
+        [arms[0]],
+        [stock, *arms],
+    ):
+        found = pairs(
+            ContextualFusionRetriever(chosen, mode="learned").retrieve("budget of the house")
+        )
         assert found
         assert 0 < found[0][1] <= 1
     assert ContextualFusionRetriever([Fixed()], mode="learned").retrieve("q") == []
@@ -253,7 +323,12 @@ def test_arms_of_one_kind_share_its_feature():
 
 def test_the_reasons_of_a_candidate_are_the_rankings_and_features_that_it_has():
     rankings = [
-        Ranking("x", 0, 0.5, [Candidate("a", 2.0), Candidate("b", 1.0), Candidate("a", 0.5), Candidate("c", None)]),
+        Ranking(
+            "x",
+            0,
+            0.5,
+            [Candidate("a", 2.0), Candidate("b", 1.0), Candidate("a", 0.5), Candidate("c", None)],
+        ),
         Ranking("k", 0, 0.5, [Candidate("b", 3.0)], is_keyword=True),
     ]
     table = fuse_learned("q", rankings, reads(["a", "b", "c"], [0.5, 0.0, 0.0]))
@@ -281,17 +356,29 @@ class EnglishOnly(Fixed):
         ("Сколько стоит билет до Казани?", 0.2, 0.2),
     ],
 )
-def test_english_vectors_count_by_the_share_of_the_question_that_their_model_knows(question, low, high):
+def test_english_vectors_count_by_the_share_of_the_question_that_their_model_knows(
+    question, low, high
+):
     assert low <= english_trust(question) <= high
 
 
 def test_where_the_english_model_knows_nothing_the_words_decide():
-    texts = {"right": "京都の紅葉は十一月が見頃", "wrong": "大阪の祭りは七月", "other": "北海道の冬"}
-    keyword = ContextualBM25Retriever([TextNode(id_=name, text=text) for name, text in texts.items()])
+    texts = {
+        "right": "京都の紅葉は十一月が見頃",
+        "wrong": "大阪の祭りは七月",
+        "other": "北海道の冬",
+    }
+    keyword = ContextualBM25Retriever(
+        [TextNode(id_=name, text=text) for name, text in texts.items()]
+    )
     hits = (("wrong", 0.9), ("other", 0.5), ("right", 0.1))
     earned = []
     for arm in (Fixed, EnglishOnly):
-        found = ContextualFusionRetriever([arm(*hits), keyword], mode="learned").explain("紅葉の見頃は").hits
+        found = (
+            ContextualFusionRetriever([arm(*hits), keyword], mode="learned")
+            .explain("紅葉の見頃は")
+            .hits
+        )
         assert found[0].node_id == "right"
         parts = [(one.node_id, part) for one in found for part in one.credits]
         earned.append({name: part.credit for name, part in parts if part.arm == arm.__name__})
@@ -299,7 +386,8 @@ def test_where_the_english_model_knows_nothing_the_words_decide():
 
 
 @pytest.mark.parametrize(
-    ("best", "vectors", "keywords"), [(0.0, 1.8, 0.0), (1.0, 1.3, 0.5), (2.0, 0.8, 1.0), (8.0, 0.8, 1.0)]
+    ("best", "vectors", "keywords"),
+    [(0.0, 1.8, 0.0), (1.0, 1.3, 0.5), (2.0, 0.8, 1.0), (8.0, 0.8, 1.0)],
 )
 def test_multilingual_vectors_count_for_more_where_the_words_are_not_found(best, vectors, keywords):
     words = reads(["a"], [0.0])
@@ -307,14 +395,23 @@ def test_multilingual_vectors_count_for_more_where_the_words_are_not_found(best,
     vector = Ranking("v", 0, 0.5, [Candidate("a", 0.9)], model="multilingual-e5")
     trust = trust_in("¿Cuándo?", [keyword, vector], words)
     assert trust == pytest.approx({"v": vectors, "k": keywords})
-    assert trust_in("¿Cuándo?", [keyword], words) == trust_in("¿Cuándo?", [keyword, vector], None) == {}
+    assert (
+        trust_in("¿Cuándo?", [keyword], words)
+        == trust_in("¿Cuándo?", [keyword, vector], None)
+        == {}
+    )
 
 
 def test_match_is_the_share_of_the_question_that_is_found():
     words = reads(["a", "b"], [0.0, 0.0])
     keyword = Ranking("k", 0, 1.0, [Candidate("a", 6.0), Candidate("b", 2.0)], is_keyword=True)
     found = ranked(fuse_learned("q", [keyword], words))
-    values = {one.node_id: credit.score for one in found for credit in one.credits if credit.arm == "match"}
+    values = {
+        one.node_id: credit.score
+        for one in found
+        for credit in one.credits
+        if credit.arm == "match"
+    }
     assert values == pytest.approx({"a": 0.75, "b": 0.25})
 
 
@@ -333,4 +430,12 @@ def test_it_is_the_default_for_the_arms_that_it_was_trained_for(nodes, arms):
 
 def test_the_model_is_a_few_numbers_and_none_speaks_against():
     assert all(weight >= 0 for weight in shipped_weights("learned").values())
-    assert set(shipped_weights("learned")) == {"vector", "keyword", "match", "nearness", "date", "names", "heading"}
+    assert set(shipped_weights("learned")) == {
+        "vector",
+        "keyword",
+        "match",
+        "nearness",
+        "date",
+        "names",
+        "heading",
+    }

@@ -10,14 +10,12 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from tables import ranked
 
-from llama_index_contextual.keyword import Candidate, TermScores
-from llama_index_contextual.retrieval import (
-    ContextualBM25Retriever,
-    ContextualFusionRetriever,
-    ContextualVectorRetriever,
-)
-from llama_index_contextual.retrieval.fusion import Ranking, shipped_weights
-from llama_index_contextual.retrieval.sessions import (
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.bm25_index import Candidate, TermScores
+from llama_index_contextual.retrievers.features import PoolReads, read_pool, record_of
+from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
+from llama_index_contextual.retrievers.learned import Ranking, shipped_weights
+from llama_index_contextual.retrievers.sessions import (
     FEATURES,
     _in_turn,
     fuse_sessions,
@@ -25,7 +23,7 @@ from llama_index_contextual.retrieval.sessions import (
     sentences_of,
     sessions_of,
 )
-from llama_index_contextual.retrieval.signals import PoolReads, read_pool, record_of
+from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 
 NOW = date(2026, 4, 10)
 
@@ -38,7 +36,9 @@ def fused(vector, keyword, sessions, ages, **more):
     for number, answer in enumerate(more.pop("sentences", []), start=1):
         rankings.append(Ranking("vector", number, 0.4, [Candidate(*one) for one in answer.items()]))
     ids = sorted(sessions)
-    days = {one: age if age is None else str(NOW - timedelta(days=age)) for one, age in ages.items()}
+    days = {
+        one: age if age is None else str(NOW - timedelta(days=age)) for one, age in ages.items()
+    }
     metadata = [{"path": f"{sessions[one]}.md", "date": days[sessions[one]]} for one in ids]
     records = [record_of(one, "") for one in metadata]
     terms = TermScores((("x",),), (1,), (10.0,), *np.zeros((2, len(ids), 1)))
@@ -60,13 +60,18 @@ def test_more_chunks_that_speak_for_a_session_count_more():
 def test_the_first_hits_are_of_as_many_sessions():
     found = {
         one.node_id: one
-        for one in fused({"a1": 0.9, "a2": 0.8, "a3": 0.1}, {}, dict.fromkeys(["a1", "a2", "a3"], "a"), {"a": 0})
+        for one in fused(
+            {"a1": 0.9, "a2": 0.8, "a3": 0.1}, {}, dict.fromkeys(["a1", "a2", "a3"], "a"), {"a": 0}
+        )
     }
     assert found["a2"].raw == pytest.approx(found["a1"].raw / 10)
     assert found["a3"].raw == pytest.approx(found["a1"].raw / 20)
     vector = {f"{session}{place}": 0.9 - 0.1 * place for session in "abcd" for place in range(1, 4)}
     order = [
-        one.node_id for one in fused(vector, {}, {one: one[0] for one in vector}, {"a": 0, "b": 1, "c": 2, "d": 3})
+        one.node_id
+        for one in fused(
+            vector, {}, {one: one[0] for one in vector}, {"a": 0, "b": 1, "c": 2, "d": 3}
+        )
     ]
     assert order == [f"{session}{place}" for place in range(1, 4) for session in "abcd"]
 
@@ -85,13 +90,22 @@ def test_the_best_sentence_counts_beside_the_whole():
     vector = {"a": 0.3, "b": 0.3, "c": 0.1}
     same = {one: one for one in vector}
     [first, *_] = fused(
-        vector, {}, same, dict.fromkeys(vector, 3), sentences=[{"b": 0.8, "a": 0.2}, {"a": 0.1, "b": 0.1}]
+        vector,
+        {},
+        same,
+        dict.fromkeys(vector, 3),
+        sentences=[{"b": 0.8, "a": 0.2}, {"a": 0.1, "b": 0.1}],
     )
     assert first.node_id == "b"
 
 
 def test_credits_sum_up_to_the_log_odds_and_scores_are_shares_of_the_best():
-    found = fused({"a": 0.6, "b": 0.3}, {"b": 4.0, "c": 1.0}, {one: one for one in "abc"}, dict.fromkeys("abc", 10))
+    found = fused(
+        {"a": 0.6, "b": 0.3},
+        {"b": 4.0, "c": 1.0},
+        {one: one for one in "abc"},
+        dict.fromkeys("abc", 10),
+    )
     assert found[0].score == 1
     for one in found:
         assert sum(credit.credit for credit in one.credits) == pytest.approx(one.raw)
@@ -107,9 +121,15 @@ def test_sessions_are_days_of_a_note_else_sections():
     nodes = [
         TextNode(id_="day", text="x", metadata={"path": "memory/2026-04-05.md"}),
         TextNode(
-            id_="heading", text="x", metadata={"path": "log.md", "date": "2026-04-09", "header_path": "Log/9 April"}
+            id_="heading",
+            text="x",
+            metadata={"path": "log.md", "date": "2026-04-09", "header_path": "Log/9 April"},
         ),
-        TextNode(id_="heading2", text="x", metadata={"path": "log.md", "date": "2026-04-09", "header_path": "Log/Tea"}),
+        TextNode(
+            id_="heading2",
+            text="x",
+            metadata={"path": "log.md", "date": "2026-04-09", "header_path": "Log/Tea"},
+        ),
         TextNode(id_="section", text="x", metadata={"path": "people.md", "header_path": "Marta"}),
         TextNode(id_="section2", text="x", metadata={"path": "people.md", "header_path": "JC"}),
         TextNode(id_="later", text="x", metadata={"path": "memory/2026-05-01.md"}),
@@ -129,7 +149,10 @@ def test_sessions_are_days_of_a_note_else_sections():
 def test_sentences_are_those_of_a_message_that_has_several():
     assert sentences_of("does JC like ginger?") == []
     message = "Hi! The ginger tea really helps.\nI sleep better than last week. Thanks."
-    assert sentences_of(message) == ["The ginger tea really helps.", "I sleep better than last week."]
+    assert sentences_of(message) == [
+        "The ginger tea really helps.",
+        "I sleep better than last week.",
+    ]
     many = " ".join(f"The {'very ' * number}first sentence ends." for number in range(9))
     assert len(sentences_of(many)) == 6
 
@@ -142,7 +165,9 @@ def test_a_retriever_for_messages_finds_the_session_and_says_why(embedding, inde
     explanation = retriever.explain(message)
     assert explanation.queries[0] == message
     assert len(explanation.queries) == 3
-    assert [one.node.node_id for one in explanation.nodes] == [one.node.node_id for one in retriever.retrieve(message)]
+    assert [one.node.node_id for one in explanation.nodes] == [
+        one.node.node_id for one in retriever.retrieve(message)
+    ]
     shown = str(explanation)
     assert all(name in shown for name in ("session vector +", "session keyword +", "sentence +"))
     assert "+0.00" not in shown
@@ -161,7 +186,12 @@ def test_a_message_finds_nothing_that_a_filter_leaves_out(embedding, index):
 
 
 def test_every_third_session_is_the_best_of_the_others_by_its_text():
-    totals = {"today": (5.0, 2.0), "yesterday": (4.5, 1.0), "last week": (4.0, 1.5), "last year": (3.0, 2.9)}
+    totals = {
+        "today": (5.0, 2.0),
+        "yesterday": (4.5, 1.0),
+        "last week": (4.0, 1.5),
+        "last year": (3.0, 2.9),
+    }
     assert _in_turn(totals) == {"today": 5.0, "yesterday": 4.5, "last year": 4.0, "last week": 3.0}
     assert list(_in_turn(totals)) == ["today", "yesterday", "last year", "last week"]
 
@@ -172,4 +202,9 @@ def test_sessions_of_later_days_take_no_turn():
     later = {f"in {days} days": -days for days in range(20, 40)}
     every = vector | dict.fromkeys(later, 0.695)
     found = fused(every, {}, {one: one for one in every}, ages | later)
-    assert [one.node_id for one in found if one.node_id in vector] == ["today", "yesterday", "last year", "last week"]
+    assert [one.node_id for one in found if one.node_id in vector] == [
+        "today",
+        "yesterday",
+        "last year",
+        "last week",
+    ]

@@ -13,9 +13,9 @@ from llama_index_contextual import (
     ContextualVectorRetriever,
     HeadingAwareMarkdownNodeParser,
 )
-from llama_index_contextual.keyword import document_names, folded_name
-from llama_index_contextual.retrieval import run
-from llama_index_contextual.retrieval.signals import record_of
+from llama_index_contextual.retrievers.any_store import run
+from llama_index_contextual.retrievers.features import record_of
+from llama_index_contextual.retrievers.names import document_names, folded_name
 
 NOTES = {
     "notes/GIL.md": "# Global interpreter lock\n\nOne thread at a time runs.\n\n## Release\n\nC code may release it.",
@@ -34,10 +34,14 @@ NOTES = {
 
 @pytest.fixture(scope="module")
 def vault(embedding_of_words):
-    documents = [Document(text=text, id_=path, metadata={"path": path}) for path, text in NOTES.items()]
+    documents = [
+        Document(text=text, id_=path, metadata={"path": path}) for path, text in NOTES.items()
+    ]
     nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()(documents))
     index = embedding_of_words(nodes)
-    return ContextualFusionRetriever([ContextualVectorRetriever(index), ContextualBM25Retriever(nodes)])
+    return ContextualFusionRetriever(
+        [ContextualVectorRetriever(index), ContextualBM25Retriever(nodes)]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -116,18 +120,24 @@ def test_the_chunk_with_the_heading_comes_before_what_follows_in_its_section(que
     ]
     for node in nodes:
         node.excluded_embed_metadata_keys = list(node.metadata)
-    hits = ContextualFusionRetriever([ContextualBM25Retriever(nodes)], mode="learned").retrieve(question)
+    hits = ContextualFusionRetriever([ContextualBM25Retriever(nodes)], mode="learned").retrieve(
+        question
+    )
     assert hits[0].node_id == ("2" if question == "Named slots" else "0")
 
 
 def test_only_the_best_chunk_of_a_named_document_is_lifted(vault):
-    named = [hit for hit in vault.explain("GIL").hits if "names" in {one.arm for one in hit.credits}]
+    named = [
+        hit for hit in vault.explain("GIL").hits if "names" in {one.arm for one in hit.credits}
+    ]
     assert len(named) == 1
 
 
 def test_a_question_that_is_no_name_names_nothing(vault):
     for question in ("how does the GIL work?", "release the GIL lock of threads", ""):
-        assert not any(credit.arm == "names" for hit in vault.explain(question).hits for credit in hit.credits)
+        assert not any(
+            credit.arm == "names" for hit in vault.explain(question).hits for credit in hit.credits
+        )
 
 
 @pytest.mark.parametrize(
@@ -165,7 +175,10 @@ def test_all_headings_in_a_chunk_are_names():
 
 
 def test_a_name_without_a_path_is_a_title():
-    nodes = [TextNode(id_="x", text="kite kite kite"), TextNode(id_="y", text="wind", metadata={"title": "Kite"})]
+    nodes = [
+        TextNode(id_="x", text="kite kite kite"),
+        TextNode(id_="y", text="wind", metadata={"title": "Kite"}),
+    ]
     words = ContextualBM25Retriever(nodes)
     assert ContextualFusionRetriever([words], mode="learned").explain("kite").hits[0].node_id == "y"
 
@@ -181,7 +194,9 @@ def test_a_name_counts_more_than_a_top_heading_and_that_more_than_another(questi
         "box.md": "# Nails\n\nNails, nails, nails and nails.",
         "saws.md": "---\ntitle: Sharp saw\n---\n# Teeth\n\nFive.",
     }
-    documents = [Document(text=text, id_=path, metadata={"path": path}) for path, text in texts.items()]
+    documents = [
+        Document(text=text, id_=path, metadata={"path": path}) for path, text in texts.items()
+    ]
     words = ContextualBM25Retriever(HeadingAwareMarkdownNodeParser(chunk_size=20)(documents))
     found = ContextualFusionRetriever([words], mode="learned").retrieve(question)
     assert found[0].node.metadata["path"] == path
@@ -191,37 +206,68 @@ def test_a_name_counts_more_than_a_top_heading_and_that_more_than_another(questi
 def test_a_file_is_found_by_its_name_whatever_else_has_these_words_or_where_they_are_stop_words(
     embedding_of_words, name
 ):
-    texts = {f"tip {number}.md": f"Python tip {number}: Python, Python and Python." for number in range(130)}
+    texts = {
+        f"tip {number}.md": f"Python tip {number}: Python, Python and Python."
+        for number in range(130)
+    }
     texts[f"{name}.md"] = "Bread, " * 40
-    documents = [Document(text=text, id_=path, metadata={"path": path}) for path, text in texts.items()]
+    documents = [
+        Document(text=text, id_=path, metadata={"path": path}) for path, text in texts.items()
+    ]
     nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()(documents))
     keywords = ContextualBM25Retriever(nodes)
-    fusion = ContextualFusionRetriever([ContextualVectorRetriever(embedding_of_words(nodes)), keywords])
+    fusion = ContextualFusionRetriever(
+        [ContextualVectorRetriever(embedding_of_words(nodes)), keywords]
+    )
     for question in (name, f"[[{name}]]", name.lower()):
         assert fusion.retrieve(question)[0].node.metadata["path"] == f"{name}.md"
     other = MetadataFilters(filters=[MetadataFilter(key="path", value="tip 3.md")])
-    assert {hit.node.metadata["path"] for hit in fusion.with_filters(other).retrieve(name)} == {"tip 3.md"}
+    assert {hit.node.metadata["path"] for hit in fusion.with_filters(other).retrieve(name)} == {
+        "tip 3.md"
+    }
 
 
 @pytest.mark.parametrize("key", ["path", "source"])
-@pytest.mark.parametrize("question", ["ML", "Machine learning", "machine-learning", "[[ml]]", "About"])
-def test_a_document_is_found_by_its_title_and_aliases_whatever_else_has_these_words(embedding_of_words, question, key):
-    texts = {f"tip {number}.md": f"Machine learning (ML) tip {number}: ML, about ML." for number in range(130)}
+@pytest.mark.parametrize(
+    "question", ["ML", "Machine learning", "machine-learning", "[[ml]]", "About"]
+)
+def test_a_document_is_found_by_its_title_and_aliases_whatever_else_has_these_words(
+    embedding_of_words, question, key
+):
+    texts = {
+        f"tip {number}.md": f"Machine learning (ML) tip {number}: ML, about ML."
+        for number in range(130)
+    }
     texts["m1.md"] = "---\ntitle: Machine Learning\naliases: [ML, About]\n---\n" + "Bread, " * 40
-    documents = [Document(text=text, id_=path, metadata={key: path}) for path, text in texts.items()]
+    documents = [
+        Document(text=text, id_=path, metadata={key: path}) for path, text in texts.items()
+    ]
     nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()(documents))
     keywords = ContextualBM25Retriever(nodes)
-    fusion = ContextualFusionRetriever([ContextualVectorRetriever(embedding_of_words(nodes)), keywords])
+    fusion = ContextualFusionRetriever(
+        [ContextualVectorRetriever(embedding_of_words(nodes)), keywords]
+    )
     assert fusion.retrieve(question)[0].node.metadata[key] == "m1.md"
 
 
 @pytest.mark.parametrize("top_k", [1, 2, 3, 5, 30])
 def test_documents_of_one_name_are_among_the_candidates_and_no_more_than_were_wanted(top_k):
-    paths = [*(f"{number}/Kites.md" for number in range(4)), *(f"{number}/Wind.md" for number in range(30))]
-    texts = [f"Text {number}." if "Kites" in path else f"Kites {number}, kites." for number, path in enumerate(paths)]
-    documents = [Document(text=text, id_=one, metadata={"path": one}) for text, one in zip(texts, paths, strict=True)]
+    paths = [
+        *(f"{number}/Kites.md" for number in range(4)),
+        *(f"{number}/Wind.md" for number in range(30)),
+    ]
+    texts = [
+        f"Text {number}." if "Kites" in path else f"Kites {number}, kites."
+        for number, path in enumerate(paths)
+    ]
+    documents = [
+        Document(text=text, id_=one, metadata={"path": one})
+        for text, one in zip(texts, paths, strict=True)
+    ]
     nodes = HeadingAwareMarkdownNodeParser()(documents)
-    [found] = run(ContextualBM25Retriever(nodes).candidates([QueryBundle("kites")], top_k, on_loop=False))
+    [found] = run(
+        ContextualBM25Retriever(nodes).candidates([QueryBundle("kites")], top_k, on_loop=False)
+    )
     assert len({one.node_id for one in found}) == len(found) == top_k
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
     paths_of = {node.node_id: node.metadata["path"] for node in nodes}

@@ -10,8 +10,8 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.common.errors import FingerprintError, StorageError
-from llama_index_contextual.retrieval import ContextualBM25Retriever
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.utils.errors import FingerprintError, StorageError
 
 QUERIES = ("carrots", "budget of the house", "get user name", "max results")
 
@@ -34,7 +34,12 @@ def test_it_comes_back_with_every_setting(nodes, tmp_path):
 
 
 def test_the_stock_class_forgets_how_it_made_its_terms(nodes, tmp_path):
-    BM25Retriever(nodes=nodes, skip_stemming=True, token_pattern=r"\S+", similarity_top_k=1).persist(str(tmp_path))  # noqa: S106  no password
+    BM25Retriever(
+        nodes=nodes,
+        skip_stemming=True,
+        token_pattern=r"\S+",  # noqa: S106
+        similarity_top_k=1,  # noqa: RUF100, S106
+    ).persist(str(tmp_path))
     after = BM25Retriever.from_persist_dir(str(tmp_path))
     assert (after.skip_stemming, after.token_pattern) != (True, r"\S+")
 
@@ -124,6 +129,6 @@ def test_a_folder_that_cannot_be_written_is_named(nodes, tmp_path):
 
 def test_an_index_with_other_terms_is_refused(nodes, tmp_path, monkeypatch):
     ContextualBM25Retriever(nodes).persist(tmp_path)
-    monkeypatch.setattr("llama_index_contextual.keyword.node_index.TERMS_VERSION", 99)
+    monkeypatch.setattr("llama_index_contextual.retrievers.node_index.TERMS_VERSION", 99)
     with pytest.raises(FingerprintError):
         ContextualBM25Retriever.from_persist_dir(tmp_path)

@@ -7,13 +7,11 @@ import asyncio
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_index_contextual.common.errors import ContextualWarning
-from llama_index_contextual.keyword.query import parse_query
-from llama_index_contextual.retrieval import (
-    ContextualBM25Retriever,
-    ContextualFusionRetriever,
-    ContextualVectorRetriever,
-)
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
+from llama_index_contextual.retrievers.query import parse_query
+from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
+from llama_index_contextual.utils.errors import ContextualWarning
 
 QUESTIONS = [
     'What is "Little Women" about according to Joanna?',
@@ -39,7 +37,9 @@ def keyword(nodes):
 @pytest.fixture
 def hybrid(index, embedding):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    return ContextualFusionRetriever([ContextualVectorRetriever(index, embed_model=embedding), keyword])
+    return ContextualFusionRetriever(
+        [ContextualVectorRetriever(index, embed_model=embedding), keyword]
+    )
 
 
 def ids(found):
@@ -56,7 +56,11 @@ def test_an_ordinary_question_has_no_operators(text):
     ("text", "rest", "operators"),
     [
         ('"warm sofa" cat -dog', "warm sofa cat", ('"warm sofa"', "-dog")),
-        ("what did we agree on path:notes/meeting", "what did we agree on", ("path:notes/meeting",)),
+        (
+            "what did we agree on path:notes/meeting",
+            "what did we agree on",
+            ("path:notes/meeting",),
+        ),
         ('budget path:"my notes/" tag:#work', "budget", ('path:"my notes/"', "tag:#work")),
         ('budget -"long walks"', "budget", ('-"long walks"',)),
         ("tag:home path:notes/", "home notes/", ("tag:home", "path:notes/")),
@@ -99,7 +103,9 @@ def test_a_hybrid_answer_obeys_them_in_every_arm(hybrid, keyword, query, expecte
     assert ids(asyncio.run(hybrid.aretrieve(query))) == admitted
 
 
-@pytest.mark.parametrize("query", ['"house of the budget" kitchen', "budget path:nowhere/", "budget tag:nothing"])
+@pytest.mark.parametrize(
+    "query", ['"house of the budget" kitchen', "budget path:nowhere/", "budget tag:nothing"]
+)
 def test_operators_that_nothing_satisfies_are_ignored_and_that_is_said(hybrid, keyword, query):
     with pytest.warns(ContextualWarning, match="nothing matches .* ignored"):
         explanation = hybrid.explain(query)
@@ -120,14 +126,20 @@ def test_a_phrase_is_found_whatever_its_case_accents_and_punctuation():
         TextNode(id_="side by side", text="Una CANCIÓN,\n\ntriste."),
         TextNode(id_="apart", text="Una triste historia y una canción."),
     ]
-    assert ids(ContextualFusionRetriever([ContextualBM25Retriever(nodes)]).retrieve('"cancion triste"')) == {
-        "side by side"
-    }
+    assert ids(
+        ContextualFusionRetriever([ContextualBM25Retriever(nodes)]).retrieve('"cancion triste"')
+    ) == {"side by side"}
 
 
 def test_operators_keep_to_a_views_own_filters_and_to_what_is_written_later(keyword):
     fusion = ContextualFusionRetriever([keyword])
-    keyword.add([TextNode(id_="new", text="the budget of the house, again", metadata={"path": "later/new.md"})])
+    keyword.add(
+        [
+            TextNode(
+                id_="new", text="the budget of the house, again", metadata={"path": "later/new.md"}
+            )
+        ]
+    )
     assert ids(fusion.retrieve('"budget of the house"')) == {"meeting", "new"}
     keyword.delete(["meeting"])
     assert ids(fusion.retrieve('"budget of the house"')) == {"new"}

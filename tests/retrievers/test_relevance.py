@@ -14,14 +14,11 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings.local import LocalEmbedding
-from llama_index_contextual.common.errors import SettingError
-from llama_index_contextual.retrieval import (
-    ContextualBM25Retriever,
-    ContextualFusionRetriever,
-    ContextualVectorRetriever,
-)
-from llama_index_contextual.retrieval.explain import LEAST, Evidence, min_score_for, relevance
-from llama_index_contextual.retrieval.vector import E5, MINILM
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.explanation import LEAST, Evidence, min_score_for, relevance
+from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
+from llama_index_contextual.retrievers.vector import E5, MINILM, ContextualVectorRetriever
+from llama_index_contextual.utils.errors import SettingError
 
 NOTES = Path(__file__).parents[2] / "examples" / "notes"
 NONSENSE = [
@@ -55,8 +52,17 @@ def ids(found):
     return [one.node.node_id for one in found]
 
 
-@given(UNIT, UNIT, st.one_of(st.none(), UNIT), UNIT, st.sampled_from([MINILM, E5, ""]), st.floats(0, 0.5))
-def test_it_is_a_probability_that_grows_with_each_piece_of_evidence(high, own, words, lead, model, more):
+@given(
+    UNIT,
+    UNIT,
+    st.one_of(st.none(), UNIT),
+    UNIT,
+    st.sampled_from([MINILM, E5, ""]),
+    st.floats(0, 0.5),
+)
+def test_it_is_a_probability_that_grows_with_each_piece_of_evidence(
+    high, own, words, lead, model, more
+):
     own = min(own, high)
     evidence = Evidence(high, 0.0, own, words, lead, model)
     value = relevance(evidence)
@@ -91,12 +97,19 @@ def test_vectors_alone_lift_a_question_in_other_words_a_little():
 
 def test_an_answer_stands_out_and_a_subject_does_not(tmp_path):
     for number in range(12):
-        (tmp_path / f"{number}.md").write_text(f"# Gateway\n\nThe gateway of site {number} has a timeout.\n", "utf-8")
-    (tmp_path / "3.md").write_text("# Gateway\n\nThe gateway of site 3 has a retry budget.\n", "utf-8")
+        (tmp_path / f"{number}.md").write_text(
+            f"# Gateway\n\nThe gateway of site {number} has a timeout.\n", "utf-8"
+        )
+    (tmp_path / "3.md").write_text(
+        "# Gateway\n\nThe gateway of site 3 has a retry budget.\n", "utf-8"
+    )
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
         index.refresh()
         retriever = index.as_retriever()
-        subject, answer = retriever.explain("gateway"), retriever.explain("retry budget of the gateway")
+        subject, answer = (
+            retriever.explain("gateway"),
+            retriever.explain("retry budget of the gateway"),
+        )
     assert subject.judgement.evidence.words == answer.judgement.evidence.words == 1
     assert subject.judgement.evidence.lead < 0.2
     assert 0.5 < answer.judgement.evidence.lead < 1
@@ -119,7 +132,9 @@ async def test_nonsense_finds_nothing_in_a_tiny_index(local_arms, query):
     assert f"below min_score={LEAST:g}" in explanation.warnings[-1]
     everything = ContextualFusionRetriever(local_arms)
     hits = everything.retrieve(query)
-    assert len(hits) == len(await everything.aretrieve(query)) == 6, "an engine gets the best there is"
+    assert len(hits) == len(await everything.aretrieve(query)) == 6, (
+        "an engine gets the best there is"
+    )
     assert hits[0].score < LEAST
 
 
@@ -148,13 +163,17 @@ def test_an_unknown_word_is_searched_as_it_is_written_and_no_similar_one_in_its_
 
 
 def test_unknown_words_are_named_without_vectors(tmp_path):
-    (tmp_path / "a.md").write_text("# Base de datos\n\nLas zanahorias son para el perro.\n", "utf-8")
+    (tmp_path / "a.md").write_text(
+        "# Base de datos\n\nLas zanahorias son para el perro.\n", "utf-8"
+    )
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
         index.refresh()
         retriever = index.as_retriever()
         assert not retriever.explain("zanahorias").remarks
         assert retriever.explain("zanahorias flurbel").hits
-        assert retriever.explain("zanahorias flurbel").remarks == ('the index does not know "flurbel"',)
+        assert retriever.explain("zanahorias flurbel").remarks == (
+            'the index does not know "flurbel"',
+        )
         (tmp_path / "a.md").unlink()
         index.refresh(confirm=True)
         assert retriever.explain("zanahroias").remarks == ('the index does not know "zanahroias"',)
@@ -164,7 +183,8 @@ def test_unknown_words_are_named_without_vectors(tmp_path):
 @pytest.mark.parametrize("query", NONSENSE)
 def test_nonsense_finds_nothing_in_a_larger_index(store, query):
     texts = [
-        f"Server {n} of rack {n % 7} writes its log to disk {n % 3} and restarts at {n % 24}:00" for n in range(300)
+        f"Server {n} of rack {n % 7} writes its log to disk {n % 3} and restarts at {n % 24}:00"
+        for n in range(300)
     ]
     nodes = [TextNode(id_=f"n{number}", text=text) for number, text in enumerate(texts)]
     context = StorageContext.from_defaults(vector_store=store)
@@ -179,13 +199,18 @@ def test_nonsense_finds_nothing_in_a_larger_index(store, query):
 @pytest.mark.parametrize("query", ["which animal is it?", "prices", "renovation costs", "hound"])
 def test_a_question_in_other_words_finds_what_is_near(local_arms, query):
     retriever = ContextualFusionRetriever(local_arms, min_score="auto")
-    assert not any(retriever.retrievers[1].term_scores(query, []).frequencies), "the index knows no word of it"
+    assert not any(retriever.retrievers[1].term_scores(query, []).frequencies), (
+        "the index knows no word of it"
+    )
     assert retriever.retrieve(query)
 
 
 def test_what_answers_is_found_and_its_score_is_its_relevance(local_arms):
     retriever = ContextualFusionRetriever(local_arms)
-    for query, best in (("Cookie loves carrots", "dog"), ("how expensive are the tiles?", "budget")):
+    for query, best in (
+        ("Cookie loves carrots", "dog"),
+        ("how expensive are the tiles?", "budget"),
+    ):
         hits = retriever.explain(query).hits
         assert hits[0].node_id == best
         assert hits[0].score == hits[0].relevance > 0.5
@@ -205,7 +230,12 @@ def test_other_embeddings_drop_nothing_by_themselves(arms):
 
 
 def test_a_vector_arm_alone_drops_nothing_by_itself(local_arms):
-    assert len(ContextualFusionRetriever(local_arms[:1], min_score="auto").retrieve("asdfghjkl qwertz")) == 6
+    assert (
+        len(
+            ContextualFusionRetriever(local_arms[:1], min_score="auto").retrieve("asdfghjkl qwertz")
+        )
+        == 6
+    )
 
 
 def test_relevance_is_low_for_nonsense_with_any_embedding(arms):
@@ -225,17 +255,26 @@ def test_hits_below_a_least_relevance_are_dropped_in_every_mode(arms, mode):
     assert 2 <= len(kept) < len(everything)
     retriever = ContextualFusionRetriever(arms, mode=mode, min_score=least)
     assert ids(retriever.retrieve("Cookie loves carrots")) == kept
-    assert retriever.explain("Cookie loves carrots").hits[0].relevance == everything.hits[0].relevance
+    assert (
+        retriever.explain("Cookie loves carrots").hits[0].relevance == everything.hits[0].relevance
+    )
 
 
 def test_scores_below_zero_stay_where_nothing_is_dropped():
     class Below(ContextualBM25Retriever):
         async def candidates(self, queries, top_k, *, on_loop):
             [found] = await super().candidates(queries, top_k, on_loop=on_loop)
-            return [[one._replace(score=-100.0 if number else one.score) for number, one in enumerate(found)]]
+            return [
+                [
+                    one._replace(score=-100.0 if number else one.score)
+                    for number, one in enumerate(found)
+                ]
+            ]
 
     keyword = Below([TextNode(id_=f"n{number}", text="carrots and walks") for number in range(30)])
-    hits = ContextualFusionRetriever([keyword], mode="simple", similarity_top_k=30).retrieve("carrots")
+    hits = ContextualFusionRetriever([keyword], mode="simple", similarity_top_k=30).retrieve(
+        "carrots"
+    )
     assert len(hits) == 30
     assert hits[-1].score < 0
 
@@ -266,7 +305,9 @@ def seven_notes(tmp_path_factory):
     """A retriever of the notes that come with the project, by the local model, as a user has it."""
     with ContextualIndex.open(NOTES, storage=tmp_path_factory.mktemp("notes")) as index:
         index.refresh()
-        assert index.as_retriever().retrieve("asdfghjkl"), "what an engine asks gives the best it has"
+        assert index.as_retriever().retrieve("asdfghjkl"), (
+            "what an engine asks gives the best it has"
+        )
         yield index.as_retriever(min_score="auto")
 
 
@@ -294,8 +335,14 @@ async def test_a_query_finds_something_where_the_index_knows_all_its_words(seven
 
 
 def test_a_word_of_the_notes_finds_something(seven_notes):
-    keyword = next(arm for arm in seven_notes.retrievers if isinstance(arm, ContextualBM25Retriever))
-    words = {word for path in NOTES.rglob("*.md") for word in re.findall(r"[\w-]+", path.read_text("utf-8").lower())}
+    keyword = next(
+        arm for arm in seven_notes.retrievers if isinstance(arm, ContextualBM25Retriever)
+    )
+    words = {
+        word
+        for path in NOTES.rglob("*.md")
+        for word in re.findall(r"[\w-]+", path.read_text("utf-8").lower())
+    }
     known = sorted(word for word in words if any(keyword.term_scores(word, []).frequencies))
     assert len(known) > 300
     assert not [word for word in known[::5] if not seven_notes.retrieve(word)]
@@ -310,7 +357,10 @@ def test_a_query_with_words_that_the_notes_lack_may_find_nothing(seven_notes, qu
 
 def test_by_itself_it_keeps_all_hits_of_a_question_or_none(seven_notes):
     """What an arm puts first may be far down in the fusion, so that its share of a low relevance is small."""
-    found = {query: seven_notes.explain(query) for query in ("slowness", "what are our servers called?", "asdfghjkl")}
+    found = {
+        query: seven_notes.explain(query)
+        for query in ("slowness", "what are our servers called?", "asdfghjkl")
+    }
     for explanation in found.values():
         assert bool(explanation.hits) == (explanation.relevance >= LEAST)
         assert explanation.left_out in {0, 21}

@@ -10,14 +10,12 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
-from llama_index_contextual.common.errors import SettingError
-from llama_index_contextual.keyword import KeywordIndex
-from llama_index_contextual.retrieval import (
-    ContextualBM25Retriever,
-    ContextualFusionRetriever,
-    ContextualVectorRetriever,
-)
-from llama_index_contextual.retrieval.stores import AnyStore, run
+from llama_index_contextual.retrievers.any_store import AnyStore, run
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
+from llama_index_contextual.retrievers.node_index import KeywordIndex
+from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
+from llama_index_contextual.utils.errors import SettingError
 
 NEW = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator=">=")])
 
@@ -44,7 +42,10 @@ class Vectors:
 
     def dense_queries(self, embeddings, top_k, filters=None):
         store = AnyStore(ChromaVectorStore(chroma_collection=self.collection))
-        asked = [VectorStoreQuery(list(one), similarity_top_k=top_k, filters=filters) for one in embeddings]
+        asked = [
+            VectorStoreQuery(list(one), similarity_top_k=top_k, filters=filters)
+            for one in embeddings
+        ]
         return run(store.search_each(asked, on_loop=False))
 
 
@@ -56,7 +57,9 @@ def pairs(found):
 def readers(index, nodes, collection):
     keyword = KeywordIndex()
     keyword.add(nodes)
-    return Newest(lambda: Vectors(collection, keyword), keyword), Newest(lambda: keyword.state, keyword)
+    return Newest(lambda: Vectors(collection, keyword), keyword), Newest(
+        lambda: keyword.state, keyword
+    )
 
 
 @pytest.mark.parametrize("filters", [None, NEW])
@@ -64,12 +67,19 @@ def test_arms_over_a_reader_answer_as_arms_of_their_own_do(readers, index, embed
     keyword = ContextualBM25Retriever.from_defaults(index=index)
     vector = ContextualVectorRetriever(index, embed_model=embedding)
     vectors, keywords = readers
-    arms = ContextualVectorRetriever.over(vectors, embedding), ContextualBM25Retriever.over(keywords)
+    arms = (
+        ContextualVectorRetriever.over(vectors, embedding),
+        ContextualBM25Retriever.over(keywords),
+    )
     for own, over in zip((vector, keyword), arms, strict=True):
         expected = pairs(own.with_filters(filters).retrieve("the budget of the house"))
         assert expected
         assert pairs(over.with_filters(filters).retrieve("the budget of the house")) == expected
-    whole = ContextualFusionRetriever([vector, keyword]).with_filters(filters).explain("Cookie and the budget")
+    whole = (
+        ContextualFusionRetriever([vector, keyword])
+        .with_filters(filters)
+        .explain("Cookie and the budget")
+    )
     over = ContextualFusionRetriever(arms).with_filters(filters).explain("Cookie and the budget")
     assert over.to_dict() == whole.to_dict()
 
@@ -86,6 +96,10 @@ def test_arms_see_what_was_written_meanwhile(readers):
 
 def test_an_arm_over_a_reader_does_not_change_what_it_reads(readers, nodes, tmp_path):
     arm = ContextualBM25Retriever.over(readers[1])
-    for change in (lambda: arm.add(nodes), lambda: arm.delete(["dog"]), lambda: arm.persist(tmp_path)):
+    for change in (
+        lambda: arm.add(nodes),
+        lambda: arm.delete(["dog"]),
+        lambda: arm.persist(tmp_path),
+    ):
         with pytest.raises(SettingError, match=r"only reads its store\. Cure"):
             change()

@@ -18,7 +18,8 @@ import click
 
 from llama_index_contextual.app.cli import commands, index_cmd
 from llama_index_contextual.app.cli.options import INTERRUPTED, app, tell
-from llama_index_contextual.common import ContextualError, ContextualWarning, printable
+from llama_index_contextual.utils.errors import ContextualError, ContextualWarning
+from llama_index_contextual.utils.text import printable
 
 __all__ = ["app", "commands", "index_cmd", "main"]
 

@@ -14,9 +14,18 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from llama_index_contextual.app.cli import options
-from llama_index_contextual.app.cli.options import Target, as_json, command, html, list_skipped, print_line, styled
+from llama_index_contextual.app.cli.options import (
+    Target,
+    as_json,
+    command,
+    html,
+    list_skipped,
+    print_line,
+    styled,
+)
 from llama_index_contextual.app.settings import SETTINGS
-from llama_index_contextual.common import ContextualWarning, DocumentError, absolute_path, counted, printable_lines
+from llama_index_contextual.utils.errors import ContextualWarning, DocumentError
+from llama_index_contextual.utils.text import absolute_path, counted, printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,19 +41,35 @@ _CONTEXTS: Final = "off (LlamaIndex metadata), headings, pattern, llm"
 
 # The question, and what narrows it to the documents that it is about.
 QUESTION: Final = (
-    click.option("--where", multiple=True, metavar="KEY=VALUE", help="Only by front matter: rating>=4."),
+    click.option(
+        "--where", multiple=True, metavar="KEY=VALUE", help="Only by front matter: rating>=4."
+    ),
     click.option("--until", default="", help="Only dated files, up to this day."),
-    click.option("--since", default="", help="Only dated files, from this day: 2026-04-09, or 'last week'."),
-    click.option("--tag", multiple=True, help="Only files with this tag, or one below it; of several all."),
-    click.option("--path", multiple=True, help="Only files with this in their path; of several any."),
+    click.option(
+        "--since", default="", help="Only dated files, from this day: 2026-04-09, or 'last week'."
+    ),
+    click.option(
+        "--tag", multiple=True, help="Only files with this tag, or one below it; of several all."
+    ),
+    click.option(
+        "--path", multiple=True, help="Only files with this in their path; of several any."
+    ),
     click.argument("words", nargs=-1, required=True, metavar="QUESTION"),
 )
 
 
-@command("retrieval.top_k", "retrieval.per_file", "retrieval.min_score", "retrieval.recency", more=QUESTION)
+@command(
+    "retrieval.top_k",
+    "retrieval.per_file",
+    "retrieval.min_score",
+    "retrieval.recency",
+    more=QUESTION,
+)
 @click.option("--explain", is_flag=True, help="Show why each hit is there.")
 @as_json
-def search(target: Target, *, words: Sequence[str], explain: bool, as_json: bool, **narrowed: Any) -> None:
+def search(
+    target: Target, *, words: Sequence[str], explain: bool, as_json: bool, **narrowed: Any
+) -> None:
     """Find passages that answer a question, each with its citation."""
     _, explanation, hits = _found(target, words, narrowed, "Nothing found.")
     if as_json or (explain and hits):
@@ -60,7 +85,7 @@ def _found(
 ) -> tuple[Configuration, Any, list[ShownHit]]:
     """The settings of an index, and the explanation and hits of a question, whose remarks are written."""
     from llama_index_contextual.app.serve import ask as find
-    from llama_index_contextual.memory import note_filters
+    from llama_index_contextual.retrievers.query import note_filters
 
     filters = note_filters(**narrowed)
     with target.open(target.folder, create=False) as index:
@@ -81,10 +106,16 @@ def _print_hit(number: int, hit: ShownHit) -> None:
         print_line(styled(hit.headings, dim=True), indent=_MARGIN)
     for line in hit.excerpt:
         words = marked(line, hit.terms)
-        parts = (styled(part, bold=is_match or None, fg="yellow" if is_match else None) for is_match, part in words)
+        parts = (
+            styled(part, bold=is_match or None, fg="yellow" if is_match else None)
+            for is_match, part in words
+        )
         print_line(*parts, indent=_MARGIN)
     if hit.more:
-        print_line(styled(f"{counted(hit.more, 'more hit')} in it; --per-file 0 shows them", dim=True), indent=_MARGIN)
+        print_line(
+            styled(f"{counted(hit.more, 'more hit')} in it; --per-file 0 shows them", dim=True),
+            indent=_MARGIN,
+        )
 
 
 @command("context_options.llm", "retrieval.top_k", more=QUESTION)
@@ -93,7 +124,13 @@ def ask(target: Target, *, words: Sequence[str], as_json: bool, **narrowed: Any)
     """Answer a question with a language model and name the sources."""
     from llama_index.core.schema import MetadataMode
 
-    from llama_index_contextual.app.serve.answering import NOTHING, Sentence, answer, answering_model, model_name
+    from llama_index_contextual.app.serve.answering import (
+        NOTHING,
+        Sentence,
+        answer,
+        answering_model,
+        model_name,
+    )
 
     configuration, _, hits = _found(target, words, narrowed, NOTHING, per_file=0)
     model = answering_model(configuration["context_options.llm"], configuration["timeout"])
@@ -127,11 +164,13 @@ def ask(target: Target, *, words: Sequence[str], as_json: bool, **narrowed: Any)
 def context(target: Target, *, words: Sequence[str], as_json: bool) -> None:
     """Print what an agent reads of the notes before it answers."""
     from llama_index_contextual.app.index import BackgroundRefresh
-    from llama_index_contextual.memory import MemoryContext
+    from llama_index_contextual.memory.context import MemoryContext
 
     with target.open(target.folder) as index, warnings.catch_warnings():
         warnings.simplefilter("ignore", ContextualWarning)  # the digest says the same
-        with BackgroundRefresh(index, index.settings.configuration["memory.refresh"] or "never") as keeper:
+        with BackgroundRefresh(
+            index, index.settings.configuration["memory.refresh"] or "never"
+        ) as keeper:
             options.tell(str(keeper.look()), "note:")
             digest = MemoryContext(index).get(" ".join(words))
     options.print_report(digest.to_dict(), digest.markdown, as_json=as_json)
@@ -139,7 +178,12 @@ def context(target: Target, *, words: Sequence[str], as_json: bool) -> None:
 
 
 @command("context_options.llm", folder="folder")
-@click.option("--port", type=click.IntRange(0, 65535), default=8766, help="0 is one that is free. Default: 8766")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8766,
+    help="0 is one that is free. Default: 8766",
+)
 def serve(target: Target, *, port: int) -> None:
     """Show a page to search, read and ask on. Ctrl-C ends it."""
     from llama_index_contextual.app.serve.page import serve as run
@@ -148,9 +192,25 @@ def serve(target: Target, *, port: int) -> None:
         run(target.folder, storage=target.storage, port=port, config=target.settings)
 
 
-@command("memory.max_results", "memory.min_relevance", "memory.include_recency", "memory.refresh", folder="folder")
-@click.option("--transport", type=click.Choice(["stdio", "http"]), default="stdio", help="How the client speaks to it.")
-@click.option("--port", type=click.IntRange(1, 65535), default=8765, help="For http, on 127.0.0.1. Default: 8765")
+@command(
+    "memory.max_results",
+    "memory.min_relevance",
+    "memory.include_recency",
+    "memory.refresh",
+    folder="folder",
+)
+@click.option(
+    "--transport",
+    type=click.Choice(["stdio", "http"]),
+    default="stdio",
+    help="How the client speaks to it.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=8765,
+    help="For http, on 127.0.0.1. Default: 8765",
+)
 def mcp(target: Target, **how: Any) -> None:
     """Serve a folder of notes to agents over MCP."""
     from llama_index_contextual.app.index import is_refreshing
@@ -160,7 +220,9 @@ def mcp(target: Target, **how: Any) -> None:
         with options.interruptible():
             run(target.folder, storage=target.storage, config=target.settings, **how)
     finally:
-        if is_refreshing():  # to wait could take minutes, and to end its thread with the interpreter end in a crash
+        if (
+            is_refreshing()
+        ):  # to wait could take minutes, and to end its thread with the interpreter end in a crash
             os._exit(0)
 
 
@@ -195,7 +257,9 @@ def status(target: Target, *, list_skipped: bool, all_: bool, check: bool, as_js
     from llama_index_contextual.app.index.settings import open_settings
     from llama_index_contextual.app.index.status import index_status
 
-    with closing(open_settings(target.folder, target.storage, target.settings, reindex=True)) as settings:
+    with closing(
+        open_settings(target.folder, target.storage, target.settings, reindex=True)
+    ) as settings:
         report = index_status(settings, check=check)
         options.print_report(report.to_dict(), report.to_text(settings=all_), as_json=as_json)
         options.tell(options.skipped_line(settings, names=list_skipped), "note:")
@@ -218,25 +282,43 @@ def config(target: Target, *, all_: bool, as_json: bool) -> None:
         rows[key] = {"value": value, "from": configuration.origins.get(key, "default")}
     shown = {key: row for key, row in rows.items() if all_ or row["from"] != "default"}
     if len(shown) < len(rows) and not as_json:
-        options.tell(f"{len(rows) - len(shown)} of {len(rows)} settings have their default; --all shows them")
+        options.tell(
+            f"{len(rows) - len(shown)} of {len(rows)} settings have their default; --all shows them"
+        )
     texts = {key: json.dumps(row["value"], ensure_ascii=False) for key, row in shown.items()}
     lines = [f"{key:{_KEYS}}  {texts[key]:{_VALUES}}  {row['from']}" for key, row in shown.items()]
     options.print_report(rows, printable_lines(lines), as_json=as_json)
 
 
 @command("embed_model", folder="folder")
-@click.option("--questions", "-q", type=options.PLACE, required=True, help="Lines of JSON: question, path or text.")
-@click.option("--context", "contexts", multiple=True, help=f"Some of {_CONTEXTS}. Default: the first three")
-@click.option("--top-k", "-k", type=click.IntRange(1), multiple=True, help="Hits to count. Default: 5, 10, 20")
+@click.option(
+    "--questions",
+    "-q",
+    type=options.PLACE,
+    required=True,
+    help="Lines of JSON: question, path or text.",
+)
+@click.option(
+    "--context", "contexts", multiple=True, help=f"Some of {_CONTEXTS}. Default: the first three"
+)
+@click.option(
+    "--top-k", "-k", type=click.IntRange(1), multiple=True, help="Hits to count. Default: 5, 10, 20"
+)
 @html
 @as_json
-def evaluate(target: Target, *, questions: Path, html: Path | None, as_json: bool, **how: Any) -> None:
+def evaluate(
+    target: Target, *, questions: Path, html: Path | None, as_json: bool, **how: Any
+) -> None:
     """Measure on your own questions what contexts find."""
     from llama_index_contextual.app.evaluation import evaluate as measure
     from llama_index_contextual.app.evaluation import load_questions
 
     how = {name: value for name, value in how.items() if value}
-    how |= {"storage": target.storage, "embed_model": target.settings["embed_model"], "say": options.tell}
+    how |= {
+        "storage": target.storage,
+        "embed_model": target.settings["embed_model"],
+        "say": options.tell,
+    }
     how["show_progress"] = sys.stderr.isatty()
     comparison = measure(target.named or Path(), load_questions(questions), **how)
     if html:

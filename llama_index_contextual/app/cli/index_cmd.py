@@ -15,14 +15,8 @@ import click
 
 from llama_index_contextual.app.cli import options
 from llama_index_contextual.app.cli.options import Target, as_json, command, list_skipped
-from llama_index_contextual.common import (
-    ContextualError,
-    DamagedError,
-    SettingError,
-    absolute_path,
-    counted,
-    printable_lines,
-)
+from llama_index_contextual.utils.errors import ContextualError, DamagedError, SettingError
+from llama_index_contextual.utils.text import absolute_path, counted, printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,18 +24,31 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index import RefreshReport
     from llama_index_contextual.app.index.index import ContextualIndex
 
-_KEYS: Final = ("embed_model", "context", "context_options.llm", "files.include", "files.exclude", "chunks.chunk_size")
+_KEYS: Final = (
+    "embed_model",
+    "context",
+    "context_options.llm",
+    "files.include",
+    "files.exclude",
+    "chunks.chunk_size",
+)
 _MUCH: Final = 0.1  # share of a folder in languages that the default embedding does not know
 _PAUSE: Final = 2.0  # seconds between two looks at a folder, at least
-_PAUSES: Final = 10  # times as long as a look took: a folder of 100,000 files takes a tenth of a core
+_PAUSES: Final = (
+    10  # times as long as a look took: a folder of 100,000 files takes a tenth of a core
+)
 _LONG_MINUTES: Final = 5
 _NAMED: Final = 50  # problems of one kind
 _LONG: Final = (
     "about {:.0f} minutes for {:.0f} MB; {} can be searched now. More of them can meanwhile, from another terminal; "
     "Ctrl-C keeps what is done, and the same command goes on"
 )
-_TEXT_SHARE: Final = 0.2  # of a PDF or an Office file: 1 % where it is slides, 32 % of 17 reports of companies
-_BYTES_A_MINUTE: Final = 500_000  # of text that one core embeds: 10,000 chunks of 408 characters in 8 minutes
+_TEXT_SHARE: Final = (
+    0.2  # of a PDF or an Office file: 1 % where it is slides, 32 % of 17 reports of companies
+)
+_BYTES_A_MINUTE: Final = (
+    500_000  # of text that one core embeds: 10,000 chunks of 408 characters in 8 minutes
+)
 
 
 @command(*_KEYS, folder="")
@@ -52,7 +59,14 @@ _BYTES_A_MINUTE: Final = 500_000  # of text that one core embeds: 10,000 chunks 
 @list_skipped
 @as_json
 def index(
-    target: Target, *, folders: Sequence[str], dry_run: bool, watch: bool, yes: bool, list_skipped: bool, as_json: bool
+    target: Target,
+    *,
+    folders: Sequence[str],
+    dry_run: bool,
+    watch: bool,
+    yes: bool,
+    list_skipped: bool,
+    as_json: bool,
 ) -> int:
     """Index folders, or bring an index up to date.
 
@@ -62,19 +76,25 @@ def index(
     with target.open(_documents(folders, target.storage), reindex=yes) as opened:
         mode = opened.settings.contexts.context
         if target.settings["context_options.llm"] and mode != "llm":
-            raise SettingError(f"--llm: contexts are {mode!r} here. Cure: add --context llm, or leave it out")
+            raise SettingError(
+                f"--llm: contexts are {mode!r} here. Cure: add --context llm, or leave it out"
+            )
         if dry_run:
             options.print_report(*_estimate(opened), as_json=as_json)
             options.tell(options.skipped_line(opened.settings, names=list_skipped), "note:")
             return 0
         with contextlib.suppress(DamagedError):  # a refresh makes it again
             _, size, minutes = _work(opened)
-            options.tell(_LONG.format(minutes, size / 1e6, _share(opened)) if minutes > _LONG_MINUTES else "")
+            options.tell(
+                _LONG.format(minutes, size / 1e6, _share(opened)) if minutes > _LONG_MINUTES else ""
+            )
         is_first = not opened.exists
         try:
             report, done, code = _refresh(opened, confirm=yes)
         except KeyboardInterrupt:
-            options.tell(f"interrupted: {_share(opened)} can be searched now, and the same command goes on")
+            options.tell(
+                f"interrupted: {_share(opened)} can be searched now, and the same command goes on"
+            )
             return options.INTERRUPTED
         if is_first and report.chunks:
             _tell_languages(opened)
@@ -93,7 +113,11 @@ def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str,
     from llama_index_contextual.app.settings.loading import named_folders
 
     known = stored_state(Layout(absolute_path(storage))).folders if storage else {}
-    if len(folders) == 1 and ("=" not in folders[0] or Path(folders[0]).exists()) and ("" in known or not known):
+    if (
+        len(folders) == 1
+        and ("=" not in folders[0] or Path(folders[0]).exists())
+        and ("" in known or not known)
+    ):
         return Path(folders[0])
     return named_folders(folders) if folders else None
 
@@ -137,7 +161,11 @@ def _work(opened: ContextualIndex) -> tuple[int, int, float]:
         is_text = FORMATS.get(suffix_of(source.id), "markup") == "markup"
         size += int(int(source.stamp.partition(" ")[0]) * (1 if is_text else _TEXT_SHARE))
     is_local = isinstance(settings.embedding, LocalModel)
-    return len(wanted), size, size / _BYTES_A_MINUTE / (os.cpu_count() or 1) if is_local else math.nan
+    return (
+        len(wanted),
+        size,
+        size / _BYTES_A_MINUTE / (os.cpu_count() or 1) if is_local else math.nan,
+    )
 
 
 def _share(opened: ContextualIndex) -> str:
@@ -163,7 +191,10 @@ def _tell_languages(opened: ContextualIndex) -> None:
 def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[RefreshReport, str, int]:
     """The report of a refresh, whose faults are written, as data and in words, and the exit code."""
     settings, started = opened.settings, time.monotonic()
-    with options.interruptible(), warnings.catch_warnings():  # of each group of documents; here there is one, of all
+    with (
+        options.interruptible(),
+        warnings.catch_warnings(),
+    ):  # of each group of documents; here there is one, of all
         warnings.filterwarnings("ignore", message=".* but fell back")
         report = opened.refresh(show_progress=True, confirm=confirm)
     for label, problems in (("repaired:", report.repaired), ("not indexed:", report.failed)):
@@ -171,13 +202,17 @@ def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[Refresh
             options.tell(str(problem), label)
         options.tell(f"and {len(problems) - _NAMED:,} more" * (len(problems) > _NAMED), label)
     paid = settings.paid_source
-    waiting = sum(count for source, count in report.context_sources.items() if paid and source != paid)
+    waiting = sum(
+        count for source, count in report.context_sources.items() if paid and source != paid
+    )
     if waiting:
-        from llama_index_contextual.context import in_words
+        from llama_index_contextual.context.base import in_words
 
         why = f" ({in_words(failed)})" if (failed := settings.contexts.usage.failed) else ""
         chunks = counted(waiting, "chunk")
-        options.tell(f"{chunks} without a context of {paid} yet{why}. Run the same command again to ask for them.")
+        options.tell(
+            f"{chunks} without a context of {paid} yet{why}. Run the same command again to ask for them."
+        )
     done = f"{report} in {time.monotonic() - started:.1f} s"
     return report, done, options.EXIT_INCOMPLETE if report.failed or waiting else 0
 
@@ -199,12 +234,19 @@ def _estimate(opened: ContextualIndex) -> tuple[dict[str, Any], str]:
         + ("" if math.isnan(minutes) else f", about {minutes:.1f} min here")
     ]
     if settings.paid_source is None:
-        lines.append(f"--context {settings.contexts.context} costs nothing: only --context llm asks an LLM")
+        lines.append(
+            f"--context {settings.contexts.context} costs nothing: only --context llm asks an LLM"
+        )
     else:
         lines += [
             f"{counted(cost.chunks, 'chunk')} without a context, {cost.from_cache:,} with one in the cache",
             f"{counted(cost.calls, 'call')}, about {cost.tokens.prompt:,} tokens in and {cost.tokens.completion:,} out",
             *(["nothing to pay: the model is on this machine"] if cost.local else []),
         ]
-    data = {**cost._asdict(), "tokens": cost.tokens._asdict(), "documents": documents, "bytes": size}
+    data = {
+        **cost._asdict(),
+        "tokens": cost.tokens._asdict(),
+        "documents": documents,
+        "bytes": size,
+    }
     return data, "\n".join(lines)

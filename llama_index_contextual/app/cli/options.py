@@ -21,7 +21,8 @@ import click
 
 from llama_index_contextual import __version__
 from llama_index_contextual.app.settings import SETTINGS, Options
-from llama_index_contextual.common import LEFT_OUT, printable
+from llama_index_contextual.utils.metadata import LEFT_OUT
+from llama_index_contextual.utils.text import printable
 
 if TYPE_CHECKING:
     from llama_index_contextual.app.index.index import ContextualIndex
@@ -34,7 +35,9 @@ INTERRUPTED: Final = 130  # by Ctrl-C
 PLACE: Final[Any] = click.Path(path_type=Path)
 _WHICH: Final = "The folder that was indexed. Default: that of --storage, else this one."
 # Beyond those that JSON escapes by itself: of terminals, of direction, and those without a shape.
-_UNSEEN: Final = re.compile("[\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]")
+_UNSEEN: Final = re.compile(
+    "[\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
+)
 
 
 @contextmanager
@@ -68,7 +71,9 @@ def app() -> None:
 as_json = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 html = click.option("--html", type=PLACE, help="Write a page to look at to this file.")
 list_skipped = click.option(
-    "--list-skipped", is_flag=True, help="Name the files that are not read, and what is left out of others."
+    "--list-skipped",
+    is_flag=True,
+    help="Name the files that are not read, and what is left out of others.",
 )
 
 
@@ -87,7 +92,9 @@ class Target:
 
     def open(self, folder: Any, **options: Any) -> ContextualIndex:
         """The index of a folder; options are more of ``ContextualIndex.open``."""
-        from llama_index_contextual.app.index.index import ContextualIndex  # slow: it imports LlamaIndex
+        from llama_index_contextual.app.index.index import (
+            ContextualIndex,
+        )  # slow: it imports LlamaIndex
 
         return ContextualIndex.open(folder, storage=self.storage, config=self.settings, **options)
 
@@ -107,19 +114,31 @@ def command(
     def decorate(function: Function) -> click.Command:
         @wraps(function)
         def run(storage: Path | None, **options: Any) -> int | None:
-            named = [place for place in (options.pop("named", None), options.pop("argument", None)) if place]
+            named = [
+                place
+                for place in (options.pop("named", None), options.pop("argument", None))
+                if place
+            ]
             if len(named) > 1:
                 raise click.UsageError("the folder is named twice, as an argument and by --folder")
             values = {key: options.pop(name) for name, key in names.items()}
-            settings = Options({key: None if value == () else value for key, value in values.items()})
+            settings = Options(
+                {key: None if value == () else value for key, value in values.items()}
+            )
             return function(Target(named[0] if named else None, storage, settings), **options)
 
         parameters = [*more, *map(_setting_option, names.values())]
-        parameters += [click.option("--storage", type=PLACE, help="Where the index is. Default: FOLDER/.contextual")]
-        parameters += [click.option("--folder", "-f", "named", type=PLACE, help=_WHICH)] if folder else []
-        parameters += [click.argument("argument", type=PLACE, required=False, metavar="[FOLDER]")] * (
-            folder == "folder"
+        parameters += [
+            click.option(
+                "--storage", type=PLACE, help="Where the index is. Default: FOLDER/.contextual"
+            )
+        ]
+        parameters += (
+            [click.option("--folder", "-f", "named", type=PLACE, help=_WHICH)] if folder else []
         )
+        parameters += [
+            click.argument("argument", type=PLACE, required=False, metavar="[FOLDER]")
+        ] * (folder == "folder")
         for parameter in parameters:
             parameter(run)
         return app.command(function.__name__)(run)
@@ -135,7 +154,11 @@ def _setting_option(key: str) -> Callable[[Function], Function]:
     text = f"{setting.meaning} Default: {default}".replace("`", "").replace("[]", "none")
     is_list = setting.table == "files"
     return click.option(
-        *setting.flags.split(), type=kind if kind in (int, float) else None, multiple=is_list, default=None, help=text
+        *setting.flags.split(),
+        type=kind if kind in (int, float) else None,
+        multiple=is_list,
+        default=None,
+        help=text,
     )
 
 
@@ -172,7 +195,10 @@ def print_report(data: Any, text: str, *, as_json: bool) -> None:
 def tell(text: str, label: str = "", colour: str = "yellow") -> None:
     """Write a message, where there is one, as one line to standard error."""
     if text:
-        click.echo(click.style(label, fg=colour) + " " * bool(label) + printable(text, one_line=True), err=True)
+        click.echo(
+            click.style(label, fg=colour) + " " * bool(label) + printable(text, one_line=True),
+            err=True,
+        )
 
 
 def skipped_line(settings: IndexSettings, *, names: bool) -> str:
@@ -183,7 +209,7 @@ def skipped_line(settings: IndexSettings, *, names: bool) -> str:
         names: Whether each of them is written, and what the text of other files lacks.
     """
     from llama_index_contextual.app.folder.walk import summary_of_skipped
-    from llama_index_contextual.common import PATH
+    from llama_index_contextual.utils.metadata import PATH
 
     skipped = settings.found().skipped
     for path in skipped if names else ():
@@ -191,7 +217,9 @@ def skipped_line(settings: IndexSettings, *, names: bool) -> str:
     if names and settings.exists:
         with settings.database.reading() as snapshot:
             rows = snapshot.rows()
-            lacking = {*zip(snapshot.values(PATH, rows), snapshot.values(LEFT_OUT, rows), strict=True)}
+            lacking = {
+                *zip(snapshot.values(PATH, rows), snapshot.values(LEFT_OUT, rows), strict=True)
+            }
         for path, parts in sorted((path, parts) for path, parts in lacking if parts):
             tell(f"{path}: {parts}", "left out:")
     line = summary_of_skipped(skipped, offers_code=settings.configuration["context"] != "pattern")

@@ -17,8 +17,11 @@ from llama_index_contextual.app.evaluation.questions import Passage, Question, l
 from llama_index_contextual.app.index.index import ContextualIndex
 from llama_index_contextual.app.serve.html import render
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
-from llama_index_contextual.common import ContextualWarning, SettingError, counted, whole
-from llama_index_contextual.context import EVERY_KEY, ChunkContext, ContextGenerator, SourceDocument, context_name
+from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument
+from llama_index_contextual.context.registry import context_name
+from llama_index_contextual.context.views import EVERY_KEY
+from llama_index_contextual.utils.errors import ContextualWarning, SettingError, whole
+from llama_index_contextual.utils.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -86,33 +89,53 @@ class Comparison:
                 less = row.recalls - first.recalls
                 rows[-1]["difference"] = dict(zip(ks, interval(less), strict=True))
                 for kind, changed in (("gained", less[:, 0] > 0), ("lost", less[:, 0] < 0)):
-                    rows[-1][kind] = [question.text for question in compress(self.questions, changed)]
+                    rows[-1][kind] = [
+                        question.text for question in compress(self.questions, changed)
+                    ]
         return {"baseline": first.name, "questions": len(self.questions), "rows": rows}
 
     def table(self) -> list[list[str]]:
         """The figures as texts, under a row of headings."""
         rows = [["recall, %", *(f"@{k}" for k in self.top_k), f"MRR@{RANK_DEPTH}"]]
-        rows += [[row.name, *(f"{100 * share:.1f}" for share in (*row.recalls.mean(0), row.mrr))] for row in self.rows]
+        rows += [
+            [row.name, *(f"{100 * share:.1f}" for share in (*row.recalls.mean(0), row.mrr))]
+            for row in self.rows
+        ]
         return rows
 
     def remarks(self) -> list[str]:
         """The differences with their intervals, and what these mean."""
         remarks = list[str]()
         for row in self.to_dict()["rows"][1:]:
-            ends = ((k, *(100 * share for share in shares)) for k, shares in row["difference"].items())
-            differences = ", ".join(f"@{k} {mean:+.1f} [{low:+.1f}, {high:+.1f}]" for k, mean, low, high in ends)
+            ends = (
+                (k, *(100 * share for share in shares)) for k, shares in row["difference"].items()
+            )
+            differences = ", ".join(
+                f"@{k} {mean:+.1f} [{low:+.1f}, {high:+.1f}]" for k, mean, low, high in ends
+            )
             remarks.append(f"{row['name']} less {self.rows[0].name}: {differences}")
-        few = f" {counted(len(self.questions), 'question')} say little." if len(self.questions) < _FEW else ""
+        few = (
+            f" {counted(len(self.questions), 'question')} say little."
+            if len(self.questions) < _FEW
+            else ""
+        )
         return [*remarks, *([_BRACKETS + few] if remarks else [])]
 
     def __str__(self) -> str:
         table = self.table()
         first, *widths = (max(map(len, column)) for column in zip(*table, strict=True))
-        lines = ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], widths)]).rstrip() for row in table]
+        lines = [
+            "  ".join([row[0].ljust(first), *map(str.rjust, row[1:], widths)]).rstrip()
+            for row in table
+        ]
         lines += self.remarks()
-        for row, kind in ((row, kind) for row in self.to_dict()["rows"][1:] for kind in ("gained", "lost")):
+        for row, kind in (
+            (row, kind) for row in self.to_dict()["rows"][1:] for kind in ("gained", "lost")
+        ):
             changed = row[kind]
-            lines += [f"\n{row['name']} {kind} {len(changed)} at {self.top_k[0]}:"] if changed else []
+            lines += (
+                [f"\n{row['name']} {kind} {len(changed)} at {self.top_k[0]}:"] if changed else []
+            )
             lines += [f"  {' '.join(text.split())}" for text in changed[:_NAMED]]
             lines += [f"  … and {len(changed) - _NAMED} more"] if len(changed) > _NAMED else []
         return "\n".join(lines)
@@ -127,7 +150,10 @@ class Comparison:
 
 
 def compare(
-    retrievers: Mapping[str, BaseRetriever], questions: Sequence[Question], *, top_k: Iterable[int] = TOP_K
+    retrievers: Mapping[str, BaseRetriever],
+    questions: Sequence[Question],
+    *,
+    top_k: Iterable[int] = TOP_K,
 ) -> Comparison:
     """Ask several retrievers, of any kind, the same questions.
 
@@ -141,15 +167,22 @@ def compare(
     """
     depths, rows = checked_depths(questions, top_k), list[RetrieverScores]()
     if not retrievers:
-        raise SettingError("retrievers is empty. Cure: name at least one, as in {'mine': retriever}.")
+        raise SettingError(
+            "retrievers is empty. Cure: name at least one, as in {'mine': retriever}."
+        )
     golds = [frozenset(question.gold) for question in questions]
     for name, retriever in retrievers.items():
         limit = getattr(retriever, "similarity_top_k", None)
         if isinstance(limit, int) and limit < depths[-1]:
             counts = f"the retriever {name!r} returns {counted(limit, 'hit')}, but {depths[-1]} are counted."
             raise SettingError(f"{counts} Cure: similarity_top_k={depths[-1]}, or a smaller top_k")
-        answers = [[one.covered_by(hit.node) for hit in retriever.retrieve(one.text)] for one in questions]
-        recalls = [[recall_at(k, hits, gold) for k in depths] for hits, gold in zip(answers, golds, strict=True)]
+        answers = [
+            [one.covered_by(hit.node) for hit in retriever.retrieve(one.text)] for one in questions
+        ]
+        recalls = [
+            [recall_at(k, hits, gold) for k in depths]
+            for hits, gold in zip(answers, golds, strict=True)
+        ]
         mrr = mean_reciprocal_rank([hits[:RANK_DEPTH] for hits in answers], golds)
         rows.append(RetrieverScores(name, np.array(recalls), mrr))
     return Comparison(tuple(questions), depths, tuple(rows))
@@ -257,16 +290,32 @@ def evaluate(
     if not isinstance(embedding, NoEmbedding):
         embedding = embedding.model_copy(update={"embeddings_cache": SimpleKVStore()})
     # Each kind of context has default files of its own, but rows must not differ by these.
-    options |= {"files": settings.reading.rules, "embed_model": embedding, "node_parser": settings.parser}
+    options |= {
+        "files": settings.reading.rules,
+        "embed_model": embedding,
+        "node_parser": settings.parser,
+    }
     # Beside an empty context all metadata can be left out of what is embedded.
-    rows: dict[str, dict[str, Any]] = {BASELINE: {"context": _EmptyContexts(), "leave_out_keys": [EVERY_KEY]}}
-    rows |= {_METADATA if kind == "off" else kind: {"context": kind} for kind in map(context_name, contexts)}
+    rows: dict[str, dict[str, Any]] = {
+        BASELINE: {"context": _EmptyContexts(), "leave_out_keys": [EVERY_KEY]}
+    }
+    rows |= {
+        _METADATA if kind == "off" else kind: {"context": kind}
+        for kind in map(context_name, contexts)
+    }
     if "llm" in rows:  # its contexts are kept with the folder
-        of_model: dict[str, Any] = {"context": "llm", "reindex": True, **({"llm": llm} if llm else {})}
+        of_model: dict[str, Any] = {
+            "context": "llm",
+            "reindex": True,
+            **({"llm": llm} if llm else {}),
+        }
         paid = ContextualIndex.open(folder, **options, **of_model).settings
         rows["llm"]["context"] = paid.contexts.generator
     with ExitStack() as stack:
-        root = Path(storage or stack.enter_context(tempfile.TemporaryDirectory(prefix="contextual-evaluation-")))
+        root = Path(
+            storage
+            or stack.enter_context(tempfile.TemporaryDirectory(prefix="contextual-evaluation-"))
+        )
         indexes = dict[str, ContextualIndex]()
         for name, row in rows.items():
             row |= {"storage": root.expanduser() / name, "config": settings.configuration.values}
@@ -275,12 +324,16 @@ def evaluate(
         say(_work(indexes))
         for name, index in indexes.items():
             say(f"Indexing {folder}: {name}")
-            report = index.refresh(show_progress=show_progress, confirm=True)  # it is chosen on purpose
+            report = index.refresh(
+                show_progress=show_progress, confirm=True
+            )  # it is chosen on purpose
             if name == BASELINE:
                 for failure in report.failed:
                     warnings.warn(f"could not be read: {failure}", ContextualWarning, stacklevel=2)
                 _check_answers(index.nodes(), questions, folder)
-        retrievers = {name: index.as_retriever(max(*depths, RANK_DEPTH)) for name, index in indexes.items()}
+        retrievers = {
+            name: index.as_retriever(max(*depths, RANK_DEPTH)) for name, index in indexes.items()
+        }
         return compare(retrievers, questions, top_k=depths)
 
 
@@ -289,31 +342,47 @@ class _EmptyContexts(ContextGenerator):
 
     name, version = "empty", "1"
 
-    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:  # noqa: ARG002
+    def generate(
+        self,
+        nodes: Sequence[BaseNode],
+        document: SourceDocument,  # noqa: ARG002
+    ) -> list[ChunkContext | None]:
         return [ChunkContext("", self.name, version=self.version) for _ in nodes]
 
 
 def _work(indexes: Mapping[str, ContextualIndex]) -> str:
     """The work of a run: documents, and calls of a language model."""
     paid = [index.estimate() for index in indexes.values() if index.settings.paid_source]
-    calls = "".join(f"; {counted(cost.calls, 'call')}, about {cost.tokens.prompt:,} tokens in" for cost in paid)
+    calls = "".join(
+        f"; {counted(cost.calls, 'call')}, about {cost.tokens.prompt:,} tokens in" for cost in paid
+    )
     return f"{counted(len(indexes[BASELINE].files()), 'document')} in {len(indexes)} indexes{calls}"
 
 
-def _check_answers(nodes: Sequence[BaseNode], questions: Sequence[Question], folder: str | Path) -> None:
+def _check_answers(
+    nodes: Sequence[BaseNode], questions: Sequence[Question], folder: str | Path
+) -> None:
     """Warn of answers that no chunk holds: the path or the quotation is wrong, or the text is in two chunks.
 
     Raises:
         SettingError: That is so of all of them, or there are no chunks.
     """
     if not nodes:
-        raise SettingError(f"{folder} holds no files to index. Cure: choose a folder of Markdown files.")
-    held = [(question, {passage for node in nodes for passage in question.covered_by(node)}) for question in questions]
-    lost = [f"{one.text!r} ({passage})" for one, found in held for passage in one.gold if passage not in found]
+        raise SettingError(
+            f"{folder} holds no files to index. Cure: choose a folder of Markdown files."
+        )
+    held = [
+        (question, {passage for node in nodes for passage in question.covered_by(node)})
+        for question in questions
+    ]
+    lost = [
+        f"{one.text!r} ({passage})"
+        for one, found in held
+        for passage in one.gold
+        if passage not in found
+    ]
     named = f"{'; '.join(lost[:_NAMED])}{' …' if len(lost) > _NAMED else ''}"
-    message = (
-        f"{counted(len(lost), 'answer')} in no chunk: {named}. Cure: paths relative to the folder, few words as text"
-    )
+    message = f"{counted(len(lost), 'answer')} in no chunk: {named}. Cure: paths relative to the folder, few words as text"  # noqa: E501
     if len(lost) == sum(len(question.gold) for question in questions):
         raise SettingError(message)
     if lost:

@@ -11,8 +11,8 @@ from pydantic import BaseModel, BeforeValidator, model_validator
 from pydantic_core import from_json
 
 from llama_index_contextual.app.folder import read_file
-from llama_index_contextual.common import Checked, DocumentError, SettingError
-from llama_index_contextual.common import metadata as names
+from llama_index_contextual.utils import metadata as names
+from llama_index_contextual.utils.errors import Checked, DocumentError, SettingError
 
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
@@ -29,7 +29,9 @@ def _first_and_last(lines: Any) -> Any:
     return (match[1], match[2] or match[1]) if match else lines
 
 
-class Passage(Checked, BaseModel, frozen=True, coerce_numbers_to_str=True, str_strip_whitespace=True):
+class Passage(
+    Checked, BaseModel, frozen=True, coerce_numbers_to_str=True, str_strip_whitespace=True
+):
     """The place of an answer. A chunk holds it if path, lines, page and text all fit, as far as the place names them.
 
     Attributes:
@@ -51,7 +53,9 @@ class Passage(Checked, BaseModel, frozen=True, coerce_numbers_to_str=True, str_s
     @model_validator(mode="after")
     def _is_a_place(self) -> Self:
         if not (self.path or (self.text and not self.lines and not self.page)):
-            raise ValueError("a path (which lines and pages need) or a text: the place of the answer")
+            raise ValueError(
+                "a path (which lines and pages need) or a text: the place of the answer"
+            )
         return self
 
     def __str__(self) -> str:
@@ -66,7 +70,9 @@ class Passage(Checked, BaseModel, frozen=True, coerce_numbers_to_str=True, str_s
             SettingError: The passage has lines, but the chunk's metadata has none.
         """
         paths = (node.metadata.get(names.PATH), node.metadata.get("file_path"), node.ref_doc_id)
-        if self.path and not any(_path(str(path)).endswith(_path(self.path)) for path in paths if path):
+        if self.path and not any(
+            _path(str(path)).endswith(_path(self.path)) for path in paths if path
+        ):
             return False
         if self.page and str(names.value_of(node.metadata, names.PAGE_LABEL)) != self.page:
             return False
@@ -74,7 +80,9 @@ class Passage(Checked, BaseModel, frozen=True, coerce_numbers_to_str=True, str_s
             return False
         if self.lines is None:
             return True
-        start, end = (names.value_of(node.metadata, key) for key in (names.START_LINE, names.END_LINE))
+        start, end = (
+            names.value_of(node.metadata, key) for key in (names.START_LINE, names.END_LINE)
+        )
         if start is None or end is None:
             raise SettingError(
                 f"a chunk of {self.path} has no {names.START_LINE} and {names.END_LINE}, so lines={self.lines} cannot "
@@ -114,7 +122,9 @@ def load_questions(path: str | Path) -> list[Question]:
     """
     passages, place = dict[str, list[Passage]](), str(path)
     try:
-        for number, line in enumerate(read_file(Path(path), _MOST_BYTES).decode("utf-8-sig").split("\n"), 1):
+        for number, line in enumerate(
+            read_file(Path(path), _MOST_BYTES).decode("utf-8-sig").split("\n"), 1
+        ):
             place = f"{path}:{number}"
             if line.strip():
                 entry = from_json(line)

@@ -14,7 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from llama_index_contextual.common import DocumentError, SettingError, replace_surrogates, without_code
+from llama_index_contextual.utils.errors import DocumentError, SettingError
+from llama_index_contextual.utils.text import replace_surrogates, without_code
 
 if TYPE_CHECKING:
     from llama_index_contextual.app.settings import Collection
@@ -22,9 +23,16 @@ if TYPE_CHECKING:
 VAULT: Final = ".obsidian"  # a folder in a vault
 UNREAD: Final = "it cannot be read"  # by the system; that may change while size and times stay
 MOST_BYTES: Final = 100_000_000
-_FLAGS: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOCTTY", 0)
+_FLAGS: Final = (
+    os.O_RDONLY
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_NOCTTY", 0)
+)
 _CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-_BINARY_SHARE: Final = 0.01  # text holds hardly any control characters but white space, escape and form feed
+_BINARY_SHARE: Final = (
+    0.01  # text holds hardly any control characters but white space, escape and form feed
+)
 # How files begin that may hold no NUL byte, and are no text all the same.
 _STARTS: Final = {
     b"%PDF-1.": "a PDF",
@@ -52,13 +60,23 @@ def read_file(path: Path | str, most: int = MOST_BYTES, *, root: Path | None = N
     try:
         status = os.stat(path)  # noqa: PTH116  which knows of loops of links in all versions of Python
         if not stat.S_ISREG(status.st_mode):
-            raise DocumentError(f"{UNREAD} (no regular file). Cure: a file that is no pipe, device or folder.")
-        if root is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
-            raise DocumentError(f"it is a symbolic link out of {root}. Cure: read that file under its own name.")
+            raise DocumentError(
+                f"{UNREAD} (no regular file). Cure: a file that is no pipe, device or folder."
+            )
+        if root is not None and not Path(os.path.realpath(path)).is_relative_to(
+            os.path.realpath(root)
+        ):
+            raise DocumentError(
+                f"it is a symbolic link out of {root}. Cure: read that file under its own name."
+            )
         with open(os.open(path, _FLAGS), "rb") as file:  # noqa: PTH123  a descriptor
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # changed in between
                 raise DocumentError(f"{UNREAD} (no regular file).")
-            data = file.read(most + 1) if max(status.st_size, os.fstat(file.fileno()).st_size) <= most else None
+            data = (
+                file.read(most + 1)
+                if max(status.st_size, os.fstat(file.fileno()).st_size) <= most
+                else None
+            )
     except (OSError, ValueError) as error:  # a ValueError: NUL in a name
         raise DocumentError(f"{UNREAD} ({getattr(error, 'strerror', None) or error}).") from error
     if data is None or len(data) > most:
@@ -107,7 +125,11 @@ def without_comments(text: str) -> tuple[str, int]:
     Lines and offsets stay. Code holds no comments. One that does not end stays as it is.
     """
     ends = [mark.start() for mark in re.finditer("%%", without_code(text))] if "%%" in text else []
-    edges = [0, *(edge + 2 * (at % 2) for at, edge in enumerate(ends[: len(ends) // 2 * 2])), len(text)]
+    edges = [
+        0,
+        *(edge + 2 * (at % 2) for at, edge in enumerate(ends[: len(ends) // 2 * 2])),
+        len(text),
+    ]
     parts = [text[start:end] for start, end in pairwise(edges)]
     parts[1::2] = [re.sub(r"\S", " ", part) for part in parts[1::2]]
     return "".join(parts), len(ends) // 2
@@ -158,11 +180,19 @@ class Folders:
     def is_in_vault(self, path: str) -> bool:
         """Whether a document is in an Obsidian vault that is a part of the folder."""
         top = self.root_of(path)
-        folders = (one for one in self.place(path).parents if top is not None and one.is_relative_to(top))
+        folders = (
+            one for one in self.place(path).parents if top is not None and one.is_relative_to(top)
+        )
         return any((folder / VAULT).is_dir() for folder in folders)
 
     def path_of(self, place: Path) -> str | None:
         """The path of a file or folder; None where it is outside of all folders."""
-        inside = ((name, one.path) for name, one in self.collections.items() if place.is_relative_to(one.path))
-        found = next((Path(name, place.relative_to(folder)).as_posix() for name, folder in inside), None)
+        inside = (
+            (name, one.path)
+            for name, one in self.collections.items()
+            if place.is_relative_to(one.path)
+        )
+        found = next(
+            (Path(name, place.relative_to(folder)).as_posix() for name, folder in inside), None
+        )
         return "" if found == "." else found

@@ -18,7 +18,9 @@ from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document, MediaResource
 
 from llama_index_contextual.app.folder import formats, read_file
-from llama_index_contextual.common import MARKDOWN_TYPE, DocumentError, MissingExtraError, amount, metadata, whole
+from llama_index_contextual.utils import metadata
+from llama_index_contextual.utils.errors import DocumentError, MissingExtraError, amount, whole
+from llama_index_contextual.utils.text import MARKDOWN_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,10 +54,15 @@ class ConversionProcess:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._process: Any = None
-        self._started_for = (0, 0)  # this process, which may have been forked since, and the megabytes
+        self._started_for = (
+            0,
+            0,
+        )  # this process, which may have been forked since, and the megabytes
         self._jobs, self._last = 0, 0.0
 
-    def convert(self, path: Path, suffix: str, seconds: float = SECONDS, megabytes: int = MEGABYTES) -> dict[str, Any]:
+    def convert(
+        self, path: Path, suffix: str, seconds: float = SECONDS, megabytes: int = MEGABYTES
+    ) -> dict[str, Any]:
         """A document as Markdown: ``parts`` with their places, and ``metadata``.
 
         Args:
@@ -88,7 +95,9 @@ class ConversionProcess:
             why, setting = f"took longer than {seconds:g} seconds and was ended", "seconds"
             if taken < seconds:
                 signalled = signal.Signals(-code).name if code < 0 else f"exit {code}"
-                why = f"crashed ({signalled}), perhaps for want of more than {megabytes} MB of memory"
+                why = (
+                    f"crashed ({signalled}), perhaps for want of more than {megabytes} MB of memory"
+                )
                 setting = "megabytes"
             raise ConverterCrashedError(
                 f"its conversion {why}. Cure: ignore it, or DocumentReader({setting}=…) among readers=."
@@ -166,7 +175,9 @@ class DocumentReader(BaseReader):
         self.conversions = conversions
         self.keep = keep
 
-    def load_data(self, file: Path | str, extra_info: dict[str, Any] | None = None, fs: Any = None) -> list[Document]:
+    def load_data(
+        self, file: Path | str, extra_info: dict[str, Any] | None = None, fs: Any = None
+    ) -> list[Document]:
         """The parts of a file: pages of a PDF or of Word, slides, sheets, cells of a notebook, chapters.
 
         Args:
@@ -191,20 +202,31 @@ class DocumentReader(BaseReader):
             raise DocumentError(f"{path}: {error}") from error
         return self.documents(path, data, {"file_name": path.name, **(extra_info or {})})
 
-    def documents(self, path: Path, data: bytes, extra_info: Mapping[str, Any] | None = None) -> list[Document]:
+    def documents(
+        self, path: Path, data: bytes, extra_info: Mapping[str, Any] | None = None
+    ) -> list[Document]:
         """The parts of a file whose bytes were read already; see :meth:`load_data`."""
         converted = self.converted(path, data)
         documents, shared = list[Document](), {**converted["metadata"], **(extra_info or {})}
         left_out = shared.pop(metadata.LEFT_OUT, "")
         for text, place in converted["parts"]:
-            values = {**shared, **place, **({metadata.PAGE_LABEL: str(*place.values())} if place else {})}
+            values = {
+                **shared,
+                **place,
+                **({metadata.PAGE_LABEL: str(*place.values())} if place else {}),
+            }
             if left_out and not documents:
                 values[metadata.LEFT_OUT] = left_out
             document = Document(
                 text_resource=MediaResource(text=text, mimetype=MARKDOWN_TYPE),
                 metadata=values,
-                excluded_embed_metadata_keys=[key for key in values if key not in {*_SHOWN, *(extra_info or ())}],
-                excluded_llm_metadata_keys=[metadata.LEFT_OUT, *([metadata.PAGE_LABEL] if place else [])],
+                excluded_embed_metadata_keys=[
+                    key for key in values if key not in {*_SHOWN, *(extra_info or ())}
+                ],
+                excluded_llm_metadata_keys=[
+                    metadata.LEFT_OUT,
+                    *([metadata.PAGE_LABEL] if place else []),
+                ],
             )
             documents.append(document)
         return documents
@@ -222,7 +244,9 @@ class DocumentReader(BaseReader):
                 f"{suffix or 'its name'} is no format that is read. Cure: {', '.join(formats.FORMATS)}."
             )
         key = f"{hashlib.sha256(data).hexdigest()}{suffix} {formats.FORMATS[suffix]} {formats.REVISION}"
-        kept: dict[str, Any] | None = None if self.conversions is None else self.conversions.get(key, COLLECTION)
+        kept: dict[str, Any] | None = (
+            None if self.conversions is None else self.conversions.get(key, COLLECTION)
+        )
         if kept is None or kept.get("limits", [*self._limits]) != [*self._limits]:
             if not (formats.FORMATS[suffix] == "markup" or formats.has_extra()):
                 raise MissingExtraError(f"what reads {suffix} files", formats.EXTRA)
@@ -232,7 +256,9 @@ class DocumentReader(BaseReader):
                     raise DocumentError("it holds no text. Cure: ignore it.")
             except ConverterCrashedError as error:  # it would take as long each time
                 kept = {"problem": str(error), "limits": [*self._limits]}
-            if read_file(path, len(data)) != data:  # else another file's text would be kept for these bytes
+            if (
+                read_file(path, len(data)) != data
+            ):  # else another file's text would be kept for these bytes
                 raise DocumentError("it changed while it was converted. Cure: refresh again.")
             if self.conversions is not None and self.keep:
                 self.conversions.put(key, kept, COLLECTION)

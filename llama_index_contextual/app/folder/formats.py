@@ -23,7 +23,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from llama_index_contextual.common import LEFT_OUT, DocumentError, counted
+from llama_index_contextual.utils.errors import DocumentError
+from llama_index_contextual.utils.metadata import LEFT_OUT
+from llama_index_contextual.utils.text import counted
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -31,17 +33,38 @@ if TYPE_CHECKING:
 EXTRA: Final = "documents"  # of this package: brings the packages that converters need
 MOST_CELLS: Final = 500_000  # of a table
 REPEATED: Final = 80  # characters of a cell that is repeated in the rows that it spans
-_MOST_BYTES: Final = 500_000_000  # of all members, as the archive declares; a member that lies is cut
+_MOST_BYTES: Final = (
+    500_000_000  # of all members, as the archive declares; a member that lies is cut
+)
 _MOST_XML: Final = 50_000_000  # of one member that is parsed
-_STRICT: Final = re.compile(rb"purl\.oclc\.org/ooxml/(\w+)/(\w+)")  # namespaces of "Strict Open XML"
+_STRICT: Final = re.compile(
+    rb"purl\.oclc\.org/ooxml/(\w+)/(\w+)"
+)  # namespaces of "Strict Open XML"
 _MOST_MEMBERS: Final = 50_000
 IDLE: Final = 30  # seconds without work after which the process ends
-_FORBIDDEN: Final = ("socket.connect", "subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn", "os.system")
+_FORBIDDEN: Final = (
+    "socket.connect",
+    "subprocess.Popen",
+    "os.exec",
+    "os.fork",
+    "os.posix_spawn",
+    "os.system",
+)
 _CORE: Final = {"creator": "author", "initial-creator": "author", "creation-date": "created"}
 # Elements of Office and OpenDocument that are no text.
 _PICTURES: Final = dict.fromkeys(("blip", "imagedata", "image"), "picture")
-_OTHERS: Final = {"chart": "chart", "object": "object", "oleObj": "object", "videoFile": "video", "audioFile": "sound"}
-_LACKING: Final = {**_PICTURES, **_OTHERS, **dict.fromkeys(("comment", "cm", "annotation"), "comment")}
+_OTHERS: Final = {
+    "chart": "chart",
+    "object": "object",
+    "oleObj": "object",
+    "videoFile": "video",
+    "audioFile": "sound",
+}
+_LACKING: Final = {
+    **_PICTURES,
+    **_OTHERS,
+    **dict.fromkeys(("comment", "cm", "annotation"), "comment"),
+}
 # Names of Word and of slides for what HTML calls the type of a list.
 _NAMES: Final = "lowerLetter alphaL upperLetter alphaU lowerRoman romanL upperRoman romanU".split()  # noqa: SIM905
 _KINDS: Final = dict(zip(_NAMES, "aaAAiiII", strict=True))
@@ -50,12 +73,18 @@ _ROMAN: Final = [*zip(_VALUES, "m cm d cd c xc l xl x ix v iv i".split(), strict
 PAGE: Final = "\ue002"  # where a page begins
 # What Markdown takes for a block at the start of a line: a heading, an underline or rule, a table's rule, a fence,
 # HTML, front matter; comments of Obsidian; and what people also write for lists and quotes.
-_SIGNS: Final = r"#{1,6}(?:\s|$)|=+\s*$|[-|:][-|:\s]*$|_{3,}\s*$|`{3}|~{3}|<[a-zA-Z/!?]|\||\+{3,}\s*$|%%"
+_SIGNS: Final = (
+    r"#{1,6}(?:\s|$)|=+\s*$|[-|:][-|:\s]*$|_{3,}\s*$|`{3}|~{3}|<[a-zA-Z/!?]|\||\+{3,}\s*$|%%"
+)
 _BLOCK: Final = re.compile(rf"[\s{PAGE}]*(?={_SIGNS})")
 # Code, or what begins a comment or tag of MDX, Liquid, Jinja or Hugo anywhere on a line.
 _TAG: Final = re.compile(r"(?<!`)(`{1,9})[^`]{1,1000}\1|\{(?=/\*|%|#\s)|(?<=\{)\{(?=<)")
-BULLETS: Final = "\uf02d\uf06c\uf06e\uf076\uf0a7\uf0b7\uf0d8"  # of fonts of symbols; boxes to tick are others
-_LIST: Final = re.compile(rf"[\s{PAGE}]*(?:(?=[-+*>](?:\s|$)|(?:\*\s*){{3,}}$)|\d{{1,9}}(?=[.)](?:\s|$)))")
+BULLETS: Final = (
+    "\uf02d\uf06c\uf06e\uf076\uf0a7\uf0b7\uf0d8"  # of fonts of symbols; boxes to tick are others
+)
+_LIST: Final = re.compile(
+    rf"[\s{PAGE}]*(?:(?=[-+*>](?:\s|$)|(?:\*\s*){{3,}}$)|\d{{1,9}}(?=[.)](?:\s|$)))"
+)
 
 
 class Part(NamedTuple):
@@ -85,8 +114,12 @@ class Conversion(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, without empty metadata; what is left out becomes one line of it."""
-        lacks = "; ".join(counted(number, thing) for thing, number in sorted(self.left_out.items()) if number)
-        metadata = {key: value for key, value in {LEFT_OUT: lacks, **self.metadata}.items() if value}
+        lacks = "; ".join(
+            counted(number, thing) for thing, number in sorted(self.left_out.items()) if number
+        )
+        metadata = {
+            key: value for key, value in {LEFT_OUT: lacks, **self.metadata}.items() if value
+        }
         return {"parts": self.parts, "metadata": metadata}
 
 
@@ -103,7 +136,9 @@ _MODULES: Final = {
     "html": ".html .htm .xhtml",
     "markup": ".ipynb .rst .org .tex",
 }
-FORMATS: Final = {suffix: module for module, suffixes in _MODULES.items() for suffix in suffixes.split()}
+FORMATS: Final = {
+    suffix: module for module, suffixes in _MODULES.items() for suffix in suffixes.split()
+}
 OTHER_NAMES: Final = {
     ".docm": ".docx",
     ".pptm": ".pptx",
@@ -112,13 +147,23 @@ OTHER_NAMES: Final = {
     ".htm": ".html",
     ".xhtml": ".html",
 }
-_PACKAGES: Final = ("bs4", "lxml", "mammoth", "openpyxl", "oxmsg", "pypdfium2", "striprtf")  # of the extra
+_PACKAGES: Final = (
+    "bs4",
+    "lxml",
+    "mammoth",
+    "openpyxl",
+    "oxmsg",
+    "pypdfium2",
+    "striprtf",
+)  # of the extra
 
 
 def suffix_of(path: str) -> str:
     """The suffix of a path, in small letters."""
     stem, _, suffix = path.replace("\\", "/").rpartition("/")[2].rpartition(".")
-    return f".{suffix.lower()}" if stem.strip(".") else ""  # as splitext, in a third of the time: every file has one
+    return (
+        f".{suffix.lower()}" if stem.strip(".") else ""
+    )  # as splitext, in a third of the time: every file has one
 
 
 @cache
@@ -130,7 +175,9 @@ def has_extra() -> bool:
 def converter_of(suffix: str) -> Callable[[Path], Conversion]:
     """The function that reads a kind of file."""
     module = import_module(f"{__package__}.{FORMATS[suffix]}")
-    converter: Callable[[Path], Conversion] = getattr(module, f"read_{OTHER_NAMES.get(suffix, suffix)[1:]}")
+    converter: Callable[[Path], Conversion] = getattr(
+        module, f"read_{OTHER_NAMES.get(suffix, suffix)[1:]}"
+    )
     return converter
 
 
@@ -145,9 +192,15 @@ def serve(megabytes: int) -> None:
     if sys.platform != "win32":
         import resource
 
-        limits = {resource.RLIMIT_AS: megabytes * 1_000_000, resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0}
+        limits = {
+            resource.RLIMIT_AS: megabytes * 1_000_000,
+            resource.RLIMIT_CORE: 0,
+            resource.RLIMIT_FSIZE: 0,
+        }
         for kind, value in limits.items():
-            with contextlib.suppress(OSError, ValueError):  # macOS knows no limit of memory, others a lower one
+            with contextlib.suppress(
+                OSError, ValueError
+            ):  # macOS knows no limit of memory, others a lower one
                 resource.setrlimit(kind, (value, value))
     sys.addaudithook(_refuse)
     set_alarm = getattr(signal, "alarm", int)
@@ -161,7 +214,11 @@ def serve(megabytes: int) -> None:
 
 
 def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
-    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+    writes = (
+        event == "open"
+        and isinstance(arguments[2], int)
+        and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+    )
     if writes or event in _FORBIDDEN:
         raise PermissionError(f"a converter may not do that ({event})")
 
@@ -171,7 +228,10 @@ def _answer(path: str, suffix: str) -> dict[str, Any]:
         converted = converter_of(suffix)(Path(path))
     except Exception as error:  # noqa: BLE001  anything can be wrong in a foreign document
         return {"problem": _problem(error, suffix[1:])}
-    most, many = 20_000_000, 20_000  # characters: all of the Kubernetes documentation is half of that
+    most, many = (
+        20_000_000,
+        20_000,
+    )  # characters: all of the Kubernetes documentation is half of that
     if sum(len(part.text) for part in converted.parts) > most or len(converted.parts) > many:
         limits = f"{most:,} characters of text, or {many:,} pages or sheets"
         return {"problem": f"it holds more than {limits}. Cure: split it, or ignore it."}
@@ -213,7 +273,9 @@ def heading(level: int, text: str) -> str:
     """A heading of one line."""
     words = " ".join(text.split())
     rest = len(words.rstrip("#"))  # Markdown would take signs at the end for the end of the heading
-    return f"{'#' * max(1, min(level, 6))} {words[:rest]}{chr(92) * (rest < len(words))}{words[rest:]}"
+    return (
+        f"{'#' * max(1, min(level, 6))} {words[:rest]}{chr(92) * (rest < len(words))}{words[rest:]}"
+    )
 
 
 def fence(code: str, language: str = "") -> str:
@@ -225,7 +287,9 @@ def fence(code: str, language: str = "") -> str:
 def check_size(cells: int) -> None:
     """Refuse a table of too many cells."""
     if cells > MOST_CELLS:
-        raise ConversionError(f"it holds a table of more than {MOST_CELLS:,} cells. Cure: split it, or ignore it.")
+        raise ConversionError(
+            f"it holds a table of more than {MOST_CELLS:,} cells. Cure: split it, or ignore it."
+        )
 
 
 def table_of(rows: Iterable[Sequence[str]]) -> str:
@@ -238,7 +302,9 @@ def table_of(rows: Iterable[Sequence[str]]) -> str:
         if width < 3 and (len(names) < 2 or any(map(str.isdigit, "".join(names)))):  # noqa: PLR2004
             break
         blocks.append(escape(filled.pop(0)[0]))
-    cells = ([cell.replace("|", r"\|") for cell in (*row, *[""] * (width - len(row)))] for row in filled)
+    cells = (
+        [cell.replace("|", r"\|") for cell in (*row, *[""] * (width - len(row)))] for row in filled
+    )
     lines = [f"| {' | '.join(row)} |" for row in cells]
     lines[1:1] = [f"|{' --- |' * width}"] if lines else []
     return "\n\n".join([*blocks, "\n".join(lines)])
@@ -264,13 +330,21 @@ def open_archive(path: Path) -> zipfile.ZipFile:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         is_encrypted = path.read_bytes()[:4] == b"\xd0\xcf\x11\xe0"
-        why = "it is encrypted, or of an old version of Office" if is_encrypted else f"it is damaged ({error})"
-        raise ConversionError(f"{why}. Cure: save it without a password in today's format, or ignore it.") from error
+        why = (
+            "it is encrypted, or of an old version of Office"
+            if is_encrypted
+            else f"it is damaged ({error})"
+        )
+        raise ConversionError(
+            f"{why}. Cure: save it without a password in today's format, or ignore it."
+        ) from error
     members = archive.infolist()
     size = sum(member.file_size for member in members)
     if size > _MOST_BYTES or len(members) > _MOST_MEMBERS:
         many = f"{len(members):,} files and {size:,} bytes"
-        raise ConversionError(f"it is a ZIP archive of {many}, more than any document. Cure: ignore it.")
+        raise ConversionError(
+            f"it is a ZIP archive of {many}, more than any document. Cure: ignore it."
+        )
     if any(member.flag_bits & 1 for member in members):
         raise ConversionError("it is encrypted. Cure: save it without a password, or ignore it.")
     return archive
@@ -284,12 +358,20 @@ def xml_of(archive: zipfile.ZipFile, name: str, most: int = _MOST_XML) -> _Eleme
         return etree.Element("none")
     size = archive.NameToInfo[name].file_size
     if size > most:
-        raise ConversionError(f"its {name} is of {size:,} bytes, more than {most:,}. Cure: split it, or ignore it.")
-    parser = etree.XMLParser(resolve_entities=False, collect_ids=False)  # loads no DTD, no network, no huge tree
+        raise ConversionError(
+            f"its {name} is of {size:,} bytes, more than {most:,}. Cure: split it, or ignore it."
+        )
+    parser = etree.XMLParser(
+        resolve_entities=False, collect_ids=False
+    )  # loads no DTD, no network, no huge tree
     try:
-        root = etree.fromstring(_STRICT.sub(rb"schemas.openxmlformats.org/\1/2006/\2", archive.read(name)), parser)
+        root = etree.fromstring(
+            _STRICT.sub(rb"schemas.openxmlformats.org/\1/2006/\2", archive.read(name)), parser
+        )
     except etree.XMLSyntaxError as error:
-        raise ConversionError(f"it is damaged ({name}: {error}). Cure: save it anew, or ignore it.") from error
+        raise ConversionError(
+            f"it is damaged ({name}: {error}). Cure: save it anew, or ignore it."
+        ) from error
     dtd = root.getroottree().docinfo.internalDTD
     if dtd is not None and any(True for _ in dtd.iterentities()):
         raise ConversionError(f"its {name} declares an entity, which is not read. Cure: ignore it.")
@@ -330,7 +412,9 @@ def local(element: _Element) -> str:
 def attribute(element: _Element | None, name: str) -> str:
     """An attribute by its name without a namespace; "" where there is none."""
     found = {} if element is None else element.attrib
-    return next((str(value) for key, value in found.items() if str(key).rpartition("}")[2] == name), "")
+    return next(
+        (str(value) for key, value in found.items() if str(key).rpartition("}")[2] == name), ""
+    )
 
 
 def lacking(root: _Element) -> Counter[str]:

@@ -15,12 +15,34 @@ from bs4 import BeautifulSoup, Tag, UnicodeDammit
 from bs4.element import PreformattedString
 
 from llama_index_contextual.app.folder import decode, formats
-from llama_index_contextual.app.folder.formats import PAGE, Conversion, ConversionError, Part, integer
+from llama_index_contextual.app.folder.formats import (
+    PAGE,
+    Conversion,
+    ConversionError,
+    Part,
+    integer,
+)
 
 NUMBER: Final = "\ue000{}\ue001"  # before the text of an item: its number as a program shows it
 _SPACES: Final = str.maketrans("\xa0\n\r", "   ", "\xad")
 _MARKS: Final = str.maketrans("", "", "\0\ue000\ue001\ue002")
-_SKIPPED: Final = frozenset("head script style template nav noscript svg iframe object canvas select rt rp".split())  # noqa: SIM905
+_SKIPPED: Final = frozenset(
+    [
+        "head",
+        "script",
+        "style",
+        "template",
+        "nav",
+        "noscript",
+        "svg",
+        "iframe",
+        "object",
+        "canvas",
+        "select",
+        "rt",
+        "rp",
+    ]  # noqa: E501, RUF100
+)
 _HIDDEN: Final = frozenset(("linenos", "source-line-no", "mw-editsection", "katex-html"))  # classes
 _HEADINGS: Final = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS: Final = ("ul", "ol")
@@ -37,9 +59,15 @@ _SIGNS: Final = {"mfrac": "/", "msup": "^", "msub": "_", "msubsup": "_^", "munde
 _LANGUAGE: Final = re.compile(r"(?:language|lang|highlight-source|highlight)-(\w+)")
 _BULLET: Final = re.compile(rf"^[{formats.BULLETS}]\s+", re.MULTILINE)
 _ITEM: Final = re.compile(r"\d{1,9}[.)]$")
-_NOTE: Final = re.compile("noteref|footnote-ref|fnref")  # a role, a type of EPUB or a class of a link
+_NOTE: Final = re.compile(
+    "noteref|footnote-ref|fnref"
+)  # a role, a type of EPUB or a class of a link
 _LEAST_NAMED: Final = 100  # characters of an element that is left out: then it is named
-_METADATA: Final = {"author": "author", "article:published_time": "created", "article:modified_time": "modified"}
+_METADATA: Final = {
+    "author": "author",
+    "article:published_time": "created",
+    "article:modified_time": "modified",
+}
 
 
 def read_html(path: Path) -> Conversion:
@@ -55,8 +83,16 @@ def decoded(data: bytes, charset: str = "") -> str:
         charset: As a mail names it.
     """
     found = UnicodeDammit(data, known_definite_encodings=[charset] if charset else [], is_html=True)
-    is_guess = found.detector.chardet_encoding and not re.search(rb"[\x80-\xff]{3}", data)  # "café" would be Urdu
-    is_western = is_guess or found.original_encoding in (None, "ascii", "utf-8", "iso-8859-1", "windows-1252")
+    is_guess = found.detector.chardet_encoding and not re.search(
+        rb"[\x80-\xff]{3}", data
+    )  # "café" would be Urdu
+    is_western = is_guess or found.original_encoding in (
+        None,
+        "ascii",
+        "utf-8",
+        "iso-8859-1",
+        "windows-1252",
+    )
     return decode(data).text if is_western else str(found.unicode_markup)
 
 
@@ -102,7 +138,9 @@ def _rename(soup: BeautifulSoup) -> None:
 
 def _without_hidden(soup: BeautifulSoup) -> Counter[str]:
     """Take out what is no text of the page, or a menu; return its counts. What may be unfolded is text."""
-    left_out = Counter(picture=len(soup.find_all(["img", "svg", "canvas"])), script=len(soup.find_all("script")))
+    left_out = Counter(
+        picture=len(soup.find_all(["img", "svg", "canvas"])), script=len(soup.find_all("script"))
+    )
     for element in soup.find_all():
         if element.decomposed or not _is_hidden(element):
             continue
@@ -121,8 +159,15 @@ def _is_hidden(element: Tag) -> bool:
         or attributes.get("role") in ("navigation", "banner", "contentinfo", "menu", "dialog")
         or not _HIDDEN.isdisjoint(attributes.get("class") or ())
         or (name == "button" and element.find_parent("pre") is not None)
-        or (name == "footer" and not element.find_parent(["main", "article", "section", "blockquote", "figure"]))
-        or (name == "a" and "#" in str(attributes.get("href")) and not any(map(str.isalnum, element.get_text())))
+        or (
+            name == "footer"
+            and not element.find_parent(["main", "article", "section", "blockquote", "figure"])
+        )
+        or (
+            name == "a"
+            and "#" in str(attributes.get("href"))
+            and not any(map(str.isalnum, element.get_text()))
+        )
     )
 
 
@@ -152,7 +197,9 @@ class _Writer:
                 self._line.append(f"[{'x' if child.has_attr('checked') else ' '}] ")
             elif child.name in ("code", "kbd", "samp") and (text := child.get_text().strip()):
                 self._line.append(f"`{text.translate(_SPACES)}`")
-            elif child.name in ("sup", "sub") or (child.name == "a" and _NOTE.search(str(child.attrs))):
+            elif child.name in ("sup", "sub") or (
+                child.name == "a" and _NOTE.search(str(child.attrs))
+            ):
                 before = next((piece[-1] for piece in reversed(self._line) if piece), "")
                 self._line.append(_raised(child, before))
             elif child.name in ("del", "s", "strike") and (text := _inline(child)):
@@ -176,7 +223,9 @@ class _Writer:
 
     def _block(self, element: Tag) -> list[str]:
         kind = element.name
-        if kind in _LISTS and (self._is_inline or kind == "ol" or element.find(_HEADINGS) is None):  # else a layout
+        if kind in _LISTS and (
+            self._is_inline or kind == "ol" or element.find(_HEADINGS) is None
+        ):  # else a layout
             return [self._list(element)]
         if not self._is_inline:
             if kind in _HEADINGS:
@@ -196,7 +245,9 @@ class _Writer:
         """Items with the numbers that a browser shows."""
         found, lines, indent = items.find_all(recursive=False), list[str](), ""
         step = -1 if items.has_attr("reversed") else 1
-        number = integer(items.get("start"), 1 if step > 0 else len(items.find_all("li", recursive=False)))
+        number = integer(
+            items.get("start"), 1 if step > 0 else len(items.find_all("li", recursive=False))
+        )
         for child in found:
             if child.name in _LISTS:
                 lines.append(indent + re.sub(r"\n(?=[^\n])", f"\n{indent}", self._list(child)))
@@ -208,7 +259,11 @@ class _Writer:
                 lines.append(text)
                 continue
             number = integer(child.get("value"), number)
-            of_list = f"{formats.numeral(number, str(items.get('type') or '1'))}." if items.name == "ol" else ""
+            of_list = (
+                f"{formats.numeral(number, str(items.get('type') or '1'))}."
+                if items.name == "ol"
+                else ""
+            )
             shown = item.number or of_list
             bullet = f"{shown} " if _ITEM.match(shown) else f"- {shown}".rstrip() + " "
             indent = " " * (len(bullet) if _ITEM.match(shown) else 2)
@@ -226,7 +281,11 @@ def _code(element: Tag) -> str:
     for line in element.find_all("br"):
         line.replace_with("\n")
     code = element.get_text().strip("\n")
-    around = (one for one in (element, *element.find_all("code"), *list(element.parents)[:3]) if one.get("class"))
+    around = (
+        one
+        for one in (element, *element.find_all("code"), *list(element.parents)[:3])
+        if one.get("class")
+    )
     language = _LANGUAGE.search(" ".join(name for one in around for name in one["class"]))
     return formats.fence(code, language[1] if language else "") if code.strip() else ""
 
@@ -234,7 +293,11 @@ def _code(element: Tag) -> str:
 def _raised(element: Tag, before: str) -> str:
     """A number above or below the line so that it stays apart from the one beside it: 10^6, log_10."""
     text, after = element.get_text().strip(), str(element.next_sibling or "")[:1]
-    link = element if element.name == "a" else element.find("a", href=True) or element.find_parent("a", href=True)
+    link = (
+        element
+        if element.name == "a"
+        else element.find("a", href=True) or element.find_parent("a", href=True)
+    )
     is_note = element.name == "a" or (link is not None and "#" in str(link["href"]))
     if text and is_note and len(text) <= 5:  # noqa: PLR2004  of a note
         return f" [{text.strip('[]()')}]"
@@ -270,7 +333,11 @@ def _is_layout(table: Tag) -> bool:
         return True
     if table.find([*_HEADINGS, "table", "pre"]) is None or _inner(table, ["th", "caption"]):
         return False
-    return len(rows) == 1 or any(len(cell.get_text(strip=True)) > 200 for row in rows for cell in row)  # noqa: PLR2004
+    return len(rows) == 1 or any(
+        len(cell.get_text(strip=True)) > 200  # noqa: PLR2004
+        for row in rows
+        for cell in row  # noqa: PLR2004, RUF100
+    )
 
 
 def _table(table: Tag) -> list[str]:
@@ -284,7 +351,9 @@ def _table(table: Tag) -> list[str]:
     for at, row in enumerate(rows):
         cells, column = _inner(row, ["td", "th"]), 0
         is_title = len(cells) == 1 and not names
-        in_head = row.find_parent(["thead", "table"]) is not table or all(cell.name == "th" for cell in cells)
+        in_head = row.find_parent(["thead", "table"]) is not table or all(
+            cell.name == "th" for cell in cells
+        )
         is_head = bool(cells) and in_head and not is_title
         if is_head and (not names or names[-1] == at - 1):
             names.append(at)
@@ -304,6 +373,8 @@ def _table(table: Tag) -> list[str]:
     lines = [[grid.get((at, column), "") for column in range(width)] for at in range(len(rows))]
     if 1 < len(names) < len(lines):
         head = zip(*(lines[at] for at in names), strict=True)
-        lines[names[0] : names[-1] + 1] = [[" ".join(dict.fromkeys(filter(None, column))) for column in head]]
+        lines[names[0] : names[-1] + 1] = [
+            [" ".join(dict.fromkeys(filter(None, column))) for column in head]
+        ]
     text = formats.table_of(lines)
     return [_inline(caption) if caption else "", text.replace(PAGE, ""), PAGE * text.count(PAGE)]

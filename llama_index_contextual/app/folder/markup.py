@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from llama_index_contextual.app.folder import decode, formats
-from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, escape, heading
+from llama_index_contextual.app.folder.formats import (
+    Conversion,
+    ConversionError,
+    Part,
+    escape,
+    heading,
+)
 
 _LINE: Final = r"(?P<{0}>[=\-`:.'\"~^_*+#])(?P={0}){{2,}}"  # above or below a heading
 _RST_LINE: Final = re.compile(rf"\s*{_LINE.format('sign')}\s*$")
@@ -34,7 +40,9 @@ _RST: Final = re.compile(
 _RST_ROLE: Final = re.compile(
     r"(?<![\w:.+`-])(?::[\w:.+-]{1,60}:)?`([^`<]{1,300}?)(?:\s{0,3}<[^`>]{0,300}>)?`_{0,2}(?!`)"
 )
-_ORG_HEADING: Final = re.compile(r"(\*+)\s+(?:(?:TODO|DONE)\s+)?(?:\[#\w\]\s+)?(.*?)(?:\s+:[\w@:]+:)?\s*$")
+_ORG_HEADING: Final = re.compile(
+    r"(\*+)\s+(?:(?:TODO|DONE)\s+)?(?:\[#\w\]\s+)?(.*?)(?:\s+:[\w@:]+:)?\s*$"
+)
 _ORG_LINK: Final = re.compile(r"\[\[(?:[^][]*\]\[)?([^][]*)\]\]")
 # A block, a drawer, and a heading that is a comment with what stands below it.
 _ORG: Final = re.compile(
@@ -45,8 +53,17 @@ _ORG: Final = re.compile(
         (?:(?!\*+[ \t]).*\n|(?P=stars)\*.*\n)*""",
     re.VERBOSE,
 )
-_ORG_KEYWORD: Final = re.compile(r"\s*#\+(title|author|date|caption)(?:\[.*?\])?:\s*(.*)$", re.IGNORECASE)
-_LEVELS: Final = {"part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsubsection": 4, "paragraph": 5}
+_ORG_KEYWORD: Final = re.compile(
+    r"\s*#\+(title|author|date|caption)(?:\[.*?\])?:\s*(.*)$", re.IGNORECASE
+)
+_LEVELS: Final = {
+    "part": 1,
+    "chapter": 1,
+    "section": 2,
+    "subsection": 3,
+    "subsubsection": 4,
+    "paragraph": 5,
+}
 _BRACES: Final = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
 _OPTIONS: Final = r"[ \t]{0,9}(?:<[^<>]{0,200}>)?(?:\[[^][]{0,200}\]){0,3}[ \t]{0,9}"
 # Code, comments, and what holds a percent sign that begins none.
@@ -64,7 +81,9 @@ _TEX_BEFORE: Final = re.compile(
     rf"(?<=\S)[ \t]*(?=\\(?:item\b|begin\{{|end\{{|(?:sub)*section\*?\{{|chapter\*?\{{|frametitle\{{)|{_CODE})"
 )
 _TEX_AFTER: Final = re.compile(rf"({_TEX_HEADING.pattern}|{_CODE}|\\\\)[ \t]*(?=[^\s\[])")
-_TEX_STYLE: Final = re.compile(rf"\\(?:textbf|textit|emph|texttt|underline|textsc|mbox|url|text){_BRACES}")
+_TEX_STYLE: Final = re.compile(
+    rf"\\(?:textbf|textit|emph|texttt|underline|textsc|mbox|url|text){_BRACES}"
+)
 _TEX_DROPPED: Final = re.compile(
     r"\\(?:label|index|vspace|hspace|usepackage|documentclass|bibliographystyle|pagestyle|includegraphics|title|author"
     rf"|date)(?![a-zA-Z])\*?(?:\[[^][]{{0,200}}\])?(?:{_BRACES})?|\\(?:maketitle|centering|hline|noindent|newpage|clearpage|toprule"
@@ -73,15 +92,23 @@ _TEX_DROPPED: Final = re.compile(
     rf"|\\begin\{{tabular[x*]\}}{_BRACES}{_BRACES}"
     rf"|\\(?:begin|end)\{{\w+\*?\}}(?:\[(?:[!htbpHc\d]{{1,6}}|[^][=]{{0,200}}=[^][]{{0,200}})\])?(?:{_BRACES})?"
 )
-_TEX_FORMULA: Final = re.compile(r"\\(begin|end)\{(?:align|flalign|alignat|eqnarray|gather|multline|equation)\*?\}")
+_TEX_FORMULA: Final = re.compile(
+    r"\\(begin|end)\{(?:align|flalign|alignat|eqnarray|gather|multline|equation)\*?\}"
+)
 _TEX_SPAN: Final = re.compile(rf"\\multicolumn\{{(\d{{1,2}})\}}{_BRACES}{_BRACES}")
 _TEX_ACCENT: Final = re.compile(
     r"(?<!\\)\\([\"'`^~=.]|[cHvukr](?=\s{0,9}\{))\s{0,9}(\{)?(?:\\(?=[ij](?![a-zA-Z])))?([a-zA-Z])(?(2)\})"
 )
 _ACCENTS: Final = dict(
-    zip("\"'`^~=.cHvukr", "\u0308\u0301\u0300\u0302\u0303\u0304\u0307\u0327\u030b\u030c\u0306\u0328\u030a", strict=True)
+    zip(
+        "\"'`^~=.cHvukr",
+        "\u0308\u0301\u0300\u0302\u0303\u0304\u0307\u0327\u030b\u030c\u0306\u0328\u030a",
+        strict=True,
+    )
 )
-_TEX_LETTER: Final = re.compile(r"(?<!\\)\\(ss|ae|AE|oe|OE|aa|AA|o|O|l|L|i)(?![a-zA-Z])(?:\{\}|[ \t]+)?")
+_TEX_LETTER: Final = re.compile(
+    r"(?<!\\)\\(ss|ae|AE|oe|OE|aa|AA|o|O|l|L|i)(?![a-zA-Z])(?:\{\}|[ \t]+)?"
+)
 _LETTERS: Final = dict(zip("ss ae AE oe OE aa AA o O l L i".split(), "ßæÆœŒåÅøØłŁi", strict=True))  # noqa: SIM905
 _TEX_ITEM: Final = re.compile(r"\s*\\item\b\s*(?:\[([^\]]{0,200})\])?\s*")
 _TEX_CELL: Final = re.compile(r"(?<!\\)&")
@@ -90,13 +117,20 @@ _DEEPEST: Final = 20  # lists in one another that are indented
 _LONG_PART: Final = 1500  # characters of a notebook after which a part ends at the next cell
 _LONG_OUTPUT: Final = 2000  # characters of an output that are kept
 _NO_TEXT: Final = ("image/", "video/", "audio/", "application/vnd.jupyter.widget")
-_CONTROL: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")  # colours, and moves of a terminal's cursor
-_OVERWRITTEN: Final = re.compile(r"^.*\r(?=[^\r\n])|\r+$", re.MULTILINE)  # states of a progress bar but the last
+_CONTROL: Final = re.compile(
+    r"\x1b\[[0-9;?]{0,20}[A-Za-z]"
+)  # colours, and moves of a terminal's cursor
+_OVERWRITTEN: Final = re.compile(
+    r"^.*\r(?=[^\r\n])|\r+$", re.MULTILINE
+)  # states of a progress bar but the last
 _DATA: Final = re.compile(r"data:[\w/+.-]{1,60};base64,[A-Za-z0-9+/=]*")
 
 
 def _converted(
-    text: str, blocks: re.Pattern[str], block: Callable[[re.Match[str]], list[str]], line: Callable[[str], str]
+    text: str,
+    blocks: re.Pattern[str],
+    block: Callable[[re.Match[str]], list[str]],
+    line: Callable[[str], str],
 ) -> list[Part]:
     """A text whose blocks one function writes, where it returns lines for them, and its other lines another."""
     text, written, at = "\n".join([*text.splitlines(), ""]), list[str](), 0
@@ -122,8 +156,17 @@ def read_rst(path: Path) -> Conversion:
             return [""] * found[0].count("\n")
         if found["below"] or found["language"] is not None:
             # A directive's line becomes the begin of a fence, or the empty one below a text; that behind it the end.
-            text = [_rst_line(found["indent"] + found["text"])] if (found["text"] or ":") != ":" else []
-            return [*text, f"```{found['language'] or ''}", *found["below"].splitlines()[len(text) :], "```"]
+            text = (
+                [_rst_line(found["indent"] + found["text"])]
+                if (found["text"] or ":") != ":"
+                else []
+            )
+            return [
+                *text,
+                f"```{found['language'] or ''}",
+                *found["below"].splitlines()[len(text) :],
+                "```",
+            ]
         title = found["title"] or found["middle"] or ""
         if not title or (found["under"] and len(found["under"]) < len(title.rstrip()) - 1):
             return []
@@ -145,7 +188,9 @@ def _rst_table(lines: list[str]) -> list[str]:
     """A table of lines, whose columns begin and end where its first rule shows them."""
     is_grid = lines[0].startswith("+")
     starts = [match.start() for match in re.finditer(r"\+|=+", lines[0])]
-    spans = [slice(start + is_grid, end) for start, end in zip(starts, [*starts[1:], None], strict=True)]
+    spans = [
+        slice(start + is_grid, end) for start, end in zip(starts, [*starts[1:], None], strict=True)
+    ]
     rows: list[list[str]] = []
     goes_on = False
     for line in lines:
@@ -176,9 +221,15 @@ def read_org(path: Path) -> Conversion:
         left_out["comment"] += is_comment
         if is_comment or not kind:
             return [""] * found[0].count("\n")
-        return [f"```{found['language'] if kind == 'src' else ''}", *found["code"].splitlines(), "```"]
+        return [
+            f"```{found['language'] if kind == 'src' else ''}",
+            *found["code"].splitlines(),
+            "```",
+        ]
 
-    parts = _converted(decode(path.read_bytes()).text, _ORG, block, lambda line: _org_line(line, metadata))
+    parts = _converted(
+        decode(path.read_bytes()).text, _ORG, block, lambda line: _org_line(line, metadata)
+    )
     return Conversion(parts, metadata, left_out)
 
 
@@ -187,7 +238,9 @@ def _org_line(line: str, metadata: dict[str, str]) -> str:
     keyword = _ORG_KEYWORD.match(line)
     if keyword and keyword[1].lower() != "caption":
         name, value = keyword[1].lower(), keyword[2].strip()
-        metadata["created" if name == "date" else name] = value.strip("<>[]") if name == "date" else value
+        metadata["created" if name == "date" else name] = (
+            value.strip("<>[]") if name == "date" else value
+        )
     elif keyword:
         return escape(keyword[2])
     if found := _ORG_HEADING.match(line):
@@ -202,7 +255,9 @@ def read_tex(path: Path) -> Conversion:
     text = decode(path.read_bytes()).text.replace("\r\n", "\n").replace(_CODE, "")
     preamble, begin, body = text.partition("\\begin{document}")
     body, end, rest = (body if begin else text).rpartition("\\end{document}")
-    found = ((key, " ".join(_plain(_unstyled(value)).split())) for key, value in _TEX_TITLE.findall(text))
+    found = (
+        (key, " ".join(_plain(_unstyled(value)).split())) for key, value in _TEX_TITLE.findall(text)
+    )
     metadata = {{"date": "created"}.get(key, key): value for key, value in found}
     codes, left_out = list[str](), Counter(comment=int(bool(end and rest.strip())))
 
@@ -219,7 +274,9 @@ def read_tex(path: Path) -> Conversion:
     pieces = _TEX_AFTER.sub(r"\1\n", _TEX_BEFORE.sub("\n", _unstyled(body))).splitlines()
     result = [""] * (preamble.count("\n") if begin else 0)
     for line in _tex_lines(pieces):
-        result += ["```", *codes.pop(0).split("\n")[1:-1], "```"] if line.strip() == _CODE else [line]
+        result += (
+            ["```", *codes.pop(0).split("\n")[1:-1], "```"] if line.strip() == _CODE else [line]
+        )
     return Conversion([Part("\n".join(result) + "\n")], metadata, left_out)
 
 
@@ -230,18 +287,27 @@ def _tex_lines(pieces: list[str]) -> Iterator[str]:
     for line in pieces:
         if formula := _TEX_FORMULA.search(line):
             is_formula = formula[1] == "begin"
-        kept = _TEX_DROPPED.sub("", _TEX_SPAN.sub(lambda span: span[3] + "&" * (int(span[1]) - 1), line))
+        kept = _TEX_DROPPED.sub(
+            "", _TEX_SPAN.sub(lambda span: span[3] + "&" * (int(span[1]) - 1), line)
+        )
         bullet = _bullet(line, lists)
-        if is_row and line.strip() and not kept.strip() and "\\end{" not in line:  # a rule between rows
+        if (
+            is_row and line.strip() and not kept.strip() and "\\end{" not in line
+        ):  # a rule between rows
             continue
         was_row, is_row = is_row, not is_formula and _TEX_CELL.search(kept) is not None
         if found := _TEX_HEADING.search(line):
-            yield heading(_LEVELS.get(found[1], 4 + ("block" in found[0])), _plain(_TEX_DROPPED.sub("", found[2])))
+            yield heading(
+                _LEVELS.get(found[1], 4 + ("block" in found[0])),
+                _plain(_TEX_DROPPED.sub("", found[2])),
+            )
         elif is_row:
             cells = [_plain(cell).strip().replace("|", r"\|") for cell in _TEX_CELL.split(kept)]
             yield f"| {' | '.join(cells)} |" + f"\n|{' --- |' * len(cells)}" * (not was_row)
         elif item := _TEX_ITEM.match(kept):
-            yield " ".join(filter(None, (bullet, _plain(item[1] or ""), escape(_plain(kept[item.end() :])))))
+            yield " ".join(
+                filter(None, (bullet, _plain(item[1] or ""), escape(_plain(kept[item.end() :]))))
+            )
         elif kept.strip() or not was_row:  # else a rule between rows
             yield escape(_plain(kept).rstrip())
 
@@ -268,7 +334,9 @@ def _unstyled(text: str) -> str:
 
 def _plain(text: str) -> str:
     """A text without letters and signs that are written as commands."""
-    text = _TEX_LETTER.sub(lambda letter: _LETTERS[letter[1]], re.sub(r"\\\\(?:\[[^][]*\])?\s*$", "", text))
+    text = _TEX_LETTER.sub(
+        lambda letter: _LETTERS[letter[1]], re.sub(r"\\\\(?:\[[^][]*\])?\s*$", "", text)
+    )
     return re.sub(r"\\([%&#_{}$])", r"\1", text).replace("~", " ")
 
 
@@ -283,8 +351,14 @@ def read_ipynb(path: Path) -> Conversion:
     notebook = json.loads(decode(path.read_bytes()).text)
     try:
         return _of_notebook(notebook, notebook["cells"])
-    except (AttributeError, LookupError, TypeError) as error:  # lists in the place of objects, and others
-        raise ConversionError("it is no Jupyter notebook of version 4. Cure: save it anew, or ignore it.") from error
+    except (
+        AttributeError,
+        LookupError,
+        TypeError,
+    ) as error:  # lists in the place of objects, and others
+        raise ConversionError(
+            "it is no Jupyter notebook of version 4. Cure: save it anew, or ignore it."
+        ) from error
 
 
 def _of_notebook(notebook: Any, cells: list[Any]) -> Conversion:
@@ -299,7 +373,9 @@ def _of_notebook(notebook: Any, cells: list[Any]) -> Conversion:
             continue
         if not parts or re.match(r"\s*#{1,6}\s", text) or sum(map(len, parts[-1][1])) > _LONG_PART:
             parts.append((number, []))
-        outputs = "\n".join(filter(None, (_output(one, left_out) for one in cell.get("outputs") or [])))
+        outputs = "\n".join(
+            filter(None, (_output(one, left_out) for one in cell.get("outputs") or []))
+        )
         kind = cell.get("cell_type")
         text = formats.fence(text, language) if kind == "code" else text
         parts[-1][1].append(escape(text, keep_lists=True) if kind == "raw" else text)
@@ -320,7 +396,11 @@ def _output(output: dict[str, Any], left_out: Counter[str]) -> str:
         left_out["picture"] += 1
         return ""
     kind = output.get("output_type")
-    text = _joined(output.get("text") if kind == "stream" else data.get("text/markdown") or data.get("text/plain"))
+    text = _joined(
+        output.get("text")
+        if kind == "stream"
+        else data.get("text/markdown") or data.get("text/plain")
+    )
     if kind == "error":
         text = f"{output.get('ename')}: {output.get('evalue')}"
     left_out["output"] += bool(data and not text)

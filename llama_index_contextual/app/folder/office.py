@@ -18,14 +18,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from llama_index_contextual.app.folder import decode, formats
-from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, integer, local
+from llama_index_contextual.app.folder.formats import (
+    Conversion,
+    ConversionError,
+    Part,
+    attribute,
+    integer,
+    local,
+)
 from llama_index_contextual.app.folder.html import NUMBER, html_to_markdown, raised
 
 _FORMULA: Final = re.compile(rb"</f>(?:<v ?/>|<v></v>)?</c>")  # without its value
 # A format of numbers: words, digits, decimals, words. Words are quoted, escaped, a currency, a colour, spaces or signs;
 # between digits, as in numbers of telephones, they are signs or escaped.
 _WORDS: Final = r"""((?:"[^"]*"|\\.|\[[^\]<>=]*\]|[_*].|[^0#?.,@/"\\\[_*a-zA-Z])*)"""
-_FORM: Final = re.compile(rf"{_WORDS}([0#?](?:(?:[-() ]|\\.)*[0#?,])*)?(?:\.([0#?]{{1,10}})(,*))?{_WORDS}")
+_FORM: Final = re.compile(
+    rf"{_WORDS}([0#?](?:(?:[-() ]|\\.)*[0#?,])*)?(?:\.([0#?]{{1,10}})(,*))?{_WORDS}"
+)
 _WORD: Final = re.compile(r""""([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[_*].""")
 
 
@@ -34,11 +43,17 @@ def read_pptx(path: Path) -> Conversion:
     with formats.open_archive(path) as archive:
         name = formats.related(archive, "", "officeDocument", "ppt/presentation.xml")[0]
         if name not in archive.NameToInfo:
-            raise ConversionError("it is damaged or no presentation (it has no ppt/presentation.xml). Cure: ignore it.")
+            raise ConversionError(
+                "it is damaged or no presentation (it has no ppt/presentation.xml). Cure: ignore it."
+            )
         targets = {key: target for key, _, target in formats.relations(archive, name)}
-        shown = [child.attrib.values() for child in formats.xml_of(archive, name).iterfind(".//{*}sldId")]
+        shown = [
+            child.attrib.values() for child in formats.xml_of(archive, name).iterfind(".//{*}sldId")
+        ]
         parts, left_out = [], Counter[str]()
-        for number, target in enumerate((targets[key] for keys in shown for key in keys if key in targets), start=1):
+        for number, target in enumerate(
+            (targets[key] for keys in shown for key in keys if key in targets), start=1
+        ):
             slide = formats.xml_of(archive, target)
             left_out += formats.lacking(slide)
             title, blocks = _slide(slide)
@@ -47,12 +62,20 @@ def read_pptx(path: Path) -> Conversion:
             for other in formats.related(archive, target, "comments"):
                 left_out += formats.lacking(formats.xml_of(archive, other))
             for other in formats.related(archive, target, "notesSlide"):
-                bodies = (one for one in formats.xml_of(archive, other).iter("{*}sp") if _placeholder(one) == "body")
+                bodies = (
+                    one
+                    for one in formats.xml_of(archive, other).iter("{*}sp")
+                    if _placeholder(one) == "body"
+                )
                 spoken = "".join(map(_paragraphs, bodies))
                 blocks.append(f"<p>Notes:</p>{spoken}" if spoken else "")
-            page = html_to_markdown(f"<h1>{title or f'Slide {number}'}</h1>{''.join(blocks)}", is_marked=True)
+            page = html_to_markdown(
+                f"<h1>{title or f'Slide {number}'}</h1>{''.join(blocks)}", is_marked=True
+            )
             parts.append(Part(page.text, {"slide": number}))
-        return Conversion(parts, formats.core_metadata(formats.xml_of(archive, "docProps/core.xml")), left_out)
+        return Conversion(
+            parts, formats.core_metadata(formats.xml_of(archive, "docProps/core.xml")), left_out
+        )
 
 
 def _slide(slide: Any) -> tuple[str, list[str]]:
@@ -60,7 +83,9 @@ def _slide(slide: Any) -> tuple[str, list[str]]:
     title, blocks = "", []
     for shape in slide.iter("{*}sp", "{*}tbl"):
         kind = _placeholder(shape)
-        if any(local(above) == "Fallback" for above in shape.iterancestors()):  # the same for older versions
+        if any(
+            local(above) == "Fallback" for above in shape.iterancestors()
+        ):  # the same for older versions
             continue
         if local(shape) == "tbl":
             blocks.append(_table(shape))
@@ -96,12 +121,21 @@ def _paragraphs(shape: Any, *, is_list: bool = False) -> str:
         properties, text = paragraph.find("{*}pPr"), _runs(paragraph).strip()
         depth = integer(attribute(properties, "lvl"), 0, 8)
         number = None if properties is None else properties.find("{*}buAutoNum")
-        counts = {at: count for at, count in counts.items() if at < depth or (at == depth and number is not None)}
+        counts = {
+            at: count
+            for at, count in counts.items()
+            if at < depth or (at == depth and number is not None)
+        }
         if text and number is not None:
             counts[depth] = counts.get(depth, integer(attribute(number, "startAt")) - 1) + 1
             kind = attribute(number, "type")
             shown = formats.numeral(counts[depth], kind.partition("c")[0])
-            text = NUMBER.format(f"{'(' * kind.endswith('Both')}{shown}{')' if 'Paren' in kind else '.'}") + text
+            text = (
+                NUMBER.format(
+                    f"{'(' * kind.endswith('Both')}{shown}{')' if 'Paren' in kind else '.'}"
+                )
+                + text
+            )
         if text and (is_list or number is not None):
             html += f"{'<ul>' * (depth + 1)}<li>{text}</li>{'</ul>' * (depth + 1)}"
         elif text:
@@ -115,7 +149,9 @@ def _runs(element: Any) -> str:
     """The text of an element as HTML on one line."""
     pieces: list[str] = []
     for child in element.iter("{*}t", "{*}br", "{*}p"):
-        raised = attribute(child.getparent().find("{*}rPr"), "baseline") if local(child) == "t" else ""
+        raised = (
+            attribute(child.getparent().find("{*}rPr"), "baseline") if local(child) == "t" else ""
+        )
         tag = "" if raised in ("", "0") else "sub" if raised.startswith("-") else "sup"
         text = escape(child.text or "") if local(child) == "t" else " "
         pieces.append(f"<{tag}>{text}</{tag}>" if tag else text)
@@ -128,7 +164,9 @@ def read_csv(path: Path) -> Conversion:
     csv.field_size_limit(1_000_000)
     lines = re.sub('"[^"]*"', "", text[:100_000]).split("\n")[:20]
     counts = {sign: Counter(line.count(sign) for line in lines if sign in line) for sign in ";\t|,"}
-    alike = {sign: max(count.values(), default=0) for sign, count in counts.items()}  # lines that have as many
+    alike = {
+        sign: max(count.values(), default=0) for sign, count in counts.items()
+    }  # lines that have as many
     delimiter = max(alike, key=alike.__getitem__)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     return Conversion([Part(_tables(row for row in rows if _count(row)))])
@@ -144,15 +182,27 @@ def read_xlsx(path: Path) -> Conversion:
             if name.startswith("xl/worksheets/sheet"):
                 data = archive.read(name)
                 left_out["uncalculated formula"] += len(_FORMULA.findall(data))
-                if b"<!DOCTYPE" in data.replace(b"\0", b""):  # in UTF-16, too; a cell cannot hold "<"
-                    raise ConversionError(f"its {name} declares an entity, which is not read. Cure: ignore it.")
+                if b"<!DOCTYPE" in data.replace(
+                    b"\0", b""
+                ):  # in UTF-16, too; a cell cannot hold "<"
+                    raise ConversionError(
+                        f"its {name} declares an entity, which is not read. Cure: ignore it."
+                    )
             elif name.endswith((".xml", ".rels")):
-                root = formats.xml_of(archive, name)  # it refuses entities, and members that are too large
+                root = formats.xml_of(
+                    archive, name
+                )  # it refuses entities, and members that are too large
                 left_out += Counter() if name.startswith("xl/charts/") else formats.lacking(root)
         metadata = formats.core_metadata(formats.xml_of(archive, "docProps/core.xml"))
-    book = openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False, rich_text=True)
+    book = openpyxl.load_workbook(
+        path, read_only=True, data_only=True, keep_links=False, rich_text=True
+    )
     texts = ((sheet.title, _tables(_rows(sheet))) for sheet in book.worksheets)
-    parts = [Part(f"{formats.heading(1, name)}\n\n{text}", {"sheet": name}) for name, text in texts if text.strip()]
+    parts = [
+        Part(f"{formats.heading(1, name)}\n\n{text}", {"sheet": name})
+        for name, text in texts
+        if text.strip()
+    ]
     return Conversion(parts, metadata, left_out)
 
 
@@ -191,7 +241,9 @@ def _tables(rows: Iterable[Sequence[str]]) -> str:
 def _has_names(rows: Sequence[Sequence[str]]) -> bool:
     """Whether rows begin with a title, or with names above values."""
     first, others = "".join(rows[0]), "".join(cell for row in rows[1:] for cell in row)
-    return _count(rows[0]) == 1 or (not any(map(str.isdigit, first)) and any(map(str.isdigit, others)))
+    return _count(rows[0]) == 1 or (
+        not any(map(str.isdigit, first)) and any(map(str.isdigit, others))
+    )
 
 
 def _count(row: Sequence[str]) -> int:
@@ -208,10 +260,14 @@ def shown(value: Any, form: str = "General") -> str:
     if isinstance(value, list):  # of text in several fonts
         fonts = (getattr(getattr(piece, "font", None), "vertAlign", None) for piece in value)
         pieces = zip(fonts, map(str, value), strict=True)
-        value = "".join(raised(text.strip()) if font == "superscript" else text for font, text in pieces)
+        value = "".join(
+            raised(text.strip()) if font == "superscript" else text for font, text in pieces
+        )
     if value is None or isinstance(value, bool | str):
         text = "" if value is None else str(value)
-        return text.upper() if isinstance(value, bool) else re.sub(r"_x00[01][0-9A-Fa-f]_", " ", text)  # of Excel
+        return (
+            text.upper() if isinstance(value, bool) else re.sub(r"_x00[01][0-9A-Fa-f]_", " ", text)
+        )  # of Excel
     if isinstance(value, int | float):
         return _number(value, form)
     signs = {*_WORD.sub("", form).lower()}
@@ -219,7 +275,13 @@ def shown(value: Any, form: str = "General") -> str:
         seconds = round(value.total_seconds())
         end = f":{abs(seconds) % 60:02}" if seconds % 60 or "s" in signs else ""
         return f"{'-' * (seconds < 0)}{abs(seconds) // 3600}:{abs(seconds) // 60 % 60:02}{end}"
-    time = value if isinstance(value, dt.time) else value.time() if isinstance(value, dt.datetime) else dt.time()
+    time = (
+        value
+        if isinstance(value, dt.time)
+        else value.time()
+        if isinstance(value, dt.datetime)
+        else dt.time()
+    )
     clock = f"{time:%H:%M:%S}" if time.second or "s" in signs else f"{time:%H:%M}"
     if isinstance(value, dt.time) or (value.year <= 1900 and not signs & {*"yd"}):  # noqa: PLR2004
         return clock
@@ -236,11 +298,17 @@ def _number(value: float, form: str) -> str:
         return text
     before, digits, places, commas, after = match.groups(default="")
     ones = digits.rstrip(",")
-    words, end = (_WORD.sub(lambda word: word[1] or word[2] or word[3] or "", one) for one in (before, after))
+    words, end = (
+        _WORD.sub(lambda word: word[1] or word[2] or word[3] or "", one) for one in (before, after)
+    )
     if not ones and not places:
         return words.strip() or text
     power = 2 * ("%" in _WORD.sub("", before + after)) - 3 * (len(digits) - len(ones) + len(commas))
-    number = Decimal(repr(abs(value))).scaleb(power).quantize(Decimal(1).scaleb(-len(places)), ROUND_HALF_UP)
+    number = (
+        Decimal(repr(abs(value)))
+        .scaleb(power)
+        .quantize(Decimal(1).scaleb(-len(places)), ROUND_HALF_UP)
+    )
     units, _, decimals = f"{number:{',' * (',' in ones)}f}".partition(".")
     least = len(places.rstrip("#?"))
     decimals = decimals[:least] + decimals[least:].rstrip("0")
@@ -249,7 +317,10 @@ def _number(value: float, form: str) -> str:
         if "," in ones:
             return text
         rest = [*units]
-        signs = ((rest or [""]).pop() if sign in "0#?" else sign for sign in reversed(ones.replace("\\", "")))
+        signs = (
+            (rest or [""]).pop() if sign in "0#?" else sign
+            for sign in reversed(ones.replace("\\", ""))
+        )
         units = "".join([*signs][::-1]).lstrip(" -/.")
         units = "".join(rest) + units
     return f"{'-' * (at == 0 and value < 0 and number > 0)}{words}{units}{'.' * bool(decimals)}{decimals}{end}".strip()

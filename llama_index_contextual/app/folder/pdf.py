@@ -15,9 +15,24 @@ from statistics import mode
 from typing import Any, Final
 
 from llama_index_contextual.app.folder import formats
-from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, escape, heading, table_of
-from llama_index_contextual.app.folder.pdf_lines import FAR, GAP, LARGER, LEAST_ROWS, SAME_PLACE, Word, lines_of
-from llama_index_contextual.common import counted
+from llama_index_contextual.app.folder.formats import (
+    Conversion,
+    ConversionError,
+    Part,
+    escape,
+    heading,
+    table_of,
+)
+from llama_index_contextual.app.folder.pdf_lines import (
+    FAR,
+    GAP,
+    LARGER,
+    LEAST_ROWS,
+    SAME_PLACE,
+    Word,
+    lines_of,
+)
+from llama_index_contextual.utils.text import counted
 
 _FULL: Final = 0.6  # of the longest line: a heading that is shorter ends there
 _MUCH_LARGER: Final = 1.3  # than most letters: no running header
@@ -59,7 +74,10 @@ def _cells(words: Sequence[Word]) -> list[Word]:
     for word in words:
         last = cells[-1] if cells else None
         if last is None or not (
-            (word.left - last.right < GAP * min(last.size, word.size) and word.text not in {*"$€£¥"})
+            (
+                word.left - last.right < GAP * min(last.size, word.size)
+                and word.text not in {*"$€£¥"}
+            )
             or last.text in {*"$€£¥("}
             or word.text in (")", "%", ")%")
         ):
@@ -83,7 +101,9 @@ def read_pdf(path: Path) -> Conversion:
         document = pypdfium2.PdfDocument(path)
     except pypdfium2.PdfiumError as error:
         if "password" in str(error).lower():
-            raise ConversionError("it is encrypted. Cure: save it without a password, or ignore it.") from error
+            raise ConversionError(
+                "it is encrypted. Cure: save it without a password, or ignore it."
+            ) from error
         raise ConversionError(f"it is damaged or no PDF ({error}). Cure: ignore it.") from error
     document.init_forms()
     left_out = Counter[str]()
@@ -101,10 +121,20 @@ def read_pdf(path: Path) -> Conversion:
 def _metadata(document: Any) -> dict[str, str]:
     info = document.get_metadata_dict(skip_empty=True)
     title, author = info.get("Title", "").strip(), info.get("Author", "").strip()
-    is_name = " " not in title or re.search(r"\.\w{2,4}$|^Microsoft \w+ - ", title)  # of a file, or a number
-    days = (re.match(r"D:(\d{4})(\d\d)?(\d\d)?", info.get(key, "")) for key in ("CreationDate", "ModDate"))
+    is_name = " " not in title or re.search(
+        r"\.\w{2,4}$|^Microsoft \w+ - ", title
+    )  # of a file, or a number
+    days = (
+        re.match(r"D:(\d{4})(\d\d)?(\d\d)?", info.get(key, ""))
+        for key in ("CreationDate", "ModDate")
+    )
     created, modified = ("-".join(filter(None, day.groups())) if day else "" for day in days)
-    return {"title": "" if is_name else title, "author": author, "created": created, "modified": modified}
+    return {
+        "title": "" if is_name else title,
+        "author": author,
+        "created": created,
+        "modified": modified,
+    }
 
 
 def _drop_edges(pages: Sequence[list[Line]]) -> Counter[str]:
@@ -112,7 +142,9 @@ def _drop_edges(pages: Sequence[list[Line]]) -> Counter[str]:
     largest = _MUCH_LARGER * _usual_size(pages)
 
     def edges(lines: Sequence[Line]) -> Iterator[tuple[tuple[str, int], Line]]:
-        downwards = sorted(lines, key=lambda line: -line.base)  # a page of columns ends with the last of these
+        downwards = sorted(
+            lines, key=lambda line: -line.base
+        )  # a page of columns ends with the last of these
         for line in (*downwards[:_EDGE], *downwards[_EDGE:][-_EDGE:]):
             text = re.sub(r"\d+", "#", line.text.casefold()).strip()
             is_number = len(line.cells) == 1 and not any(map(str.isalpha, text))
@@ -124,7 +156,9 @@ def _drop_edges(pages: Sequence[list[Line]]) -> Counter[str]:
     left_out = Counter[str]()
     for lines in pages:
         repeated = {id(line): key[1] for key, line in edges(lines) if seen[key] > most}
-        left_out.update("repeated margin line" if place else "page number" for place in repeated.values())
+        left_out.update(
+            "repeated margin line" if place else "page number" for place in repeated.values()
+        )
         lines[:] = [line for line in lines if id(line) not in repeated]
     return left_out
 
@@ -159,7 +193,11 @@ def _find_headings(pages: Sequence[list[Line]]) -> None:
     for line, rank in headings:
         line.level = min(ranks.index(rank) + 1, 6)
     for above, line in (pair for lines in pages for pair in pairwise(lines)):
-        is_large = above.level > 0 == line.level and line.size >= body * LARGER and _style(line) == _style(above)
+        is_large = (
+            above.level > 0 == line.level
+            and line.size >= body * LARGER
+            and _style(line) == _style(above)
+        )
         if is_large and line.text[0].islower() and 0 < above.base - line.base < 1.8 * line.size:
             line.level = above.level  # a heading of two lines
 
@@ -207,11 +245,18 @@ def _prose(lines: Sequence[Line]) -> list[str]:
         text, near = line.text, last is not None and last.level == line.level
         if last is not None and line.level:
             is_open = last.width > _FULL * width or last.is_name or text[0].islower()
-            near = near and is_open and last.base - line.base < 1.8 * last.size and not _NUMBERED.match(text)
+            near = (
+                near
+                and is_open
+                and last.base - line.base < 1.8 * last.size
+                and not _NUMBERED.match(text)
+            )
         elif last is not None:
             near = near and 0 < last.base - line.base < 1.7 * max(line.size, last.size)
         if line.level:
-            blocks[len(blocks) - near :] = [f"{blocks[-1]} {text}" if near else heading(line.level, text)]
+            blocks[len(blocks) - near :] = [
+                f"{blocks[-1]} {text}" if near else heading(line.level, text)
+            ]
             continue
         bullet = _BULLET.match(text)
         if bullet:
@@ -220,8 +265,16 @@ def _prose(lines: Sequence[Line]) -> list[str]:
             text = escape(text)
         if not near:
             blocks.append(text)
-        elif blocks[-1][-1] == "-" and text[0].isalnum() and (word := _BROKEN.search(blocks[-1][-100:])):
-            is_whole = "-" in word[1] or len(word[1]) == 1 or not (word[1][-1].isalpha() and text[0].islower())
+        elif (
+            blocks[-1][-1] == "-"
+            and text[0].isalnum()
+            and (word := _BROKEN.search(blocks[-1][-100:]))
+        ):
+            is_whole = (
+                "-" in word[1]
+                or len(word[1]) == 1
+                or not (word[1][-1].isalpha() and text[0].islower())
+            )
             blocks[-1] = (blocks[-1] if is_whole else blocks[-1][:-1]) + text
         else:
             blocks[-1] += f"\n{text}"
@@ -251,7 +304,9 @@ def _ends(lines: Sequence[Line], end: int, until: int) -> bool:
     """Whether another column begins below the rows of a table, or prose, which runs on below the columns of values."""
     left = min(cell.left for cell in lines[end - 1].cells[1:])
     return lines[until].base > lines[end - 1].base or any(
-        len(line.cells) == 1 and len(line.words) > _SHORT and line.words[0].left < left < line.words[-1].right
+        len(line.cells) == 1
+        and len(line.words) > _SHORT
+        and line.words[0].left < left < line.words[-1].right
         for line in lines[end:until]
     )
 
@@ -273,7 +328,10 @@ def _header_start(lines: Sequence[Line], start: int, end: int, floor: int) -> in
 
 def _values_left(lines: Sequence[Line]) -> float:
     """Where the columns of values begin."""
-    return min(cell.left for line in lines if _is_row(line) for cell in line.cells[1:]) - 6 * lines[0].size
+    return (
+        min(cell.left for line in lines if _is_row(line) for cell in line.cells[1:])
+        - 6 * lines[0].size
+    )
 
 
 def _in_columns(line: Line, left: float) -> bool:
@@ -298,7 +356,9 @@ def _table(lines: Sequence[Line]) -> str:
     rows, left = [line for line in lines if _is_row(line)], _values_left(lines)
     values = [row for row in rows if not _is_years(row)] or rows
     columns: list[list[float]] = []  # left and right of each
-    for cell in sorted((cell for row in values for cell in row.cells[1:]), key=lambda cell: cell.right):
+    for cell in sorted(
+        (cell for row in values for cell in row.cells[1:]), key=lambda cell: cell.right
+    ):
         if columns and cell.left < columns[-1][1] and cell.right > columns[-1][0]:
             columns[-1] = [min(columns[-1][0], cell.left), max(columns[-1][1], cell.right)]
         else:
@@ -307,22 +367,35 @@ def _table(lines: Sequence[Line]) -> str:
     def column_of(cell: Word) -> int:
         return 1 + min(range(len(columns)), key=lambda at: _apart(columns[at], cell))
 
-    head = next((at for at, line in enumerate(lines) if not _in_columns(line, left) or line in values), 0)
+    head = next(
+        (at for at, line in enumerate(lines) if not _in_columns(line, left) or line in values), 0
+    )
     cells = [[""] * (len(columns) + 1)]
     for line in lines[:head]:
         first = line.cells[0]
         above = line.cells[1:] if first.left + first.right < 2 * columns[0][0] else line.cells
         cells[0][0] = f"{cells[0][0]} {first.text if above != line.cells else ''}".strip()
-        nearest = [min(above, key=lambda cell: _apart(column, cell)) for column in columns] if above else []
+        nearest = (
+            [min(above, key=lambda cell: _apart(column, cell)) for column in columns]
+            if above
+            else []
+        )
         for cell in above:  # a name above several columns goes to the first
-            at = next((at for at, near in enumerate(nearest, start=1) if near is cell), 0) or column_of(cell)
+            at = next(
+                (at for at, near in enumerate(nearest, start=1) if near is cell), 0
+            ) or column_of(cell)
             cells[0][at] = f"{cells[0][at]} {cell.text}".strip()
     for line in lines[head:]:
         row = [""] * (len(columns) + 1)
         for number, cell in enumerate(line.cells):
             at = 0 if number == 0 and cell.left < columns[0][0] - 2 * cell.size else column_of(cell)
             row[at] = f"{row[at]} {cell.text}".strip()
-        if len(cells) > 1 and row[0] and not any(cells[-1][1:]) and (not any(row[1:]) or row[0][0].islower()):
+        if (
+            len(cells) > 1
+            and row[0]
+            and not any(cells[-1][1:])
+            and (not any(row[1:]) or row[0][0].islower())
+        ):
             row[0] = f"{cells.pop()[0]} {row[0]}"  # a name of several lines
         cells.append(row)
     return table_of(cells)

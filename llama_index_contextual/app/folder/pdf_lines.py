@@ -19,13 +19,17 @@ FAR: Final = 100_000  # points by which turned text stands below the rest
 LEAST_ROWS: Final = 3  # of a table
 SAME_PLACE: Final = 4.0  # points by which what is at one place differs
 LARGER: Final = 1.12  # than most letters: a heading's
-_NO_LETTERS: Final = dict.fromkeys((*range(0x7F, 0xA0), 0xAD, 0x200B, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF))
+_NO_LETTERS: Final = dict.fromkeys(
+    (*range(0x7F, 0xA0), 0xAD, 0x200B, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF)
+)
 _HYPHENS: Final = frozenset({2, 0xFFFE})  # what PDFium gives for a hyphen at the end of a line
 _SPACES: Final = _HYPHENS | {0, 9, 10, 13, 32, 160}
 _MARKS: Final = ".,;:!?"  # behind a word
 GAP: Final = 1.0  # of a letter's size: a wider one parts cells
 _LEAST_NARROW: Final = 8  # lines of one of three columns or more
-_HANGING: Final = 8  # steps of half a place by which the first word of a line may stand further left than others
+_HANGING: Final = (
+    8  # steps of half a place by which the first word of a line may stand further left than others
+)
 _MIDDLE: Final = (0.4, 0.65)  # of the width of a page: where the right one of two columns begins
 _BOLD: Final = re.compile(rb"bold|black|heavy|semibd|demi", re.IGNORECASE)
 
@@ -86,7 +90,9 @@ def _words(page: Any) -> dict[int, list[Word]]:
             start = index if start < 0 else start
             continue
         first, start = start, -1
-        if first < 0 or not (text := _text_of(codes[first:index])):  # no letter is left of some words
+        if first < 0 or not (
+            text := _text_of(codes[first:index])
+        ):  # no letter is left of some words
             continue
         text += "-" if code in _HYPHENS else ""
         pdfium.FPDFText_GetCharOrigin(raw, first, x, y)
@@ -101,9 +107,15 @@ def _words(page: Any) -> dict[int, list[Word]]:
         if turn:
             along, across = math.cos(math.radians(turn)), math.sin(math.radians(turn))
             begin, base = x.value * along + y.value * across, y.value * along - x.value * across
-            end = max(one.value * along + other.value * across for one in (left, right) for other in (bottom, top))
+            end = max(
+                one.value * along + other.value * across
+                for one in (left, right)
+                for other in (bottom, top)
+            )
             size = size if abs(along) > abs(across) else abs(box.right - box.left)
-        elif (stop := len(text.rstrip(_MARKS))) > 1 and text[stop - 1].isdecimal():  # its last digits may be raised
+        elif (stop := len(text.rstrip(_MARKS))) > 1 and text[
+            stop - 1
+        ].isdecimal():  # its last digits may be raised
             cut, above = stop, base + 0.25 * size
             while cut > 1 and _is_above(raw, first + cut - 1, above):
                 cut -= 1
@@ -111,7 +123,9 @@ def _words(page: Any) -> dict[int, list[Word]]:
         elif text[0].isdecimal() and text[-1].isalpha():  # its first digits may be raised
             pdfium.FPDFText_GetCharOrigin(raw, index - 1, x, y)
             base = min(base, y.value)
-        words.setdefault(turn, []).append(Word(text, begin, max(end, begin), base, size or 1.0, bold))
+        words.setdefault(turn, []).append(
+            Word(text, begin, max(end, begin), base, size or 1.0, bold)
+        )
     return words
 
 
@@ -153,11 +167,17 @@ def _joined(words: Sequence[Word]) -> list[list[Word]]:
     lines = [sorted(line, key=lambda word: word.left) for line in lines]
     gutters = _gutters(lines)
     result: list[list[Word]] = []
-    for is_bridging, group in groupby(lines, key=lambda line: any(_bridges(line, gutter) for gutter in gutters)):
+    for is_bridging, group in groupby(
+        lines, key=lambda line: any(_bridges(line, gutter) for gutter in gutters)
+    ):
         some = list(group)
-        is_table = is_bridging or not any(_is_aligned(some, gutter) for gutter in gutters)  # over all columns
+        is_table = is_bridging or not any(
+            _is_aligned(some, gutter) for gutter in gutters
+        )  # over all columns
         for low, high in pairwise([-math.inf, *([] if is_table else gutters), math.inf]):
-            result += filter(None, ([word for word in line if low <= word.left < high] for line in some))
+            result += filter(
+                None, ([word for word in line if low <= word.left < high] for line in some)
+            )
     return result
 
 
@@ -187,7 +207,9 @@ def _gutters(lines: Sequence[list[Word]]) -> list[float]:
         and re.match(r"\(?[^\W\d]", word.text)
         and (before is None or word.left - before.right > GAP * word.size)
     )
-    many = _narrow_columns(lines, sorted(at for at, count in starts.items() if count >= _LEAST_NARROW), left, right)
+    many = _narrow_columns(
+        lines, sorted(at for at, count in starts.items() if count >= _LEAST_NARROW), left, right
+    )
     if len(many) > 1:
         return many
     low, high = (left + share * (right - left) for share in _MIDDLE)
@@ -201,11 +223,15 @@ def _gutters(lines: Sequence[list[Word]]) -> list[float]:
             for is_right, piece in groupby(line, key=lambda word: word.left >= gutter):
                 columns[is_right].append(list(piece))
     bases = [one[0].base for one in columns[1] if one[0].left < gutter + _HANGING * SAME_PLACE]
-    beside = (one[0] for one in columns[0] if any(abs(one[0].base - base) < one[0].size for base in bases))
+    beside = (
+        one[0] for one in columns[0] if any(abs(one[0].base - base) < one[0].size for base in bases)
+    )
     if sum(1 for _ in beside) < LEAST_ROWS:  # a table below or above short lines
         return []
     is_prose = all(_word_count(column) >= 4 * sum(map(_cell_count, column)) for column in columns)
-    filled = sum(piece[-1].right > gutter - 0.12 * (right - left) for piece in columns[0])  # up to the gutter
+    filled = sum(
+        piece[-1].right > gutter - 0.12 * (right - left) for piece in columns[0]
+    )  # up to the gutter
     return [gutter] if is_prose or filled > 0.3 * len(columns[0]) else []
 
 
@@ -224,7 +250,9 @@ def _place(lines: Sequence[list[Word]], at: int) -> float:
     return min(steps, key=lambda place: sum(_bridges(line, place) for line in lines))
 
 
-def _narrow_columns(lines: Sequence[list[Word]], starts: Iterable[int], left: float, right: float) -> list[float]:
+def _narrow_columns(
+    lines: Sequence[list[Word]], starts: Iterable[int], left: float, right: float
+) -> list[float]:
     """The places where three columns or more begin, but the first, if each of them is full of prose."""
     places, begin = list[float](), left
     for at in starts:
@@ -232,10 +260,16 @@ def _narrow_columns(lines: Sequence[list[Word]], starts: Iterable[int], left: fl
         if gutter - begin < 0.12 * (right - left):
             continue
         beside = (line for line in lines if line[0].left < gutter and not _bridges(line, gutter))
-        pieces = [[word for word in line if begin - SAME_PLACE <= word.left < gutter] for line in beside]
+        pieces = [
+            [word for word in line if begin - SAME_PLACE <= word.left < gutter] for line in beside
+        ]
         pieces = [piece for piece in pieces if piece]
         filled = sum(piece[-1].right > gutter - 0.4 * (gutter - begin) for piece in pieces)
-        if len(pieces) >= _LEAST_NARROW and 2 * filled > len(pieces) and _word_count(pieces) > 2 * len(pieces):
+        if (
+            len(pieces) >= _LEAST_NARROW
+            and 2 * filled > len(pieces)
+            and _word_count(pieces) > 2 * len(pieces)
+        ):
             places.append(gutter)
             begin = gutter
     return places
@@ -250,6 +284,10 @@ def _bridges(line: Sequence[Word], gutter: float) -> bool:
 
 def _is_aligned(lines: Sequence[list[Word]], gutter: float) -> bool:
     """Whether enough lines begin at a gutter."""
-    starts = [first.left for line in lines if (first := next((word for word in line if word.left >= gutter), None))]
+    starts = [
+        first.left
+        for line in lines
+        if (first := next((word for word in line if word.left >= gutter), None))
+    ]
     aligned = sum(start < gutter + _HANGING * SAME_PLACE for start in starts)
     return aligned >= max(LEAST_ROWS, 0.3 * len(starts))

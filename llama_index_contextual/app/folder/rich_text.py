@@ -22,9 +22,16 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from llama_index_contextual.app.folder import formats
-from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, attribute, integer, local
+from llama_index_contextual.app.folder.formats import (
+    Conversion,
+    ConversionError,
+    Part,
+    attribute,
+    integer,
+    local,
+)
 from llama_index_contextual.app.folder.html import NUMBER, decoded, html_to_markdown
-from llama_index_contextual.common import DocumentError
+from llama_index_contextual.utils.errors import DocumentError
 
 _SKIPPED: Final = frozenset(
     """
@@ -34,8 +41,20 @@ _SKIPPED: Final = frozenset(
 )
 _WRITTEN: Final = {"s": " ", "tab": " ", "line-break": "<br>", **dict.fromkeys(_SKIPPED, "")}
 _OUTLINE: Final = "outline-style"  # the numbers of headings
-_ROWS: Final = {"table": "table", "table-header-rows": "thead", "table-row": "tr", "table-cell": "td"}
-_TAGS: Final = {**_ROWS, "text-box": "div", "section": "div", "desc": "div", "title": "div", "p": "p"}
+_ROWS: Final = {
+    "table": "table",
+    "table-header-rows": "thead",
+    "table-row": "tr",
+    "table-cell": "td",
+}
+_TAGS: Final = {
+    **_ROWS,
+    "text-box": "div",
+    "section": "div",
+    "desc": "div",
+    "title": "div",
+    "p": "p",
+}
 
 
 def read_odt(path: Path) -> Conversion:
@@ -48,9 +67,13 @@ def read_odt(path: Path) -> Conversion:
         content = formats.xml_of(archive, "content.xml")
         body = content.find(".//{*}body/{*}text")
         if body is None:
-            raise ConversionError("it is damaged or no text of OpenDocument (it has no body). Cure: ignore it.")
+            raise ConversionError(
+                "it is damaged or no text of OpenDocument (it has no body). Cure: ignore it."
+            )
         writer = _OpenDocument(content, formats.xml_of(archive, "styles.xml"))
-        text = writer.html(body) + "".join(f"<p>[{at}] {note}</p>" for at, note in enumerate(writer.notes, start=1))
+        text = writer.html(body) + "".join(
+            f"<p>[{at}] {note}</p>" for at, note in enumerate(writer.notes, start=1)
+        )
         metadata = formats.core_metadata(formats.xml_of(archive, "meta.xml"))
     page = html_to_markdown(f"<body>{text}</body>", is_marked=True)
     return page._replace(metadata=metadata, left_out=formats.lacking(body))
@@ -64,7 +87,9 @@ class _OpenDocument:
         elements = [element for root in roots for element in root.iter()]
         self._named = {attribute(one, "name"): one for one in elements if attribute(one, "name")}
         self._named[_OUTLINE] = next((one for one in elements if local(one) == _OUTLINE), ())
-        self._counts: dict[str, list[int]] = defaultdict(lambda: [0] * 11)  # of headings and lists, by their level
+        self._counts: dict[str, list[int]] = defaultdict(
+            lambda: [0] * 11
+        )  # of headings and lists, by their level
 
     def html(self, element: Any, style: str = "", depth: int = 0) -> str:
         """What an element holds; the others are the style and the depth of the list around it."""
@@ -85,23 +110,37 @@ class _OpenDocument:
         inner, tag, spans = self.html(child, style, depth), _TAGS.get(kind, ""), ""
         if kind == "h":
             at = integer(attribute(child, "outline-level"), 1, 10)
-            number = "" if attribute(child, "is-list-header") == "true" else self._number(_OUTLINE, at)
+            number = (
+                "" if attribute(child, "is-list-header") == "true" else self._number(_OUTLINE, at)
+            )
             tag, inner = f"h{min(at, 6)}", f"{number} {inner}"
         elif kind == "span" and (of_style := self._named.get(named)) is not None:
             position = attribute(of_style.find("{*}text-properties"), "text-position")
-            tag = "sub" if position[:3] == "sub" or position[:1] == "-" else "sup" if position.strip("0% ") else ""
+            tag = (
+                "sub"
+                if position[:3] == "sub" or position[:1] == "-"
+                else "sup"
+                if position.strip("0% ")
+                else ""
+            )
         elif kind == "p":
-            parent = attribute(self._named.get(named), "parent-style-name") if named[:1] == "P" else ""
+            parent = (
+                attribute(self._named.get(named), "parent-style-name") if named[:1] == "P" else ""
+            )
             tag = {"Title": "h1", "Subtitle": "h2"}.get(parent or named, "p")
         elif kind == "table-cell":
             times = integer(attribute(child, "number-columns-repeated"), 1, 100)
-            across, down = (attribute(child, f"number-{name}-spanned") for name in ("columns", "rows"))
+            across, down = (
+                attribute(child, f"number-{name}-spanned") for name in ("columns", "rows")
+            )
             spans = f' colspan="{across}" rowspan="{down}"'
         return f"<{tag}{spans}>{inner}</{tag}>" * times if tag else inner
 
     def _level(self, style: str, at: int) -> Any:
         """A level of a list or of headings; None for none."""
-        return next((one for one in self._named.get(style, ()) if attribute(one, "level") == str(at)), None)
+        return next(
+            (one for one in self._named.get(style, ()) if attribute(one, "level") == str(at)), None
+        )
 
     def _number(self, style: str, at: int) -> str:
         """The next number of a level, with those above it that it shows; "" where none is shown."""
@@ -110,7 +149,9 @@ class _OpenDocument:
         if not attribute(level, "num-format"):
             return ""
         shown = range(max(at - integer(attribute(level, "display-levels")), 0) + 1, at + 1)
-        kinds = ((counts[one] or 1, attribute(self._level(style, one), "num-format")) for one in shown)
+        kinds = (
+            (counts[one] or 1, attribute(self._level(style, one), "num-format")) for one in shown
+        )
         numbers = ".".join(formats.numeral(*one) for one in kinds)
         return escape(attribute(level, "num-prefix") + numbers + attribute(level, "num-suffix"))
 
@@ -119,7 +160,9 @@ class _OpenDocument:
         if element.find(".//{*}h") is not None or depth > 10:  # noqa: PLR2004
             return self.html(element, style, depth)
         items, counts = "", self._counts[style]
-        goes_on = attribute(element, "continue-numbering") == "true" or attribute(element, "continue-list")
+        goes_on = attribute(element, "continue-numbering") == "true" or attribute(
+            element, "continue-list"
+        )
         if not (goes_on and counts[depth]):
             counts[depth] = integer(attribute(self._level(style, depth), "start-value")) - 1
         for item in element:
@@ -142,9 +185,14 @@ def read_epub(path: Path) -> Conversion:
         container = formats.xml_of(archive, "META-INF/container.xml")
         name = attribute(container.find(".//{*}rootfile"), "full-path")
         if name not in archive.NameToInfo:
-            raise ConversionError("it is damaged or no EPUB (it names no package). Cure: ignore it.")
+            raise ConversionError(
+                "it is damaged or no EPUB (it names no package). Cure: ignore it."
+            )
         package = formats.xml_of(archive, name)
-        items = {attribute(child, "id"): attribute(child, "href") for child in package.iterfind(".//{*}item")}
+        items = {
+            attribute(child, "id"): attribute(child, "href")
+            for child in package.iterfind(".//{*}item")
+        }
         parts, left_out = list[Part](), Counter[str]()
         for reference in package.iterfind(".//{*}itemref"):
             href = unquote(items.get(attribute(reference, "idref"), ""))
@@ -159,7 +207,13 @@ def read_epub(path: Path) -> Conversion:
 
 _HEAD, _ITEM, _CELL, _ROW, _TABLE, _NOTE, _RAISED, _RAISED_END = map(chr, range(0xE010, 0xE018))
 _TABLES: Final = {"trowd": _TABLE, "intbl": _TABLE, "cell": _CELL, "row": _ROW}
-_WORDS: Final = {"outlinelevel": _HEAD, "listtext": _ITEM, "pntext": _ITEM, "footnote": _NOTE, **_TABLES}
+_WORDS: Final = {
+    "outlinelevel": _HEAD,
+    "listtext": _ITEM,
+    "pntext": _ITEM,
+    "footnote": _NOTE,
+    **_TABLES,
+}
 _ANY_MARK: Final = re.compile(f"[{_HEAD}-{_TABLE}]")
 _WORD: Final = re.compile(rf"(?<!\\)\\({'|'.join(_WORDS)})(?![a-z])(\d?) ?")
 _SUPER: Final = re.compile(r"(?<!\\)\\super(?![a-z\d]) ?([^{}\\]{1,20})")
@@ -182,9 +236,13 @@ def read_rtf(path: Path) -> Conversion:
         encoding = codecs.lookup("cp" + "".join(re.findall(r"\\ansicpg(\d{1,5})", source)[:1])).name
     # A font without a charset is of the text's; and striprtf looks for links in quadratic time.
     known = re.sub(r"(\{\\f\d+)(?![^{}]{0,200}\\fcharset)", r"\1\\fcharset1", _marked(source))
-    known = re.sub(r"(?<!\\)\\bin(?![a-z\d])", r"\\bin0", known)  # striprtf takes no missing number for 0, as RTF does
+    known = re.sub(
+        r"(?<!\\)\\bin(?![a-z\d])", r"\\bin0", known
+    )  # striprtf takes no missing number for 0, as RTF does
     text = rtf_to_text(known.replace("\\fldinst", "\\code"), encoding, "replace")
-    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # halves of letters beyond U+FFFF
+    text = text.encode("utf-16", "surrogatepass").decode(
+        "utf-16", "replace"
+    )  # halves of letters beyond U+FFFF
     *rows, rest = text.split(_ROW)
     lines: list[str] = []
     for row in rows:
@@ -196,7 +254,9 @@ def read_rtf(path: Path) -> Conversion:
     info = re.findall(r"\{\\(title|author|subject) ([^{}]{0,1000})\}", source)
     about = {key: rtf_to_text(f"{{\\rtf1 {value}}}", errors="replace") for key, value in info}
     left_out = {name: source.count(word) for name, word in _LEFT_OUT.items()}
-    return html_to_markdown(f"<body>{html}</body>", is_marked=True)._replace(metadata=about, left_out=left_out)
+    return html_to_markdown(f"<body>{html}</body>", is_marked=True)._replace(
+        metadata=about, left_out=left_out
+    )
 
 
 def _marked(source: str) -> str:
@@ -205,7 +265,9 @@ def _marked(source: str) -> str:
     def written(mark: str) -> str:
         return f"{{\\uc0\\u{ord(mark) - 65536} }}"
 
-    source = _SUPER.sub(lambda raised: f"{written(_RAISED)}{raised[1]}{written(_RAISED_END)}", source)
+    source = _SUPER.sub(
+        lambda raised: f"{written(_RAISED)}{raised[1]}{written(_RAISED_END)}", source
+    )
     return _WORD.sub(lambda word: f"{written(_WORDS[word[1]])}{word[2]}", source)
 
 
@@ -249,7 +311,9 @@ def read_eml(path: Path) -> Conversion:
         raise ConversionError("it is no mail: it has no headers. Cure: ignore it.")
     others: list[MIMEPart] = []
     pages = _pages(message, others)
-    return _mail(pages, [one.get_filename() or one.get_content_type() for one in others], _about(message))
+    return _mail(
+        pages, [one.get_filename() or one.get_content_type() for one in others], _about(message)
+    )
 
 
 def read_msg(path: Path) -> Conversion:
@@ -264,12 +328,20 @@ def read_msg(path: Path) -> Conversion:
         headers["date"] = format_datetime(message.sent_date)
     bodies = {"text/plain": message.body or "", "text/html": message.html_body or ""}
     pages = _fullest([(kind, [_page(text, kind)]) for kind, text in bodies.items()])
-    return _mail(pages, [attachment.file_name or "" for attachment in message.attachments], _about(headers))
+    return _mail(
+        pages, [attachment.file_name or "" for attachment in message.attachments], _about(headers)
+    )
 
 
 def _mail(pages: Sequence[Conversion], names: Iterable[str], about: dict[str, str]) -> Conversion:
-    subject, attached = about["subject"], [name for name in (" ".join(name.split()) for name in names) if name]
-    head, tail = formats.heading(1, subject) if subject else "", f"Attached: {', '.join(attached)}" if attached else ""
+    subject, attached = (
+        about["subject"],
+        [name for name in (" ".join(name.split()) for name in names) if name],
+    )
+    head, tail = (
+        formats.heading(1, subject) if subject else "",
+        f"Attached: {', '.join(attached)}" if attached else "",
+    )
     blocks = filter(None, (head, *(page.text.strip() for page in pages), tail))
     left_out = sum((Counter(page.left_out) for page in pages), Counter(attachment=len(attached)))
     return Conversion([Part("\n\n".join(blocks) + "\n")], {"title": subject, **about}, left_out)
@@ -278,7 +350,10 @@ def _mail(pages: Sequence[Conversion], names: Iterable[str], about: dict[str, st
 def _about(headers: Any) -> dict[str, str]:
     """The metadata of a mail, from its headers by their names."""
     keys = {"subject": "subject", "from": "sender", "to": "to", "cc": "cc"}
-    about = {key: " ".join(str(headers.get(name, "")).replace("\0", "").split()) for name, key in keys.items()}
+    about = {
+        key: " ".join(str(headers.get(name, "")).replace("\0", "").split())
+        for name, key in keys.items()
+    }
     with contextlib.suppress(ValueError, TypeError):
         about["date"] = parsedate_to_datetime(str(headers.get("date"))).date().isoformat()
     return about
@@ -292,7 +367,11 @@ def _pages(part: Any, others: list[MIMEPart], depth: int = 1) -> list[Conversion
         return [Conversion([Part(head)]), *_pages(inner[0], others, depth + 1)]
     if inner:
         found = [(one.get_content_type(), _pages(one, others, depth)) for one in inner]
-        return _fullest(found) if kind == "multipart/alternative" else [page for _, pages in found for page in pages]
+        return (
+            _fullest(found)
+            if kind == "multipart/alternative"
+            else [page for _, pages in found for page in pages]
+        )
     is_text = part.get_content_maintype() in ("text", "multipart") and kind != "text/calendar"
     if is_text and not part.is_attachment() and not part.get_filename():
         data = part.get_payload(decode=True)
@@ -312,9 +391,14 @@ def _page(text: str, kind: str) -> Conversion:
 
 def _fullest(alternatives: Sequence[tuple[str, list[Conversion]]]) -> list[Conversion]:
     """The plain text, or the richest form where fewer than half of its words stand in the plain text."""
-    filled = [(kind, pages) for kind, pages in alternatives if any(page.text.strip() for page in pages)]
+    filled = [
+        (kind, pages) for kind, pages in alternatives if any(page.text.strip() for page in pages)
+    ]
     plain = next((pages for kind, pages in filled if kind == "text/plain"), [])
     rich = next((pages for kind, pages in reversed(filled) if kind != "text/plain"), [])
-    words, known = ({*re.findall(r"\w+", " ".join(page.text for page in pages).lower())} for pages in (rich, plain))
+    words, known = (
+        {*re.findall(r"\w+", " ".join(page.text for page in pages).lower())}
+        for pages in (rich, plain)
+    )
     chosen = rich if 2 * len(words & known) < len(words) else plain
     return chosen or [page for _, pages in alternatives for page in pages]

@@ -22,11 +22,30 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from llama_index_contextual import common
-from llama_index_contextual.app.folder import MOST_BYTES, Folders, decode, read_file, without_comments
+from llama_index_contextual.app.folder import (
+    MOST_BYTES,
+    Folders,
+    decode,
+    read_file,
+    without_comments,
+)
 from llama_index_contextual.app.folder.formats import FORMATS, suffix_of
-from llama_index_contextual.app.folder.walk import Discovery, FileRules, FolderFile, Problem, find, stamp_of
-from llama_index_contextual.common import metadata as meta
+from llama_index_contextual.app.folder.walk import (
+    Discovery,
+    FileRules,
+    FolderFile,
+    Problem,
+    find,
+    stamp_of,
+)
+from llama_index_contextual.utils import metadata as meta
+from llama_index_contextual.utils.errors import (
+    DocumentError,
+    MissingExtraError,
+    SettingError,
+    StorageError,
+)
+from llama_index_contextual.utils.text import counted, storable
 
 if TYPE_CHECKING:
     from llama_index.core.readers.base import BaseReader
@@ -34,9 +53,13 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.folder.convert import DocumentReader
 
-_SETTLED: Final = 2_000_000_000  # nanoseconds: the coarsest clock of a file system that is in use, FAT's
+_SETTLED: Final = (
+    2_000_000_000  # nanoseconds: the coarsest clock of a file system that is in use, FAT's
+)
 # LlamaIndex gives each document that it loads such an id, another one each time.
-_RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+_RANDOM_ID: Final = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+)
 
 
 class SourceContent(NamedTuple):
@@ -87,7 +110,9 @@ class Reading:
     converter: Callable[[], DocumentReader]
     exclude: Path
 
-    def find(self, below: str = "", until: float = math.inf, known: Mapping[str, Any] | None = None) -> Discovery:
+    def find(
+        self, below: str = "", until: float = math.inf, known: Mapping[str, Any] | None = None
+    ) -> Discovery:
         """Walk the folder, or a part of it.
 
         Args:
@@ -98,17 +123,23 @@ class Reading:
         """
         files = (path for path, row in (known or {}).items() if row.kind == "file")
         suffixes = {*self.readers, *FORMATS.keys() & set(map(suffix_of, files))}
-        include = tuple(dict.fromkeys((*self.rules.include, *(f"*{suffix}" for suffix in sorted(suffixes)))))
+        include = tuple(
+            dict.fromkeys((*self.rules.include, *(f"*{suffix}" for suffix in sorted(suffixes))))
+        )
         rules = self.rules.changed(include=include) if include != self.rules.include else self.rules
         return find(self.folders, rules, below=below, exclude=self.exclude, until=until)
 
     def read(self, file: FolderFile) -> bytes:
         """The bytes of a file of the folder."""
-        return read_file(file.place, max(self.rules.max_bytes, MOST_BYTES), root=self.folders.root_of(file.path))
+        return read_file(
+            file.place, max(self.rules.max_bytes, MOST_BYTES), root=self.folders.root_of(file.path)
+        )
 
     def content(self, file: FolderFile) -> SourceContent:
         """The documents of one file; a DocumentError where it cannot be read."""
-        from llama_index.core.schema import Document  # slow; who compares a folder needs no document
+        from llama_index.core.schema import (
+            Document,
+        )  # slow; who compares a folder needs no document
 
         from llama_index_contextual.app.folder.convert import DocumentReader
 
@@ -119,20 +150,26 @@ class Reading:
             if reader is None:
                 text, repair = decode(data)
                 text, comments = without_comments(text) if file.in_vault else (text, 0)
-                repairs = [repair, f"{common.counted(comments, 'comment')} (%%) left out" * bool(comments)]
+                repairs = [repair, f"{counted(comments, 'comment')} (%%) left out" * bool(comments)]
                 loaded = [Document(text=text)]
             elif isinstance(reader, DocumentReader):
                 loaded = reader.documents(place, data)
             else:
                 loaded = reader.load_data(place)
-        except (common.DocumentError, common.MissingExtraError) as error:
-            raise common.DocumentError(str(error)) from error
-        except Exception as error:  # a reader is foreign code: whatever it raises concerns this file alone
-            raise common.DocumentError(f"{type(reader).__name__} failed ({type(error).__name__}: {error}).") from error
+        except (DocumentError, MissingExtraError) as error:
+            raise DocumentError(str(error)) from error
+        except (
+            Exception
+        ) as error:  # a reader is foreign code: whatever it raises concerns this file alone
+            raise DocumentError(
+                f"{type(reader).__name__} failed ({type(error).__name__}: {error})."
+            ) from error
         documents, repair = parts_of(file.path, loaded)
         if reader is not None and stamp != _stamp(file):  # it changed while a reader read it
             sha256, stamp = "", ""
-        return SourceContent(documents, sha256, stamp_if_stable(stamp), "; ".join(filter(None, [*repairs, repair])))
+        return SourceContent(
+            documents, sha256, stamp_if_stable(stamp), "; ".join(filter(None, [*repairs, repair]))
+        )
 
     def load(self, path: str) -> list[Document]:
         """The documents of one file of the folder, as it is now.
@@ -152,11 +189,11 @@ class Reading:
         path = self.folders.path_of(file)
         if path is None:
             cure = "Cure: a file of that folder, or another folder."
-            raise common.DocumentError(f"{file} is not in {self.folders}. {cure}")
+            raise DocumentError(f"{file} is not in {self.folders}. {cure}")
         try:
             return path, self.load(path)
-        except common.DocumentError as error:
-            raise common.DocumentError(f"{file}: {error}") from error
+        except DocumentError as error:
+            raise DocumentError(f"{file}: {error}") from error
 
 
 def _stamp(file: FolderFile) -> str:
@@ -178,7 +215,10 @@ def sha256_of(data: bytes) -> str:
 
 
 def gather(
-    documents: Iterable[Document] | None, reading: Reading, known: Mapping[str, Any], failed: list[Problem]
+    documents: Iterable[Document] | None,
+    reading: Reading,
+    known: Mapping[str, Any],
+    failed: list[Problem],
 ) -> list[Source]:
     """The sources to index: documents, or the files of the folder.
 
@@ -205,7 +245,7 @@ def check_documents(documents: object, folders: Folders) -> list[Document] | Non
     from llama_index.core.schema import Document
 
     if folders.missing_folders_message:  # the index must not be emptied
-        raise common.StorageError(f"{folders.missing_folders_message}. Cure: put it back, then refresh.")
+        raise StorageError(f"{folders.missing_folders_message}. Cure: put it back, then refresh.")
     if documents is None:
         return None
     is_list = isinstance(documents, Iterable) and not isinstance(documents, Document | str)
@@ -214,7 +254,7 @@ def check_documents(documents: object, folders: Folders) -> list[Document] | Non
     if wrong is not None or not is_list:
         kind = type(documents if wrong is None else wrong).__name__
         cure = "Cure: refresh([document]), or refresh() for the folder."
-        raise common.SettingError(f"{kind} is no list of documents. {cure}")
+        raise SettingError(f"{kind} is no list of documents. {cure}")
     return found
 
 
@@ -231,15 +271,23 @@ def file_sources(
     sources = []
     for file in files:
         entry = known.get(file.path)
-        sha256 = entry.sha256 if entry is not None and entry.stamp == file.stamp and not entry.failed else ""
+        sha256 = (
+            entry.sha256
+            if entry is not None and entry.stamp == file.stamp and not entry.failed
+            else ""
+        )
         if not sha256 and (entry is not None or moved) and time.monotonic() <= until:
-            with contextlib.suppress(common.DocumentError):  # loading it reports the reason
+            with contextlib.suppress(DocumentError):  # loading it reports the reason
                 sha256 = sha256_of(reading.read(file))
-        sources.append(Source(file.path, sha256, "file", partial(reading.content, file), file.stamp))
+        sources.append(
+            Source(file.path, sha256, "file", partial(reading.content, file), file.stamp)
+        )
     return sources
 
 
-def document_sources(documents: Iterable[Document], folders: Folders, failed: list[Problem]) -> list[Source]:
+def document_sources(
+    documents: Iterable[Document], folders: Folders, failed: list[Problem]
+) -> list[Source]:
     """A source for each identity among documents passed as objects; those without one are added to ``failed``."""
     groups: dict[str, list[Document]] = {}
     for number, document in enumerate(documents):
@@ -253,10 +301,14 @@ def document_sources(documents: Iterable[Document], folders: Folders, failed: li
     for identity, group in groups.items():
         try:
             parts, repair = parts_of(identity, group)
-            content = json.dumps([[one.doc_id, one.text, one.metadata] for one in parts], sort_keys=True, default=str)
+            content = json.dumps(
+                [[one.doc_id, one.text, one.metadata] for one in parts], sort_keys=True, default=str
+            )
         except Exception as error:  # noqa: BLE001  its values are foreign code: what they raise concerns it alone
             reason = f"its metadata is no plain data ({type(error).__name__}: {error})"[:300]
-            failed.append(Problem(identity, f"{reason}. Cure: strings, numbers, dates and lists of them."))
+            failed.append(
+                Problem(identity, f"{reason}. Cure: strings, numbers, dates and lists of them.")
+            )
             continue
         data = content.encode("utf-8", "backslashreplace")
         load = partial(SourceContent, parts, sha256_of(data), repair=repair)
@@ -275,7 +327,7 @@ def _identity(document: Document, folders: Folders) -> str:
     identity = (inside or path.as_posix()) if path.name else ""
     if not (inside is not None and path.is_file()) and not _RANDOM_ID.fullmatch(document.doc_id):
         identity = document.doc_id
-    return "" if common.storable(identity)[1] else identity
+    return "" if storable(identity)[1] else identity
 
 
 def parts_of(identity: str, loaded: Iterable[Document]) -> tuple[list[Document], str]:
@@ -291,17 +343,22 @@ def parts_of(identity: str, loaded: Iterable[Document]) -> tuple[list[Document],
     for number, document in enumerate(documents, start=1):
         label = str(document.metadata.get("page_label") or number)
         labels[label] += 1
-        page = label if labels[label] == 1 else f"{label}#{labels[label]}"  # two pages may be called "iv"
-        text, count = common.storable(document.text)
+        page = (
+            label if labels[label] == 1 else f"{label}#{labels[label]}"
+        )  # two pages may be called "iv"
+        text, count = storable(document.text)
         repaired += count
         values, notes = meta.bounded(document.metadata)
         repairs += [f"metadata {note}" for note in notes]
-        metadata = {common.storable(str(key))[0]: flat_value(value) for key, value in values.items()}
+        metadata = {storable(str(key))[0]: flat_value(value) for key, value in values.items()}
         mimetype = document.text_resource.mimetype if document.text_resource is not None else None
         part = Document(
-            id_=common.storable(identity if len(documents) == 1 else f"{identity}#{page}")[0],
+            id_=storable(identity if len(documents) == 1 else f"{identity}#{page}")[0],
             text_resource=MediaResource(text=text, mimetype=mimetype),
-            metadata={meta.PATH: identity, **{key: value for key, value in metadata.items() if value is not None}},
+            metadata={
+                meta.PATH: identity,
+                **{key: value for key, value in metadata.items() if value is not None},
+            },
             excluded_embed_metadata_keys=list(document.excluded_embed_metadata_keys),
             excluded_llm_metadata_keys=list(document.excluded_llm_metadata_keys),
         )
@@ -316,7 +373,11 @@ def flat_value(value: Any) -> str | int | float | bool | None:
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str | date):
-        return common.storable(value)[0] if isinstance(value, str) else value.isoformat()
-    if isinstance(value, list | tuple | set) and all(isinstance(item, str | int | float | bool) for item in value):
-        return ", ".join(str(item) for item in (sorted(value, key=str) if isinstance(value, set) else value))
+        return storable(value)[0] if isinstance(value, str) else value.isoformat()
+    if isinstance(value, list | tuple | set) and all(
+        isinstance(item, str | int | float | bool) for item in value
+    ):
+        return ", ".join(
+            str(item) for item in (sorted(value, key=str) if isinstance(value, set) else value)
+        )
     return json.dumps(value, default=str, ensure_ascii=False, sort_keys=True)

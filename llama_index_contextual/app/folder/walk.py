@@ -25,7 +25,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from llama_index_contextual.app.folder import MOST_BYTES, VAULT, Folders, formats, read_file
 from llama_index_contextual.app.settings import CONFIGURATION, Size
-from llama_index_contextual.common import MARKDOWN_SUFFIXES, SOURCE_SUFFIXES, Checked, DocumentError, counted
+from llama_index_contextual.utils.errors import Checked, DocumentError
+from llama_index_contextual.utils.text import MARKDOWN_SUFFIXES, SOURCE_SUFFIXES, counted
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -34,7 +35,10 @@ if TYPE_CHECKING:
 SOURCE_INCLUDE: Final = tuple(f"*{suffix}" for suffix in SOURCE_SUFFIXES)
 _MOST_TEXT: Final = 1_000_000  # bytes of an ignore file, or of settings of a vault
 # Where the settings of a vault name the folder of its templates: Obsidian's own, and the plugin Templater's.
-_TEMPLATES: Final = {"templates.json": "folder", "plugins/templater-obsidian/data.json": "templates_folder"}
+_TEMPLATES: Final = {
+    "templates.json": "folder",
+    "plugins/templater-obsidian/data.json": "templates_folder",
+}
 _STAR: Final = "[^/]*"  # what pathspec makes of a star
 _SUFFIX: Final = re.compile(r"\*\.[\w.-]+")
 
@@ -57,7 +61,11 @@ def _linear(pattern: Any) -> Any:
         raise ValueError("it has too many double stars")
     for number, piece in enumerate(pieces[:-1]):
         is_last = "(" in piece  # of its segment
-        first += f"{_STAR}{piece}" if is_last else f"(?=(?P<star{number}>{_STAR}?{piece}))(?P=star{number})"
+        first += (
+            f"{_STAR}{piece}"
+            if is_last
+            else f"(?=(?P<star{number}>{_STAR}?{piece}))(?P=star{number})"
+        )
     return type(pattern)(re.compile(_STAR.join([first, *pieces[-1:]])), pattern.include)
 
 
@@ -77,7 +85,9 @@ def is_ignored(specs: Iterable[tuple[str, GitIgnoreSpec]], path: str) -> bool:
         path: That of a folder ends in a slash.
     """
     verdicts = (spec.check_file(path[len(base) :]).include for base, spec in reversed([*specs]))
-    return next((verdict for verdict in verdicts if verdict is not None), False)  # git: the deepest file decides
+    return next(
+        (verdict for verdict in verdicts if verdict is not None), False
+    )  # git: the deepest file decides
 
 
 def matcher_of(include: tuple[str, ...]) -> Callable[[str], bool]:
@@ -97,7 +107,13 @@ def matcher_of(include: tuple[str, ...]) -> Callable[[str], bool]:
 
 def default_include() -> tuple[str, ...]:
     """The patterns of the files that are read where nobody names any: text, and what the extra converts."""
-    suffixes = (*MARKDOWN_SUFFIXES, ".txt", ".text", ".rst", *(formats.FORMATS if formats.has_extra() else ()))
+    suffixes = (
+        *MARKDOWN_SUFFIXES,
+        ".txt",
+        ".text",
+        ".rst",
+        *(formats.FORMATS if formats.has_extra() else ()),
+    )
     return tuple(dict.fromkeys(f"*{suffix}" for suffix in suffixes))
 
 
@@ -137,7 +153,9 @@ class FileRules(Checked, BaseModel):
         Raises:
             SettingError: A value cannot work.
         """
-        return type(self)(**{**{name: getattr(self, name) for name in self.model_fields_set}, **values})
+        return type(self)(
+            **{**{name: getattr(self, name) for name in self.model_fields_set}, **values}
+        )
 
 
 class FolderFile(NamedTuple):
@@ -205,12 +223,19 @@ class _Walk:
 
     def run(self, until: float) -> None:
         """Find the files, until a time by ``time.monotonic``."""
-        is_wanted, found, below = matcher_of(self.rules.include), self.found, f"{self.below}/" * bool(self.below)
+        is_wanted, found, below = (
+            matcher_of(self.rules.include),
+            self.found,
+            f"{self.below}/" * bool(self.below),
+        )
         stack = [_Folder(str(self.root), self.base, ((self.base, spec_of(self.rules.exclude)),))]
         while stack and not found.unfinished:
             found.unfinished, folder = time.monotonic() > until, stack.pop()
             if folder.base.count("/") > 100 + self.base.count("/"):
-                self._report(folder.base, "it is 100 folders deep, and is not read. Cure: move it further up.")
+                self._report(
+                    folder.base,
+                    "it is 100 folders deep, and is not read. Cure: move it further up.",
+                )
                 continue
             try:
                 with os.scandir(folder.place) as listing:
@@ -224,7 +249,9 @@ class _Walk:
                 is_hidden = entry.name.startswith(".") and not self.rules.hidden
                 if is_hidden or not (f"{path}/".startswith(below) or below.startswith(f"{path}/")):
                     continue
-                if "\\" in entry.name:  # a path of Windows is shown with slashes: it would pose as another one
+                if (
+                    "\\" in entry.name
+                ):  # a path of Windows is shown with slashes: it would pose as another one
                     self._report(path, "its name has a backslash. Cure: rename it.")
                     continue
                 try:
@@ -246,7 +273,9 @@ class _Walk:
         if self.rules.gitignore and ".gitignore" in names:
             try:
                 data = read_file(place / ".gitignore", _MOST_TEXT, root=self.root)
-                lines = filter(pattern_of, data.decode("utf-8", "replace").splitlines())  # git skips others, too
+                lines = filter(
+                    pattern_of, data.decode("utf-8", "replace").splitlines()
+                )  # git skips others, too
                 folder = folder._replace(ignores=(*folder.ignores, (base, spec_of(lines))))
             except DocumentError as error:
                 self._report(f"{base}.gitignore", f"it is not obeyed: {error}")
@@ -254,7 +283,9 @@ class _Walk:
             no_notes = [f"{base}{VAULT}/", f"{base}.trash/"]
             for name, key in _TEMPLATES.items():
                 with contextlib.suppress(Exception):  # foreign settings: odd ones are passed over
-                    value = json.loads(read_file(place / VAULT / name, _MOST_TEXT, root=self.root))[key].strip("/ ")
+                    value = json.loads(read_file(place / VAULT / name, _MOST_TEXT, root=self.root))[
+                        key
+                    ].strip("/ ")
                     no_notes += [f"{base}{value}/"] if value else []
             folder = folder._replace(vault=tuple(no_notes))
         return folder
@@ -267,15 +298,23 @@ class _Walk:
         if is_ignored(within.ignores, f"{path}/" if is_folder and not is_link else path):
             return None
         if is_folder and not is_link:
-            return within._replace(place=entry.path, base=f"{path}/") if entry.path != self.exclude else None
+            return (
+                within._replace(place=entry.path, base=f"{path}/")
+                if entry.path != self.exclude
+                else None
+            )
         # Pictures are most of a document that is converted.
         most = max(self.rules.max_bytes, MOST_BYTES * (formats.suffix_of(path) in formats.FORMATS))
         if not (is_folder or is_wanted(path[len(self.base) :])):
             if path != self.base + CONFIGURATION and not is_link and entry.is_file():
                 found.skipped.append(path)
         elif is_link and not Path(os.path.realpath(entry.path)).is_relative_to(self.root):
-            self._report(path, "a symbolic link out of the folder. Cure: index that folder, too: NAME=PATH.")
-        elif within.vault is not None and (path.startswith(within.vault) or path.lower().endswith(".excalidraw.md")):
+            self._report(
+                path, "a symbolic link out of the folder. Cure: index that folder, too: NAME=PATH."
+            )
+        elif within.vault is not None and (
+            path.startswith(within.vault) or path.lower().endswith(".excalidraw.md")
+        ):
             found.skipped.append(path)
         elif is_link and os.stat(entry.path):  # noqa: PTH116  which refuses loops
             found.skipped.append(path)  # its target has a name of its own
@@ -285,7 +324,9 @@ class _Walk:
             size = f"{status.st_size:,} bytes are more than max_bytes={most:,}"
             self._report(path, f"{size}. Cure: split it, or raise that.")
         else:
-            found.files.append(FolderFile(path, entry.path, stamp_of(status), within.vault is not None))
+            found.files.append(
+                FolderFile(path, entry.path, stamp_of(status), within.vault is not None)
+            )
         return None
 
 
@@ -302,16 +343,27 @@ def summary_of_skipped(paths: Sequence[str], *, offers_code: bool = False) -> st
     kinds_of_files = Counter(suffix for suffix in suffixes if suffix and not suffix.isdigit())
     common = kinds_of_files.most_common(5)  # of as many, in order of their names
     rest = len(paths) - sum(number for _, number in common)
-    kinds = [f"{number} {kind}" for kind, number in common] + [f"{rest} of other kinds"] * bool(rest)
-    is_lacking = not formats.has_extra() and any(formats.suffix_of(path) in formats.FORMATS for path in paths)
-    cure = f"; pip install 'llama-index-contextual[{formats.EXTRA}]' reads some of them" * is_lacking
+    kinds = [f"{number} {kind}" for kind, number in common] + [f"{rest} of other kinds"] * bool(
+        rest
+    )
+    is_lacking = not formats.has_extra() and any(
+        formats.suffix_of(path) in formats.FORMATS for path in paths
+    )
+    cure = (
+        f"; pip install 'llama-index-contextual[{formats.EXTRA}]' reads some of them" * is_lacking
+    )
     if offers_code and any(path.lower().endswith(SOURCE_SUFFIXES) for path in paths):
         cure += "; index --context pattern reads source code"
     return f"{counted(len(paths), 'file')} not read: {', '.join(kinds)}{cure}"
 
 
 def find(
-    folders: Folders, rules: FileRules, *, below: str = "", exclude: Path | None = None, until: float = math.inf
+    folders: Folders,
+    rules: FileRules,
+    *,
+    below: str = "",
+    exclude: Path | None = None,
+    until: float = math.inf,
 ) -> Discovery:
     """Walk the folder of an index, or all of the several.
 
@@ -329,10 +381,14 @@ def find(
             continue
         if name and not one.path.is_dir():
             cure = f"put it back, index {name}=PATH where it is now, or delete index.sqlite3 and index the others"
-            reason = f"the folder {one.path} is not there; what is indexed of it stays. Cure: {cure}"
+            reason = (
+                f"the folder {one.path} is not there; what is indexed of it stays. Cure: {cure}"
+            )
             found.problems.append(Problem(base, reason))
             continue
-        merged = rules.changed(include=one.include or rules.include, exclude=(*rules.exclude, *one.exclude))
+        merged = rules.changed(
+            include=one.include or rules.include, exclude=(*rules.exclude, *one.exclude)
+        )
         _Walk(found, one.path, merged, base, below, str(exclude and exclude.resolve())).run(until)
     for paths in (found.files, found.problems, found.skipped):
         paths.sort()

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from llama_index_contextual.app.folder import formats
-from llama_index_contextual.app.folder.formats import PAGE, Conversion, ConversionError, Part, attribute, integer, local
+from llama_index_contextual.app.folder.formats import (
+    PAGE,
+    Conversion,
+    ConversionError,
+    Part,
+    attribute,
+    integer,
+    local,
+)
 from llama_index_contextual.app.folder.html import NUMBER, html_to_markdown, whole
 
 _MOST_XML: Final = 30_000_000  # bytes: mammoth takes a minute for 100 MB
@@ -28,7 +36,9 @@ _SIGNS: Final = {"den": "/", "sup": "^", "sub": "_", "rad": "√"}  # before the
 _PAGE_BEGINS: Final = re.compile(rf"^([-#\d.) ]{{0,60}}){PAGE}", re.MULTILINE)
 # What mammoth makes of the styles that paragraphs get: six headings, and lists in one another.
 _LISTED: Final = [f"p.Item{level} => {'ul > li > ' * level}ul > li:fresh" for level in range(9)]
-_STYLES: Final = "\n".join([*(f"p.Heading{level} => h{level}:fresh" for level in range(1, 7)), *_LISTED])
+_STYLES: Final = "\n".join(
+    [*(f"p.Heading{level} => h{level}:fresh" for level in range(1, 7)), *_LISTED]
+)
 
 
 def read_docx(path: Path) -> Conversion:
@@ -45,9 +55,13 @@ def read_docx(path: Path) -> Conversion:
         name = formats.related(archive, "", "officeDocument", "word/document.xml")[0]
         root = formats.xml_of(archive, name, _MOST_XML)
         if root.find("{*}body") is None:
-            raise ConversionError(f"it is damaged or no Word document (it has no {name} with a body). Cure: ignore it.")
+            raise ConversionError(
+                f"it is damaged or no Word document (it has no {name} with a body). Cure: ignore it."
+            )
         styles, numbering, comments = (
-            formats.related(archive, name, kind, posixpath.join(posixpath.dirname(name), f"{kind}.xml"))[0]
+            formats.related(
+                archive, name, kind, posixpath.join(posixpath.dirname(name), f"{kind}.xml")
+            )[0]
             for kind in ("styles", "numbering", "comments")
         )
         document = _Document(formats.xml_of(archive, styles), formats.xml_of(archive, numbering))
@@ -61,7 +75,11 @@ def read_docx(path: Path) -> Conversion:
         metadata = formats.core_metadata(formats.xml_of(archive, "docProps/core.xml"))
     html = mammoth.convert_to_html(prepared, style_map=_STYLES, convert_image=lambda _: []).value
     page = html_to_markdown(html, is_marked=True)
-    texts = [f"{text.strip()}\n" for text in _PAGE_BEGINS.sub(rf"{PAGE}\1", page.text).split(PAGE) if text.strip()]
+    texts = [
+        f"{text.strip()}\n"
+        for text in _PAGE_BEGINS.sub(rf"{PAGE}\1", page.text).split(PAGE)
+        if text.strip()
+    ]
     pages = [Part(text, {"page": number}) for number, text in enumerate(texts, start=1)]
     return Conversion(pages if len(pages) > 1 else [Part("".join(texts))], metadata, left_out)
 
@@ -71,9 +89,13 @@ class _Document:
 
     def __init__(self, styles: Any, numbering: Any) -> None:
         self._styles = {attribute(style, "styleId"): style for style in styles.iterfind("{*}style")}
-        self._kinds = {attribute(kind, "abstractNumId"): kind for kind in numbering.iterfind("{*}abstractNum")}
+        self._kinds = {
+            attribute(kind, "abstractNumId"): kind for kind in numbering.iterfind("{*}abstractNum")
+        }
         self._lists = {attribute(one, "numId"): one for one in numbering.iterfind("{*}num")}
-        self._counts: dict[str, list[int]] = defaultdict(lambda: [0] * 9)  # by kind of list; 0 is none yet
+        self._counts: dict[str, list[int]] = defaultdict(
+            lambda: [0] * 9
+        )  # by kind of list; 0 is none yet
 
     def prepare(self, root: Any) -> None:
         """Change a document."""
@@ -89,7 +111,9 @@ class _Document:
                 _replace(element, *element)
             elif kind in ("cr", "ptab"):
                 element.tag = f"{_W}{'br' if kind == 'cr' else 'tab'}"
-            elif kind == "lastRenderedPageBreak" or (kind == "br" and attribute(element, "type") == "page"):
+            elif kind == "lastRenderedPageBreak" or (
+                kind == "br" and attribute(element, "type") == "page"
+            ):
                 _replace(element, *_run(PAGE))
         for paragraph in list(root.iter(f"{_W}p")):
             self._paragraph(paragraph)
@@ -110,9 +134,13 @@ class _Document:
         if direct.get("pageBreakBefore", "0") not in ("0", "false"):
             properties.addnext(_run(PAGE))
         if is_item and (number := self._number(list_id, indent)):
-            properties.addnext(_run(f"{number} " if level or not is_filled else NUMBER.format(number)))
+            properties.addnext(
+                _run(f"{number} " if level or not is_filled else NUMBER.format(number))
+            )
         if is_filled and (level or is_item):
-            properties.append(_element("pStyle", val=f"Heading{level}" if level else f"Item{indent}"))
+            properties.append(
+                _element("pStyle", val=f"Heading{level}" if level else f"Item{indent}")
+            )
 
     def _of_style(self, key: str, depth: int = 0) -> dict[str, str]:
         """The properties of a style and of those that it is based on; the level of a heading is an outline's."""
@@ -123,7 +151,9 @@ class _Document:
         if level := int(match[1]) if (match := _HEADING.match(name)) else _TITLES.get(name):
             values["outlineLvl"] = str(min(level, 6) - 1)
         if "numId" in values:
-            named = (at for at in range(9) if _value(self._level(values["numId"], at), "pStyle") == key)
+            named = (
+                at for at in range(9) if _value(self._level(values["numId"], at), "pStyle") == key
+            )
             values.setdefault("ilvl", str(next(named, 0)))
         return {**self._of_style(values.get("basedOn", ""), depth + 1), **values}
 
@@ -140,8 +170,14 @@ class _Document:
         if level is None:
             return ""
         restart = of_list.find(f"{_W}lvlOverride/{_W}startOverride")  # it has numbers of its own
-        counts = self._counts[_value(of_list, "abstractNumId") if restart is None else f"list {list_id}"]
-        start = integer(_value(level, "start")) if restart is None else integer(attribute(restart, "val"))
+        counts = self._counts[
+            _value(of_list, "abstractNumId") if restart is None else f"list {list_id}"
+        ]
+        start = (
+            integer(_value(level, "start"))
+            if restart is None
+            else integer(attribute(restart, "val"))
+        )
         counts[indent] = counts[indent] + 1 if counts[indent] else start
         counts[indent + 1 :] = [0] * (8 - indent)
         if _value(level, "numFmt") in ("bullet", "none"):

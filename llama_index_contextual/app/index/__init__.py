@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index.status import PATIENCE, Freshness, IndexStatus, RefreshReport
 from llama_index_contextual.app.settings import Refreshing
-from llama_index_contextual.common import ContextualError, LockedError, amount, one_of
+from llama_index_contextual.utils.errors import ContextualError, LockedError, amount, one_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -49,9 +49,15 @@ class BackgroundRefresh:
         SettingError: A setting cannot work.
     """
 
-    def __init__(self, index: ContextualIndex, mode: Refreshing = "auto", patience: float = PATIENCE) -> None:
+    def __init__(
+        self, index: ContextualIndex, mode: Refreshing = "auto", patience: float = PATIENCE
+    ) -> None:
         one_of("mode", mode, get_args(Refreshing))
-        self._index, self._mode, self._patience = index, mode, amount("patience", patience, zero=True)
+        self._index, self._mode, self._patience = (
+            index,
+            mode,
+            amount("patience", patience, zero=True),
+        )
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
         self._began, self._ended = 0.0, -_LOOK_EVERY
@@ -87,7 +93,9 @@ class BackgroundRefresh:
             self._seen = self._index.freshness(self._patience / 2)
             if not self._seen.error and (self._seen.changed or not self._seen.certain):
                 self.start()
-        self._join(min(until, self._began + self._patience))  # one that is not done by then is a long one
+        self._join(
+            min(until, self._began + self._patience)
+        )  # one that is not done by then is a long one
         if self.refreshing:
             return replace(self._seen, refreshing=True)
         error = self._seen.error or self._error
@@ -108,7 +116,12 @@ class BackgroundRefresh:
         self._is_left = True  # a look that waits in another thread ends, too
 
     def _join(self, until: float = math.inf) -> None:
-        while self.refreshing and self._thread and not self._is_left and (left := until - time.monotonic()) > 0:
+        while (
+            self.refreshing
+            and self._thread
+            and not self._is_left
+            and (left := until - time.monotonic()) > 0
+        ):
             self._thread.join(min(left, _LOOK_AGAIN))
 
     def _refresh(self) -> None:

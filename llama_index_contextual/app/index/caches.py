@@ -22,18 +22,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from llama_index_contextual.common import AMONG, DamagedError, FingerprintError, StorageError, counted, short_hash
 from llama_index_contextual.context.cache import COLUMNS, SQLiteKVStore, is_sound
-from llama_index_contextual.keyword import (
-    NAMES_VERSION,
-    TERMS_VERSION,
-    ArrayIndex,
-    Bm25Index,
-    NameIndex,
-    RowArrays,
-    lexical_text,
-    matches,
-)
+from llama_index_contextual.retrievers.arrays import ArrayIndex, RowArrays, matches
+from llama_index_contextual.retrievers.bm25_index import Bm25Index
+from llama_index_contextual.retrievers.names import NAMES_VERSION, NameIndex
+from llama_index_contextual.retrievers.node_index import lexical_text
+from llama_index_contextual.retrievers.terms import TERMS_VERSION
+from llama_index_contextual.utils.errors import DamagedError, FingerprintError, StorageError
+from llama_index_contextual.utils.sqlite_file import AMONG
+from llama_index_contextual.utils.text import counted, short_hash
 
 if TYPE_CHECKING:
     import sqlite3
@@ -41,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from llama_index_contextual.app.index.database import Rows, Snapshot
-    from llama_index_contextual.keyword import Floats, Ints
+    from llama_index_contextual.retrievers.arrays import Floats, Ints
 
 logger = logging.getLogger(__name__)
 Singles = npt.NDArray[np.float32]
@@ -64,7 +61,10 @@ class PaidStore(SQLiteKVStore):
 
     def vectors(self, model: str, hashes: Iterable[str]) -> Iterator[tuple[str, Singles]]:
         """Vectors of embedded texts by the hash of the text; those that are not known are left out."""
-        return ((key, np.frombuffer(blob, "<f4")) for key, blob in self.get_rows(_collection(model), hashes))
+        return (
+            (key, np.frombuffer(blob, "<f4"))
+            for key, blob in self.get_rows(_collection(model), hashes)
+        )
 
     def dimensions(self, model: str) -> int:
         """Length of a model's vectors, 0 where there is none yet."""
@@ -73,7 +73,10 @@ class PaidStore(SQLiteKVStore):
 
     def put_vectors(self, model: str, vectors: Mapping[str, Any]) -> None:
         """Keep vectors by the hash of their text; one that is there already is replaced."""
-        self.put_rows(_collection(model), ((key, np.asarray(one, "<f4").tobytes()) for key, one in vectors.items()))
+        self.put_rows(
+            _collection(model),
+            ((key, np.asarray(one, "<f4").tobytes()) for key, one in vectors.items()),
+        )
 
     def repair(self) -> str:
         """Set a damaged file aside and take over what can be read of it; a sentence about that, "" where it is sound.
@@ -88,14 +91,18 @@ class PaidStore(SQLiteKVStore):
         else:
             return ""
         damaged, sound = PaidStore(aside, self.cure), list[tuple[Any, ...]]()
-        with contextlib.suppress(DamagedError), damaged.connection() as connection, damaged.explained():
-            sound.extend(row for row in connection.execute(_ALL) if is_sound(row))  # up to the place of the damage
+        with (
+            contextlib.suppress(DamagedError),
+            damaged.connection() as connection,
+            damaged.explained(),
+        ):
+            sound.extend(
+                row for row in connection.execute(_ALL) if is_sound(row)
+            )  # up to the place of the damage
         damaged.close()
         self.insert(sound)
         self.check()
-        return (
-            f"{self.path} was damaged, and is set aside as {aside.name}. {len(sound):,} of its values were taken over."
-        )
+        return f"{self.path} was damaged, and is set aside as {aside.name}. {len(sound):,} of its values were taken over."  # noqa: E501
 
     def _check_rows(self, connection: sqlite3.Connection) -> None:
         if not all(map(is_sound, connection.execute(_ALL))):
@@ -152,7 +159,13 @@ class Caches:
             if now is None or now.revision[0] != wanted[0]:
                 words = self._load("bm25", Bm25Index(), snapshot, len(rows))
                 vectors = self._load("vectors", VectorIndex(), snapshot, len(rows))
-                now = Moment((wanted[0], 0), words, vectors, self._load("names", NameIndex(), snapshot, len(first)), {})
+                now = Moment(
+                    (wanted[0], 0),
+                    words,
+                    vectors,
+                    self._load("names", NameIndex(), snapshot, len(first)),
+                    {},
+                )
             embedded = rows if snapshot.state.model == self.model else rows[:0]
             words, lacking = _with_rows(now.words, rows)
             words = words.with_texts(lacking, map(lexical_text, snapshot.nodes(lacking)))
@@ -160,7 +173,9 @@ class Caches:
             vectors = vectors.changed((), *self._vectors_of(snapshot, lacking))
             names, lacking = _with_rows(now.names, np.array([*first], np.int64))
             metadata = (json.loads(one.metadata) for one in snapshot.node_rows(lacking))
-            names = names.with_documents(lacking, zip(map(first.__getitem__, lacking.tolist()), metadata, strict=True))
+            names = names.with_documents(
+                lacking, zip(map(first.__getitem__, lacking.tolist()), metadata, strict=True)
+            )
             made = Moment(wanted, words, vectors, names, {})
             if wanted >= now.revision:
                 self._moment = made
@@ -204,17 +219,22 @@ class Caches:
             hashes, length = snapshot.column("embed_hash", part), self._paid.dimensions(self.model)
             known = dict(self._paid.vectors(self.model, dict.fromkeys(hashes)))
             pairs = zip(part.tolist(), map(known.get, hashes), strict=True)
-            whole = {row: vector for row, vector in pairs if vector is not None and len(vector) == length}
+            whole = {
+                row: vector for row, vector in pairs if vector is not None and len(vector) == length
+            }
             found += whole
             units.append(unit_vectors([*whole.values()]).reshape(len(whole), length))
         if len(found) < len(rows):
             lost = counted(len(rows) - len(found), "chunk")
             logger.warning(
-                "%s: the vector is lost, so that only words find it. Cure: llama-index-contextual index", lost
+                "%s: the vector is lost, so that only words find it. Cure: llama-index-contextual index",
+                lost,
             )
         return [UnitVectors(np.array(found, np.int64), np.concatenate(units))] if found else []
 
-    def values(self, key: str, rows: Sequence[int], read: Callable[[str, Rows], Sequence[Any]]) -> list[Any]:
+    def values(
+        self, key: str, rows: Sequence[int], read: Callable[[str, Rows], Sequence[Any]]
+    ) -> list[Any]:
         """What ``read`` makes of each of some rows, once for each.
 
         Args:
@@ -232,7 +252,9 @@ class Caches:
     def _drop(self, rows: set[int]) -> None:
         """Drop values of rows that are deleted. Other threads go on with the mappings that they have."""
         for key, known in [*self._values.items()] if rows else ():
-            self._values[key] = {row: value for row, value in known.copy().items() if row not in rows}
+            self._values[key] = {
+                row: value for row, value in known.copy().items() if row not in rows
+            }
 
 
 def _with_rows(index: T, rows: Ints) -> tuple[T, Ints]:
@@ -296,8 +318,12 @@ class VectorIndex(ArrayIndex):
     def _nearest_to(self, question: Singles, top_k: int, places: Ints) -> tuple[Ints, Floats]:
         """The nearest of the rows at some places, and their cosines."""
         if len(places) > top_k:
-            near = np.concatenate([np.einsum("ij,j->i", arrays.units, question) for arrays, _ in self.parts])[places]
-            places = places[near >= np.partition(near, len(near) - top_k)[len(near) - top_k] - 2 * _MARGIN]
+            near = np.concatenate(
+                [np.einsum("ij,j->i", arrays.units, question) for arrays, _ in self.parts]
+            )[places]
+            places = places[
+                near >= np.partition(near, len(near) - top_k)[len(near) - top_k] - 2 * _MARGIN
+            ]
         return self.best(self._cosines(question.astype(np.float64), places), top_k, places)
 
     def _cosines(self, question: Floats, places: Ints) -> Floats:

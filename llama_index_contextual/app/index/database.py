@@ -19,8 +19,11 @@ from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from llama_index_contextual import common
 from llama_index_contextual.app.index.rows import DocumentRow, IndexState, NodeRow, to_node
+from llama_index_contextual.utils import metadata
+from llama_index_contextual.utils.errors import DocumentError, StorageError
+from llama_index_contextual.utils.sqlite_file import AMONG, SqliteFile, checksum_of
+from llama_index_contextual.utils.text import storable
 
 if TYPE_CHECKING:
     import sqlite3
@@ -56,7 +59,7 @@ _NEVER: Final = (
 )
 
 
-class Database(common.SqliteFile):
+class Database(SqliteFile):
     """The file of documents, chunks and settings."""
 
     tables, layout = _TABLES, 6
@@ -82,7 +85,9 @@ class Database(common.SqliteFile):
         if not self.exists:
             return {}
         with self.reading() as snapshot:
-            if self._documents[0] != snapshot.state.revision:  # those of 100,000 files take a third of a second
+            if (
+                self._documents[0] != snapshot.state.revision
+            ):  # those of 100,000 files take a third of a second
                 self._documents = snapshot.state.revision, snapshot.documents()
             return self._documents[1]
 
@@ -95,7 +100,7 @@ class Database(common.SqliteFile):
             StorageError: There is none, or it cannot be opened now.
         """
         if not self.exists:
-            raise common.StorageError(f"there is no index in {self.path}. Cure: {self.cure}")
+            raise StorageError(f"there is no index in {self.path}. Cure: {self.cure}")
         with self.connection() as connection:
             with self.explained():
                 connection.execute("BEGIN")
@@ -130,7 +135,7 @@ class Database(common.SqliteFile):
 
 @lru_cache(maxsize=8)  # most questions find the index as the one before found it
 def _checked_state(value: str, checksum: int) -> IndexState:
-    if checksum != common.checksum_of(value):
+    if checksum != checksum_of(value):
         raise ValueError("its state has another checksum")
     return IndexState.model_validate_json(value)
 
@@ -139,7 +144,7 @@ def write_state(connection: sqlite3.Connection, state: IndexState) -> None:
     """Replace the state of an index."""
     value = state.model_dump_json()
     connection.execute("DELETE FROM state")
-    connection.execute("INSERT INTO state VALUES (?, ?)", (value, common.checksum_of(value)))
+    connection.execute("INSERT INTO state VALUES (?, ?)", (value, checksum_of(value)))
 
 
 def _node_row(values: Sequence[Any]) -> NodeRow:
@@ -150,8 +155,16 @@ def _node_row(values: Sequence[Any]) -> NodeRow:
 
 
 def _checksum(row: NodeRow) -> int:
-    parts = (row.node_id, row.ref_doc_id or "", row.text, row.metadata, row.embed_hash, row.context_source, row.rest)
-    return common.checksum_of(*parts)
+    parts = (
+        row.node_id,
+        row.ref_doc_id or "",
+        row.text,
+        row.metadata,
+        row.embed_hash,
+        row.context_source,
+        row.rest,
+    )
+    return checksum_of(*parts)
 
 
 class Snapshot:
@@ -184,7 +197,9 @@ class Snapshot:
         """Rows of a query."""
         with self._lock, self._file.explained():
             if self.has_ended:
-                raise common.StorageError(f"a question to {self._file.path} has ended. Cure: ask it again.")
+                raise StorageError(
+                    f"a question to {self._file.path} has ended. Cure: ask it again."
+                )
             return self._connection.execute(query, values).fetchall()
 
     def among(self, query: str, values: Iterable[Any]) -> list[Any]:
@@ -202,7 +217,10 @@ class Snapshot:
 
     def documents(self) -> dict[str, DocumentRow]:
         """All documents by key, those that failed at their first time too."""
-        return {one[0]: DocumentRow._make(one) for one in self.fetch(f"SELECT {_DOCUMENT} FROM documents")}  # noqa: S608
+        return {
+            one[0]: DocumentRow._make(one)
+            for one in self.fetch(f"SELECT {_DOCUMENT} FROM documents")  # noqa: S608
+        }
 
     def context_sources(self) -> dict[str, int]:
         """How many chunks have a context from each source; "" counts those without."""
@@ -214,16 +232,22 @@ class Snapshot:
 
         # As one text: a million numbers would be a list of 100 MB, and take three times as long one by one.
         [(text,)] = self.fetch("SELECT group_concat(id) FROM chunks")
-        return np.sort(np.fromstring(text, dtype=np.int64, sep=",")) if text else np.empty(0, dtype=np.int64)
+        return (
+            np.sort(np.fromstring(text, dtype=np.int64, sep=","))
+            if text
+            else np.empty(0, dtype=np.int64)
+        )
 
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
         """Numbers of chunks by id; unknown ids are absent."""
-        keepable = (one for one in node_ids if not common.storable(one)[1])
-        return dict(self.among(f"SELECT node_id, id FROM chunks WHERE node_id {common.AMONG}", keepable))  # noqa: S608
+        keepable = (one for one in node_ids if not storable(one)[1])
+        return dict(self.among(f"SELECT node_id, id FROM chunks WHERE node_id {AMONG}", keepable))  # noqa: S608
 
     def rows_of_document(self, key: str) -> list[int]:
         """Numbers of the chunks of a document, ascending."""
-        return sorted(row for (row,) in self.fetch(f"SELECT chunks.id {JOINED} WHERE key = ?", [key]))
+        return sorted(
+            row for (row,) in self.fetch(f"SELECT chunks.id {JOINED} WHERE key = ?", [key])
+        )
 
     def first_rows(self) -> dict[int, str]:
         """Numbers of the first chunks of all documents, ascending, with the documents' keys."""
@@ -248,7 +272,7 @@ class Snapshot:
         """Value of a metadata key of some chunks, ascending by number; None where one has none."""
         with self._file.explained():
             return [
-                one.ref_doc_id if key == common.metadata.REF_DOC_ID else json.loads(one.metadata).get(key)
+                one.ref_doc_id if key == metadata.REF_DOC_ID else json.loads(one.metadata).get(key)
                 for one in self.node_rows(rows)
             ]
 
@@ -258,7 +282,7 @@ class Snapshot:
 
     def _selected(self, columns: str, rows: Sequence[int] | Rows) -> Iterator[Any]:
         """Columns of some chunks, ascending by number."""
-        query = f"SELECT {columns} FROM chunks WHERE id {common.AMONG} ORDER BY id"  # noqa: S608  our own names
+        query = f"SELECT {columns} FROM chunks WHERE id {AMONG} ORDER BY id"  # noqa: S608  our own names
         for start in range(0, len(rows), _PAGE):
             part = [int(row) for row in rows[start : start + _PAGE]]
             found = self.among(query, part)
@@ -307,17 +331,26 @@ class Transaction(Snapshot):
             DocumentError: Two of its chunks have one id, or a chunk of another document has it.
         """
         counts = Counter(node.node_id for node in nodes)
-        owners = self.among(f"SELECT node_id, key {JOINED} WHERE node_id {common.AMONG}", counts)
-        taken = [*(one for one, key in owners if key != document.key), *(one for one in counts if counts[one] > 1)]
+        owners = self.among(f"SELECT node_id, key {JOINED} WHERE node_id {AMONG}", counts)
+        taken = [
+            *(one for one, key in owners if key != document.key),
+            *(one for one in counts if counts[one] > 1),
+        ]
         if taken:
-            raise common.DocumentError(
+            raise DocumentError(
                 f"two of its chunks, or one of another document, have the id {taken[0]!r}. Cure: a node parser whose "
                 "id_func gives each chunk an id of its own."
             )
         self.put_documents([document])
         [(number,)] = self.fetch("SELECT id FROM documents WHERE key = ?", [document.key])
-        before = {node.node_id: node for node in self.node_rows(self.rows_of_document(document.key))}
-        new = [node for node in nodes if node.node_id not in before or before[node.node_id][1:] != node[1:]]
+        before = {
+            node.node_id: node for node in self.node_rows(self.rows_of_document(document.key))
+        }
+        new = [
+            node
+            for node in nodes
+            if node.node_id not in before or before[node.node_id][1:] != node[1:]
+        ]
         changed = [before[node.node_id] for node in new if node.node_id in before]
         deleted = [node for node_id, node in before.items() if node_id not in counts]
         self._run("DELETE FROM chunks WHERE id = ?", [(node.row,) for node in (*changed, *deleted)])
@@ -331,7 +364,7 @@ class Transaction(Snapshot):
     def delete_documents(self, keys: Iterable[str]) -> int:
         """Delete documents with their chunks; return how many chunks there were."""
         self.count_change()
-        numbers = self.among(f"SELECT id FROM documents WHERE key {common.AMONG}", keys)  # noqa: S608
+        numbers = self.among(f"SELECT id FROM documents WHERE key {AMONG}", keys)  # noqa: S608
         removed = self._run("DELETE FROM chunks WHERE document = ?", numbers)
         self._run("DELETE FROM documents WHERE id = ?", numbers)
         return removed

@@ -11,15 +11,27 @@ import numpy as np
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual import common
 from llama_index_contextual.app.index.database import JOINED, Snapshot
 from llama_index_contextual.app.index.rows import NodeRow, row_of
-from llama_index_contextual.app.settings.embeddings import DocumentEmbedding, NoEmbedding, embedding_limit
+from llama_index_contextual.app.settings.embeddings import (
+    DocumentEmbedding,
+    NoEmbedding,
+    embedding_limit,
+)
 from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.app.settings.models import UNNAMED, model_id
-from llama_index_contextual.chunking import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.common.tracing import step
-from llama_index_contextual.context import is_code
+from llama_index_contextual.context.headings import is_code
+from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.utils.errors import (
+    EmbeddingError,
+    FingerprintError,
+    MissingExtraError,
+    SettingError,
+)
+from llama_index_contextual.utils.metadata import path_of, shortened
+from llama_index_contextual.utils.text import MARKDOWN_SUFFIXES, counted, readable, short_hash
+from llama_index_contextual.utils.tokens import without_repeats
+from llama_index_contextual.utils.tracing import step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -29,14 +41,18 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.caches import PaidStore
 
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
-_HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text
+_HOPELESS: Final = (
+    8  # so many texts without one usable vector among them: the model is broken, not a text
+)
 _SAME: Final = 0.99  # cosine of two vectors of one text by one model; machines round differently
 LARGEST: Final = 400  # tokens of a chunk, however many more an embedding reads
 # Of an embedding's window, kept free for the context. A context of the Kubernetes pages ("Document: path > title >
 # section") is 30 word pieces at the median and 60 at most of them.
 CONTEXT_RESERVE: Final = 64
-LARGEST_OF_CODE: Final = 400  # the same of source code, also where an embedding reads less and averages windows
-_OF_A_FOLDER: Final = {"markdown_suffixes": common.MARKDOWN_SUFFIXES, "typed_front_matter": True}
+LARGEST_OF_CODE: Final = (
+    400  # the same of source code, also where an embedding reads less and averages windows
+)
+_OF_A_FOLDER: Final = {"markdown_suffixes": MARKDOWN_SUFFIXES, "typed_front_matter": True}
 _SHOWN: Final = 60  # characters of a text in a message
 
 
@@ -46,7 +62,7 @@ class FolderParser(HeadingAwareMarkdownNodeParser):
     code_chunk_size: int = 0
 
     def _parse_document(self, document: BaseNode, seen: Any, above: Any) -> Any:
-        if not self.code_chunk_size or not is_code(common.path_of(document.metadata)):
+        if not self.code_chunk_size or not is_code(path_of(document.metadata)):
             return super()._parse_document(document, seen, above)
         longer = self.model_copy(update={**_sizes(self.code_chunk_size), "code_chunk_size": 0})
         return longer._parse_document(document, seen, above)  # noqa: SLF001  of the same class
@@ -57,7 +73,9 @@ def _sizes(size: int) -> dict[str, int]:
     return {"chunk_size": size, "chunk_overlap": size // 5, "min_chunk_size": size // 8}
 
 
-def default_parser(embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = None) -> HeadingAwareMarkdownNodeParser:
+def default_parser(
+    embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = None
+) -> HeadingAwareMarkdownNodeParser:
     """The parser whose chunks and their contexts fit what the embedding reads, counted in its own tokens.
 
     A folder holds other files than Markdown, so their suffixes say which are. The proportions are those of the defaults
@@ -75,7 +93,10 @@ def default_parser(embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = 
         tokenizer, limit = known
         if "chunk_size" not in settings:
             size = min(max(limit - CONTEXT_RESERVE, limit // 2), LARGEST)
-            is_longer = isinstance(embedding, LocalEmbedding | NoEmbedding) and "chunk_overlap" not in settings
+            is_longer = (
+                isinstance(embedding, LocalEmbedding | NoEmbedding)
+                and "chunk_overlap" not in settings
+            )
             settings |= {"chunk_size": size, "code_chunk_size": LARGEST_OF_CODE * is_longer}
         settings["tokenizer"] = tokenizer
     if "chunk_size" in settings:
@@ -114,15 +135,17 @@ def chunks_of(nodes: list[BaseNode], embedding: BaseEmbedding) -> list[Chunk]:
     nodes.reverse()
     while nodes:
         node = nodes.pop()
-        text = common.readable(node.get_content(metadata_mode=MetadataMode.EMBED))  # of nodes of other parsers, too
+        text = readable(
+            node.get_content(metadata_mode=MetadataMode.EMBED)
+        )  # of nodes of other parsers, too
         chunks.append(Chunk(text, row_of(node, text)))
     if isinstance(embedding, DocumentEmbedding):
         waiting = iter(chunks)
         for window in map(tuple, embedding.windows([chunk.text for chunk in chunks])):
-            name = common.short_hash(window)
+            name = short_hash(window)
             for place, chunk in enumerate(islice(waiting, len(window))):
                 chunk.window = window, place
-                chunk.row = chunk.row._replace(embed_hash=common.short_hash([name, place]))
+                chunk.row = chunk.row._replace(embed_hash=short_hash([name, place]))
     return chunks
 
 
@@ -135,16 +158,20 @@ def check_identity(snapshot: Snapshot, paid: PaidStore, embedding: BaseEmbedding
         FingerprintError: Its vector is another one than the index has.
     """
     first, model = snapshot.rows()[:1], model_id(embedding)
-    if embedding.model_name != UNNAMED or isinstance(embedding, DocumentEmbedding) or snapshot.state.model != model:
+    if (
+        embedding.model_name != UNNAMED
+        or isinstance(embedding, DocumentEmbedding)
+        or snapshot.state.model != model
+    ):
         return
     for node, row in zip(snapshot.nodes(first), snapshot.node_rows(first), strict=True):
-        text = common.readable(node.get_content(metadata_mode=MetadataMode.EMBED))
+        text = readable(node.get_content(metadata_mode=MetadataMode.EMBED))
         now = np.asarray(embed_texts(embedding, [text])[0], np.float32)
         for _, kept in paid.vectors(model, [row.embed_hash]):
             lengths = float(np.linalg.norm(now) * np.linalg.norm(kept))
             if len(now) != len(kept) or float(now @ kept) < _SAME * lengths:
                 name = type(embedding).__name__
-                raise common.FingerprintError(
+                raise FingerprintError(
                     f"the vectors of this {name} are not those of the index: {text[:_SHOWN]!r} has another one, and "
                     f"both have the model_name {UNNAMED!r}. Cure: the former embedding; or {name}(model_name='…') with "
                     "a name for each model, and reindex=True."
@@ -160,7 +187,9 @@ def without_vector(snapshot: Snapshot, paid: PaidStore, embedding: BaseEmbedding
     return [key for key, name in chunks if name not in known]
 
 
-def embed_missing(paid: PaidStore, embedding: BaseEmbedding, chunks: Sequence[Chunk]) -> tuple[int, dict[str, str]]:
+def embed_missing(
+    paid: PaidStore, embedding: BaseEmbedding, chunks: Sequence[Chunk]
+) -> tuple[int, dict[str, str]]:
     """Keep the vectors of chunks; those of texts that are kept already are not made again.
 
     New vectors are kept after every :data:`BATCH_TEXTS` texts, or after each window of a document, so that an
@@ -183,19 +212,25 @@ def embed_missing(paid: PaidStore, embedding: BaseEmbedding, chunks: Sequence[Ch
     model, faults = model_id(embedding), dict[str, str]()
     with step("embed", model=embedding.model_name, rows=len(chunks)) as facts:
         known = paid.with_vectors(model, {chunk.row.embed_hash for chunk in chunks})
-        missing = {chunk.row.embed_hash: chunk for chunk in chunks if chunk.row.embed_hash not in known}
+        missing = {
+            chunk.row.embed_hash: chunk for chunk in chunks if chunk.row.embed_hash not in known
+        }
         dimensions = paid.dimensions(model) if missing else 0
         for texts, places in _requests(missing, alone=not isinstance(embedding, DocumentEmbedding)):
             answers = embed_texts(embedding, texts)
             dimensions = dimensions or mode(map(len, answers))
             vectors = {key: answers[place] for key, place in places.items()}
-            problems = {key: why for key, one in vectors.items() if (why := vector_problem(one, dimensions))}
+            problems = {
+                key: why for key, one in vectors.items() if (why := vector_problem(one, dimensions))
+            }
             if len(problems) == len(places) >= _HOPELESS:
-                raise common.EmbeddingError(
-                    f"{embedding.model_name} gave no usable vector for any of {common.counted(len(places), 'text')}: "
+                raise EmbeddingError(
+                    f"{embedding.model_name} gave no usable vector for any of {counted(len(places), 'text')}: "
                     f"{next(iter(problems.values()))}. What was finished is kept. Cure: see to the model, then refresh."
                 )
-            paid.put_vectors(model, {key: one for key, one in vectors.items() if key not in problems})
+            paid.put_vectors(
+                model, {key: one for key, one in vectors.items() if key not in problems}
+            )
             faults |= {
                 key: f"the vector of its text {missing[key].text[:_SHOWN]!r} cannot be used: {fault}."
                 for key, fault in problems.items()
@@ -211,14 +246,21 @@ def vector_problem(vector: Sequence[float], dimensions: int) -> str:
     with np.errstate(over="ignore"):
         values = np.asarray(vector, np.float32)  # as it is kept
         square = float(values @ values)
-    return "" if 0 < square < np.inf else "all its numbers are 0, or some are too large or no numbers"
+    return (
+        "" if 0 < square < np.inf else "all its numbers are 0, or some are too large or no numbers"
+    )
 
 
-def _requests(chunks: Mapping[str, Chunk], *, alone: bool) -> Iterator[tuple[list[str], dict[str, int]]]:
+def _requests(
+    chunks: Mapping[str, Chunk], *, alone: bool
+) -> Iterator[tuple[list[str], dict[str, int]]]:
     """The texts that are sent to the model together, and the places of chunks among them, by hash."""
     if alone:
         for part in iter_batch(chunks.items(), BATCH_TEXTS):
-            yield [chunk.text for _, chunk in part], {key: place for place, (key, _) in enumerate(part)}
+            yield (
+                [chunk.text for _, chunk in part],
+                {key: place for place, (key, _) in enumerate(part)},
+            )
         return
     for window, group in groupby(chunks.items(), lambda one: one[1].window[0]):
         yield list(window), {key: chunk.window[1] for key, chunk in group}
@@ -235,18 +277,20 @@ def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]
     embed: Any = embedding.get_text_embedding_batch
     if isinstance(embedding, DocumentEmbedding):
         embed = embedding.embed_window
-    number = common.counted(len(texts), "text")
+    number = counted(len(texts), "text")
     try:
-        vectors: list[list[float]] = embed([*map(common.without_repeats, texts)])
-    except (common.EmbeddingError, common.MissingExtraError, common.SettingError):  # its message is clear
+        vectors: list[list[float]] = embed([*map(without_repeats, texts)])
+    except (EmbeddingError, MissingExtraError, SettingError):  # its message is clear
         raise
     except Exception as error:
-        reason = common.shortened(" ".join(str(error).split()))  # a server may say anything
-        raise common.EmbeddingError(
+        reason = shortened(" ".join(str(error).split()))  # a server may say anything
+        raise EmbeddingError(
             f"{embedding.model_name} could not embed {number} ({type(error).__name__}: {reason}). What was finished "
             "is kept. Cure: see to the model, then refresh."
         ) from error
     if len(vectors) != len(texts):
-        vectors_made = common.counted(len(vectors), "vector")
-        raise common.EmbeddingError(f"{embedding.model_name} gave {vectors_made} for {number}. Cure: see to the server")
+        vectors_made = counted(len(vectors), "vector")
+        raise EmbeddingError(
+            f"{embedding.model_name} gave {vectors_made} for {number}. Cure: see to the server"
+        )
     return vectors

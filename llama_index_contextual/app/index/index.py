@@ -15,8 +15,9 @@ from llama_index_contextual.app.folder.walk import FileRules, Problem
 from llama_index_contextual.app.index.query import IndexReader
 from llama_index_contextual.app.index.settings import IndexSettings, open_settings
 from llama_index_contextual.app.index.status import PATIENCE, Freshness, freshness_of, index_status
-from llama_index_contextual.common import DamagedError, DocumentError, metadata, refuse_unknown, whole
-from llama_index_contextual.retrieval import POOL, ContextualFusionRetriever
+from llama_index_contextual.retrievers.fusion import POOL, ContextualFusionRetriever
+from llama_index_contextual.utils import metadata
+from llama_index_contextual.utils.errors import DamagedError, DocumentError, refuse_unknown, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,11 +31,18 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.index.rows import DocumentRow
     from llama_index_contextual.app.index.status import IndexStatus, RefreshReport
-    from llama_index_contextual.context import ContextEstimate, ContextGenerator
+    from llama_index_contextual.context.base import ContextEstimate, ContextGenerator
 
 logger = logging.getLogger(__name__)
-_PARAMETERS: Final = {*signature(ContextualFusionRetriever.__init__).parameters} - {"self", "retrievers"}
-_OPTIONS: Final = _PARAMETERS | {"filters", "recency", "rerank"}  # of :meth:`ContextualIndex.as_retriever`
+_PARAMETERS: Final = {*signature(ContextualFusionRetriever.__init__).parameters} - {
+    "self",
+    "retrievers",
+}
+_OPTIONS: Final = _PARAMETERS | {
+    "filters",
+    "recency",
+    "rerank",
+}  # of :meth:`ContextualIndex.as_retriever`
 
 
 class ContextualIndex:
@@ -173,9 +181,15 @@ class ContextualIndex:
             EmbeddingError: The model failed; what was finished is kept.
             StorageError: The disk is full, or the storage cannot be written or trusted.
         """
-        from llama_index_contextual.app.index.refresh import refresh_index  # what a question needs not is not imported
+        from llama_index_contextual.app.index.refresh import (
+            refresh_index,
+        )  # what a question needs not is not imported
 
-        options = {"show_progress": show_progress, "retry_contexts": retry_contexts, "confirm": confirm}
+        options = {
+            "show_progress": show_progress,
+            "retry_contexts": retry_contexts,
+            "confirm": confirm,
+        }
         return refresh_index(self.settings, documents, **options)
 
     def delete(self, ref_doc_id: str) -> int:
@@ -226,11 +240,15 @@ class ContextualIndex:
 
     def documents(self) -> dict[str, DocumentRow]:
         """What is indexed, by path or id: hashes, numbers of nodes."""
-        return {key: one for key, one in self.settings.database.documents().items() if one.is_indexed}
+        return {
+            key: one for key, one in self.settings.database.documents().items() if one.is_indexed
+        }
 
     def failed(self) -> dict[str, str]:
         """Why files could not be indexed when a refresh met them last, by path."""
-        return {key: one.failed for key, one in self.settings.database.documents().items() if one.failed}
+        return {
+            key: one.failed for key, one in self.settings.database.documents().items() if one.failed
+        }
 
     def files(self, below: str = "") -> list[str]:
         """The paths of the files that the index reads, all or those below a sub-folder: POSIX, in order."""
@@ -251,7 +269,9 @@ class ContextualIndex:
             return None
         if page:
             documents = [
-                one for one in documents if str(one.metadata.get(metadata.PAGE_LABEL)).casefold() == page.casefold()
+                one
+                for one in documents
+                if str(one.metadata.get(metadata.PAGE_LABEL)).casefold() == page.casefold()
             ]
         return "\n\n".join(document.text for document in documents) if documents else None
 
@@ -291,11 +311,15 @@ class ContextualIndex:
         refuse_unknown("as_retriever", options, _OPTIONS)
         defaults = self.settings.configuration
         top_k = whole("similarity_top_k", similarity_top_k or defaults["retrieval.top_k"] or 10)
-        options.setdefault("candidate_pool", max(POOL, top_k))  # who asks for 200 hits need not know of it
+        options.setdefault(
+            "candidate_pool", max(POOL, top_k)
+        )  # who asks for 200 hits need not know of it
         options.setdefault("min_score", defaults["retrieval.min_score"] or 0.0)
         if "node_postprocessors" not in options:
             options["node_postprocessors"] = self._reader.postprocessors(recency, rerank)
         arms = self._reader.arms(filters)
         if len(arms) == 1 and not options.keys() & {"rrf_k", "retriever_weights"}:
-            options.setdefault("mode", "learned")  # keywords alone know names, days and definitions, too
+            options.setdefault(
+                "mode", "learned"
+            )  # keywords alone know names, days and definitions, too
         return ContextualFusionRetriever(arms, similarity_top_k=top_k, **options)

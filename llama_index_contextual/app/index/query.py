@@ -12,15 +12,14 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.models import UNNAMED
-from llama_index_contextual.common import COLLECTION, PATH, CopyError, SettingError, StorageError, amount
-from llama_index_contextual.keyword import Candidate, KeywordView, NameIndex, lexical_text
-from llama_index_contextual.retrieval import (
-    POOL,
-    ContextualBM25Retriever,
-    ContextualVectorRetriever,
-    RecencyPostprocessor,
-    RerankWithContext,
-)
+from llama_index_contextual.postprocessors.recency import RecencyPostprocessor
+from llama_index_contextual.postprocessors.rerank import RerankWithContext
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.fusion import POOL
+from llama_index_contextual.retrievers.node_index import KeywordView, lexical_text
+from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
+from llama_index_contextual.utils.errors import CopyError, SettingError, StorageError, amount
+from llama_index_contextual.utils.metadata import COLLECTION, PATH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.index.database import Rows, Snapshot
     from llama_index_contextual.app.index.settings import IndexSettings
+    from llama_index_contextual.retrievers.bm25_index import Candidate
+    from llama_index_contextual.retrievers.names import NameIndex
 
 _T = TypeVar("_T")
 _ID: Final = "\0id"  # keys that no metadata has
@@ -49,13 +50,20 @@ class IndexView(KeywordView):
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """New node objects for those of the ids that exist."""
-        return {one.node_id: one for one in self.snapshot.nodes(sorted({*self.rows_of(node_ids).values()}))}
+        return {
+            one.node_id: one
+            for one in self.snapshot.nodes(sorted({*self.rows_of(node_ids).values()}))
+        }
 
-    def records(self, node_ids: Sequence[str], make: Callable[[dict[str, Any], str], _T]) -> Sequence[_T | None]:
+    def records(
+        self, node_ids: Sequence[str], make: Callable[[dict[str, Any], str], _T]
+    ) -> Sequence[_T | None]:
         """Result of ``make(metadata, text)`` for each node, made once for each; None for unknown ids."""
 
         def read(_: str, numbers: Rows) -> list[_T]:
-            return [make(json.loads(one.metadata), one.text) for one in self.snapshot.node_rows(numbers)]
+            return [
+                make(json.loads(one.metadata), one.text) for one in self.snapshot.node_rows(numbers)
+            ]
 
         rows = self.rows_of(node_ids)
         made = dict(zip(rows, self._caches.values(_RECORD, list(rows.values()), read), strict=True))
@@ -63,7 +71,9 @@ class IndexView(KeywordView):
 
     def column(self, key: str) -> Sequence[Any]:
         """Values of a metadata key, one for each node."""
-        return self.answer(f"metadata {key}", lambda: self._caches.values(key, self.rows.tolist(), self._values))
+        return self.answer(
+            f"metadata {key}", lambda: self._caches.values(key, self.rows.tolist(), self._values)
+        )
 
     def _values(self, key: str, rows: Rows) -> list[Any]:
         if key != COLLECTION or "" in self.snapshot.state.folders:
@@ -82,14 +92,18 @@ class IndexView(KeywordView):
     def texts(self, rows: Rows) -> list[str]:
         """The texts of nodes, as the keyword arm reads them."""
         ordered = np.sort(rows)
-        texts = dict(zip(ordered.tolist(), map(lexical_text, self.snapshot.nodes(ordered)), strict=True))
+        texts = dict(
+            zip(ordered.tolist(), map(lexical_text, self.snapshot.nodes(ordered)), strict=True)
+        )
         return [texts[row] for row in rows.tolist()]
 
     # Numbers and ids
 
     def ids_of(self, rows: Sequence[int]) -> list[str]:
         """The ids of nodes by number."""
-        ids: list[str] = self._caches.values(_ID, rows, lambda _, numbers: self.snapshot.column("node_id", numbers))
+        ids: list[str] = self._caches.values(
+            _ID, rows, lambda _, numbers: self.snapshot.column("node_id", numbers)
+        )
         self._row_of.update(zip(ids, rows, strict=True))
         return ids
 
@@ -103,7 +117,10 @@ class IndexView(KeywordView):
     # Vectors
 
     def dense_queries(
-        self, embeddings: Sequence[Sequence[float]], top_k: int, filters: MetadataFilters | None = None
+        self,
+        embeddings: Sequence[Sequence[float]],
+        top_k: int,
+        filters: MetadataFilters | None = None,
     ) -> list[list[Candidate]]:
         """The ``top_k`` nodes nearest to each vector, best first, ties by id; scores are cosines, -1 to 1.
 
@@ -180,13 +197,18 @@ class IndexReader:
         with self.snapshot() as view:
             return work(view)
 
-    def arms(self, filters: MetadataFilters | None) -> list[ContextualVectorRetriever | ContextualBM25Retriever]:
+    def arms(
+        self, filters: MetadataFilters | None
+    ) -> list[ContextualVectorRetriever | ContextualBM25Retriever]:
         """The vector arm and the keyword arm, with the same filters; without an embedding the latter alone."""
         words = ContextualBM25Retriever.over(self, similarity_top_k=POOL, filters=filters)
         embedding = self.settings.embedding
         if isinstance(embedding, NoEmbedding):
             return [words]
-        return [ContextualVectorRetriever.over(self, embedding, similarity_top_k=POOL, filters=filters), words]
+        return [
+            ContextualVectorRetriever.over(self, embedding, similarity_top_k=POOL, filters=filters),
+            words,
+        ]
 
     def postprocessors(
         self, recency: bool | float | None, rerank: BaseNodePostprocessor | None
@@ -196,12 +218,21 @@ class IndexReader:
         steps: list[BaseNodePostprocessor] = []
         half_life = defaults["retrieval.recency"] if recency is None else recency
         if half_life is not False:
-            days = defaults["retrieval.half_life_days"] if half_life is True else amount("recency", half_life)
+            days = (
+                defaults["retrieval.half_life_days"]
+                if half_life is True
+                else amount("recency", half_life)
+            )
             steps.append(RecencyPostprocessor(half_life_days=days))
         if rerank is not None:
             if not isinstance(rerank, BaseNodePostprocessor):
-                raise SettingError("is no reranker. Cure: any LlamaIndex postprocessor", rerank=rerank)
-            from llama_index.core.postprocessor import LLMRerank, StructuredLLMRerank  # with their prompts
+                raise SettingError(
+                    "is no reranker. Cure: any LlamaIndex postprocessor", rerank=rerank
+                )
+            from llama_index.core.postprocessor import (
+                LLMRerank,
+                StructuredLLMRerank,
+            )  # with their prompts
             from llama_index.core.postprocessor.rankGPT_rerank import RankGPTRerank
 
             hides_contexts = isinstance(rerank, LLMRerank | StructuredLLMRerank | RankGPTRerank)

@@ -17,18 +17,37 @@ from typing import TYPE_CHECKING, Final
 
 from tqdm import tqdm
 
-from llama_index_contextual import common
 from llama_index_contextual.app.folder import UNREAD
-from llama_index_contextual.app.folder.sources import Source, SourceContent, check_documents, gather, stamp_if_stable
+from llama_index_contextual.app.folder.sources import (
+    Source,
+    SourceContent,
+    check_documents,
+    gather,
+    stamp_if_stable,
+)
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.caches import SETTINGS
 from llama_index_contextual.app.index.database import JOINED, Transaction
-from llama_index_contextual.app.index.embedder import Chunk, check_identity, chunks_of, embed_missing, without_vector
+from llama_index_contextual.app.index.embedder import (
+    Chunk,
+    check_identity,
+    chunks_of,
+    embed_missing,
+    without_vector,
+)
 from llama_index_contextual.app.index.rows import DocumentRow
 from llama_index_contextual.app.index.settings import PAID, IndexSettings, nodes_hash
 from llama_index_contextual.app.index.status import RefreshReport, make_plan
 from llama_index_contextual.app.settings.loading import USER_FILE, user_folder
-from llama_index_contextual.common.tracing import step
+from llama_index_contextual.utils.errors import (
+    ConfirmationError,
+    DamagedError,
+    DocumentError,
+    EmbeddingError,
+    SettingError,
+)
+from llama_index_contextual.utils.text import storable
+from llama_index_contextual.utils.tracing import step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,11 +58,17 @@ if TYPE_CHECKING:
     _Prepared = tuple[DocumentRow, list[Chunk]]
 
 logger = logging.getLogger(__name__)
-FIRST_CHUNKS: Final = 16  # chunks that are written together at first, so that something can be searched soon
-BATCH_CHUNKS: Final = 256  # chunks whose contexts are asked for together, and that are written together
+FIRST_CHUNKS: Final = (
+    16  # chunks that are written together at first, so that something can be searched soon
+)
+BATCH_CHUNKS: Final = (
+    256  # chunks whose contexts are asked for together, and that are written together
+)
 _MOST_DELETED: Final = 0.5  # share of the documents that a refresh deletes without a confirmation
 _MOST_PAID: Final = 0.2  # share of the chunks whose contexts it pays for again
-_LACKING: Final = "lacking"  # in place of the hash of the settings that made a document: it is made again
+_LACKING: Final = (
+    "lacking"  # in place of the hash of the settings that made a document: it is made again
+)
 
 
 @contextlib.contextmanager
@@ -59,7 +84,7 @@ def writing(settings: IndexSettings) -> Iterator[bool]:
         try:
             settings.database.check()
             replaces = settings.replaces(settings.database.state())
-        except common.DamagedError as error:
+        except DamagedError as error:
             logger.warning(
                 "%s The file is set aside as %s and built again; what was paid for is kept. Documents that were passed "
                 "as objects have to be passed again.",
@@ -73,7 +98,9 @@ def writing(settings: IndexSettings) -> Iterator[bool]:
             settings.caches.save(snapshot)
 
 
-def refresh_index(settings: IndexSettings, documents: Iterable[Document] | None, **options: bool) -> RefreshReport:
+def refresh_index(
+    settings: IndexSettings, documents: Iterable[Document] | None, **options: bool
+) -> RefreshReport:
     """Refresh an index.
 
     Args:
@@ -89,7 +116,7 @@ def refresh_index(settings: IndexSettings, documents: Iterable[Document] | None,
     with step("refresh") as facts, writing(settings) as replaces:
         if checked is not None and replaces:
             message = "replaces the whole index. Cure: refresh() without documents first."
-            raise common.SettingError(message, reindex=True)
+            raise SettingError(message, reindex=True)
         report = Refresh(settings, replaces, **options).run(checked)
         facts |= {**report.counts, "chunks": report.chunks, "embedded": report.embedded}
     return report
@@ -107,14 +134,22 @@ class Refresh:
     """
 
     def __init__(
-        self, settings: IndexSettings, replaces: bool, *, show_progress: bool, retry_contexts: bool, confirm: bool
+        self,
+        settings: IndexSettings,
+        replaces: bool,
+        *,
+        show_progress: bool,
+        retry_contexts: bool,
+        confirm: bool,
     ) -> None:
         self.settings, self.show_progress, self.confirm = settings, show_progress, confirm
         self.before = settings.database.documents()
         self.documents = {} if replaces else {**self.before, **self._lacking(retry_contexts)}
         self.replaces, self.made_with = replaces, nodes_hash(settings.fingerprint)
         self.report, self.bar = RefreshReport(), tqdm(disable=True)
-        self._begin: Callable[[], contextlib.AbstractContextManager[Transaction]] = settings.database.writing
+        self._begin: Callable[[], contextlib.AbstractContextManager[Transaction]] = (
+            settings.database.writing
+        )
 
     def run(self, documents: Sequence[Document] | None) -> RefreshReport:
         """Bring the index up to date with its folder, or with documents."""
@@ -123,14 +158,18 @@ class Refresh:
         sources = {one.id: one for one in gather(documents, reading, self.documents, failed)}
         now = {key: one.sha256 for key, one in sources.items()}
         indexed = {key: one for key, one in self.documents.items() if one.is_indexed}
-        self.report = report = make_plan(indexed, now, self.made_with, failed, deletes=documents is None)
+        self.report = report = make_plan(
+            indexed, now, self.made_with, failed, deletes=documents is None
+        )
         if report.to_index and indexed:
             with settings.database.reading() as snapshot:
                 check_identity(snapshot, settings.paid, settings.embedding)
         if not self.confirm:
             self._ask(indexed, {*now.values()})
         with contextlib.ExitStack() as stack:
-            if self.replaces:  # whoever reads sees the former index until all of the new one is there
+            if (
+                self.replaces
+            ):  # whoever reads sees the former index until all of the new one is there
                 whole = stack.enter_context(settings.database.writing())
                 whole.delete_documents(self.before)
                 self._begin = lambda: contextlib.nullcontext(whole)
@@ -167,19 +206,25 @@ class Refresh:
         """
         lost = sum(indexed[key].sha256 not in hashes for key in self.report.deleted)
         if lost > len(indexed) * _MOST_DELETED:
-            raise common.ConfirmationError(
+            raise ConfirmationError(
                 f"this refresh would delete {lost} of {len(indexed)} documents, which the file rules of this process "
                 "no longer find. Cure: check that the folder is mounted, and the rules and readers; or, to delete "
                 "them, refresh(confirm=True), or index --yes."
             )
         settings, state = self.settings, self.settings.database.state()
-        if not self.report.outdated or state.settings.get("context.generator") == settings.contexts.fingerprint:
+        if (
+            not self.report.outdated
+            or state.settings.get("context.generator") == settings.contexts.fingerprint
+        ):
             return
         with settings.database.reading() as snapshot:
             sources = snapshot.context_sources()
-        chunks, paid = sum(sources.values()), sum(n for source, n in sources.items() if source.startswith(PAID))
+        chunks, paid = (
+            sum(sources.values()),
+            sum(n for source, n in sources.items() if source.startswith(PAID)),
+        )
         if paid > chunks * _MOST_PAID:
-            raise common.ConfirmationError(
+            raise ConfirmationError(
                 f"this refresh would replace the contexts of {paid} of {chunks} chunks by a language model, because "
                 "settings differ from those that made them. Cure: the former settings, by options or under "
                 f'[folders."{settings.folders.root}"] in {user_folder() / USER_FILE}; or, to pay for contexts again, '
@@ -194,7 +239,7 @@ class Refresh:
             try:
                 content = source.load()
                 nodes = self.settings.parser.get_nodes_from_documents(content.documents)
-            except common.DocumentError as error:
+            except DocumentError as error:
                 self.report.fail(source.id, str(error))
                 self.bar.update()
                 continue
@@ -211,15 +256,21 @@ class Refresh:
         documents = [document for _, content, _ in group for document in content.documents]
         nodes = [node for *_, nodes_of in group for node in nodes_of]
         if nodes:  # calls for several documents go to a model together
-            with step("context", source=contexts.fingerprint, documents=len(documents), chunks=len(nodes)):
-                contexts(nodes, documents, progress=lambda _: self.bar.set_postfix(calls=contexts.usage.calls))
+            with step(
+                "context", source=contexts.fingerprint, documents=len(documents), chunks=len(nodes)
+            ):
+                contexts(
+                    nodes,
+                    documents,
+                    progress=lambda _: self.bar.set_postfix(calls=contexts.usage.calls),
+                )
         del nodes
         for source, content, nodes_of in group:
             if content.repair:
                 self.report.repaired.append(Problem(source.id, content.repair))
             try:
                 chunks = chunks_of(nodes_of, self.settings.embedding)
-            except common.EmbeddingError as error:  # one of its chunks is too long for the model
+            except EmbeddingError as error:  # one of its chunks is too long for the model
                 self.report.fail(source.id, str(error))
                 continue
             state = content.sha256, content.stamp, self.made_with, len(chunks)
@@ -234,11 +285,18 @@ class Refresh:
         with step("store") as facts, self._transaction() as transaction:
             for document, parts in batch:
                 try:
-                    if fault := next((faults[one.row.embed_hash] for one in parts if one.row.embed_hash in faults), ""):
-                        raise common.DocumentError(fault)  # noqa: TRY301  as one of its ids does
+                    if fault := next(
+                        (
+                            faults[one.row.embed_hash]
+                            for one in parts
+                            if one.row.embed_hash in faults
+                        ),
+                        "",
+                    ):
+                        raise DocumentError(fault)  # noqa: TRY301  as one of its ids does
                     total.update(transaction.replace_document(document, [one.row for one in parts]))
                     self.documents[document.key] = document
-                except common.DocumentError as error:  # noqa: PERF203  each document by itself
+                except DocumentError as error:  # noqa: PERF203  each document by itself
                     self.report.fail(document.key, str(error))
             facts.update(total)
         self.bar.update(len(batch))
@@ -249,15 +307,21 @@ class Refresh:
         written = self.settings.written()
         with self._begin() as transaction:
             if any(getattr(transaction.state, name) != value for name, value in written.items()):
-                kept = {name: written[name] for name in ("choices", "folders")}  # which outlive an index that is lost
+                kept = {
+                    name: written[name] for name in ("choices", "folders")
+                }  # which outlive an index that is lost
                 self.settings.paid.put("index", kept, SETTINGS)
                 transaction.set_state(**written)
             yield transaction
 
-    def _finish(self, sources: Mapping[str, Source], to_index: Sequence[str], *, is_whole: bool) -> None:
+    def _finish(
+        self, sources: Mapping[str, Source], to_index: Sequence[str], *, is_whole: bool
+    ) -> None:
         """Delete what is no longer there, and note what is known of documents whose chunks stay."""
         report, noted = self.report, self._noted(sources, sources.keys() - set(to_index))
-        forgotten = [key for key, row in self.documents.items() if not row.is_indexed and key not in sources]
+        forgotten = [
+            key for key, row in self.documents.items() if not row.is_indexed and key not in sources
+        ]
         deleted = [*report.deleted, *(forgotten if is_whole else [])]
         with self._transaction() as transaction:
             if deleted:
@@ -265,8 +329,12 @@ class Refresh:
             if noted:
                 transaction.put_documents(noted)
             report.context_sources = transaction.context_sources()
-        report.documents = sum(one.is_indexed for one in self.documents.values()) - len(report.deleted)
-        passed = [key for key, row in self.before.items() if row.kind == "document" and key not in sources]
+        report.documents = sum(one.is_indexed for one in self.documents.values()) - len(
+            report.deleted
+        )
+        passed = [
+            key for key, row in self.before.items() if row.kind == "document" and key not in sources
+        ]
         made = {key: row.made_with for key, row in self.documents.items()}
         reason = "it has to be made again, and is no file. Cure: pass the document again."
         report.failed += [Problem(key, reason) for key in passed if made.get(key) != self.made_with]
@@ -275,11 +343,13 @@ class Refresh:
     def _noted(self, sources: Mapping[str, Source], unchanged: set[str]) -> list[DocumentRow]:
         """Documents that cannot be indexed, those that no longer fail, and today's size and times."""
         noted = []
-        failed = {one.path: one.reason for one in self.report.failed if not one.reason.startswith(UNREAD)}
+        failed = {
+            one.path: one.reason for one in self.report.failed if not one.reason.startswith(UNREAD)
+        }
         for key, source in sources.items():
             row = new = self.documents.get(key, DocumentRow(key))
             if key in failed and source.stamp:
-                new = row._replace(failed=common.storable(failed[key])[0], stamp=source.stamp)
+                new = row._replace(failed=storable(failed[key])[0], stamp=source.stamp)
             elif key in unchanged:
                 new = row._replace(failed="", stamp=stamp_if_stable(source.stamp))
             if new != row:

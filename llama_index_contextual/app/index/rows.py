@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from llama_index_contextual.common import CONTEXT_SOURCE, storable, value_of
+from llama_index_contextual.utils.metadata import CONTEXT_SOURCE, value_of
+from llama_index_contextual.utils.text import storable
 
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
@@ -80,7 +81,9 @@ class IndexState(BaseModel):
         identity: Tells it from all others.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, ser_json_inf_nan="constants")
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, ser_json_inf_nan="constants"
+    )
 
     settings: dict[str, Any] = {}
     inputs: str = ""
@@ -115,7 +118,9 @@ def row_of(node: BaseNode, embedded: str) -> NodeRow:
     node_id, ref_doc_id = storable(node.node_id)[0], node.ref_doc_id
     bare: dict[str, Any] = {"id_": node_id, "metadata": {}, "embedding": None}
     bare |= {"text": ""} if isinstance(node, TextNode) else {}
-    bare |= {"obj": None} if isinstance(node, IndexNode) else {}  # it may be anything; a retriever has an object_map
+    bare |= (
+        {"obj": None} if isinstance(node, IndexNode) else {}
+    )  # it may be anything; a retriever has an object_map
     rest = json.dumps(doc_to_json(node.model_copy(update=bare)), default=str)
     metadata = json.loads(json.dumps(node.metadata, default=str), parse_constant=str)
     return NodeRow(
@@ -136,5 +141,8 @@ def to_node(row: NodeRow) -> BaseNode:
 
     content = json.loads(zlib.decompress(row.rest))
     fields = content["__data__"]
-    fields |= {"metadata": json.loads(row.metadata), **({"text": row.text} if "text" in fields else {})}
+    fields |= {
+        "metadata": json.loads(row.metadata),
+        **({"text": row.text} if "text" in fields else {}),
+    }
     return json_to_doc(content)

@@ -14,12 +14,18 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index_contextual import __version__
 from llama_index_contextual.app.folder import Folders, formats
 from llama_index_contextual.app.folder.sources import Reading
-from llama_index_contextual.app.folder.walk import SOURCE_INCLUDE, Discovery, FileRules, default_include
+from llama_index_contextual.app.folder.walk import (
+    SOURCE_INCLUDE,
+    Discovery,
+    FileRules,
+    default_include,
+)
 from llama_index_contextual.app.index.database import Database
 from llama_index_contextual.app.index.storage import Layout, places
 from llama_index_contextual.app.settings import SETTINGS, Configuration
 from llama_index_contextual.app.settings.loading import load_configuration
-from llama_index_contextual.common import DamagedError, FingerprintError, short_hash, storable, without_credentials
+from llama_index_contextual.utils.errors import DamagedError, FingerprintError, without_credentials
+from llama_index_contextual.utils.text import short_hash, storable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,10 +37,17 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.folder.convert import DocumentReader
     from llama_index_contextual.app.index.caches import Caches, PaidStore
     from llama_index_contextual.app.index.rows import IndexState
-    from llama_index_contextual.retrieval import ContextualNodePostprocessor
+    from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
 
 PAID: Final = "llm:"  # how the source of a context begins that was paid for
-_REMEMBERED: Final = ("embed_model", "context", "show_context_to_llm", "files", "chunks", "context_options")
+_REMEMBERED: Final = (
+    "embed_model",
+    "context",
+    "show_context_to_llm",
+    "files",
+    "chunks",
+    "context_options",
+)
 _MODELS: Final = ("embed_model", "context_options.llm")
 
 
@@ -68,7 +81,9 @@ class IndexSettings:
         from llama_index_contextual.app.settings.models import resolve_embedding
 
         named = self.configuration["embed_model"]
-        return resolve_embedding(self.objects.get("embed_model") or named, self.configuration["timeout"])
+        return resolve_embedding(
+            self.objects.get("embed_model") or named, self.configuration["timeout"]
+        )
 
     @property
     def model_id(self) -> str:
@@ -82,19 +97,26 @@ class IndexSettings:
         """What makes nodes."""
         from llama_index_contextual.app.index.embedder import default_parser
 
-        return self.objects.get("node_parser") or default_parser(self.embedding, self.configuration.table("chunks"))
+        return self.objects.get("node_parser") or default_parser(
+            self.embedding, self.configuration.table("chunks")
+        )
 
     @cached_property
     def contexts(self) -> ContextualNodePostprocessor:
         """What makes their contexts."""
-        from llama_index_contextual.retrieval import ContextualNodePostprocessor
+        from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
 
-        options, context = dict(self.context_options), self.objects.get("context", self.configuration["context"])
+        options, context = (
+            dict(self.context_options),
+            self.objects.get("context", self.configuration["context"]),
+        )
         if context == "llm":
             from llama_index_contextual.app.settings.models import named_model
 
             named = {**self.configuration.table("context_options"), **options}
-            named["llm"] = named_model(named.get("llm"), named.get("batch_size", 8), self.configuration["timeout"])
+            named["llm"] = named_model(
+                named.get("llm"), named.get("batch_size", 8), self.configuration["timeout"]
+            )
             options = {"cache": self.paid, **named}  # kept with the index
         show = self.configuration["show_context_to_llm"]
         return ContextualNodePostprocessor(
@@ -123,7 +145,13 @@ class IndexSettings:
         kind = self.contexts.context if "context" in self.objects else self.configuration["context"]
         rules = FileRules(include=default_include() + (SOURCE_INCLUDE if kind == "pattern" else ()))
         rules = rules.changed(**self.configuration.table("files"))
-        return Reading(self.folders, rules, dict(self.objects.get("readers", {})), self.converter, self.layout.root)
+        return Reading(
+            self.folders,
+            rules,
+            dict(self.objects.get("readers", {})),
+            self.converter,
+            self.layout.root,
+        )
 
     def found(self, below: str = "") -> Discovery:
         """The files of the folder or of a sub-folder, and the paths of those that are not read."""
@@ -177,10 +205,16 @@ class IndexSettings:
             "parser.revision": getattr(type(parser), "revision", None),
             "context.generator": contexts.fingerprint,
             "context.show_to_llm": contexts.show_context_to_llm,
-            **({"context.leave_out_keys": contexts.leave_out_keys} if contexts.leave_out_keys else {}),
+            **(
+                {"context.leave_out_keys": contexts.leave_out_keys}
+                if contexts.leave_out_keys
+                else {}
+            ),
             "embedding.model": self.model_id,
             "reading.revision": formats.REVISION,
-            "reading.readers": {name: type(one).__name__ for name, one in sorted(self.reading.readers.items())},
+            "reading.readers": {
+                name: type(one).__name__ for name, one in sorted(self.reading.readers.items())
+            },
             **{f"files.{name}": value for name, value in self.reading.rules},
         }
         return dict(json.loads(json.dumps(values, default=_name_of)))
@@ -188,7 +222,10 @@ class IndexSettings:
     @property
     def inputs(self) -> str:
         """Hash of all values that the fingerprint is computed from; "" where some are objects."""
-        is_named = self.configuration["context"] != "llm" or "context_options.llm" in self.configuration.values
+        is_named = (
+            self.configuration["context"] != "llm"
+            or "context_options.llm" in self.configuration.values
+        )
         if self.objects or self.context_options or not is_named:  # else the model is LlamaIndex's
             return ""
         return short_hash([__version__, self._choices, sorted(self.descriptions.items())])
@@ -201,7 +238,11 @@ class IndexSettings:
         """The settings that differ from those an index was made with."""
         stored, now = state.settings, self.fingerprint_beside(state)
         keys = sorted({*stored, *now}) if stored else []
-        return [f"{key}: {stored.get(key)!r} → {now.get(key)!r}" for key in keys if stored.get(key) != now.get(key)]
+        return [
+            f"{key}: {stored.get(key)!r} → {now.get(key)!r}"
+            for key in keys
+            if stored.get(key) != now.get(key)
+        ]
 
     def replaces(self, state: IndexState) -> bool:
         """Whether the vectors of an index are another model's, and a refresh replaces them.
@@ -247,7 +288,13 @@ class IndexSettings:
 
 def nodes_hash(fingerprint: Mapping[str, Any]) -> str:
     """The hash of those settings of a fingerprint that make the nodes of a document."""
-    return short_hash({key: one for key, one in fingerprint.items() if not key.startswith(("embedding.", "files."))})
+    return short_hash(
+        {
+            key: one
+            for key, one in fingerprint.items()
+            if not key.startswith(("embedding.", "files."))
+        }
+    )
 
 
 def _name_of(value: Any) -> str:
@@ -282,20 +329,35 @@ def open_settings(
     options = dict(context_options or {})
     plain = {key: options.pop(key) for key in SETTINGS.keys() & options.keys()}
     passed = {name: value for name, value in (passed or {}).items() if value is not None}
-    arguments = _values_of(passed, options) | {key: value for key, value in plain.items() if value is not None}
-    objects = {name: one for name, one in passed.items() if name != "files" and name not in arguments}
+    arguments = _values_of(passed, options) | {
+        key: value for key, value in plain.items() if value is not None
+    }
+    objects = {
+        name: one for name, one in passed.items() if name != "files" and name not in arguments
+    }
     replaced = {*objects, *({"files"} & passed.keys())}
     configuration = load_configuration(
         folders.root, config, arguments=arguments, remembered=state.choices, replaced=replaced
     )
-    of_folders = {f"{name}/": one.description for name, one in folders.collections.items() if one.description}
-    descriptions, database = {**configuration["descriptions"], **of_folders}, Database(layout.database, layout.cure)
-    return IndexSettings(folders, layout, database, configuration, objects, options, descriptions, reindex)
+    of_folders = {
+        f"{name}/": one.description for name, one in folders.collections.items() if one.description
+    }
+    descriptions, database = (
+        {**configuration["descriptions"], **of_folders},
+        Database(layout.database, layout.cure),
+    )
+    return IndexSettings(
+        folders, layout, database, configuration, objects, options, descriptions, reindex
+    )
 
 
 def _values_of(passed: Mapping[str, Any], context_options: Mapping[str, Any]) -> dict[str, Any]:
     """Those arguments that are settings, by key."""
-    values = {key: passed[key] for key in ("embed_model", "context") if isinstance(passed.get(key), str | bool)}
+    values = {
+        key: passed[key]
+        for key in ("embed_model", "context")
+        if isinstance(passed.get(key), str | bool)
+    }
     if rules := passed.get("files"):
         chosen = {"include", "exclude", *rules.model_fields_set}
         values |= {f"files.{name}": value for name, value in rules if name in chosen}

@@ -13,7 +13,8 @@ from llama_index_contextual.app.folder import UNREAD
 from llama_index_contextual.app.folder.sources import Source, file_sources
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.settings import IndexSettings, nodes_hash
-from llama_index_contextual.common import WORDS, counted, printable_lines, tell_language
+from llama_index_contextual.utils.language import WORDS, tell_language
+from llama_index_contextual.utils.text import counted, printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -78,13 +79,18 @@ class RefreshReport:
     @property
     def counts(self) -> dict[str, int]:
         """How many documents were made, deleted or refused."""
-        return {name: len(getattr(self, name)) for name in ("added", "changed", "outdated", "deleted", "failed")}
+        return {
+            name: len(getattr(self, name))
+            for name in ("added", "changed", "outdated", "deleted", "failed")
+        }
 
     @property
     def work(self) -> str:
         """These counts in words; "" for none."""
         words = {"outdated": "made again", "failed": "not indexed"}
-        return ", ".join(f"{number} {words.get(name, name)}" for name, number in self.counts.items() if number)
+        return ", ".join(
+            f"{number} {words.get(name, name)}" for name, number in self.counts.items() if number
+        )
 
     def __str__(self) -> str:
         size = f"{counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')}"
@@ -124,7 +130,9 @@ def make_plan(
         key
         for key, entry in old.items()
         if deletes and key not in now and entry.kind == "file"
-        if not any(one in (key, "./") or (one.endswith("/") and key.startswith(one)) for one in spared)
+        if not any(
+            one in (key, "./") or (one.endswith("/") and key.startswith(one)) for one in spared
+        )
     )
     return plan
 
@@ -183,7 +191,9 @@ class IndexStatus:
             else f"folder      {one['path']}"
             for name, one in self.folders.items()
         ]
-        contexts = ", ".join(f"{number} {source or 'none'}" for source, number in self.contexts.items())
+        contexts = ", ".join(
+            f"{number} {source or 'none'}" for source, number in self.contexts.items()
+        )
         lines += [
             f"storage     {self.storage} ({sum(self.bytes_on_disk.values()) / 1e6:.1f} MB)",
             f"documents   {self.documents} in {counted(self.chunks, 'chunk')}",
@@ -196,7 +206,10 @@ class IndexStatus:
             *(f"differs     {difference}" for difference in self.differences),
         ]
         if self.problems is not None:
-            lines += [f"checked     {line}" for line in self.problems or ["files, databases and caches agree"]]
+            lines += [
+                f"checked     {line}"
+                for line in self.problems or ["files, databases and caches agree"]
+            ]
         return printable_lines(lines)
 
     __str__ = to_text
@@ -224,21 +237,35 @@ class Freshness:
 
     def __str__(self) -> str:
         files = counted(self.changed, "file")
-        changed = f"{files if self.certain else f'at least {files}'} changed since; " if self.changed else ""
+        changed = (
+            f"{files if self.certain else f'at least {files}'} changed since; "
+            if self.changed
+            else ""
+        )
         if self.error:
             return f"{changed}the index could not be brought up to date: {self.error}"
-        return f"{changed}being indexed" if self.refreshing else f"{changed}run index" * bool(changed)
+        return (
+            f"{changed}being indexed" if self.refreshing else f"{changed}run index" * bool(changed)
+        )
 
 
-def freshness_of(settings: IndexSettings, rows: Mapping[str, DocumentRow], budget: float) -> Freshness:
+def freshness_of(
+    settings: IndexSettings, rows: Mapping[str, DocumentRow], budget: float
+) -> Freshness:
     """How far an index is behind its folder, as far as is seen in so many seconds; see :func:`planned`."""
     if settings.folders.missing_folders_message:
-        return Freshness(certain=False, error=f"{settings.folders.missing_folders_message}. Cure: put it back")
+        return Freshness(
+            certain=False, error=f"{settings.folders.missing_folders_message}. Cure: put it back"
+        )
     until = time.monotonic() + budget
     plan, sources = planned(settings, rows, until)
     is_certain = time.monotonic() <= until
-    compared = {one.id for one in sources if is_certain or one.sha256}  # others there was no time to read
-    return Freshness(len(plan.added) + len(compared & {*plan.changed}) + len(plan.deleted), certain=is_certain)
+    compared = {
+        one.id for one in sources if is_certain or one.sha256
+    }  # others there was no time to read
+    return Freshness(
+        len(plan.added) + len(compared & {*plan.changed}) + len(plan.deleted), certain=is_certain
+    )
 
 
 def planned(
@@ -254,7 +281,10 @@ def planned(
         until: When to stop, by ``time.monotonic``; what was not seen then is not compared.
     """
     discovery = settings.reading.find(until=until, known=rows)
-    sources, failed = file_sources(discovery.files, settings.reading, rows, until), [*discovery.problems]
+    sources, failed = (
+        file_sources(discovery.files, settings.reading, rows, until),
+        [*discovery.problems],
+    )
     for one in sources:
         row = rows.get(one.id)
         if row is not None and row.failed and row.stamp == one.stamp:
@@ -265,7 +295,9 @@ def planned(
     documents = {key: one for key, one in rows.items() if one.is_indexed}
     now = {source.id: source.sha256 for source in sources if source.id not in unread}
     made_with = nodes_hash(settings.fingerprint_beside(settings.database.state()))
-    return make_plan(documents, now, made_with, sorted(failed), deletes=not discovery.unfinished), sources
+    return make_plan(
+        documents, now, made_with, sorted(failed), deletes=not discovery.unfinished
+    ), sources
 
 
 def shares_of_languages(texts: Iterable[str]) -> dict[str, float]:
@@ -280,7 +312,11 @@ def shares_of_languages(texts: Iterable[str]) -> dict[str, float]:
 def languages_in_words(shares: Mapping[str, float]) -> str:
     """Languages with their shares: ``German 62%, English 38%``; those below one per cent are left out."""
     names = WORDS["names"] | WORDS["other names"]
-    return ", ".join(f"{names[code].capitalize()} {share:.0%}" for code, share in shares.items() if share >= _NAMED)
+    return ", ".join(
+        f"{names[code].capitalize()} {share:.0%}"
+        for code, share in shares.items()
+        if share >= _NAMED
+    )
 
 
 def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
@@ -299,11 +335,17 @@ def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
         documents = [key for key, one in rows.items() if one.is_indexed]
         by_folder = Counter(map(settings.folders.name_of, documents))
         folders = {
-            name: {"path": str(one.path), "description": one.description, "documents": by_folder[name]}
+            name: {
+                "path": str(one.path),
+                "description": one.description,
+                "documents": by_folder[name],
+            }
             for name, one in settings.folders.collections.items()
         }
         chunks = snapshot.rows()
-        sample = snapshot.node_rows(chunks[:: -(-len(chunks) // _SAMPLE_SIZE) or 1])  # evenly spread
+        sample = snapshot.node_rows(
+            chunks[:: -(-len(chunks) // _SAMPLE_SIZE) or 1]
+        )  # evenly spread
         return IndexStatus(
             folders=folders,
             storage=str(settings.layout.root),
@@ -326,4 +368,6 @@ def _problems(settings: IndexSettings, snapshot: Snapshot, plan: RefreshReport) 
     lost = without_vector(snapshot, settings.paid, settings.embedding)
     found = [f"{counted(len(lost), 'chunk')} without a vector, which was lost."] if lost else []
     kinds = ("added", "changed", "deleted")
-    return found + sorted(f"{key}: {kind} since the index was made." for kind in kinds for key in getattr(plan, kind))
+    return found + sorted(
+        f"{key}: {kind} since the index was made." for kind in kinds for key in getattr(plan, kind)
+    )

@@ -26,7 +26,13 @@ from llama_index_contextual.app.index.database import Database
 from llama_index_contextual.app.index.rows import IndexState
 from llama_index_contextual.app.settings import Collection
 from llama_index_contextual.app.settings.loading import collections_of
-from llama_index_contextual.common import DamagedError, LockedError, SettingError, StorageError, absolute_path
+from llama_index_contextual.utils.errors import (
+    DamagedError,
+    LockedError,
+    SettingError,
+    StorageError,
+)
+from llama_index_contextual.utils.text import absolute_path
 
 DEFAULT_NAME: Final = ".contextual"
 
@@ -45,9 +51,14 @@ class Layout:
     def __init__(self, root: Path, folder: Path | None = None) -> None:
         self.root, self.cache = root, root / "cache"
         self.database, self.paid = root / "index.sqlite3", root / "paid.sqlite3"
-        self._threads, self._file = threading.Lock(), FileLock(root / "write.lock", thread_local=False)
+        self._threads, self._file = (
+            threading.Lock(),
+            FileLock(root / "write.lock", thread_local=False),
+        )
         named = [] if folder is None else [str(folder)]
-        where = [] if folder is not None and root == folder / DEFAULT_NAME else ["--storage", str(root)]
+        where = (
+            [] if folder is not None and root == folder / DEFAULT_NAME else ["--storage", str(root)]
+        )
         self.cure = shlex.join(["llama-index-contextual", "index", *named, *where])
 
     def sizes(self) -> dict[str, int]:
@@ -67,7 +78,9 @@ class Layout:
         for path in (self.root, *self.root.rglob("*")):
             if path.is_symlink() or (path.exists() and not (path.is_file() or path.is_dir())):
                 what = "a symbolic link" if path.is_symlink() else "no regular file"
-                raise StorageError(f"{path} is {what}, and no part of an index. Cure: remove it, or another storage")
+                raise StorageError(
+                    f"{path} is {what}, and no part of an index. Cure: remove it, or another storage"
+                )
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
@@ -123,7 +136,10 @@ def places(
     if root is None:
         known = {**state.folders, **(folder if isinstance(folder, Mapping) else {})}
         if not known:
-            raise SettingError("does not say of which folder it is. Cure: name the folder too.", storage=str(storage))
+            raise SettingError(
+                "does not say of which folder it is. Cure: name the folder too.",
+                storage=str(storage),
+            )
         if collections := collections_of({name: one for name, one in known.items() if name}):
             return Folders(layout.root, collections), layout, state
         root = Path(known[""].get("path", layout.root))
@@ -138,24 +154,34 @@ def _check(root: Path, storage: Path, state: IndexState) -> None:
         what = "a file" if root.is_file() else "no folder"
         raise SettingError(f"is {what}. Cure: name a folder that exists.", folder=str(root))
     if storage == root:
-        raise SettingError("is the folder of the documents. Cure: another one, or none.", storage=str(storage))
+        raise SettingError(
+            "is the folder of the documents. Cure: another one, or none.", storage=str(storage)
+        )
     if state.folders and "" not in state.folders:
         of = f"several folders ({', '.join(state.folders)}), and not of {root} alone"
         raise StorageError(f"the index in {storage} is of {of}. {cure}")
     former = Path(str(state.folders.get("", {}).get("path", root)))
     # A folder that is not there was moved together with its index, or is of another machine.
     if former != root and former.is_dir() and storage != root / DEFAULT_NAME:
-        raise StorageError(f"the index in {storage} is of the folder {former}, not of {root}. {cure}")
+        raise StorageError(
+            f"the index in {storage} is of the folder {former}, not of {root}. {cure}"
+        )
 
 
 def stored_state(layout: Layout) -> IndexState:
     """State of an index; of a lost or damaged one the settings that are kept beside it."""
-    with contextlib.suppress(DamagedError), contextlib.closing(Database(layout.database, layout.cure)) as database:
+    with (
+        contextlib.suppress(DamagedError),
+        contextlib.closing(Database(layout.database, layout.cure)) as database,
+    ):
         state = database.state()
         if state.settings:
             return state
     if layout.paid.is_file():
-        from llama_index_contextual.app.index.caches import SETTINGS, PaidStore  # slow: a LlamaIndex store
+        from llama_index_contextual.app.index.caches import (
+            SETTINGS,
+            PaidStore,
+        )  # slow: a LlamaIndex store
 
         with (
             contextlib.suppress(StorageError, ValueError),

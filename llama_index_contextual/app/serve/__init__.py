@@ -15,16 +15,19 @@ from itertools import groupby
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from llama_index_contextual.common import WIKI_LINK, ContextualWarning, SettingError, metadata, readable, wiki_text
-from llama_index_contextual.keyword import HAS_CJK, finder_of, query_groups
-from llama_index_contextual.memory import choose_snippet
+from llama_index_contextual.memory.ranking import choose_snippet
+from llama_index_contextual.retrievers.query_dates import HAS_CJK
+from llama_index_contextual.retrievers.terms import finder_of, query_groups
+from llama_index_contextual.utils import metadata
+from llama_index_contextual.utils.errors import ContextualWarning, SettingError
+from llama_index_contextual.utils.text import WIKI_LINK, readable, wiki_text
 
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores.types import MetadataFilters
 
     from llama_index_contextual.app.index.index import ContextualIndex
-    from llama_index_contextual.retrieval import Explanation, Hit
+    from llama_index_contextual.retrievers.explanation import Explanation, Hit
 
 _T = TypeVar("_T")
 
@@ -36,7 +39,9 @@ _LINES: Final = 3  # of an excerpt
 _CHARS: Final = 400
 _HEADING: Final = re.compile(r" {0,3}#{1,6}(?:\s|$)")
 _BULLET: Final = re.compile(r"^(?:[-*+>] |\[[ xX]\] |\[![\w-]{1,40}\][+-]? ?){1,4}")
-_LINK: Final = re.compile(r"!?\[([^\[\]]{1,200})\]\([^()\s]{0,500}\)")  # its text may go over two lines
+_LINK: Final = re.compile(
+    r"!?\[([^\[\]]{1,200})\]\([^()\s]{0,500}\)"
+)  # its text may go over two lines
 _EMPHASIS: Final = re.compile(
     r"`([^`\n]+)`|(?<![\w*=~])(\*{1,3}|==|~~)(?=[^\s*=~])((?:(?!\2).){1,200})(?<=\S)\2(?![\w*=~])"
 )
@@ -106,7 +111,8 @@ class ShownHit:
         """What is shown of a hit."""
         node, name = hit.node.node, note_name(hit.node.node)
         date, headings = (
-            str(metadata.value_of(node.metadata, key) or "") for key in (metadata.DATE, metadata.HEADER_PATH)
+            str(metadata.value_of(node.metadata, key) or "")
+            for key in (metadata.DATE, metadata.HEADER_PATH)
         )
         headings = "" if headings.casefold() == name.casefold() else headings
         terms = frozenset(term.term for term in hit.terms)
@@ -119,7 +125,13 @@ class ShownHit:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data. The text is the displayed one, without its context."""
-        keys = metadata.START_LINE, metadata.END_LINE, metadata.HEADER_PATH, metadata.DATE, metadata.PAGE_LABEL
+        keys = (
+            metadata.START_LINE,
+            metadata.END_LINE,
+            metadata.HEADER_PATH,
+            metadata.DATE,
+            metadata.PAGE_LABEL,
+        )
         return {
             "score": self.hit.score,
             "citation": self.hit.source,
@@ -137,7 +149,9 @@ def excerpt(text: str, terms: frozenset[str]) -> list[str]:
     find = finder_of(terms)
     chosen, _ = choose_snippet(text, dict.fromkeys(terms, 1.0), find, limit=_CHARS)
     chosen = WIKI_LINK.sub(lambda link: wiki_text(link) or link[1], _LINK.sub(r"\1", chosen))
-    whole = [line.strip() for line in chosen.splitlines() if not line.lstrip().startswith(("```", "~~~"))]
+    whole = [
+        line.strip() for line in chosen.splitlines() if not line.lstrip().startswith(("```", "~~~"))
+    ]
     lines = [_EMPHASIS.sub(_unmarked, _row(_BULLET.sub("", line))) for line in whole]
     kept = [line for line in lines if not (_HEADING.match(line) or _RULES.issuperset(line))]
     first = next((at for at, line in enumerate(kept) if find(line)), 0)
@@ -151,7 +165,11 @@ def _unmarked(part: re.Match[str]) -> str:
 
 def _row(line: str) -> str:
     """The cells of a line that is the row of a table."""
-    cells = _CELLS.sub(lambda part: part[1] or "\n", line).split("\n") if line[:1] == line[-1:] == "|" else [line]
+    cells = (
+        _CELLS.sub(lambda part: part[1] or "\n", line).split("\n")
+        if line[:1] == line[-1:] == "|"
+        else [line]
+    )
     return " · ".join(filter(None, map(str.strip, cells)))
 
 
@@ -209,15 +227,24 @@ def ask(
     configuration = index.settings.configuration
     most = most or configuration["retrieval.top_k"] or TOP_K
     per_file = configuration["retrieval.per_file"] if per_file is None else per_file
-    least = configuration.values.get("retrieval.min_score", "auto") if min_score is None else min_score
+    least = (
+        configuration.values.get("retrieval.min_score", "auto") if min_score is None else min_score
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
-        retriever = index.as_retriever(max(most, _POOL) if per_file else most, filters=filters, min_score=least)
+        retriever = index.as_retriever(
+            max(most, _POOL) if per_file else most, filters=filters, min_score=least
+        )
         explanation = retriever.explain(question)
     kept = few_of_each(
-        explanation.hits, lambda hit: metadata.path_of(hit.node.node.metadata) or hit.node_id, per_file, most
+        explanation.hits,
+        lambda hit: metadata.path_of(hit.node.node.metadata) or hit.node_id,
+        per_file,
+        most,
     )
-    return replace(explanation, hits=tuple(hit for hit, _ in kept)), [ShownHit.of(hit, more) for hit, more in kept]
+    return replace(explanation, hits=tuple(hit for hit, _ in kept)), [
+        ShownHit.of(hit, more) for hit, more in kept
+    ]
 
 
 def few_of_each(
@@ -233,4 +260,7 @@ def few_of_each(
             shown[key] += 1
             kept.append((key, item))
     last = {key: at for at, (key, _) in enumerate(kept)}
-    return [(item, (counts[key] - shown[key]) * (last[key] == at)) for at, (key, item) in enumerate(kept)]
+    return [
+        (item, (counts[key] - shown[key]) * (last[key] == at))
+        for at, (key, item) in enumerate(kept)
+    ]

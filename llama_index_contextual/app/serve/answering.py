@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Final
 from llama_index.core.prompts import ChatPromptTemplate
 
 from llama_index_contextual.app.settings.models import resolve_llm
-from llama_index_contextual.common import AnswerError, reason_of, sentence_starts
-from llama_index_contextual.context import prompts, run
+from llama_index_contextual.context import answers as run
+from llama_index_contextual.context import prompts
 from llama_index_contextual.context.llm import model_name
+from llama_index_contextual.utils.errors import AnswerError, reason_of
+from llama_index_contextual.utils.language import sentence_starts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -46,13 +48,19 @@ _ANSWER_TOKENS: Final = 700
 _PROMPT_TOKENS: Final = 300  # instructions, question, and what stands around the sources
 _SAFETY: Final = 0.85  # our tokenizer is not the model's
 _NUMBERS: Final = re.compile(r"\[(\d{1,3}(?:\s*[,;]\s*\d{1,3})*)\]")
-_AFTER: Final = re.compile(r"(?:\s*\[\d[\d,; ]*\])+[.。]?[ \t]*")  # "It waits. [1]": the number is of what it follows
+_AFTER: Final = re.compile(
+    r"(?:\s*\[\d[\d,; ]*\])+[.。]?[ \t]*"
+)  # "It waits. [1]": the number is of what it follows
 _OPEN: Final = re.compile(r"\s*\[[\d,; ]*\Z")  # the start of a number, perhaps
 _WORD_ENDS: Final = re.compile(r"\s|[。！？」](?!\Z)")
-_QUOTED: Final = re.compile(r"“([^“”]+)”|„([^„“”]+)[“”]|«([^«»]+)»|「([^「」]+)」|(?<!\w)\"([^\"\n]+)\"(?!\w)")
+_QUOTED: Final = re.compile(
+    r"“([^“”]+)”|„([^„“”]+)[“”]|«([^«»]+)»|「([^「」]+)」|(?<!\w)\"([^\"\n]+)\"(?!\w)"
+)
 _CODE: Final = re.compile(r"`[^`\n]*`")
 _LETTER: Final = re.compile(r"[^\W\d_]")
-_DROPPED: Final = re.compile(r"[*_`\\]|^[ \t]*(?:>|[-+]|\d{1,9}[.)])\s", re.MULTILINE)  # what a quotation leaves out
+_DROPPED: Final = re.compile(
+    r"[*_`\\]|^[ \t]*(?:>|[-+]|\d{1,9}[.)])\s", re.MULTILINE
+)  # what a quotation leaves out
 _QUOTES: Final = str.maketrans("“”„«»‘’", '"""""\'\'')
 _LINE_ENDS: Final = re.compile(r"\n+(?!\n)")
 _LONGEST: Final = 1000  # characters; what goes on longer is no sentence
@@ -76,7 +84,11 @@ class Sentence:
     def __str__(self) -> str:
         """The text, with its problems after it."""
         body = self.text.rstrip()
-        return f"{body} (⚠ {'; '.join(self.problems)}){self.text[len(body) :]}" if self.problems else self.text
+        return (
+            f"{body} (⚠ {'; '.join(self.problems)}){self.text[len(body) :]}"
+            if self.problems
+            else self.text
+        )
 
 
 def checked(text: str, sources: Sequence[str]) -> Sentence:
@@ -87,16 +99,24 @@ def checked(text: str, sources: Sequence[str]) -> Sentence:
         sources: The texts that the numbers 1, 2, … stand for.
     """
     prose = _CODE.sub(" ", text)
-    numbers = [int(number) for match in _NUMBERS.findall(prose) for number in re.findall(r"\d+", match)]
+    numbers = [
+        int(number) for match in _NUMBERS.findall(prose) for number in re.findall(r"\d+", match)
+    ]
     names = tuple(dict.fromkeys(number for number in numbers if 1 <= number <= len(sources)))
-    problems = [f"there is no source [{number}]" for number in dict.fromkeys(numbers) if number not in names]
+    problems = [
+        f"there is no source [{number}]" for number in dict.fromkeys(numbers) if number not in names
+    ]
     places = [sources[number - 1] for number in names] or sources
     for match in _QUOTED.findall(text):
         quotation = next(filter(None, match))
         if _LETTER.search(quotation) and not any(_holds(place, quotation) for place in places):
             cited = ", ".join(f"[{number}]" for number in names)
             problems.append(f"“{quotation.strip()}” is not in {cited or 'any source'}")
-    is_statement = _LETTER.search(prose) and not text.rstrip().endswith(":") and not text.lstrip().startswith("#")
+    is_statement = (
+        _LETTER.search(prose)
+        and not text.rstrip().endswith(":")
+        and not text.lstrip().startswith("#")
+    )
     if not numbers and is_statement and text.strip().strip('"') != _SILENT:
         problems.append("no source is named")
     return Sentence(text, names, tuple(problems))
@@ -120,7 +140,11 @@ def sentences_of(parts: Iterable[str], sources: Sequence[str]) -> Iterator[Sente
     text = ""
     for part, is_last in chain(((part, False) for part in parts), [("", True)]):
         text += part
-        known = text if is_last else text[: max((match.end() for match in _WORD_ENDS.finditer(text)), default=0)]
+        known = (
+            text
+            if is_last
+            else text[: max((match.end() for match in _WORD_ENDS.finditer(text)), default=0)]
+        )
         lines = (match.end() for match in _LINE_ENDS.finditer(known))
         starts = {*sentence_starts(known, 0, len(known)), *lines}
         ends = sorted({end for start in starts if (end := _after(known, start)) < len(known)})
@@ -143,7 +167,10 @@ def _after(text: str, start: int) -> int:
 def fenced(sources: Sequence[str]) -> str:
     """The sources as a prompt shows them, by number, between lines with a random mark: no text can close its own."""
     mark = secrets.token_hex(4)
-    blocks = (f"<source {number} {mark}>\n{text}\n</source {number} {mark}>" for number, text in enumerate(sources, 1))
+    blocks = (
+        f"<source {number} {mark}>\n{text}\n</source {number} {mark}>"
+        for number, text in enumerate(sources, 1)
+    )
     return "\n\n".join(blocks)
 
 
@@ -177,7 +204,11 @@ def answer(question: str, sources: Sequence[str], model: LLM) -> Iterator[Senten
         raise AnswerError(NOTHING)
     room = int(_SAFETY * (run.context_window(model) - _ANSWER_TOKENS - _PROMPT_TOKENS))
     ends = accumulate(map(prompts.count_tokens, sources))
-    shown = [source for at, (source, end) in enumerate(zip(sources, ends, strict=True)) if not at or end <= room]
+    shown = [
+        source
+        for at, (source, end) in enumerate(zip(sources, ends, strict=True))
+        if not at or end <= room
+    ]
     messages = _PROMPT.format_messages(sources=fenced(shown), question=question)
     yield from sentences_of(_deltas(model, messages), shown)
 
@@ -189,6 +220,8 @@ def _deltas(model: LLM, messages: Sequence[ChatMessage]) -> Iterator[str]:
             is_empty = is_empty and not (part.delta or "").strip()
             yield part.delta or ""
     except Exception as error:
-        raise AnswerError(f"{model_name(model)} cannot be asked: {reason_of(error)}. {_CURE}") from error
+        raise AnswerError(
+            f"{model_name(model)} cannot be asked: {reason_of(error)}. {_CURE}"
+        ) from error
     if is_empty:  # as of a server that answers something else, which OpenAI's client passes over
         raise AnswerError(f"{model_name(model)} gave an empty answer. {_CURE}")

@@ -20,12 +20,12 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from llama_index_contextual.app.serve import marked
-from llama_index_contextual.common import (
-    LEFT_OUT,
+from llama_index_contextual.utils import metadata
+from llama_index_contextual.utils.metadata import LEFT_OUT
+from llama_index_contextual.utils.text import (
     WIKI_LINK,
     counted,
     is_markdown,
-    metadata,
     printable,
     readable,
     wiki_text,
@@ -39,13 +39,16 @@ if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
-    from llama_index_contextual.retrieval import ContextualNodePostprocessor
+    from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
 
 _FENCE: Final = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})", re.MULTILINE)
 _WITHIN_LIST: Final = re.compile(r"\n*([ \t]+)(?:[-*+]|\d{1,9}[.)])[ \t]")
 _WEB: Final = ("http://", "https://", "mailto:")
 _PICTURES: Final = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".bmp", ".avif")
-_FACTS: Final = {"continues": "continues", LEFT_OUT: "left out:"}  # of a chunk, and what stands before each
+_FACTS: Final = {
+    "continues": "continues",
+    LEFT_OUT: "left out:",
+}  # of a chunk, and what stands before each
 _TEMPLATES: Final = Environment(
     loader=PackageLoader("llama_index_contextual", "app/serve"),
     autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
@@ -73,7 +76,10 @@ def render(template: str, **values: object) -> str:
 
 
 def node_html(
-    node: BaseNode, address: Callable[[str], str], terms: Collection[str] = (), text: str | None = None
+    node: BaseNode,
+    address: Callable[[str], str],
+    terms: Collection[str] = (),
+    text: str | None = None,
 ) -> Markup:
     """A chunk as HTML: of Markdown, which PDF and others were converted to, what it means; else its lines.
 
@@ -91,7 +97,10 @@ def node_html(
         return Markup("<pre>{}</pre>").format(marked_html(text, terms))
     html = _markdown().render(_whole(text, values), {"address": address, "path": path})
     parts = re.split(r"(<[^<>]*>)", html)  # of tags alone: those of a text are escaped
-    return Markup().join(Markup(part) if part[:1] == "<" else marked_html(unescape(part), terms) for part in parts)  # noqa: S704
+    return Markup().join(
+        Markup(part) if part[:1] == "<" else marked_html(unescape(part), terms)  # noqa: S704
+        for part in parts  # noqa: RUF100, S704
+    )
 
 
 def _whole(text: str, values: Mapping[str, Any]) -> str:
@@ -118,15 +127,21 @@ def _markdown() -> MarkdownIt:
 def _read_wiki_link(state: StateInline, silent: bool) -> bool:
     """Read ``[[Name]]`` or ``![[Name]]`` where it stands, as a link or as a picture."""
     match = WIKI_LINK.match(state.src, state.pos, state.posMax)
-    if match is None or not (match[1].strip() or match[2]) or match[1].startswith(" "):  # "[[ -f x ]]" is code
+    if (
+        match is None or not (match[1].strip() or match[2]) or match[1].startswith(" ")
+    ):  # "[[ -f x ]]" is code
         return False
     if not silent:
         name, heading, text = match[1].strip(), (match[2] or "").strip(), wiki_text(match)
         if match[0].startswith("!") and name.lower().endswith(_PICTURES):
             state.push("image", "img", 0).content = name
         else:
-            state.push("link_open", "a", 1).attrs = {"href": f"[[{name or state.env['path']}{heading}]]"}
-            state.push("text", "", 0).content = text or " > ".join(filter(None, (name, *heading.split("#"))))
+            state.push("link_open", "a", 1).attrs = {
+                "href": f"[[{name or state.env['path']}{heading}]]"
+            }
+            state.push("text", "", 0).content = text or " > ".join(
+                filter(None, (name, *heading.split("#")))
+            )
             state.push("link_close", "a", -1)
     state.pos = match.end()
     return True
@@ -136,7 +151,9 @@ def _image(_: RendererHTML, tokens: Sequence[Token], at: int, *__: Any) -> str:
     return f'<span class="image">{escape(tokens[at].content or unquote(str(tokens[at].attrGet("src") or "")))}</span>'
 
 
-def _link(_: RendererHTML, tokens: Sequence[Token], at: int, __: Any, env: Mapping[str, Any]) -> str:
+def _link(
+    _: RendererHTML, tokens: Sequence[Token], at: int, __: Any, env: Mapping[str, Any]
+) -> str:
     """The opening tag of a link to a page of the web or to another document, or of one that leads nowhere."""
     target = str(tokens[at].attrGet("href") or "")
     if target.lower().startswith(_WEB):
@@ -144,7 +161,11 @@ def _link(_: RendererHTML, tokens: Sequence[Token], at: int, __: Any, env: Mappi
     path = normpath(join(dirname(env["path"]), unquote(re.split(r"[#?]", target)[0])))
     leads_out = _SCHEME.match(target) or target.startswith(("/", "#")) or path.startswith("..")
     place = target if target.startswith("[[") else "" if leads_out else path
-    return f'<a href="{escape(env["address"](place))}" rel="noopener noreferrer">' if place else '<a class="nowhere">'
+    return (
+        f'<a href="{escape(env["address"](place))}" rel="noopener noreferrer">'
+        if place
+        else '<a class="nowhere">'
+    )
 
 
 # Chunks of a file
@@ -167,7 +188,13 @@ def chunk_data(nodes: Iterable[BaseNode]) -> list[dict[str, Any]]:
     for number, (node, overlap, text) in enumerate(chunk_views(nodes), 1):
         values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
         lines = values.get(metadata.START_LINE), values.get(metadata.END_LINE)
-        keys = (metadata.DATE, metadata.CONTENT_TYPE, metadata.CONTEXT_SOURCE, metadata.CONTINUES, LEFT_OUT)
+        keys = (
+            metadata.DATE,
+            metadata.CONTENT_TYPE,
+            metadata.CONTEXT_SOURCE,
+            metadata.CONTINUES,
+            LEFT_OUT,
+        )
         chunks.append(
             {
                 "number": number,
@@ -176,7 +203,9 @@ def chunk_data(nodes: Iterable[BaseNode]) -> list[dict[str, Any]]:
                 "tokens": int(values.get(metadata.TOKEN_COUNT) or 0),
                 **{key.removeprefix("_"): str(values.get(key) or "") for key in keys},
                 "over_budget": bool(values.get(metadata.OVERFLOW)),
-                "embedded": node.get_content(MetadataMode.EMBED).removesuffix(overlap + text).strip(),
+                "embedded": node.get_content(MetadataMode.EMBED)
+                .removesuffix(overlap + text)
+                .strip(),
                 "overlap": overlap,
                 "text": text,
             }
@@ -200,25 +229,41 @@ class Preview:
 
     def to_html(self) -> str:
         """A self-contained page: boundaries, overlaps and contexts. It holds each text once."""
-        return render("chunks.html", title=self.name, budget=self.budget, chunks=chunk_data(self.nodes))
+        return render(
+            "chunks.html", title=self.name, budget=self.budget, chunks=chunk_data(self.nodes)
+        )
 
     def __str__(self) -> str:
         chunks = chunk_data(self.nodes)
         tokens = counted(sum(chunk["tokens"] for chunk in chunks), "token")
         name = printable(self.name, one_line=True)
-        lines = [f"{name}: {counted(len(chunks), 'chunk')}, {tokens}" if chunks else f"{name}: no text"]
+        lines = [
+            f"{name}: {counted(len(chunks), 'chunk')}, {tokens}" if chunks else f"{name}: no text"
+        ]
         for chunk in chunks:
-            facts = [chunk["citation"].rpartition("#")[2], counted(chunk["tokens"], "token"), chunk["content_type"]]
+            facts = [
+                chunk["citation"].rpartition("#")[2],
+                counted(chunk["tokens"], "token"),
+                chunk["content_type"],
+            ]
             facts += [chunk["date"], "over chunk_size" * chunk["over_budget"]]
             facts += [f"{words} {chunk[key]}" for key, words in _FACTS.items() if chunk[key]]
-            lines += ["", f"── {chunk['number']} {chunk['headings']} ── {' · '.join(filter(None, facts))}"]
-            lines += [f"+ {line}" for line in chunk["embedded"].split("\n") if chunk["context_source"]]
+            lines += [
+                "",
+                f"── {chunk['number']} {chunk['headings']} ── {' · '.join(filter(None, facts))}",
+            ]
+            lines += [
+                f"+ {line}" for line in chunk["embedded"].split("\n") if chunk["context_source"]
+            ]
             lines.append(chunk["overlap"] + chunk["text"])
         return "\n".join(lines)
 
 
 def preview_of(
-    name: str, documents: Sequence[Document], parser: NodeParser, contexts: ContextualNodePostprocessor | None = None
+    name: str,
+    documents: Sequence[Document],
+    parser: NodeParser,
+    contexts: ContextualNodePostprocessor | None = None,
 ) -> Preview:
     """The chunks of a file, as an index of these settings would have them.
 
@@ -229,7 +274,11 @@ def preview_of(
         contexts: The step that writes contexts, or None for chunks alone. A context that costs something is replaced by
             a free one, because a preview pays for nothing.
     """
-    nodes = [node for node in parser.get_nodes_from_documents(documents) if isinstance(node, TextNode)]
+    nodes = [
+        node for node in parser.get_nodes_from_documents(documents) if isinstance(node, TextNode)
+    ]
     if contexts is not None and contexts.generator is not None and nodes:
-        contexts.model_copy(update={"generator": contexts.generator.at_query_time(), "documents": documents})(nodes)
+        contexts.model_copy(
+            update={"generator": contexts.generator.at_query_time(), "documents": documents}
+        )(nodes)
     return Preview(name, tuple(nodes), getattr(parser, "chunk_size", None))

@@ -18,12 +18,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
-from llama_index_contextual import __version__, memory
+from llama_index_contextual import __version__
 from llama_index_contextual.app.index import BackgroundRefresh, is_refreshing
 from llama_index_contextual.app.index.index import ContextualIndex
 from llama_index_contextual.app.serve import LOOPBACK, few_of_each, limit_arenas, run_app
 from llama_index_contextual.app.serve.notes import listing, part_of
-from llama_index_contextual.common import ContextualError, SettingError, cure_of, needs
+from llama_index_contextual.memory.context import MemoryContext, gate_digest
+from llama_index_contextual.memory.digest import (
+    HEADER,
+    NOTHING,
+    MemoryDigest,
+    MemoryEntry,
+    shown_path,
+)
+from llama_index_contextual.retrievers.query import note_filters
+from llama_index_contextual.utils.errors import ContextualError, SettingError, cure_of, needs
 
 with needs("The MCP SDK (mcp 2)", "app"):
     from mcp.server.mcpserver import MCPServer
@@ -40,7 +49,9 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.settings import Refreshing
 
 _MAX_RESULTS: Final = 50
-_MAX_QUERY: Final = 2000  # characters; a hundred thousand would keep the embedding busy for a minute
+_MAX_QUERY: Final = (
+    2000  # characters; a hundred thousand would keep the embedding busy for a minute
+)
 _POOL: Final = 30  # hits of which those of one note are counted
 _EMPTY: Final = "nothing is indexed yet"
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
@@ -60,18 +71,36 @@ Queries = Annotated[
     Field(description="Instead: several questions, each in turn.", max_length=8),
 ]
 Count = Annotated[int, Field(description="Most hits.", ge=1, le=_MAX_RESULTS)]
-PerFile = Annotated[int, Field(description="Most hits of one note; 0 is no limit.", ge=0, le=_MAX_RESULTS)]
-PathPart = Annotated[str, Field(description="Only notes with this in their path: people/.", max_length=_MAX_QUERY)]
-TagPart = Annotated[str, Field(description="Only notes with this tag or one below it.", max_length=_MAX_QUERY)]
-Where = Annotated[list[Text] | None, Field(description="Only by front matter: status=open, rating>=4.", max_length=8)]
+PerFile = Annotated[
+    int, Field(description="Most hits of one note; 0 is no limit.", ge=0, le=_MAX_RESULTS)
+]
+PathPart = Annotated[
+    str, Field(description="Only notes with this in their path: people/.", max_length=_MAX_QUERY)
+]
+TagPart = Annotated[
+    str, Field(description="Only notes with this tag or one below it.", max_length=_MAX_QUERY)
+]
+Where = Annotated[
+    list[Text] | None,
+    Field(description="Only by front matter: status=open, rating>=4.", max_length=8),
+]
 Since = Annotated[
-    str, Field(description="Only dated notes from this day: 2026-04-09, last week.", max_length=_MAX_QUERY)
+    str,
+    Field(
+        description="Only dated notes from this day: 2026-04-09, last week.", max_length=_MAX_QUERY
+    ),
 ]
 Until = Annotated[str, Field(description="Only dated notes up to this day.", max_length=_MAX_QUERY)]
 Target = Annotated[
-    str, Field(description="A citation or a name: a.md#L3-L9, a.pdf#page=4, [[Name]], a.md.", max_length=_MAX_QUERY)
+    str,
+    Field(
+        description="A citation or a name: a.md#L3-L9, a.pdf#page=4, [[Name]], a.md.",
+        max_length=_MAX_QUERY,
+    ),
 ]
-FirstLine = Annotated[int, Field(description="First line, from 1, where the target names none.", ge=1)]
+FirstLine = Annotated[
+    int, Field(description="First line, from 1, where the target names none.", ge=1)
+]
 Lines = Annotated[int, Field(description="Most lines.", ge=1, le=2000)]
 Below = Annotated[str, Field(description="A folder; empty for all.", max_length=_MAX_QUERY)]
 
@@ -94,7 +123,7 @@ class NotesServer(MCPServer[None]):
             log_level="WARNING",
         )
         self._index = index
-        self.memory = memory.MemoryContext(index)
+        self.memory = MemoryContext(index)
         self.keeper = BackgroundRefresh(index, refresh)
         for name, title, tool in (
             ("memory_context", "What the notes say", self._memory_context),
@@ -112,9 +141,14 @@ class NotesServer(MCPServer[None]):
         finally:
             await asyncio.to_thread(self.keeper.close, wait=_ENDING)
 
-    async def call_tool(self, name: str, arguments: dict[str, Any], *more: Any, **others: Any) -> Any:
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], *more: Any, **others: Any
+    ) -> Any:
         """Call a tool; what is wrong with its arguments is one plain sentence, unknown ones included."""
-        names = {tool.name: [*tool.input_schema.get("properties", {})] for tool in await self.list_tools()}
+        names = {
+            tool.name: [*tool.input_schema.get("properties", {})]
+            for tool in await self.list_tools()
+        }
         if unknown := [key for key in arguments or {} if name in names and key not in names[name]]:
             raise ToolError(f"{name} takes no {', '.join(unknown)}. Cure: {', '.join(names[name])}")
         try:
@@ -124,22 +158,28 @@ class NotesServer(MCPServer[None]):
                 raise ToolError(str(error.__cause__)) from error
             if isinstance(error.__cause__, ValidationError):
                 fault = error.__cause__.errors(include_url=False)[0]
-                lack, cure = ("needs", "pass it") if fault["type"] == "missing" else ("cannot use this", cure_of(fault))
+                lack, cure = (
+                    ("needs", "pass it")
+                    if fault["type"] == "missing"
+                    else ("cannot use this", cure_of(fault))
+                )
                 raise ToolError(f"{name} {lack} {fault['loc'][0]}. Cure: {cure}") from error
             raise
 
-    def fresh(self, ask: Callable[[], memory.MemoryDigest]) -> memory.MemoryDigest:
+    def fresh(self, ask: Callable[[], MemoryDigest]) -> MemoryDigest:
         """The digest of a question after a short look at the folder, with what it does not know yet."""
         note = self.keeper.look()
         if (note.refreshing or note.error) and not self._index.exists:
-            return memory.MemoryDigest(applicable=True, reason=_EMPTY).with_freshness_note(f"{_EMPTY}; {note}")
+            return MemoryDigest(applicable=True, reason=_EMPTY).with_freshness_note(
+                f"{_EMPTY}; {note}"
+            )
         return ask().with_freshness_note(str(note))
 
     # The tools; threads of asyncio, as the SDK would wait for its own when a client leaves
 
     async def _memory_context(self, message: Message) -> CallToolResult:
         """What the user's notes say about a message. Call it at the start of every turn."""
-        digest = memory.gate_digest(message)  # small talk touches neither folder nor index
+        digest = gate_digest(message)  # small talk touches neither folder nor index
         if digest is None:
             digest = await asyncio.to_thread(self.fresh, lambda: self.memory.get(message))
         return _answer(digest.markdown, **_hits(digest))
@@ -157,21 +197,23 @@ class NotesServer(MCPServer[None]):
         where: Where = None,
     ) -> CallToolResult:
         """Search the user's notes for something precise. Gives passages behind citations that read takes."""
-        filters = memory.note_filters(path=path, tag=tag, since=since, until=until, where=where or ())
+        filters = note_filters(path=path, tag=tag, since=since, until=until, where=where or ())
         wanted = [*([query] if query.strip() else []), *(queries or ())]
         if not wanted:
             raise SettingError("is empty. Cure: what to look for", query=query)
         pool = max(max_results, _POOL) if per_file else max_results
 
-        def ask() -> memory.MemoryDigest:
+        def ask() -> MemoryDigest:
             found = [self.memory.search(text, max_results=pool, filters=filters) for text in wanted]
             return _best(found, per_file, max_results)
 
         digest = await asyncio.to_thread(self.fresh, ask)
-        text = digest.markdown.replace(memory.HEADER, "## Found in the notes", 1)
-        return _answer(text.replace(memory.NOTHING, "(Nothing found.)", 1), **_hits(digest))
+        text = digest.markdown.replace(HEADER, "## Found in the notes", 1)
+        return _answer(text.replace(NOTHING, "(Nothing found.)", 1), **_hits(digest))
 
-    async def _read(self, path: Target, from_line: FirstLine = 1, lines: Lines = 200) -> CallToolResult:
+    async def _read(
+        self, path: Target, from_line: FirstLine = 1, lines: Lines = 200
+    ) -> CallToolResult:
         """Read what search cited: some lines, a page or a section of a note, or all of it."""
         part = await asyncio.to_thread(part_of, self._index, path, from_line, lines)
         data = {name: value for name, value in part._asdict().items() if name != "text"}
@@ -184,14 +226,14 @@ class NotesServer(MCPServer[None]):
         return _answer(f"{text}\n\n(Index: {behind}.)" if behind else text, total=total)
 
 
-def _best(digests: Sequence[memory.MemoryDigest], per_file: int, most: int) -> memory.MemoryDigest:
+def _best(digests: Sequence[MemoryDigest], per_file: int, most: int) -> MemoryDigest:
     """The hits of several searches, few of each note: the best of each search, then the second ones."""
-    entries: dict[str, memory.MemoryEntry] = {}
+    entries: dict[str, MemoryEntry] = {}
     for ranked in zip_longest(*(digest.entries for digest in digests)):
         for entry in filter(None, ranked):
             entries.setdefault(entry.id, entry)
     shown = few_of_each(entries.values(), lambda entry: entry.path, per_file, most)
-    more = ", ".join(f"{count} more in {memory.shown_path(entry.path)}" for entry, count in shown if count)
+    more = ", ".join(f"{count} more in {shown_path(entry.path)}" for entry, count in shown if count)
     notes = dict.fromkeys(note for digest in digests for note in digest.notes)
     left_out = sum(digest.left_out for digest in digests) + len(entries) - len(shown)
     return replace(
@@ -202,7 +244,7 @@ def _best(digests: Sequence[memory.MemoryDigest], per_file: int, most: int) -> m
     )
 
 
-def _hits(digest: memory.MemoryDigest) -> dict[str, Any]:
+def _hits(digest: MemoryDigest) -> dict[str, Any]:
     names = {"citation": "citation", "score": "score", "date": "date", "headings": "header_path"}
     hits = [{key: getattr(one, name) for key, name in names.items()} for one in digest.entries]
     return {"hits": hits, "left_out": digest.left_out}
@@ -235,8 +277,12 @@ def serve(
         ContextualError: The index cannot be opened.
     """
     limit_arenas()
-    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # 4 kB of each client that leaves, to a pipe that nobody reads
-    sys.setswitchinterval(0.001)  # while a refresh computes, an answer gets its turn five times as soon as by default
+    logging.getLogger("mcp").setLevel(
+        logging.CRITICAL
+    )  # 4 kB of each client that leaves, to a pipe that nobody reads
+    sys.setswitchinterval(
+        0.001
+    )  # while a refresh computes, an answer gets its turn five times as soon as by default
     # Until the protocol takes over standard output, whatever a library prints there would break it.
     with contextlib.redirect_stdout(sys.stderr):
         index = ContextualIndex.open(folder, **options)
@@ -244,7 +290,9 @@ def serve(
     try:
         if transport == "stdio":
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGINT, signal.SIG_DFL)  # the SDK would go on waiting for a line of input
+                signal.signal(
+                    signal.SIGINT, signal.SIG_DFL
+                )  # the SDK would go on waiting for a line of input
             server.run("stdio")
         else:
             run_app(lambda port: _http_app(server, port), port, "/mcp")

@@ -9,10 +9,14 @@ from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from llama_index_contextual.chunking import headings_of
-from llama_index_contextual.common import NAMES_TAKEN, DocumentError, caseless, is_markdown, lines_of, metadata
-from llama_index_contextual.keyword import NAMING, document_names, folded_name
-from llama_index_contextual.memory import shown_path
+from llama_index_contextual.memory.digest import shown_path
+from llama_index_contextual.node_parser.node_metadata import headings_of
+from llama_index_contextual.retrievers.names import NAMING, document_names, folded_name
+from llama_index_contextual.utils import metadata
+from llama_index_contextual.utils.errors import DocumentError
+from llama_index_contextual.utils.language import caseless
+from llama_index_contextual.utils.metadata import NAMES_TAKEN
+from llama_index_contextual.utils.text import is_markdown, lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,7 +67,9 @@ def part_of(index: ContextualIndex, target: str, first: int = 1, count: int | No
         path, place = f"{path}#{place}", ""
     text = index.read(path)
     if text is None:
-        raise DocumentError(f"{path!r} cannot be read: it is no text, or has no such page. Cure: the name alone")
+        raise DocumentError(
+            f"{path!r} cannot be read: it is no text, or has no such page. Cure: the name alone"
+        )
     lines = [line.rstrip("\r\n") for line in lines_of(text)]
     last = len(lines) if count is None else first + count - 1
     if cited := _CITED_LINES.fullmatch(place):
@@ -72,7 +78,9 @@ def part_of(index: ContextualIndex, target: str, first: int = 1, count: int | No
         first, end = _section(text, place.rpartition("#")[2].strip(), len(lines))
         last = end if count is None else min(end, first + count - 1)
     if first > max(len(lines), 1) or (cited and not 0 < first <= last):
-        raise DocumentError(f"{path!r} has no lines {first} to {last}. Cure: some of its {len(lines)}, as in #L3-L9")
+        raise DocumentError(
+            f"{path!r} has no lines {first} to {last}. Cure: some of its {len(lines)}, as in #L3-L9"
+        )
     shown = "\n".join(lines[first - 1 : last])
     if len(shown) > _MOST_CHARS:
         shown = shown[:_MOST_CHARS].rpartition("\n")[0] or f"{shown[:_MOST_CHARS]} …"
@@ -94,7 +102,9 @@ def _resolve(index: ContextualIndex, target: str) -> tuple[str, str]:
             return path, place
     similar = get_close_matches(folded_name(ways[-1][0]), names, 9, 0.5)
     paths = [*dict.fromkeys(names[one] for one in similar)][:_SUGGESTED]
-    cure = ", ".join(map(shown_path, paths)) or ("search for its words" if names else "index the folder first")
+    cure = ", ".join(map(shown_path, paths)) or (
+        "search for its words" if names else "index the folder first"
+    )
     raise DocumentError(f"there is no note that {target!r} means. Cure: {cure}")
 
 
@@ -104,17 +114,25 @@ def _names(index: ContextualIndex) -> dict[str, str]:
     named = [(name, path) for path in paths for name in document_names(path, path)]
     for key in NAMING if index.exists else ():
         pairs = {*zip(index.values(key), index.values(metadata.PATH), strict=True)}
-        texts = [(str(titles), path) for titles, path in pairs if titles]  # "aliases: 404" is a number
-        named += [(name, path) for titles, path in texts for name in document_names("", titles, titles)]
+        texts = [
+            (str(titles), path) for titles, path in pairs if titles
+        ]  # "aliases: 404" is a number
+        named += [
+            (name, path) for titles, path in texts for name in document_names("", titles, titles)
+        ]
     return dict(reversed(named))
 
 
 def _section(text: str, heading: str, end: int) -> tuple[int, int]:
     """First and last line of the section below a heading, with it, in a text of so many lines."""
     headings = headings_of(text)
-    at = next((at for at, (title, _, _) in enumerate(headings) if _slug(title) == _slug(heading)), None)
+    at = next(
+        (at for at, (title, _, _) in enumerate(headings) if _slug(title) == _slug(heading)), None
+    )
     if at is None:
-        raise DocumentError(f"there is no heading {heading!r} in the note. Cure: the name without it")
+        raise DocumentError(
+            f"there is no heading {heading!r} in the note. Cure: the name without it"
+        )
     _, level, first = headings[at]
     return first, next((line - 1 for _, other, line in headings[at + 1 :] if other <= level), end)
 
@@ -129,7 +147,9 @@ def labels_of(index: ContextualIndex) -> dict[str, tuple[set[str], set[str]]]:
     labels: dict[str, tuple[set[str], set[str]]] = {}
     if not index.exists:
         return labels
-    with index.settings.database.reading() as snapshot:  # nodes would take four times as long to make
+    with (
+        index.settings.database.reading() as snapshot
+    ):  # nodes would take four times as long to make
         values = [json.loads(row.metadata) for row in snapshot.node_rows(snapshot.rows())]
     for one in values:
         tags, keys = labels.setdefault(metadata.path_of(one), (set(), set()))
@@ -142,7 +162,9 @@ def labels_of(index: ContextualIndex) -> dict[str, tuple[set[str], set[str]]]:
 
 def folders_of(paths: Iterable[str]) -> Counter[str]:
     """How many of some paths are in each folder."""
-    return Counter(f"{parent}/" for path in paths for parent in PurePosixPath(path).parents if parent.name)
+    return Counter(
+        f"{parent}/" for path in paths for parent in PurePosixPath(path).parents if parent.name
+    )
 
 
 def listing(index: ContextualIndex, below: str = "") -> tuple[str, int]:
@@ -153,7 +175,9 @@ def listing(index: ContextualIndex, below: str = "") -> tuple[str, int]:
     paths = [path for path in everything if f"{shown_path(path)}/".startswith(start)]
     if start and not paths:
         near = get_close_matches(start, folders_of(everything), _SUGGESTED, 0.0)
-        raise DocumentError(f"no note is in a folder {below!r}. Cure: {', '.join(near) or 'no path'}")
+        raise DocumentError(
+            f"no note is in a folder {below!r}. Cure: {', '.join(near) or 'no path'}"
+        )
     labels, nothing = labels_of(index), (set[str](), set[str]())
     counts = {
         "Folders": folders_of(paths),

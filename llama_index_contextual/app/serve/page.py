@@ -30,8 +30,9 @@ from llama_index_contextual.app.serve.html import chunk_views, marked_html, node
 from llama_index_contextual.app.serve.notes import folders_of, labels_of, part_of
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.local import LocalModel
-from llama_index_contextual.common import ContextualError, DocumentError, SettingError, metadata, needs
-from llama_index_contextual.memory import note_filters
+from llama_index_contextual.retrievers.query import note_filters
+from llama_index_contextual.utils import metadata
+from llama_index_contextual.utils.errors import ContextualError, DocumentError, SettingError, needs
 
 with needs("starlette", "app"):
     from starlette.applications import Starlette
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from llama_index_contextual.app.index.rows import DocumentRow
-    from llama_index_contextual.retrieval import Explanation
+    from llama_index_contextual.retrievers.explanation import Explanation
 
 _NOTES: Final = 8
 _HITS: Final = 40  # that are folded into notes
@@ -75,7 +76,11 @@ _HEADERS: Final = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
 }
-_REFUSED: Final = {421: "this host is not served", 403: "another page asks", 401: "the token is not this server's"}
+_REFUSED: Final = {
+    421: "this host is not served",
+    403: "another page asks",
+    401: "the token is not this server's",
+}
 
 
 def serve(folder: str | Path | None, *, port: int = 8766, **options: Any) -> None:
@@ -95,7 +100,11 @@ def serve(folder: str | Path | None, *, port: int = 8766, **options: Any) -> Non
     with ContextualIndex.open(folder, create=False, **options) as index:
         api = PageApi(index, index.settings.configuration["context_options.llm"])
         token = secrets.token_urlsafe(24)
-        run_app(lambda port: app_of(api, token, {f"{host}:{port}" for host in LOOPBACK}), port, f"/#token={token}")
+        run_app(
+            lambda port: app_of(api, token, {f"{host}:{port}" for host in LOOPBACK}),
+            port,
+            f"/#token={token}",
+        )
 
 
 def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
@@ -110,7 +119,9 @@ def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
     async def guard(request: Request, call: RequestResponseEndpoint) -> Response:
         """Refuse what does not come from the page, and tell browsers what the page may do."""
         status = _refusal(request, token, hosts)
-        response = JSONResponse({"error": _REFUSED[status]}, status) if status else await call(request)
+        response = (
+            JSONResponse({"error": _REFUSED[status]}, status) if status else await call(request)
+        )
         response.headers.update(_HEADERS)
         return response
 
@@ -122,24 +133,37 @@ def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
         routes=[
             Route("/api/state", lambda _: JSONResponse(api.state())),
             Route("/api/search", lambda request: JSONResponse(api.search(request.query_params))),
-            Route("/api/document", lambda request: JSONResponse(api.document(request.query_params))),
+            Route(
+                "/api/document", lambda request: JSONResponse(api.document(request.query_params))
+            ),
             Route("/api/ask", ask),
-            Mount("/", StaticFiles(packages=[("llama_index_contextual.app.serve", "static")], html=True)),
+            Mount(
+                "/",
+                StaticFiles(packages=[("llama_index_contextual.app.serve", "static")], html=True),
+            ),
         ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
-        exception_handlers={ContextualError: lambda _, error: JSONResponse({"error": str(error)}, 400)},
+        exception_handlers={
+            ContextualError: lambda _, error: JSONResponse({"error": str(error)}, 400)
+        },
     )
 
 
 def _refusal(request: Request, token: str, hosts: Collection[str]) -> int:
     """The status of a refusal; 0 for none."""
-    named, origins, authorization = map(request.headers.getlist, ("host", "origin", "authorization"))
-    if len(named) != 1 or named[0].lower() not in hosts:  # a web page that lets its own name point here
+    named, origins, authorization = map(
+        request.headers.getlist, ("host", "origin", "authorization")
+    )
+    if (
+        len(named) != 1 or named[0].lower() not in hosts
+    ):  # a web page that lets its own name point here
         return 421
     if any(origin.lower() not in {f"http://{host}" for host in hosts} for origin in origins):
         return 403
     wanted = f"Bearer {token}".encode()
-    is_known = len(authorization) == 1 and secrets.compare_digest(authorization[0].encode("latin-1"), wanted)
+    is_known = len(authorization) == 1 and secrets.compare_digest(
+        authorization[0].encode("latin-1"), wanted
+    )
     return 0 if is_known or not request.scope["path"].startswith("/api/") else 401
 
 
@@ -158,7 +182,9 @@ class PageApi:
 
     def __init__(self, index: ContextualIndex, llm: str | LLM | None = None) -> None:
         self._index = index
-        self._model = None if llm is None else answering_model(llm, index.settings.configuration["timeout"])
+        self._model = (
+            None if llm is None else answering_model(llm, index.settings.configuration["timeout"])
+        )
         self._overview: tuple[int, dict[str, Any]] = (-1, {})
 
     def state(self) -> dict[str, Any]:
@@ -181,7 +207,9 @@ class PageApi:
         tags = {tag for found, _ in labels_of(self._index).values() for tag in found}
         days = sorted({str(day)[:10] for day in self._index.values(metadata.DATE) if day})
         recent, questions = list[dict[str, str]](), list[str]()
-        for path in sorted(documents, key=lambda path: documents[path].stamp.split()[1:], reverse=True)[:_LATEST]:
+        for path in sorted(
+            documents, key=lambda path: documents[path].stamp.split()[1:], reverse=True
+        )[:_LATEST]:
             if not (nodes := self._index.nodes(path)):
                 continue
             name, titles = note_name(nodes[0]), metadata.heading_titles(nodes[-1].metadata)
@@ -203,7 +231,11 @@ class PageApi:
         """
         question, filters = _parsed_query(fields)
         explanation, hits = ask(self._index, question, _HITS, filters, per_file=0)
-        _, others = (None, []) if hits else ask(self._index, question, _HITS, filters, per_file=0, min_score=0.0)
+        _, others = (
+            (None, [])
+            if hits
+            else ask(self._index, question, _HITS, filters, per_file=0, min_score=0.0)
+        )
         return _found(explanation, _by_note(hits)[:_NOTES], _by_note(others)[:_LEAST])
 
     def answer(self, fields: Mapping[str, str]) -> Iterator[dict[str, Any]]:
@@ -234,26 +266,46 @@ class PageApi:
         section: dict[str, int] = {}
         if path.startswith("[["):
             note = part_of(self._index, path)
-            path, section = note.path, {"first": note.from_line, "last": note.to_line} if note.extent else {}
+            path, section = (
+                note.path,
+                {"first": note.from_line, "last": note.to_line} if note.extent else {},
+            )
         nodes = sorted(self._index.nodes(path), key=_position)
         if not nodes:
             raise DocumentError(f"there is no document {path!r} in the index. Cure: search again")
         places, first = list(map(place_of, nodes)), section.get("first", -1)
-        around = (at for at, one in enumerate(places) if one["id"] == node_id or one["first"] <= first <= one["last"])
+        around = (
+            at
+            for at, one in enumerate(places)
+            if one["id"] == node_id or one["first"] <= first <= one["last"]
+        )
         start = max(0, min(next(around, 0) - _BANDS // 2, len(nodes) - _BANDS))
         band, terms = nodes[start : start + _BANDS], searched_terms(question[:_MOST_CHARS])
-        chunks = [(place_of(node), node_html(node, address, terms, text)) for node, _, text in chunk_views(band)]
-        part = f"chunks {start + 1:,} to {start + len(band):,} of {len(nodes):,}" if len(band) < len(nodes) else ""
+        chunks = [
+            (place_of(node), node_html(node, address, terms, text))
+            for node, _, text in chunk_views(band)
+        ]
+        part = (
+            f"chunks {start + 1:,} to {start + len(band):,} of {len(nodes):,}"
+            if len(band) < len(nodes)
+            else ""
+        )
         html = render("document.html", chunks=chunks, part=part)
         return {"html": html, "path": path, "name": note_name(nodes[0]), **section}
 
 
 def _found(
-    explanation: Explanation, notes: Sequence[Sequence[ShownHit]], least: Sequence[Sequence[ShownHit]] = ()
+    explanation: Explanation,
+    notes: Sequence[Sequence[ShownHit]],
+    least: Sequence[Sequence[ShownHit]] = (),
 ) -> dict[str, Any]:
     """Notes with their hits as HTML."""
-    lines = [line for line in explanation.remarks if "min_score" not in line]  # that, the page shows by itself
-    html = render("found.html", notes=notes, lines=lines, least=least, marked=marked_html, place_of=place_of)
+    lines = [
+        line for line in explanation.remarks if "min_score" not in line
+    ]  # that, the page shows by itself
+    html = render(
+        "found.html", notes=notes, lines=lines, least=least, marked=marked_html, place_of=place_of
+    )
     return {"html": html, "count": len(notes)}
 
 
@@ -266,7 +318,10 @@ def _position(node: BaseNode) -> tuple[int, int]:
 def place_of(node: BaseNode) -> dict[str, Any]:
     """A chunk as the page addresses it: path, id, lines, and the lines or page in words."""
     path = metadata.path_of(node.metadata)
-    first, last = (metadata.value_of(node.metadata, key) or 0 for key in (metadata.START_LINE, metadata.END_LINE))
+    first, last = (
+        metadata.value_of(node.metadata, key) or 0
+        for key in (metadata.START_LINE, metadata.END_LINE)
+    )
     words = metadata.citation_of(node.metadata).removeprefix(path).lstrip("#").replace("-L", "–")
     return {"path": path, "id": node.node_id, "first": first, "last": last, "words": words}
 
@@ -279,7 +334,9 @@ def _parsed_query(fields: Mapping[str, str]) -> tuple[str, MetadataFilters | Non
     """
     question = str(fields.get("q") or "").strip()
     if len(question) > _MOST_CHARS:
-        raise SettingError(f"the question has {len(question)} characters. Cure: at most {_MOST_CHARS}")
+        raise SettingError(
+            f"the question has {len(question)} characters. Cure: at most {_MOST_CHARS}"
+        )
     narrowed = {key: str(fields.get(key) or "") for key in ("tag", "since", "until")}
     return question, note_filters(path=str(fields.get("folder") or ""), **narrowed)
 

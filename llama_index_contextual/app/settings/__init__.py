@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
 
-from llama_index_contextual.common import absolute_path
+from llama_index_contextual.utils.text import absolute_path
 
 CONFIGURATION: Final = "contextual.toml"  # the settings of a folder, in it
 MAX_DESCRIPTION: Final = 300  # characters: it stands in every chunk below it
@@ -28,7 +28,11 @@ def _as_number(value: Any) -> Any:
 
 def _as_list(value: Any) -> Any:
     """A text as a list: an environment variable has no other way to hold one."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    return (
+        [part.strip() for part in value.split(",") if part.strip()]
+        if isinstance(value, str)
+        else value
+    )
 
 
 def _as_place(path: Any) -> Path:
@@ -55,7 +59,9 @@ Line = Annotated[str, Field(max_length=MAX_DESCRIPTION), BeforeValidator(_as_one
 # "headers" is another name of "headings"; false, as YAML reads off, is "off".
 Context = Annotated[
     Literal["off", "headings", "pattern", "llm"],
-    BeforeValidator(lambda value: {"headers": "headings", "false": "off"}.get(str(value).lower(), value)),
+    BeforeValidator(
+        lambda value: {"headers": "headings", "false": "off"}.get(str(value).lower(), value)
+    ),
 ]
 Refreshing = Literal["auto", "never", "wait"]  # in the background, never, or before the answer
 
@@ -231,7 +237,9 @@ _ALL: Final = (
     ),
 )  # fmt: skip
 SETTINGS: Final[dict[str, Setting]] = {setting.key: setting for setting in _ALL}
-TABLES: Final = frozenset(setting.table or setting.key for setting in _ALL if setting.table or setting.is_table)
+TABLES: Final = frozenset(
+    setting.table or setting.key for setting in _ALL if setting.table or setting.is_table
+)
 
 
 @dataclass(frozen=True)
@@ -252,4 +260,8 @@ class Configuration:
 
     def table(self, name: str) -> dict[str, Any]:
         """The values of a table that are set, by name."""
-        return {SETTINGS[key].name: value for key, value in self.values.items() if SETTINGS[key].table == name}
+        return {
+            SETTINGS[key].name: value
+            for key, value in self.values.items()
+            if SETTINGS[key].table == name
+        }

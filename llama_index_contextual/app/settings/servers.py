@@ -12,7 +12,13 @@ from typing import Any, Final
 import httpx
 import tenacity
 
-from llama_index_contextual.common import ContextualError, EmbeddingError, SettingError, may_pass, pause
+from llama_index_contextual.utils.errors import (
+    ContextualError,
+    EmbeddingError,
+    SettingError,
+    may_pass,
+    pause,
+)
 
 ANSWER_BYTES: Final = 10_000_000  # of an answer
 VECTOR_BYTES: Final = 100_000_000  # of an answer with vectors
@@ -40,11 +46,18 @@ class _SecondsLeft:
     """
 
     def __init__(self, host: str, silence: float, most: float) -> None:
-        self._host, self._silence, self._most, self._end = host, ceil(silence), most, time.monotonic() + most
+        self._host, self._silence, self._most, self._end = (
+            host,
+            ceil(silence),
+            most,
+            time.monotonic() + most,
+        )
 
     def __index__(self) -> int:
         if time.monotonic() > self._end:
-            raise httpx.ReadTimeout(f"{self._host} has not ended its answer within {self._most:g} seconds")
+            raise httpx.ReadTimeout(
+                f"{self._host} has not ended its answer within {self._most:g} seconds"
+            )
         return self._silence
 
     def __radd__(self, now: float) -> float:
@@ -57,7 +70,9 @@ class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
     def __init__(self, response: httpx.Response, most_bytes: int) -> None:
         self._stream: Any = response.stream
         self._host, self._most, self._left = response.request.url.host, most_bytes, most_bytes
-        if response.headers.get("Content-Encoding", "identity") != "identity":  # a few bytes may become gigabytes
+        if (
+            response.headers.get("Content-Encoding", "identity") != "identity"
+        ):  # a few bytes may become gigabytes
             raise AnswerTooLargeError(f"{self._host} packs its answer, which was not asked for")
 
     def _bounded(self, piece: bytes) -> bytes:
@@ -122,17 +137,24 @@ def making_client() -> Iterator[None]:
         if isinstance(error, ContextualError | ModuleNotFoundError):
             raise
         cure = "Cure: correct the address, or HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY in the environment."
-        raise SettingError(f"no client of a model's server can be made ({error}). {cure}") from error
+        raise SettingError(
+            f"no client of a model's server can be made ({error}). {cure}"
+        ) from error
 
 
 def http_clients(timeout: float, most_bytes: int = ANSWER_BYTES) -> dict[str, Any]:
     """The bounded clients of OpenAI's library, as keyword arguments."""
     limits = client_options(timeout, most_bytes)
     with making_client():
-        return {"http_client": httpx.Client(**limits), "async_http_client": httpx.AsyncClient(**limits)}
+        return {
+            "http_client": httpx.Client(**limits),
+            "async_http_client": httpx.AsyncClient(**limits),
+        }
 
 
-def vectors_from(url: str, body: Mapping[str, Any], headers: Mapping[str, str], timeout: float) -> list[list[float]]:
+def vectors_from(
+    url: str, body: Mapping[str, Any], headers: Mapping[str, str], timeout: float
+) -> list[list[float]]:
     """The vectors in the answer to a POST, which is sent up to four times while the server is busy or away.
 
     Args:
@@ -155,7 +177,9 @@ def vectors_from(url: str, body: Mapping[str, Any], headers: Mapping[str, str], 
         try:
             items = answer.json()["data"]
             items = items[0].get("data", items)  # Voyage's has a list for each document
-            return [[*map(float, item["embedding"])] for item in sorted(items, key=itemgetter("index"))]
+            return [
+                [*map(float, item["embedding"])] for item in sorted(items, key=itemgetter("index"))
+            ]
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise ValueError(f"no vectors are in its answer {answer.text[:_SHOWN]!r}") from error
 
@@ -163,6 +187,10 @@ def vectors_from(url: str, body: Mapping[str, Any], headers: Mapping[str, str], 
         with client:
             return ATTEMPTS.copy()(attempt)
     except (httpx.HTTPError, ValueError) as error:
-        reason = f"{type(error).__name__}: {error}" if isinstance(error, httpx.TransportError) else str(error)
+        reason = (
+            f"{type(error).__name__}: {error}"
+            if isinstance(error, httpx.TransportError)
+            else str(error)
+        )
         cure = "see that key, model, settings and server are right, or try again later"
         raise EmbeddingError(f"{url} failed: {reason}. Cure: {cure}.") from error

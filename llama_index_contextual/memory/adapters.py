@@ -1,0 +1,115 @@
+"""Memory for agents: a digest of a few lines on what notes hold about a message, and its parts of LlamaIndex."""
+
+from itertools import groupby
+from typing import Annotated, Any
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.llms import ChatMessage, MessageRole
+from llama_index.core.memory import BaseMemoryBlock
+from llama_index.core.schema import NodeRelationship, NodeWithScore, QueryBundle, TextNode
+from llama_index.core.tools import FunctionTool
+
+from llama_index_contextual.memory.context import MemoryContext
+from llama_index_contextual.memory.digest import MemoryEntry, quoted
+from llama_index_contextual.utils.errors import Checked
+
+DESCRIPTION = "What the user's notes say about a message. Call it with the user's message at the start of every turn."
+
+
+class MemoryContextRetriever(BaseRetriever):
+    """A retriever that answers with the hits of the digest, each a node of one quotation; none for small talk.
+
+    Each node has the source of its chunk, and in its metadata ``citation``, ``path``, ``header_path``, ``date``,
+    ``start_line`` and ``end_line`` where known.
+    """
+
+    def __init__(self, memory: MemoryContext, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._memory = memory
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return [_node(entry) for entry in self._memory.get(query_bundle.query_str).entries]
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return [_node(entry) for entry in (await self._memory.aget(query_bundle.query_str)).entries]
+
+
+def _node(entry: MemoryEntry) -> NodeWithScore:
+    keys = ("citation", "path", "date", "start_line", "end_line", "header_path")
+    metadata = {
+        key: value
+        for key, value in entry.to_dict().items()
+        if key in keys and value not in {None, ""}
+    }
+    node = TextNode(
+        id_=entry.id,
+        text=quoted(entry.snippet),
+        metadata=metadata,
+        excluded_embed_metadata_keys=[*metadata],
+        excluded_llm_metadata_keys=[key for key in metadata if key != "citation"],
+    )
+    if (source := entry.node.source_node) is not None:
+        node.relationships[NodeRelationship.SOURCE] = source.model_copy(update={"metadata": {}})
+    return NodeWithScore(node=node, score=entry.score)
+
+
+class MemoryContextBlock(Checked, BaseMemoryBlock[str]):
+    """A block for LlamaIndex's ``Memory``: the digest for the user's last message, in every turn.
+
+    ::
+
+        memory = Memory.from_defaults(session_id="jc", memory_blocks=[MemoryContextBlock(context=context)])
+        await agent.run("does JC like ginger?", memory=memory)
+    """
+
+    name: str = Field(
+        default="prior_context",
+        description="Name of the block, the tag that LlamaIndex puts around it.",
+    )
+    description: str | None = Field(default="What the user's notes say about the last message.")
+    priority: int = Field(default=1, description="Above 0: left out first where tokens are short.")
+    _context: MemoryContext = PrivateAttr()
+    _shown: dict[tuple[str, int, str], str] = PrivateAttr(default_factory=dict)  # of the last turns
+
+    def __init__(self, context: MemoryContext, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._context = context
+
+    async def _aget(
+        self, messages: list[ChatMessage] | None = None, session_id: str = "", **_: Any
+    ) -> str:
+        texts = [
+            str(message.content or "")
+            for message in messages or ()
+            if message.role == MessageRole.USER
+        ]
+        # An agent hands over its current message once from the history and once more as the input.
+        turns = [text for text, _ in groupby(texts)] or [""]
+        turn = (
+            session_id,
+            len(turns),
+            turns[-1],
+        )  # an agent asks for the same turn again after each tool call
+        if turn not in self._shown:
+            digest = await self._context.aget(turns[-1])
+            self._shown = {
+                **dict([*self._shown.items()][-7:]),
+                turn: digest.markdown if digest.entries else "",
+            }
+        return self._shown[turn]
+
+    async def _aput(self, messages: list[ChatMessage]) -> None:
+        """Keep nothing: the notes are the memory."""
+
+
+def memory_tool(memory: MemoryContext, *, name: str = "memory_context") -> FunctionTool:
+    """Memory as a tool that an agent calls with the user's message; it answers with the digest."""
+
+    def memory_context(message: Annotated[str, "The user's message, as written."]) -> str:
+        return memory.get(message).markdown
+
+    async def amemory_context(message: str) -> str:
+        return (await memory.aget(message)).markdown
+
+    return FunctionTool.from_defaults(memory_context, name, DESCRIPTION, async_fn=amemory_context)

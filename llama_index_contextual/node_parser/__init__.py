@@ -1,0 +1,5 @@
+"""The node parser that cuts Markdown along its headings."""
+
+from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
+
+__all__ = ["HeadingAwareMarkdownNodeParser"]

@@ -1,0 +1,55 @@
+"""A postprocessor that keeps a few nodes of each document."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from llama_index.core.bridge.pydantic import Field
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+
+from llama_index_contextual.utils.errors import Checked
+
+if TYPE_CHECKING:
+    from llama_index.core.schema import NodeWithScore, QueryBundle
+
+
+class GroupingPostprocessor(Checked, BaseNodePostprocessor):
+    """Keep at most ``group_size`` nodes of each document, or of each value of a metadata field.
+
+    Contexts make the chunks of one document more alike, so more of them are found together. That is right where an
+    answer is spread over a document's chunks. It is wrong where the question asks for documents.
+
+    Give it the whole candidate pool, best first and before the cut to top-k, so that others move up.
+    What has no document, or not the field, is a group of its own. Scores and order stay as they are.
+
+    Examples:
+        >>> from llama_index.core.schema import NodeWithScore, TextNode
+        >>> pool = [
+        ...     NodeWithScore(node=TextNode(id_=name, metadata={"path": path}), score=score)
+        ...     for name, path, score in [("a1", "a.md", 0.9), ("a2", "a.md", 0.8), ("b1", "b.md", 0.7)]
+        ... ]
+        >>> [hit.node.node_id for hit in GroupingPostprocessor(group_by="path").postprocess_nodes(pool)]
+        ['a1', 'b1']
+    """
+
+    group_size: int = Field(default=1, ge=1, description="How many nodes of one group are kept.")
+    group_by: str | None = Field(
+        default=None, description="A metadata key; None is the document a node was cut from."
+    )
+
+    def _postprocess_nodes(
+        self, nodes: list[NodeWithScore], _: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        counts, hits = Counter[str](), []
+        for hit in nodes:
+            value = (
+                hit.node.ref_doc_id
+                if self.group_by is None
+                else hit.node.metadata.get(self.group_by)
+            )
+            group = repr(value)  # a list is a value, too
+            counts[group] += 1
+            if value is None or counts[group] <= self.group_size:
+                hits.append(hit)
+        return hits

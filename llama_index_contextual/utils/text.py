@@ -1,0 +1,230 @@
+"""Texts: the names of their files, their tags, what is code or encoded bytes in them, and how terminals show them."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from llama_index_contextual.utils.errors import ContextualWarning
+
+# Files that hold Markdown: its own suffixes, those of MDX, of Quarto and R Markdown, and of Cursor's rules. In lower
+# case; "NOTES.MD" is Markdown too.
+MARKDOWN_SUFFIXES: Final = (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".mdc", ".qmd", ".rmd")
+MARKDOWN_TYPE: Final = "text/markdown"  # the media type
+# Files of source code; first those of languages where every function has a keyword: "len(rest) > 0 {" defines nothing
+# there, though it looks like C.
+KEYWORD_SUFFIXES: Final = tuple(
+    ".ex .exs .go .jl .kt .kts .lua .php .pl .pm .ps1 .py .pyi .r .rb .rs .scala .swift .zig".split()  # noqa: SIM905
+)
+_OTHERS: Final = """
+    .bash .c .cc .cjs .clj .cpp .cs .cxx .dart .erl .fs .groovy .h .hh .hpp .hs .java .js .jsx .m .mjs .ml .mm .sh .sql
+    .tcl .ts .tsx .vb .vue
+"""
+SOURCE_SUFFIXES: Final = (*KEYWORD_SUFFIXES, *_OTHERS.split())
+# "[[Name#Heading|Text]]" of Obsidian and of wikis, with "!" before what is embedded: its name, heading and text. In a
+# table it is "[[Name\\|Text]]".
+WIKI_LINK: Final = re.compile(
+    r"!?\[\[([^\[\]|#\n\\]{0,300})(#[^\[\]|\n\\]{0,300})?(?:\\?\|([^\[\]\n]{0,300}))?\]\]"
+)
+_SIZE: Final = re.compile(r"\d{1,5}(?:x\d{1,5})?")  # of "![[a.png|400]]" and "![[a.png|400x300]]"
+_SUFFIX: Final = re.compile(r"(?<!\A)\.[^\W\d][\w+-]*\Z")
+_FOREIGN_DIGIT: Final = re.compile(r"(?![0-9])\d")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+# Characters that move the cursor, ring the bell, begin a command to the terminal or turn the direction of a line. ASCII
+# ones are shown as their pictures (from U+2400). The others have no picture and are shown as escapes.
+_PICTURES: Final[dict[int, int | str | None]] = {
+    **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"},
+    **{code: f"\\x{code:x}" for code in range(0x80, 0xA0)},
+    **{code: f"\\u{code:x}" for code in (*range(0x2028, 0x202F), *range(0x2066, 0x206A))},
+    0x7F: 0x2421,
+    0x0D: None,
+    # Without a shape: zero-width spaces, marks of direction, tags.
+    **dict.fromkeys(
+        (0x200B, 0x200E, 0x200F, *range(0x2060, 0x2066), 0xFEFF, *range(0xE0000, 0xE0080))
+    ),
+}
+
+
+def wiki_text(link: re.Match[str]) -> str:
+    """The text of a match of :data:`WIKI_LINK`; "" for none, and where it is the size of what is embedded."""
+    text = (link[3] or "").strip()
+    return "" if link[0].startswith("!") and _SIZE.fullmatch(text) else text
+
+
+def short_hash(value: object) -> str:
+    """16 hexadecimal digits of the SHA-256 of a value's JSON, the same on every machine.
+
+    Args:
+        value: Anything; what JSON cannot show counts as its ``str``.
+    """
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def plain_digits(text: str) -> str:
+    """A text of the same length with ASCII digits for those of other scripts."""
+    return text if text.isascii() else _FOREIGN_DIGIT.sub(lambda digit: str(int(digit[0])), text)
+
+
+def absolute_path(path: str | Path) -> Path:
+    """A path in full, as far as its links lead somewhere: ``Path.resolve`` fails at a loop of links."""
+    return Path(os.path.realpath(os.path.expanduser(path)))  # noqa: PTH111  which passes over an unknown user, too
+
+
+def printable(text: str, *, one_line: bool = False) -> str:
+    """A text that a terminal shows and does not obey. A name must stay on one line, so its newlines go too."""
+    visible = text.translate(_PICTURES)
+    return visible.replace("\n", "\u2424").replace("\t", " ") if one_line else visible
+
+
+def printable_lines(lines: Iterable[str]) -> str:
+    """Lines as a terminal shows them, where no name or text within one begins another."""
+    return "\n".join(printable(line, one_line=True) for line in lines)
+
+
+def counted(number: int, thing: str) -> str:
+    """A number with the name of what is counted: ``1 chunk``, ``2,000 chunks``."""
+    return f"{number:,} {thing}{'' if number == 1 else 'es' if thing.endswith('x') else 's'}"
+
+
+def is_markdown(path: str, suffixes: Sequence[str] = MARKDOWN_SUFFIXES) -> bool:
+    """Whether a file of this name holds Markdown.
+
+    Args:
+        path: Of the file; "" for none.
+        suffixes: Of Markdown files, in lower case; ``"*"`` is any. A name without a suffix, or none at all, counts as
+            Markdown wherever there are some. (``Release 2.0`` has no suffix.)
+    """
+    suffix = _SUFFIX.search(PurePosixPath(path).name.lower())
+    return bool(suffixes) and ("*" in suffixes or suffix is None or suffix[0] in suffixes)
+
+
+def replace_surrogates(text: str) -> tuple[str, int]:
+    """The text with U+FFFD for each lone surrogate, and how many there were: no store or parser takes them."""
+    try:
+        text.encode()  # much faster than to look for one
+    except UnicodeEncodeError:
+        return _SURROGATE.subn("\ufffd", text)
+    return text, 0
+
+
+def storable(text: str) -> tuple[str, int]:
+    """The text with U+FFFD for what databases do not keep, NUL and lone surrogates, and how many there were."""
+    clean, count = replace_surrogates(text)
+    return clean.replace("\0", "\ufffd"), count + clean.count("\0")
+
+
+def without_surrogates(text: str, name: str) -> str:
+    """The text with U+FFFD for each lone surrogate, and warn about the thing called ``name`` if it has any."""
+    clean, count = replace_surrogates(text)
+    if count:
+        what = f"{name} holds lone surrogates, which are no text; each became U+FFFD"
+        warnings.warn(what, ContextualWarning, stacklevel=2)
+    return clean
+
+
+def lines_of(text: str) -> Iterator[str]:
+    """The lines of a text, each with its end, as citations count them: LF, CR LF or CR ends one.
+
+    ``str.splitlines`` takes form feeds and U+2028 for ends, too.
+    """
+    return io.StringIO(text, newline="")
+
+
+# Fenced code, also where its fence does not end, and spans of code on one line.
+CODE: Final = r"^ {0,3}(?P<fence>`{3,}(?=[^`\n]*$)|~{3,}).*(?:\n(?! {0,3}(?P=fence)[`~]*[ \t\r]*$).*)*(?:\n.*)?|`[^`\n]{1,1000}`"  # noqa: E501
+_ONLY_CODE: Final = re.compile(CODE, re.MULTILINE)
+_VISIBLE: Final = re.compile(r"\S")
+_LIST_ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])\s")
+# Not where a link goes, ](#here) or "]: #here", and not kramdown's name of a block, {: #here}.
+_TAG: Final = re.compile(r"(?<![^\s(])(?<!\]\()(?<!\]: )(?<!\{ )(?<!\{: )#([\w/-]{1,200})")
+
+
+def without_code(text: str) -> str:
+    """A text of the same length in which code is blank."""
+    return (
+        _ONLY_CODE.sub(lambda code: _VISIBLE.sub(" ", code[0]), text)
+        if "`" in text or "~~~" in text
+        else text
+    )
+
+
+def inline_tags(text: str) -> list[str]:
+    """The tags in a text, ``#health/running``, without their sign: each once, in order.
+
+    As in Obsidian, a tag follows white space or a parenthesis, has letters, digits, ``_``, ``-`` and ``/``, and not
+    only digits. Code, indented code too, and quotations hold none.
+    """
+    if not _TAG.search(text):
+        return []
+    tags: dict[str, str] = {}
+    is_in_list = False
+    for line in lines_of(without_code(text)):
+        is_indented = line.startswith(("    ", "\t"))
+        if line.strip() and not is_indented:
+            is_in_list = _LIST_ITEM.match(line) is not None
+        if line.lstrip().startswith(">") or (is_indented and not is_in_list):
+            continue
+        for match in _TAG.finditer(line):
+            tag = match[1].strip("/")
+            if tag.strip("0123456789/-_"):
+                tags.setdefault(tag.casefold(), tag)
+    return [*tags.values()]
+
+
+# Pictures and other files that are written into a text as letters: data URIs, unbroken runs, and lines as in mail.
+_NEXT: Final = r"(?:[^\w+/=\\\r\n-][^\w/\\\r\n]{0,9})?(?:\r\n?|\n)[^\w/\\\r\n`#-]{0,19}"  # to the next line of mail, or of code  # noqa: E501
+_ENCODED: Final = re.compile(
+    r"(?<![\w+/\\-])(?:(?i:(?P<uri>data:)(?:(?<=([\"'])data:)|)(?:[\w.+-]{1,99}/[\w.+-]{1,99})?(?:;[\w=.+-]{1,99}){0,9},"
+    r"(?(2)(?:(?!\2)[^\n]){32,}(?=\2)|[^\s\"'<>()\[\]\\]{32,}))"
+    rf"|[\w+/=\\-]{{60,}}(?:{_NEXT}[\w+/=\\-]{{60,}})+"
+    rf"(?:{_NEXT}(?:[\w+/\\-]{{20,}}={{0,2}}|[\w+/\\-]{{2,}}={{1,2}})(?=[ \t]*$|[\"'\\]))?|[\w+/=\\-]{{120,}}"
+    r"|(?:(?:0x|\\x|%)[0-9A-Fa-f]{2}[\s,]{0,9}){65,}|(?:[0-9A-Fa-f]{2}:\s{0,30}){65,}[0-9A-Fa-f]{2})",
+    re.MULTILINE | re.ASCII,
+)
+_BASE32: Final = re.compile("[A-Z2-7]+=*")
+_AROUND_LINES: Final = re.compile(r"\\n|0x|\\x|[^\w+/=\\-]+")
+_SEPARATORS: Final = re.compile(r"[-_/+=\\]+")
+_WORD_OR_NUMBER: Final = re.compile(
+    r"(?:[A-Z]?[a-z]+|[A-Z]+|\d+)\Z"
+)  # as in the path of a long address
+_HEX: Final = re.compile(r"[0-9a-fA-F]+")
+_LONGEST_CHECKSUM: Final = 128  # hexadecimal digits: a SHA-512, which people search for
+_SAMPLE: Final = 2000  # characters that say whether a run is bytes
+
+
+@lru_cache(maxsize=4)  # each slice of a document needs the document's
+def encoded_runs(text: str) -> list[tuple[int, int]]:
+    """Where bytes stand in a text as letters: data URIs, and unbroken runs or lines of base64 or hexadecimal digits."""
+    return [
+        run.span() for run in _ENCODED.finditer(text) if run["uri"] or _is_encoded(run[0][:_SAMPLE])
+    ]
+
+
+def readable(text: str, start: int = 0, end: int | None = None) -> str:
+    """A text, or a part of it, with ``…`` for each of its :func:`encoded_runs`, as it is embedded and shown."""
+    end = len(text) if end is None else end
+    parts, at = [], start
+    for first, last in encoded_runs(text):
+        if last > start and first < end:
+            parts += [text[at : max(first, start)], "…"]
+            at = min(last, end)
+    return "".join([*parts, text[at:end]])
+
+
+def _is_encoded(run: str) -> bool:
+    """Whether a run is bytes: mixed hexadecimal digits, base32, or letters of both cases with digits, and few words."""
+    sample = _AROUND_LINES.sub("", run)
+    if _HEX.fullmatch(sample):
+        return len(sample) > _LONGEST_CHECKSUM and not sample.isalpha() and not sample.isdecimal()
+    words = sum(len(part) for part in _SEPARATORS.split(sample) if _WORD_OR_NUMBER.match(part))
+    is_mixed = (sample != sample.lower() and sample != sample.upper()) or _BASE32.fullmatch(sample)
+    return bool(is_mixed) and any(map(str.isdecimal, sample)) and 2 * words <= len(sample)
