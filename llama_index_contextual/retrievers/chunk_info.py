@@ -1,0 +1,190 @@
+"""What the ranking reads of a chunk, whatever the query is: described when the chunk is indexed, looked up by row."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from datetime import date
+from hashlib import blake2b
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from llama_index_contextual.context.headings import definitions_of, is_code
+from llama_index_contextual.node_parser.node_metadata import headings_of
+from llama_index_contextual.retrievers import names
+from llama_index_contextual.retrievers.terms import terms_of
+from llama_index_contextual.utils import metadata as meta
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+CHUNK_INFO_VERSION: Final = 1  # raise it when the same chunk would be described differently
+
+_INNER_HEADING_VALUE: Final = 0.5  # as a name; the name of a document has 1
+_IN_TEXT_BONUS: Final = 0.01  # for a heading that stands in the chunk, not above it
+_MAY_BE_HEADING: Final = re.compile(r"^ {0,3}(?:#|=+\s*$|-+\s*$)", re.MULTILINE)
+_CODE_WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
+_NO_LETTERS: Final = re.compile(r"[\W_]+")
+_IMPL_FOR: Final = re.compile(r"[^\n{]{1,200} for ")
+_LAST_PART: Final = re.compile(r"[.:\\]")  # Engine.search, Engine::search
+
+
+class DefinedName(NamedTuple):
+    """A name that source code defines.
+
+    Attributes:
+        name: As it is written: ``PlanDay``.
+        key: The same for all spellings: ``planday`` for ``plan_day``, too.
+        terms: The terms of its words.
+    """
+
+    name: str
+    key: str
+    terms: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkInfo:
+    """What the ranking reads of a chunk.
+
+    Attributes:
+        path: The file of the chunk; empty for none.
+        citation: Where the chunk stands: ``path#L3-L5``; empty for no path.
+        section: The header path.
+        day: The day of the note.
+        names: Folded headings above and in the chunk, each with its value as a name of the document, 0 to 1.
+        heading_terms: Terms of the innermost heading; empty where that is the outermost, too.
+        context_terms: How often each term occurs in the contexts of the chunk.
+        is_code: Whether the file is source code.
+        file_terms: Terms of the file's name, for source code.
+        definitions: Names that the chunk defines, for source code.
+        text_hash: Equal for chunks with the same words in the same order.
+    """
+
+    path: str
+    citation: str
+    section: str
+    day: date | None
+    names: Mapping[str, float]
+    heading_terms: frozenset[str]
+    context_terms: Mapping[str, int]
+    is_code: bool
+    file_terms: frozenset[str]
+    definitions: tuple[DefinedName, ...]
+    text_hash: int
+
+    def to_json(self) -> list[Any]:
+        """Return the values in field order as JSON has them."""
+        definitions = [[name, key, sorted(terms)] for name, key, terms in self.definitions]
+        return [
+            self.path,
+            self.citation,
+            self.section,
+            self.day.isoformat() if self.day else None,
+            dict(self.names),
+            sorted(self.heading_terms),
+            dict(self.context_terms),
+            self.is_code,
+            sorted(self.file_terms),
+            definitions,
+            self.text_hash,
+        ]
+
+    @classmethod
+    def from_json(cls, values: Sequence[Any]) -> ChunkInfo:
+        """Return the info that :meth:`to_json` wrote."""
+        path, citation, section, day, named, heading, context, *code, text_hash = values
+        is_code_file, file_terms, definitions = code
+        return cls(
+            path=path,
+            citation=citation,
+            section=section,
+            day=date.fromisoformat(day) if day else None,
+            names=named,
+            heading_terms=frozenset(heading),
+            context_terms=context,
+            is_code=is_code_file,
+            file_terms=frozenset(file_terms),
+            definitions=tuple(
+                DefinedName(name, key, frozenset(terms)) for name, key, terms in definitions
+            ),
+            text_hash=text_hash,
+        )
+
+
+def describe_chunk(metadata: Mapping[str, Any], text: str) -> ChunkInfo:
+    """Return what the ranking reads of a chunk.
+
+    Args:
+        metadata: The metadata of its node.
+        text: Its text, without metadata.
+    """
+    path = str(metadata.get(meta.PATH) or metadata.get(meta.FILE_PATH) or "")
+    section = str(metadata.get(meta.HEADER_PATH) or "")
+    titles = names.titles_in(section)
+    contexts = [
+        str(meta.value_of(metadata, key) or "") for key in (meta.CONTEXT, meta.LEXICAL_CONTEXT)
+    ]
+    is_code_file = is_code(path)
+    return ChunkInfo(
+        path=path,
+        citation=meta.citation_of(metadata),
+        section=section,
+        day=meta.day_of(metadata),
+        names=_names_of(titles, [] if is_code_file else _headings_in(text)),
+        heading_terms=frozenset(terms_of(titles[-1])) if len(titles) > 1 else frozenset(),
+        context_terms=Counter(terms_of("\n".join(contexts))),
+        is_code=is_code_file,
+        file_terms=code_terms(PurePosixPath(path).stem) if is_code_file else frozenset(),
+        definitions=_definitions_in(text, path) if is_code_file else (),
+        text_hash=_hash_of(text),
+    )
+
+
+def code_terms(name: str) -> frozenset[str]:
+    """Return the terms of the words of a name: those of get, user and name for ``getUserName``."""
+    return frozenset(terms_of(" ".join(_CODE_WORD.findall(name))))
+
+
+def code_key(name: str) -> str:
+    """Return a key that ``route_group``, ``RouteGroup`` and ``route group`` share."""
+    return _NO_LETTERS.sub("", name).lower()
+
+
+def _headings_in(text: str) -> list[str]:
+    """Return the headings in a Markdown text; most chunks have none, and parsing is slow."""
+    if not _MAY_BE_HEADING.search(text):
+        return []
+    return [title for title, _, _ in headings_of(text)]
+
+
+def _names_of(titles: Sequence[str], headings: Sequence[str]) -> dict[str, float]:
+    """Return the folded headings above and in a chunk with their values as names."""
+    values: dict[str, float] = {}
+    for title in [*titles[-1:], *headings]:
+        values[names.folded_name(title)] = _INNER_HEADING_VALUE
+    for title in titles[:1]:
+        values[names.folded_name(title)] = names.TOP_HEADING
+    for name in {names.folded_name(heading) for heading in headings}:
+        values[name] += _IN_TEXT_BONUS
+    return values
+
+
+def _definitions_in(text: str, path: str) -> tuple[DefinedName, ...]:
+    """Return the names that a piece of source code defines."""
+    defined_names: list[DefinedName] = []
+    for definition in definitions_of(text, path):
+        # "impl Display for Plan" defines no Display.
+        if definition.kind == "impl" and _IMPL_FOR.match(text, definition.start):
+            continue
+        name = _LAST_PART.split(definition.name)[-1]
+        defined_names.append(DefinedName(name, code_key(name), code_terms(name)))
+    return tuple(defined_names)
+
+
+def _hash_of(text: str) -> int:
+    """Return a number for the words of a text, which white space and case do not change."""
+    words = " ".join(text.casefold().split())
+    digest = blake2b(words.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
