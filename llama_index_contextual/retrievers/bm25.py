@@ -42,9 +42,9 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
     The engine is another one: it follows single edits, and all views of an index share it.
     Adding or deleting a node touches that node only, and scores still equal those of a full
     rebuild. Scores are BM25 (Lucene's form), greater than 0; ties break by node id. A node without a matching term is
-    not among the hits. Only where no node has one, the first nodes are returned with a score of 0: LlamaIndex's engines
-    answer "Empty Response" to a greeting where a retriever returns nothing. Nodes come back as new objects, equal (same
-    ``hash``) to those of the vector store. It is thread-safe: readers work on an immutable state, writers take turns.
+    not among the hits, so a query that matches nothing returns an empty list. An empty query with filters returns the
+    nodes that pass the filters, with a score of 0. Nodes come back as new objects, equal (same ``hash``) to those of
+    the vector store. It is thread-safe: readers work on an immutable state, writers take turns.
 
     It takes a query for words. Operators (``-word``, ``path:``) are read by the :class:`ContextualFusionRetriever` that
     it is an arm of, also as the only one.
@@ -217,7 +217,7 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
     async def _flow(self, query: QueryBundle, *, on_loop: bool) -> list[NodeWithScore]:
         def work(store: Any) -> list[NodeWithScore]:
             hits = self._matches(store, query.query_str, self.similarity_top_k)
-            if not hits and query.query_str.strip():
+            if self.filters is not None and not query.query_str.strip():
                 hits = [
                     Candidate(one, 0.0)
                     for one in store.selected_ids(self.filters)[: self.similarity_top_k]

@@ -179,8 +179,8 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         Difference(
             "bm25-padding",
             "fills up to `similarity_top_k` with nodes of score 0",
-            "returns nodes of score 0 only where no node has a word of the question",
-            "a node that does not match is no hit, and a greeting needs an answer",
+            "returns only nodes that have a word of the question",
+            "a node that does not match is not a hit",
         ),
         Difference(
             "bm25-empty",

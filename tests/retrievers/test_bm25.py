@@ -12,13 +12,16 @@ from chromadb.errors import InternalError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from llama_index.core import MockEmbedding, SummaryIndex, VectorStoreIndex
-from llama_index.core.schema import Document, IndexNode, QueryBundle, TextNode
+from llama_index.core.llms import MockLLM
+from llama_index.core.retrievers import QueryFusionRetriever
+from llama_index.core.schema import Document, IndexNode, TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.retrievers.node_index import KeywordIndex
 from llama_index_contextual.retrievers.terms import query_groups, terms_of
 from llama_index_contextual.utils.errors import SettingError
@@ -73,8 +76,7 @@ def test_a_corpus_without_words_answers_nothing(text):
     node = TextNode(text=text)
     with pytest.raises(ValueError, match="empty"):
         BM25Retriever(nodes=[node])
-    (found,) = ContextualBM25Retriever([node]).retrieve("the carrots")
-    assert (found.node.node_id, found.score) == (node.node_id, 0.0)
+    assert ContextualBM25Retriever([node]).retrieve("the carrots") == []
 
 
 def test_no_node_without_a_matching_term_beside_one_that_has_it(nodes):
@@ -83,27 +85,7 @@ def test_no_node_without_a_matching_term_beside_one_that_has_it(nodes):
     assert ids(ContextualBM25Retriever(nodes, similarity_top_k=3).retrieve("carrots")) == ["dog"]
 
 
-@pytest.mark.parametrize("query", ["zebra", "Hello World!", "how are you", "?!"])
-async def test_where_nothing_matches_there_are_nodes_of_score_zero_as_in_the_stock_class(
-    nodes, query
-):
-    """Else LlamaIndex's chat engines have no answer to a greeting."""
-    stock = BM25Retriever(nodes=nodes, similarity_top_k=3).retrieve("zebra")
-    assert [one.score for one in stock] == [0.0, 0.0, 0.0]
-    retriever = ContextualBM25Retriever(nodes, similarity_top_k=3)
-    found = retriever.retrieve(query)
-    assert [(one.node.node_id, one.score) for one in found] == [
-        ("dog", 0.0),
-        ("cat", 0.0),
-        ("code", 0.0),
-    ]
-    assert await retriever.aretrieve(query) == found
-    [candidates] = await retriever.candidates([QueryBundle(query)], 3, on_loop=True)
-    assert candidates == [], "to a fusion they are no hits"
-
-
-@pytest.mark.parametrize("query", ["tea", "zebra"])
-async def test_ids_and_nodes_of_an_answer_are_of_one_moment(query):
+async def test_ids_and_nodes_of_an_answer_are_of_one_moment():
     class Replaced(KeywordIndex):
         """Has other nodes after each reading."""
 
@@ -116,8 +98,8 @@ async def test_ids_and_nodes_of_an_answer_are_of_one_moment(query):
     index = Replaced()
     index.add([TextNode(id_=one, text="tea") for one in "abc"])
     retriever = ContextualBM25Retriever.over(index)
-    assert ids(retriever.retrieve(query)) == ["a", "b", "c"]
-    assert ids(await retriever.aretrieve(query)) == ["a'", "b'", "c'"]
+    assert ids(retriever.retrieve("tea")) == ["a", "b", "c"]
+    assert ids(await retriever.aretrieve("tea")) == ["a'", "b'", "c'"]
 
 
 @pytest.mark.parametrize("name", ["language", "stemmer", "analyzer", "similarity_topk"])
@@ -130,15 +112,31 @@ def test_settings_of_the_stock_class_and_misspelt_ones_are_refused_with_a_cure(n
             make([], **{name: "de"})
 
 
-def test_what_does_not_match_obeys_filters(nodes):
-    filters = MetadataFilters(filters=[MetadataFilter(key="tags", value="work")])
+WORK = MetadataFilters(filters=[MetadataFilter(key="tags", value="work")])
+
+
+@pytest.mark.parametrize("filters", [None, WORK])
+@pytest.mark.parametrize("query", ["zzzz kangaroo", "Hello World!", "?!", "the of and"])
+def test_a_query_without_a_match_returns_nothing(nodes, query, filters):
     retriever = ContextualBM25Retriever(nodes, filters=filters)
-    assert ids(retriever.retrieve("zebra")) == ["code", "config", "meeting", "budget"]
+    assert retriever.retrieve(query) == []
+    assert asyncio.run(retriever.aretrieve(query)) == []
+
+
+@pytest.mark.parametrize("mode", ["reciprocal_rerank", "relative_score", "simple"])
+def test_nodes_without_a_match_are_no_hits_in_a_fusion(nodes, mode):
+    settings = {"mode": mode, "num_queries": 1, "similarity_top_k": 6}
+    keyword = ContextualBM25Retriever(nodes)
+    assert ContextualFusionRetriever([keyword, keyword], **settings).retrieve("kangaroo") == []
+    stock = QueryFusionRetriever([keyword], llm=MockLLM(), use_async=False, **settings)
+    assert stock.retrieve("kangaroo") == []
 
 
 @pytest.mark.parametrize("query", ["", "   "])
-def test_an_empty_query_answers_nothing(nodes, query):
+def test_an_empty_query_selects_by_filters_alone(nodes, query):
     assert ContextualBM25Retriever(nodes).retrieve(query) == []
+    retriever = ContextualBM25Retriever(nodes, filters=WORK, similarity_top_k=3)
+    assert pairs(retriever.retrieve(query)) == [("code", 0.0), ("config", 0.0), ("meeting", 0.0)]
 
 
 def test_top_k_may_exceed_the_corpus_and_change_later(nodes):
@@ -306,7 +304,7 @@ def test_added_deleted_and_updated_nodes_count_at_once(nodes):
     assert ids(retriever.retrieve("carrots")) == ["dog"]
     retriever.add([TextNode(id_="dog", text="a parrot")])
     assert retriever.selected_ids() == ["cat", "code", "config", "meeting", "budget", "dog"]
-    assert retriever.retrieve("carrots")[0].score == 0
+    assert retriever.retrieve("carrots") == []
     assert ids(retriever.retrieve("parrot")) == ["dog"]
     assert len(retriever) == 6
 
