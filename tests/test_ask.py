@@ -229,7 +229,9 @@ def test_where_no_model_is_named_and_the_default_is_not_there_the_ways_are_named
     done = run("ask", "how long does the gateway wait?", "-f", folder)
     assert done.returncode == 1
     if package:
-        assert "llama-index-llms-ollama is not installed. Cure: pip install" in done.stderr
+        assert (
+            "llama-index-llms-ollama is not installed. Install it with: pip install" in done.stderr
+        )
         return
     last = done.stderr.splitlines()[-1]
     assert "qwen3:0.6b cannot be asked: no connection" in last

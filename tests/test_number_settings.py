@@ -118,10 +118,8 @@ def test_the_settings_are_found():
 def test_a_number_that_cannot_work_is_refused_by_name(cls, name, value):
     if value is True and hasattr(cls, "model_fields"):  # pydantic reads it as 1
         return
-    with pytest.raises(SettingError, match=rf"{name}=") as refused:
+    with pytest.raises(SettingError, match=rf"`{name}` (must be|is not valid)") as refused:
         MAKERS[cls](**{name: value})
-    assert "Cure: " in str(refused.value)
-    assert refused.value.args
     assert pickle.loads(pickle.dumps(refused.value)).args == refused.value.args  # noqa: S301
 
 
@@ -155,25 +153,23 @@ def test_a_count_may_be_any_kind_of_whole_number(value):
 
 def test_a_million_calls_may_be_written_as_1e6():
     assert repr(LLMContextGenerator(cache=False, max_calls=1e6).max_calls) == "1000000"
-    with pytest.raises(
-        SettingError, match=r"max_calls=1\.5 cannot work\. Cure: give a whole number"
-    ):
+    with pytest.raises(SettingError, match=r"`max_calls` must be a whole number .*got 1\.5"):
         LLMContextGenerator(cache=False, max_calls=1.5)
 
 
 @pytest.mark.parametrize("weights", [[math.nan, 1], [math.inf, 1], [-1, 1], [0, 0], ["x", 1], [1]])
 def test_weights_that_cannot_work(weights):
-    with pytest.raises(SettingError, match="retriever_weights="):
+    with pytest.raises(SettingError, match="`retriever_weights` must be "):
         ContextualFusionRetriever([KEYWORD, KEYWORD], retriever_weights=weights)
 
 
 @pytest.mark.parametrize("value", [math.nan, -1, "many", 1.5])
 def test_numbers_of_methods_are_checked_as_those_of_classes(tmp_path, value):
-    with pytest.raises(SettingError, match="max_results="):
+    with pytest.raises(SettingError, match="`max_results` must be "):
         MemoryContext(fused()).search("carrots", max_results=value)
     with (
         ContextualIndex.open(tmp_path) as index,
-        pytest.raises(SettingError, match="similarity_top_k="),
+        pytest.raises(SettingError, match="`similarity_top_k` must be "),
     ):
         index.as_retriever(value)
 
@@ -189,15 +185,13 @@ def test_numbers_of_methods_are_checked_as_those_of_classes(tmp_path, value):
 )
 def test_a_setting_that_nobody_reads_is_refused_everywhere_alike(make):
     with pytest.raises(
-        SettingError, match=r"does not take colour\. Cure: (use some of \w+.*|leave them out)\.$"
+        SettingError, match=r"does not take colour\. It takes (\w+.*|no options)\.$"
     ):
         make(colour=1)
 
 
 def test_a_wrong_setting_of_a_pydantic_class_is_an_error_of_ours():
-    with pytest.raises(
-        SettingError, match=r"embed_batch_size=0 cannot work\. Cure: greater than 0"
-    ):
+    with pytest.raises(SettingError, match=r"`embed_batch_size` must be greater than 0"):
         LocalEmbedding(embed_batch_size=0)
-    with pytest.raises(SettingError, match=r"show_context_to_llm='perhaps' cannot work\. Cure: "):
+    with pytest.raises(SettingError, match=r"`show_context_to_llm` must be .*got 'perhaps'"):
         ContextualNodePostprocessor(show_context_to_llm="perhaps")

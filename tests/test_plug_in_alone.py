@@ -76,7 +76,7 @@ def test_a_missing_extra_is_one_sentence_with_its_cure(code, cure):
     done = alone(code)
     assert done.returncode == 1
     assert (
-        f"is not installed. Cure: pip install 'llama-index-contextual[{cure}]'"
+        f"is not installed. Install it with: pip install 'llama-index-contextual[{cure}]'"
         in done.stderr.splitlines()[-1]
     )
 

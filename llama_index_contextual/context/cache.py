@@ -147,7 +147,8 @@ class ContextCache:
             self.store = SQLiteKVStore(place)
         elif self.store is None and place is not False:
             raise SettingError(
-                "is no cache. Cure: a file's path, a LlamaIndex BaseKVStore, or False.", cache=where
+                "`cache` must be the path of a file, a LlamaIndex BaseKVStore, or False "
+                f"(got {where!r})."
             )
 
     def find(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[Kept]:

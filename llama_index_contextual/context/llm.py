@@ -79,8 +79,8 @@ class LLMContextGenerator(base.ContextGenerator):
     ) -> None:
         source: object = llm
         if not (source is None or isinstance(source, LLM) or callable(source)):
-            cure = "an object of LlamaIndex, such as llm=Ollama(model='qwen3:0.6b'); plain data holds none"
-            raise SettingError(f"is no LLM. Cure: {cure}", llm=llm)
+            example = "llm=Ollama(model='qwen3:0.6b')"
+            raise SettingError(f"`llm` must be a LlamaIndex LLM, such as {example} (got {llm!r}).")
         one_of("fallback", fallback, ("pattern", None))
         self.source, self.fallback = llm, fallback
         self.batch_size = whole("batch_size", batch_size)
@@ -116,10 +116,10 @@ class LLMContextGenerator(base.ContextGenerator):
             )
             self._llm = made or Settings._llm  # noqa: SLF001  Settings.llm would take OpenAI's paid default
         if self._llm is None:
-            cure = (
-                "an LLM of LlamaIndex, such as llm=Ollama(model='qwen3:0.6b'), or Settings.llm = …"
+            raise SettingError(
+                "No language model is set. "
+                "Pass a LlamaIndex LLM, such as llm=Ollama(model='qwen3:0.6b'), or set Settings.llm."
             )
-            raise SettingError(f"names no model. Cure: {cure}", llm=None)
         return self._llm
 
     @property
@@ -227,6 +227,6 @@ def model_name(llm: LLM) -> str:
         isinstance(value, str | int | float | list | tuple | dict | None) for value in held.values()
     ):
         why = "has no name, so contexts of two such models could not be told apart"
-        cure = "Cure: give it a model_name in its metadata, or a field model."
-        raise SettingError(f"{why}. {cure}", llm=type(llm).__qualname__)
+        hint = "Give it a model_name in its metadata, or a field model."
+        raise SettingError(f"`llm` {type(llm).__qualname__!r} {why}. {hint}")
     return f"{llm.class_name()}#{short_hash(held)[:8]}"

@@ -72,7 +72,8 @@ def check_prompt(template: str | BasePromptTemplate) -> str:
     prompt = PromptTemplate(template) if isinstance(template, str) else template
     if not isinstance(prompt, BasePromptTemplate):
         raise SettingError(
-            "is no prompt. Cure: a text with {document} and {chunks}, or a template.", prompt=prompt
+            "`prompt` must be a template or a text with {document} and {chunks} "
+            f"(got {prompt!r})."
         )
     if unknown := sorted(set(prompt.template_vars).difference(_FIELDS, prompt.kwargs)):
         raise SettingError(

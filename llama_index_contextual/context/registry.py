@@ -49,6 +49,6 @@ def resolve_generator(
 
         refuse_unknown("context='llm'", options, signature(LLMContextGenerator).parameters)
         return LLMContextGenerator(**options)
-    cure = "context='llm' (--context llm), or leave it out" if "llm" in options else ""
-    refuse_unknown(f"context={name!r}", options, (), cure)
+    hint = "Use context='llm' (--context llm), or leave it out." if "llm" in options else ""
+    refuse_unknown(f"context={name!r}", options, (), hint)
     return FREE[name]() if name in FREE else None

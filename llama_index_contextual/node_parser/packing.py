@@ -63,11 +63,20 @@ class ChunkSettings(Checked, BaseModel):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
             whole("chunk_size", size := self.chunk_size, most=1_000_000)
-            whole("chunk_overlap", self.chunk_overlap, least=0, most=size - 1)
-            whole("min_chunk_size", self.min_chunk_size, least=0, most=size)
+            for name, most, bound in (
+                ("chunk_overlap", size - 1, "less than"),
+                ("min_chunk_size", size, "at most"),
+            ):
+                value = whole(name, getattr(self, name), least=0)
+                if value > most:
+                    raise SettingError(
+                        f"`{name}` must be {bound} `chunk_size` (got {value} for {size})."
+                    )
             if isinstance(self.tokenizer, str) and self.tokenizer not in COUNTERS:
-                cure = f"is not known. Cure: one of {', '.join(COUNTERS)}, or a callable that counts tokens"
-                raise SettingError(cure, tokenizer=self.tokenizer)
+                known = ", ".join(map(repr, COUNTERS))
+                raise SettingError(
+                    f"`tokenizer` must be one of {known}, or a callable (got {self.tokenizer!r})."
+                )
 
     @property
     def hard_bound(self) -> int:

@@ -87,8 +87,10 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
                 settings.pop("id_func")
             for name in ("tokenizer", "id_func"):
                 if isinstance(settings.get(name), dict):  # of to_dict()
-                    cure = "was a callable and cannot be read back. Cure: pass the callable again"
-                    raise errors.SettingError(cure, **{name: settings[name]})
+                    raise errors.SettingError(
+                        f"`{name}` was a callable and cannot be read back (got {settings[name]!r}). "
+                        "Pass the callable again."
+                    )
             size = settings.get("chunk_size", type(self).model_fields["chunk_size"].default)
             for name, part in (("chunk_overlap", 5), ("min_chunk_size", 8)):
                 if settings.get(name) is None:
@@ -100,8 +102,10 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
                 for one in self.markdown_suffixes
                 if one != _ANYTHING and not one.startswith(".")
             ]:
-                cure = ': each begins with a dot. Cure: (".md",), or ("*",) for all'
-                raise errors.SettingError(cure, markdown_suffixes=wrong)
+                raise errors.SettingError(
+                    '`markdown_suffixes` must each begin with a dot, as in (".md",), or be "*" '
+                    f"for all files (got {wrong!r})."
+                )
 
     def __getstate__(self) -> dict[str, Any]:
         """The state for pickle. LlamaIndex would leave out what cannot be pickled, and so use the defaults."""
@@ -109,8 +113,10 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         try:
             pickle.dumps(callables)
         except Exception as error:
-            cure = f"cannot be pickled for another process ({error}). Cure: a function that a module defines by name"
-            raise errors.SettingError(cure, **callables) from error
+            raise errors.SettingError(
+                f"`tokenizer` or `id_func` cannot be pickled for another process ({error}). "
+                "Pass a function that a module defines by name."
+            ) from error
         state: dict[str, Any] = super().__getstate__()
         return state
 
@@ -195,10 +201,10 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         document = node_metadata.with_clean_metadata(document)
         text, front, spans = self.split_document(document, above)
         if len(spans) > self.most_chunks:
-            counts = f"would be {len(spans):,} chunks, more than {self.most_chunks:,}"
-            cure = f"Cure: split it, or raise min_chunk_size={self.min_chunk_size}"
+            name = metadata.path_of(document.metadata) or document.node_id
             raise errors.DocumentError(
-                f"{metadata.path_of(document.metadata) or document.node_id} {counts}. {cure}"
+                f"{name} would be {len(spans):,} chunks, more than {self.most_chunks:,}. "
+                f"Split it, or raise `chunk_size` (now {self.chunk_size})."
             )
         if not spans and isinstance(document, schema.ImageDocument | schema.ImageNode):
             spans = [_PICTURE]

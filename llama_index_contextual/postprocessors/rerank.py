@@ -40,7 +40,8 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
             reranker, dict
         ):  # of to_dict(); stock rerankers hold prompts and models that cannot be read back
             raise SettingError(
-                "is no reranker. Cure: pass the object again", reranker=reranker.get("class_name")
+                f"`reranker` cannot be read back (got {reranker.get('class_name')!r}). "
+                "Pass the object again."
             )
         super().__init__(reranker=reranker, **settings)
 

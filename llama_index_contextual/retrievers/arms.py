@@ -104,8 +104,10 @@ def arms_of(retrievers: object, weights: Sequence[float] | None) -> list[Arm]:
         weights = [shares[kind] / kinds_of.count(kind) for kind in kinds_of]
     weights = [amount("retriever_weights", weight, zero=True) for weight in weights]
     if len(weights) != len(arms) or not sum(weights):
-        cure = f"Cure: a number for each of {len(arms)} retrievers, not all 0."
-        raise SettingError(f"retriever_weights={weights} cannot work. {cure}")
+        raise SettingError(
+            f"`retriever_weights` must be a number for each of the {len(arms)} retrievers, not all 0 "
+            f"(got {weights})."
+        )
     names, total = [_name_of(arm) for arm in arms], sum(weights)
     numbers = [
         f" {names[: at + 1].count(name)}" if names.count(name) > 1 else ""

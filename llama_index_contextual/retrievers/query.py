@@ -186,7 +186,7 @@ def note_filters(
     """
     first, last = _day("since", since), _day("until", until)
     if first and last and first > last:
-        raise SettingError("are in the wrong order. Cure: exchange them.", since=since, until=until)
+        raise SettingError(f"`since` must not be after `until` (got {since!r} and {until!r}).")
     filters: list[MetadataFilter | MetadataFilters] = [_condition(condition) for condition in where]
     paths, tags = (
         [one.strip() for one in ([of] if isinstance(of, str) else of) if one.strip()]
@@ -211,7 +211,8 @@ def _condition(text: str) -> MetadataFilter | MetadataFilters:
     match = _CONDITION.fullmatch(text)
     if match is None:
         raise SettingError(
-            "is no condition. Cure: KEY=VALUE, or with !=, <, <=, >, >= or ~ (a part).", where=text
+            "`where` must be KEY=VALUE, or have !=, <, <=, >, >= or ~ (a part) in place of = "
+            f"(got {text!r})."
         )
     key, operator, value = match[1].strip().lower(), match[2], match[3].strip()
     if not value and operator in ("=", "!="):
@@ -249,7 +250,7 @@ def _day(name: str, text: str) -> date | None:
     [named] = find_dates(text, date.today(), lexicon_of(text))[:1] or [None]  # noqa: DTZ011  the user's own day
     if named is None:
         raise SettingError(
-            "is no date. Cure: write it as 2026-04-09, or in words: last week, in May.",
-            **{name: text},
+            f"`{name}` must be a date such as 2026-04-09, or words such as last week or in May "
+            f"(got {text!r})."
         )
     return named.first if name == "since" else named.last

@@ -1,21 +1,24 @@
-"""The exception tree, and the checks of settings that raise it. Every message names the thing, its value and the cure.
+"""The exceptions of this package, the checks of settings, and the errors of model servers.
+
+A message says what is wrong and what to do:
+``"`min_chunk_size` must be at most `chunk_size` (got 600 for 512)."``
 
 ::
 
     ContextualError
     ├── SettingError          a wrong setting (also a ValueError)
     ├── MissingExtraError     an optional part is not installed (also an ImportError)
-    ├── DocumentError         one file or document that cannot be read; the rest goes on
+    ├── DocumentError         one file or document cannot be read; the rest goes on
     ├── StorageError          the index on disk cannot be opened, written or trusted
     │   ├── FingerprintError  it was made with other settings
-    │   ├── ConfirmationError a refresh would delete or pay for much, and nobody has agreed to that
+    │   ├── ConfirmationError a refresh would delete or pay for much and has not been confirmed
     │   ├── LockedError       another process is writing it
-    │   └── DamagedError      something on disk is lost or cannot be read, and can be made again
-    ├── EmbeddingError        the embedding model failed or is not what it should be
+    │   └── DamagedError      something on disk is lost or unreadable, and can be made again
+    ├── EmbeddingError        the embedding model failed or returned something unusable
     ├── ContextError          a context generator failed and no fallback was allowed
-    ├── RetrievalError        every retrieval arm failed
+    ├── RetrievalError        every retriever failed
     ├── AnswerError           a language model that should answer a question failed
-    └── CopyError             an object cannot be pickled, as it holds an open database (also a TypeError)
+    └── CopyError             an object cannot be pickled (also a TypeError)
 
     ContextualWarning         something was degraded, counted and reported; nothing is lost
 """
@@ -24,7 +27,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Real
 from random import uniform
@@ -41,53 +44,36 @@ class ContextualError(Exception):
 
 
 class SettingError(ContextualError, ValueError):
-    """A setting has a value that cannot work.
-
-    Args:
-        text: What is wrong, and the cure.
-        **settings: The settings that it is about, by their names in Python, and their values. The message begins with
-            them: ``chunk_size=0 is not positive. …``.
-    """
-
-    def __init__(self, text: str = "", **settings: object) -> None:
-        super().__init__(text)
-        self.settings = {name: repr(value) for name, value in settings.items()}
-
-    def __str__(self) -> str:
-        text, start = (
-            super().__str__(),
-            ", ".join(f"{name}={value}" for name, value in self.settings.items()),
-        )
-        return f"{start}{'' if text.startswith(':') else ' '}{text}" if start else text
+    """A setting has a value that cannot be used; the message names the setting and the value."""
 
 
 EXTRAS: Final = ("app", "local", "multilingual", "documents", "chroma", "llm", "ray")
 
 
 class MissingExtraError(ContextualError, ImportError):
-    """An optional dependency is missing; the message names what brings it.
+    """An optional dependency is missing; the message says how to install it.
 
     Args:
-        what: What is missing.
-        extra: An extra of this package, or another package.
+        dependency: The name of what is missing.
+        extra: An extra of this package, or the name of another package.
     """
 
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(what, extra)
+    def __init__(self, dependency: str, extra: str) -> None:
+        super().__init__(dependency, extra)
 
     def __str__(self) -> str:
-        what, extra = self.args
+        dependency, extra = self.args
         package = f"'llama-index-contextual[{extra}]'" if extra in EXTRAS else extra
-        return f"{what} is not installed. Cure: pip install {package}"
+        return f"{dependency} is not installed. Install it with: pip install {package}"
 
 
 @contextmanager
-def needs(what: str, extra: str) -> Iterator[None]:
+def needs(dependency: str, extra: str) -> Iterator[None]:
     """Raise a MissingExtraError for an import that fails."""
     try:
         yield
     except ImportError as error:
-        raise MissingExtraError(what, extra) from error
+        raise MissingExtraError(dependency, extra) from error
 
 
 class DocumentError(ContextualError):
@@ -103,7 +89,7 @@ class FingerprintError(StorageError):
 
 
 class ConfirmationError(StorageError):
-    """A refresh would delete most documents, or pay a language model again, and has to be confirmed."""
+    """A refresh would delete most documents or pay a model again, and has to be confirmed."""
 
 
 class LockedError(StorageError):
@@ -142,40 +128,42 @@ class ContextualWarning(UserWarning):
 
 
 def whole(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
-    """A count as an int; numpy's 3 and 3.0 are 3, as 1e6 and numbers in JSON are floats.
+    """Return a count as an int; numpy's 3 and the floats 3.0 and 1e6 are whole numbers, too.
 
     Raises:
-        SettingError: It is no whole number, or out of bounds.
+        SettingError: The value is no whole number, or is out of bounds.
     """
-    number = _number(value)
-    if not number.is_integer() or number < least or (most is not None and number > most):
-        bounds = f"at least {least}" if most is None else f"{least} to {most}"
-        raise SettingError(f"cannot work. Cure: give a whole number, {bounds}.", **{name: value})
+    number = _as_float(value)
+    too_large = most is not None and number > most
+    if not number.is_integer() or number < least or too_large:
+        bounds = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise SettingError(f"`{name}` must be a whole number {bounds} (got {value!r}).")
     return int(value)  # type: ignore[call-overload,no-any-return]
 
 
 def amount(name: str, value: object, *, zero: bool = False, most: float = math.inf) -> float:
-    """An amount: a number above 0.
+    """Return a finite number above 0 as a float.
 
     Args:
-        name: The setting.
-        value: The value of the setting.
-        zero: Whether 0 is allowed.
-        most: What it may be at most.
+        name: The name of the setting, for the message.
+        value: Its value.
+        zero: Whether 0 is allowed, too.
+        most: The largest value that is allowed.
 
     Raises:
-        SettingError: It is no number, or out of bounds.
+        SettingError: The value is no number, or is out of bounds.
     """
-    number = _number(value)
-    if number >= 0 and (number or zero) and number <= most and number < math.inf:
+    number = _as_float(value)
+    is_allowed = number > 0 or (zero and number == 0)
+    if is_allowed and number <= most and number < math.inf:
         return number
-    kind = "finite number" if most == math.inf else "number"
-    bounds = f"{'from' if zero else 'above'} 0{f' to {most:g}' if most < math.inf else ''}"
-    raise SettingError(f"cannot work. Cure: give a {kind} {bounds}.", **{name: value})
+    least = "of at least 0" if zero else "above 0"
+    bounds = least if most == math.inf else f"{least} and at most {most:g}"
+    raise SettingError(f"`{name}` must be a finite number {bounds} (got {value!r}).")
 
 
-def _number(value: object) -> float:
-    """A number of any kind as a float; nan for anything else, True and False included."""
+def _as_float(value: object) -> float:
+    """Convert a number of any type; anything else, True and False included, is nan."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return math.nan
     try:
@@ -187,28 +175,30 @@ def _number(value: object) -> float:
 def one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
     """Raise a SettingError for a value that is not allowed."""
     if value not in allowed:
-        raise SettingError(
-            f"is not known. Cure: one of {', '.join(map(repr, allowed))}.", **{name: value}
-        )
+        choices = ", ".join(map(repr, allowed))
+        raise SettingError(f"`{name}` must be one of {choices} (got {value!r}).")
 
 
-def refuse_unknown(what: str, names: Iterable[str], known: Iterable[str], cure: str = "") -> None:
-    """Raise a SettingError for settings that nobody reads, which a misspelt one is.
+def refuse_unknown(owner: str, names: Iterable[str], known: Iterable[str], hint: str = "") -> None:
+    """Raise a SettingError for settings that do not exist.
 
     Args:
-        what: Takes the settings.
-        names: What a caller passed.
-        known: Names that it takes.
-        cure: What to say instead of listing those.
+        owner: What takes the settings, for the message.
+        names: The names that a caller passed.
+        known: The names that the owner takes.
+        hint: The sentence that the message ends with instead of listing the known names.
     """
-    takes = sorted(known)
-    if unknown := sorted(set(names).difference(takes)):
-        cure = cure or (f"use some of {', '.join(takes)}" if takes else "leave them out")
-        raise SettingError(f"{what} does not take {', '.join(unknown)}. Cure: {cure}.")
+    known_names = sorted(known)
+    unknown_names = sorted(set(names).difference(known_names))
+    if not unknown_names:
+        return
+    if not hint:
+        hint = f"It takes {', '.join(known_names)}." if known_names else "It takes no options."
+    raise SettingError(f"{owner} does not take {', '.join(unknown_names)}. {hint}")
 
 
 class Checked:
-    """The first base of a pydantic class whose wrong or unknown settings are a :class:`SettingError`.
+    """The first base of a pydantic class: wrong or unknown settings raise a SettingError.
 
     LlamaIndex calls such a class by its name.
     """
@@ -219,127 +209,137 @@ class Checked:
             refuse_unknown(
                 type(self).__name__, set(settings) - {"class_name"}, type(self).model_fields
             )
-            from pydantic import (
-                ValidationError,
-            )  # a process that converts documents does without it
+            # Imported here because a process that converts documents does without pydantic.
+            from pydantic import ValidationError
 
             try:
                 super().__init__(**settings)
             except ValidationError as error:  # it is no ContextualError
                 fault = error.errors(include_url=False)[0]
                 name = str(fault["loc"][0]) if fault["loc"] else "settings"
-                raise SettingError(
-                    f"cannot work. Cure: {cure_of(fault)}.", **{name: fault["input"]}
-                ) from error
+                message = f"`{name}` {requirement(fault)} (got {fault['input']!r})."
+                raise SettingError(message) from error
 
     @classmethod
     def class_name(cls) -> str:
-        """The name in what LlamaIndex writes down."""
+        """Return the name that LlamaIndex stores."""
         return cls.__name__
 
 
-def cure_of(fault: Any) -> str:
-    """What pydantic says that a value should be."""
+def requirement(fault: Mapping[str, Any]) -> str:
+    """Return what pydantic requires, as the end of a sentence: ``must be a valid integer``.
+
+    Args:
+        fault: An entry of ``ValidationError.errors()``.
+    """
+    if fault["type"] == "missing":
+        return "is required"
     if fault["type"] == "extra_forbidden":
-        return "leave it out, or correct its name"
-    cure: str = fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    return cure[:1].lower() + cure[1:]
+        return "is not a known setting; leave it out or correct its name"
+    text: str = fault["msg"].removeprefix("Value error, ")
+    if " should " in text:
+        return f"must {text.partition(' should ')[2]}"
+    return f"is not valid: {text}"
 
 
 def without_credentials(spec: str) -> str:
-    """The name of a model or of an embedding without the user and password of its URL, to be written down."""
+    """Return the name of a model without the user and password that its URL may hold."""
     return _LOGIN.sub(r"\1", spec)
 
 
-# Errors of the clients of model servers. Their classes are known by name: importing all of them would take a second.
+# Errors of the clients of model servers. Their classes are known by name, because importing all of
+# them would take a second.
 
 ABOUT_PROMPT: Final = (400, 413, 422)  # statuses of a request that the server will refuse again
 LONGEST_WAIT: Final = 60.0  # seconds before the next attempt, whatever a server asks for
 _BUSY: Final = (408, 409, 425, 429)
+_FIRST_STATUS: Final = 100  # Ollama's client says -1 where there was no answer
+_SERVER_ERROR: Final = 500
 _NOT_OFFERED: Final = 501  # what llama.cpp answers where it was not started for this
-_PASSING: Final = {
-    "TransportError",
-    "DecodingError",
-    "OSError",
-    "JSONDecodeError",
-    "UnicodeDecodeError",
-}
+_PASSING: Final = frozenset(
+    {"TransportError", "DecodingError", "OSError", "JSONDecodeError", "UnicodeDecodeError"}
+)
 _SHOWN: Final = 200  # characters of an error without a known reason
-_CURES: Final = {
-    **dict.fromkeys((401, 403), "the API key"),
-    404: "the name of the model, or the address of its server",
-    429: "fewer num_workers, or later",
+_HINTS: Final = {
+    401: "check the API key",
+    403: "check the API key",
+    404: "check the name of the model and the address of its server",
+    429: "use fewer num_workers, or try again later",
 }
-_OVERFLOW: Final = re.compile(
-    r"exceed_context_size|context_length_exceeded|maximum context length|context (?:window|size|length)"
-    r"|prompt is too long|too many tokens|input length",
+_PROMPT_TOO_LONG: Final = re.compile(
+    r"exceed_context_size|context_length_exceeded|maximum context length"
+    r"|context (?:window|size|length)|prompt is too long|too many tokens|input length",
     re.IGNORECASE,
 )
 
 
-def _kinds(error: BaseException | None) -> set[str]:
-    """Names of the classes of an error, and of those that it was raised from."""
-    return (
-        set()
-        if error is None
-        else {kind.__name__ for kind in type(error).__mro__} | _kinds(error.__cause__)
-    )
-
-
-def _is_final(error: BaseException) -> str:
-    """Why another attempt would end as this one; "" where it may not."""
-    kinds = _kinds(error)
-    if "AnswerTooLargeError" in kinds:
-        return "answer too large"
-    return (
-        "timeout (cure: a longer timeout, or a smaller batch_size)"
-        if any("Timeout" in one for one in kinds)
-        else ""
-    )
-
-
 def status_of(error: BaseException) -> int | None:
-    """The HTTP status in an error of a client; None where there was no answer."""
-    codes = (
-        getattr(source, "status_code", None) for source in (error, getattr(error, "response", None))
-    )
-    # Ollama's client says -1 where there was no answer.
-    return next((code for code in codes if isinstance(code, int) and code >= 100), None)  # noqa: PLR2004
+    """Return the HTTP status in an error of a client; None if there was no answer."""
+    for source in (error, getattr(error, "response", None)):
+        status = getattr(source, "status_code", None)
+        if isinstance(status, int) and status >= _FIRST_STATUS:
+            return status
+    return None
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether a request that failed may succeed soon: its server is busy, away, or answered what is no JSON."""
+    """Return whether a retry may succeed soon: the server is busy, away, or sent no JSON."""
     status = status_of(error)
-    if status is not None:
-        is_busy = status in _BUSY or (status >= 500 and status != _NOT_OFFERED)  # noqa: PLR2004
-        return is_busy and (_retry_after(error) or 0) <= LONGEST_WAIT
-    return not _is_final(error) and not _PASSING.isdisjoint(_kinds(error))
-
-
-def _retry_after(error: BaseException | None) -> float | None:
-    """The seconds that a server asks to wait in a ``Retry-After`` header; None where it does not."""
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    value = headers.get("retry-after", "")
-    return float(value) if value.isdecimal() else None
+    if status is None:
+        is_final = bool(_reason_to_give_up(error))
+        return not is_final and not _PASSING.isdisjoint(_class_names(error))
+    is_busy = status in _BUSY or (status >= _SERVER_ERROR and status != _NOT_OFFERED)
+    return is_busy and (_retry_after(error) or 0) <= LONGEST_WAIT
 
 
 def pause(state: RetryCallState) -> float:
-    """Seconds before tenacity's next attempt: as the server asks, else exponentially more with jitter."""
+    """Return the seconds before the next attempt: as the server asks, else exponential."""
     wait = _retry_after(state.outcome.exception() if state.outcome else None)
-    return (
-        uniform(0, min(LONGEST_WAIT, 2.0 ** (state.attempt_number - 1))) if wait is None else wait  # noqa: S311
-    )
+    if wait is not None:
+        return wait
+    longest = min(LONGEST_WAIT, 2.0 ** (state.attempt_number - 1))
+    return uniform(0, longest)  # noqa: S311
 
 
 def reason_of(error: Exception) -> str:
-    """Why a model did not answer, in the same few words for the same cause: a status, a timeout, a prompt too long."""
+    """Return why a model did not answer, in the same words for the same cause."""
+    reason = _reason_to_give_up(error)
+    if reason:
+        return reason
     status = status_of(error)
-    if final := _is_final(error):
-        return final
-    if status in (*ABOUT_PROMPT, None) and _OVERFLOW.search(str(error)):
-        return "prompt too long (cure: the model's context_window)"
-    if status:
-        return f"HTTP {status}" + (f" (cure: {_CURES[status]})" if status in _CURES else "")
+    may_concern_prompt = status is None or status in ABOUT_PROMPT
+    if may_concern_prompt and _PROMPT_TOO_LONG.search(str(error)):
+        return "prompt too long (set the model's context_window)"
+    if status is not None:
+        hint = f" ({_HINTS[status]})" if status in _HINTS else ""
+        return f"HTTP {status}{hint}"
     if may_pass(error):
-        return "no connection (cure: start the server, or correct its address)"
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:_SHOWN]}"
+        return "no connection (start the server, or correct its address)"
+    first_line = str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {first_line[:_SHOWN]}"
+
+
+def _class_names(error: BaseException | None) -> set[str]:
+    """Return the names of the classes of an error and of its causes."""
+    names: set[str] = set()
+    while error is not None:
+        names.update(kind.__name__ for kind in type(error).__mro__)
+        error = error.__cause__
+    return names
+
+
+def _reason_to_give_up(error: BaseException) -> str:
+    """Return why another attempt would fail in the same way; "" if it might not."""
+    names = _class_names(error)
+    if "AnswerTooLargeError" in names:
+        return "answer too large"
+    if any("Timeout" in name for name in names):
+        return "timeout (use a longer timeout, or a smaller batch_size)"
+    return ""
+
+
+def _retry_after(error: BaseException | None) -> float | None:
+    """Return the seconds in a ``Retry-After`` header; None if there are none."""
+    headers = getattr(getattr(error, "response", None), "headers", None) or {}
+    value = headers.get("retry-after", "")
+    return float(value) if value.isdecimal() else None

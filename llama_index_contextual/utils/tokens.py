@@ -136,8 +136,10 @@ def _count(tokenizer: Any, text: str) -> int:
         tokens, Mapping
     ):  # a Hugging Face tokenizer gives {"input_ids": …}
         return len(tokens)
-    cure = "Cure: a callable that returns the tokens of a text (such as tokenizer.tokenize), or how many"
-    raise SettingError(f"The tokenizer returned {type(tokens).__name__}. {cure}")
+    raise SettingError(
+        "`tokenizer` must return the tokens of a text, as tokenizer.tokenize does, or their number "
+        f"(it returned {type(tokens).__name__})."
+    )
 
 
 def count_cl100k(text: str) -> int:

@@ -26,37 +26,36 @@ def test_settings_llm_is_taken_where_it_is_set_and_openai_never_guessed(monkeypa
     monkeypatch.setattr(Settings, "_llm", None)
     generator = LLMContextGenerator(cache=False)
     steps = [TokenTextSplitter(), ContextualNodePostprocessor(generator)]
-    with pytest.raises(SettingError, match=r"^llm=None names no model. Cure: .*Settings\.llm"):
+    with pytest.raises(SettingError, match=r"^No language model is set\. .*Settings\.llm"):
         IngestionPipeline(transformations=steps).run(documents=[Document(text="Harbour log.")])
     monkeypatch.setattr(Settings, "_llm", MockLLM())
     assert LLMContextGenerator(cache=False).name.startswith("llm:MockLLM#")
 
 
 WRONG = [
-    ({"llm": "ollama:qwen3:0.6b"}, "llm='ollama:qwen3:0.6b' is no LLM"),
-    ({"llm": 3}, "llm=3 is no LLM"),
-    ({"batch_size": 0}, "batch_size=0 cannot work"),
-    ({"batch_size": "x"}, "batch_size='x' cannot work"),
-    ({"batch_size": 2.5}, "batch_size=2.5 cannot work.*whole number"),
-    ({"num_workers": 1.5}, "num_workers=1.5 cannot work"),
-    ({"max_calls": "some"}, "max_calls='some' cannot work"),
-    ({"max_calls": -1}, "max_calls=-1 cannot work"),
-    ({"cache": 3}, "cache=3"),
+    ({"llm": "ollama:qwen3:0.6b"}, "`llm` must be .*got 'ollama:qwen3:0.6b'"),
+    ({"llm": 3}, "`llm` must be .*got 3"),
+    ({"batch_size": 0}, r"`batch_size` must be .*got 0"),
+    ({"batch_size": "x"}, r"`batch_size` must be .*got 'x'"),
+    ({"batch_size": 2.5}, r"`batch_size` must be .*got 2.5"),
+    ({"num_workers": 1.5}, r"`num_workers` must be .*got 1.5"),
+    ({"max_calls": "some"}, r"`max_calls` must be .*got 'some'"),
+    ({"max_calls": -1}, r"`max_calls` must be .*got -1"),
+    ({"cache": 3}, "`cache` must be .*got 3"),
     ({"prompt": PromptTemplate("{chunks}")}, "must hold {document}"),
     ({"prompt": PromptTemplate("{document} {chunks} {author}")}, r"unknown fields \['author'\]"),
     ({"prompt": PromptTemplate("{chunks} {document}")}, "in this order"),
-    ({"fallback": "guess"}, "fallback='guess'"),
-    ({"fallback": 5}, "fallback=5"),
-    ({"fallback": ["headings"]}, r"fallback=\['headings'\]"),
+    ({"fallback": "guess"}, "`fallback` must be .*got 'guess'"),
+    ({"fallback": 5}, "`fallback` must be .*got 5"),
+    ({"fallback": ["headings"]}, r"`fallback` must be .*got \['headings'\]"),
     ({"colour": 1}, "does not take colour"),
 ]
 
 
 @pytest.mark.parametrize(("options", "message"), WRONG)
 def test_wrong_setting_is_named_with_its_cure(options, message):
-    with pytest.raises(SettingError, match=message) as caught:
+    with pytest.raises(SettingError, match=message):
         resolve_generator("llm", **options)
-    assert "Cure:" in str(caught.value)
 
 
 class Told(CustomLLM):
@@ -103,7 +102,7 @@ def test_models_without_a_name_are_told_apart_by_what_they_hold(states):
 def test_a_model_without_a_name_that_holds_an_object_is_an_error_with_its_cure():
     llm = Told()
     object.__setattr__(llm, "_held", object())
-    with pytest.raises(SettingError, match=r"llm='Told' has no name.*Cure: give it a model_name"):
+    with pytest.raises(SettingError, match=r"`llm` 'Told' has no name.*Give it a model_name"):
         LLMContextGenerator(llm, cache=False)
 
 
@@ -161,7 +160,7 @@ def test_pickled_it_works_on_and_leaves_the_original_whole(fake_model, tmp_path)
 
 def test_an_llm_object_is_not_written_down():
     one = ContextualNodePostprocessor("llm", llm=MockLLM(), cache=False)
-    with pytest.raises(SettingError, match="plain data holds none"):
+    with pytest.raises(SettingError, match="`llm` must be a LlamaIndex LLM"):
         ContextualNodePostprocessor.from_dict(one.to_dict())
 
 
@@ -170,9 +169,7 @@ def test_an_llm_object_is_not_written_down():
 )
 def test_an_address_without_http_is_no_part_of_the_name(spec, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    with pytest.raises(
-        SettingError, match=r"names no model\. Cure: .*'openai:MODEL@http://HOST/v1'"
-    ):
+    with pytest.raises(SettingError, match=r"`llm` must be .*'openai:MODEL@http://HOST/v1'"):
         NamedModel(spec, 800)
 
 

@@ -111,7 +111,7 @@ def test_a_model_that_ollama_lacks_is_named_with_its_cure(ollama_server):
     )
     generator.generate_all(group_by_document([TextNode(text="The ferry left at seven.")]))
     assert generator.usage.failed == {
-        "HTTP 404 (cure: the name of the model, or the address of its server)": 1
+        "HTTP 404 (check the name of the model and the address of its server)": 1
     }
 
 
@@ -125,4 +125,4 @@ def test_overflow_as_llama_cpp_reports_it_names_the_setting(llama_server):
         [chunks] = group_by_document(nodes)
         generator.generate(chunks.nodes[:1], chunks.document)
         assert generator.usage.calls == 1
-        assert generator.usage.failed == {"prompt too long (cure: the model's context_window)": 1}
+        assert generator.usage.failed == {"prompt too long (set the model's context_window)": 1}

@@ -207,7 +207,7 @@ def test_a_document_of_too_many_chunks_is_a_problem_with_its_path(tmp_path, monk
         report = index.refresh()
         [problem] = report.failed
         assert str(problem).startswith("days.md: ")
-        assert "101 chunks, more than 100. Cure: split it" in str(problem)
+        assert "101 chunks, more than 100. Split it" in str(problem)
         assert index.documents()["fine.md"].nodes == 100
         assert not index.status(check=True).problems
 

@@ -20,14 +20,14 @@ BEYOND = {
     ),
     "brackets": ("x = " + "[" * 40_000, LINE),
     "brackets on many lines": ("x = " + "[\n" * 40_000, "is not TOML"),
-    "tables in arrays": ("[[descriptions]]\n" * 5_000, "cannot work"),
+    "tables in arrays": ("[[descriptions]]\n" * 5_000, "descriptions"),
     "a long list": (
         "[files]\ninclude = [" + '"*.md",\n' * 10_000 + "]",
-        "files.include=.*cannot work",
+        "files.include=.* must ",
     ),
     "a number of 900 digits": (
         "[chunks]\nchunk_size = " + "9" * 900,
-        r"chunks\.chunk_size=.* cannot work",
+        r"chunks\.chunk_size=.* must ",
     ),
     "unclosed quotes": ("x = " + '"""a\n' * 15_000 + "\\", "is not TOML"),
     "a name of 900 letters": ("a" * 900 + " = 1", r"a… is not known"),
@@ -45,7 +45,6 @@ def test_what_is_beyond_the_bounds_is_a_short_error(tmp_path, text, message):
     with pytest.raises(SettingError, match=message) as error:
         load_configuration(tmp_path)
     assert len(str(error.value)) < 3_000
-    assert "Cure: " in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +54,7 @@ def test_what_is_beyond_the_bounds_is_a_short_error(tmp_path, text, message):
 def test_numbers_stay_within_their_ranges(tmp_path, said):
     for value in ("10000000000000", "inf", "nan", "1e300"):
         (tmp_path / "contextual.toml").write_text(f"{said} = {value}\n", "utf-8")
-        with pytest.raises(SettingError, match=rf": {said}=.* cannot work\. Cure: "):
+        with pytest.raises(SettingError, match=rf": {said}=.* (must be|is not valid)"):
             load_configuration(tmp_path)
 
 

@@ -111,7 +111,7 @@ def test_options_the_environment_a_named_file_and_the_users_own_file_count(
 
 def test_a_slip_in_what_is_not_obeyed_is_an_error_all_the_same(folder):
     (folder / "contextual.toml").write_text('context = "magic"\n', "utf-8")
-    with pytest.raises(SettingError, match=r"contextual\.toml: context='magic' cannot work"):
+    with pytest.raises(SettingError, match=r"contextual\.toml: context='magic' must be "):
         load_configuration(folder)
 
 

@@ -98,5 +98,5 @@ def test_a_port_that_is_taken_is_named(folder):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(SettingError, match=r"port=\d+ cannot be used .* Cure: another port"):
+        with pytest.raises(SettingError, match=r"`port` \d+ cannot be used .* Choose another port"):
             mcp_server.serve(folder, transport="http", port=taken.getsockname()[1])

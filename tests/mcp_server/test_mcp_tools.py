@@ -18,16 +18,16 @@ from llama_index_contextual.utils.errors import MissingExtraError
 @pytest.mark.parametrize(
     ("tool", "arguments", "named"),
     [
-        ("memory_context", {}, "memory_context needs message. Cure: pass it"),
+        ("memory_context", {}, "memory_context: `message` is required."),
         (
             "memory_context",
             {"message": 3},
-            "memory_context cannot use this message. Cure: a valid string",
+            "memory_context: `message` must be a valid string.",
         ),
         (
             "read",
             {"path": "a.md", "lines": 0},
-            "read cannot use this lines. Cure: greater than or equal to 1",
+            "read: `lines` must be greater than or equal to 1.",
         ),
         ("search", {"query": ""}, "query"),
         ("search", {"query": "x", "max_results": 0}, "max_results"),
@@ -40,8 +40,12 @@ from llama_index_contextual.utils.errors import MissingExtraError
         ],
         ("read", {"path": "#" * 2001}, "path"),
         ("list", {"path": "a/" * 1001}, "path"),
-        ("search", {"query": "x", "since": "soonish"}, "'soonish' is no date"),
-        ("search", {"query": "x", "since": "2026-02-01", "until": "2026-01-01"}, "wrong order"),
+        ("search", {"query": "x", "since": "soonish"}, "`since` must be a date"),
+        (
+            "search",
+            {"query": "x", "since": "2026-02-01", "until": "2026-01-01"},
+            "`since` must not be after `until`",
+        ),
     ],
 )
 async def test_malformed_arguments_are_named_and_harm_nothing(index, tool, arguments, named):

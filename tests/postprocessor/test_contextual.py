@@ -99,7 +99,7 @@ def test_a_generator_that_skips_a_chunk_is_named(nodes):
 def test_a_root_that_is_no_path_is_an_error_of_the_setting(tmp_path):
     for root in (tmp_path, PurePosixPath(tmp_path), str(tmp_path)):
         assert ContextualNodePostprocessor(root=root).root == str(tmp_path)
-    with pytest.raises(SettingError, match="root=5 cannot work"):
+    with pytest.raises(SettingError, match="`root` must be a valid string"):
         ContextualNodePostprocessor(root=5)
 
 
@@ -321,7 +321,7 @@ def test_a_subclass_has_fields_of_its_own():
     assert (step.colour, step.size, step.context) == ("blue", 1, "headings")
     assert Coloured.from_dict(step.to_dict()).to_dict() == step.to_dict()
     assert pickle.loads(pickle.dumps(step)).colour == "blue"  # noqa: S301
-    with pytest.raises(SettingError, match=r"size=0 cannot work\. Cure: "):
+    with pytest.raises(SettingError, match=r"size` must be "):
         Coloured(size=0)
     with pytest.raises(SettingError, match="does not take color"):
         Coloured(color="blue")
@@ -340,11 +340,11 @@ def test_a_prompt_may_be_a_text():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"context": "lm"}, "'lm' is not known"),
+        ({"context": "lm"}, "must be one of .*'lm'"),
         ({"context": "headings", "colour": 1}, "does not take colour"),
-        ({"context": "headings", "include": ["*.txt"]}, "does not take include. Cure: "),
+        ({"context": "headings", "include": ["*.txt"]}, "does not take include. It takes "),
         ({"context": HeadingContextGenerator(), "template": "x"}, "already made"),
-        ({"context": ["x"]}, r"context=\['x'\] is not known"),
+        ({"context": ["x"]}, r"must be one of .*\['x'\]"),
         ({"documents": Document(text="x")}, r"documents=Document.*Cure: documents=\[document\]"),
         ({"documents": "guide.md"}, r"documents=.*Cure: "),
         ({"documents": 5}, r"documents=int.*Cure: "),
@@ -358,7 +358,7 @@ def test_a_prompt_may_be_a_text():
         ),
         (
             {"context": "llm", "prompt": 5},
-            "prompt=5 is no prompt. Cure: a text with {document} and {chunks}",
+            "a text with {document} and {chunks} .*got 5",
         ),
     ],
 )

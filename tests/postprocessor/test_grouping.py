@@ -65,7 +65,7 @@ async def test_async_and_pickled_answers_are_the_same():
 
 
 def test_no_group_can_be_empty():
-    with pytest.raises(SettingError, match="group_size=0 cannot work"):
+    with pytest.raises(SettingError, match="`group_size` must be"):
         GroupingPostprocessor(group_size=0)
 
 

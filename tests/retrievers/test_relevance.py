@@ -295,9 +295,8 @@ def test_hits_of_unknown_relevance_stay(index):
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan"), "high"])
 def test_a_least_relevance_that_cannot_work_is_refused(arms, wrong):
-    with pytest.raises(SettingError, match="min_score=") as error:
+    with pytest.raises(SettingError, match=r"`min_score` must be .* of at least 0 and at most 1"):
         ContextualFusionRetriever(arms, min_score=wrong)
-    assert str(error.value).endswith("Cure: give a number from 0 to 1.")
 
 
 @pytest.fixture(scope="module")

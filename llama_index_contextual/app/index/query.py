@@ -227,7 +227,7 @@ class IndexReader:
         if rerank is not None:
             if not isinstance(rerank, BaseNodePostprocessor):
                 raise SettingError(
-                    "is no reranker. Cure: any LlamaIndex postprocessor", rerank=rerank
+                    f"`rerank` must be a LlamaIndex node postprocessor (got {rerank!r})."
                 )
             from llama_index.core.postprocessor import (
                 LLMRerank,

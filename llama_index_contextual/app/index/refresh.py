@@ -115,8 +115,9 @@ def refresh_index(
     checked = check_documents(documents, settings.folders)
     with step("refresh") as facts, writing(settings) as replaces:
         if checked is not None and replaces:
-            message = "replaces the whole index. Cure: refresh() without documents first."
-            raise SettingError(message, reindex=True)
+            raise SettingError(
+                "`reindex=True` replaces the whole index. Call refresh() without documents first."
+            )
         report = Refresh(settings, replaces, **options).run(checked)
         facts |= {**report.counts, "chunks": report.chunks, "embedded": report.embedded}
     return report

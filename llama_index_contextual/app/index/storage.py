@@ -137,8 +137,7 @@ def places(
         known = {**state.folders, **(folder if isinstance(folder, Mapping) else {})}
         if not known:
             raise SettingError(
-                "does not say of which folder it is. Cure: name the folder too.",
-                storage=str(storage),
+                f"`storage` {str(storage)!r} does not say of which folder it is. Name the folder too."
             )
         if collections := collections_of({name: one for name, one in known.items() if name}):
             return Folders(layout.root, collections), layout, state
@@ -152,10 +151,10 @@ def _check(root: Path, storage: Path, state: IndexState) -> None:
     cure = "Cure: name that folder or none, or choose another storage folder for this one."
     if not root.is_dir():
         what = "a file" if root.is_file() else "no folder"
-        raise SettingError(f"is {what}. Cure: name a folder that exists.", folder=str(root))
+        raise SettingError(f"`folder` must be a folder that exists ({str(root)!r} is {what}).")
     if storage == root:
         raise SettingError(
-            "is the folder of the documents. Cure: another one, or none.", storage=str(storage)
+            f"`storage` must not be the folder of the documents (got {str(storage)!r})."
         )
     if state.folders and "" not in state.folders:
         of = f"several folders ({', '.join(state.folders)}), and not of {root} alone"

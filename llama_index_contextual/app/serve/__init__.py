@@ -69,8 +69,8 @@ def run_app(app_of: Callable[[int], Any], port: int, place: str) -> None:
         try:
             listening.bind((LOOPBACK[0], port))
         except OSError as error:
-            cure = f"cannot be used at {LOOPBACK[0]} ({error.strerror}). Cure: another port"
-            raise SettingError(cure, port=port) from error
+            message = f"`port` {port} cannot be used at {LOOPBACK[0]} ({error.strerror})."
+            raise SettingError(f"{message} Choose another port.") from error
         listening.listen()
         port = listening.getsockname()[1]
         config = uvicorn.Config(app_of(port), log_level="critical", timeout_graceful_shutdown=1)
@@ -223,7 +223,7 @@ def ask(
         SettingError: The question is empty.
     """
     if not question.strip():
-        raise SettingError("is empty. Cure: what to look for", question=question)
+        raise SettingError(f"`question` is empty (got {question!r}). Say what to look for.")
     configuration = index.settings.configuration
     most = most or configuration["retrieval.top_k"] or TOP_K
     per_file = configuration["retrieval.per_file"] if per_file is None else per_file

@@ -32,7 +32,7 @@ from llama_index_contextual.memory.digest import (
     shown_path,
 )
 from llama_index_contextual.retrievers.query import note_filters
-from llama_index_contextual.utils.errors import ContextualError, SettingError, cure_of, needs
+from llama_index_contextual.utils.errors import ContextualError, SettingError, needs, requirement
 
 with needs("The MCP SDK (mcp 2)", "app"):
     from mcp.server.mcpserver import MCPServer
@@ -158,12 +158,8 @@ class NotesServer(MCPServer[None]):
                 raise ToolError(str(error.__cause__)) from error
             if isinstance(error.__cause__, ValidationError):
                 fault = error.__cause__.errors(include_url=False)[0]
-                lack, cure = (
-                    ("needs", "pass it")
-                    if fault["type"] == "missing"
-                    else ("cannot use this", cure_of(fault))
-                )
-                raise ToolError(f"{name} {lack} {fault['loc'][0]}. Cure: {cure}") from error
+                message = f"{name}: `{fault['loc'][0]}` {requirement(fault)}."
+                raise ToolError(message) from error
             raise
 
     def fresh(self, ask: Callable[[], MemoryDigest]) -> MemoryDigest:
@@ -200,7 +196,7 @@ class NotesServer(MCPServer[None]):
         filters = note_filters(path=path, tag=tag, since=since, until=until, where=where or ())
         wanted = [*([query] if query.strip() else []), *(queries or ())]
         if not wanted:
-            raise SettingError("is empty. Cure: what to look for", query=query)
+            raise SettingError(f"`query` is empty (got {query!r}). Say what to look for.")
         pool = max(max_results, _POOL) if per_file else max_results
 
         def ask() -> MemoryDigest:

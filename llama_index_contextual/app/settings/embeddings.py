@@ -207,7 +207,8 @@ class NoEmbedding(ThreadedEmbedding):
 
     def _get_text_embedding(self, text: str) -> list[float]:
         raise SettingError(
-            f"makes no vectors, as of {text[:_SHOWN]!r}. Cure: {FORMS}", embed_model=self.model_name
+            f"`embed_model` {self.model_name!r} makes no vectors, as of {text[:_SHOWN]!r}. "
+            f"Use {FORMS}."
         )
 
     def _get_query_embedding(self, query: str) -> list[float]:

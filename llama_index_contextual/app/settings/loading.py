@@ -32,7 +32,7 @@ from llama_index_contextual.utils.errors import (
     ContextualWarning,
     DocumentError,
     SettingError,
-    cure_of,
+    requirement,
 )
 from llama_index_contextual.utils.metadata import shortened
 from llama_index_contextual.utils.text import absolute_path
@@ -202,7 +202,7 @@ def _valid(adapter: TypeAdapter[Any], value: Any, place: str, *, is_table: bool)
         fault = error.errors(include_url=False)[0]
         inside = "".join(f".{part}" for part in fault["loc"]) if is_table else ""
         shown = f"{place}{shortened(inside)}={shortened(repr(fault['input']))}"
-        raise SettingError(f"{shown} cannot work. Cure: {cure_of(fault)}.") from error
+        raise SettingError(f"{shown} {requirement(fault)}.") from error
 
 
 def _unknown(key: str) -> str:

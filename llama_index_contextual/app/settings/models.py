@@ -65,7 +65,7 @@ def resolve_embedding(
         return plain
     if (parts := _parts(spec, _SERVED)) is None:
         name = without_credentials(str(spec))
-        raise SettingError(f"names no embedding. Cure: one of {embeddings.FORMS}", embed_model=name)
+        raise SettingError(f"`embed_model` must be {embeddings.FORMS} (got {name!r}).")
     package = f"llama-index-embeddings-{parts[0]}"
     with needs(package, "llm" if parts[0] == "ollama" else package):
         return _SERVED[parts[0]](*parts[1:], timeout)
@@ -199,7 +199,7 @@ class NamedModel:
         parts = _parts(spec, _LANGUAGE_MODELS)
         if parts is None:  # now and not in the middle of a run
             named = "'ollama:MODEL', 'openai:MODEL', 'openai:MODEL@http://HOST/v1', or any LlamaIndex LLM object"
-            raise SettingError(f"names no model. Cure: {named}.", llm=without_credentials(spec))
+            raise SettingError(f"`llm` must be {named} (got {without_credentials(spec)!r}).")
         self._provider, self.model_name, self._url = parts
         self._max_tokens, self._timeout = max_tokens, timeout
 
@@ -243,8 +243,8 @@ class NamedModel:
         elif os.environ.get("OPENAI_API_KEY"):
             llm = _module("llama_index.llms.openai").OpenAI(**options)
         else:
-            cure = "set OPENAI_API_KEY, or name another server as 'openai:MODEL@http://HOST/v1'"
-            raise SettingError(f"needs a key. Cure: {cure}.", llm=f"openai:{self.model_name}")
+            hint = "Set OPENAI_API_KEY, or name another server as 'openai:MODEL@http://HOST/v1'."
+            raise SettingError(f"`llm` 'openai:{self.model_name}' needs a key. {hint}")
         return llm
 
 
