@@ -135,7 +135,7 @@ def _openai(model: str, url: str, timeout: float) -> BaseEmbedding:
     # The client insists on a key. That of the environment is OpenAI's, and is not sent to another host.
     where = {"model_name": model, **({"api_base": url, "api_key": "none"} if url else {})}
     return BoundedOpenAIEmbedding(
-        **where, **http_clients(timeout, VECTOR_BYTES), max_retries=0, timeout=timeout
+        **where, **http_clients(timeout, VECTOR_BYTES, url), max_retries=0, timeout=timeout
     )
 
 
@@ -147,7 +147,7 @@ def _ollama(model: str, url: str, timeout: float) -> BaseEmbedding:
         making_client,
     )  # slow: httpx
 
-    options = {"client_kwargs": client_options(timeout, VECTOR_BYTES), **_instructions(model)}
+    options = {"client_kwargs": client_options(timeout, VECTOR_BYTES, url), **_instructions(model)}
     with making_client():
         from llama_index.embeddings.ollama import OllamaEmbedding  # the import makes a client, too
 
@@ -214,7 +214,7 @@ class NamedModel:
         options: dict[str, Any] = {"model": self.model_name, "temperature": 0.0}
         llm: LLM
         if self._provider == "ollama":
-            host, limits = self._url or OLLAMA_URL, client_options(self._timeout)
+            host, limits = self._url or OLLAMA_URL, client_options(self._timeout, url=self._url)
             with making_client():
                 integration, clients = _module("llama_index.llms.ollama"), _module("ollama")
                 asking = {
@@ -231,7 +231,11 @@ class NamedModel:
                 **asking,
             )
             return llm
-        options |= {"max_retries": 0, "timeout": self._timeout, **http_clients(self._timeout)}
+        options |= {
+            "max_retries": 0,
+            "timeout": self._timeout,
+            **http_clients(self._timeout, url=self._url),
+        }
         if self._url:
             options |= {
                 "api_base": self._url,

@@ -1,13 +1,15 @@
-"""HTTP to the servers of models: answers of bounded size and time."""
+"""HTTP clients for model servers: answers are bounded in size and time, and nothing is sent elsewhere."""
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from math import ceil
 from operator import itemgetter
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import httpx
 import tenacity
@@ -22,42 +24,49 @@ from llama_index_contextual.utils.errors import (
 
 ANSWER_BYTES: Final = 10_000_000  # of an answer
 VECTOR_BYTES: Final = 100_000_000  # of an answer with vectors
-_STOP, _RETRY = tenacity.stop_after_attempt(4), tenacity.retry_if_exception(may_pass)  # three waits
-ATTEMPTS: Final = tenacity.Retrying(stop=_STOP, retry=_RETRY, wait=pause, reraise=True)
+ATTEMPTS: Final = tenacity.Retrying(
+    stop=tenacity.stop_after_attempt(4),
+    retry=tenacity.retry_if_exception(may_pass),
+    wait=pause,
+    reraise=True,
+)
 _CONNECT_SECONDS: Final = 10.0
-_LONGEST_ANSWER: Final = 10  # times the seconds of silence, so that an answer in drops ends too
+_ANSWER_PER_SILENCE: Final = 10  # an answer that comes in drops ends after ten times the silence
 _SHOWN: Final = 200  # characters of an answer that an error shows
+_LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
 class AnswerTooLargeError(httpx.TransportError):
-    """An answer larger than its bound, or packed although that was not asked for."""
+    """Raised for an answer that is larger than its bound, or compressed without being asked to be."""
+
+
+class RedirectError(httpx.TransportError):
+    """Raised for an answer that sends the request, and with it the user's texts, somewhere else."""
 
 
 class _SecondsLeft:
-    """How long the next piece of an answer may take, until all of the time is over: asked for before each piece.
+    """Seconds that the next piece of an answer may take, computed when they are read.
 
-    Headers in drops and interim answers without an end have no other bound. A socket takes it as a whole number of
-    seconds, and an event loop adds it to its time.
+    Headers that come in drops and interim answers without an end have no other bound. httpx hands
+    this object to a socket, which reads it as a whole number, and to an event loop, which adds it to
+    its time.
 
     Args:
-        host: It answers.
-        silence: Seconds that a piece may take.
-        most: Seconds that all of the answer may take.
+        host: The server.
+        silence: Seconds that one piece may take.
+        total: Seconds that the whole answer may take.
     """
 
-    def __init__(self, host: str, silence: float, most: float) -> None:
-        self._host, self._silence, self._most, self._end = (
-            host,
-            ceil(silence),
-            most,
-            time.monotonic() + most,
-        )
+    def __init__(self, host: str, silence: float, total: float) -> None:
+        self._host = host
+        self._silence = ceil(silence)
+        self._total = total
+        self._end = time.monotonic() + total
 
     def __index__(self) -> int:
         if time.monotonic() > self._end:
-            raise httpx.ReadTimeout(
-                f"{self._host} has not ended its answer within {self._most:g} seconds"
-            )
+            message = f"{self._host} did not complete its answer within {self._total:g} seconds"
+            raise httpx.ReadTimeout(message)
         return self._silence
 
     def __radd__(self, now: float) -> float:
@@ -65,20 +74,19 @@ class _SecondsLeft:
 
 
 class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """The body of an answer, which ends at its bound of bytes."""
+    """The body of an answer; reading it fails beyond the bound."""
 
-    def __init__(self, response: httpx.Response, most_bytes: int) -> None:
+    def __init__(self, response: httpx.Response, max_bytes: int) -> None:
         self._stream: Any = response.stream
-        self._host, self._most, self._left = response.request.url.host, most_bytes, most_bytes
-        if (
-            response.headers.get("Content-Encoding", "identity") != "identity"
-        ):  # a few bytes may become gigabytes
-            raise AnswerTooLargeError(f"{self._host} packs its answer, which was not asked for")
+        self._host = response.request.url.host
+        self._max_bytes = max_bytes
+        self._bytes_left = max_bytes
 
     def _bounded(self, piece: bytes) -> bytes:
-        self._left -= len(piece)
-        if self._left < 0:
-            raise AnswerTooLargeError(f"{self._host} answers with more than {self._most:,} bytes")
+        self._bytes_left -= len(piece)
+        if self._bytes_left < 0:
+            message = f"{self._host} answered with more than {self._max_bytes:,} bytes"
+            raise AnswerTooLargeError(message)
         return piece
 
     def __iter__(self) -> Iterator[bytes]:
@@ -97,58 +105,87 @@ class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
         await self._stream.aclose()
 
 
-class _Done:
-    """What a hook returns that a client calls, and an asynchronous client awaits."""
+class _Awaitable:
+    """What an event hook returns: a synchronous client ignores it, an asynchronous one awaits it."""
 
     def __await__(self) -> Iterator[None]:
         return iter(())
 
 
-def client_options(timeout: float, most_bytes: int = ANSWER_BYTES) -> Any:
-    """Keyword arguments of an ``httpx.Client``, and of an ``AsyncClient``, whose answers are bounded.
+def client_options(timeout: float, max_bytes: int = ANSWER_BYTES, url: str = "") -> dict[str, Any]:
+    """Return keyword arguments for an ``httpx.Client`` or ``AsyncClient`` of a model server.
+
+    Redirects are not followed, and requests to this machine use no proxy.
 
     Args:
-        timeout: Seconds of silence, after which an answer is given up. All of it, in drops, may take ten times as long.
-        most_bytes: Of an answer.
+        timeout: Seconds of silence before an answer is given up. A whole answer that comes in drops
+            may take ten times as long.
+        max_bytes: The largest answer.
+        url: The address of the server, if it is known.
     """
 
-    def bound_time(request: httpx.Request) -> _Done:
-        left = _SecondsLeft(request.url.host, timeout, timeout * _LONGEST_ANSWER)
-        request.extensions["timeout"] |= {"read": left, "write": left}
-        return _Done()
+    def bound_time(request: httpx.Request) -> _Awaitable:
+        seconds = _SecondsLeft(request.url.host, timeout, timeout * _ANSWER_PER_SILENCE)
+        request.extensions["timeout"] |= {"read": seconds, "write": seconds}
+        return _Awaitable()
 
-    def bound_size(response: httpx.Response) -> _Done:
-        response.stream = _BoundedStream(response, most_bytes)
-        return _Done()
+    def check_answer(response: httpx.Response) -> _Awaitable:
+        host = response.request.url.host
+        if response.has_redirect_location:
+            target = response.headers["Location"][:_SHOWN]
+            message = (
+                f"{host} redirects to {target!r}, which is not followed. Use the final address"
+            )
+            raise RedirectError(message)
+        # A few compressed bytes may become gigabytes.
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            raise AnswerTooLargeError(f"{host} compressed its answer, which was not requested")
+        response.stream = _BoundedStream(response, max_bytes)
+        return _Awaitable()
 
     return {
         "timeout": httpx.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS)),
         "headers": {"Accept-Encoding": "identity"},
-        "event_hooks": {"request": [bound_time], "response": [bound_size]},
+        "event_hooks": {"request": [bound_time], "response": [check_answer]},
+        "follow_redirects": False,
+        "mounts": {f"all://{host}": None for host in _hosts_without_proxy(url)},
     }
+
+
+def _hosts_without_proxy(url: str) -> list[str]:
+    """Return the names of this machine, including the host of the address if it is a loopback one."""
+    hosts = [*_LOOPBACK_NAMES]
+    host = urlsplit(url).hostname or ""
+    try:
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = host.endswith(".localhost")
+    if is_loopback:
+        hosts.append(f"[{host}]" if ":" in host else host)
+    return list(dict.fromkeys(hosts))
 
 
 @contextmanager
 def making_client() -> Iterator[None]:
-    """Raise a SettingError where no client can be made: of proxies in the environment that are none, or of SOCKS."""
+    """Raise a SettingError where a client cannot be made, for example because of a proxy variable."""
     try:
         yield
     except (ValueError, ImportError, httpx.InvalidURL) as error:
         if isinstance(error, ContextualError | ModuleNotFoundError):
             raise
-        cure = "Cure: correct the address, or HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY in the environment."
         raise SettingError(
-            f"no client of a model's server can be made ({error}). {cure}"
+            f"Cannot connect to a model server ({error}). Check its address, and HTTP_PROXY, "
+            "HTTPS_PROXY, ALL_PROXY and NO_PROXY in the environment."
         ) from error
 
 
-def http_clients(timeout: float, most_bytes: int = ANSWER_BYTES) -> dict[str, Any]:
-    """The bounded clients of OpenAI's library, as keyword arguments."""
-    limits = client_options(timeout, most_bytes)
+def http_clients(timeout: float, max_bytes: int = ANSWER_BYTES, url: str = "") -> dict[str, Any]:
+    """Return bounded clients as keyword arguments of OpenAI's library."""
+    options = client_options(timeout, max_bytes, url)
     with making_client():
         return {
-            "http_client": httpx.Client(**limits),
-            "async_http_client": httpx.AsyncClient(**limits),
+            "http_client": httpx.Client(**options),
+            "async_http_client": httpx.AsyncClient(**options),
         }
 
 
