@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Final
 
-from llama_index_contextual.app.settings import CONFIGURATION as FILE
-from llama_index_contextual.app.settings import SETTINGS
 from llama_index_contextual.app.settings.loading import PREFIX, USER_FILE
+from llama_index_contextual.app.settings.registry import FOLDER_FILE as FILE
+from llama_index_contextual.app.settings.registry import SETTINGS
 
 _HEADING: Final = "## Settings\n"
 PAGE: Final = Path(__file__).parents[1] / "docs" / "command-line.md"

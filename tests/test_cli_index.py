@@ -267,5 +267,5 @@ def test_a_missing_key_is_an_error_before_the_first_chunk(run, tmp_path, monkeyp
     shutil.copytree(NOTES / "docs", tmp_path / "notes")
     done = run("index", tmp_path / "notes", "--context", "llm", "--llm", "openai:gpt-4.1-mini")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "needs a key. Cure: set OPENAI_API_KEY" in done.stderr
+    assert "needs a key. Set OPENAI_API_KEY" in done.stderr
     assert not (tmp_path / "notes" / ".contextual" / "index.sqlite3").exists()

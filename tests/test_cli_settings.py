@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from llama_index_contextual.app.cli import app
-from llama_index_contextual.app.settings import SETTINGS
+from llama_index_contextual.app.settings.registry import SETTINGS
 
 ROOT = Path(__file__).parents[1]
 

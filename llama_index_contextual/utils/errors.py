@@ -333,6 +333,8 @@ def _reason_to_give_up(error: BaseException) -> str:
     names = _class_names(error)
     if "AnswerTooLargeError" in names:
         return "answer too large"
+    if "RedirectError" in names:
+        return "redirect (use the final address of the server)"
     if any("Timeout" in name for name in names):
         return "timeout (use a longer timeout, or a smaller batch_size)"
     return ""

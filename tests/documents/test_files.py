@@ -15,7 +15,7 @@ from llama_index_contextual.app.folder.walk import (
     pattern_of,
     summary_of_skipped,
 )
-from llama_index_contextual.app.settings import Collection
+from llama_index_contextual.app.settings.registry import Collection
 from llama_index_contextual.utils.errors import SettingError
 
 

@@ -16,25 +16,28 @@ BEYOND = {
     "one inside a table": ("\n\nx = {" + ".".join(["a"] * 20_000) + " = 1}", LINE),
     "90 keys of 490 parts": (
         "\n".join(".".join([f"a{n}"] * 240) + " = 1" for n in range(90)),
-        "is not known|not TOML",
+        "is not a known setting|not valid TOML",
     ),
     "brackets": ("x = " + "[" * 40_000, LINE),
-    "brackets on many lines": ("x = " + "[\n" * 40_000, "is not TOML"),
+    "brackets on many lines": ("x = " + "[\n" * 40_000, "is not valid TOML"),
     "tables in arrays": ("[[descriptions]]\n" * 5_000, "descriptions"),
     "a long list": (
         "[files]\ninclude = [" + '"*.md",\n' * 10_000 + "]",
-        "files.include=.* must ",
+        "files.include must ",
     ),
     "a number of 900 digits": (
         "[chunks]\nchunk_size = " + "9" * 900,
-        r"chunks\.chunk_size=.* must ",
+        r"chunks\.chunk_size must ",
     ),
-    "unclosed quotes": ("x = " + '"""a\n' * 15_000 + "\\", "is not TOML"),
-    "a name of 900 letters": ("a" * 900 + " = 1", r"a… is not known"),
-    "1,900 unknown names": ("\n".join(f"k{n}=1" for n in range(1_900)), r"k0 is not known"),
+    "unclosed quotes": ("x = " + '"""a\n' * 15_000 + "\\", "is not valid TOML"),
+    "a name of 900 letters": ("a" * 900 + " = 1", r"a… is not a known setting"),
+    "1,900 unknown names": (
+        "\n".join(f"k{n}=1" for n in range(1_900)),
+        r"k0 is not a known setting",
+    ),
     "no UTF-8": (
         "\udcff",
-        r"toml: 'utf-8' codec can't decode .*\. Cure: name another file, in UTF-8\.",
+        r"toml is not encoded in UTF-8 \('utf-8' codec can't decode ",
     ),
 }
 
@@ -54,7 +57,7 @@ def test_what_is_beyond_the_bounds_is_a_short_error(tmp_path, text, message):
 def test_numbers_stay_within_their_ranges(tmp_path, said):
     for value in ("10000000000000", "inf", "nan", "1e300"):
         (tmp_path / "contextual.toml").write_text(f"{said} = {value}\n", "utf-8")
-        with pytest.raises(SettingError, match=rf": {said}=.* (must be|is not valid)"):
+        with pytest.raises(SettingError, match=rf": {said} (must be|is not valid)"):
             load_configuration(tmp_path)
 
 

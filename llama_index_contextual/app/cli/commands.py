@@ -23,7 +23,7 @@ from llama_index_contextual.app.cli.options import (
     print_line,
     styled,
 )
-from llama_index_contextual.app.settings import SETTINGS
+from llama_index_contextual.app.settings.registry import SETTINGS
 from llama_index_contextual.utils.errors import ContextualWarning, DocumentError
 from llama_index_contextual.utils.text import absolute_path, counted, printable_lines
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from llama_index_contextual.app.serve import ShownHit
-    from llama_index_contextual.app.settings import Configuration
+    from llama_index_contextual.app.settings.registry import Configuration
 
 all_ = click.option("--all", "all_", is_flag=True, help="Show every setting.")
 _MARGIN: Final = 3

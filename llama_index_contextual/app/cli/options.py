@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from llama_index_contextual import __version__
-from llama_index_contextual.app.settings import SETTINGS, Options
+from llama_index_contextual.app.settings.registry import SETTINGS, Options
 from llama_index_contextual.utils.metadata import LEFT_OUT
 from llama_index_contextual.utils.text import printable
 

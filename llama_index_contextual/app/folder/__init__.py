@@ -18,7 +18,7 @@ from llama_index_contextual.utils.errors import DocumentError, SettingError
 from llama_index_contextual.utils.text import replace_surrogates, without_code
 
 if TYPE_CHECKING:
-    from llama_index_contextual.app.settings import Collection
+    from llama_index_contextual.app.settings.registry import Collection
 
 VAULT: Final = ".obsidian"  # a folder in a vault
 UNREAD: Final = "it cannot be read"  # by the system; that may change while size and times stay

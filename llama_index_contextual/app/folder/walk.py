@@ -24,7 +24,7 @@ from pathspec import GitIgnoreSpec
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from llama_index_contextual.app.folder import MOST_BYTES, VAULT, Folders, formats, read_file
-from llama_index_contextual.app.settings import CONFIGURATION, Size
+from llama_index_contextual.app.settings.registry import FOLDER_FILE, Size
 from llama_index_contextual.utils.errors import Checked, DocumentError
 from llama_index_contextual.utils.text import MARKDOWN_SUFFIXES, SOURCE_SUFFIXES, counted
 
@@ -306,7 +306,7 @@ class _Walk:
         # Pictures are most of a document that is converted.
         most = max(self.rules.max_bytes, MOST_BYTES * (formats.suffix_of(path) in formats.FORMATS))
         if not (is_folder or is_wanted(path[len(self.base) :])):
-            if path != self.base + CONFIGURATION and not is_link and entry.is_file():
+            if path != self.base + FOLDER_FILE and not is_link and entry.is_file():
                 found.skipped.append(path)
         elif is_link and not Path(os.path.realpath(entry.path)).is_relative_to(self.root):
             self._report(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index.status import PATIENCE, Freshness, IndexStatus, RefreshReport
-from llama_index_contextual.app.settings import Refreshing
+from llama_index_contextual.app.settings.registry import Refreshing
 from llama_index_contextual.utils.errors import ContextualError, LockedError, amount, one_of
 
 if TYPE_CHECKING:

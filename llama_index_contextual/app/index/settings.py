@@ -22,8 +22,8 @@ from llama_index_contextual.app.folder.walk import (
 )
 from llama_index_contextual.app.index.database import Database
 from llama_index_contextual.app.index.storage import Layout, places
-from llama_index_contextual.app.settings import SETTINGS, Configuration
 from llama_index_contextual.app.settings.loading import load_configuration
+from llama_index_contextual.app.settings.registry import SETTINGS, Configuration
 from llama_index_contextual.utils.errors import DamagedError, FingerprintError, without_credentials
 from llama_index_contextual.utils.text import short_hash, storable
 

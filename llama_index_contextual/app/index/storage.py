@@ -24,8 +24,8 @@ from filelock import FileLock, Timeout
 from llama_index_contextual.app.folder import Folders
 from llama_index_contextual.app.index.database import Database
 from llama_index_contextual.app.index.rows import IndexState
-from llama_index_contextual.app.settings import Collection
 from llama_index_contextual.app.settings.loading import collections_of
+from llama_index_contextual.app.settings.registry import Collection
 from llama_index_contextual.utils.errors import (
     DamagedError,
     LockedError,

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
 
-    from llama_index_contextual.app.settings import Refreshing
+    from llama_index_contextual.app.settings.registry import Refreshing
 
 _MAX_RESULTS: Final = 50
 _MAX_QUERY: Final = (

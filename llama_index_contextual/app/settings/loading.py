@@ -1,8 +1,9 @@
-"""Where settings come from: options, variables, the folder's file, the user's own file. An error names the place.
+"""Load settings from options, variables, the folder's file and the user's own file.
 
-The folder's file is data of whoever made the folder: only harmless keys of it count, and a warning names the others.
-All else counts from options, variables and the user's own file, which may have a table ``[folders."/path"]``. A file
-has at most 100,000 bytes and 4,000 characters a line: the parser's time grows with the square of a dotted key's parts.
+The file of a folder is data from whoever made the folder: only its harmless settings count, and a
+warning names the others. Everything counts from options, from variables and from the user's own file,
+which may have a table ``[folders."/path"]``. Files are bounded to 100,000 bytes and 4,000 characters a
+line, because the parser's time grows with the square of the parts of a dotted key.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from platformdirs import user_config_path
 from pydantic import TypeAdapter, ValidationError
 
 from llama_index_contextual.app.folder import read_file
-from llama_index_contextual.app.settings import (
-    CONFIGURATION,
+from llama_index_contextual.app.settings import registry
+from llama_index_contextual.app.settings.registry import (
+    FOLDER_FILE,
     SETTINGS,
     TABLES,
     Configuration,
     Options,
 )
-from llama_index_contextual.app.settings import Collection as OneOfSeveral
 from llama_index_contextual.utils.errors import (
     ContextualWarning,
     DocumentError,
@@ -43,31 +44,32 @@ else:
     import tomli as tomllib
 
 
-USER_FILE: Final = "config.toml"  # in the user's own folder of settings
+USER_FILE: Final = "config.toml"  # in the user's settings folder
 PREFIX: Final = "LLAMA_INDEX_CONTEXTUAL_"
 MAX_BYTES: Final = 100_000
 MAX_LINE: Final = 4_000
-_NAME: Final = "llama-index-contextual"
-_COLLECTION: Final = re.compile(r"\w[\w.-]{0,99}")
-# Variables of Kubernetes' services that are called as this package is, and of its tests and benchmarks.
-_FOREIGN: Final = re.compile(
+_APPLICATION: Final = "llama-index-contextual"
+_COLLECTION_NAME: Final = re.compile(r"\w[\w.-]{0,99}")
+# Variables that are no settings: Kubernetes makes some for a service with the name of this package,
+# and the index, tests and benchmarks have their own.
+_OTHER_VARIABLES: Final = re.compile(
     r"(?:^|_)(?:service_host|service_port|port)(?:_|$)|^(?:data|cache|corpus)$"
 )
 _PROMPT: Final = "context_options.prompt"
-_FOLDERS: Final = "folders"  # of the user's own file
-_WHOLE: Final = ("descriptions", _FOLDERS)  # tables with names of the user's own, each one value
+_FOLDERS: Final = "folders"  # a table of the user's own file
+_TABLES_OF_NAMES: Final = ("descriptions", _FOLDERS)  # tables whose keys the user chooses
 
 
 class Entry(NamedTuple):
-    """A value of a setting, and the place that sets it."""
+    """The value of a setting, and what sets it: a file, a variable, an option or the index."""
 
     value: Any
     origin: str
 
 
 def user_folder() -> Path:
-    """The folder of this user's own settings: ``~/.config/llama-index-contextual`` or what the system has for it."""
-    return user_config_path(_NAME, appauthor=False)
+    """Return the user's settings folder, for example ``~/.config/llama-index-contextual``."""
+    return user_config_path(_APPLICATION, appauthor=False)
 
 
 def load_configuration(
@@ -78,227 +80,271 @@ def load_configuration(
     remembered: Mapping[str, Any] | None = None,
     replaced: Collection[str] = (),
 ) -> Configuration:
-    """The configuration of a folder.
+    """Load the configuration of a folder.
 
     Args:
-        folder: The documents. ``contextual.toml`` is read in it.
-        config: Another file to read instead, of which all keys count; or values that come before all files and
-            variables, by key (``"chunks.chunk_size"``). None counts as not set.
-        arguments: Values that come before all others.
-        remembered: Values of an index, which come after all others; only harmless ones count.
-        replaced: Settings and tables that an object stands for: only arguments of these names count.
+        folder: The folder of the documents, in which ``contextual.toml`` is read.
+        config: A file to read instead of ``contextual.toml``, from which all settings count; or values
+            by key (``"chunks.chunk_size"``) that override files and variables. None means not set.
+        arguments: Values that override everything else.
+        remembered: Values of an index, which everything else overrides; only harmless ones count.
+        replaced: Settings and tables that an object replaces. For these only ``arguments`` count.
 
     Raises:
-        SettingError: A file cannot be read, or a value cannot work. The message names file, option or variable.
+        SettingError: A file cannot be read or a value is not valid. The message names the file, option
+            or variable.
     """
     root = absolute_path(folder)
-    entries = {
-        key: Entry(value, "index")
-        for key, value in (remembered or {}).items()
-        if is_harmless(key, value)
-    }
-    entries |= _of_user(root)
-    entries |= (
-        _entries(Path(config).expanduser()) if isinstance(config, str | Path) else _of_folder(root)
-    )
-    entries |= _environment()
-    for key, value in _flat(config) if isinstance(config, Mapping) else ():
-        if value is not None:
-            entries[key] = Entry(
-                value, SETTINGS[key].option if isinstance(config, Options) else key
-            )
-    prompt, origin = entries.get(_PROMPT, ("", ""))
-    if (
-        isinstance(prompt, str) and prompt and "{" not in prompt
-    ):  # a file, beside the one that names it
-        beside = Path(origin).parent if origin.endswith(".toml") else Path()
-        entries[_PROMPT] = Entry(_text_of(beside / prompt), origin)
-    entries = {
-        key: one for key, one in entries.items() if not {key, key.partition(".")[0]} & {*replaced}
-    }
-    return _checked(entries | {key: Entry(value, key) for key, value in (arguments or {}).items()})
+
+    # Later sources override earlier ones.
+    entries: dict[str, Entry] = {}
+    for key, value in (remembered or {}).items():
+        if is_harmless(key, value):
+            entries[key] = Entry(value, "index")
+    entries |= _user_entries(root)
+    if isinstance(config, str | Path):
+        entries |= _file_entries(Path(config).expanduser())
+    else:
+        entries |= _folder_entries(root)
+    entries |= _environment_entries()
+    if isinstance(config, Mapping):
+        entries |= _mapping_entries(config)
+
+    _read_prompt_file(entries)
+    for key in list(entries):
+        if key in replaced or key.partition(".")[0] in replaced:
+            del entries[key]
+    for key, value in (arguments or {}).items():
+        entries[key] = Entry(value, key)
+    return _checked(entries)
 
 
 def is_harmless(key: str, value: Any) -> bool:
-    """Whether data of a folder, such as its file or its index, may set a value: it is known, valid and harmless."""
+    """Return whether the data of a folder may set this value: it is known, valid and harmless."""
+    setting = SETTINGS.get(key)
+    if setting is None:
+        return False
     try:
-        return key in SETTINGS and SETTINGS[key].is_harmless(
-            SETTINGS[key].adapter.validate_python(value)
-        )
+        return setting.is_harmless(setting.adapter.validate_python(value))
     except ValidationError:
         return False
 
 
-def _of_user(folder: Path) -> dict[str, Entry]:
-    """The settings of the user's own file; its table of the folder counts before the rest."""
+# Sources
+
+
+def _user_entries(folder: Path) -> dict[str, Entry]:
+    """Return the settings of the user's own file; its table for the folder overrides the rest."""
     path = user_folder() / USER_FILE
     if not os.path.lexists(path):
         return {}
-    entries = _entries(path)
-    folders = entries.pop(_FOLDERS, Entry({}, "")).value
-    if not isinstance(folders, dict) or not all(isinstance(one, dict) for one in folders.values()):
-        raise SettingError(f'{path}: {_FOLDERS} cannot work. Cure: tables, [{_FOLDERS}."/path"].')
-    for name, table in folders.items():
+    entries = _file_entries(path)
+    tables = entries.pop(_FOLDERS, Entry({}, "")).value
+    if not isinstance(tables, dict) or not all(isinstance(one, dict) for one in tables.values()):
+        raise SettingError(f'{path}: `{_FOLDERS}` must hold tables, as in [{_FOLDERS}."/path"].')
+    for name, table in tables.items():
         if absolute_path(name) == folder:
-            entries |= {key: Entry(value, str(path)) for key, value in _flat(table)}
+            for key, value in _flat(table):
+                entries[key] = Entry(value, str(path))
     return entries
 
 
-def _of_folder(root: Path) -> dict[str, Entry]:
-    """The harmless settings of a folder's own file; a warning names the others."""
-    path = root / CONFIGURATION
-    entries = _entries(path, root) if os.path.lexists(path) else {}
-    keys = [
+def _folder_entries(root: Path) -> dict[str, Entry]:
+    """Return the harmless settings of the folder's file; a warning names the others."""
+    path = root / FOLDER_FILE
+    if not os.path.lexists(path):
+        return {}
+    entries = _file_entries(path, root)
+    refused = [
         key
         for key, entry in entries.items()
         if key in SETTINGS and not SETTINGS[key].is_harmless(entry.value)
     ]
-    if keys:
-        _checked(entries)  # a mistake is an error, also in what does not count
-        place = f'[{_FOLDERS}."{root}"] in {user_folder() / USER_FILE}'
+    if refused:
+        _checked(entries)  # mistakes in refused settings are errors, too
         warnings.warn(
-            f"{path}: {shortened(', '.join(keys))} not obeyed: a folder may not set this by itself. "
-            f"Cure: options, variables, or {place}.",
+            f"{path}: {shortened(', '.join(refused))} ignored, because a folder's own file may not "
+            f'set this. Use an option, a variable, or [{_FOLDERS}."{root}"] in '
+            f"{user_folder() / USER_FILE}.",
             ContextualWarning,
             stacklevel=3,
         )
-    return {key: entry for key, entry in entries.items() if key not in keys}
+    return {key: entry for key, entry in entries.items() if key not in refused}
 
 
-def _environment() -> dict[str, Entry]:
-    """The settings of environment variables."""
+def _environment_entries() -> dict[str, Entry]:
+    """Return the settings of environment variables."""
     entries: dict[str, Entry] = {}
     for variable, text in os.environ.items():
+        if not variable.upper().startswith(PREFIX):
+            continue
         key = variable.upper().removeprefix(PREFIX).lower().replace("__", ".")
-        if variable.upper().startswith(PREFIX) and not _FOREIGN.search(key):
+        if not _OTHER_VARIABLES.search(key):
             entries[key] = Entry(text, variable)
     return entries
 
 
-def _checked(entries: Mapping[str, Entry]) -> Configuration:
-    """The configuration of some values by key.
-
-    Raises:
-        SettingError: One is not known or cannot work; the message names its place.
-    """
-    values: dict[str, Any] = {}
-    for key, (value, origin) in entries.items():
-        place = (
-            f"{origin}: {shortened(key)}"
-            if origin.endswith(".toml") or origin == "index"
-            else origin
-        )
-        if key not in SETTINGS:
-            raise SettingError(f"{place} {_unknown(key)}")
-        values[key] = _valid(SETTINGS[key].adapter, value, place, is_table=SETTINGS[key].is_table)
-    return Configuration(values, {key: entry.origin for key, entry in entries.items()})
+def _mapping_entries(config: Mapping[str, Any]) -> dict[str, Entry]:
+    """Return the settings of a mapping; None means not set."""
+    entries: dict[str, Entry] = {}
+    for key, value in _flat(config):
+        if value is not None:
+            origin = SETTINGS[key].option if isinstance(config, Options) else key
+            entries[key] = Entry(value, origin)
+    return entries
 
 
-def _valid(adapter: TypeAdapter[Any], value: Any, place: str, *, is_table: bool) -> Any:
-    """A value as its type has it; an error names the place and, of a table, the part."""
-    try:
-        return adapter.validate_python(value)
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        inside = "".join(f".{part}" for part in fault["loc"]) if is_table else ""
-        shown = f"{place}{shortened(inside)}={shortened(repr(fault['input']))}"
-        raise SettingError(f"{shown} {requirement(fault)}.") from error
-
-
-def _unknown(key: str) -> str:
-    """The end of a message about a key that is not known: it may be a table, misspelt, or in the wrong table."""
-    if key in TABLES:
-        return f"cannot work. Cure: make it a table, [{key}]."
-    tables = dict.fromkeys(key.partition(".")[0] for key in SETTINGS)
-    return f"is not known. Cure: use {', '.join(get_close_matches(key, SETTINGS) or tables)}."
-
-
-def _entries(path: Path, root: Path | None = None) -> dict[str, Entry]:
-    """The values of a file, by dotted key.
+def _file_entries(path: Path, root: Path | None = None) -> dict[str, Entry]:
+    """Return the settings of a TOML file by dotted key.
 
     Args:
         path: The file.
-        root: The folder that it must lie in; None for any.
+        root: The folder that the file must be in; None for any.
 
     Raises:
-        SettingError: It cannot be read, is no TOML, or is beyond the bounds.
+        SettingError: The file cannot be read, is not TOML, or exceeds the bounds.
     """
-    text = _text_of(path, root)
-    if max(map(len, text.splitlines()), default=0) > MAX_LINE:
+    text = _read_text(path, root)
+    longest_line = max(map(len, text.splitlines()), default=0)
+    if longest_line > MAX_LINE:
         raise SettingError(
-            f"{path}: it has a line of more than {MAX_LINE:,} characters. Cure: several lines."
+            f"{path} has a line of more than {MAX_LINE:,} characters. Split it into several lines."
         )
     try:
-        pairs = [*_flat(tomllib.loads(text))]
-    except (ValueError, RecursionError) as error:  # also a number of thousands of digits
-        fault = f"{path} is not TOML: {shortened(str(error))}"
-        raise SettingError(f"{fault}. Cure: correct that line, in UTF-8.") from error
-    return {key: Entry(value, str(path)) for key, value in pairs}
+        values = tomllib.loads(text)
+        return {key: Entry(value, str(path)) for key, value in _flat(values)}
+    except (ValueError, RecursionError) as error:  # also for a number of thousands of digits
+        reason = shortened(str(error))
+        raise SettingError(f"{path} is not valid TOML in UTF-8: {reason}.") from error
 
 
-def _text_of(path: Path, root: Path | None = None) -> str:
+def _read_text(path: Path, root: Path | None = None) -> str:
     try:
         return read_file(path, MAX_BYTES, root=root).decode("utf-8-sig")
-    except (DocumentError, UnicodeDecodeError) as error:
-        cure = "" if "Cure: " in str(error) else ". Cure: name another file, in UTF-8."
-        raise SettingError(
-            f"{path}: {str(error).removesuffix('.') if cure else error}{cure}"
-        ) from error
+    except UnicodeDecodeError as error:
+        raise SettingError(f"{path} is not encoded in UTF-8 ({error}).") from error
+    except DocumentError as error:
+        raise SettingError(f"{path}: {error}") from error
+
+
+def _read_prompt_file(entries: dict[str, Entry]) -> None:
+    """Replace the path of a prompt file by its text; the path is relative to the settings file."""
+    entry = entries.get(_PROMPT)
+    if entry is None or not isinstance(entry.value, str) or not entry.value or "{" in entry.value:
+        return
+    settings_folder = Path(entry.origin).parent if entry.origin.endswith(".toml") else Path()
+    entries[_PROMPT] = Entry(_read_text(settings_folder / entry.value), entry.origin)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield dotted keys and values; a table with names of the user's own is one value."""
+    """Yield dotted keys with their values; a table whose keys the user chooses is one value."""
     for name, value in values.items():
         key = f"{prefix}{name}"
-        if isinstance(value, dict) and key not in _WHOLE:
+        if isinstance(value, dict) and key not in _TABLES_OF_NAMES:
             yield from _flat(value, f"{key}.")
         elif value != {}:
             yield key, value
 
 
-def collections_of(folders: Mapping[str, Any]) -> dict[str, OneOfSeveral]:
-    """Several folders by name, checked.
+# Checks
 
-    Args:
-        folders: By name: a path, or a mapping with ``path`` and the other attributes of :class:`Collection`.
+
+def _checked(entries: Mapping[str, Entry]) -> Configuration:
+    """Return the configuration of some values by key.
 
     Raises:
-        SettingError: A name cannot work, there are or a folder is in another.
+        SettingError: A key is unknown or a value is not valid; the message names its origin.
     """
-    collections: dict[str, OneOfSeveral] = {}
+    values: dict[str, Any] = {}
+    for key, (value, origin) in entries.items():
+        is_file = origin.endswith(".toml") or origin == "index"
+        place = f"{origin}: {shortened(key)}" if is_file else origin
+        setting = SETTINGS.get(key)
+        if setting is None:
+            raise SettingError(f"{place} {_unknown_key(key)}")
+        values[key] = _valid(setting.adapter, value, place, is_table=setting.is_table)
+    return Configuration(values, {key: entry.origin for key, entry in entries.items()})
+
+
+def _valid(adapter: TypeAdapter[Any], value: Any, place: str, *, is_table: bool) -> Any:
+    """Return a value as its type reads it; an error names the place and the part of a table."""
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        part = "".join(f".{name}" for name in fault["loc"]) if is_table else ""
+        got = shortened(repr(fault["input"]))
+        message = f"{place}{shortened(part)} {requirement(fault)} (got {got})."
+        raise SettingError(message) from error
+
+
+def _unknown_key(key: str) -> str:
+    """Return the end of a message about an unknown key."""
+    if key in TABLES:
+        return f"must be a table: [{key}]."
+    tables = dict.fromkeys(key.partition(".")[0] for key in SETTINGS)
+    suggestions = get_close_matches(key, SETTINGS) or tables
+    return f"is not a known setting. Use {', '.join(suggestions)}."
+
+
+# Several folders
+
+
+def collections_of(folders: Mapping[str, Any]) -> dict[str, registry.Collection]:
+    """Return several folders by name, checked.
+
+    Args:
+        folders: By name: a path, or a mapping with ``path`` and the other attributes of
+            :class:`~llama_index_contextual.app.settings.registry.Collection`.
+
+    Raises:
+        SettingError: A name is not valid, a folder does not exist, or one folder is inside another.
+    """
+    collections: dict[str, registry.Collection] = {}
+    adapter = TypeAdapter(registry.Collection)
     for name, value in folders.items():
-        if not _COLLECTION.fullmatch(name):
-            cure = "letters, digits, '_', '-' and '.', such as notes=PATH"
-            raise SettingError(f"{name!r} is no name of a folder. Cure: {cure}")
+        if not _COLLECTION_NAME.fullmatch(name):
+            raise SettingError(
+                f"{name!r} cannot name a folder. Use letters, digits, '_', '-' and '.', as in notes=PATH."
+            )
         table = dict(value) if isinstance(value, Mapping) else {"path": value}
-        collection = _valid(TypeAdapter(OneOfSeveral), table, f"folder.{name}", is_table=True)
+        collection = _valid(adapter, table, f"folder.{name}", is_table=True)
         for other in collections.values():
-            if collection.path.is_relative_to(other.path) or other.path.is_relative_to(
-                collection.path
-            ):
-                both = f"{collection.path} and {other.path} hold the same files, which would be indexed twice"
-                raise SettingError(
-                    f"{both}. Cure: one of them, or exclude= and the outer one alone"
-                )
+            _refuse_nested(collection.path, other.path)
         collections[name] = collection
     return collections
 
 
+def _refuse_nested(first: Path, second: Path) -> None:
+    """Raise a SettingError if one of two folders is inside the other."""
+    if first.is_relative_to(second) or second.is_relative_to(first):
+        raise SettingError(
+            f"{first} and {second} contain the same files, which would be indexed twice. "
+            "Name one of them, or the outer one with exclude=."
+        )
+
+
 def named_folders(arguments: Iterable[str]) -> dict[str, str]:
-    """Folders by name, as a command line gives them: ``PATH``, called by its last part, or ``NAME=PATH``.
+    """Return folders by name from command line arguments: ``PATH`` or ``NAME=PATH``.
+
+    A ``PATH`` is named by its last part.
 
     Raises:
-        SettingError: Two have the same name, or one is no folder.
+        SettingError: Two folders have the same name, or a folder does not exist.
     """
     folders: dict[str, str] = {}
     for argument in arguments:
         name, equals, path = argument.partition("=")
-        if not equals or not _COLLECTION.fullmatch(name) or Path(argument).exists():
-            name, path = absolute_path(argument).name, argument
+        is_named = equals and _COLLECTION_NAME.fullmatch(name) and not Path(argument).exists()
+        if not is_named:
+            name = absolute_path(argument).name
+            path = argument
         if not absolute_path(path).is_dir():
-            raise SettingError(f"{path} is no folder. Cure: name one that exists")
+            raise SettingError(f"{path} is not a folder. Name a folder that exists.")
         if name in folders:
-            both = f"{folders[name]} and {path} are both called {name!r}"
-            raise SettingError(f"{both}. Cure: a name, as in {name}2={path}")
+            raise SettingError(
+                f"{folders[name]} and {path} are both named {name!r}. "
+                f"Choose another name, as in {name}2={path}."
+            )
         folders[name] = path
     return folders

@@ -1,0 +1,387 @@
+"""All settings of the application: name, type with limits, default, meaning.
+
+Variables, options of the command line and the reference page are made from :data:`SETTINGS`. A new
+setting is one entry of this list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
+
+from llama_index_contextual.utils.text import absolute_path
+
+FOLDER_FILE: Final = "contextual.toml"  # the settings file of a folder
+MAX_DESCRIPTION: Final = 300  # characters; a description is part of every context below it
+LANGUAGE_MODELS: Final = "`ollama:MODEL`, `openai:MODEL` or `openai:MODEL@http://HOST/v1`"
+_CONTEXT_ALIASES: Final = {"headers": "headings", "false": "off"}  # YAML reads off as false
+
+
+def _refuse_bool(value: Any) -> Any:
+    """Refuse true and false, which pydantic would read as 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("Input should be a number")  # noqa: TRY004  pydantic reports no other error
+    return value
+
+
+def _split_text(value: Any) -> Any:
+    """Split a text at its commas: an environment variable cannot hold a list in another way."""
+    if not isinstance(value, str):
+        return value
+    parts = (part.strip() for part in value.split(","))
+    return [part for part in parts if part]
+
+
+def _as_folder(path: Any) -> Path:
+    """Return an absolute path; an empty text, which would be the working directory, is refused."""
+    if not path or not isinstance(path, str | Path):
+        raise ValueError("Input should name a folder")
+    return absolute_path(path)
+
+
+def _as_one_line(text: Any) -> Any:
+    return " ".join(text.split()) if isinstance(text, str) else text
+
+
+def _context_name(value: Any) -> Any:
+    return _CONTEXT_ALIASES.get(str(value).lower(), value)
+
+
+_Number = BeforeValidator(_refuse_bool)
+Hits = Annotated[int, _Number, Field(ge=1, le=100_000)]
+Calls = Annotated[int, _Number, Field(ge=1, le=1000)]
+Size = Annotated[int, _Number, Field(ge=1, le=10**9)]
+ChunkSize = Annotated[int, _Number, Field(ge=20, le=10**9)]
+Limit = Annotated[int, _Number, Field(ge=0, le=10**15)]
+Share = Annotated[float, _Number, Field(ge=0, le=1)]
+Days = Annotated[float, _Number, Field(gt=0, le=1_000_000)]
+Seconds = Annotated[float, _Number, Field(gt=0, le=86_400)]
+Name = Annotated[str, Field(min_length=1)]
+Texts = Annotated[tuple[str, ...], BeforeValidator(_split_text), Field(max_length=2000)]
+Line = Annotated[str, Field(max_length=MAX_DESCRIPTION), BeforeValidator(_as_one_line)]
+Context = Annotated[
+    Literal["off", "headings", "pattern", "llm"],
+    BeforeValidator(_context_name),
+]
+Refreshing = Literal["auto", "never", "wait"]  # in the background, never, or before the answer
+
+
+class Collection(BaseModel, frozen=True, extra="forbid"):
+    """One of several folders of an index.
+
+    Attributes:
+        path: The folder.
+        description: What the folder contains, in one line, or "".
+        include: Patterns of the files to read, as in ``[files]``; empty for those of the index.
+        exclude: Patterns of files to leave out, in addition to those of the index.
+    """
+
+    path: Annotated[Path, BeforeValidator(_as_folder)]
+    description: Line = ""
+    include: Texts = ()
+    exclude: Texts = ()
+
+
+class Options(dict[str, Any]):
+    """Settings by key that come from command line options; errors name the option."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting.
+
+    Attributes:
+        key: The name, after the name of its table if it is in one: ``"chunks.chunk_size"``.
+        kind: The type of its values, with limits.
+        default: The value if nobody sets it; None if it is computed.
+        meaning: One sentence, with the unit.
+        computed: The default in words, if it is computed.
+        flags: The command line option, with its short form or its negation.
+        harmless: Whether the file of a folder may set it, or the values that it may set. A setting
+            that names a server, a model on a server, a storage place, a path or a secret is not
+            harmless, nor is one that reads more files than the default.
+    """
+
+    key: str
+    kind: Any
+    default: Any
+    meaning: str
+    computed: str = ""
+    flags: str = ""
+    harmless: bool | tuple[str | bool, ...] = False
+
+    @property
+    def name(self) -> str:
+        """Return the name without that of its table."""
+        return self.key.rpartition(".")[2]
+
+    @property
+    def table(self) -> str:
+        """Return the name of its table, or ""."""
+        return self.key.rpartition(".")[0]
+
+    @property
+    def option(self) -> str:
+        """Return the long command line option, or ""."""
+        return self.flags.split(" ")[0].partition("/")[0]
+
+    @property
+    def is_table(self) -> bool:
+        """Return whether its value is a table of names that the user chooses."""
+        return isinstance(self.default, dict)
+
+    @cached_property
+    def adapter(self) -> TypeAdapter[Any]:
+        """Return what reads and checks values."""
+        return TypeAdapter(self.kind)
+
+    def plain(self, value: Any) -> Any:
+        """Return a value as a file holds it."""
+        return self.adapter.dump_python(value, mode="json", by_alias=True, exclude_defaults=True)
+
+    def is_harmless(self, value: Any) -> bool:
+        """Return whether the file of a folder may set this value."""
+        return self.harmless if isinstance(self.harmless, bool) else value in self.harmless
+
+
+_ALL: Final = (
+    Setting(
+        "context",
+        Context,
+        "headings",
+        "The context written into each chunk: `off`, `headings` (or `headers`), `pattern` or "
+        "`llm`.",
+        flags="--context",
+        harmless=("off", "headings", "headers", "pattern", False),
+    ),
+    Setting(
+        "embed_model",
+        Name,
+        "local",
+        "The embedding: `local`, `e5` (many languages), `none` (keywords only), `ollama:MODEL`, "
+        "`openai:MODEL`, `openai:MODEL@URL`, `huggingface:MODEL`, `voyage:MODEL` or `jina:MODEL`.",
+        flags="--embed-model",
+        harmless=("local", "e5", "none"),
+    ),
+    Setting(
+        "timeout",
+        Seconds,
+        60.0,
+        "Seconds of silence after which a request to a model server fails.",
+    ),
+    Setting(
+        "show_context_to_llm",
+        bool,
+        default=False,
+        meaning="Whether a language model that answers questions sees contexts.",
+        harmless=True,
+    ),
+    Setting(
+        "files.include",
+        Annotated[Texts, Field(min_length=1)],
+        None,
+        "Patterns of the files to read, as in a `.gitignore`.",
+        flags="--include",
+        harmless=True,
+        computed="Markdown and plain text; also source code with the context `pattern`",
+    ),
+    Setting(
+        "files.exclude",
+        Texts,
+        (),
+        "Patterns of files and folders to leave out.",
+        flags="--exclude",
+        harmless=True,
+    ),
+    Setting(
+        "files.gitignore", bool, default=True, meaning="Whether `.gitignore` files are obeyed."
+    ),
+    Setting(
+        "files.hidden",
+        bool,
+        default=False,
+        meaning="Whether files and folders whose names start with a dot are read.",
+    ),
+    Setting(
+        "files.max_bytes",
+        Size,
+        10_000_000,
+        "The largest file in bytes; larger files are reported and not read.",
+    ),
+    Setting(
+        "chunks.chunk_size",
+        ChunkSize,
+        None,
+        "The largest chunk in tokens.",
+        "what the embedding reads, minus room for a context; 400 if that is unknown, and for "
+        "source code",
+        "--chunk-size",
+        harmless=True,
+    ),
+    Setting(
+        "chunks.chunk_overlap",
+        Limit,
+        None,
+        "The largest overlap with the chunk before, in tokens.",
+        "a fifth of the size",
+        harmless=True,
+    ),
+    Setting(
+        "context_options.llm",
+        Name,
+        None,
+        f"The language model for contexts and answers: {LANGUAGE_MODELS}.",
+        "qwen3:0.6b on this machine's Ollama",
+        "--llm",
+    ),
+    Setting(
+        "context_options.prompt",
+        Name,
+        None,
+        "A template with `{document}` followed by `{chunks}`, or the file that contains it.",
+        "the prompt in the guide to contexts",
+    ),
+    Setting("context_options.batch_size", Calls, 8, "Chunks per call."),
+    Setting(
+        "context_options.num_workers",
+        Calls,
+        None,
+        "Simultaneous calls.",
+        "1 for a server on this machine, else 4",
+    ),
+    Setting("context_options.max_calls", Limit, None, "The largest number of calls.", "no limit"),
+    Setting(
+        "retrieval.top_k",
+        Hits,
+        None,
+        "The number of hits of a search.",
+        "5 on the command line, 10 in Python",
+        "--top-k -k",
+        harmless=True,
+    ),
+    Setting(
+        "retrieval.per_file",
+        Limit,
+        2,
+        "The largest number of hits from one file that `search` shows; 0 means no limit.",
+        flags="--per-file",
+        harmless=True,
+    ),
+    Setting(
+        "retrieval.min_score",
+        Share,
+        None,
+        "The lowest relevance of a hit, 0 to 1; 0 shows all hits.",
+        "0 in Python; 0.05 on the command line, or 0 with filters or another embedding",
+        "--min-score",
+        harmless=True,
+    ),
+    Setting(
+        "retrieval.recency",
+        bool,
+        default=False,
+        meaning="Whether newer notes come first among hits of nearly equal score.",
+        flags="--recency/--no-recency",
+        harmless=True,
+    ),
+    Setting(
+        "retrieval.half_life_days",
+        Days,
+        30.0,
+        "Days after which the recency factor is one half.",
+        harmless=True,
+    ),
+    Setting(
+        "memory.max_results",
+        Hits,
+        4,
+        "The largest number of hits in a digest.",
+        flags="--max-results -k",
+        harmless=True,
+    ),
+    Setting(
+        "memory.max_tokens",
+        Size,
+        600,
+        "The longest digest in tokens; its first hit is always shown.",
+        harmless=True,
+    ),
+    Setting(
+        "memory.min_relevance",
+        Share | Literal["auto"],
+        "auto",
+        "The lowest relevance of a hit, 0 to 1; 0 leaves out none; `auto` means the same as for "
+        "a search, "
+        "0.05, or 0 with another embedding.",
+        flags="--min-relevance",
+        harmless=True,
+    ),
+    Setting(
+        "memory.include_recency",
+        bool,
+        default=True,
+        meaning="Whether newer notes come first among hits of nearly equal score, if a "
+        "message names no date.",
+        flags="--recency/--no-recency",
+        harmless=True,
+    ),
+    Setting(
+        "memory.evergreen",
+        Texts,
+        ("MEMORY.md",),
+        "Patterns of notes whose age does not count.",
+        harmless=True,
+    ),
+    Setting(
+        "memory.refresh",
+        Refreshing,
+        None,
+        "Whether a question brings the index up to date: in the background, never, or before the "
+        "answer.",
+        "auto for mcp, never for context",
+        "--refresh",
+        harmless=True,
+    ),
+    Setting(
+        "descriptions",
+        dict[str, Line],
+        {},
+        'What a folder or file contains, as in `"api/" = "REST reference"`; part of every '
+        "context below it.",
+        harmless=True,
+    ),
+)
+SETTINGS: Final[dict[str, Setting]] = {setting.key: setting for setting in _ALL}
+TABLES: Final = frozenset(
+    setting.table or setting.key for setting in _ALL if setting.table or setting.is_table
+)
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The settings of a folder.
+
+    Attributes:
+        values: The settings that are set, by key, as :attr:`Setting.kind` reads them.
+        origins: What sets each: a file, a variable, an option or the index.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the value of a setting, or its default."""
+        return self.values[key] if key in self.values else SETTINGS[key].default
+
+    def table(self, name: str) -> dict[str, Any]:
+        """Return the values of a table that are set, by name."""
+        return {
+            SETTINGS[key].name: value
+            for key, value in self.values.items()
+            if SETTINGS[key].table == name
+        }
