@@ -1,14 +1,17 @@
-"""Rows as arrays in two parts that never change, a large one and a small one of what was added since, and their file.
+"""Rows in arrays that never change, and the file that keeps them.
 
-The file is replaced as a whole, so that a crash leaves the old or the new one. Damage is noticed by its checksum.
+An index has at most two parts: a large one, and a small one of what was added since.
+The file is replaced as a whole, so that a crash leaves the old or the new one.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -27,30 +30,37 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[Any]
 
-Part = tuple[Any, Bools]  # arrays of rows, and which of these live
+Part = tuple[Any, Bools]  # the arrays of some rows, and which of these rows live
 
-_SHARE: Final = 4  # a small part joins the large one when it has a fourth of its rows
+_MERGE_FACTOR: Final = 4  # a small part joins the large one when it has a fourth of its rows
+_HEAD: Final = struct.Struct("<QL")  # a file begins with the length of its head and a checksum
 
 
 @dataclass(frozen=True, eq=False)
 class RowArrays:
-    """Arrays of some rows, which never change; ``ids`` are the numbers of the rows."""
+    """The arrays of some rows.
+
+    Attributes:
+        ids: The number of each row.
+    """
 
     ids: Ints
 
     @classmethod
     def merge(cls, parts: Sequence[Part]) -> Self:
-        """Those rows of some arrays that live, as one."""
-        return cls(
-            *(
-                np.concatenate([vars(one)[name][live] for one, live in parts])
-                for name in vars(parts[0][0])
-            )
-        )
+        """Return the living rows of several arrays as one."""
+        columns = {}
+        for name in vars(parts[0][0]):
+            columns[name] = np.concatenate([vars(arrays)[name][live] for arrays, live in parts])
+        return cls(**columns)
+
+    def check(self) -> None:
+        """Raise a ValueError where the arrays do not fit together, so that no row can be wrong."""
+        require(all(len(column) == len(self.ids) for column in vars(self).values()))
 
 
 class ArrayIndex:
-    """Rows, which are numbers of the caller. It never changes: a change makes another one, which shares much.
+    """An index of rows, which the caller numbers. A change returns a new index and copies little.
 
     Args:
         parts: A large one, and perhaps a small one.
@@ -60,16 +70,16 @@ class ArrayIndex:
 
     def __init__(self, parts: Sequence[Part] = ()) -> None:
         self.parts = tuple(parts)
-        self.every: Ints = np.concatenate(
-            [np.empty(0, np.int64), *(arrays.ids for arrays, _ in parts)]
-        )
-        """Number of each row, part by part, dead ones included."""
+        ids = [arrays.ids for arrays, _ in parts]
+        self.every: Ints = np.concatenate([np.empty(0, np.int64), *ids])
+        """The number of each row, part by part, dead rows included."""
         self.live: Bools = np.concatenate([np.empty(0, np.bool_), *(live for _, live in parts)])
         """Which of these rows live."""
-        places = np.flatnonzero(self.live)
-        self._places = places[np.argsort(self.every[places], kind="stable")]
-        self.rows = self.every[self._places]
-        """Numbers of all living rows, ascending."""
+        living_places = np.flatnonzero(self.live)
+        order = np.argsort(self.every[living_places], kind="stable")
+        self._places = living_places[order]
+        self.rows: Ints = self.every[self._places]
+        """The numbers of all living rows, ascending."""
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
@@ -77,133 +87,186 @@ class ArrayIndex:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def find(self, wanted: Sequence[int] | Ints) -> tuple[Ints, Ints]:
-        """Places in :attr:`every` of those of some rows that are there, and the places of these among the wanted."""
-        at, found = matches(self.rows, np.asarray(wanted, np.int64))
-        return self._places[at], found
+    def find(self, rows: Sequence[int] | Ints) -> tuple[Ints, Ints]:
+        """Return the places in :attr:`every` of rows that live, and the places of these in ``rows``."""
+        known, hits = matches(self.rows, np.asarray(rows, np.int64))
+        return self._places[known], hits
 
     def by_part(self, places: Ints) -> Iterator[tuple[Any, Ints, Ints]]:
-        """Arrays of each part, those of some places in :attr:`every` that are in it, and where these are among all."""
+        """Yield for each part its arrays, the given places within it, and where these are in ``places``."""
         start = 0
         for arrays, live in self.parts:
-            at = np.flatnonzero((places >= start) & (places < start + len(live)))
-            yield arrays, places[at] - start, at
+            hits = np.flatnonzero((places >= start) & (places < start + len(live)))
+            yield arrays, places[hits] - start, hits
             start += len(live)
 
     def best(self, scores: Floats, top_k: int, places: Ints) -> tuple[Ints, Floats]:
-        """The rows with the highest scores, best first, ties by number, and those that tie with the last.
+        """Return the rows with the highest scores, best first, ties by number.
+
+        Rows that tie with the last of them are added, so that the caller can break ties.
 
         Args:
-            scores: Of each place.
-            top_k: How many, at least one.
-            places: In :attr:`every`, of the rows that count.
+            scores: The score of each place.
+            top_k: How many rows, at least 1.
+            places: Places in :attr:`every`.
         """
         if len(scores) > top_k:
-            kept = scores >= np.partition(scores, len(scores) - top_k)[len(scores) - top_k]
-            places, scores = places[kept], scores[kept]
+            lowest = np.partition(scores, len(scores) - top_k)[len(scores) - top_k]
+            is_best = scores >= lowest
+            places = places[is_best]
+            scores = scores[is_best]
         rows = self.every[places]
         order = np.lexsort((rows, -scores))
         return rows[order], scores[order]
 
     def changed(self, unwanted: Sequence[int] | Ints = (), *added: RowArrays) -> Self:
-        """Index without some rows, and with those of further arrays; unwanted rows that it does not have are ignored.
+        """Return the index without some rows and with further arrays; unknown rows are ignored.
 
-        The parts behind the first are merged, and with it where they grew or half of it is dead. So each row is merged
-        a few times, however often rows are added.
+        The parts behind the first are merged, and with it where they grew large or half of it is
+        dead. So each row is merged a few times only, however often rows are added.
         """
-        if not added and not len(matches(self.rows, np.asarray(unwanted, np.int64))[0]):
+        if not added and not len(self.find(unwanted)[0]):
             return self
         parts = [(arrays, live & ~np.isin(arrays.ids, unwanted)) for arrays, live in self.parts]
         parts += [(arrays, np.ones(len(arrays.ids), np.bool_)) for arrays in added]
-        large, small = parts[:1], parts[1:]
-        alive = sum(int(live.sum()) for _, live in large)
-        if (
-            max(
-                _SHARE * sum(len(live) for _, live in small),
-                sum(len(live) for _, live in large) / 2,
-            )
-            > alive
-        ):
-            large, small = [], parts
+        large = parts[:1]
+        small = parts[1:]
+        living = sum(int(live.sum()) for _, live in large)
+        large_size = sum(len(live) for _, live in large)
+        small_size = sum(len(live) for _, live in small)
+        if _MERGE_FACTOR * small_size > living or large_size / 2 > living:
+            return type(self)(self._merged(parts))
         return type(self)([*large, *self._merged(small)])
 
     def _merged(self, parts: Sequence[Part]) -> Sequence[Part]:
-        """Parts as one without dead rows."""
-        if not parts or (len(parts) == 1 and parts[0][1].all()):
+        """Return the parts as one without dead rows."""
+        is_merged = len(parts) == 1 and parts[0][1].all()
+        if not parts or is_merged:
             return parts
         merged = self.made_of.merge(parts)
         return [(merged, np.ones(len(merged.ids), np.bool_))]
 
-    # Keeping it on disk
+    # Files
+
+    def to_arrays(self) -> dict[str, Numbers]:
+        """Return the arrays of the living rows by name; none without rows."""
+        merged = self._merged(self.parts)
+        return dict(vars(merged[0][0])) if merged else {}
+
+    def from_arrays(self, arrays: Mapping[str, Numbers]) -> Self:
+        """Return the index of the arrays that :meth:`to_arrays` gave.
+
+        Raises:
+            ValueError: The arrays do not fit together.
+        """
+        if not arrays:
+            return self
+        made = self.made_of(**arrays)
+        require(all(column.ndim and column.dtype.kind in "iuf" for column in arrays.values()))
+        require(made.ids.dtype == np.int64 and made.ids.ndim == 1)
+        made.check()
+        return self.changed((), made)
 
     def save(self, path: Path, content: Any) -> None:
-        """Write the rows to a file, and beside them anything that JSON keeps.
+        """Write the rows to a file, and beside them what JSON can keep.
 
         Raises:
             StorageError: The folder cannot be written.
         """
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(path.parent / "write.lock"):
-                _write(
-                    path,
-                    content,
-                    next((vars(arrays) for arrays, _ in self._merged(self.parts)), {}),
-                )
-        except OSError as error:
-            reason, cure = error.strerror or error, "Cure: free space, or make it writable."
-            raise StorageError(f"{path.parent} cannot be written ({reason}). {cure}") from error
+        write_arrays(path, content, self.to_arrays())
 
     def load(self, path: Path) -> tuple[Self, Any]:
-        """The index in a file, with the settings of this one, its arrays mapped into memory, and what is beside them.
+        """Return the index in a file, and what was written beside it.
 
         Raises:
-            Exception: Of any kind, where the file is missing or not as it was written.
+            StorageError: The file is missing or damaged.
         """
-        arrays, content = _read(path)
-        return (self.changed((), self.made_of(**arrays)) if arrays else self), content
+        content, arrays = read_arrays(path)
+        with explained(path):
+            return self.from_arrays(arrays), content
 
 
-def _write(path: Path, content: Any, arrays: Mapping[str, Numbers]) -> None:
-    """Replace a file: the length of the head, the head as JSON, arrays of large numbers first, a checksum."""
-    ordered = sorted(arrays.items(), key=lambda item: -item[1].itemsize)  # so that all are aligned
-    head = json.dumps(
-        [content, [(name, array.dtype.str, array.shape) for name, array in ordered]]
-    ).encode()
-    head += b" " * (-len(head) % 8)
-    checksum, temporary = 0, path.with_name(f".{path.name}.new")
-    parts: list[Any] = [
-        len(head).to_bytes(8, "little"),
-        head,
-        *(np.ascontiguousarray(one).data for _, one in ordered),
-    ]
-    with temporary.open("wb") as file:
-        for part in parts:
-            file.write(part)
-            checksum = zlib.crc32(part, checksum)
-        file.write(checksum.to_bytes(4, "little"))
-    # Nothing waits until it is on disk: what a loss of power cuts is noticed by the checksum, and derived again.
-    temporary.replace(path)
+def write_arrays(path: Path, content: Any, arrays: Mapping[str, Numbers]) -> None:
+    """Replace a file: the length of the head, its checksum, the head as JSON, and the arrays.
+
+    Nothing waits until the file is on the disk: the checksums notice what a loss of power cuts.
+
+    Raises:
+        StorageError: The folder cannot be written.
+    """
+    layout = []
+    for name, array in arrays.items():
+        data = np.ascontiguousarray(array).data
+        layout.append((name, array.dtype.str, array.shape, zlib.crc32(data)))
+    head = json.dumps([content, layout]).encode()
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.parent / "write.lock"):
+            with temporary.open("wb") as file:
+                file.write(_HEAD.pack(len(head), zlib.crc32(head)))
+                file.write(head)
+                for array in arrays.values():
+                    file.write(np.ascontiguousarray(array).data)
+            temporary.replace(path)
+    except OSError as error:
+        reason = error.strerror or error
+        raise StorageError(
+            f"{path.parent} cannot be written ({reason}). Free space, or make it writable."
+        ) from error
 
 
-def _read(path: Path) -> tuple[dict[str, Numbers], Any]:
-    # A plain array, still mapped: slices of np.memmap are slow.
-    data = np.asarray(np.memmap(path, np.uint8, "r"))
-    if zlib.crc32(data[:-4].data) != int.from_bytes(data[-4:], "little"):
-        raise ValueError(f"{path.name} is not as it was written")
-    start, arrays = 8 + int.from_bytes(data[:8], "little"), {}
-    content, layout = json.loads(data[8:start].tobytes())
-    for name, kind, shape in layout:
-        size = np.dtype(kind).itemsize * math.prod(shape)
-        arrays[name] = data[start : start + size].view(kind).reshape(shape)
-        start += size
-    return arrays, content
+def read_arrays(path: Path) -> tuple[Any, dict[str, Numbers]]:
+    """Return the content and the arrays of a file that :func:`write_arrays` wrote.
+
+    The file is read and not mapped: where a mapped file is cut, the process ends.
+
+    Raises:
+        StorageError: The file is missing or damaged.
+    """
+    with explained(path):
+        require(path.is_file())  # to open a pipe would wait for its writer
+        with path.open("rb") as file:
+            left = path.stat().st_size - _HEAD.size
+            head_size, checksum = _HEAD.unpack(file.read(_HEAD.size))
+            require(head_size <= left)
+            head = file.read(head_size)
+            require(zlib.crc32(head) == checksum)
+            content, layout = json.loads(head)
+            left -= head_size
+            arrays = {}
+            for name, kind, shape, checksum in layout:
+                size = np.dtype(kind).itemsize * math.prod(shape)
+                require(0 <= size <= left)
+                data = file.read(size)
+                require(zlib.crc32(data) == checksum)
+                arrays[name] = np.frombuffer(data, kind).reshape(shape)
+                left -= size
+            require(left == 0)
+    return content, arrays
 
 
-def matches(ascending: Numbers, wanted: Numbers) -> tuple[Ints, Ints]:
-    """Places in ascending numbers of those of some others that are among them, and the places of these."""
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Raise a StorageError for whatever is wrong with a file."""
+    try:
+        yield
+    except Exception as error:
+        raise StorageError(
+            f"{path} is missing, damaged, or of another version. Build the index again."
+        ) from error
+
+
+def require(condition: bool) -> None:
+    """Raise a ValueError where a condition does not hold for what a file says."""
+    if not condition:
+        raise ValueError("the parts of the file do not fit together")
+
+
+def matches(ascending: Numbers, values: Numbers) -> tuple[Ints, Ints]:
+    """Return the places in ascending numbers of the values that are among them, and those of the values."""
     if not len(ascending):
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    at = np.minimum(ascending.searchsorted(wanted), len(ascending) - 1)
-    hit = (ascending[at] == wanted).nonzero()[0]
-    return at[hit], hit
+    places = np.minimum(ascending.searchsorted(values), len(ascending) - 1)
+    hits = (ascending[places] == values).nonzero()[0]
+    return places[hits], hits

@@ -1,8 +1,8 @@
-"""BM25 over arrays: for each term the rows that hold it, as a sparse matrix keeps them (CSR).
+"""BM25 over arrays: for each term the rows that contain it, as a sparse matrix keeps them (CSR).
 
-``score(query, row) = sum over terms of idf(term) * saturation(tf, norm of the row's length)``, Lucene's form.
-
-Document frequencies and the average length are those of all living rows, so that scores equal those of a full rebuild.
+The score of a row is the sum over the query's terms of ``idf(term) * saturation(count, norm)``,
+Lucene's form. Document frequencies and the average length are those of all living rows, so scores
+equal those of a full rebuild, whatever filters leave out.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from llama_index_contextual.retrievers.arrays import (
     Part,
     RowArrays,
     matches,
+    require,
 )
 from llama_index_contextual.retrievers.terms import Group, is_day, terms_of
 
@@ -35,37 +36,41 @@ if TYPE_CHECKING:
 
 K1: Final = 1.2
 B: Final = 0.75
-_RECENT: Final = 32  # terms whose postings it remembers
-_REACH: Final = 8  # terms apart that still count as near
+_MOST_REMEMBERED: Final = 32  # terms whose postings are kept: a query needs each three times
+_REACH: Final = 8  # terms further apart are not near each other
 
 
 def idf(documents: int, document_frequency: int) -> float:
-    """Weight of a term: more for a rarer one."""
+    """Return the weight of a term: the rarer, the higher."""
     return float(np.log(1 + (documents - document_frequency + 0.5) / (document_frequency + 0.5)))
 
 
 def length_norm(lengths: Numbers, average: float) -> Floats:
-    """What BM25 adds to a term frequency in the divisor: more for longer texts."""
+    """Return what BM25 adds to a term frequency in the divisor: the longer the text, the more."""
     return K1 * (1 - B + B * lengths.astype(np.float64) / average)
 
 
-def saturation(tf: Floats, norm: Floats) -> Floats:
-    """Share of a term's weight that a row gets, which grows ever less with the term frequency."""
-    return tf / (tf + norm)
+def saturation(counts: Floats, norm: Floats) -> Floats:
+    """Return the share of a term's weight that a row gets; it grows ever less with the count."""
+    return counts / (counts + norm)
 
 
 class Candidate(NamedTuple):
-    """One hit of one arm: a tuple, because a query makes hundreds."""
+    """A hit of a retriever.
+
+    Attributes:
+        node_id: The id of the node.
+        score: The score of the retriever; None where it gives none.
+        node: The node, where the retriever had it at hand.
+    """
 
     node_id: str
     score: float | None
-    """As the arm gave it; None where the arm gives none."""
     node: BaseNode | None = None
-    """Where the arm had it at hand."""
 
 
 class TermEvidence(NamedTuple):
-    """A query term that a document holds: as the keyword index writes it, and what it added to the BM25 score."""
+    """A query term that a node contains, as the index writes it, and its part of the BM25 score."""
 
     term: str
     document_frequency: int
@@ -74,10 +79,14 @@ class TermEvidence(NamedTuple):
 
 
 class TermScores(NamedTuple):
-    """What each distinct term of a query adds to the score of each of some documents.
+    """What each distinct term of a query adds to the score of each of some nodes.
 
-    ``scores`` has the shape (documents, terms), and 0 where a document does not hold a term. ``counts`` has the same
-    shape, and tells how often it does.
+    Attributes:
+        groups: The terms.
+        frequencies: In how many nodes of the index each occurs.
+        idfs: The weight of each.
+        scores: The part of each term in the score of each node; shape (nodes, terms).
+        counts: How often each term occurs in each node; shape (nodes, terms).
     """
 
     groups: tuple[Group, ...]
@@ -87,43 +96,44 @@ class TermScores(NamedTuple):
     counts: Floats
 
     def shares(self) -> list[float] | None:
-        """Share of the terms that each document holds, weighted by rarity; None without terms."""
+        """Return the share of the terms that each node contains, by weight; None without terms."""
         total = math.fsum(self.idfs)
-        return ((self.scores > 0) @ np.array(self.idfs) / total).tolist() if total > 0 else None
+        if not total:
+            return None
+        shares: list[float] = ((self.scores > 0) @ np.array(self.idfs) / total).tolist()
+        return shares
 
     def evidence(self) -> list[list[TermEvidence]]:
-        """Terms that each document holds, most important first."""
+        """Return the terms that each node contains, the most important first."""
         terms = [group[0] for group in self.groups]
-        rows = (
-            map(TermEvidence, terms, self.frequencies, self.idfs, row)
-            for row in self.scores.tolist()
-        )
-        return [
-            sorted((one for one in row if one.score), key=lambda one: (-one.score, one.term))
-            for row in rows
-        ]
+        evidence_by_node = []
+        for node_scores in self.scores.tolist():
+            columns = zip(terms, self.frequencies, self.idfs, node_scores, strict=True)
+            evidence = [TermEvidence(*column) for column in columns if column[-1]]
+            evidence.sort(key=lambda term: (-term.score, term.term))
+            evidence_by_node.append(evidence)
+        return evidence_by_node
 
 
 @lru_cache(maxsize=1 << 15)
 def term_number(term: str) -> int:
-    """Number of 64 bits for a term, the same in every process."""
-    return int.from_bytes(
-        blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
-    )
+    """Return a number of 64 bits for a term, the same in every process."""
+    digest = blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
 
 
 @dataclass(frozen=True, eq=False)
 class TermArrays(RowArrays):
-    """Terms of some rows.
+    """The terms of some rows.
 
-    Args:
-        ids: Number of each row.
+    Attributes:
+        ids: The number of each row.
         bounds: Where the tokens of each row begin, and where the last ones end.
-        terms: Numbers of all distinct terms, ascending.
+        terms: The numbers of all distinct terms, ascending.
         tokens: The terms of all rows in their order, each as its place in ``terms``.
         starts: Where the postings of each term begin, and where the last ones end.
         places: Postings: the place of a row in ``ids``, ascending within a term.
-        counts: Postings: how often the row holds the term.
+        counts: Postings: how often the row contains the term.
     """
 
     bounds: Ints
@@ -135,98 +145,129 @@ class TermArrays(RowArrays):
 
     @classmethod
     def build(cls, ids: Ints, texts: Iterable[Iterable[str]]) -> TermArrays:
-        """Arrays of rows, by the terms of each in their order."""
-        place = defaultdict[str, int]()
-        place.default_factory = place.__len__
-        found, bounds = array("i"), array("q", [0])
+        """Return the arrays of rows, from the terms of each in their order.
+
+        Raises:
+            ValueError: There are fewer texts than rows, or more.
+        """
+        place_of = defaultdict[str, int]()
+        place_of.default_factory = place_of.__len__
+        tokens = array("i")
+        bounds = array("q", [0])
         for terms in texts:
-            found.extend(map(place.__getitem__, terms))
-            bounds.append(len(found))
+            tokens.extend(map(place_of.__getitem__, terms))
+            bounds.append(len(tokens))
         if len(bounds) != len(ids) + 1:
             raise ValueError(f"{len(ids)} rows have {len(bounds) - 1} texts")
-        numbers = np.fromiter(map(term_number, place), np.uint64, len(place))
+        numbers = np.fromiter(map(term_number, place_of), np.uint64, len(place_of))
         vocabulary, rank = np.unique(numbers, return_inverse=True)
-        return cls._from_tokens(
-            ids, np.array(bounds), vocabulary, rank[np.frombuffer(found, np.int32)]
-        )
+        ranks = rank[np.frombuffer(tokens, np.int32)]
+        return cls._from_tokens(ids, np.array(bounds), vocabulary, ranks)
 
     @classmethod
     def merge(cls, parts: Sequence[Part]) -> TermArrays:
-        """Those rows of some arrays that live, as one."""
-        terms = np.unique(np.concatenate([one.terms for one, _ in parts]))
-        ids, lengths, tokens = [], [np.zeros(1, np.int64)], []
-        for one, live in parts:
-            of_rows = np.diff(one.bounds)
-            ids.append(one.ids[live])
-            lengths.append(of_rows[live])
-            tokens.append(terms.searchsorted(one.terms)[one.tokens[np.repeat(live, of_rows)]])
+        """Return the living rows of several arrays as one."""
+        terms = np.unique(np.concatenate([arrays.terms for arrays, _ in parts]))
+        ids = []
+        lengths = [np.zeros(1, np.int64)]
+        tokens = []
+        for arrays, live in parts:
+            row_lengths = np.diff(arrays.bounds)
+            is_kept = np.repeat(live, row_lengths)
+            ids.append(arrays.ids[live])
+            lengths.append(row_lengths[live])
+            tokens.append(terms.searchsorted(arrays.terms)[arrays.tokens[is_kept]])
         bounds = np.cumsum(np.concatenate(lengths))
         return cls._from_tokens(np.concatenate(ids), bounds, terms, np.concatenate(tokens))
 
     @classmethod
     def _from_tokens(cls, ids: Ints, bounds: Ints, terms: Numbers, tokens: Numbers) -> TermArrays:
-        """Arrays of rows; terms that no row holds are left out."""
-        rows, size = np.repeat(np.arange(len(ids)), np.diff(bounds)), max(len(ids), 1)
+        """Return the arrays of rows, without terms that no row contains."""
+        size = max(len(ids), 1)
+        rows = np.repeat(np.arange(len(ids)), np.diff(bounds))
         postings, counts = np.unique(tokens * size + rows, return_counts=True)
         owners, places = np.divmod(postings, size)
         starts = owners.searchsorted(np.arange(len(terms) + 1))
-        used = np.diff(starts) > 0
+        is_used = np.diff(starts) > 0
+        new_places = np.cumsum(is_used) - 1
         return cls(
-            np.asarray(ids, np.int64),
-            bounds,
-            terms[used],
-            (np.cumsum(used) - 1)[tokens].astype(np.int32),
-            np.append(starts[:-1][used], len(places)),
-            places.astype(np.int32),
-            counts.astype(np.min_scalar_type(int(counts.max(initial=0)))),
+            ids=np.asarray(ids, np.int64),
+            bounds=bounds,
+            terms=terms[is_used],
+            tokens=new_places[tokens].astype(np.int32),
+            starts=np.append(starts[:-1][is_used], len(places)),
+            places=places.astype(np.int32),
+            counts=counts.astype(np.min_scalar_type(int(counts.max(initial=0)))),
         )
 
-    def numbers_of(self, group: Group) -> Ints:
-        """Places in ``terms`` of those of a term's alternatives that a row holds."""
-        return matches(self.terms, np.array([*map(term_number, dict.fromkeys(group))], np.uint64))[
-            0
-        ]
+    def check(self) -> None:
+        """Raise a ValueError where the arrays do not fit together."""
+        require(len(np.unique(self.ids)) == len(self.ids))
+        require(self.terms.dtype == np.uint64 and _ascends(self.terms, strictly=True))
+        require(len(self.bounds) == len(self.ids) + 1 and len(self.starts) == len(self.terms) + 1)
+        require(len(self.places) == len(self.counts))
+        for bounds, values in ((self.bounds, self.tokens), (self.starts, self.places)):
+            require(bounds[0] == 0 and bounds[-1] == len(values) and _ascends(bounds))
+        for places, size in ((self.tokens, len(self.terms)), (self.places, len(self.ids))):
+            require(not len(places) or (places.min() >= 0 and places.max() < size))
+
+    def places_of(self, group: Group) -> Ints:
+        """Return the places in ``terms`` of the alternatives of a term that a row contains."""
+        numbers = [term_number(term) for term in dict.fromkeys(group)]
+        return matches(self.terms, np.array(numbers, np.uint64))[0]
 
     def postings(self, group: Group) -> tuple[Numbers, Numbers]:
-        """Places of the rows that hold any of a term's alternatives, ascending, and how often each does."""
-        found = [
-            slice(int(self.starts[one]), int(self.starts[one + 1]))
-            for one in self.numbers_of(group)
-        ]
-        places = np.concatenate([self.places[:0], *(self.places[one] for one in found)])
-        counts = np.concatenate([self.counts[:0], *(self.counts[one] for one in found)])
-        if len(found) < 2:  # noqa: PLR2004
-            return places, counts
-        places, inverse = np.unique(places, return_inverse=True)
-        return places, np.bincount(inverse, counts, len(places))
+        """Return the places of the rows that contain a term, ascending, and how often each does."""
+        places = [self.places[:0]]
+        counts = [self.counts[:0]]
+        for term in self.places_of(group):
+            posting = slice(int(self.starts[term]), int(self.starts[term + 1]))
+            places.append(self.places[posting])
+            counts.append(self.counts[posting])
+        if len(places) <= 2:  # noqa: PLR2004  the postings of a single alternative
+            return places[-1], counts[-1].astype(np.float64)
+        rows, inverse = np.unique(np.concatenate(places), return_inverse=True)
+        return rows, np.bincount(inverse, np.concatenate(counts), len(rows))
 
     def closeness(self, places: Ints, groups: Sequence[Group]) -> Floats:
-        """1 / the smallest distance of each neighbouring pair of terms in some rows, 0 if it is too large."""
+        """Return 1 / the smallest distance of each neighbouring pair of terms in rows.
+
+        0 where it is larger than ``_REACH``. The shape is (rows, pairs).
+        """
+        # Gather the tokens of the rows.
         starts = self.bounds[places]
         lengths = self.bounds[places + 1] - starts
         ends = np.cumsum(lengths)
-        tokens = self.tokens.take(
-            np.arange(lengths.sum()) + np.repeat(starts - ends + lengths, lengths)
-        )
-        numbers = np.zeros(len(self.terms), dtype=np.int16)
+        offsets = np.arange(lengths.sum()) + np.repeat(starts - ends + lengths, lengths)
+        tokens = self.tokens.take(offsets)
+
+        # Keep those that are terms of the query; take() is faster than indexing.
+        query_places = np.zeros(len(self.terms), dtype=np.int16)
         for number, group in enumerate(groups, start=1):
-            numbers[self.numbers_of(group)] = number
-        numbers_at = numbers.take(tokens)  # faster than numbers[tokens]
-        at = np.flatnonzero(numbers_at != 0)  # faster than of numbers
-        terms = numbers_at[at]
-        owners = ends.searchsorted(at, side="right")
-        at += owners * _REACH  # so that tokens of different rows are out of each other's reach
+            query_places[self.places_of(group)] = number
+        token_terms = query_places.take(tokens)
+        positions = np.flatnonzero(token_terms != 0)
+        terms = token_terms[positions]
+        rows = ends.searchsorted(positions, side="right")
+        positions += rows * _REACH  # tokens of different rows are out of each other's reach
+
+        # Compare each token with the next ones; fewer than _REACH stand between near ones.
         closeness = np.zeros((len(places), len(groups) - 1))
-        for lag in range(
-            1, _REACH + 1
-        ):  # between two tokens at most _REACH apart there are fewer than _REACH others
-            distance = at[lag:] - at[:-lag]
-            left, right = terms[:-lag], terms[lag:]
-            near = np.flatnonzero((distance <= _REACH) & (np.abs(left - right) == 1))
-            np.maximum.at(
-                closeness, (owners[near], np.minimum(left, right)[near] - 1), 1 / distance[near]
-            )
+        for lag in range(1, _REACH + 1):
+            distances = positions[lag:] - positions[:-lag]
+            left = terms[:-lag]
+            right = terms[lag:]
+            is_near = (distances <= _REACH) & (np.abs(left - right) == 1)
+            pairs = np.minimum(left, right)[is_near] - 1
+            cells = (rows[:-lag][is_near], pairs)
+            np.maximum.at(closeness, cells, 1 / distances[is_near])
         return closeness
+
+
+def _ascends(values: Numbers, *, strictly: bool = False) -> bool:
+    if strictly:
+        return bool((values[1:] > values[:-1]).all())
+    return bool((values[1:] >= values[:-1]).all())
 
 
 class Bm25Index(ArrayIndex):
@@ -236,45 +277,46 @@ class Bm25Index(ArrayIndex):
 
     def __init__(self, parts: Sequence[Part] = ()) -> None:
         super().__init__(parts)
-        self._recent: dict[Group, tuple[Ints, Floats]] = {}
-        lengths = np.concatenate(
-            [np.empty(0, np.int64), *(np.diff(arrays.bounds) for arrays, _ in parts)]
-        )
+        self._remembered: dict[Group, tuple[Ints, Floats]] = {}
+        part_lengths = [np.diff(arrays.bounds) for arrays, _ in parts]
+        lengths = np.concatenate([np.empty(0, np.int64), *part_lengths])
         average = int(lengths[self.live].sum()) / max(len(self), 1) or 1.0
         self._norms = length_norm(lengths, average)
 
     def with_texts(self, rows: Sequence[int] | Ints, texts: Iterable[str]) -> Bm25Index:
-        """Index with more rows; a row that is there already gets the new text.
+        """Return the index with more rows; a known row gets the new text.
 
         Raises:
-            ValueError: There are fewer texts than rows.
+            ValueError: There are fewer texts than rows, or more.
         """
+        if not len(rows):
+            return self
         ids = np.asarray(rows, np.int64)
-        return self.changed(ids, TermArrays.build(ids, map(terms_of, texts))) if len(ids) else self
+        return self.changed(ids, TermArrays.build(ids, map(terms_of, texts)))
 
     def search(
         self, groups: Iterable[Group], top_k: int, among: Ints | None = None
     ) -> tuple[Ints, Floats]:
-        """The best rows with at least one matching term, best first, and their scores.
+        """Return the best rows with at least one matching term, best first, and their scores.
+
+        Rows that tie with the last of them are added, so that the caller can break ties.
 
         Args:
-            groups: The query's terms, as :func:`~.keyword.query_groups` gives them; a term counts once.
-            top_k: How many. Rows whose score ties with the last of them are added, so that the caller can break ties.
-            among: Only these rows; those that are not there are ignored. By default all.
+            groups: The terms of the query; each counts once.
+            top_k: How many rows.
+            among: The rows that may be returned; by default all.
         """
         scores = np.zeros(len(self.every))
-        for group in dict.fromkeys(
-            groups
-        ):  # term by term, so that equal texts have equal scores in any part
-            places, tf = self._postings(group)
-            scores[places] += saturation(tf, self._norms[places]) * idf(len(self), len(places))
+        for group in dict.fromkeys(groups):  # in turn, so that equal texts have equal scores
+            places, counts = self._postings(group)
+            scores[places] += saturation(counts, self._norms[places]) * idf(len(self), len(places))
         if among is not None:
             scores[~np.isin(self.every, among)] = 0.0
         places = np.flatnonzero(scores)
         return self.best(scores[places], top_k, places)
 
     def holding(self, groups: Iterable[Group]) -> Ints:
-        """Rows that hold every term, ascending; none without terms."""
+        """Return the rows that contain every term, ascending; none without terms."""
         distinct = tuple(dict.fromkeys(groups))
         rows = self.rows if distinct else self.rows[:0]
         for group in distinct:
@@ -282,62 +324,72 @@ class Bm25Index(ArrayIndex):
         return rows
 
     def term_scores(self, groups: Iterable[Group], rows: Sequence[int] | Ints) -> TermScores:
-        """What each term adds to the score of each row; a row that is not there holds no term."""
+        """Return what each term adds to the score of each row; unknown rows contain no term."""
         distinct = tuple(dict.fromkeys(groups))
-        frequencies = tuple(map(self.frequency, distinct))
-        idfs = tuple(map(self.rarity, distinct))
-        places, found = self.find(rows)
-        scores, counts = np.zeros((2, len(rows), len(distinct)))
+        frequencies = tuple(self.frequency(group) for group in distinct)
+        idfs = tuple(self.rarity(group) for group in distinct)
+        row_places, row_hits = self.find(rows)
+        scores = np.zeros((len(rows), len(distinct)))
+        counts = np.zeros_like(scores)
         for column, group in enumerate(distinct):
-            holders, tf = self._postings(group)
-            at, hits = matches(holders, places)
-            counts[found[hits], column] = tf[at]
-            scores[found[hits], column] = (
-                saturation(tf[at], self._norms[holders[at]]) * idfs[column]
-            )
+            places, term_counts = self._postings(group)
+            postings, hits = matches(places, row_places)
+            cells = (row_hits[hits], column)
+            counts[cells] = term_counts[postings]
+            norms = self._norms[places[postings]]
+            scores[cells] = saturation(term_counts[postings], norms) * idfs[column]
         return TermScores(distinct, frequencies, idfs, scores, counts)
 
     def nearness(self, groups: Iterable[Group], rows: Sequence[int] | Ints) -> Floats:
-        """How near to each other the terms of a query stand in each row: 1 where the row holds the query as a phrase.
+        """Return how near to each other the terms of a query stand in each row, 0 to 1.
 
-        The mean over neighbouring terms of 1 / (their smallest distance in the row), weighted by the smaller idf.
+        It is the mean over neighbouring terms of 1 / (their smallest distance in the row),
+        weighted by the smaller idf: a pair is as rare as its more frequent term.
         """
-        distinct, shares = tuple(dict.fromkeys(groups)), np.zeros(len(rows))
-        weights = np.array([*map(self.rarity, distinct)], np.float64)
-        pairs = np.minimum(weights[1:], weights[:-1])  # a pair is as rare as its more frequent term
-        places, found = self.find(rows)
-        for arrays, inside, at in self.by_part(places) if (total := float(pairs.sum())) else ():
-            # Not as a product of matrices: there the sum of a row depends on how many there are.
-            shares[found[at]] = (
-                np.einsum("ij,j->i", arrays.closeness(inside, distinct), pairs) / total
-            )
+        distinct = tuple(dict.fromkeys(groups))
+        shares = np.zeros(len(rows))
+        idfs = np.array([self.rarity(group) for group in distinct], np.float64)
+        weights = np.minimum(idfs[1:], idfs[:-1])
+        total = float(weights.sum())
+        if not total:
+            return shares
+        places, hits = self.find(rows)
+        for arrays, inside, part_hits in self.by_part(places):
+            # Not a product of matrices: there the sum of a row depends on how many there are.
+            closeness = np.einsum("ij,j->i", arrays.closeness(inside, distinct), weights)
+            shares[hits[part_hits]] = closeness / total
         return shares
 
     def frequency(self, group: Group) -> int:
-        """How many rows hold any of a term's alternatives."""
+        """Return how many rows contain a term."""
         return len(self._postings(group)[0])
 
     def rarity(self, group: Group) -> float:
-        """Idf of a term; 0 of a day that no row writes in numbers, whose year, month and number are terms as well."""
+        """Return the idf of a term, and 0 for a day that no row writes in numbers.
+
+        The year, the month and the number of a day are terms as well.
+        """
         frequency = self.frequency(group)
-        return idf(len(self), frequency) if frequency or not is_day(group) else 0.0
+        if not frequency and is_day(group):
+            return 0.0
+        return idf(len(self), frequency)
 
     def _postings(self, group: Group) -> tuple[Ints, Floats]:
-        """Places in :attr:`every` of the living rows that hold a term, ascending, and how often each does."""
-        if (known := self._recent.get(group)) is not None:  # a question needs them three times
-            return known
-        found, start = [(self.every[:0], np.empty(0))], 0
+        """Return the places in :attr:`every` of the living rows with a term, and their counts."""
+        remembered = self._remembered.get(group)
+        if remembered is not None:
+            return remembered
+        all_places = [np.empty(0, np.int64)]
+        all_counts = [np.empty(0)]
+        start = 0
         for arrays, live in self.parts:
-            places, tf = arrays.postings(group)
-            alive = (
-                slice(None) if len(self) == len(self.every) else live[places]
-            )  # mostly all rows live
-            found.append((places[alive] + start, tf[alive].astype(np.float64)))
+            places, counts = arrays.postings(group)
+            is_live = live[places]
+            all_places.append(places[is_live] + start)
+            all_counts.append(counts[is_live])
             start += len(live)
-        places, tf = map(np.concatenate, zip(*found, strict=True))
-        self._recent = (
-            {**self._recent, group: (places, tf)}
-            if len(self._recent) < _RECENT
-            else {group: (places, tf)}
-        )
-        return places, tf
+        postings = (np.concatenate(all_places), np.concatenate(all_counts))
+        if len(self._remembered) >= _MOST_REMEMBERED:
+            self._remembered = {}
+        self._remembered = {**self._remembered, group: postings}
+        return postings

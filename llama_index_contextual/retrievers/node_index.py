@@ -1,6 +1,6 @@
-"""The keyword index of nodes: BM25 over their texts, and beside it the nodes themselves.
+"""The keyword index of nodes: BM25 over their texts, and beside it the nodes and what is known of each.
 
-Each change makes another state, and readers go on with the one they began with: they do not wait for a writer.
+Each change makes a new state. Readers go on with the state they began with and wait for nobody.
 """
 
 from __future__ import annotations
@@ -20,12 +20,19 @@ from llama_index.core.schema import BaseNode, IndexNode, MetadataMode
 from llama_index.core.storage.docstore.utils import json_to_doc
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
+from llama_index_contextual.retrievers import arrays
 from llama_index_contextual.retrievers.bm25_index import Bm25Index, Candidate, TermScores
+from llama_index_contextual.retrievers.chunk_info import (
+    CHUNK_INFO_VERSION,
+    ChunkInfo,
+    describe_chunk,
+)
+from llama_index_contextual.retrievers.chunk_info_index import ChunkInfoIndex
 from llama_index_contextual.retrievers.filters import admitted
 from llama_index_contextual.retrievers.names import NameIndex
 from llama_index_contextual.retrievers.terms import TERMS_VERSION, Group, query_groups
 from llama_index_contextual.utils import metadata
-from llama_index_contextual.utils.errors import FingerprintError, StorageError
+from llama_index_contextual.utils.errors import FingerprintError
 from llama_index_contextual.utils.language import fold, normalise
 from llama_index_contextual.utils.text import readable
 
@@ -35,146 +42,148 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_REMEMBERED: Final = 64  # what was found among all nodes
+_MOST_REMEMBERED: Final = 64  # results over all nodes
+_MOST_READ: Final = 5000  # texts that are read for a phrase; in more its words may be apart
 _FILE: Final = "bm25.arrays"
 _WRITING: Final = threading.Lock()  # writers take turns
-_MORE_WORDS: Final = (metadata.LEXICAL_CONTEXT, metadata.FRONT_MATTER)
-_MOST_READ: Final = (
-    5000  # texts that are read for a phrase; beyond them its words need not be adjacent
+_FURTHER_TEXTS: Final = (metadata.LEXICAL_CONTEXT, metadata.FRONT_MATTER)
+_COPIED_FIELDS: Final = (
+    "metadata",
+    "relationships",
+    "excluded_embed_metadata_keys",
+    "excluded_llm_metadata_keys",
 )
-_SINGLE_WORD: Final = re.compile(r"\w+")
+_WORD: Final = re.compile(r"\w+")
 
 
-# Words of nodes
+def lexical_text(node: BaseNode) -> str:
+    """Return the text that is indexed: the EMBED view, the lexical context, and the front matter."""
+    texts = [readable(node.get_content(metadata_mode=MetadataMode.EMBED))]
+    for key in _FURTHER_TEXTS:
+        value = metadata.value_of(node.metadata, key)
+        if value:
+            texts.append(str(value))
+    return "\n".join(texts)
 
 
 def _document_of(node: BaseNode) -> str:
     return metadata.path_of(node.metadata) or node.ref_doc_id or node.node_id
 
 
-def lexical_text(node: BaseNode) -> str:
-    """Text of a node that BM25 reads: the EMBED view and, after it, the lexical context and the front matter."""
-    text = readable(node.get_content(metadata_mode=MetadataMode.EMBED))
-    return "\n".join(
-        [
-            text,
-            *(
-                str(value)
-                for key in _MORE_WORDS
-                if (value := metadata.value_of(node.metadata, key))
-            ),
-        ]
-    )
-
-
-def _spaced(text: str) -> str:
-    """Folded words of a text, each between single spaces."""
-    return f" {' '.join(fold(word) for word in _SINGLE_WORD.findall(normalise(text)))} "
+def _spaced_words(text: str) -> str:
+    """Return the folded words of a text, each between single spaces."""
+    words = [fold(word) for word in _WORD.findall(normalise(text))]
+    return f" {' '.join(words)} "
 
 
 def _copy(node: BaseNode) -> BaseNode:
-    """A node that can be changed apart from the original, without its embedding, and without an IndexNode's object."""
-    names = (
-        "metadata",
-        "relationships",
-        "excluded_embed_metadata_keys",
-        "excluded_llm_metadata_keys",
-    )
-    changes: dict[str, Any] = {name: copy.copy(getattr(node, name)) for name in names}
+    """Return a node that can be changed apart from the original, without its embedding."""
+    changes: dict[str, Any] = {name: copy.copy(getattr(node, name)) for name in _COPIED_FIELDS}
+    changes["embedding"] = None
     if isinstance(node, IndexNode):
-        changes["obj"] = None  # it may be anything; a retriever finds it through object_map
-    return node.model_copy(update={**changes, "embedding": None})
+        changes["obj"] = None  # it may be anything; a retriever has it in its object_map
+    return node.model_copy(update=changes)
 
 
 class KeywordView(Protocol):
-    """Nodes at one moment, by number, as retrievers read them; a subclass reads the nodes."""
+    """The nodes of an index at one moment, by row number; a subclass reads the nodes.
+
+    Attributes:
+        engine: BM25 over the rows.
+        infos: What the ranking reads of each row.
+        answers: Results over all nodes, which :meth:`answer` keeps.
+    """
 
     engine: Bm25Index
+    infos: ChunkInfoIndex
     answers: dict[str, Any]
-    """What was found among all nodes."""
 
     @property
     def rows(self) -> Ints:
-        """Numbers of all nodes, ascending."""
+        """Return the numbers of all nodes, ascending."""
         return self.engine.rows
 
     def ids_of(self, rows: Sequence[int]) -> list[str]:
-        """The ids of nodes by number."""
+        """Return the ids of nodes by number."""
 
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
-        """The numbers of nodes by id, without unknown ids."""
+        """Return the numbers of nodes by id, without unknown ids."""
 
     @property
     def names(self) -> NameIndex:
-        """Names of the documents, by the numbers of their first nodes."""
+        """Return the names of the documents, by the numbers of their first nodes."""
 
     def column(self, key: str) -> Sequence[Any]:
-        """Values of a metadata key, one for each of :attr:`rows`."""
+        """Return the values of a metadata key, one for each of :attr:`rows`."""
 
     def rows_beside(self, row: int) -> Sequence[int]:
-        """Numbers of the nodes of a node's document, ascending."""
+        """Return the numbers of the nodes of a node's document, ascending."""
 
     def texts(self, rows: Ints) -> Iterable[str]:
-        """Texts of nodes, as :func:`lexical_text` makes them."""
+        """Return the texts of nodes, as :func:`lexical_text` makes them."""
 
     def answer(self, question: str, find: Callable[[], T]) -> T:
-        """Result of ``find``, which is called once for each question."""
+        """Return the result of ``find``, which is called once for each question."""
         if question not in self.answers:
-            if len(self.answers) >= _REMEMBERED:
+            if len(self.answers) >= _MOST_REMEMBERED:
                 self.answers.clear()
             self.answers[question] = find()
         return self.answers[question]  # type: ignore[no-any-return]
 
     def admitted(self, filters: MetadataFilters | None) -> Ints:
-        """Numbers of the nodes that filters admit, ascending."""
+        """Return the numbers of the nodes that match filters, ascending."""
         if filters is None:
             return self.rows
-        question = (
-            f"filters {filters.model_dump()!r}"  # not as JSON, where inf, -inf and nan are all null
-        )
+        # Not as JSON, where inf, -inf and nan are all null.
+        question = f"filters {filters.model_dump()!r}"
         return self.answer(
             question, lambda: admitted(filters, self.rows, self.column, self._holding)
         )
 
     def _holding(self, words_filter: MetadataFilter) -> Ints:
-        """Rows that hold the words of a filter on ``WORDS``, for TEXT_MATCH side by side."""
+        """Return the rows with the words of a filter on ``WORDS``, for TEXT_MATCH side by side."""
         words = str(words_filter.value)
-        rows, phrase = self.engine.holding(query_groups(words)), _spaced(words)
+        rows = self.engine.holding(query_groups(words))
         if words_filter.operator != FilterOperator.TEXT_MATCH or len(rows) > _MOST_READ:
             return rows
-        side_by_side = (phrase in _spaced(text) for text in self.texts(rows))
-        return rows[np.fromiter(side_by_side, dtype=np.bool_, count=len(rows))]
+        phrase = _spaced_words(words)
+        has_phrase = [phrase in _spaced_words(text) for text in self.texts(rows)]
+        return rows[np.array(has_phrase, np.bool_)]
 
     def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
-        """Ids of the nodes that filters admit, in the order in which they were added."""
+        """Return the ids of the nodes that match filters, in the order in which they were added."""
         return self.ids_of(self.admitted(filters).tolist())
 
     def keyword_query(
         self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None
     ) -> list[Candidate]:
-        """The best ``top_k`` nodes with a matching term, best first, ties by id; [] for a query without terms.
+        """Return the best ``top_k`` nodes with a matching term, best first, ties by id.
 
-        Args:
-            groups: The query's terms, as :func:`query_groups` gives them.
-            top_k: Most nodes to return.
-            filters: Nodes that may be returned.
+        Filters change no score.
         """
         among = None if filters is None else self.admitted(filters)
-        return self.best(*self.engine.search(groups, top_k, among), top_k)
+        rows, scores = self.engine.search(groups, top_k, among)
+        return self.best(rows, scores, top_k)
 
     def best(self, rows: Ints, scores: Floats, top_k: int) -> list[Candidate]:
-        """Nodes that come by score as candidates, ties by id."""
-        # Sorting hardly has to compare more than neighbours.
-        pairs = sorted(zip((-scores).tolist(), self.ids_of(rows.tolist()), strict=True))
+        """Return the best ``top_k`` of rows that come by score as candidates, ties by id."""
+        negated_scores = (-scores).tolist()
+        pairs = sorted(zip(negated_scores, self.ids_of(rows.tolist()), strict=True))
         return [Candidate(node_id, -negated) for negated, node_id in pairs[:top_k]]
 
     def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
-        """Share of each term of a query in the score of each node."""
+        """Return what each term of a query adds to the score of each node."""
         return self.engine.term_scores(groups, self._numbers(node_ids))
 
     def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Floats:
-        """How near to each other neighbouring terms of a query stand in each node, 0 to 1."""
+        """Return how near to each other neighbouring terms of a query stand in each node, 0 to 1."""
         return self.engine.nearness(groups, self._numbers(node_ids))
+
+    def chunk_infos(self, node_ids: Sequence[str]) -> list[ChunkInfo | None]:
+        """Return what the ranking reads of each node; None for unknown ids."""
+        numbers = self._numbers(node_ids)
+        infos = self.infos.read(numbers)
+        return [infos.get(number) for number in numbers]
 
     def _numbers(self, node_ids: Sequence[str]) -> list[int]:
         rows = self.rows_of(node_ids)
@@ -186,137 +195,164 @@ class State(KeywordView):
 
     Args:
         engine: BM25 over rows. A node that is added gets the next number as its row.
+        infos: What the ranking reads of each row.
         stored: The node of each row, ascending.
     """
 
-    def __init__(self, engine: Bm25Index, stored: dict[int, BaseNode]) -> None:
-        self.engine, self.stored, self.answers = engine, stored, {}
+    def __init__(
+        self, engine: Bm25Index, infos: ChunkInfoIndex, stored: dict[int, BaseNode]
+    ) -> None:
+        self.engine = engine
+        self.infos = infos
+        self.stored = stored
+        self.answers = {}
         self.numbers = {node.node_id: row for row, node in stored.items()}
-        self._records = dict[str, Any]()
 
     def ids_of(self, rows: Sequence[int]) -> list[str]:
-        """The ids of nodes by row."""
+        """Return the ids of nodes by row."""
         return [self.stored[row].node_id for row in rows]
 
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
-        """The rows of nodes by id, without unknown ids."""
+        """Return the rows of nodes by id, without unknown ids."""
         return {node_id: self.numbers[node_id] for node_id in node_ids if node_id in self.numbers}
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """New node objects for those of the ids that are indexed."""
+        """Return new node objects for those of the ids that are indexed."""
         return {node_id: _copy(self.stored[row]) for node_id, row in self.rows_of(node_ids).items()}
 
     def records(
         self, node_ids: Sequence[str], make: Callable[[Mapping[str, Any], str], T]
     ) -> Sequence[T | None]:
-        """Result of ``make(metadata, text)`` for each node, made once for each; None for unknown ids."""
-        for node_id, row in self.rows_of(node_ids).items():
-            if node_id not in self._records:
-                node = self.stored[row]
-                self._records[node_id] = make(node.metadata, node.get_content())
-        return [self._records.get(node_id) for node_id in node_ids]
+        """Return the result of ``make(metadata, text)`` for each node; None for unknown ids."""
+        nodes = self.nodes(node_ids)
+        made = {id_: make(node.metadata, node.get_content()) for id_, node in nodes.items()}
+        return [made.get(node_id) for node_id in node_ids]
 
     def texts(self, rows: Ints) -> Iterable[str]:
-        """Texts of nodes, as :func:`lexical_text` makes them."""
+        """Return the texts of nodes, as :func:`lexical_text` makes them."""
         return (lexical_text(self.stored[row]) for row in rows.tolist())
 
     @cached_property
     def names(self) -> NameIndex:
-        """Names of the documents, by the rows of their first nodes."""
-        first = {_document_of(node): row for row, node in reversed(self.stored.items())}
-        documents = ((path, self.stored[row].metadata) for path, row in first.items())
-        return NameIndex().with_documents([*first.values()], documents)
+        """Return the names of the documents, by the rows of their first nodes."""
+        documents = [(rows[0], path) for path, rows in self._rows_by_document.items()]
+        named = [(path, self.stored[row].metadata) for row, path in documents]
+        return NameIndex().with_documents([row for row, _ in documents], named)
+
+    @cached_property
+    def _rows_by_document(self) -> dict[str, list[int]]:
+        rows_by_document: dict[str, list[int]] = {}
+        for row, node in self.stored.items():
+            rows_by_document.setdefault(_document_of(node), []).append(row)
+        return rows_by_document
 
     def rows_beside(self, row: int) -> Sequence[int]:
-        """Rows of the nodes of a node's document."""
-        document = _document_of(self.stored[row])
-        return [one for one, node in self.stored.items() if _document_of(node) == document]
-
-    def without(self, node_ids: Iterable[str]) -> State:
-        """The state without some nodes."""
-        deleted = set(self.rows_of(node_ids).values())
-        stored = {row: node for row, node in self.stored.items() if row not in deleted}
-        return State(self.engine.changed([*deleted]), stored) if deleted else self
+        """Return the rows of the nodes of a node's document."""
+        return self._rows_by_document[_document_of(self.stored[row])]
 
     def column(self, key: str) -> Sequence[Any]:
-        """Values of a metadata key, or ids of documents for :data:`REF_DOC_ID`."""
-        default = "ref_doc_id" if key == metadata.REF_DOC_ID else ""
-        return [
-            node.metadata.get(key, getattr(node, default, None)) for node in self.stored.values()
-        ]
+        """Return the values of a metadata key, or ids of documents for :data:`REF_DOC_ID`."""
+        nodes = self.stored.values()
+        if key == metadata.REF_DOC_ID:
+            return [node.metadata.get(key, node.ref_doc_id) for node in nodes]
+        return [node.metadata.get(key) for node in nodes]
+
+    def without(self, node_ids: Iterable[str]) -> State:
+        """Return the state without some nodes."""
+        deleted = set(self.rows_of(node_ids).values())
+        if not deleted:
+            return self
+        stored = {row: node for row, node in self.stored.items() if row not in deleted}
+        rows = [*deleted]
+        return State(self.engine.changed(rows), self.infos.changed(rows), stored)
 
 
 class KeywordIndex:
     """A BM25 index of nodes that changes in place, and the reader of its states.
 
-    Readers work on :attr:`state`, which never changes; writers take turns. It reads a node's EMBED view and, after
-    that, its lexical context and front matter. It keeps copies of the nodes.
+    It keeps copies of the nodes. Readers work on :attr:`state`, which never changes.
     """
 
-    snapshot = nullcontext  # the next question may read another state
+    snapshot = nullcontext  # the next query may read another state
 
     def __init__(self) -> None:
-        self.state = State(Bm25Index(), {})
+        self.state = State(Bm25Index(), ChunkInfoIndex(), {})
 
     def ask(self, work: Callable[[State], T]) -> T:
-        """Result of ``work`` for the present state."""
+        """Return the result of ``work`` for the present state."""
         return work(self.state)
 
     def add(self, nodes: Sequence[BaseNode]) -> None:
-        """Index nodes. One whose id is indexed already replaces the old one; only these nodes are analysed."""
+        """Index nodes. A node whose id is indexed replaces the old one; only these are analysed."""
         unique = {node.node_id: node for node in nodes}
         with _WRITING:
-            now = self.state.without(unique)
-            first = int(now.engine.every.max(initial=-1)) + 1
-            new = {row: _copy(node) for row, node in enumerate(unique.values(), first)}
-            engine = now.engine.with_texts(list(new), map(lexical_text, new.values()))
-            self.state = State(engine, {**now.stored, **new})
+            state = self.state.without(unique)
+            first = int(state.engine.every.max(initial=-1)) + 1
+            added = {row: _copy(node) for row, node in enumerate(unique.values(), first)}
+            rows = [*added]
+            texts = [lexical_text(node) for node in added.values()]
+            infos = [describe_chunk(node.metadata, node.get_content()) for node in added.values()]
+            self.state = State(
+                state.engine.with_texts(rows, texts),
+                state.infos.with_infos(rows, infos),
+                {**state.stored, **added},
+            )
 
     def delete(self, node_ids: Iterable[str]) -> int:
-        """Delete nodes by id; the number of those that were there. Unknown ids are ignored."""
+        """Delete nodes by id and return how many there were; unknown ids are ignored."""
         with _WRITING:
             before = self.state
             self.state = before.without(set(node_ids))
             return len(before.rows) - len(self.state.rows)
 
-    # Keeping it on disk
+    # Files
 
     def save(self, folder: Path, settings: Mapping[str, Any]) -> None:
-        """Write the arrays and all nodes; a crash leaves the old or the new state.
+        """Write the index to a folder, with all nodes; a crash leaves the old or the new state.
 
         Args:
             folder: Made where it is missing.
-            settings: More JSON values to keep beside the index's own.
+            settings: Further JSON values to keep.
 
         Raises:
             StorageError: The folder cannot be written.
         """
-        stored = self.state.stored.items()
-        nodes = [(row, node.get_type(), node.model_dump(mode="json")) for row, node in stored]
-        self.state.engine.save(folder / _FILE, [settings, TERMS_VERSION, nodes])
+        state = self.state
+        nodes = []
+        for row, node in state.stored.items():
+            nodes.append((row, node.get_type(), node.model_dump(mode="json")))
+        content = [settings, [TERMS_VERSION, CHUNK_INFO_VERSION], nodes]
+        columns = {}
+        for kind, index in (("terms", state.engine), ("infos", state.infos)):
+            for name, array in index.to_arrays().items():
+                columns[f"{kind}.{name}"] = array
+        arrays.write_arrays(folder / _FILE, content, columns)
 
     @classmethod
     def load(cls, folder: Path) -> tuple[KeywordIndex, dict[str, Any]]:
-        """The index that :meth:`save` wrote, and the settings that it kept beside it.
+        """Return the index that :meth:`save` wrote, and its settings.
 
         Raises:
-            StorageError: The folder holds no index, it is damaged, or another version wrote it.
-            FingerprintError: Texts have other terms in this version.
+            StorageError: The folder holds no index, or a damaged one.
+            FingerprintError: This version reads texts differently.
         """
-        cure = "Cure: build it again from the vector store, which holds all that it needs"
-        try:
-            engine, (settings, version, nodes) = Bm25Index().load(folder / _FILE)
-            stored = {
-                row: json_to_doc({DATA_KEY: data, TYPE_KEY: kind}) for row, kind, data in nodes
-            }
-        except Exception as error:
-            raise StorageError(
-                f"{folder} holds no keyword index, or a damaged one: {error!r}. {cure}."
-            ) from error
-        if version != TERMS_VERSION:
-            raise FingerprintError(
-                f"{folder} holds terms of another version. Cure: build it again."
-            )
+        path = folder / _FILE
+        content, columns = arrays.read_arrays(path)
+        with arrays.explained(path):
+            settings, versions, nodes = content
+            by_kind: dict[str, dict[str, Any]] = {"terms": {}, "infos": {}}
+            for full_name, array in columns.items():
+                kind, _, name = full_name.partition(".")
+                by_kind[kind][name] = array
+        if versions != [TERMS_VERSION, CHUNK_INFO_VERSION]:
+            raise FingerprintError(f"{path} is of another version. Build the index again.")
         index = cls()
-        index.state = State(engine, stored)
+        with arrays.explained(path):
+            engine = Bm25Index().from_arrays(by_kind["terms"])
+            infos = ChunkInfoIndex().from_arrays(by_kind["infos"])
+            stored = {}
+            for row, kind, data in nodes:
+                stored[row] = json_to_doc({DATA_KEY: data, TYPE_KEY: kind})
+            arrays.require([*stored] == engine.rows.tolist() == infos.rows.tolist())
+            index.state = State(engine, infos, stored)
         return index, settings

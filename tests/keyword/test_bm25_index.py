@@ -317,5 +317,5 @@ def test_what_is_mapped_stays_readable_when_another_has_replaced_it(tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match=r"cannot be written .*Cure"):
+    with pytest.raises(StorageError, match=r"cannot be written .* Free space"):
         save(of({1: "plum"}), tmp_path / "file" / "words", "")

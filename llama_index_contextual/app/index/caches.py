@@ -25,6 +25,12 @@ import numpy.typing as npt
 from llama_index_contextual.context.cache import COLUMNS, SQLiteKVStore, is_sound
 from llama_index_contextual.retrievers.arrays import ArrayIndex, RowArrays, matches
 from llama_index_contextual.retrievers.bm25_index import Bm25Index
+from llama_index_contextual.retrievers.chunk_info import (
+    CHUNK_INFO_VERSION,
+    ChunkInfo,
+    describe_chunk,
+)
+from llama_index_contextual.retrievers.chunk_info_index import ChunkInfoIndex
 from llama_index_contextual.retrievers.names import NAMES_VERSION, NameIndex
 from llama_index_contextual.retrievers.node_index import lexical_text
 from llama_index_contextual.retrievers.terms import TERMS_VERSION
@@ -37,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from llama_index_contextual.app.index.database import Rows, Snapshot
+    from llama_index_contextual.app.index.database import NodeRow, Rows, Snapshot
     from llama_index_contextual.retrievers.arrays import Floats, Ints
 
 logger = logging.getLogger(__name__)
@@ -119,6 +125,7 @@ class Moment(NamedTuple):
     Attributes:
         revision: Of the index.
         words: BM25 over all chunks.
+        infos: What the ranking reads of each chunk.
         vectors: Vectors of all chunks; none without an embedding, or with another than made the index.
         names: Names of all documents.
         answers: What was found among all chunks.
@@ -126,6 +133,7 @@ class Moment(NamedTuple):
 
     revision: tuple[str, int]
     words: Bm25Index
+    infos: ChunkInfoIndex
     vectors: VectorIndex
     names: NameIndex
     answers: dict[str, Any]
@@ -144,7 +152,12 @@ class Caches:
         self.model, self._folder, self._paid = model, folder, paid
         self._lock = threading.Lock()
         self._moment: Moment | None = None
-        self._makers = {"bm25": str(TERMS_VERSION), "vectors": model, "names": str(NAMES_VERSION)}
+        self._makers = {
+            "bm25": str(TERMS_VERSION),
+            "infos": f"{TERMS_VERSION}.{CHUNK_INFO_VERSION}",
+            "vectors": model,
+            "names": str(NAMES_VERSION),
+        }
         self._saved: dict[str, Ints] = {}  # the rows on disk, by kind
         self._values: dict[str, dict[int, Any]] = {}
 
@@ -158,10 +171,12 @@ class Caches:
             rows, first = snapshot.rows(), snapshot.first_rows()
             if now is None or now.revision[0] != wanted[0]:
                 words = self._load("bm25", Bm25Index(), snapshot, len(rows))
+                infos = self._load("infos", ChunkInfoIndex(), snapshot, len(rows))
                 vectors = self._load("vectors", VectorIndex(), snapshot, len(rows))
                 now = Moment(
                     (wanted[0], 0),
                     words,
+                    infos,
                     vectors,
                     self._load("names", NameIndex(), snapshot, len(first)),
                     {},
@@ -169,6 +184,8 @@ class Caches:
             embedded = rows if snapshot.state.model == self.model else rows[:0]
             words, lacking = _with_rows(now.words, rows)
             words = words.with_texts(lacking, map(lexical_text, snapshot.nodes(lacking)))
+            infos, lacking = _with_rows(now.infos, rows)
+            infos = infos.with_infos(lacking, map(_describe, snapshot.node_rows(lacking)))
             vectors, lacking = _with_rows(now.vectors, embedded)
             vectors = vectors.changed((), *self._vectors_of(snapshot, lacking))
             names, lacking = _with_rows(now.names, np.array([*first], np.int64))
@@ -176,7 +193,7 @@ class Caches:
             names = names.with_documents(
                 lacking, zip(map(first.__getitem__, lacking.tolist()), metadata, strict=True)
             )
-            made = Moment(wanted, words, vectors, names, {})
+            made = Moment(wanted, words, infos, vectors, names, {})
             if wanted >= now.revision:
                 self._moment = made
                 self._drop({*np.setdiff1d(now.words.rows, rows).tolist()})
@@ -204,7 +221,13 @@ class Caches:
         """Keep the arrays on disk where they changed much. Where that fails, the next process derives them."""
         now = self.at(snapshot)
         identity, change = now.revision
-        for kind, index in (("bm25", now.words), ("vectors", now.vectors), ("names", now.names)):
+        indexes = {
+            "bm25": now.words,
+            "infos": now.infos,
+            "vectors": now.vectors,
+            "names": now.names,
+        }
+        for kind, index in indexes.items():
             size = len(np.unique(index.rows))
             if size < _SHARE * len(np.setxor1d(index.rows, self._saved[kind])):
                 with contextlib.suppress(StorageError):
@@ -255,6 +278,10 @@ class Caches:
             self._values[key] = {
                 row: value for row, value in known.copy().items() if row not in rows
             }
+
+
+def _describe(node: NodeRow) -> ChunkInfo:
+    return describe_chunk(json.loads(node.metadata), node.text)
 
 
 def _with_rows(index: T, rows: Ints) -> tuple[T, Ints]:

@@ -44,6 +44,7 @@ class IndexView(KeywordView):
         self.snapshot, self._reader, self._caches = snapshot, reader, reader.settings.caches
         self._moment = self._caches.at(snapshot)
         self.engine, self.answers = self._moment.words, self._moment.answers
+        self.infos = self._moment.infos
         self._row_of: dict[str, int] = {}  # of nodes that were found
 
     # Nodes and filters
