@@ -37,7 +37,7 @@ from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMark
 from llama_index_contextual.context.base import MAX_CHARS
 from llama_index_contextual.context.prompts import refusal, split_answers
 from llama_index_contextual.memory.digest import QUOTE, MemoryEntry, visible
-from llama_index_contextual.memory.gate import MAX_QUERY_CHARS, clean_message, gate, read_message
+from llama_index_contextual.memory.gate import MAX_QUERY, clean_message, gate, read_message
 from llama_index_contextual.node_parser.blocks import read_front_matter
 from llama_index_contextual.node_parser.packing import ChunkSettings, split_markdown
 from llama_index_contextual.retrievers.query import parse_query
@@ -203,7 +203,7 @@ def use_message(message: str) -> None:
     """Ask the gate, read it, and quote it in a digest."""
     words = lexicon()
     gate(message, words)
-    promise(len(clean_message(message)) <= MAX_QUERY_CHARS, "a query is long")
+    promise(len(clean_message(message)) <= MAX_QUERY, "a query is long")
     for text in (
         (asked := read_message(message, words, TODAY)).text,
         asked.subject,

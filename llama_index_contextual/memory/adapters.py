@@ -1,7 +1,7 @@
-"""Memory for agents: a digest of a few lines on what notes hold about a message, and its parts of LlamaIndex."""
+"""Memory as parts of LlamaIndex: a retriever, a block of ``Memory``, and a tool."""
 
 from itertools import groupby
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
@@ -14,14 +14,19 @@ from llama_index_contextual.memory.context import MemoryContext
 from llama_index_contextual.memory.digest import MemoryEntry, quoted
 from llama_index_contextual.utils.errors import Checked
 
-DESCRIPTION = "What the user's notes say about a message. Call it with the user's message at the start of every turn."
+_TOOL_DESCRIPTION: Final = (
+    "What the user's notes say about a message. Call it with the user's message at the start of "
+    "every turn."
+)
+_NODE_KEYS: Final = ("citation", "path", "date", "start_line", "end_line", "header_path")
+_KEPT_TURNS: Final = 8
 
 
 class MemoryContextRetriever(BaseRetriever):
-    """A retriever that answers with the hits of the digest, each a node of one quotation; none for small talk.
+    """A retriever that answers with the hits of the digest; none for small talk.
 
-    Each node has the source of its chunk, and in its metadata ``citation``, ``path``, ``header_path``, ``date``,
-    ``start_line`` and ``end_line`` where known.
+    Each node is one quotation with the source of its chunk. Its metadata are ``citation``,
+    ``path``, ``header_path``, ``date``, ``start_line`` and ``end_line`` where known.
     """
 
     def __init__(self, memory: MemoryContext, **settings: Any) -> None:
@@ -32,24 +37,22 @@ class MemoryContextRetriever(BaseRetriever):
         return [_node(entry) for entry in self._memory.get(query_bundle.query_str).entries]
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return [_node(entry) for entry in (await self._memory.aget(query_bundle.query_str)).entries]
+        digest = await self._memory.aget(query_bundle.query_str)
+        return [_node(entry) for entry in digest.entries]
 
 
 def _node(entry: MemoryEntry) -> NodeWithScore:
-    keys = ("citation", "path", "date", "start_line", "end_line", "header_path")
-    metadata = {
-        key: value
-        for key, value in entry.to_dict().items()
-        if key in keys and value not in {None, ""}
-    }
+    fields = entry.to_dict()
+    metadata = {key: fields[key] for key in _NODE_KEYS if fields[key] not in {None, ""}}
     node = TextNode(
         id_=entry.id,
         text=quoted(entry.snippet),
         metadata=metadata,
-        excluded_embed_metadata_keys=[*metadata],
+        excluded_embed_metadata_keys=list(metadata),
         excluded_llm_metadata_keys=[key for key in metadata if key != "citation"],
     )
-    if (source := entry.node.source_node) is not None:
+    source = entry.node.source_node
+    if source is not None:
         node.relationships[NodeRelationship.SOURCE] = source.model_copy(update={"metadata": {}})
     return NodeWithScore(node=node, score=entry.score)
 
@@ -65,12 +68,13 @@ class MemoryContextBlock(Checked, BaseMemoryBlock[str]):
 
     name: str = Field(
         default="prior_context",
-        description="Name of the block, the tag that LlamaIndex puts around it.",
+        description="Name of the block, and of the tag that LlamaIndex puts around it.",
     )
     description: str | None = Field(default="What the user's notes say about the last message.")
     priority: int = Field(default=1, description="Above 0: left out first where tokens are short.")
     _context: MemoryContext = PrivateAttr()
-    _shown: dict[tuple[str, int, str], str] = PrivateAttr(default_factory=dict)  # of the last turns
+    # By session, number of turns and message: an agent asks for a turn again after each tool call.
+    _shown: dict[tuple[str, int, str], str] = PrivateAttr(default_factory=dict)
 
     def __init__(self, context: MemoryContext, **settings: Any) -> None:
         super().__init__(**settings)
@@ -84,19 +88,14 @@ class MemoryContextBlock(Checked, BaseMemoryBlock[str]):
             for message in messages or ()
             if message.role == MessageRole.USER
         ]
-        # An agent hands over its current message once from the history and once more as the input.
+        # An agent hands over its current message from the history and once more as the input.
         turns = [text for text, _ in groupby(texts)] or [""]
-        turn = (
-            session_id,
-            len(turns),
-            turns[-1],
-        )  # an agent asks for the same turn again after each tool call
+        turn = (session_id, len(turns), turns[-1])
         if turn not in self._shown:
             digest = await self._context.aget(turns[-1])
-            self._shown = {
-                **dict([*self._shown.items()][-7:]),
-                turn: digest.markdown if digest.entries else "",
-            }
+            last_turns = list(self._shown.items())[1 - _KEPT_TURNS :]
+            self._shown = dict(last_turns)
+            self._shown[turn] = digest.markdown if digest.entries else ""
         return self._shown[turn]
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
@@ -104,12 +103,23 @@ class MemoryContextBlock(Checked, BaseMemoryBlock[str]):
 
 
 def memory_tool(memory: MemoryContext, *, name: str = "memory_context") -> FunctionTool:
-    """Memory as a tool that an agent calls with the user's message; it answers with the digest."""
+    """Return a tool that an agent calls with the user's message; it answers with the digest."""
 
-    def memory_context(message: Annotated[str, "The user's message, as written."]) -> str:
-        return memory.get(message).markdown
+    def memory_context(
+        message: Annotated[str, "The user's message, as written."],
+        format: Annotated[  # noqa: A002
+            Literal["markdown", "json"], "json has the entries, the queries and applicable."
+        ] = "markdown",
+    ) -> str:
+        return memory.get(message).render(format)
 
-    async def amemory_context(message: str) -> str:
-        return (await memory.aget(message)).markdown
+    async def amemory_context(
+        message: str,
+        format: Literal["markdown", "json"] = "markdown",  # noqa: A002
+    ) -> str:
+        digest = await memory.aget(message)
+        return digest.render(format)
 
-    return FunctionTool.from_defaults(memory_context, name, DESCRIPTION, async_fn=amemory_context)
+    return FunctionTool.from_defaults(
+        memory_context, name, _TOOL_DESCRIPTION, async_fn=amemory_context
+    )

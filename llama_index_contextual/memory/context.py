@@ -1,7 +1,8 @@
-"""`MemoryContext`: what notes have to do with a message, as a digest: gate, search, then the digest of what was found.
+"""`MemoryContext`: a digest of what notes say about a message. Gate, search, rank, then quote.
 
-Any LlamaIndex retriever will do: what is no fusion of ours becomes the one arm of such a fusion. Only ours know how
-likely an index answers a message at all, so memory does not abstain from the hits of others.
+Any LlamaIndex retriever will do: one that is no fusion of this package becomes the only retriever
+of such a fusion. Only retrievers of this package know how likely an index answers a message at
+all, so hits of others are never held back.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import asyncio
 import copy
 from dataclasses import replace
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
+from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.memory import gate, ranking
@@ -21,6 +23,7 @@ from llama_index_contextual.memory.digest import (
     MemorySettings,
     on_one_line,
 )
+from llama_index_contextual.memory.snippets import with_snippets
 from llama_index_contextual.postprocessors.recency import RecencyPostprocessor
 from llama_index_contextual.retrievers.any_store import run
 from llama_index_contextual.retrievers.arms import keyword_of
@@ -34,29 +37,43 @@ from llama_index_contextual.utils.errors import whole
 from llama_index_contextual.utils.metadata import day_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from llama_index.core.vector_stores.types import MetadataFilters
 
     from llama_index_contextual.retrievers.explanation import Explanation
-
-    Hits = list[MemoryEntry]
-    Found = tuple[Explanation, Hits]
+    from llama_index_contextual.utils.dates import NamedDate
 
 _POOL: Final = 50  # hits that are ranked before the cut
-_SURE: Final = 0.5  # a digest warns of hits that are less relevant
-_SEARCH_TOKENS: Final = 150  # of each hit of a search, as in a full digest of four
-_K: Final = 20.0  # RRF's constant, for hits of which only the rank is known
-_LEAST_SHARE: Final = (
-    0.3  # of the best hit's score; what has less is padding, and costs no recall@10 on LoCoMo notes
-)
-_MOST_WEIGHT: Final = (
-    0.999  # of age: one of 1 multiplies scores plainly, and leaves little but the last notes
-)
+_MESSAGE_POOL: Final = 100  # further chunks of a session rank far behind its first
+_MAX_SEARCH_RESULTS: Final = 100_000
+_TOKENS_PER_SEARCH_HIT: Final = 150  # as in a full digest of four
+_DOUBTFUL: Final = 0.5  # a digest warns of a lower relevance
+_RRF_K: Final = 20.0  # for hits of which only the rank is known
+# The least score of a hit for a question, as a share of the best. What has less is padding, and
+# leaving it out costs no recall@10 on LoCoMo notes.
+_MIN_SCORE_SHARE: Final = 0.3
+# At a weight of 1, RecencyPostprocessor multiplies scores plainly, which leaves little but the
+# last notes.
+_MAX_RECENCY_WEIGHT: Final = 0.999
+
+
+class IndexLike(Protocol):
+    """An index that gives a retriever, such as ``ContextualIndex``."""
+
+    def as_retriever(self, *, similarity_top_k: int) -> BaseRetriever:
+        """Return a retriever of so many nodes."""
+
+
+class _Answer(NamedTuple):
+    """What a search returned: the explanation of the retriever, and the hits, best first."""
+
+    explanation: Explanation
+    hits: list[MemoryEntry]
 
 
 def gate_digest(message: str) -> MemoryDigest | None:
-    """The digest of a message that needs no memory, without asking an index; None for any other message."""
+    """Return the digest of a message that needs no memory, without a search; None for others."""
     reason = gate.gate(message, lexicon_of(message))
     return MemoryDigest(applicable=False, reason=reason) if reason else None
 
@@ -69,143 +86,159 @@ class MemoryContext:
         memory = MemoryContext(ContextualIndex.open("notes"))
         print(memory.get("does JC like ginger?").markdown)
 
-    Thread-safe; it keeps no state between messages (give ``seen=`` to leave out what was shown already).
+    Thread-safe. It keeps no state between messages; ``seen=`` leaves out what was shown already.
 
     Args:
-        source: A ``ContextualIndex``, one of our retrievers, or any other of LlamaIndex (which does not tell how
-            relevant its hits are, so that they are never held back).
-        **settings: Those of :class:`MemorySettings`. Default: of the configuration of the index.
+        source: A ``ContextualIndex``, a retriever of this package, or any other of LlamaIndex,
+            whose hits are never held back because it does not tell how relevant they are.
+        **settings: Fields of :class:`MemorySettings`. Default: the configuration of the index.
 
     Raises:
-        SettingError: A setting cannot work.
+        SettingError: A setting is out of range or unknown.
     """
 
-    def __init__(self, source: Any, **settings: Any) -> None:
+    def __init__(self, source: IndexLike | BaseRetriever, **settings: Any) -> None:
         self.settings = MemorySettings(**{**_configured(source), **settings})
-        is_index = hasattr(source, "as_retriever") and not hasattr(source, "retrieve")
-        retriever = source.as_retriever(similarity_top_k=_POOL) if is_index else source
+        retriever = (
+            source
+            if isinstance(source, BaseRetriever)
+            else source.as_retriever(similarity_top_k=_POOL)
+        )
         if not isinstance(retriever, ContextualFusionRetriever):
             retriever = ContextualFusionRetriever([retriever])
-        self._fusion, self._keywords = retriever, keyword_of(retriever.retrievers)
-        self._can_filter = all(hasattr(arm, "with_filters") for arm in retriever.retrievers)
+        self._fusion = retriever
+        self._has_keyword_index = keyword_of(retriever.retrievers) is not None
+        self._can_filter = all(hasattr(part, "with_filters") for part in retriever.retrievers)
 
     def get(
         self, message: str, *, seen: Collection[str] = (), now: datetime | date | None = None
     ) -> MemoryDigest:
-        """The digest for a message.
+        """Return the digest for a message.
 
         Args:
             message: What the user wrote.
-            seen: Ids or citations of hits that were shown before; they are left out.
-            now: The present; default the clock's.
+            seen: Ids or citations of hits that were shown before. They are left out.
+            now: The present. Default: the clock's.
         """
         if not self.settings.enabled:
             reason = "memory is switched off (enabled is false)"
-            return MemoryDigest(applicable=False, reason=reason, notes=(f"{reason.capitalize()}.",))
-        if (closed := gate_digest(message)) is not None:
+            note = f"{reason.capitalize()}."
+            return MemoryDigest(applicable=False, reason=reason, notes=(note,))
+        closed = gate_digest(message)
+        if closed is not None:
             return closed
         now = now or datetime.now().astimezone()
-        today = now.date() if isinstance(now, datetime) else now
         if self.settings.ranking == "derived":
-            return self._derived(gate.clean_message(message[: gate.MAX_MESSAGE]), seen, today)
-        parsed = gate.read_message(message, lexicon_of(message), today)
-        found, ranked = self._ranked(parsed, now, today)
-        unseen, is_message = ranking.unseen_hits(ranked, seen), parsed.form == "message"
-        chosen = ranking.without_repetitions(
-            unseen, self.settings.max_results, by_session=is_message
-        )
-        if not parsed.dates:  # "what was the timeout in March?" asks for what is older
-            chosen = ranking.unseen_hits(ranking.newest_first(chosen, ranked, terms_of), seen)
-        shown = tuple(
-            "/".join(dict.fromkeys([one.first.isoformat(), one.last.isoformat()]))
-            for one in parsed.dates
-        )
-        days = [day for one in chosen if (day := day_of(one.node.metadata)) is not None]
-        is_other = (
-            days
-            and parsed.dates
-            and all(named.distance(day) for named in parsed.dates for day in days)
-        )
-        notes = [f"none of these is of {' or '.join(shown)}"] if is_other else []
-        if len(message) > gate.MAX_MESSAGE:
-            notes.append(f"of the message the first {gate.MAX_MESSAGE:,} characters were read")
-        digest = self._digest(parsed.text, found, ranked, chosen, notes)
-        return replace(digest, form=parsed.form, dates=shown)
-
-    def _derived(self, text: str, seen: Collection[str], today: date) -> MemoryDigest:
-        """The digest of ``ranking="derived"``."""
-        settings, queries = self.settings, gate.derive_queries(text, lexicon_of(text))
-        pools = [self._search(query, least=settings.min_relevance) for query in queries]
-        (best, _), hits = (
-            max(pools, key=lambda pool: pool[0].relevance or 0.0),
-            [hits for _, hits in pools],
-        )
-        ranked = gate.by_formulas(
-            hits, today if settings.include_recency else None, settings.half_life_days
-        )
-        chosen = ranking.without_repetitions(
-            ranking.unseen_hits(ranked, seen), settings.max_results
-        )
-        return replace(self._digest(text, best, ranked, chosen, []), queries=queries)
-
-    def _ranked(self, parsed: gate.ParsedMessage, now: datetime | date, today: date) -> Found:
-        """The answer to a message, and its hits in their order."""
-        settings, is_question = self.settings, parsed.form == "question"
-        question: dict[str, Any] = {
-            "is_message": not is_question,
-            "subject": parsed.subject,
-            "today": today,
-        }
-        days, hits = (
-            [end for one in parsed.dates for end in (one.first, one.last)],
-            list[MemoryEntry](),
-        )
-        if (
-            days and not parsed.has_subject and self._can_filter
-        ):  # the answer is whatever the notes of that day hold
-            found, hits = self._search(parsed.text, days_filter(min(days), max(days)), **question)
-        if not hits:
-            found, hits = self._search(parsed.text, least=settings.min_relevance, **question)
-        if settings.min_relevance and is_question:
-            hits = [one for one in hits if one.score >= _LEAST_SHARE * hits[0].score]
-        if settings.include_recency and is_question and not parsed.dates:
-            weight = min(settings.recency_weight, _MOST_WEIGHT)
-            age = {
-                "half_life_days": settings.half_life_days,
-                "evergreen": settings.evergreen,
-                "now": now,
-            }
-            scored = [NodeWithScore(node=one.node, score=one.score) for one in hits]
-            aged = zip(hits, RecencyPostprocessor(weight=weight, **age).aged(scored), strict=True)
-            hits = ranking.best_first([replace(one, score=score) for one, (score, _) in aged])
-        return found, hits
+            return self._derived(message, seen, now)
+        return self._learned(message, seen, now)
 
     async def aget(
         self, message: str, *, seen: Collection[str] = (), now: datetime | date | None = None
     ) -> MemoryDigest:
-        """The digest of :meth:`get`, off the event loop."""
+        """Return the digest of :meth:`get` without blocking the event loop."""
         return await asyncio.to_thread(self.get, message, seen=seen, now=now)
 
     def search(
         self, query: str, *, max_results: int = 10, filters: MetadataFilters | None = None
     ) -> MemoryDigest:
-        """The hits of a precise query: no gate, no recency.
+        """Return the hits of a precise query: no gate, no recency.
 
         Args:
             query: What is searched for.
-            max_results: Most hits.
-            filters: Notes that may be found; :func:`note_filters` makes them from path, tag and days.
+            max_results: The most hits.
+            filters: Notes that may be found. :func:`note_filters` makes them from path, tag and
+                days.
 
         Raises:
-            SettingError: A setting cannot work, or the source of this memory cannot filter.
+            SettingError: A setting is out of range, or the source of this memory cannot filter.
         """
-        most = whole("max_results", max_results, most=100_000)
-        found, hits = self._search(query, filters, least=self.settings.min_relevance, most=most)
-        chosen = ranking.without_repetitions(hits, most)
-        digest = self._digest(
-            gate.clean_message(query), found, hits, chosen, [], _SEARCH_TOKENS * most
+        limit = whole("max_results", max_results, most=_MAX_SEARCH_RESULTS)
+        answer = self._search(
+            query, filters, min_relevance=self.settings.min_relevance, max_results=limit
         )
-        return replace(digest, queries=(query,))
+        chosen = ranking.without_repetitions(answer.hits, limit)
+        return self._digest(query, answer, chosen, max_tokens=limit * _TOKENS_PER_SEARCH_HIT)
+
+    # Rankings
+
+    def _learned(self, message: str, seen: Collection[str], now: datetime | date) -> MemoryDigest:
+        """Return the digest of ``ranking="learned"``."""
+        settings = self.settings
+        parsed = gate.read_message(message, lexicon_of(message), _day(now))
+        is_question = parsed.form == "question"
+        answer = self._answer(parsed, _day(now))
+        hits = answer.hits
+        if is_question and settings.min_relevance and hits:
+            min_score = _MIN_SCORE_SHARE * hits[0].score
+            hits = [hit for hit in hits if hit.score >= min_score]
+        # "What was the timeout in March?" asks for what is older.
+        newest_wins = is_question and settings.include_recency and not parsed.dates
+        if newest_wins:
+            hits = self._aged(hits, now)
+        chosen = ranking.without_repetitions(
+            ranking.unseen_hits(hits, seen),
+            settings.max_results,
+            by_session=not is_question,
+            keep_newest=newest_wins,
+        )
+        if newest_wins:
+            subject = ranking.subject_of(
+                query_groups(parsed.text), set(terms_of(parsed.subject)), hits
+            )
+            chosen = ranking.newest_first(chosen, subject, terms_of, settings.evergreen)
+        notes = _notes_on(message, parsed.dates, chosen)
+        digest = self._digest(parsed.text, answer._replace(hits=hits), chosen, notes)
+        return replace(digest, form=parsed.form, dates=tuple(map(_in_iso, parsed.dates)))
+
+    def _derived(self, message: str, seen: Collection[str], now: datetime | date) -> MemoryDigest:
+        """Return the digest of ``ranking="derived"``."""
+        settings = self.settings
+        text = gate.clean_message(message[: gate.MAX_MESSAGE])
+        queries = gate.derive_queries(text, lexicon_of(text))
+        answers = [self._search(query, min_relevance=settings.min_relevance) for query in queries]
+        ranked = ranking.by_formulas(
+            [answer.hits for answer in answers],
+            _day(now) if settings.include_recency else None,
+            settings.half_life_days,
+        )
+        best = max(answers, key=lambda answer: answer.explanation.relevance or 0.0)
+        chosen = ranking.without_repetitions(
+            ranking.unseen_hits(ranked, seen), settings.max_results
+        )
+        digest = self._digest(text, best._replace(hits=ranked), chosen)
+        return replace(digest, queries=queries)
+
+    def _aged(self, hits: Sequence[MemoryEntry], now: datetime | date) -> list[MemoryEntry]:
+        """Return the hits with scores reduced by their age, best first."""
+        recency = RecencyPostprocessor(
+            half_life_days=self.settings.half_life_days,
+            weight=min(self.settings.recency_weight, _MAX_RECENCY_WEIGHT),
+            evergreen=self.settings.evergreen,
+            now=now,
+        )
+        scored = [NodeWithScore(node=hit.node, score=hit.score) for hit in hits]
+        entries = {hit.id: hit for hit in hits}
+        return ranking.best_first(
+            replace(entries[aged.node.node_id], score=aged.score or 0.0)
+            for aged in recency.postprocess_nodes(scored)
+        )
+
+    # Search
+
+    def _answer(self, parsed: gate.ParsedMessage, today: date) -> _Answer:
+        """Return the answer to a message; of one that names days alone, the notes of these days."""
+        question: dict[str, Any] = {
+            "is_message": parsed.form == "message",
+            "subject": parsed.subject,
+            "today": today,
+        }
+        if parsed.dates and not parsed.has_subject and self._can_filter:
+            first = min(named.first for named in parsed.dates)
+            last = max(named.last for named in parsed.dates)
+            answer = self._search(parsed.text, days_filter(first, last), **question)
+            if answer.hits:
+                return answer
+        return self._search(parsed.text, min_relevance=self.settings.min_relevance, **question)
 
     def _search(
         self,
@@ -213,94 +246,146 @@ class MemoryContext:
         filters: MetadataFilters | None = None,
         *,
         is_message: bool = False,
-        least: float | Literal["auto"] = 0.0,
-        most: int = 0,
+        min_relevance: float | Literal["auto"] = 0.0,
+        max_results: int = 0,
         **question: Any,
-    ) -> Found:
-        """The answer to a query, and its hits, best first.
+    ) -> _Answer:
+        """Return the answer to a query.
 
         Args:
             text: The query.
             filters: Notes that may be found.
-            is_message: Whether sessions are found that it goes on with, where the retriever is one of ours.
-            least: The relevance that a hit needs.
-            most: Most hits, if that is more than 50.
-            **question: More of :class:`~llama_index_contextual.retrieval.Question`.
+            is_message: Whether to rank the sessions that the text continues, where the retriever
+                is one of this package.
+            min_relevance: The relevance that a hit needs.
+            max_results: The most hits, if that is more than the pool.
+            **question: Further fields of :class:`~llama_index_contextual.retrievers.Question`.
         """
         settings = self.settings
-        view = copy.copy(self._fusion) if filters is None else self._fusion.with_filters(filters)
-        if is_message and view.mode is Mode.LEARNED:
-            view.mode = Mode.MESSAGE
-        pool = (
-            2 * _POOL if is_message else _POOL
-        )  # of a session further chunks stand far behind the first
-        view.similarity_top_k = max(pool, most, settings.max_results)
-        view.candidate_pool = max(view.similarity_top_k, view.candidate_pool)
-        # Recency is left to memory: applied twice it would count twice.
-        others = [
-            one for one in view.node_postprocessors if not isinstance(one, RecencyPostprocessor)
+        retriever = copy.copy(self._fusion)
+        if filters is not None:
+            retriever = self._fusion.with_filters(filters)
+        if is_message and retriever.mode is Mode.LEARNED:
+            retriever.mode = Mode.MESSAGE
+        pool = _MESSAGE_POOL if is_message else _POOL
+        retriever.similarity_top_k = max(pool, max_results, settings.max_results)
+        retriever.candidate_pool = max(retriever.similarity_top_k, retriever.candidate_pool)
+        # Memory applies recency itself. Applied twice it would count twice.
+        postprocessors = [
+            step
+            for step in retriever.node_postprocessors
+            if not isinstance(step, RecencyPostprocessor)
         ]
-        view.node_postprocessors, view.min_score = others, least
-        question["half_life_days"] = settings.half_life_days
-        question["ageless"] = settings.evergreen if settings.include_recency else ("*",)
-        parsed = Question(queries=(QueryBundle(text),), is_explained=True, **question)
-        explanation = run(answer_question(view, parsed, on_loop=False))
-        groups, hits = query_groups(text) if self._keywords is None else [], list[MemoryEntry]()
+        retriever.node_postprocessors = postprocessors
+        retriever.min_score = min_relevance
+        parsed = Question(
+            queries=(QueryBundle(text),),
+            is_explained=True,
+            half_life_days=settings.half_life_days,
+            ageless=settings.evergreen if settings.include_recency else ("*",),
+            **question,
+        )
+        explanation = run(answer_question(retriever, parsed, on_loop=False))
+        hits = self._entries_of(text, explanation, only_ranks_count=bool(postprocessors))
+        return _Answer(explanation, ranking.best_first(hits))
+
+    def _entries_of(
+        self, text: str, explanation: Explanation, *, only_ranks_count: bool
+    ) -> list[MemoryEntry]:
+        """Return the hits of an answer with their scores and matched terms.
+
+        Args:
+            text: The query.
+            explanation: The answer.
+            only_ranks_count: Whether a postprocessor, such as a reranker, gave scores that may mean
+                anything.
+        """
+        term_groups = query_groups(text)
+        entries = []
         for hit in explanation:
-            terms = {term.term: term.idf for term in hit.terms}
-            if groups:  # all are equally rare, where no keyword arm tells
-                held = set(terms_of(hit.node.node.get_content(metadata_mode=MetadataMode.EMBED)))
-                terms = {group[0]: 1.0 for group in groups if held.intersection(group)}
+            node = hit.node.node
+            if self._has_keyword_index:
+                terms = {match.term: match.idf for match in hit.terms}
+            else:  # nothing tells which term is rare
+                held_terms = set(terms_of(node.get_content(metadata_mode=MetadataMode.EMBED)))
+                terms = {group[0]: 1.0 for group in term_groups if not held_terms.isdisjoint(group)}
             score = hit.relevance
-            if (
-                score is None or others
-            ):  # the scores of a reranker may mean anything: its order counts
-                score = (explanation.relevance or 1.0) * (_K + 1) / (_K + hit.rank)
-            hits.append(MemoryEntry(hit.node.node, score, terms))
-        return explanation, ranking.best_first(hits)
+            if score is None or only_ranks_count:
+                score = (explanation.relevance or 1.0) * (_RRF_K + 1) / (_RRF_K + hit.rank)
+            entries.append(MemoryEntry(node, score, terms))
+        return entries
 
     def _digest(
         self,
         text: str,
-        found: Explanation,
-        ranked: Hits,
-        chosen: Hits,
-        notes: list[str],
-        tokens: int = 0,
+        answer: _Answer,
+        chosen: Sequence[MemoryEntry],
+        notes: Sequence[str] = (),
+        *,
+        max_tokens: int | None = None,
     ) -> MemoryDigest:
-        """The digest of chosen hits, with what it does not cover."""
-        entries = ranking.entries_of(
-            chosen, query_groups(text), terms_of, tokens or self.settings.max_tokens
+        """Return the digest of chosen hits, with notes on what it does not cover."""
+        explanation = answer.explanation
+        judgement = explanation.judgement
+        entries = with_snippets(
+            chosen, query_groups(text), terms_of, max_tokens or self.settings.max_tokens
         )
-        judgement, notes = found.judgement, [*notes, *found.warnings]
         is_doubtful = (
-            judgement.is_calibrated and bool(found.hits) and (judgement.relevance or 1.0) < _SURE
+            judgement.is_calibrated
+            and bool(explanation.hits)
+            and (judgement.relevance or 1.0) < _DOUBTFUL
         )
-        if (
-            is_doubtful or not entries
-        ):  # of a message's many words those that no note has matter where it finds little
-            notes += filter(None, [judgement.unknown_words])
+        all_notes = [*notes, *explanation.warnings]
+        # Unknown words of a long message only matter where it finds little.
+        if judgement.unknown_words and (is_doubtful or not entries):
+            all_notes.append(judgement.unknown_words)
         if is_doubtful and entries:
-            notes.append(f"the notes may not answer this, relevance {judgement.relevance:.2f}")
-        reason = (
-            "found"
-            if entries
-            else "nothing relevant enough"
-            if found.left_out or ranked
-            else "nothing found"
-        )
+            all_notes.append(f"the notes may not answer this, relevance {judgement.relevance:.2f}")
+        if entries:
+            reason = "found"
+        elif explanation.left_out or answer.hits:
+            reason = "nothing relevant enough"
+        else:
+            reason = "nothing found"
         return MemoryDigest(
             applicable=True,
             reason=reason,
             entries=entries,
-            queries=found.queries,
-            notes=tuple(f"Search: {on_one_line(note)}." for note in notes),
-            left_out=found.left_out + len(ranked) - len(entries),
+            queries=explanation.queries,
+            notes=tuple(f"Search: {on_one_line(note)}." for note in all_notes),
+            left_out=explanation.left_out + len(answer.hits) - len(entries),
         )
 
 
+def _day(now: datetime | date) -> date:
+    return now.date() if isinstance(now, datetime) else now
+
+
+def _in_iso(named: NamedDate) -> str:
+    """Return ``2026-04-05``, or ``2026-04-01/2026-04-30`` for several days."""
+    if named.first == named.last:
+        return named.first.isoformat()
+    return f"{named.first.isoformat()}/{named.last.isoformat()}"
+
+
+def _notes_on(
+    message: str, named_dates: Sequence[NamedDate], chosen: Sequence[MemoryEntry]
+) -> list[str]:
+    """Return notes on a message that was cut, and on named dates of which no hit is."""
+    notes = []
+    days = [day for hit in chosen if (day := day_of(hit.node.metadata)) is not None]
+    is_of_named_date = any(not named.distance(day) for named in named_dates for day in days)
+    if named_dates and days and not is_of_named_date:
+        notes.append(f"none of these is of {' or '.join(map(_in_iso, named_dates))}")
+    if len(message) > gate.MAX_MESSAGE:
+        notes.append(f"of the message the first {gate.MAX_MESSAGE:,} characters were read")
+    return notes
+
+
 def _configured(source: Any) -> dict[str, Any]:
-    """Settings of memory of an index."""
+    """Return the settings of memory in the configuration of an index."""
     configuration = getattr(getattr(source, "settings", None), "configuration", None)
-    memory: dict[str, Any] = configuration.table("memory") if configuration is not None else {}
+    if configuration is None:
+        return {}
+    memory: dict[str, Any] = configuration.table("memory")
     return {name: value for name, value in memory.items() if name in MemorySettings.model_fields}

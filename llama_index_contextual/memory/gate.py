@@ -1,98 +1,58 @@
-"""Read a user's message: does it need memory at all, and what does it ask? And ``ranking="derived"``.
+"""Read a user's message: does it need memory at all, and what does it ask?
 
-Everything here takes time in proportion to the message, because a client may send anything.
+A client may send anything, so every step takes time in proportion to the message.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from llama_index_contextual.memory.digest import CURRENT, HEADER, NOTES, NOTHING, QUOTE
-from llama_index_contextual.memory.ranking import best_first
-from llama_index_contextual.postprocessors.recency import decay
+from llama_index_contextual.memory.digest import HEADER, NOTE_STARTS, NOTHING, QUOTE
 from llama_index_contextual.retrievers.query_dates import (
     HAS_CJK,
     find_dates,
     split_words,
     unaccented,
 )
-from llama_index_contextual.utils.dates import NamedDate, date_from_path
 from llama_index_contextual.utils.language import sentences_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from llama_index_contextual.memory.digest import MemoryEntry
     from llama_index_contextual.retrievers.query_dates import Lexicon
+    from llama_index_contextual.utils.dates import NamedDate
 
-MAX_MESSAGE: Final = 16_384  # characters; what follows is not read
-MAX_QUERY_CHARS: Final = 1_000  # of them are searched for; twice as many take twice as long
-_DERIVED_CHARS: Final = 500
-_KEYWORDS: Final = 5
-_OVERLAP_BOOST: Final = 1.15
+MAX_MESSAGE: Final = 16_384  # characters that are read
+MAX_QUERY: Final = 1_000  # characters that are searched for; twice as many take twice as long
+_MAX_DERIVED_QUERY: Final = 500
+_MAX_KEYWORDS: Final = 5
 _MIN_WORDS: Final = 3
-_LONGEST_SMALL_TALK: Final = 16  # words
-_CJK_CHARS_A_WORD: Final = 2  # Chinese words have about two characters
-_QUESTION_SENTENCES: Final = 2
-_COMMAND: Final = re.compile(r"/[^\s/]{0,99}(?<![:,;])(?=\s|$)")  # no path has but one slash
+_MAX_SMALL_TALK: Final = 16  # words
+_CHINESE_CHARACTERS_PER_WORD: Final = 2
+_MAX_QUESTION_SENTENCES: Final = 2
+_COMMAND: Final = re.compile(r"/[^\s/]{0,99}(?<![:,;])(?=\s|$)")  # a path has a second slash
 _QUESTION: Final = re.compile(r"[?？؟]|[吗呢か][。.!！\s]*$")
+_STATEMENT_END: Final = re.compile(r"[.!。！…][\s\"'”’)*_]*$")
 _BLANKS: Final = re.compile(r"[ \t]+")
-_OF_A_DIGEST: Final = (QUOTE.strip(), "- [", CURRENT.strip(), *NOTES)
+_DIGEST_LINE_STARTS: Final = (QUOTE.strip(), "- [", *NOTE_STARTS)
 _POSSESSIVE: Final = re.compile(r"['’]s?$|(?<=s)['’]$")
-_STATES: Final = re.compile(r"[.!。！…][\s\"'”’)*_]*$")
 
 
-def clean_message(message: str) -> str:
-    """A message without fenced code and earlier digests; cut to 1,000 characters at a space."""
-    lines = (
-        _BLANKS.sub(" ", line).strip()
-        for line in _unquoted_lines(message.replace(NOTHING, " ").splitlines())
-    )
-    text = "\n".join(filter(None, lines))
-    if len(text) <= MAX_QUERY_CHARS:
-        return text
-    cut = max(text.rfind(" ", 0, MAX_QUERY_CHARS + 1), text.rfind("\n", 0, MAX_QUERY_CHARS + 1))
-    return text[: cut if cut > MAX_QUERY_CHARS // 2 else MAX_QUERY_CHARS].rstrip()
-
-
-def _unquoted_lines(lines: Sequence[str]) -> Iterator[str]:
-    """Lines outside of fenced code and of an earlier digest."""
-    fence, in_digest = "", False
-    for line in map(str.strip, lines):
-        after = line.lstrip(line[:1])
-        if fence:
-            fence = "" if line.startswith(fence) and not line.strip("`~") else fence
-            continue
-        in_digest = line == HEADER or (in_digest and (not line or line.startswith(_OF_A_DIGEST)))
-        if line[:3] in {"```", "~~~"} and "`" not in after:  # else it is code within a line
-            fence = line[: len(line) - len(after)]
-        elif not in_digest:
-            yield line
-
-
-def count_words(text: str) -> float:
-    """Number of words, two characters of Chinese or Japanese as one."""
-    return sum(1 / _CJK_CHARS_A_WORD if HAS_CJK.match(word) else 1 for word in split_words(text))
-
-
-def is_question(text: str) -> bool:
-    """Whether a question mark, or a closing particle of Chinese or Japanese, makes it a question."""
-    return bool(_QUESTION.search(text))
+# The gate
 
 
 def gate(message: str, lexicon: Lexicon) -> str:
-    """Why memory is not worth asking; "" where it is.
+    """Return why a message needs no memory, or "" where it may.
 
-    It is not for slash commands, greetings, thanks, acknowledgements, and fewer than three words without a question
-    mark, unless they are a date. A path is no command (``/etc/hosts``), nor a word with a mark after it.
+    Slash commands, greetings, thanks, acknowledgements, and fewer than three words without a
+    question mark need none, unless they are a date. A path (``/etc/hosts``) is no command.
 
     Args:
-        message: What the user wrote; its first 16,384 characters are read.
-        lexicon: Phrases that need no memory.
+        message: What the user wrote. Its first 16,384 characters are read.
+        lexicon: Phrases that need no memory, and how dates are named.
     """
     stripped = message[:MAX_MESSAGE].strip()
     if not stripped:
@@ -104,44 +64,90 @@ def gate(message: str, lexicon: Lexicon) -> str:
         return "no words outside code and digests"
     if kind := _small_talk(text, lexicon):
         return kind
-    if count_words(text) >= _MIN_WORDS or is_question(text):
+    if count_words(text) >= _MIN_WORDS or is_question(text) or _is_date(text, lexicon):
         return ""
-    dates = find_dates(text, date.today(), lexicon)  # noqa: DTZ011  whichever day it is
-    is_date = bool(dates) and all(
-        map(lexicon.is_stop_word, split_words(_without_dates(text, dates)))
-    )
-    return "" if is_date else "fewer than three words and no question"
-
-
-def _without_dates(text: str, dates: Sequence[NamedDate]) -> str:
-    for named in dates:
-        text = text[: named.start] + " " * (named.end - named.start) + text[named.end :]
-    return text
+    return "fewer than three words and no question"
 
 
 def _small_talk(text: str, lexicon: Lexicon) -> str:
-    """The first kind of phrase where nothing but small talk covers the whole message, else ""."""
-    message = tuple(split_words(unaccented(text)))
-    if len(message) > _LONGEST_SMALL_TALK:
+    """Return the first kind of phrase where phrases of small talk cover a whole text, else ""."""
+    words = tuple(split_words(unaccented(text)))
+    if len(words) > _MAX_SMALL_TALK:
         return ""
-    # kinds[i]: how the first i words can be covered, as the first kind that is no filler ("" while all are fillers)
-    kinds: list[str | None] = [""] + [None] * len(message)
-    for end in range(1, len(message) + 1):
+    # covered[n]: the kind of the first n words, "" while all are fillers; absent if not covered.
+    covered = {0: ""}
+    for end in range(1, len(words) + 1):
         for start in range(end):
-            kind, before = lexicon.phrases.get(message[start:end]), kinds[start]
-            if kind is not None and before is not None and not kinds[end]:
-                kinds[end] = before or ("" if kind == "filler" else kind)
-    return kinds[len(message)] or ""
+            kind = lexicon.phrases.get(words[start:end])
+            if kind is None or start not in covered or covered.get(end):
+                continue
+            covered[end] = covered[start] or ("" if kind == "filler" else kind)
+    return covered.get(len(words), "")
+
+
+def _is_date(text: str, lexicon: Lexicon) -> bool:
+    """Tell whether a text names a date and nothing else."""
+    dates = find_dates(text, date.today(), lexicon)  # noqa: DTZ011  any day will do
+    words = split_words(_without_dates(text, dates))
+    return bool(dates) and all(lexicon.is_stop_word(word) for word in words)
+
+
+def clean_message(message: str) -> str:
+    """Return a message without fenced code and earlier digests, cut to 1,000 characters."""
+    lines = (_BLANKS.sub(" ", line).strip() for line in _own_lines(message))
+    text = "\n".join(line for line in lines if line)
+    if len(text) <= MAX_QUERY:
+        return text
+    blanks = (text.rfind(blank, 0, MAX_QUERY + 1) for blank in (" ", "\n"))
+    last_blank = max(blanks)
+    return text[: last_blank if last_blank > MAX_QUERY // 2 else MAX_QUERY].rstrip()
+
+
+def _own_lines(message: str) -> list[str]:
+    """Return the lines of a message outside of fenced code and of an earlier digest."""
+    own_lines = []
+    fence = ""
+    is_in_digest = False
+    for raw_line in message.replace(NOTHING, " ").splitlines():
+        line = raw_line.strip()
+        if fence:
+            closes = line.startswith(fence) and not line.strip("`~")
+            fence = "" if closes else fence
+            continue
+        is_of_digest = not line or line.startswith(_DIGEST_LINE_STARTS)
+        is_in_digest = line == HEADER or (is_in_digest and is_of_digest)
+        info = line.lstrip(line[:1])
+        # A backtick after the fence makes it code within a line.
+        if line.startswith(("```", "~~~")) and "`" not in info:
+            fence = line.removesuffix(info)
+        elif not is_in_digest:
+            own_lines.append(line)
+    return own_lines
+
+
+def count_words(text: str) -> float:
+    """Return the number of words; two characters of Chinese or Japanese count as one."""
+    words = split_words(text)
+    characters = sum(1 for word in words if HAS_CJK.match(word))
+    return len(words) - characters + characters / _CHINESE_CHARACTERS_PER_WORD
+
+
+def is_question(text: str) -> bool:
+    """Tell whether a text has a question mark, or a closing particle of Chinese or Japanese."""
+    return bool(_QUESTION.search(text))
+
+
+# What a message asks
 
 
 class ParsedMessage(NamedTuple):
     """What a message asks of the notes.
 
-    Args:
-        text: The message without fenced code and without an earlier digest, at most 1,000 characters.
-        form: ``"question"``, or ``"message"`` for what goes on with something.
+    Attributes:
+        text: The message without fenced code and without an earlier digest.
+        form: ``"question"``, or ``"message"`` for one that continues a conversation.
         dates: The dates that it names.
-        subject: The message without its words of asking, which an answer need not hold.
+        subject: The message without words of asking, which an answer need not hold.
         has_subject: Whether it names more than a date: "what did we do yesterday?" does not.
     """
 
@@ -153,103 +159,79 @@ class ParsedMessage(NamedTuple):
 
 
 def read_message(message: str, lexicon: Lexicon, today: date) -> ParsedMessage:
-    """The parsed form of a message.
+    """Return what a message asks.
 
     Args:
-        message: What the user wrote, of which 16,384 characters are read; code and digests in it are left out.
+        message: What the user wrote. Its first 16,384 characters are read.
         lexicon: Stop words and date patterns.
-        today: What ``yesterday`` is relative to.
+        today: The day that ``yesterday`` is relative to.
     """
     text = clean_message(message[:MAX_MESSAGE])
     dates = find_dates(text, today, lexicon)
     words = split_words(_without_dates(text, dates))
-    asides = {word for word in words if lexicon.is_stop_word(_POSSESSIVE.sub("", word))}
+    words_of_asking = {word for word in words if lexicon.is_stop_word(_POSSESSIVE.sub("", word))}
     has_subject = any(
-        len(word) > 1 and not HAS_CJK.match(word) for word in words if word not in asides
+        len(word) > 1 and not HAS_CJK.match(word) for word in words if word not in words_of_asking
     )
-    # "What did we decide about retries?" is about retries. Dates stay: the notes of that day hold them. The pieces are
-    # those between blanks: Chinese cut into single characters has none of the index's terms.
-    subject = (
-        " ".join(piece for piece in text.split() if not asides.issuperset(split_words(piece)))
-        or text
-    )
-    return ParsedMessage(text, form_of(text), dates, subject, has_subject)
+    # "What did we decide about retries?" is about retries. Dates stay, because notes of that day
+    # hold them. Only whole pieces between blanks leave: single Chinese characters are no terms.
+    pieces = [piece for piece in text.split() if not words_of_asking.issuperset(split_words(piece))]
+    return ParsedMessage(text, form_of(text), dates, " ".join(pieces) or text, has_subject)
 
 
 def form_of(text: str) -> str:
-    """``"question"`` or ``"message"``.
+    """Return ``"question"`` or ``"message"``.
 
-    One sentence that asks, or two of which one asks, is a question. So are words without a mark at their end, as people
-    write into a search box. All else goes on with something, whatever it asks beside.
+    A question is one sentence that asks, two of which one asks, or words without a mark at their
+    end, as in a search box. All else continues a conversation, whatever it asks besides.
     """
-    sentences = len(sentences_in(text))
-    if sentences > _QUESTION_SENTENCES:
+    sentence_count = len(sentences_in(text))
+    if sentence_count > _MAX_QUESTION_SENTENCES:
         return "message"
-    return (
-        "question"
-        if is_question(text) or not (sentences > 1 or _STATES.search(text))
-        else "message"
-    )
+    is_statement = sentence_count > 1 or bool(_STATEMENT_END.search(text))
+    return "question" if is_question(text) or not is_statement else "message"
 
 
-# ``ranking="derived"``, as the authors of ``memory_context`` describe it: the best of a chunk's scores for the message,
-# its keywords and its names; half of it for each half-life of a dated path; 15 % more for two queries
+def _without_dates(text: str, dates: Sequence[NamedDate]) -> str:
+    for named in dates:
+        text = text[: named.start] + " " * (named.end - named.start) + text[named.end :]
+    return text
+
+
+# Queries of ``ranking="derived"``
 
 
 def derive_queries(message: str, lexicon: Lexicon) -> tuple[str, ...]:
-    """Queries of a message: its first 500 characters, its keywords, and its names.
+    """Return the queries of a message: its first 500 characters, its keywords, and its names.
 
-    The keywords are the five best words: those that are repeated, then the longest, in the message's order; names and
-    stop words are none. A query that repeats an earlier one is left out.
+    The keywords are the five best words, in the message's order: repeated ones first, then the
+    longest. Names and stop words are none. A query that repeats an earlier one is left out.
 
     Args:
-        message: A message, without pasted code and digests.
+        message: A message without pasted code and digests.
         lexicon: Stop words of its languages.
     """
-    original = message.strip()[:_DERIVED_CHARS].rstrip()
-    names, counts = dict[str, None](), Counter[str]()
+    original = message.strip()[:_MAX_DERIVED_QUERY].rstrip()
+    names: dict[str, None] = {}
+    counts = Counter[str]()
     for sentence in sentences_in(original):
-        for at, word in enumerate(_POSSESSIVE.sub("", word) for word in split_words(sentence)):
+        for position, raw_word in enumerate(split_words(sentence)):
+            word = _POSSESSIVE.sub("", raw_word)
             is_stop_word = lexicon.is_stop_word(word)
-            if (len(word) > 1 and word.isupper()) or (
-                at and word[:1].isupper() and not is_stop_word
-            ):
-                names[word] = None  # capitals only, or a capital inside a sentence
+            is_acronym = len(word) > 1 and word.isupper()
+            is_capitalised = position > 0 and word[:1].isupper()
+            if is_acronym or (is_capitalised and not is_stop_word):
+                names[word] = None
             elif not is_stop_word and (len(word) > 1 or HAS_CJK.match(word)):
                 counts[word.casefold()] += 1
-    keywords = counts.keys() - set(map(str.casefold, names))
-    best = sorted(counts, key=lambda word: (word not in keywords, -counts[word], -len(word)))[
-        : min(_KEYWORDS, len(keywords))
-    ]
-    queries = dict[tuple[str, ...], str]()
-    for text in (original, " ".join(word for word in counts if word in best), " ".join(names)):
-        if words := tuple(map(str.casefold, split_words(text))):
-            queries.setdefault(words, text)
+    for name in names:
+        del counts[name.casefold()]
+    best = sorted(counts, key=lambda word: (-counts[word], -len(word)))[:_MAX_KEYWORDS]
+    keywords = " ".join(word for word in counts if word in best)
+
+    queries: dict[tuple[str, ...], str] = {}
+    for query in (original, keywords, " ".join(names)):
+        words = tuple(word.casefold() for word in split_words(query))
+        if words:
+            queries.setdefault(words, query)
     return tuple(queries.values())
-
-
-def derived_score(
-    scores: Sequence[float], age_days: int | None, half_life_days: float = 30.0
-) -> float:
-    """The score of a chunk, from those for each query that found it and the age of its note, where that counts."""
-    score = max(scores) * (1.0 if age_days is None else decay(max(age_days, 0), half_life_days))
-    return score * (_OVERLAP_BOOST if len(scores) > 1 else 1.0)
-
-
-def by_formulas(
-    pools: Sequence[Sequence[MemoryEntry]], today: date | None, half_life_days: float
-) -> list[MemoryEntry]:
-    """Hits of all queries by :func:`derived_score`, best first.
-
-    Args:
-        pools: The hits of each query.
-        today: The present day, for notes with a date in their path; None where age does not count.
-        half_life_days: The age at which a score is halved.
-    """
-    ranked = []
-    for one in {hit.id: hit for pool in reversed(pools) for hit in pool}.values():
-        scores = [hit.score for pool in pools for hit in pool if hit.id == one.id]
-        day = today and date_from_path(one.path)
-        age = (today - day).days if today and day else None
-        ranked.append(replace(one, score=derived_score(scores, age, half_life_days)))
-    return best_first(ranked)

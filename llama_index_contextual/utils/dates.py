@@ -33,6 +33,7 @@ class NamedDate(NamedTuple):
 
 
 _BEGINS: Final = re.compile(r"\W{0,9}\d{8}(?!\S{0,20}\d)")
+_WORD: Final = re.compile(r"\w+")
 _ANY_YEAR: Final = re.compile(r"\d{4}")
 _YEAR: Final = r"(?P<year>(?:19|20|21)\d\d)"
 # With dots of two digits each: "2024.1.5" is a version.
@@ -174,6 +175,14 @@ _NAMES: Final = {
     *_MONTH_NUMBERS,
     *(day for code in DATE_LANGUAGES for day in numbered_words("weekdays", code)),
 }
+
+
+def names_only_a_day(title: str) -> bool:
+    """Tell whether a heading is a day and nothing else: ``Sunday``, ``2026-01-31``, ``1 May 2026``."""
+    words = _WORD.findall(title.casefold())
+    return all(word in _NAMES or word[0].isdigit() for word in words)
+
+
 _NUMBER: Final = r"\d\d?(?:st|nd|rd|th|er|º|°|\.|日|号)?"
 _ITEMS: Final = {  # what is a day, or a part of one; and what may stand between two where no "between" comes before
     r"(?:19|20|21)\d\d-\d\d?-\d\d?": _TO,

@@ -58,7 +58,6 @@ BOUNDED = {
 ANCHORED = {
     "app.serve.answering._AFTER",
     "app.serve.answering._OPEN",
-    "memory.ranking._FACT",
     "retrievers.query._CONDITION",
     "app.serve.html._SCHEME",
     "app.serve.html._WITHIN_LIST",

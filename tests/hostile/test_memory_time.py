@@ -8,7 +8,7 @@ from growth import FACTOR, grows_too_fast
 
 from llama_index_contextual.memory.digest import HEADER, quoted
 from llama_index_contextual.memory.gate import MAX_MESSAGE, clean_message, gate
-from llama_index_contextual.memory.ranking import choose_snippet
+from llama_index_contextual.memory.snippets import choose_snippet
 from llama_index_contextual.retrievers.query_dates import find_dates, lexicon, unaccented
 from llama_index_contextual.retrievers.terms import terms_of
 

@@ -1,5 +1,7 @@
 """Memory inside LlamaIndex: a retriever, a block of `Memory`, a tool, an agent that gets the digest in every turn."""
 
+import json
+
 import pytest
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.llms import ChatMessage, MockLLM
@@ -53,12 +55,22 @@ async def test_the_tool_answers_with_the_digest(context):
     assert tool.metadata.name == "memory_context"
     assert tool.call(message="does JC like ginger?").content.startswith(HEADER)
     assert (await tool.acall(message="thanks!")).content == NOTHING
-    [[name, about]] = tool.metadata.get_parameters_dict()["properties"].items()
-    assert (name, about["type"], about["description"]) == (
-        "message",
-        "string",
-        "The user's message, as written.",
-    )
+    parameters = tool.metadata.get_parameters_dict()
+    about = parameters["properties"]["message"]
+    assert (about["type"], about["description"]) == ("string", "The user's message, as written.")
+    assert parameters["required"] == ["message"]
+
+
+async def test_the_tool_gives_json_with_entries_queries_and_applicable(context):
+    tool = memory_tool(context)
+    message = "what does JC's dog love?"
+    data = json.loads(tool.call(message=message, format="json").content)
+    assert data["applicable"] is True
+    assert data["queries"] == [message]
+    assert data["entries"][0]["path"] == "memory/2026-04-09.md"
+    assert json.loads((await tool.acall(message=message, format="json")).content) == data
+    thanks = json.loads(tool.call(message="thanks!", format="json").content)
+    assert (thanks["applicable"], thanks["entries"], thanks["queries"]) == (False, [], [])
 
 
 class Listener:

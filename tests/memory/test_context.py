@@ -380,9 +380,9 @@ async def test_no_step_of_an_answer_is_done_on_the_event_loop(memory, monkeypatc
         monkeypatch.setattr(module, name, step)
 
     watched(context.gate, "read_message")
-    watched(context.ranking, "entries_of")
+    watched(context, "with_snippets")
     assert (await memory.aget("what does JC's dog love?", now=NOW)).entries
-    assert set(threads) == {"read_message", "entries_of"}
+    assert set(threads) == {"read_message", "with_snippets"}
     assert threading.current_thread() not in threads.values()
 
 

@@ -8,7 +8,8 @@ from llama_index.core.schema import TextNode
 
 from llama_index_contextual.memory.context import MemoryContext
 from llama_index_contextual.memory.digest import MemoryEntry
-from llama_index_contextual.memory.gate import by_formulas, derive_queries, derived_score
+from llama_index_contextual.memory.gate import derive_queries
+from llama_index_contextual.memory.ranking import by_formulas, derived_score
 from llama_index_contextual.retrievers.query_dates import lexicon_of
 
 TODAY = date(2026, 4, 10)

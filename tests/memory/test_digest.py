@@ -175,4 +175,7 @@ def test_json_holds_entries_queries_and_reasons():
         ["2026-04-05"],
     )
     assert data["markdown"] == digest.markdown
+    del data["markdown"]
+    assert json.loads(digest.render("json")) == data
+    assert digest.render() == digest.render("markdown") == digest.markdown
     assert MemoryDigest(applicable=False, reason="greeting").markdown == NOTHING

@@ -5,18 +5,23 @@ from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual.memory.digest import MemoryEntry
-from llama_index_contextual.memory.ranking import entries_of, estimate_tokens, without_repetitions
-from llama_index_contextual.retrievers.features import NearDuplicates
+from llama_index_contextual.memory.ranking import without_repetitions
+from llama_index_contextual.memory.snippets import estimate_tokens, with_snippets
 
 
 def test_a_raised_score_is_1_at_most_in_an_entry():
     hits = [MemoryEntry(TextNode(id_="a", text="tea"), score) for score in (1.8, 0.4)]
-    assert [one.score for one in entries_of(hits, (), str.split, 500)] == [1.0, 0.4]
+    assert [one.score for one in with_snippets(hits, (), str.split, 500)] == [1.0, 0.4]
 
 
 def near_duplicates(texts):
-    met = NearDuplicates()
-    return {position for position, text in enumerate(texts) if met.has(text, {})}
+    """Return the positions of the texts that repeat an earlier one."""
+    hits = [
+        MemoryEntry(TextNode(id_=str(position), text=text), 1.0)
+        for position, text in enumerate(texts)
+    ]
+    kept = {hit.id for hit in without_repetitions(hits, len(hits))}
+    return {position for position in range(len(texts)) if str(position) not in kept}
 
 
 def test_near_duplicates_are_dropped_after_the_first():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.memory.ranking import choose_snippet, split_sentences
+from llama_index_contextual.memory.snippets import choose_snippet, split_sentences
 from llama_index_contextual.retrievers.query_dates import split_words
 
 

@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from llama_index_contextual.memory.ranking import choose_snippet
+from llama_index_contextual.memory.snippets import choose_snippet
 from llama_index_contextual.retrievers.query_dates import HAS_CJK
 from llama_index_contextual.retrievers.terms import finder_of, query_groups
 from llama_index_contextual.utils import metadata

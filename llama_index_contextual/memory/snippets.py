@@ -1,0 +1,222 @@
+"""What is shown of a hit: the sentences that a query is about, as one slice of the chunk.
+
+Chunks are untrusted and may be long, so every step takes time in proportion to the chunk.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from llama_index_contextual.memory.digest import MemoryEntry, visible
+from llama_index_contextual.utils import dates
+from llama_index_contextual.utils import metadata as meta
+from llama_index_contextual.utils.language import sentence_starts, tell_language
+from llama_index_contextual.utils.text import readable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from datetime import date
+
+    SplitTerms = Callable[[str], Collection[str]]
+
+_BEYOND_LATIN: Final = re.compile(r"[^\u0000-\u024f]")
+_CHARACTERS_PER_TOKEN: Final = 4
+_MIN_TOKENS: Final = 20  # a shorter quotation tells nothing
+_MAX_SENTENCE: Final = 10_000  # characters
+# A heading, or a line with the lines after it that begin no item, heading, quotation, row or fence.
+_BLOCK: Final = re.compile(
+    r"^[^\S\n]*(?P<marks>#{1,6})[^\S\n].*"
+    r"|^[^\S\n]*\S.*(?:\n(?!\s|\Z|[-*+•]\s|\d{1,9}[.)]\s|#{1,6}\s|[>|]|`{3}|~{3}).+)*",
+    re.MULTILINE,
+)
+
+
+class Sentence(NamedTuple):
+    """One sentence of a chunk, or a heading.
+
+    Attributes:
+        start: The offset in the chunk at which it begins.
+        end: The offset at which it ends.
+        day: The day of the nearest dated heading above it.
+        is_heading: Whether it is a heading.
+    """
+
+    start: int
+    end: int
+    day: date | None
+    is_heading: bool
+
+
+def split_sentences(text: str, max_length: int = _MAX_SENTENCE) -> list[Sentence]:
+    """Return the sentences of a chunk.
+
+    A list item or a heading ends a sentence; a line break inside a paragraph does not.
+
+    Args:
+        text: The chunk.
+        max_length: Characters. A longer sentence is cut at white space where it has some.
+    """
+    last = max_length - 1
+    piece = re.compile(rf"\S.{{0,{last}}}(?!\S)|\S.{{0,{last}}}", re.DOTALL)
+    language = tell_language(text)
+    sentences: list[Sentence] = []
+    day = None
+    level_of_day = 0
+    for block in _BLOCK.finditer(text):
+        start, end = block.span()
+        level = len(block["marks"] or "")
+        starts = [start]
+        if level:
+            heading_day = dates.date_from_heading(block[0])
+            if heading_day or level <= level_of_day:
+                day = heading_day
+                level_of_day = level if heading_day else 0
+        else:
+            starts += sentence_starts(text, start, end, language)
+        for sentence_start, next_start in pairwise([*starts, end]):
+            sentence_end = sentence_start + len(text[sentence_start:next_start].rstrip())
+            sentences += (
+                Sentence(*match.span(), day, bool(level))
+                for match in piece.finditer(text, sentence_start, sentence_end)
+            )
+    return sentences
+
+
+def choose_snippet(
+    text: str, weights: Mapping[str, float], split_terms: SplitTerms, *, limit: int
+) -> tuple[str, date | None]:
+    """Return the neighbouring sentences that hold the most of a query, and those that follow.
+
+    Args:
+        text: The chunk.
+        weights: Query terms, as ``split_terms`` gives them, with the worth of each, such as idf.
+        split_terms: Splits a text into terms.
+        limit: Characters.
+
+    Returns:
+        A slice of the chunk, all of one day, and the day of the headings above it if they are
+        dated.
+    """
+    sentences = split_sentences(text, min(limit, _MAX_SENTENCE))
+    if not sentences:
+        return "", None
+    held_terms = [
+        weights.keys() & set(split_terms(text[sentence.start : sentence.end]))
+        for sentence in sentences
+    ]
+    has_several_days = any(sentence.day != sentences[0].day for sentence in sentences)
+
+    def fits(first: int, last: int) -> bool:
+        length = sentences[last].end - sentences[first].start
+        return length <= limit and sentences[first].day == sentences[last].day
+
+    def is_idle_heading(index: int) -> bool:
+        """Tell whether a heading neither holds query terms nor distinguishes days."""
+        sentence = sentences[index]
+        names_day = sentence.day is not None and has_several_days
+        return sentence.is_heading and not held_terms[index] and not names_day
+
+    first, last = _best_window(held_terms, weights, fits)
+    while last > first and sentences[last].is_heading:  # a heading without its text tells nothing
+        last -= 1
+    while first < last and is_idle_heading(first):
+        first += 1
+    while first and not is_idle_heading(first - 1) and fits(first - 1, last):
+        first -= 1
+    return text[sentences[first].start : sentences[last].end], sentences[first].day
+
+
+def _best_window(
+    held_terms: Sequence[Collection[str]],
+    weights: Mapping[str, float],
+    fits: Callable[[int, int], bool],
+) -> tuple[int, int]:
+    """Return the first and last sentence of the longest window that holds the most.
+
+    Among windows that hold the same the first one wins, without leading sentences that hold
+    nothing.
+    """
+    counts = Counter[str]()
+    best_worth = -1.0
+    best_first = 0
+    best_stop = 0
+    stop = 0
+    for first, terms_of_first in enumerate(held_terms):
+        while stop < len(held_terms) and fits(first, stop):
+            counts.update(held_terms[stop])
+            stop += 1
+        worth = math.fsum(weights[term] for term, count in counts.items() if count)
+        skips_idle_sentence = first == best_first + 1 and not held_terms[first - 1]
+        if worth > best_worth or (worth == best_worth > 0 and skips_idle_sentence):
+            best_worth = worth
+            best_first = first
+            best_stop = stop
+        counts.subtract(terms_of_first)
+    return best_first, best_stop - 1
+
+
+def with_snippets(
+    hits: Sequence[MemoryEntry],
+    term_groups: Sequence[tuple[str, ...]],
+    split_terms: SplitTerms,
+    max_tokens: int,
+) -> tuple[MemoryEntry, ...]:
+    """Return hits with snippets that share a budget; what a hit leaves goes to those after it.
+
+    Args:
+        hits: Best first.
+        term_groups: The terms of the query with their alternatives.
+        split_terms: Splits a text into terms.
+        max_tokens: For all lines together, estimated. Where it is short, later hits are left out,
+            but never the first.
+    """
+    entries: list[MemoryEntry] = []
+    tokens_left = max_tokens
+    for position, hit in enumerate(hits):
+        share = tokens_left // (len(hits) - position) - estimate_tokens(hit.block)
+        if share < _MIN_TOKENS and entries:
+            break
+        entry = _with_snippet(hit, term_groups, split_terms, max(share, _MIN_TOKENS))
+        entries.append(entry)
+        tokens_left -= estimate_tokens(entry.block)
+    return tuple(entries)
+
+
+def _with_snippet(
+    hit: MemoryEntry,
+    term_groups: Sequence[tuple[str, ...]],
+    split_terms: SplitTerms,
+    max_tokens: int,
+) -> MemoryEntry:
+    weights = {
+        alternative: hit.terms[group[0]]
+        for group in term_groups
+        if group[0] in hit.terms
+        for alternative in group
+    }
+    # The answer may be in the front matter: "birthday: 1991-05-02".
+    matching_properties = [
+        entry for entry in hit.properties if weights.keys() & set(split_terms(entry))
+    ]
+    text = "\n\n".join([*matching_properties, readable(hit.node.get_content())])
+    characters_per_token = len(text) / max(1, estimate_tokens(text))
+    limit = int(max_tokens * characters_per_token)
+    snippet, day = choose_snippet(text, weights, split_terms, limit=limit)
+    shown_day = day or meta.day_of(hit.node.metadata)
+    return replace(
+        hit,
+        snippet=visible(snippet),
+        score=round(min(hit.score, 1.0), 6),
+        date=shown_day.isoformat() if shown_day else None,
+    )
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimate LLM tokens without a tokenizer: a quarter per Latin character, one per other."""
+    wide_count = 0 if text.isascii() else len(_BEYOND_LATIN.findall(text))
+    return wide_count + math.ceil((len(text) - wide_count) / _CHARACTERS_PER_TOKEN)

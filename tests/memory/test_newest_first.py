@@ -1,0 +1,235 @@
+"""The newest statement about a subject comes first in the digest of a question."""
+
+import json
+import re
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+from llama_index.core.schema import Document, TextNode
+
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualNodePostprocessor,
+    HeadingAwareMarkdownNodeParser,
+    MemoryContext,
+)
+from llama_index_contextual.memory.digest import MemoryEntry
+from llama_index_contextual.memory.ranking import best_statement, newest_first, without_repetitions
+
+DATA = json.loads(Path(__file__).with_name("changed_statements.json").read_text("utf-8"))
+NOW = date.fromisoformat(DATA["now"])
+TIMEOUT = "what is the upload timeout?"
+
+
+def memory_of(notes, **settings):
+    """Return memory over the background notes and some more."""
+    documents = [
+        Document(text=text, id_=path, metadata={"path": path})
+        for path, text in {**DATA["background"], **notes}.items()
+    ]
+    nodes = HeadingAwareMarkdownNodeParser().get_nodes_from_documents(documents)
+    keyword = ContextualBM25Retriever(ContextualNodePostprocessor()(nodes))
+    return MemoryContext(ContextualFusionRetriever([keyword]), **settings)
+
+
+def memory_of_days(notes, **settings):
+    """Return memory over daily notes, given as day and text."""
+    texts = {f"memory/{day}.md": f"# {day}\n\n{text}\n" for day, text in notes.items()}
+    return memory_of(texts, **settings)
+
+
+def paths_of(memory, question):
+    return [entry.path for entry in memory.get(question, now=NOW).entries]
+
+
+@pytest.mark.parametrize("pair", DATA["pairs"], ids=lambda pair: pair["question"])
+def test_the_newer_statement_comes_first(pair):
+    old_path, old_text = pair["old"]
+    new_path, new_text = pair["new"]
+    memory = memory_of({old_path: old_text, new_path: new_text})
+    paths = paths_of(memory, pair["question"])
+    assert paths[0] == new_path
+    assert old_path in paths
+
+
+def test_a_value_that_changed_several_times_is_shown_newest_first():
+    values = {"2026-01-07": 30, "2026-03-20": 60, "2026-02-11": 45, "2026-03-02": 50}
+    memory = memory_of_days({day: f"- upload timeout: {value}" for day, value in values.items()})
+    days = [entry.date for entry in memory.get(TIMEOUT, now=NOW).entries]
+    assert days == sorted(values, reverse=True)
+
+
+def test_values_of_one_day_are_not_history():
+    """Two values of one day keep the order of their relevance, whatever file or line they are in."""
+    notes = {
+        "memory/2026-02-11-a.md": "# Upload\n\nThe upload timeout is 30, the upload timeout.\n",
+        "memory/2026-02-11-b.md": "# Notes\n\nWe talked about the upload, and its timeout is 60.\n",
+    }
+    newer_note = {"memory/2026-03-11-b.md": notes.pop("memory/2026-02-11-b.md")}
+    same_day = {"memory/2026-02-11-b.md": newer_note["memory/2026-03-11-b.md"]}
+    assert paths_of(memory_of({**notes, **same_day}), TIMEOUT)[0] == "memory/2026-02-11-a.md"
+    assert paths_of(memory_of({**notes, **newer_note}), TIMEOUT)[0] == "memory/2026-03-11-b.md"
+
+
+def test_a_newer_note_about_something_else_stays_below():
+    memory = memory_of_days(
+        {
+            "2026-02-11": "- The timeout of the upload is 30.",
+            "2026-03-02": "- The timeout of the football game was long.",
+            "2026-03-05": "- The upload went well.",
+        }
+    )
+    assert paths_of(memory, "what is the timeout of the upload?")[0] == "memory/2026-02-11.md"
+
+
+def test_a_heading_alone_makes_no_statement():
+    memory = memory_of_days(
+        {
+            "2026-02-11": "The upload timeout is 30.",
+            "2026-03-02": "## Upload timeout\n\n## Lunch\n\nSoup.",
+        }
+    )
+    assert paths_of(memory, TIMEOUT)[0] == "memory/2026-02-11.md"
+
+
+def test_a_heading_counts_for_the_sentences_below_it_only():
+    memory = memory_of_days(
+        {
+            "2026-02-11": "The upload timeout is 30.",
+            "2026-03-02": "## Upload\n\nAll went well.\n\n## Football\n\nThe timeout was long.",
+        }
+    )
+    assert paths_of(memory, TIMEOUT)[0] == "memory/2026-02-11.md"
+    memory = memory_of_days(
+        {
+            "2026-02-11": "The upload timeout is 30.",
+            "2026-03-02": "## Football\n\nAll went well.\n\n## Upload\n\nThe timeout is 60.",
+        }
+    )
+    assert paths_of(memory, TIMEOUT)[0] == "memory/2026-03-02.md"
+
+
+def test_the_day_of_a_statement_is_that_of_its_heading():
+    log = "# Log\n\n## 2026-01-05\n\nThe upload timeout is 30.\n"
+    memory = memory_of(
+        {"log.md": log, "memory/2026-02-11.md": "# Day\n\nThe timeout of the upload is 45.\n"}
+    )
+    assert paths_of(memory, TIMEOUT)[0] == "memory/2026-02-11.md"
+    memory = memory_of(
+        {
+            "log.md": log.replace("2026-01-05", "2026-03-05"),
+            "memory/2026-02-11.md": "# Day\n\nThe timeout of the upload is 45, the upload timeout.\n",
+        }
+    )
+    assert paths_of(memory, TIMEOUT)[0] == "log.md"
+
+
+def test_where_a_day_is_named_the_note_of_that_day_counts():
+    memory = memory_of_days(
+        {"2026-02-11": "- upload timeout: 30", "2026-03-02": "- upload timeout: 60"}
+    )
+    paths = paths_of(memory, "what was the upload timeout on 11 February 2026?")
+    assert paths[0] == "memory/2026-02-11.md"
+
+
+def test_with_recency_off_relevance_alone_orders():
+    texts = {
+        "2026-02-11": "The upload timeout is 30, the upload timeout.",
+        "2026-03-02": "In the meeting somebody said that the timeout of the upload may now be 60.",
+    }
+    assert paths_of(memory_of_days(texts), TIMEOUT)[0] == "memory/2026-03-02.md"
+    off = memory_of_days(texts, include_recency=False)
+    assert paths_of(off, TIMEOUT)[0] == "memory/2026-02-11.md"
+
+
+def test_undated_and_evergreen_notes_keep_their_place():
+    undated = {
+        "upload.md": "# Upload\n\nThe upload timeout is 20.\n",
+        "memory/2026-03-02.md": "# Day\n\nSomebody said that the timeout of the upload may be 60.\n",
+    }
+    assert paths_of(memory_of(undated), TIMEOUT)[0] == "upload.md"
+    dated = {
+        "people/2025-01-01.md": undated["upload.md"],
+        "memory/2026-03-02.md": undated["memory/2026-03-02.md"],
+    }
+    assert paths_of(memory_of(dated), TIMEOUT)[0] == "memory/2026-03-02.md"
+    evergreen = memory_of(dated, evergreen=["people/*"])
+    assert paths_of(evergreen, TIMEOUT)[0] == "people/2025-01-01.md"
+
+
+def test_nothing_below_the_relevance_threshold_is_shown_as_current():
+    memory = memory_of_days(
+        {
+            "2026-02-11": "- Lunch: soup",
+            "2026-03-02": "- Lunch: pasta",
+            "2026-03-20": "- Lunch: rice",
+        }
+    )
+    digest = memory.get("what is the capital of Mongolia?", now=NOW)
+    assert digest.entries == ()
+    assert "current" not in digest.markdown
+
+
+def test_of_near_duplicates_the_newest_is_shown():
+    plan = (
+        "We water the tomatoes at seven, feed the cat at eight, call the bank at nine, meet the "
+        "neighbours at ten, have lunch at noon, and the gate code for all visitors is {} as ever."
+    )
+    memory = memory_of_days({"2026-02-11": plan.format(4471), "2026-03-02": plan.format(9023)})
+    paths = paths_of(memory, "what is the gate code?")
+    assert "memory/2026-03-02.md" in paths
+    assert "memory/2026-02-11.md" not in paths
+    asked = memory.get("what was the gate code on 11 February 2026?", now=NOW)
+    assert asked.entries[0].path == "memory/2026-02-11.md"
+
+
+def hit(day, text, score=1.0):
+    metadata = {"path": f"memory/{day}.md"}
+    return MemoryEntry(TextNode(id_=day, text=text, metadata=metadata), score, {"tea": 1.0})
+
+
+def test_only_the_places_of_statements_about_the_subject_change():
+    hits = [
+        hit("2026-01-01", "Tea is at four."),
+        hit("2026-04-01", "Soup."),
+        hit("2026-03-01", "Tea is at five."),
+        hit("2026-02-01", "Tea is at six."),
+    ]
+    ordered = newest_first(hits, {("tea", "teas"): 1.0}, lambda text: text.lower().split())
+    assert [entry.id for entry in ordered] == [
+        "2026-03-01",
+        "2026-04-01",
+        "2026-02-01",
+        "2026-01-01",
+    ]
+    assert newest_first(hits, {}, str.split) == hits
+    assert newest_first([], {("tea",): 1.0}, str.split) == []
+
+
+@pytest.mark.parametrize(
+    ("heading", "is_subject"),
+    [("Sunday", False), ("2026-04-01", False), ("Sunday, 1 April 2026", False), ("Sundays", True)],
+)
+def test_a_heading_that_names_a_day_is_no_subject(heading, is_subject):
+    subject = {("sunday", "sundays"): 1.0, ("tea",): 1.0}
+    note = hit("2026-04-01", f"## {heading}\n\nGinger tea.")
+
+    def terms(text):
+        return re.findall(r"\w+", text.lower())
+
+    assert best_statement(note, subject, terms).worth == (2.0 if is_subject else 1.0)
+    below = replace(note, node=TextNode(text="Ginger tea.", metadata={"header_path": heading}))
+    assert best_statement(below, subject, terms).worth == (2.0 if is_subject else 1.0)
+
+
+def test_the_newest_near_duplicate_takes_the_place_of_the_best():
+    hits = [hit("2026-01-01", "tea"), hit("2026-02-01", "soup"), hit("2026-03-01", "tea")]
+    best = without_repetitions(hits, 3)
+    newest = without_repetitions(hits, 3, keep_newest=True)
+    assert [entry.id for entry in best] == ["2026-01-01", "2026-02-01"]
+    assert [entry.id for entry in newest] == ["2026-03-01", "2026-02-01"]
+    older_last = without_repetitions(list(reversed(hits)), 3, keep_newest=True)
+    assert [entry.id for entry in older_last] == ["2026-03-01", "2026-02-01"]
