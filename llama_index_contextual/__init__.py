@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         ContextualFusionRetriever,
         ContextualVectorRetriever,
     )
+    from llama_index_contextual.tools import contextual_tools
     from llama_index_contextual.utils.errors import ContextualError, ContextualWarning
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "HeadingAwareMarkdownNodeParser",
     "MemoryContext",
     "RecencyPostprocessor",
+    "contextual_tools",
 ]
 
 __version__ = "0.1.0"
@@ -47,6 +49,7 @@ _MODULES: Final = {
     "HeadingAwareMarkdownNodeParser": "node_parser.parser",
     "MemoryContext": "memory.context",
     "RecencyPostprocessor": "postprocessors.recency",
+    "contextual_tools": "tools.function_tools",
     # Names of the application, which needs the extra "app". The plug-in never imports it.
     "ContextualIndex": "app",
     "LocalEmbedding": "app",

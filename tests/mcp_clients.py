@@ -17,7 +17,7 @@ from mcp.client.stdio import stdio_client  # noqa: E402
 __all__ = ["READING", "mcp", "stdio", "stdio_client", "text_of", "wait_for"]
 
 ROOT = Path(__file__).resolve().parents[1]
-READING = {"memory_context", "search", "read", "list"}
+READING = {"memory_context", "retrieve", "grep", "read", "list"}
 
 
 def stdio(folder, before="", options=""):
@@ -36,7 +36,7 @@ async def text_of(client, tool, **arguments):
 async def wait_for(client, query, wanted):
     """Ask until the answer holds the text: the server looks at the folder once a second."""
     deadline = time.monotonic() + 30
-    while wanted not in (found := await text_of(client, "search", query=query)):
+    while wanted not in (found := await text_of(client, "retrieve", query=query)):
         assert time.monotonic() < deadline, found
         await asyncio.sleep(0.2)
     return found

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.serve import excerpt, marked, searched_terms
+from llama_index_contextual.app.serve.excerpts import excerpt, marked, searched_terms
 from llama_index_contextual.retrievers.terms import terms_of
 
 

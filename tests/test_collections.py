@@ -168,7 +168,7 @@ def test_the_command_line_indexes_several_folders_and_narrows_to_one(run, folder
 async def test_one_mcp_server_serves_all_of_them(index, folders):
     async with mcp.Client(mcp_server.NotesServer(index)) as client:
         assert "Folders: docs/ 2, " in (await client.call_tool("list", {})).content[0].text
-        hits = await client.call_tool("search", {"query": "cashews", "path": "docs/"})
+        hits = await client.call_tool("retrieve", {"query": "cashews", "path": "docs/"})
         assert "docs/readme.md" in hits.content[0].text
         assert "priya" not in hits.content[0].text
         note = await client.call_tool("read", {"path": "notes/people/priya.md"})

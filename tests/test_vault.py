@@ -18,8 +18,9 @@ from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.cli import app
 from llama_index_contextual.app.folder import without_comments
 from llama_index_contextual.app.serve import mcp_server
-from llama_index_contextual.app.serve.notes import part_of
 from llama_index_contextual.retrievers.query import note_filters
+from llama_index_contextual.tools.notes import FolderNotes
+from llama_index_contextual.tools.places import part_of
 from llama_index_contextual.utils.errors import ContextualWarning, DocumentError, SettingError
 from llama_index_contextual.utils.text import inline_tags
 
@@ -262,10 +263,10 @@ def test_a_vault_below_the_folder_has_its_own_rules(tmp_path, vault):
 
 
 def test_a_note_is_read_by_another_name_of_its_own(index):
-    assert part_of(index, "[[sea plan]]").path == "plan.md"
-    assert part_of(index, "[[The Plan#Money]]").text.startswith("## Money")
-    with pytest.raises(DocumentError, match="means"):
-        part_of(index, "[[Nobody]]")
+    assert part_of(FolderNotes(index), "[[sea plan]]").path == "plan.md"
+    assert part_of(FolderNotes(index), "[[The Plan#Money]]").text.startswith("## Money")
+    with pytest.raises(DocumentError, match="There is no note"):
+        part_of(FolderNotes(index), "[[Nobody]]")
 
 
 def test_the_command_line_narrows(vault, index):
@@ -283,7 +284,7 @@ def test_the_command_line_narrows(vault, index):
 
 async def test_an_agent_narrows_by_front_matter(vault, index):
     async with mcp.Client(mcp_server.NotesServer(index)) as client:
-        answer = await client.call_tool("search", {"query": "dredging", "where": ["status=done"]})
+        answer = await client.call_tool("retrieve", {"query": "dredging", "where": ["status=done"]})
         assert [hit["citation"].partition("#")[0] for hit in answer.structured_content["hits"]] == [
             "people/ana.md"
         ]

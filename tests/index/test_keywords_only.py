@@ -164,4 +164,4 @@ async def test_an_agent_asks_it(index, folder):
     clients = pytest.importorskip("mcp_clients")
     async with clients.mcp.Client(clients.stdio_client(clients.stdio(folder))) as client:
         assert "loves carrots" in await clients.text_of(client, "memory_context", message=QUESTION)
-        assert "lock.toml" in await clients.text_of(client, "search", query="pin a version")
+        assert "lock.toml" in await clients.text_of(client, "retrieve", query="pin a version")

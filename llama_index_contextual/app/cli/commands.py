@@ -30,7 +30,7 @@ from llama_index_contextual.utils.text import absolute_path, counted, printable_
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from llama_index_contextual.app.serve import ShownHit
+    from llama_index_contextual.app.serve.hits import ShownHit
     from llama_index_contextual.app.settings.registry import Configuration
 
 all_ = click.option("--all", "all_", is_flag=True, help="Show every setting.")
@@ -84,13 +84,13 @@ def _found(
     target: Target, words: Sequence[str], narrowed: Mapping[str, Any], nothing: str, **how: Any
 ) -> tuple[Configuration, Any, list[ShownHit]]:
     """The settings of an index, and the explanation and hits of a question, whose remarks are written."""
-    from llama_index_contextual.app.serve import ask as find
+    from llama_index_contextual.app.serve.hits import find_hits
     from llama_index_contextual.retrievers.query import note_filters
 
     filters = note_filters(**narrowed)
     with target.open(target.folder, create=False) as index:
         options.tell(str(index.freshness()), "note:")
-        explanation, hits = find(index, " ".join(words), filters=filters, **how)
+        explanation, hits = find_hits(index, " ".join(words), filters=filters, **how)
     for line in [*([] if hits else [nothing]), *explanation.remarks]:
         options.tell(line)
     return index.settings.configuration, explanation, hits
@@ -98,7 +98,7 @@ def _found(
 
 def _print_hit(number: int, hit: ShownHit) -> None:
     """Print a hit: name and citation, headings, three lines around the match, and how many more its document has."""
-    from llama_index_contextual.app.serve import marked
+    from llama_index_contextual.app.serve.excerpts import marked
 
     name, source = styled(f"{number}. {hit.name}", bold=True), styled(hit.hit.source, fg="cyan")
     print_line(name, "  ", source, styled(f"  {hit.hit.score:.2f}", dim=True))

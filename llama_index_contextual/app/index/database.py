@@ -263,6 +263,19 @@ class Snapshot:
         with self._file.explained():
             yield from map(_node_row, self._selected(_NODE, rows))
 
+    def texts(self) -> Iterator[tuple[int, str, str]]:
+        """Yield the number, the text and the front matter of every chunk, without their checksums."""
+        marked = f'%"{metadata.FRONT_MATTER}": "%'
+        front_matter = f"json_extract(metadata, '$.{metadata.FRONT_MATTER}')"
+        query = (
+            f"SELECT id, text, CASE WHEN metadata LIKE ? THEN {front_matter} ELSE '' END "  # noqa: S608
+            "FROM chunks WHERE id > ? ORDER BY id LIMIT ?"
+        )
+        last = 0
+        while page := self.fetch(query, (marked, last, _PAGE)):
+            yield from page
+            last = page[-1][0]
+
     def nodes(self, rows: Sequence[int] | Rows) -> Iterator[BaseNode]:
         """The same as new node objects."""
         with self._file.explained():

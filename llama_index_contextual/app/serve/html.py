@@ -19,7 +19,7 @@ from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from llama_index_contextual.app.serve import marked
+from llama_index_contextual.app.serve.excerpts import marked
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.metadata import LEFT_OUT
 from llama_index_contextual.utils.text import (

@@ -16,21 +16,17 @@ from urllib.parse import quote
 from llama_index.core.schema import BaseNode, MetadataMode
 
 from llama_index_contextual.app.index.index import ContextualIndex
-from llama_index_contextual.app.serve import (
-    LOOPBACK,
-    ShownHit,
-    ask,
-    limit_arenas,
-    note_name,
-    run_app,
-    searched_terms,
-)
 from llama_index_contextual.app.serve.answering import answer, answering_model, model_name
+from llama_index_contextual.app.serve.excerpts import searched_terms
+from llama_index_contextual.app.serve.hits import ShownHit, find_hits, note_name
 from llama_index_contextual.app.serve.html import chunk_views, marked_html, node_html, render
-from llama_index_contextual.app.serve.notes import folders_of, labels_of, part_of
+from llama_index_contextual.app.serve.local_server import LOOPBACK, limit_arenas, run_app
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.local import LocalModel
 from llama_index_contextual.retrievers.query import note_filters
+from llama_index_contextual.tools.listing import folders_of, labels_of
+from llama_index_contextual.tools.notes import FolderNotes
+from llama_index_contextual.tools.places import part_of
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.errors import ContextualError, DocumentError, SettingError, needs
 
@@ -204,7 +200,9 @@ class PageApi:
 
     def _overview_of(self, documents: Mapping[str, DocumentRow]) -> dict[str, Any]:
         """Folders, tags and days to narrow by; the notes that changed last; questions made of their headings."""
-        tags = {tag for found, _ in labels_of(self._index).values() for tag in found}
+        tags = {
+            tag for labels in labels_of(FolderNotes(self._index)).values() for tag in labels.tags
+        }
         days = sorted({str(day)[:10] for day in self._index.values(metadata.DATE) if day})
         recent, questions = list[dict[str, str]](), list[str]()
         for path in sorted(
@@ -230,11 +228,11 @@ class PageApi:
             fields: ``q``, and ``folder``, ``tag``, ``since`` and ``until`` where they narrow it.
         """
         question, filters = _parsed_query(fields)
-        explanation, hits = ask(self._index, question, _HITS, filters, per_file=0)
+        explanation, hits = find_hits(self._index, question, _HITS, filters, per_file=0)
         _, others = (
             (None, [])
             if hits
-            else ask(self._index, question, _HITS, filters, per_file=0, min_score=0.0)
+            else find_hits(self._index, question, _HITS, filters, per_file=0, min_score=0.0)
         )
         return _found(explanation, _by_note(hits)[:_NOTES], _by_note(others)[:_LEAST])
 
@@ -244,7 +242,7 @@ class PageApi:
             if self._model is None:
                 raise SettingError("no language model is set. Cure: serve --llm MODEL")
             question, filters = _parsed_query(fields)
-            explanation, hits = ask(self._index, question, _SOURCES, filters, per_file=0)
+            explanation, hits = find_hits(self._index, question, _SOURCES, filters, per_file=0)
             yield _found(explanation, [[hit] for hit in hits])
             sources = [hit.node.get_content(MetadataMode.LLM) for hit in hits]
             for sentence in answer(question, sources, self._model):
@@ -265,10 +263,10 @@ class PageApi:
         path, node_id, question = (fields.get(key, "") for key in ("path", "id", "q"))
         section: dict[str, int] = {}
         if path.startswith("[["):
-            note = part_of(self._index, path)
+            note = part_of(FolderNotes(self._index), path)
             path, section = (
                 note.path,
-                {"first": note.from_line, "last": note.to_line} if note.extent else {},
+                {"first": note.from_line, "last": note.to_line} if not note.is_whole else {},
             )
         nodes = sorted(self._index.nodes(path), key=_position)
         if not nodes:

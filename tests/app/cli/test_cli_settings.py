@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from llama_index_contextual.app.cli import app
 from llama_index_contextual.app.settings.registry import SETTINGS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 
 
 def run(*arguments):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from command_line import NOTES, run_process
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 
 
 def test_help_needs_no_llama_index():

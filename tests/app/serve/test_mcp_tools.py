@@ -18,29 +18,29 @@ from llama_index_contextual.utils.errors import MissingExtraError
 @pytest.mark.parametrize(
     ("tool", "arguments", "named"),
     [
-        ("memory_context", {}, "memory_context: `message` is required."),
+        ("memory_context", {}, "`memory_context` needs `message`."),
         (
             "memory_context",
             {"message": 3},
-            "memory_context: `message` must be a valid string.",
+            "`message` of `memory_context` must be a valid string (got 3).",
         ),
         (
             "read",
-            {"path": "a.md", "lines": 0},
-            "read: `lines` must be greater than or equal to 1.",
+            {"path": "a.md", "lines": -1},
+            "`lines` of `read` must be greater than or equal to 0 (got -1).",
         ),
-        ("search", {"query": ""}, "query"),
-        ("search", {"query": "x", "max_results": 0}, "max_results"),
-        ("search", {"query": "x", "max_results": 10_000}, "max_results"),
-        ("search", {"query": "x" * 2001}, "query"),
-        ("search", {"query": "x", "where": ["(" * 2001]}, "where"),
+        ("retrieve", {"query": ""}, "query"),
+        ("retrieve", {"query": "x", "max_results": 0}, "max_results"),
+        ("retrieve", {"query": "x", "max_results": 10_000}, "max_results"),
+        ("retrieve", {"query": "x" * 2001}, "query"),
+        ("retrieve", {"query": "x", "where": ["(" * 2001]}, "where"),
         *[
-            ("search", {"query": "x", name: "a/" * 1001}, name)
+            ("retrieve", {"query": "x", name: "a/" * 1001}, name)
             for name in ("path", "tag", "since", "until")
         ],
         ("read", {"path": "#" * 2001}, "path"),
         ("list", {"path": "a/" * 1001}, "path"),
-        ("search", {"query": "x", "since": "soonish"}, "`since` must be a date"),
+        ("retrieve", {"query": "x", "since": "soonish"}, "`since` must be a date"),
         (
             "search",
             {"query": "x", "since": "2026-02-01", "until": "2026-01-01"},
@@ -55,7 +55,7 @@ async def test_malformed_arguments_are_named_and_harm_nothing(index, tool, argum
         assert named in result.content[0].text
         assert "pydantic" not in result.content[0].text
         assert "\n" not in result.content[0].text
-        assert "carrots" in await text_of(client, "search", query="carrots")
+        assert "carrots" in await text_of(client, "retrieve", query="carrots")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ async def test_a_search_can_be_confined_to_some_notes(folder, index, filters, fo
     )
     index.refresh()
     async with mcp.Client(mcp_server.NotesServer(index)) as client:
-        answer = await client.call_tool("search", {"query": "carrots", **filters})
+        answer = await client.call_tool("retrieve", {"query": "carrots", **filters})
         assert {
             hit["citation"].partition("#")[0] for hit in answer.structured_content["hits"]
         } == found
@@ -83,18 +83,18 @@ async def test_a_search_can_be_confined_to_some_notes(folder, index, filters, fo
 
 async def test_a_search_says_which_words_no_note_holds(index):
     async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
-        said = await text_of(client, "search", query="zzzqq")
+        said = await text_of(client, "retrieve", query="zzzqq")
         assert said.startswith("(Nothing found.)\n(Search: left out ")
         assert said.endswith('(Search: the index does not know "zzzqq".)')
         for query in ("carrots", "carrots -zebra", "path:MEMORY.md carrots"):
-            assert "does not know" not in await text_of(client, "search", query=query)
+            assert "does not know" not in await text_of(client, "retrieve", query=query)
 
 
 async def test_a_client_is_told_why_there_is_no_answer(folder):
     with ContextualIndex.open(folder) as index:
         async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
             asked = [
-                ("search", {"query": "x"}),
+                ("retrieve", {"query": "x"}),
                 ("memory_context", {"message": "JC's dog, is it?"}),
             ]
             for tool, arguments in asked:
@@ -131,9 +131,11 @@ async def test_notes_are_listed_with_what_narrows_them_and_read_in_parts(folder,
         ] == "memory/2026-04-09.md"
         part = await text_of(client, "read", path="long.md", from_line=10, lines=2)
         assert part == "line 10\nline 11\n\n(lines 10 to 11 of 300)"
-        assert (await text_of(client, "read", path="long.md")).endswith(
-            "line 200\n\n(lines 1 to 200 of 300)"
-        )
+        start = await text_of(client, "read", path="long.md")
+        last = start.splitlines()[-3].removeprefix("line ")
+        assert len(start) <= 2500
+        next_call = f"Next: read with path=long.md from_line={int(last) + 1})"
+        assert start.endswith(f"(lines 1 to {last} of 300. {next_call}")
         (folder / "new.md").write_text("# New\n", "utf-8")
         assert "(Index: 1 file changed since; run index.)" in await text_of(client, "list")
         for path in ("../outside.md", ".secret.md"):
@@ -145,12 +147,14 @@ async def test_a_name_that_no_note_has_suggests_the_nearest(folder, index):
         for name in ("[[memry]]", "memry.md", "MEMRY"):
             answer = await client.call_tool("read", {"path": name})
             assert answer.is_error
-            assert "Cure: MEMORY.md" in answer.content[0].text
+            assert "Did you mean MEMORY.md" in answer.content[0].text
         assert "blue" in await text_of(client, "read", path="memory"), "a bare name"
         missed = await client.call_tool("read", {"path": "zzzz"})
-        assert missed.content[0].text.endswith("Cure: search for its words"), "no note is near"
+        assert missed.content[0].text.endswith("Search for its words."), "no note is near"
         missed = await client.call_tool("list", {"path": "memry"})
-        assert missed.content[0].text == "no note is in a folder 'memry'. Cure: memory/"
+        assert missed.content[0].text == (
+            "There is no note in a folder 'memry'. Did you mean memory/?"
+        )
 
 
 async def test_a_note_is_read_by_an_alias_that_is_a_number_or_a_truth_value(folder, index):
@@ -173,11 +177,11 @@ async def test_at_most_two_hits_are_of_one_note_and_the_others_are_counted(folde
         words.settings.parser.chunk_size = 20
         words.refresh()
         async with mcp.Client(mcp_server.NotesServer(words, refresh="never")) as client:
-            answer = await client.call_tool("search", {"query": "zebras"})
+            answer = await client.call_tool("retrieve", {"query": "zebras"})
             paths = [hit["citation"].partition("#")[0] for hit in answer.structured_content["hits"]]
             assert paths.count("many.md") <= 2
             every = await client.call_tool(
-                "search", {"query": "zebras", "per_file": 0, "max_results": 9}
+                "retrieve", {"query": "zebras", "per_file": 0, "max_results": 9}
             )
             assert (
                 len(every.structured_content["hits"]) > len(paths)
@@ -188,17 +192,12 @@ async def test_at_most_two_hits_are_of_one_note_and_the_others_are_counted(folde
 async def test_the_answer_is_text_once_and_descriptions_are_short(index):
     async with mcp.Client(mcp_server.NotesServer(index)) as client:
         tools = (await client.list_tools()).tools
-        assert len(tools) == 4
+        described = [tool.description + json.dumps(tool.input_schema) for tool in tools]
+        assert sum(map(len, described)) <= 6000
         for tool in tools:
-            described = tool.description + json.dumps(tool.input_schema)
             parameters = tool.input_schema["properties"].values()
-            assert (
-                sum(len(one.get("description", "")) for one in parameters) + len(tool.description)
-                <= 1500
-            )
-            assert all("description" in one for one in parameters), tool.name
-            assert len(described) < 3500
-        answer = await client.call_tool("search", {"query": "carrots"})
+            assert all("description" in parameter for parameter in parameters), tool.name
+        answer = await client.call_tool("retrieve", {"query": "carrots"})
         assert "Cookie loves carrots" in answer.content[0].text
         assert answer.content[0].text.startswith(
             "## Found in the notes\n- [memory/2026-04-09.md#L1-L3]"
@@ -212,7 +211,7 @@ async def test_a_name_of_many_signs_costs_few_looks_at_the_folder(index, monkeyp
     monkeypatch.setattr(index, "files", lambda *below: looks.append(below) or files(*below))
     async with mcp.Client(mcp_server.NotesServer(index)) as client:
         result = await client.call_tool("read", {"path": "a#" * 1000})
-    assert "there is no note" in result.content[0].text
+    assert "There is no note" in result.content[0].text
     assert len(looks) < 15
 
 
@@ -229,7 +228,7 @@ async def test_a_note_is_got_by_the_path_that_a_citation_shows(folder, index):
             "plan %5Bold%5D.md",
         ]
         for name, text in names.items():
-            answer = await client.call_tool("search", {"query": text, "max_results": 1})
+            answer = await client.call_tool("retrieve", {"query": text, "max_results": 1})
             cited = answer.structured_content["hits"][0]["citation"].partition("#")[0]
             assert cited != name
             assert await text_of(client, "read", path=cited) == await text_of(
@@ -247,7 +246,7 @@ async def test_a_part_that_cannot_be_read_is_said_to_be_that(folder, index):
             ({"path": "binary.md"}, "'binary.md' cannot be read"),
             (
                 {"path": "MEMORY.md", "from_line": 99},
-                "'MEMORY.md' has no lines 99 to 298. Cure: some of its 3",
+                "'MEMORY.md' has no lines 99 to 3. It has 3 lines.",
             ),
         ]:
             result = await client.call_tool("read", arguments)
@@ -279,7 +278,7 @@ def test_without_the_sdk_the_extra_is_named(monkeypatch):
 
 
 async def test_a_page_of_a_document_is_read_by_its_citation(folder, index):
-    source = Path(__file__).parents[2] / "examples" / "documents"
+    source = Path(__file__).parents[3] / "examples" / "documents"
     for name in ("report.pdf", "fees.xlsx"):
         (folder / name).write_bytes((source / name).read_bytes())
     async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
@@ -300,8 +299,8 @@ async def test_tools_have_titles_only_read_and_describe_their_answers(index):
         assert all(tool.annotations.read_only_hint for tool in tools.values())
         assert all(tool.title and tool.description for tool in tools.values())
         calls = {
-            "memory_context": {"message": "what does JC's dog love?"}, "search": {"query": "carrots"},
-            "read": {"path": "MEMORY.md"}, "list": {},
+            "memory_context": {"message": "what does JC's dog love?"}, "retrieve": {"query": "carrots"},
+            "read": {"path": "MEMORY.md"}, "list": {}, "grep": {"pattern": "blue"},
         }  # fmt: skip
         assert set(calls) == set(tools)
         answers = {
@@ -310,7 +309,7 @@ async def test_tools_have_titles_only_read_and_describe_their_answers(index):
         for name, answer in answers.items():  # the client holds the data to the schema
             assert answer.structured_content, name
             assert answer.content[0].text
-        [hit, *_] = answers["search"].structured_content["hits"]
+        [hit, *_] = answers["retrieve"].structured_content["hits"]
         assert hit["citation"] == "memory/2026-04-09.md#L1-L3"
         assert answers["list"].structured_content["total"] == 2
         assert answers["read"].structured_content["total_lines"] == 3
@@ -341,10 +340,10 @@ async def test_get_takes_what_any_tool_cites(folder, index):
             "## Work\nPilot\n\n(lines 3 to 4"
         )
         for target, error in {
-            "[[Bob]]": "no note that '[[Bob]]' means", "[[Ana#Dogs]]": "no heading 'Dogs'",
-            "people/ana.md#L9": "has no lines 9 to 9", "[[.secret]]": "no note",
-            "people/bob.md#L3": "there is no note", "people/ana.md#L7-L6": "has no lines 7 to 6",
-            "note:///../outside.md": "there is no note",
+            "[[Bob]]": "There is no note '[[Bob]]'", "[[Ana#Dogs]]": "no heading 'Dogs'",
+            "people/ana.md#L9": "has no lines 9 to 9", "[[.secret]]": "There is no note",
+            "people/bob.md#L3": "There is no note", "people/ana.md#L7-L6": "has no lines 7 to 6",
+            "note:///../outside.md": "There is no note",
         }.items():  # fmt: skip
             answer = await client.call_tool("read", {"path": target})
             assert answer.is_error
@@ -355,17 +354,22 @@ async def test_get_says_what_of_a_long_note_it_leaves_out(folder, index):
     (folder / "long.md").write_text("x" * 50_000 + "\n" + "y" * 50_000 + "\n", "utf-8")
     (folder / "line.md").write_text("z" * 100_000, "utf-8")
     async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
-        long = (await client.call_tool("read", {"path": "long.md"})).content[0].text
-        assert long == "x" * 50_000 + "\n\n(lines 1 to 1 of 2)"
-        line = await client.call_tool("read", {"path": "line.md"})
-        assert line.content[0].text == "z" * 64_000 + " …"
+        long = await text_of(client, "read", path="long.md", lines=2)
+        assert long == "x" * 50_000 + (
+            "\n\n(lines 1 to 1 of 2. Next: read with path=long.md from_line=2)"
+        )
+        line = await text_of(client, "read", path="line.md", lines=1)
+        assert line.startswith("z" * 64_000 + " …\n\n(lines 1 to 1 of 1")
+        short = await text_of(client, "read", path="line.md")
+        assert len(short) < 2500
+        assert short.endswith(" …\n\n(lines 1 to 1 of 1; read with lines=1 shows more of the line)")
 
 
 async def test_several_queries_are_asked_at_once(index):
     async with mcp.Client(mcp_server.NotesServer(index)) as client:
 
         async def found(*queries, **more):
-            answer = await client.call_tool("search", {"queries": list(queries), **more})
+            answer = await client.call_tool("retrieve", {"queries": list(queries), **more})
             assert not answer.is_error, answer.content
             return [hit["citation"].partition("#")[0] for hit in answer.structured_content["hits"]]
 
@@ -379,14 +383,18 @@ async def test_several_queries_are_asked_at_once(index):
         assert len(await found("carrots", "blue", max_results=1)) == 1
         twice = await found("carrots", "color", "Cookie carrots")
         assert twice[0] == "memory/2026-04-09.md"
-        assert (await client.call_tool("search", {"queries": []})).is_error
+        assert (await client.call_tool("retrieve", {"queries": []})).is_error
 
 
 @pytest.mark.parametrize(
     ("tool", "arguments", "said"),
     [
-        ("search", {"query": "x", "folder": "a"}, "search takes no folder. Cure: query, "),
-        ("list", {"verbose": True}, "list takes no verbose. Cure: path"),
+        (
+            "retrieve",
+            {"query": "x", "folder": "a"},
+            "`retrieve` has no parameter `folder`. It takes: ",
+        ),
+        ("list", {"verbose": True}, "`list` has no parameter `verbose`. It takes: path."),
     ],
 )
 async def test_what_a_tool_does_not_take_is_refused_by_its_name(index, tool, arguments, said):

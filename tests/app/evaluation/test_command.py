@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from llama_index_contextual.app.cli import app
 from llama_index_contextual.utils.errors import DocumentError, SettingError
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 
 from llama_index_contextual.app import ContextualIndex
 
-NOTES = Path(__file__).parents[1] / "examples" / "notes"
+NOTES = Path(__file__).parents[3] / "examples" / "notes"
 
 
 def state(folder):

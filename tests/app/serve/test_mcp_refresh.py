@@ -9,6 +9,7 @@ from mcp_clients import mcp, text_of, wait_for
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve import mcp_server
 from llama_index_contextual.memory.digest import NOTHING
+from llama_index_contextual.tools.arguments import Retrieval
 from llama_index_contextual.utils.errors import LockedError
 
 
@@ -27,7 +28,7 @@ async def test_questions_write_nothing(folder, index):
     async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
         for tool, arguments in [
             ("memory_context", {"message": "what is the boat called?"}),
-            ("search", {"query": "boat"}),
+            ("retrieve", {"query": "boat"}),
             ("read", {"path": "new.md"}),
             ("list", {}),
         ]:
@@ -60,7 +61,7 @@ async def test_a_refresh_that_fails_does_not_silence_memory(folder, index, monke
 
     monkeypatch.setattr(index, "refresh", refused)
     async with mcp.Client(mcp_server.NotesServer(index)) as client:
-        shown = await text_of(client, "search", query="carrots")
+        shown = await text_of(client, "retrieve", query="carrots")
     assert "Cookie" in shown
     assert shown.splitlines()[-1].endswith("another process is writing it.)"), (
         "an agent can cure nothing"
@@ -71,7 +72,7 @@ async def test_a_first_refresh_that_fails_is_told(folder):
     with ContextualIndex.open(folder, embed_model=MockEmbedding(embed_dim=3)) as index:
         index.refresh = refused
         async with mcp.Client(mcp_server.NotesServer(index)) as client:
-            shown = await text_of(client, "search", query="carrots")
+            shown = await text_of(client, "retrieve", query="carrots")
     assert "nothing is indexed yet" in shown
     assert "another process is writing" in shown.splitlines()[-1]
     assert "being indexed" not in shown
@@ -92,10 +93,11 @@ async def test_a_question_while_the_first_refresh_is_at_work_is_told_and_one_aft
         notes = mcp_server.NotesServer(index)
         notes.keeper.start()
         assert await asyncio.to_thread(working.wait, 30)
-        shown = notes.fresh(lambda: notes.memory.search("carrots"))
-        assert (shown.reason, "being indexed" in shown.markdown) == ("nothing is indexed yet", True)
+        shown = notes.tools.retrieve(Retrieval(query="carrots"))
+        assert "nothing is indexed yet" in shown.text
+        assert "being indexed" in shown.text
         release.set()
         await asyncio.to_thread(notes.keeper.close)
-        shown = notes.fresh(lambda: notes.memory.search("carrots"))
-    assert shown.reason == "nothing is indexed yet"
-    assert "the model went away" in shown.markdown
+        shown = notes.tools.retrieve(Retrieval(query="carrots"))
+    assert "nothing is indexed yet" in shown.text
+    assert "the model went away" in shown.text

@@ -23,7 +23,7 @@ async def test_a_client_over_stdio(folder):
                 len(json.dumps(tool.input_schema)) + len(tool.description)
                 for tool in tools.values()
             )
-            < 4000
+            <= 6000
         )
 
         await wait_for(client, "carrots", "Cookie")
@@ -33,7 +33,7 @@ async def test_a_client_over_stdio(folder):
             await asyncio.sleep(0.2)
         assert digest == f"{HEADER}\n- [memory/2026-04-09.md#L1-L3] - JC's dog Cookie loves carrots"
         assert await text_of(client, "memory_context", message="hola") == NOTHING
-        found = await client.call_tool("search", {"query": "carrots", "max_results": 1})
+        found = await client.call_tool("retrieve", {"query": "carrots", "max_results": 1})
         assert found.structured_content["hits"][0]["citation"] == "memory/2026-04-09.md#L1-L3"
 
         (folder / "memory" / "2026-04-10.md").write_text(
@@ -42,7 +42,7 @@ async def test_a_client_over_stdio(folder):
         await wait_for(client, "Marta Valencia", "Marta moved to Valencia.")
         (folder / "memory" / "2026-04-10.md").unlink()
         deadline = time.monotonic() + 120
-        while "moved to Valencia" in await text_of(client, "search", query="Marta Valencia"):
+        while "moved to Valencia" in await text_of(client, "retrieve", query="Marta Valencia"):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.2)
 
@@ -111,3 +111,35 @@ ContextualIndex.open, ContextualIndex.refresh = classmethod(loud_open), loud
     assert {line["id"] for line in lines} == {1, 2}
     assert "carrots" in json.dumps(lines)
     assert b"noise while opening" in errors
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-06-18", "2025-11-25"])
+async def test_clients_of_several_protocol_versions_list_and_call_the_tools(folder, version):
+    parameters = stdio(folder)
+    process = await asyncio.create_subprocess_exec(
+        parameters.command,
+        *parameters.args,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, **parameters.env},
+    )
+
+    async def ask(number, method, **values):
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": values}
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+        answer = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
+        assert answer["id"] == number
+        return answer["result"]
+
+    try:
+        client = {"clientInfo": {"name": "test", "version": "0"}, "capabilities": {}}
+        began = await ask(1, "initialize", protocolVersion=version, **client)
+        assert began["protocolVersion"] == version
+        process.stdin.write(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
+        listed = await ask(2, "tools/list")
+        assert {tool["name"] for tool in listed["tools"]} == READING
+        read = await ask(3, "tools/call", name="read", arguments={"path": "MEMORY.md:3"})
+        assert read["content"][0]["text"].startswith("Color preference: blue")
+    finally:
+        process.kill()
+        await process.wait()

@@ -17,7 +17,7 @@ from fake_model import Reply, always
 from starlette.testclient import TestClient
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.serve import ShownHit
+from llama_index_contextual.app.serve.hits import ShownHit
 from llama_index_contextual.app.serve.page import PageApi, app_of
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")

@@ -7,7 +7,7 @@ from llama_index_contextual.app.evaluation import Passage, Question, evaluate, l
 from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.utils.errors import ContextualWarning, SettingError
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,79 @@
+"""The lines of a chunk around what matches a question, without the marks of Markdown, and the words that match."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from itertools import groupby
+from typing import Final
+
+from llama_index_contextual.memory.snippets import choose_snippet
+from llama_index_contextual.retrievers.query_dates import HAS_CJK
+from llama_index_contextual.retrievers.terms import finder_of, query_groups
+from llama_index_contextual.utils.text import WIKI_LINK, wiki_text
+
+_LINES: Final = 3  # of an excerpt
+_CHARS: Final = 400
+_HEADING: Final = re.compile(r" {0,3}#{1,6}(?:\s|$)")
+_BULLET: Final = re.compile(r"^(?:[-*+>] |\[[ xX]\] |\[![\w-]{1,40}\][+-]? ?){1,4}")
+_LINK: Final = re.compile(r"!?\[([^\[\]]{1,200})\]\([^()\s]{0,500}\)")  # also over two lines
+_EMPHASIS: Final = re.compile(
+    r"`([^`\n]+)`|(?<![\w*=~])(\*{1,3}|==|~~)(?=[^\s*=~])((?:(?!\2).){1,200})(?<=\S)\2(?![\w*=~])"
+)
+_CELLS: Final = re.compile(r"(`[^`\n]+`)|(?<!\\)\|")
+_RULES: Final = frozenset("-*_=|:…· ")
+_FENCES: Final = ("```", "~~~")
+_WORD: Final = re.compile(r"\w+|\W+")
+
+
+def excerpt(text: str, terms: frozenset[str]) -> list[str]:
+    """Return up to three lines of a chunk around the terms that match, without headings, rules, fences and marks."""
+    find = finder_of(terms)
+    chosen, _ = choose_snippet(text, dict.fromkeys(terms, 1.0), find, limit=_CHARS)
+    chosen = WIKI_LINK.sub(lambda link: wiki_text(link) or link[1], _LINK.sub(r"\1", chosen))
+    lines = [
+        _plain_line(line) for line in chosen.splitlines() if not line.lstrip().startswith(_FENCES)
+    ]
+    kept = [line for line in lines if not (_HEADING.match(line) or _RULES.issuperset(line))]
+    first = next((position for position, line in enumerate(kept) if find(line)), 0)
+    first = max(0, min(first, len(kept) - _LINES))
+    return kept[first : first + _LINES] or [line for line in lines if line][:_LINES]
+
+
+def _plain_line(line: str) -> str:
+    """Return a line without its bullet, the bars of a table and marks of emphasis."""
+    return _EMPHASIS.sub(_without_marks, _without_bars(_BULLET.sub("", line.strip())))
+
+
+def _without_marks(part: re.Match[str]) -> str:
+    return part[1] or _EMPHASIS.sub(_without_marks, part[3])
+
+
+def _without_bars(line: str) -> str:
+    """Return the cells of a row of a table; any other line as it is."""
+    if not line[:1] == line[-1:] == "|":
+        return line
+    cells = _CELLS.sub(lambda part: part[1] or "\n", line).split("\n")
+    return " · ".join(cell.strip() for cell in cells if cell.strip())
+
+
+def marked(text: str, terms: Collection[str]) -> Iterator[tuple[bool, str]]:
+    """Yield the parts of a text, each with whether it matches: words, or parts of them in languages without spaces."""
+    find = finder_of(terms)
+    characters = list[tuple[bool, str]]()
+    for word in _WORD.findall(text):
+        matching_terms = find(word) if word[0].isalnum() or word[0] == "_" else ()
+        is_match = [bool(matching_terms)] * len(word)
+        if matching_terms and HAS_CJK.search(word):
+            is_match = [False] * len(word)
+            for term in matching_terms:
+                for match in re.finditer(re.escape(term), word):
+                    is_match[match.start() : match.end()] = [True] * len(term)
+        characters += zip(is_match, word, strict=True)
+    for matches, run in groupby(characters, lambda character: character[0]):
+        yield matches, "".join(character for _, character in run)
+
+
+def searched_terms(question: str) -> set[str]:
+    """Return the terms of a question in all languages that it may be in."""
+    return {term for group in query_groups(question) for term in group}

@@ -1,0 +1,157 @@
+"""Hits as people are shown them: relevant ones, few of one document, with the lines around what matches."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from llama_index_contextual.app.serve.excerpts import excerpt
+from llama_index_contextual.tools.per_document import few_of_each
+from llama_index_contextual.utils import metadata
+from llama_index_contextual.utils.errors import ContextualWarning, SettingError
+from llama_index_contextual.utils.text import readable
+
+if TYPE_CHECKING:
+    from llama_index.core.schema import BaseNode
+    from llama_index.core.vector_stores.types import MetadataFilters
+
+    from llama_index_contextual.app.index.index import ContextualIndex
+    from llama_index_contextual.retrievers.explanation import Explanation, Hit
+
+TOP_K: Final = 5
+_POOL: Final = 50  # hits among which those of one document are counted
+_PLACE: Final = (
+    metadata.START_LINE,
+    metadata.END_LINE,
+    metadata.HEADER_PATH,
+    metadata.DATE,
+    metadata.PAGE_LABEL,
+)
+
+
+@dataclass(frozen=True)
+class ShownHit:
+    """A hit with what is shown of it.
+
+    Attributes:
+        hit: The hit.
+        more: How many further hits its document has, at the last one that is shown of it.
+    """
+
+    hit: Hit
+    more: int
+
+    @property
+    def node(self) -> BaseNode:
+        """The chunk."""
+        return self.hit.node.node
+
+    @property
+    def path(self) -> str:
+        """The path of its document."""
+        return metadata.path_of(self.node.metadata)
+
+    @property
+    def name(self) -> str:
+        """The title of its document, else the name of the file."""
+        return note_name(self.node)
+
+    @property
+    def date(self) -> str:
+        """Its day; "" for none."""
+        return str(metadata.value_of(self.node.metadata, metadata.DATE) or "")
+
+    @property
+    def headings(self) -> str:
+        """The headings that it stands under; "" if they only repeat the name."""
+        headings = str(metadata.value_of(self.node.metadata, metadata.HEADER_PATH) or "")
+        return "" if headings.casefold() == self.name.casefold() else headings
+
+    @property
+    def terms(self) -> frozenset[str]:
+        """The terms of the question that it holds."""
+        return frozenset(term.term for term in self.hit.terms)
+
+    @property
+    def excerpt(self) -> list[str]:
+        """Up to three lines around the words that match."""
+        return excerpt(readable(self.node.get_content()), self.terms)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data. The text is the displayed one, without its context."""
+        place = {key: metadata.value_of(self.node.metadata, key) for key in _PLACE}
+        return {
+            "score": self.hit.score,
+            "citation": self.hit.source,
+            "name": self.name,
+            "path": self.path,
+            **place,
+            "id": self.node.node_id,
+            "text": self.node.get_content(),
+            "more_in_document": self.more,
+        }
+
+
+class FoundHits(NamedTuple):
+    """The hits of a question.
+
+    Attributes:
+        explanation: How they were found.
+        hits: What is shown of them, best first.
+    """
+
+    explanation: Explanation
+    hits: list[ShownHit]
+
+
+def note_name(node: BaseNode) -> str:
+    """Return the title of a chunk's document, else the name of its file without the suffix."""
+    title = str(metadata.value_of(node.metadata, metadata.TITLE) or "").strip()
+    path = metadata.path_of(node.metadata)
+    return title or (PurePosixPath(path).stem if path else str(node.ref_doc_id or node.node_id))
+
+
+def find_hits(
+    index: ContextualIndex,
+    question: str,
+    most: int | None = None,
+    filters: MetadataFilters | None = None,
+    *,
+    per_file: int | None = None,
+    min_score: float | None = None,
+) -> FoundHits:
+    """Return the hits of a question without those that are hardly relevant, few of one document.
+
+    Args:
+        index: The index.
+        question: The question.
+        most: Most hits; None is what the configuration sets, else 5.
+        filters: LlamaIndex metadata filters.
+        per_file: Most hits of one document; 0 is no limit, None is what the configuration sets.
+        min_score: The relevance that a hit needs; None is what the configuration sets, else 0.05 of the best hit.
+
+    Raises:
+        SettingError: The question is empty.
+    """
+    if not question.strip():
+        raise SettingError("The question is empty. Write what to look for.")
+    configuration = index.settings.configuration
+    most = most or configuration["retrieval.top_k"] or TOP_K
+    if per_file is None:
+        per_file = configuration["retrieval.per_file"]
+    if min_score is None:
+        min_score = configuration.values.get("retrieval.min_score", "auto")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
+        pool = max(most, _POOL) if per_file else most
+        retriever = index.as_retriever(pool, filters=filters, min_score=min_score)
+        explanation = retriever.explain(question)
+    kept = few_of_each(explanation.hits, _document_of, per_file, most)
+    shown = tuple(hit for hit, _ in kept)
+    return FoundHits(replace(explanation, hits=shown), [ShownHit(hit, more) for hit, more in kept])
+
+
+def _document_of(hit: Hit) -> str:
+    return metadata.path_of(hit.node.node.metadata) or hit.node_id

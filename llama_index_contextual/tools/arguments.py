@@ -1,0 +1,170 @@
+"""What the tools take: parameters with plain types, bounds and descriptions, the same for every kind of agent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from llama_index_contextual.retrievers.query import note_filters
+from llama_index_contextual.utils.errors import SettingError
+
+if TYPE_CHECKING:
+    from llama_index.core.vector_stores.types import MetadataFilters
+    from pydantic_core import ErrorDetails
+    from typing_extensions import Self
+
+_MAX_TEXT: Final = 2000  # characters; embedding a hundred thousand would take a minute
+_MAX_RESULTS: Final = 50
+_MAX_ITEMS: Final = 8
+_MAX_SHOWN: Final = 60  # characters of a wrong value in a message
+_SHOULD: Final = re.compile(r"^\w+ should ")
+
+
+def _as_list(value: object) -> object:
+    """Return a text that stands where a list of texts belongs as a list."""
+    return [value] if isinstance(value, str) else value
+
+
+Text = Annotated[str, Field(max_length=_MAX_TEXT)]
+Texts = Annotated[list[Text], BeforeValidator(_as_list), Field(max_length=_MAX_ITEMS)]
+Count = Annotated[int, Field(ge=1, le=_MAX_RESULTS)]
+
+
+class Arguments(BaseModel):
+    """The arguments of a tool. None and "" mean "not given", because many clients send them for that."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_empty(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {
+            name: value
+            for name, value in values.items()
+            if name not in optional or (value is not None and value != "")
+        }
+
+    @classmethod
+    def checked(cls, tool: str, values: Mapping[str, Any]) -> Self:
+        """Return the arguments of a call.
+
+        Raises:
+            SettingError: An argument is missing, unknown or cannot be used.
+        """
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            [fault, *_] = error.errors(include_url=False)
+            raise SettingError(_problem(tool, fault, [*cls.model_fields])) from error
+
+    @classmethod
+    def schema_without_titles(cls) -> dict[str, Any]:
+        """Return the JSON schema of the parameters, without the titles that repeat their names."""
+        schema = cls.model_json_schema()
+        for parameter in schema.get("properties", {}).values():
+            parameter.pop("title", None)
+        return {
+            "type": "object",
+            "properties": schema.get("properties", {}),
+            "required": schema.get("required", []),
+        }
+
+
+def _problem(tool: str, fault: ErrorDetails, names: Sequence[str]) -> str:
+    """Return what is wrong with an argument, in a sentence."""
+    name = str(fault["loc"][0]) if fault["loc"] else "arguments"
+    if fault["type"] == "missing":
+        return f"`{tool}` needs `{name}`."
+    if fault["type"] == "extra_forbidden":
+        known = ", ".join(names)
+        return f"`{tool}` has no parameter `{name}`. It takes: {known}."
+    value = repr(fault["input"])
+    shown = value if len(value) <= _MAX_SHOWN else f"{value[:_MAX_SHOWN]}…"
+    return f"`{name}` of `{tool}` {_SHOULD.sub('must ', fault['msg'])} (got {shown})."
+
+
+class Message(Arguments):
+    """The arguments of ``memory_context``."""
+
+    message: str = Field(description="The user's message, as written.")
+
+
+class Filters(Arguments):
+    """The parameters that narrow a search to some notes."""
+
+    path: Text = Field("", description="Only notes with this in their path: people/.")
+    tag: Text = Field("", description="Only notes with this tag or one below it.")
+    since: Text = Field("", description="Only dated notes from this day: 2026-04-09, last week.")
+    until: Text = Field("", description="Only dated notes up to this day.")
+    where: Texts = Field([], description="Only by front matter: status=open, rating>=4.")
+
+    @property
+    def filters(self) -> MetadataFilters | None:
+        """LlamaIndex's metadata filters; None if nothing is narrowed.
+
+        Raises:
+            SettingError: A day or a condition cannot be read.
+        """
+        return note_filters(
+            path=self.path, tag=self.tag, since=self.since, until=self.until, where=self.where
+        )
+
+
+class Retrieval(Filters):
+    """The arguments of ``retrieve``."""
+
+    query: Text = Field("", description="Words, a name, a question.")
+    queries: Texts = Field([], description="Instead: several wordings, each in turn.")
+    max_results: Count = Field(5, description="Most hits.")
+    per_file: int = Field(
+        2, description="Most hits of one note; 0 is no limit.", ge=0, le=_MAX_RESULTS
+    )
+
+    @property
+    def wordings(self) -> list[str]:
+        """The queries to answer, in order.
+
+        Raises:
+            SettingError: There is none.
+        """
+        wordings = [text for text in (self.query, *self.queries) if text.strip()]
+        if not wordings:
+            raise SettingError("`query` is empty. Pass what to look for.")
+        return wordings
+
+
+class Grep(Filters):
+    """The arguments of ``grep``."""
+
+    pattern: Annotated[str, Field(min_length=1, max_length=_MAX_TEXT)] = Field(
+        description="The exact characters. Capitals make case count."
+    )
+    regex: bool = Field(default=False, description="Read the pattern as a regular expression.")
+    max_results: Count = Field(20, description="Most lines.")
+    per_file: int = Field(
+        3, description="Most lines of one note; 0 is no limit.", ge=0, le=_MAX_RESULTS
+    )
+
+
+class Reading(Arguments):
+    """The arguments of ``read``."""
+
+    path: Annotated[str, Field(min_length=1, max_length=_MAX_TEXT)] = Field(
+        description="A citation or a name: a.md#L3-L9, a.pdf#page=4, [[Name]], a.md."
+    )
+    from_line: int = Field(
+        1, description="First line, from 1, if the path names none.", ge=1, le=10**9
+    )
+    lines: int = Field(
+        0, description="Most lines. Default: what fits in a short answer.", ge=0, le=2000
+    )
+
+
+class Listing(Arguments):
+    """The arguments of ``list``."""
+
+    path: Text = Field("", description="A folder; empty for all.")

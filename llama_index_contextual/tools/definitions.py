@@ -1,0 +1,245 @@
+"""The tools: their names, descriptions and parameters, and what they do. Every front end reads this one list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index_contextual.memory.context import MemoryContext, gate_digest
+from llama_index_contextual.memory.digest import HEADER, NOTHING, MemoryDigest, MemoryEntry
+from llama_index_contextual.memory.ranking import entries_of
+from llama_index_contextual.retrievers.terms import query_groups, terms_of
+from llama_index_contextual.tools.answer import MAX_CHARS, Answer
+from llama_index_contextual.tools.arguments import (
+    Arguments,
+    Grep,
+    Listing,
+    Message,
+    Reading,
+    Retrieval,
+)
+from llama_index_contextual.tools.grep import grep
+from llama_index_contextual.tools.listing import listing
+from llama_index_contextual.tools.per_document import few_of_each
+from llama_index_contextual.tools.places import MAX_PART, part_of
+from llama_index_contextual.utils.text import counted
+
+if TYPE_CHECKING:
+    from llama_index_contextual.tools.notes import Notes
+
+_POOL: Final = 30  # hits among which those of one note are counted
+_RESERVED: Final = 200  # characters of an answer for its first and last lines
+_CHARS_PER_TOKEN: Final = 4
+_FOUND: Final = "## Found in the notes"
+_NOT_FOUND: Final = "(Nothing found.)"
+
+
+@dataclass
+class NoteTools:
+    """What the tools work with.
+
+    Attributes:
+        notes: The documents.
+        memory: Searches them.
+        has_texts: Whether the texts of the documents are known. Without them only ``retrieve`` works.
+        freshness: Says how far the index is behind its documents; "" if it is not.
+        is_empty: Whether nothing is indexed yet, so that a search would fail.
+    """
+
+    notes: Notes
+    memory: MemoryContext
+    has_texts: bool = True
+    freshness: Callable[[], str] = lambda: ""
+    is_empty: Callable[[], bool] = lambda: False
+
+    def memory_context(self, arguments: Message) -> Answer:
+        """Return the digest of what the notes say about a message."""
+        message = arguments.message
+        digest = gate_digest(message)  # small talk touches neither documents nor index
+        if digest is None:
+            digest = self._fresh(lambda: self.memory.get(message))
+        return Answer(digest.markdown, _data_of(digest))
+
+    def retrieve(self, arguments: Retrieval) -> Answer:
+        """Return the passages that answer a question best."""
+        wordings = arguments.wordings
+        filters = arguments.filters
+        pool = max(arguments.max_results, _POOL) if arguments.per_file else arguments.max_results
+
+        def search() -> MemoryDigest:
+            digests = [
+                self.memory.search(text, max_results=pool, filters=filters) for text in wordings
+            ]
+            return _combined(digests, wordings, arguments)
+
+        digest = self._fresh(search)
+        text = digest.markdown.replace(HEADER, _FOUND, 1).replace(NOTHING, _NOT_FOUND, 1)
+        return Answer(text, _data_of(digest))
+
+    def grep(self, arguments: Grep) -> Answer:
+        """Return the lines that hold a pattern."""
+        if self.is_empty():
+            return Answer(f"(Nothing is indexed yet. Index: {self.freshness()}.)")
+        return self._with_freshness(grep(self.notes, arguments))
+
+    def list(self, arguments: Listing) -> Answer:
+        """Return which notes there are."""
+        return self._with_freshness(listing(self.notes, arguments.path))
+
+    def read(self, arguments: Reading) -> Answer:
+        """Return a note or a part of it."""
+        is_bounded = not arguments.lines
+        part = part_of(
+            self.notes,
+            arguments.path,
+            arguments.from_line,
+            arguments.lines or None,
+            MAX_CHARS - _RESERVED if is_bounded else MAX_PART,
+        )
+        data = {
+            name: getattr(part, name) for name in ("path", "from_line", "to_line", "total_lines")
+        }
+        if part.is_whole:
+            return Answer(part.text, data)
+        extent = f"lines {part.from_line} to {part.to_line} of {part.total_lines}"
+        if part.text.endswith(" …"):
+            extent += "; read with lines=1 shows more of the line"
+        elif part.is_cut:
+            extent += f". Next: read with path={part.path} from_line={part.to_line + 1}"
+        return Answer(f"{part.text}\n\n({extent})", data)
+
+    def _fresh(self, search: Callable[[], MemoryDigest]) -> MemoryDigest:
+        """Return the digest of a search with a line on what the index does not know yet."""
+        freshness = self.freshness()
+        if self.is_empty() and freshness:
+            reason = "nothing is indexed yet"
+            empty = MemoryDigest(applicable=True, reason=reason)
+            return empty.with_freshness_note(f"{reason}; {freshness}")
+        return search().with_freshness_note(freshness)
+
+    def _with_freshness(self, answer: Answer) -> Answer:
+        freshness = self.freshness()
+        return (
+            replace(answer, text=f"{answer.text}\n\n(Index: {freshness}.)") if freshness else answer
+        )
+
+
+def _combined(
+    digests: Sequence[MemoryDigest], wordings: Sequence[str], arguments: Retrieval
+) -> MemoryDigest:
+    """Return the hits of several searches as one digest: the best of each search, then the second ones, few of a note.
+
+    Their texts share what fits in a short answer.
+    """
+    entries: dict[str, MemoryEntry] = {}
+    for ranked in zip_longest(*(digest.entries for digest in digests)):
+        for entry in filter(None, ranked):
+            entries.setdefault(entry.id, entry)
+    kept = few_of_each(
+        entries.values(), lambda entry: entry.path, arguments.per_file, arguments.max_results
+    )
+    chosen = [replace(entry, snippet="") for entry, _ in kept]
+    groups = [group for text in wordings for group in query_groups(text)]
+    tokens = (MAX_CHARS - _RESERVED) // _CHARS_PER_TOKEN
+    shown = entries_of(chosen, groups, terms_of, tokens)
+    notes = [*dict.fromkeys(note for digest in digests for note in digest.notes)]
+    hidden = len(entries) - len(shown)
+    if hidden:
+        notes.append(f"Next: {_next_call(arguments, len(shown))}; {counted(hidden, 'more hit')}.")
+    left_out = sum(digest.left_out for digest in digests) + hidden
+    return replace(digests[0], entries=shown, notes=tuple(notes), left_out=left_out)
+
+
+def _next_call(arguments: Retrieval, shown: int) -> str:
+    """Return the call that shows more hits than some."""
+    if shown < arguments.max_results:
+        return "retrieve with per_file=0, or read a citation"
+    return f"retrieve with max_results={2 * arguments.max_results}, or read a citation"
+
+
+def _data_of(digest: MemoryDigest) -> dict[str, Any]:
+    """Return what a digest's text does not say about its hits."""
+    hits = [
+        {
+            "citation": entry.citation,
+            "score": entry.score,
+            "date": entry.date,
+            "headings": entry.header_path,
+        }
+        for entry in digest.entries
+    ]
+    return {"hits": hits, "left_out": digest.left_out}
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool as an agent sees it.
+
+    Attributes:
+        name: Its name.
+        title: Its name for people.
+        description: What it does and when to call it.
+        arguments: Its parameters.
+        function: What it does.
+        needs_texts: Whether it reads the texts of the documents.
+    """
+
+    name: str
+    title: str
+    description: str
+    arguments: type[Arguments]
+    function: Callable[[NoteTools, Any], Answer]
+    needs_texts: bool = True
+
+    def call(self, tools: NoteTools, values: Mapping[str, Any]) -> Answer:
+        """Check the arguments of a call and answer it.
+
+        Raises:
+            SettingError: An argument is missing, unknown or cannot be used.
+            DocumentError: There is no such note.
+        """
+        return self.function(tools, self.arguments.checked(self.name, values))
+
+
+TOOLS: Final = (
+    Tool(
+        "memory_context",
+        "What the notes say",
+        "What the user's notes say about a message. Call it with the message at the start of every turn.",
+        Message,
+        NoteTools.memory_context,
+        needs_texts=False,
+    ),
+    Tool(
+        "retrieve",
+        "Search the notes",
+        "Search the user's notes by meaning and words. Gives the best passages with citations that read takes.",
+        Retrieval,
+        NoteTools.retrieve,
+        needs_texts=False,
+    ),
+    Tool(
+        "grep",
+        "Find exact text",
+        "Find every line that holds exact characters: an error code, an identifier, all notes that mention a name. "
+        "Gives lines with their numbers and citations.",
+        Grep,
+        NoteTools.grep,
+    ),
+    Tool(
+        "read",
+        "Read a note",
+        "Read what another tool cited: lines, a page or a section of a note, or all of it.",
+        Reading,
+        NoteTools.read,
+    ),
+    Tool(
+        "list",
+        "List the notes",
+        "List which notes there are, with the folders, tags and keys of front matter that narrow a search.",
+        Listing,
+        NoteTools.list,
+    ),
+)

@@ -1,0 +1,171 @@
+"""`contextual_tools`: the tools for LlamaIndex's agents, over an index of any kind."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from llama_index.core import VectorStoreIndex
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.indices.base import BaseIndex
+from llama_index.core.schema import BaseNode
+from llama_index.core.tools import FunctionTool, ToolMetadata
+
+from llama_index_contextual.memory.context import MemoryContext
+from llama_index_contextual.retrievers.any_store import stored_nodes
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
+from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
+from llama_index_contextual.tools.definitions import TOOLS, NoteTools, Tool
+from llama_index_contextual.tools.notes import FolderNotes, NodeNotes
+from llama_index_contextual.utils.errors import ContextualWarning, SettingError
+
+if TYPE_CHECKING:
+    from llama_index_contextual.tools.answer import Answer
+
+_NEEDS_TEXTS = (
+    "grep, list and read need the texts of the nodes, which are not known here: {reason} "
+    "Pass them beside the retriever: contextual_tools([retriever, nodes])."
+)
+
+
+def contextual_tools(source: Any) -> list[FunctionTool]:
+    """Return the tools ``retrieve``, ``grep``, ``read`` and ``list``, and ``memory_context`` if documents have dates.
+
+    ::
+
+        agent = FunctionAgent(tools=contextual_tools(index), llm=llm)
+
+    ``grep`` finds an error code or every note that mentions a name, where ``retrieve`` finds the best passages. Answers
+    have at most 2,500 characters unless a call asks for more. ``ToolOutput.raw_output.data`` holds scores and
+    citations. The MCP server offers the same tools.
+
+    Args:
+        source: A ``ContextualIndex``; any LlamaIndex index; a retriever; or a list of a retriever and the nodes that it
+            searches, of nodes alone too. Without nodes, and if a store cannot list its own, there is only ``retrieve``
+            and a warning says so.
+
+    Raises:
+        SettingError: The source is none of these.
+    """
+    tools = _tools_over(source)
+    definitions = [tool for tool in TOOLS if tools.has_texts or not tool.needs_texts]
+    if not tools.notes.are_dated:
+        definitions = [tool for tool in definitions if tool.name != "memory_context"]
+    return [_function_tool(definition, tools) for definition in definitions]
+
+
+def _function_tool(definition: Tool, tools: NoteTools) -> FunctionTool:
+    """Return a tool as LlamaIndex's agents take it."""
+
+    def call(**arguments: Any) -> Answer:
+        return definition.call(tools, arguments)
+
+    async def acall(**arguments: Any) -> Answer:
+        return await asyncio.to_thread(call, **arguments)
+
+    metadata = ToolMetadata(
+        name=definition.name, description=definition.description, fn_schema=definition.arguments
+    )
+    return FunctionTool(call, metadata, async_fn=acall)
+
+
+class _Parts(NamedTuple):
+    """The retrievers and the nodes in a list."""
+
+    retrievers: list[BaseRetriever]
+    nodes: list[BaseNode]
+
+
+def _tools_over(source: Any) -> NoteTools:
+    """Return what the tools work with.
+
+    Raises:
+        SettingError: The source is no index, no retriever and no list of them.
+    """
+    if isinstance(source, BaseIndex):
+        return _over_index(source)
+    if hasattr(source, "freshness") and hasattr(source, "as_retriever"):  # a ContextualIndex
+
+        def freshness() -> str:
+            return str(source.freshness())
+
+        return NoteTools(FolderNotes(source), MemoryContext(source), freshness=freshness)
+    parts = _parts_of(source if isinstance(source, Sequence) else [source])
+    nodes = parts.nodes
+    if not parts.retrievers:
+        parts.retrievers.append(ContextualBM25Retriever.from_defaults(nodes=nodes))
+    if not nodes:
+        _warn_of_missing_texts("only a retriever was given.")
+    memory = _memory_of(parts.retrievers)
+    return NoteTools(NodeNotes(lambda: nodes), memory, has_texts=bool(nodes))
+
+
+def _parts_of(source: Iterable[Any]) -> _Parts:
+    """Return the retrievers and nodes in a list, also those in lists within it.
+
+    Raises:
+        SettingError: There is something else in it, or nothing.
+    """
+    parts = _Parts([], [])
+    for item in source:
+        if isinstance(item, BaseRetriever):
+            parts.retrievers.append(item)
+        elif isinstance(item, BaseNode):
+            parts.nodes.append(item)
+        elif isinstance(item, Sequence) and not isinstance(item, str):
+            inner = _parts_of(item)
+            parts.retrievers.extend(inner.retrievers)
+            parts.nodes.extend(inner.nodes)
+        else:
+            raise SettingError(
+                "`source` must be a ContextualIndex, a LlamaIndex index, a retriever or a list of a retriever and "
+                f"nodes (got {type(item).__name__})."
+            )
+    if not parts.retrievers and not parts.nodes:
+        raise SettingError("`source` is an empty list. Pass a retriever, nodes or both.")
+    return parts
+
+
+def _over_index(index: BaseIndex[Any]) -> NoteTools:
+    """Return the tools over a LlamaIndex index. Each call reads the nodes that the index has then."""
+    nodes = _nodes_of(index)
+    try:
+        has_texts = bool(nodes()) or not isinstance(index, VectorStoreIndex)
+        reason = "the index holds no nodes with text."
+    except SettingError as error:
+        has_texts = False
+        reason = str(error)
+    if not has_texts:
+        _warn_of_missing_texts(reason)
+    retrievers: list[BaseRetriever] = [index.as_retriever()]
+    if isinstance(index, VectorStoreIndex):
+        retrievers = [ContextualVectorRetriever(index)]
+        if has_texts:
+            retrievers.append(ContextualBM25Retriever.from_defaults(index=index))
+    notes = NodeNotes(nodes if has_texts else list)
+    return NoteTools(notes, _memory_of(retrievers), has_texts=has_texts)
+
+
+def _nodes_of(index: BaseIndex[Any]) -> Callable[[], list[BaseNode]]:
+    """Return a function that gives the nodes of an index: those of its docstore, else of its vector store."""
+
+    def nodes() -> list[BaseNode]:
+        stored = [node for node in index.docstore.docs.values() if isinstance(node, BaseNode)]
+        if stored or not isinstance(index, VectorStoreIndex):
+            return stored
+        return stored_nodes(index.vector_store)
+
+    return nodes
+
+
+def _memory_of(retrievers: Sequence[BaseRetriever]) -> MemoryContext:
+    """Return the memory that searches with some retrievers, fused where there are several."""
+    [first, *further] = retrievers
+    return MemoryContext(ContextualFusionRetriever([*retrievers]) if further else first)
+
+
+def _warn_of_missing_texts(reason: str) -> None:
+    warnings.warn(_NEEDS_TEXTS.format(reason=reason), ContextualWarning, stacklevel=4)

@@ -1,0 +1,115 @@
+"""Which notes, folders, tags and keys of front matter there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from llama_index_contextual.memory.digest import shown_path
+from llama_index_contextual.tools.answer import MAX_CHARS, Answer
+from llama_index_contextual.tools.places import relative_path
+from llama_index_contextual.utils import metadata
+from llama_index_contextual.utils.errors import DocumentError
+
+if TYPE_CHECKING:
+    from llama_index_contextual.tools.notes import Notes
+
+_MAX_LABEL_CHARS: Final = 300  # of the folders, of the tags and of the keys each
+_MAX_SUGGESTED: Final = 3
+_RESERVED: Final = 120  # characters for the line that says how to go on
+
+
+class Labels(NamedTuple):
+    """What a search can be narrowed by in one document."""
+
+    tags: set[str]
+    keys: set[str]
+
+
+def labels_of(notes: Notes) -> dict[str, Labels]:
+    """Return the tags and the keys of front matter of each document, by path."""
+    labels: dict[str, Labels] = {}
+    for values in notes.metadata():
+        of_document = labels.setdefault(metadata.path_of(values), Labels(set(), set()))
+        of_document.tags.update(tags_in(values))
+        of_document.keys.update(values.keys() - metadata.NAMES_TAKEN)
+    return labels
+
+
+def tags_in(values: Mapping[str, object]) -> Iterator[str]:
+    """Yield the tags of a chunk, without their sign."""
+    for key in (metadata.TAGS, metadata.INLINE_TAGS):
+        for written in str(metadata.value_of(values, key) or "").split(","):
+            if tag := written.strip().lstrip("#"):
+                yield tag
+
+
+def folders_of(paths: Iterable[str]) -> Counter[str]:
+    """Return how many of some paths are in each folder, at any depth."""
+    return Counter(
+        f"{parent}/" for path in paths for parent in PurePosixPath(path).parents if parent.name
+    )
+
+
+def listing(notes: Notes, below: str = "") -> Answer:
+    """Return the paths of the notes, all or those below a folder, and what narrows a search.
+
+    Args:
+        notes: The notes.
+        below: A folder, as agents write it: ``daily/``, ``./daily``, ``.``, an absolute path.
+
+    Raises:
+        DocumentError: There is no such folder.
+    """
+    start = f"{relative_path(notes, below).rstrip('/*')}/".lstrip("/")
+    everything = notes.paths()
+    paths = [
+        path
+        for path in everything
+        if path.startswith(start) or f"{shown_path(path)}/".startswith(start)
+    ]
+    if start and not paths:
+        near = get_close_matches(start, folders_of(everything), _MAX_SUGGESTED, 0.0)
+        hint = f"Did you mean {', '.join(near)}?" if near else "List without a path."
+        raise DocumentError(f"There is no note in a folder {below!r}. {hint}")
+    labels = _label_lines(notes, paths)
+    available = MAX_CHARS - _RESERVED - sum(len(line) + 1 for line in labels)
+    shown = list[str]()
+    for path in map(shown_path, paths):
+        available -= len(path) + 1
+        if available < 0:
+            break
+        shown.append(path)
+    lines = [*shown, "", *labels]
+    if len(shown) < len(paths):
+        lines.append(
+            f"({len(shown)} of {len(paths)} notes. Next: list with the path of a folder, or grep.)"
+        )
+    return Answer("\n".join(lines).strip() or "(no notes)", {"total": len(paths)})
+
+
+def _label_lines(notes: Notes, paths: Iterable[str]) -> list[str]:
+    """Return a line each for folders, tags and keys of front matter, with numbers of notes."""
+    paths = list(paths)
+    labels = labels_of(notes)
+    known = [labels[path] for path in paths if path in labels]
+    counts = {
+        "Folders": folders_of(paths),
+        "Tags": Counter(tag for of_document in known for tag in of_document.tags),
+        "Front matter": Counter(key for of_document in known for key in of_document.keys),
+    }
+    return [_label_line(name, count) for name, count in counts.items() if count]
+
+
+def _label_line(name: str, counts: Counter[str]) -> str:
+    """Return the most common labels of a kind, as many as fit in a line."""
+    line = f"{name}:"
+    for label, number in counts.most_common():
+        item = f" {label} {number},"
+        if len(line) + len(item) > _MAX_LABEL_CHARS:
+            return f"{line} …"
+        line += item
+    return line.rstrip(",")

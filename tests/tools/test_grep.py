@@ -1,0 +1,135 @@
+"""``grep``: which lines it finds, how they are cited, what it leaves out, and how long it may take."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from llama_index_contextual import contextual_tools
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.tools.arguments import Grep
+from llama_index_contextual.tools.grep import grep
+from llama_index_contextual.tools.notes import FolderNotes
+from llama_index_contextual.tools.places import part_of
+from llama_index_contextual.utils.errors import SettingError
+
+DOCUMENTS = Path(__file__).parents[2] / "examples" / "documents"
+
+
+def found(index, pattern, **options):
+    answer = grep(FolderNotes(index), Grep(pattern=pattern, **options))
+    return [hit["citation"] for hit in answer.data["hits"]]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "options", "citations"),
+    [
+        ("E4042", {}, ["daily/2026-04-09.md#L3", "runbook.md#L5"]),
+        ("e4042", {}, ["daily/2026-04-09.md#L3", "daily/2026-04-10.md#L4", "runbook.md#L5"]),
+        (r"\bE\d{4}\b", {"regex": True}, ["daily/2026-04-09.md#L3", "runbook.md#L5"]),
+        (r"\W(e4|marta)", {"regex": True}, [
+            "daily/2026-04-09.md#L3", "daily/2026-04-09.md#L4", "daily/2026-04-10.md#L3",
+            "daily/2026-04-10.md#L4", "people/marta.md#L6",
+        ]),
+        ("^# ", {"regex": True, "path": "daily/"}, ["daily/2026-04-09.md#L1", "daily/2026-04-10.md#L1"]),
+        ("marta ruiz", {"since": "2026-04-10"}, ["daily/2026-04-10.md#L3"]),
+        ("marta ruiz", {"tag": "people"}, ["people/marta.md#L6"]),
+        ("marta ruiz", {"where": ["status=open"]}, ["people/marta.md#L6"]),
+        ("RX-7", {}, ["people/marta.md"]),
+        ("called\n", {}, []),
+        ("E.042", {}, []),
+    ],
+)  # fmt: skip
+def test_the_lines_that_hold_a_pattern_are_cited_by_their_numbers(
+    index, pattern, options, citations
+):
+    assert found(index, pattern, **options) == citations
+
+
+def test_a_citation_of_a_line_is_read(index):
+    for citation in found(index, "E4042"):
+        assert "E4042" in part_of(FolderNotes(index), citation).text
+
+
+def test_a_line_comes_with_its_headings_and_text_once(index):
+    answer = grep(FolderNotes(index), Grep(pattern="queue"))
+    assert answer.text == (
+        "1 line in 1 note:\n- [runbook.md#L5] Runbook > Errors: E4042 means that the queue is full."
+    )
+    assert "queue" not in str(answer.data)
+
+
+def test_equal_lines_are_shown_once_with_all_their_places(folder, index):
+    for number in range(6):
+        (folder / f"copy{number}.md").write_text("# Copy\n\nThe pump is an ABX-99.\n", "utf-8")
+    index.refresh()
+    answer = grep(FolderNotes(index), Grep(pattern="ABX"))
+    assert answer.text.count("ABX-99") == 1
+    assert "(also copy1.md#L3, copy2.md#L3, copy3.md#L3 and 2 more)" in answer.text
+    assert (answer.data["lines"], answer.data["notes"]) == (6, 6)
+
+
+def test_what_is_not_shown_is_counted_with_what_to_call_next(folder, index):
+    for number in range(9):
+        lines = [f"- entry {number}.{line} about zebras" for line in range(40)]
+        (folder / f"zoo{number}.md").write_text("# Zoo\n\n" + "\n".join(lines), "utf-8")
+    index.refresh()
+    answer = grep(FolderNotes(index), Grep(pattern="zebras"))
+    assert len(answer.text) <= 2500
+    shown = len(answer.data["hits"])
+    assert answer.text.splitlines()[-1].startswith(f"({360 - shown} more in 9 notes: zoo")
+    assert "Next: grep with path=" in answer.text
+    assert all(answer.text.count(f"[zoo{number}.md") <= 3 for number in range(9))
+    one_note = found(index, "zebras", path="zoo3", per_file=0, max_results=50)
+    assert len(one_note) > 20
+
+
+def test_converted_documents_are_searched_and_cited_by_page(tmp_path):
+    for name in ("report.pdf", "fees.xlsx"):
+        (tmp_path / name).write_bytes((DOCUMENTS / name).read_bytes())
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.refresh()
+        page = index.read("report.pdf#page=2").split()[0]
+        citations = found(index, page, path="report.pdf", per_file=0)
+        assert "report.pdf#page=2" in citations
+
+
+def test_a_long_line_is_shown_around_its_match(folder, index):
+    (folder / "long.md").write_text("word " * 90 + "NEEDLE" + " word" * 90, "utf-8")
+    index.refresh()
+    [line] = grep(FolderNotes(index), Grep(pattern="NEEDLE")).text.splitlines()[1:]
+    assert "NEEDLE" in line
+    assert len(line) < 300
+
+
+def test_an_expression_that_would_never_end_is_stopped(folder, index):
+    (folder / "trap.md").write_text("a" * 300 + "!\n", "utf-8")
+    index.refresh()
+    began = time.monotonic()
+    with pytest.raises(SettingError, match="took more than 2 seconds"):
+        found(index, r"(a|aa)+$", regex=True)
+    assert time.monotonic() - began < 10
+
+
+def test_an_expression_that_cannot_be_read_says_why(index):
+    with pytest.raises(SettingError, match="is not a regular expression: missing"):
+        found(index, "(open", regex=True)
+
+
+def test_no_line_says_what_else_finds(index):
+    text = grep(FolderNotes(index), Grep(pattern=r"E\d+")).text
+    assert "regex=true" in text
+    assert "retrieve" in text
+
+
+@pytest.mark.long
+def test_megabytes_take_a_fraction_of_a_second(tmp_path):
+    text = "\n".join(f"Line {number} is about pumps and valves." for number in range(100_000))
+    for number in range(3):
+        (tmp_path / f"big{number}.txt").write_text(f"{text}\nOnly E{number}{number}77 here.\n")
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.refresh()
+        tools = {tool.metadata.name: tool for tool in contextual_tools(index)}
+        began = time.process_time()
+        assert "big1.txt#L100001" in str(tools["grep"](pattern="E1177"))
+        assert time.process_time() - began < 0.5  # 12 MB

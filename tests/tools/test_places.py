@@ -1,0 +1,120 @@
+"""What citations, names and folders of notes mean."""
+
+import pytest
+from openpyxl import Workbook
+
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.tools.listing import listing
+from llama_index_contextual.tools.notes import FolderNotes
+from llama_index_contextual.tools.places import part_of
+from llama_index_contextual.utils.errors import DocumentError
+
+
+def test_what_is_cited_is_what_is_read_whatever_else_looks_like_a_line_or_a_heading(tmp_path):
+    note = "# A\u2028b\x0cc\x85d\n\nOne.\n\nUnder\n---\n\nQuokkas.\n\n```sh\n# make\n```\n\nTail.\n\n# Z\n\nZebras.\n"
+    (tmp_path / "a.md").write_text(note, "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.refresh()
+        (hit,) = [one.node for one in index.as_retriever(similarity_top_k=1).retrieve("zebras")]
+        cited = f"a.md#L{hit.metadata['start_line']}-L{hit.metadata['end_line']}"
+        assert part_of(FolderNotes(index), cited).text == hit.text.strip()
+        under = part_of(FolderNotes(index), "[[a#under]]")
+    assert (under.from_line, under.to_line) == (5, 15)
+    assert under.text.endswith("# make\n```\n\nTail.\n")
+
+
+def test_a_note_is_read_by_its_title_and_a_heading_without_brackets(tmp_path):
+    (tmp_path / "a.md").write_text(
+        "---\ntitle: 'Pumps at 10:30, C# too'\n---\n\n# Red\n\nFast.\n", "utf-8"
+    )
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.refresh()
+        assert part_of(FolderNotes(index), "Pumps at 10:30, C# too").total_lines == 7
+        assert part_of(FolderNotes(index), "a#red").from_line == 5
+
+
+def test_a_name_may_be_that_of_a_file_of_any_kind_and_a_sheet_is_named_in_any_case(tmp_path):
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    book = Workbook()
+    book.active.title = "Stock"
+    book.active.append(["item", "count"])
+    book.active.append(["bolts", 7])
+    book.save(tmp_path / "deep" / "Parts v2.1.xlsx")
+    (tmp_path / "deep" / "er" / "Parts v2.1.md").write_text("# Notes\n\nDeeper.\n", "utf-8")
+    (tmp_path / "deep" / "Wheels.txt").write_text("Round.\n", "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.refresh()
+        for name in ("Parts v2.1", "parts v2.1.xlsx#sheet=stock", "deep/Parts v2.1#sheet=STOCK"):
+            assert "bolts" in part_of(FolderNotes(index), name).text, name
+        assert part_of(FolderNotes(index), "er/parts v2.1").text.endswith("Deeper.")
+        assert part_of(FolderNotes(index), "[[wheels]]").path == "deep/Wheels.txt"
+        assert listing(FolderNotes(index), "deep/er").data["total"] == 1
+        assert listing(FolderNotes(index), "/deep/").data["total"] == 3
+        with pytest.raises(DocumentError, match="There is no note in a folder 'depe/er'"):
+            listing(FolderNotes(index), "depe/er")
+
+
+@pytest.fixture
+def plan(tmp_path):
+    (tmp_path / "daily").mkdir()
+    (tmp_path / "daily" / "plan.md").write_text("one\ntwo\nthree\nfour\nfive\n", "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.refresh()
+        yield index
+
+
+@pytest.mark.parametrize(
+    ("target", "lines"),
+    [
+        ("{folder}/daily/plan.md", (1, 5)),
+        ("file://{folder}/daily/plan.md", (1, 5)),
+        ("{folder}/daily/plan.md#L2-L3", (2, 3)),
+        ("./daily/plan.md", (1, 5)),
+        ("daily/plan.md:2", (2, 2)),
+        ("daily/plan.md:2-3", (2, 3)),
+        ("daily/plan.md:L2-L3", (2, 3)),
+        ("daily/plan.md:2:14", (2, 2)),
+        ("plan:2-3", (2, 3)),
+        ("[daily/plan.md:2-3]", (2, 3)),
+    ],
+)
+def test_places_are_read_as_agents_write_them(plan, target, lines):
+    part = part_of(FolderNotes(plan), target.format(folder=plan.folder))
+    assert part.path == "daily/plan.md"
+    assert (part.from_line, part.to_line) == lines
+
+
+def test_a_path_outside_of_the_folder_is_not_read(plan):
+    for target in ("/etc/passwd", "../outside.md", f"{plan.folder}/../outside.md"):
+        with pytest.raises(DocumentError, match="There is no note"):
+            part_of(FolderNotes(plan), target)
+
+
+def test_a_file_whose_name_looks_like_a_place_is_itself(plan):
+    (plan.folder / "a:2.md").write_text("colon\n", "utf-8")
+    (plan.folder / "b.md:3").write_text("a line?\n", "utf-8")
+    plan.refresh()
+    assert part_of(FolderNotes(plan), "a:2.md").text == "colon"
+
+
+@pytest.mark.parametrize("path", ["", ".", "./", "{folder}", "{folder}/", "*"])
+def test_all_notes_are_listed_by_what_agents_write_for_them(plan, path):
+    assert listing(FolderNotes(plan), path.format(folder=plan.folder)).data["total"] == 1
+
+
+@pytest.mark.parametrize("path", ["daily", "daily/", "./daily", "{folder}/daily", "daily/*"])
+def test_a_folder_is_listed_as_agents_write_it(plan, path):
+    answer = listing(FolderNotes(plan), path.format(folder=plan.folder))
+    assert answer.text.startswith("daily/plan.md")
+
+
+def test_a_long_list_is_cut_and_says_how_to_go_on(tmp_path):
+    (tmp_path / "far" / "down").mkdir(parents=True)
+    for number in range(300):
+        (tmp_path / "far" / "down" / f"note number {number}.md").write_text("text\n")
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.refresh()
+        answer = listing(FolderNotes(index))
+    assert len(answer.text) <= 2500
+    assert answer.text.endswith("of 300 notes. Next: list with the path of a folder, or grep.)")
+    assert "Folders: far/down/ 300, far/ 300" in answer.text
