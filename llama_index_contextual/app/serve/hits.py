@@ -136,7 +136,7 @@ def find_hits(
         SettingError: The question is empty.
     """
     if not question.strip():
-        raise SettingError("The question is empty. Write what to look for.")
+        raise SettingError(f"`question` is empty (got {question!r}). Say what to look for.")
     configuration = index.settings.configuration
     most = most or configuration["retrieval.top_k"] or TOP_K
     if per_file is None:
