@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -91,6 +91,9 @@ class Message(Arguments):
     """The arguments of ``memory_context``."""
 
     message: str = Field(description="The user's message, as written.")
+    format: Literal["markdown", "json"] = Field(
+        "markdown", description="json has the entries, the queries and applicable."
+    )
 
 
 class Filters(Arguments):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.memory.context import MemoryContext, gate_digest
 from llama_index_contextual.memory.digest import HEADER, NOTHING, MemoryDigest, MemoryEntry
-from llama_index_contextual.memory.ranking import entries_of
+from llama_index_contextual.memory.snippets import with_snippets
 from llama_index_contextual.retrievers.terms import query_groups, terms_of
 from llama_index_contextual.tools.answer import MAX_CHARS, Answer
 from llama_index_contextual.tools.arguments import (
@@ -60,7 +60,7 @@ class NoteTools:
         digest = gate_digest(message)  # small talk touches neither documents nor index
         if digest is None:
             digest = self._fresh(lambda: self.memory.get(message))
-        return Answer(digest.markdown, _data_of(digest))
+        return Answer(digest.render(arguments.format), _data_of(digest))
 
     def retrieve(self, arguments: Retrieval) -> Answer:
         """Return the passages that answer a question best."""
@@ -143,7 +143,7 @@ def _combined(
     chosen = [replace(entry, snippet="") for entry, _ in kept]
     groups = [group for text in wordings for group in query_groups(text)]
     tokens = (MAX_CHARS - _RESERVED) // _CHARS_PER_TOKEN
-    shown = entries_of(chosen, groups, terms_of, tokens)
+    shown = with_snippets(chosen, groups, terms_of, tokens)
     notes = [*dict.fromkeys(note for digest in digests for note in digest.notes)]
     hidden = len(entries) - len(shown)
     if hidden:

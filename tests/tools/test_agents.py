@@ -1,5 +1,6 @@
 """LlamaIndex's agents with the tools, driven by a scripted model, and the sources that the tools work over."""
 
+import json
 import warnings
 
 import pytest
@@ -142,6 +143,14 @@ def test_answers_hold_scores_as_data(index):
     [hit, *_] = output.raw_output.data["hits"]
     assert hit["citation"].startswith("runbook.md")
     assert 0 < hit["score"] <= 1
+
+
+def test_the_digest_is_json_where_a_call_asks_for_that(index):
+    output = by_name(index)["memory_context"](message="what helps against E4042?", format="json")
+    digest = json.loads(str(output))
+    assert digest["applicable"]
+    assert digest["queries"]
+    assert digest["entries"][0]["citation"].startswith("runbook.md")
 
 
 @pytest.mark.parametrize("tool", ["retrieve", "memory_context", "grep", "read", "list"])
