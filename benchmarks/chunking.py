@@ -31,7 +31,7 @@ from common import RememberingEmbedding, command_line, intervals, machine, markd
 from datasets import DATA, queries
 from markdown_it import MarkdownIt
 
-from llama_index_contextual.node_parser.blocks import read_front_matter
+from llama_index_contextual.node_parser.front_matter import read_front_matter
 from llama_index_contextual.utils.tokens import tiktoken_cl100k
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from llama_index_contextual.context.base import MAX_CHARS
 from llama_index_contextual.context.prompts import refusal, split_answers
 from llama_index_contextual.memory.digest import QUOTE, MemoryEntry, visible
 from llama_index_contextual.memory.gate import MAX_QUERY, clean_message, gate, read_message
-from llama_index_contextual.node_parser.blocks import read_front_matter
+from llama_index_contextual.node_parser.front_matter import read_front_matter
 from llama_index_contextual.node_parser.packing import ChunkSettings, split_markdown
 from llama_index_contextual.retrievers.query import parse_query
 from llama_index_contextual.retrievers.query_dates import lexicon

@@ -182,19 +182,23 @@ def test_defaults_shrink_with_what_is_given(given, overlap, least):
 def test_the_settings_are_in_the_signature():
     parameters = inspect.signature(HeadingAwareMarkdownNodeParser).parameters
     assert set(parameters) == set(HeadingAwareMarkdownNodeParser.model_fields)
+    assert parameters["chunk_size"].default == 400
 
 
 def test_a_subclass_may_add_a_setting():
     class Mine(HeadingAwareMarkdownNodeParser):
-        chunk_size: int = 64
         team: str = "net"
 
-    assert (Mine(team="db").team, Mine().team, Mine().chunk_overlap) == ("db", "net", 12)
+    assert (Mine(team="db").team, Mine().team, Mine(chunk_size=64).chunk_overlap) == (
+        "db",
+        "net",
+        12,
+    )
 
 
 def test_small_sections_that_share_no_heading_have_none_above_them():
     text = "## Synopsis\n\nDeletes it.\n\n## Examples\n\nNone.\n\n### One\n\nNone here.\n"
-    [node] = HeadingAwareMarkdownNodeParser()([Document(text=text)])
+    [node] = HeadingAwareMarkdownNodeParser(min_section_size=50)([Document(text=text)])
     assert node.metadata["header_path"] == ""
     assert node.metadata["heading_level"] == 0
 

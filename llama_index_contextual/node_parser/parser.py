@@ -1,4 +1,4 @@
-"""``HeadingAwareMarkdownNodeParser``: LlamaIndex's adapter around :mod:`llama_index_contextual.node_parser`."""
+"""``HeadingAwareMarkdownNodeParser``: a LlamaIndex node parser."""
 
 from __future__ import annotations
 
@@ -10,110 +10,161 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from llama_index.core import schema
-from llama_index.core.bridge.pydantic import field_serializer
+from llama_index.core.bridge.pydantic import Field, field_serializer
+from llama_index.core.callbacks import CallbackManager
 from llama_index.core.node_parser.interface import NodeParser
 from llama_index.core.node_parser.node_utils import default_id_func
 from llama_index.core.schema import BaseNode, MetadataMode, TextNode
 from llama_index.core.utils import get_tqdm_iterable
 
 from llama_index_contextual.node_parser import node_metadata
-from llama_index_contextual.node_parser.blocks import FrontMatter, read_front_matter
+from llama_index_contextual.node_parser.front_matter import FrontMatter, read_front_matter
 from llama_index_contextual.node_parser.packing import ChunkSettings, Span, split_markdown
-from llama_index_contextual.utils import errors, metadata
-from llama_index_contextual.utils import text as normalize
+from llama_index_contextual.utils import metadata
+from llama_index_contextual.utils import text as text_utils
+from llama_index_contextual.utils.errors import Checked, DocumentError, SettingError, whole
+from llama_index_contextual.utils.tokens import COUNTERS
 
 if TYPE_CHECKING:
     from llama_index_contextual.node_parser.sections import Path
 
-_ANYTHING: Final = "*"
-_DEFAULT_ID: Final = default_id_func.__name__
-_PICTURE: Final = Span(0, 0, (), "image", 0)  # of an image without text
+_ANY_SUFFIX: Final = "*"
+_LARGEST_CHUNK: Final = 1_000_000
+_USUAL_OVERLAP: Final = 80
+_USUAL_MINIMUM: Final = 50
+_IMAGE_WITHOUT_TEXT: Final = Span(0, 0, (), "image", 0)
+# What the nodes of a document have of it, beside metadata.
+_TEMPLATES: Final = ("metadata_separator", "metadata_template", "text_template")
+_IMAGE_FIELDS: Final = ("image", "image_path", "image_url", "image_mimetype", "text_embedding")
 
 
-class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
-    r"""Split Markdown into nodes that know their headings, lines and day; what belongs together stays together.
+class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
+    r"""Split Markdown into nodes that know their headings, lines and day.
 
-    Every node's text is a slice of the document, at most ``chunk_size`` tokens long. Code fences, tables, list items
-    and sentences stay whole where they fit; small sections merge with a neighbour. Metadata names are those of
-    :mod:`llama_index_contextual.utils.metadata`; what a document brought under such a name stays, and ours then begins
-    with ``contextual_``.
+    Every node's text is a slice of the document of at most ``chunk_size`` tokens. A section with
+    text of its own starts a node; headings alone, tags, rules and navigation links join a
+    neighbour. Code fences, tables, list items and sentences stay whole where they fit. Metadata
+    names are those of :mod:`llama_index_contextual.utils.metadata`; what a document brought under
+    such a name stays, and ours then begins with ``contextual_``.
 
-    **Ids** are hashes of the document's id, the chunk's text, and its ordinal among equal texts of the document. So
-    they are the same on each run where the document's id is, as with ``SimpleDirectoryReader(filename_as_id=True)``.
-    LlamaIndex gives other documents random ids.
+    **Ids** are hashes of the document's id, the chunk's text, and its ordinal among equal texts of
+    the document. They are the same on each run if the document's id is, as with
+    ``SimpleDirectoryReader(filename_as_id=True)``. LlamaIndex gives other documents random ids.
 
-    **Pages** of one file (its path or name, and a ``page_label`` or ``page_number``) are read by number: a page begins
-    under the headings that are open at the end of the page before it. Pages that come in another call, or to another
-    worker of an ``IngestionPipeline``, are not known here: there a page begins under no heading.
+    **Pages** of one file (its path or name, and a page label) are read by number: a page begins
+    under the headings that are open at the end of the page before it. This needs all pages in one
+    call, not in several workers of an ``IngestionPipeline``.
 
-    An image keeps its chunks' text and stays an image. A node that holds no text, and an ``IndexNode``, pass as they
-    are. A document of more than ``most_chunks`` (80,000) raises a
-    :class:`~llama_index_contextual.utils.errors.DocumentError`.
+    An image keeps its chunks' text and stays an image. A node without text and an ``IndexNode``
+    pass unchanged.
 
     Args:
-        **settings: Those of :class:`~llama_index_contextual.chunking.ChunkSettings`, and these. By default
-            ``chunk_overlap`` is 80, or a fifth of ``chunk_size`` where that is less, and ``min_chunk_size`` 50, or an
-            eighth. Of pages that ``DocumentReader`` converts, ``min_chunk_size`` is half of ``chunk_size`` at least.
-        preserve_headers: Whether nodes carry the path of headings above them.
-        markdown_suffixes: Suffixes of the files that are Markdown, such as ``(".md", ".mdx")``; ``"*"`` is any, ``()``
-            is none. Other files have paragraphs, and no headings.
-        typed_front_matter: Whether numbers and truth values of front matter are such in metadata. Otherwise all is
-            text: a store such as LanceDB refuses a note with ``rating: high`` after one with ``rating: 4``.
+        chunk_size: The most tokens of a chunk. A single sentence or code line may have twice as
+            many; its chunk is marked ``overflow``.
+        chunk_overlap: The most tokens of whole sentences or blocks that are repeated from the chunk
+            before, within a section. They count in ``chunk_size``. Default: 80, or a fifth of
+            ``chunk_size`` if that is less.
+        min_chunk_size: Tags and links of fewer tokens join a neighbour, and a section is cut so
+            that no smaller rest remains, if possible. Default: 50, or an eighth of ``chunk_size``
+            if that is less.
+        min_section_size: Sections of fewer tokens merge with a neighbour of the same parent heading
+            and day. 0 lets each section with text start a chunk. Pages of converted files have
+            guessed headings: for them it is at least half of ``chunk_size``.
+        tokenizer: ``"cl100k"``, ``"minilm"``, ``"e5"``, or a callable that returns the tokens of a
+            text, or their number. Default: LlamaIndex's ``Settings.tokenizer``.
+        keep_blocks: Whether a code block or table is never cut, up to eight times ``chunk_size``.
+            Otherwise it is cut at ``chunk_size``, between lines or rows.
+        semantic: False packs lines up to ``chunk_size`` and ignores all structure.
+        preserve_headers: Whether nodes carry the path of the headings above them.
+        markdown_suffixes: The suffixes of files that are Markdown, such as ``(".md", ".mdx")``;
+            ``"*"`` stands for any, ``()`` for none. Other files have paragraphs but no headings.
+        include_metadata: Whether nodes have metadata.
+        include_prev_next_rel: Whether nodes are linked to their neighbours.
+        callback_manager: LlamaIndex's callback manager.
+        id_func: Returns the id of a node from its number and its document.
+        **kwargs: The fields of a subclass.
+
+    Raises:
+        SettingError: A setting has a value that cannot be used.
 
     Examples:
         >>> from llama_index.core import Document
         >>> parser = HeadingAwareMarkdownNodeParser()
-        >>> [node] = parser.get_nodes_from_documents([Document(text="# Notes\n\nCookie loves carrots.")])
+        >>> document = Document(text="# Notes\n\nCookie loves carrots.")
+        >>> [node] = parser.get_nodes_from_documents([document])
         >>> node.metadata["header_path"], node.metadata["start_line"], node.metadata["end_line"]
         ('Notes', 1, 3)
     """
 
-    revision: ClassVar[int] = 10
+    revision: ClassVar[int] = 11
     """Raised when the same settings give other nodes, so that an index makes its own again."""
     most_chunks: ClassVar[int] = 80_000
-    """Of one document: each needs 5 KB of memory, and text of which ten megabytes are so many is none to read."""
+    """The most chunks of one document: each needs 5 KB of memory."""
+    typed_front_matter: ClassVar[bool] = False
+    """Whether numbers of front matter are numbers in metadata. A store such as LanceDB refuses a
+    note with ``rating: high`` after one with ``rating: 4``, so they are text."""
 
-    preserve_headers: bool = True
-    markdown_suffixes: tuple[str, ...] = (_ANYTHING,)
-    typed_front_matter: bool = False
+    chunk_size: int = Field(description="The most tokens of a chunk.")
+    chunk_overlap: int = Field(description="The most tokens repeated from the chunk before.")
+    min_chunk_size: int = Field(description="The fewest tokens of a rest or of links alone.")
+    min_section_size: int = Field(description="Smaller sections merge with a neighbour.")
+    tokenizer: str | Callable[[str], Any] | None = Field(description="What counts tokens.")
+    keep_blocks: bool = Field(description="Whether code blocks and tables are never cut.")
+    semantic: bool = Field(description="Whether the structure of Markdown counts.")
+    preserve_headers: bool = Field(description="Whether nodes carry the headings above them.")
+    markdown_suffixes: tuple[str, ...] = Field(description="Suffixes of Markdown files.")
 
-    if not TYPE_CHECKING:  # a type checker reads the fields instead
-
-        def __init__(self, **settings: Any) -> None:
-            if (
-                isinstance(settings.get("id_func"), dict)
-                and settings["id_func"].get("id_func_name") == _DEFAULT_ID
-            ):
-                settings.pop("id_func")
-            for name in ("tokenizer", "id_func"):
-                if isinstance(settings.get(name), dict):  # of to_dict()
-                    raise errors.SettingError(
-                        f"`{name}` was a callable and cannot be read back (got {settings[name]!r}). "
-                        "Pass the callable again."
-                    )
-            size = settings.get("chunk_size", type(self).model_fields["chunk_size"].default)
-            for name, part in (("chunk_overlap", 5), ("min_chunk_size", 8)):
-                if settings.get(name) is None:
-                    usual = type(self).model_fields[name].default
-                    settings[name] = min(usual, size // part) if isinstance(size, int) else usual
-            super().__init__(**settings)
-            if wrong := [
-                one
-                for one in self.markdown_suffixes
-                if one != _ANYTHING and not one.startswith(".")
-            ]:
-                raise errors.SettingError(
-                    '`markdown_suffixes` must each begin with a dot, as in (".md",), or be "*" '
-                    f"for all files (got {wrong!r})."
+    def __init__(
+        self,
+        chunk_size: int = 400,
+        chunk_overlap: int | None = None,
+        min_chunk_size: int | None = None,
+        min_section_size: int = 0,
+        tokenizer: str | Callable[[str], Any] | None = None,
+        keep_blocks: bool = False,
+        semantic: bool = True,
+        preserve_headers: bool = True,
+        markdown_suffixes: tuple[str, ...] = (_ANY_SUFFIX,),
+        include_metadata: bool = True,
+        include_prev_next_rel: bool = True,
+        callback_manager: CallbackManager | None = None,
+        id_func: Callable[[int, BaseNode], str] = default_id_func,
+        **kwargs: Any,
+    ) -> None:
+        size = whole("chunk_size", chunk_size, most=_LARGEST_CHUNK)
+        if chunk_overlap is None:
+            chunk_overlap = min(_USUAL_OVERLAP, size // 5)
+        if min_chunk_size is None:
+            min_chunk_size = min(_USUAL_MINIMUM, size // 8)
+        super().__init__(
+            chunk_size=size,
+            chunk_overlap=_at_most("chunk_overlap", chunk_overlap, size - 1, "less than", size),
+            min_chunk_size=_at_most("min_chunk_size", min_chunk_size, size, "at most", size),
+            min_section_size=whole("min_section_size", min_section_size, least=0),
+            tokenizer=_checked_tokenizer(tokenizer),
+            keep_blocks=keep_blocks,
+            semantic=semantic,
+            preserve_headers=preserve_headers,
+            markdown_suffixes=markdown_suffixes,
+            include_metadata=include_metadata,
+            include_prev_next_rel=include_prev_next_rel,
+            callback_manager=callback_manager or CallbackManager([]),
+            id_func=_checked_id_func(id_func),
+            **kwargs,
+        )
+        for suffix in self.markdown_suffixes:
+            if suffix != _ANY_SUFFIX and not suffix.startswith("."):
+                raise SettingError(
+                    '`markdown_suffixes` must each begin with a dot, as in (".md",), or be "*" for '
+                    f"all files (got {suffix!r})."
                 )
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state for pickle. LlamaIndex would leave out what cannot be pickled, and so use the defaults."""
-        callables = {"tokenizer": self.tokenizer, "id_func": self.id_func}
+        """Return the state for pickle; LlamaIndex would silently leave out what has none."""
         try:
-            pickle.dumps(callables)
+            pickle.dumps((self.tokenizer, self.id_func))
         except Exception as error:
-            raise errors.SettingError(
+            raise SettingError(
                 f"`tokenizer` or `id_func` cannot be pickled for another process ({error}). "
                 "Pass a function that a module defines by name."
             ) from error
@@ -121,12 +172,10 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         return state
 
     @field_serializer("tokenizer")
-    def _name_tokenizer(self, value: str | Callable[[str], Any] | None) -> Any:
-        return (
-            {"callable": getattr(value, "__qualname__", type(value).__name__)}
-            if callable(value)
-            else value
-        )
+    def _serialize_tokenizer(self, value: str | Callable[[str], Any] | None) -> Any:
+        if not callable(value):
+            return value
+        return {"callable": getattr(value, "__qualname__", type(value).__name__)}
 
     @classmethod
     def from_defaults(cls, **settings: Any) -> HeadingAwareMarkdownNodeParser:
@@ -136,46 +185,58 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
     def split_document(
         self, document: BaseNode, above: Path | None = None
     ) -> tuple[str, FrontMatter, list[Span]]:
-        """A document's text (lone surrogates replaced), its front matter, and the spans of its nodes.
+        """Return a document's text without lone surrogates, its front matter and its spans.
 
         Args:
             document: A document, or a node that is cut again.
-            above: Of a page that follows another one, the headings that are open where it begins.
+            above: The headings that are open where a page begins that follows another one.
         """
-        path = metadata.path_of(document.metadata)
-        name = path or document.node_id
-        text = normalize.without_surrogates(
-            document.get_content(metadata_mode=MetadataMode.NONE), name
+        name = metadata.path_of(document.metadata) or document.node_id
+        content = document.get_content(metadata_mode=MetadataMode.NONE)
+        text = text_utils.without_surrogates(content, name)
+        is_markdown = self._is_markdown(document)
+        front = FrontMatter()
+        if is_markdown and self.semantic and above is None:
+            front = read_front_matter(text, name)
+        spans = split_markdown(
+            text,
+            settings=self._settings_for(document),
+            front=front,
+            above=above or node_metadata.path_above(document),
+            markdown=is_markdown,
         )
-        settings, markdown = self, self._is_markdown(document)
+        if not spans and front.values:  # a note of properties alone: they are all there is to find
+            settings = self._settings_for(document)
+            spans = split_markdown(text, settings=settings, front=FrontMatter(), markdown=False)
+        return text, front, spans
+
+    def _settings_for(self, document: BaseNode) -> ChunkSettings:
+        """Return how to cut a document."""
+        values = {name: getattr(self, name) for name in ChunkSettings._fields}
         if _has_markdown_type(document) and metadata.PAGE_LABEL in document.metadata:
             # A converted page: its headings are guesses, and many sections are short.
-            settings = self.model_copy(
-                update={"min_chunk_size": max(self.min_chunk_size, self.chunk_size // 2)}
-            )
-        has_front = markdown and self.semantic and above is None
-        front = read_front_matter(text, name) if has_front else FrontMatter()
-        above = above or node_metadata.path_above(document)
-        spans = split_markdown(text, settings=settings, front=front, above=above, markdown=markdown)
-        if not spans and front.values:  # a note of properties alone: they are all there is to find
-            spans = split_markdown(text, settings=self, front=FrontMatter(), markdown=False)
-        return text, front, spans
+            half = self.chunk_size // 2
+            values["min_chunk_size"] = max(self.min_chunk_size, half)
+            values["min_section_size"] = max(self.min_section_size, half)
+        return ChunkSettings(**values)
 
     def _is_markdown(self, document: BaseNode) -> bool:
         path = metadata.path_of(document.metadata)
-        return _has_markdown_type(document) or normalize.is_markdown(path, self.markdown_suffixes)
+        return _has_markdown_type(document) or text_utils.is_markdown(path, self.markdown_suffixes)
 
     def _parse_nodes(
         self, nodes: Sequence[BaseNode], show_progress: bool = False, **_kwargs: Any
     ) -> list[BaseNode]:
         parsed: dict[int, list[BaseNode]] = {}
-        ends: dict[int, Path] = {}
-        seen: Counter[tuple[str, str]] = Counter()  # for all documents: two may have one id
-        for position, before in get_tqdm_iterable(
-            node_metadata.reading_order(nodes), show_progress, "Parsing nodes"
-        ):
-            above = None if before is None else ends[before]
-            parsed[position], ends[position] = self._parse_document(nodes[position], seen, above)
+        open_paths: dict[int, Path] = {}  # at the ends of documents
+        # How often each text came before; for all documents, because two may have one id.
+        counts: Counter[tuple[str, str]] = Counter()
+        order = node_metadata.reading_order(nodes)
+        for position, before in get_tqdm_iterable(order, show_progress, "Parsing nodes"):
+            above = None if before is None else open_paths[before]
+            parsed[position], open_paths[position] = self._parse_document(
+                nodes[position], counts, above
+            )
         return [node for position in range(len(nodes)) for node in parsed[position]]
 
     async def _aparse_nodes(
@@ -189,121 +250,168 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         nodes: list[BaseNode],
         parent_doc_map: dict[str, schema.Document],  # noqa: ARG002  LlamaIndex's signature
     ) -> list[BaseNode]:
-        """The nodes as they are: LlamaIndex would search for offsets, and copy metadata into links."""
+        """Return the nodes as they are: LlamaIndex would search for offsets and copy metadata."""
         return nodes
 
     def _parse_document(
-        self, document: BaseNode, seen: Counter[tuple[str, str]], above: Path | None
+        self, document: BaseNode, counts: Counter[tuple[str, str]], above: Path | None
     ) -> tuple[list[BaseNode], Path]:
-        """The nodes of a document, and the headings that are open at its end."""
+        """Return the nodes of a document, and the headings that are open at its end."""
         if isinstance(document, schema.IndexNode):  # cut, it would lose what it stands for
             return [document], above or ()
         document = node_metadata.with_clean_metadata(document)
         text, front, spans = self.split_document(document, above)
         if len(spans) > self.most_chunks:
             name = metadata.path_of(document.metadata) or document.node_id
-            raise errors.DocumentError(
+            raise DocumentError(
                 f"{name} would be {len(spans):,} chunks, more than {self.most_chunks:,}. "
                 f"Split it, or raise `chunk_size` (now {self.chunk_size})."
             )
+        open_path = spans[-1].open_path if spans else above or ()
         if not spans and isinstance(document, schema.ImageDocument | schema.ImageNode):
-            spans = [_PICTURE]
+            spans = [_IMAGE_WITHOUT_TEXT]
         elif not spans and _holds_more_than_text(document):
-            return [document], above or ()
+            return [document], open_path
         if text != document.get_content(metadata_mode=MetadataMode.NONE):
-            document = (
-                document.model_copy()
-            )  # the caller's document stays as it is; only its hash needs clean text
+            document = document.model_copy()  # the caller's document stays as it is
             document.set_content(text)
-        nodes = self._nodes(document, text, front, spans, seen)
+        nodes = self._make_nodes(document, text, front, spans, counts)
         if self.include_prev_next_rel:
             _link(nodes)
-        return [*nodes], spans[-1].open if spans and spans[-1] is not _PICTURE else above or ()
+        return [*nodes], open_path
 
-    def _nodes(
+    def _make_nodes(
         self,
         document: BaseNode,
         text: str,
         front: FrontMatter,
         spans: list[Span],
-        seen: Counter[tuple[str, str]],
+        counts: Counter[tuple[str, str]],
     ) -> list[TextNode]:
-        """A node for each span of a document.
+        """Return a node for each span of a document.
 
         Args:
-            document: Its text is clean.
-            text: The same.
+            document: The document, whose text is clean.
+            text: Its text.
             front: Its front matter.
             spans: Its chunks.
-            seen: How often each text came before, by the identity of a document.
+            counts: How often each text came before, by the identity of a document.
         """
-        theirs, ours = node_metadata.document_metadata(document, front)
         source = document.source_node or schema.RelatedNodeInfo(
             node_id=document.node_id, node_type=document.get_type(), hash=document.hash
         )
-        tags = normalize.inline_tags(text[front.end :]) if self._is_markdown(document) else []
-        filters = node_metadata.filter_metadata(front, tags, theirs, typed=self.typed_front_matter)
-        identity, (offset, line) = (
-            node_metadata.identity_of(document),
-            node_metadata.place_of(document),
-        )
-        ends = node_metadata.line_ends(text)
-        has_day, headers, size = metadata.DATE_TS in ours, self.preserve_headers, self.chunk_size
-        about: dict[str, Any] = {"has_day": has_day, "headers": headers, "size": size}
-        kind, shared = _class_and_fields(document)
+        brought = node_metadata.metadata_for_chunks(document)
+        shared = node_metadata.document_metadata(document, front, brought)
+        tags = text_utils.inline_tags(text[front.end :]) if self._is_markdown(document) else []
+        filters = node_metadata.filter_metadata(front, tags, brought, typed=self.typed_front_matter)
+        identity = node_metadata.identity_of(document)
+        place = node_metadata.place_of(document)
+        line_ends = node_metadata.line_ends(text)
+        kind = _node_class(document)
+        inherited = _inherited_fields(document, kind)
         nodes: list[TextNode] = []
         for number, span in enumerate(spans):
             chunk = text[span.start : span.end]
-            places = (
-                line + bisect_right(ends, at) if line and span.end else 0
-                for at in (span.start, span.end - 1)
+            ours = {**filters, **shared}
+            if number == 0:
+                ours |= node_metadata.first_chunk_metadata(document, front, span)
+            path = [heading.title for heading in span.path] if self.preserve_headers else []
+            if path or metadata.HEADER_PATH not in brought:
+                ours[metadata.HEADER_PATH] = metadata.short_header_path(path)
+            if place.line and span.end:
+                ours[metadata.START_LINE] = place.line + bisect_right(line_ends, span.start)
+                ours[metadata.END_LINE] = place.line + bisect_right(line_ends, span.end - 1)
+            ours |= node_metadata.span_metadata(
+                chunk,
+                span,
+                brought,
+                is_of_day=metadata.DATE_TS in shared,
+                chunk_size=self.chunk_size,
             )
-            node_id = node_metadata.node_id_of(identity, chunk, seen[identity, chunk])
-            seen[identity, chunk] += 1
-            values = node_metadata.span_metadata(chunk, span, tuple(places), theirs, **about)
-            shown = normalize.readable(text, span.start, span.end)
-            first = {} if number else node_metadata.first_metadata(document, front, span)
-            merged, names = metadata.merge_metadata(theirs, {**filters, **ours, **first, **values})
+            merged, our_names = metadata.merge_metadata(brought, ours)
+            if self.id_func is default_id_func:
+                node_id = node_metadata.node_id_of(identity, chunk, counts[identity, chunk])
+            else:
+                node_id = self.id_func(number, document)
+            counts[identity, chunk] += 1
             node = kind(
-                id_=node_id if self.id_func is default_id_func else self.id_func(number, document),
+                id_=node_id,
                 text=chunk,
-                start_char_idx=offset + span.start,
-                end_char_idx=offset + span.end,
+                start_char_idx=place.offset + span.start,
+                end_char_idx=place.offset + span.end,
                 metadata=merged if self.include_metadata else {},
                 relationships={schema.NodeRelationship.SOURCE: source},
-                **shared,
+                **inherited,
             )
-            node_metadata.hide_keys(node, document, names if self.include_metadata else {}, filters)
+            node_metadata.hide_keys(
+                node, document, our_names if self.include_metadata else {}, filters
+            )
+            shown = text_utils.readable(text, span.start, span.end)
             if shown != chunk:
                 node_metadata.hide_encoded_bytes(node, shown)
             nodes.append(node)
         return nodes
 
 
+def _at_most(name: str, value: object, most: int, relation: str, size: int) -> int:
+    """Return a size that is bounded by the size of a chunk."""
+    number = whole(name, value, least=0)
+    if number > most:
+        raise SettingError(f"`{name}` must be {relation} `chunk_size` (got {number} for {size}).")
+    return number
+
+
+def _checked_tokenizer(tokenizer: Any) -> Any:
+    """Return a tokenizer that exists; that of ``to_dict()`` may not."""
+    if isinstance(tokenizer, dict):
+        raise SettingError(
+            f"`tokenizer` was a callable and cannot be read back (got {tokenizer!r}). "
+            "Pass the callable again."
+        )
+    if isinstance(tokenizer, str) and tokenizer not in COUNTERS:
+        known = ", ".join(map(repr, COUNTERS))
+        raise SettingError(
+            f"`tokenizer` must be one of {known}, or a callable (got {tokenizer!r})."
+        )
+    return tokenizer
+
+
+def _checked_id_func(id_func: Any) -> Any:
+    """Return a function for ids; of ``to_dict()`` only the default exists."""
+    if not isinstance(id_func, dict):
+        return id_func
+    if id_func.get("id_func_name") == default_id_func.__name__:
+        return default_id_func
+    raise SettingError(
+        f"`id_func` was a callable and cannot be read back (got {id_func!r}). "
+        "Pass the callable again."
+    )
+
+
 def _has_markdown_type(document: BaseNode) -> bool:
-    """Whether a document has the media type of Markdown."""
+    """Return whether a document has the media type of Markdown."""
     resource = getattr(document, "text_resource", None)
-    return resource is not None and resource.mimetype == normalize.MARKDOWN_TYPE
+    return resource is not None and resource.mimetype == text_utils.MARKDOWN_TYPE
 
 
 def _holds_more_than_text(document: BaseNode) -> bool:
-    """Whether a node without text is something else: a sound, a film, or of a class that we do not know."""
+    """Return whether a node without text is a sound, a film, or of a class that is not known."""
+    if not isinstance(document, schema.Document | TextNode):
+        return True
     resources = ("image_resource", "audio_resource", "video_resource")
-    is_known = isinstance(document, schema.Document | TextNode)
-    return not is_known or any(getattr(document, name, None) is not None for name in resources)
+    return any(getattr(document, name, None) is not None for name in resources)
 
 
-def _class_and_fields(document: BaseNode) -> tuple[type[TextNode], dict[str, Any]]:
-    """The class of a document's nodes, and what they have of the document."""
-    names = ["metadata_separator", "metadata_template", "text_template"]
-    kind = (
-        schema.ImageNode
-        if isinstance(document, schema.ImageDocument | schema.ImageNode)
-        else TextNode
-    )
-    if kind is schema.ImageNode:
-        names += ["image", "image_path", "image_url", "image_mimetype", "text_embedding"]
-    return kind, {name: getattr(document, name) for name in names if hasattr(document, name)}
+def _node_class(document: BaseNode) -> type[TextNode]:
+    """Return the class of a document's nodes."""
+    is_image = isinstance(document, schema.ImageDocument | schema.ImageNode)
+    return schema.ImageNode if is_image else TextNode
+
+
+def _inherited_fields(document: BaseNode, kind: type[TextNode]) -> dict[str, Any]:
+    """Return what the nodes of a document have of it, beside metadata."""
+    names = (*_TEMPLATES, *_IMAGE_FIELDS) if kind is schema.ImageNode else _TEMPLATES
+    return {name: getattr(document, name) for name in names if hasattr(document, name)}
 
 
 def _link(nodes: Sequence[TextNode]) -> None:

@@ -1,24 +1,26 @@
 """Where a Markdown document may be cut, and the sections that its headings make.
 
-One pass over the blocks gives marks in order: where blocks, items and sections start, and how good a cut each is.
-Sections are runs of marks; small ones merge into groups.
+One pass over the blocks gives marks in order: where blocks, items and sections start, and how good
+a place to cut each is. A section is a run of marks. A section with text of its own starts a chunk;
+headings alone, tags, rules and navigation links join a neighbour.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from itertools import chain, pairwise, takewhile
+from enum import IntEnum
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyromark
 
 from llama_index_contextual.node_parser.blocks import (
     HTML_HEADING,
-    KINDS,
+    Block,
     blocks_of,
     containers_of,
     mask,
@@ -40,18 +42,37 @@ CHARACTER: Final = 1
 GLUED: Final = 0  # after a heading
 
 _INTRODUCED: Final = frozenset({"list", "code", "table", "quote"})
+_INTRO_CHARS: Final = 80  # before a block, in which a colon introduces it
+_MOST_LEADING_BLOCKS: Final = 5  # comments and anchors above a heading
 _TITLE_PARSER: Final = pyromark.Markdown(
     options=pyromark.Options.ENABLE_STRIKETHROUGH | pyromark.Options.ENABLE_WIKILINKS
 )
 # Comments, anchors and attributes above a heading.
 _LEAD: Final = re.compile(
-    r"(?:\s*(?:<!--(?:(?!-->)[\s\S]){0,999}-->|\{{1,2}-?\s?[/#:!][^{}]{0,999}\}{1,2}|%%[^%]*%%|<(a|span)\s[^<>]*>\s*</\1>"
-    r"|\([\w-]+\)=))+\s*"
+    r"(?:\s*(?:<!--(?:(?!-->)[\s\S]){0,999}-->|\{{1,2}-?\s?[/#:!][^{}]{0,999}\}{1,2}|%%[^%]*%%"
+    r"|<(a|span)\s[^<>]*>\s*</\1>|\([\w-]+\)=))+\s*"
 )
-# What ends a heading: {#id .class}, {: #id}, MDX's {/* id */}, also after hashes. "{id}" is text.
-_ATTRIBUTES: Final = re.compile(r"(?: #+)? ?\{(?::? ?[#./][^{}]*|-)\}$")
+# What ends a heading in Pandoc, Quarto, kramdown and MDX: {#id .class key="value"}, {: #id},
+# {/* id */}, {-}, also with hashes before it. "{id}" is text.
+_ATTRIBUTE: Final = r"""(?:[#.][^\s{}"'=]+|[\w:-]+=(?:"[^"{}]*"|'[^'{}]*'|[^\s{}"']+)|-)"""
+_ATTRIBUTES: Final = re.compile(
+    rf"(?: #+)? ?\{{(?::? ?{_ATTRIBUTE}(?: {_ATTRIBUTE})* ?|/[^{{}}]*)\}}$"
+)
 # Hugo's {{% heading "whatsnext" %}}: its text in quotes is shown.
 _SHORTCODE: Final = re.compile(r'\{\{[%<][^{}"\n]*"([^"{}\n]*)"[^{}\n]*[%>]\}\}')
+# What is no text of a section: the marker of an item, HTML, links and images, the definition of a
+# link, addresses, tags, and the label before any of them, as in "Tags: #a" and "Next: [[b]]".
+_NO_TEXT: Final = re.compile(
+    r"^[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?"
+    r"|<[^<>]*>"
+    r"|^[^\w\n\[<#]{0,9}\w{1,30}(?: \w{1,30})?[^\w\n]{0,3}:[ *_]{0,3}(?=[\[#<!]|https?://)"
+    r"|!?\[\[[^\[\]]*\]\]|!?\[[^\[\]]*\](?:\([^()\n]*\)|\[[^\[\]]*\])"
+    r"|^ {0,3}\[[^\[\]\n]+\]:.*"
+    r"|https?://\S+"
+    r"|(?<!\w)#[\w/-]+",
+    re.MULTILINE,
+)
+_WORD: Final = re.compile(r"\w")
 
 
 class Atom(NamedTuple):
@@ -68,7 +89,7 @@ class Mark(NamedTuple):
 
     offset: int  # in characters
     strength: int  # SECTION down to GLUED
-    kind: str  # of what starts there; inside of others, of the outermost block
+    kind: str  # of what starts there; inside other blocks, of the outermost one
     atom: Atom | None = None  # the code block or table that it is in
 
     @property
@@ -77,17 +98,22 @@ class Mark(NamedTuple):
         return self.atom is not None and self.atom.start < self.offset
 
 
+class HeadingPlace(NamedTuple):
+    """Where a heading stands."""
+
+    mark: int  # the offset of its mark, before the comments and anchors that lead it
+    level: int  # 1 to 6
+    start: int
+    end: int
+
+
 @dataclass(slots=True)
 class Outline:
-    """The marks of a document in order, one an offset at most; the last one ends the text."""
+    """The marks of a document in order, at most one for each offset; the last one ends the text."""
 
     marks: list[Mark] = field(default_factory=list)
-    headings: list[tuple[int, int, int, int]] = field(
-        default_factory=list
-    )  # where its mark is, level, start, end
-    containers: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # callouts and components, by their ends
+    headings: list[HeadingPlace] = field(default_factory=list)
+    containers: list[tuple[int, int]] = field(default_factory=list)  # callouts and the like
 
     def mark(self, masked: str, start: int, strength: int, kind: str) -> None:
         """Add a mark at the start of the line in which a block starts, if there is none."""
@@ -99,7 +125,13 @@ class Outline:
 
 
 def outline_of(text: str, body: int = 0, unread: int = 0) -> Outline:
-    """The marks of a document from ``body`` on; a block up to ``unread`` is front matter that cannot be read."""
+    """Return the marks of a document.
+
+    Args:
+        text: The document.
+        body: The offset after the front matter.
+        unread: The offset after front matter that could not be read.
+    """
     masked = mask(text, body, unread)
     outline = Outline(containers=containers_of(masked))
     _add_marks(outline, masked)
@@ -113,80 +145,85 @@ def outline_of(text: str, body: int = 0, unread: int = 0) -> Outline:
 
 def _add_marks(outline: Outline, masked: str) -> None:
     """Add the marks of all blocks."""
-    around: list[int] = []  # the ends of lists and quotes
-    end = 0  # of the last top-level block; what starts before that is inside it
-    above = ""  # kind of that block
-    for start, stop, tag, value in blocks_of(masked):
-        kind = KINDS[tag]
-        while around and start >= around[-1]:
-            around.pop()
-        if start < end:
-            strength = max(NESTED, ITEM + 5 - 5 * len(around)) if tag == "Item" else NESTED
-            outline.mark(masked, start, strength, above)
+    open_ends: list[int] = []  # of the lists and quotes around a block
+    top_level_end = 0  # what starts before it is inside the last top-level block
+    above = ""  # the kind of the last top-level block
+    for block in blocks_of(masked):
+        while open_ends and block.start >= open_ends[-1]:
+            open_ends.pop()
+        if block.start < top_level_end:
+            strength = NESTED
+            if block.tag == "Item":
+                strength = max(NESTED, ITEM - 5 * (len(open_ends) - 1))
+            outline.mark(masked, block.start, strength, above)
         else:
-            end = stop
-            outline.mark(masked, start, _strength(masked, start, kind, above), kind)
-            if kind != "rule" or above not in {
-                "",
-                "heading",
-            }:  # a rule right under a heading changes nothing
-                above = kind
-            if kind == "heading":
-                _join_what_leads(masked, outline.marks, start)
-                outline.headings.append(
-                    (outline.marks[-1].offset, int(value["level"][1]), start, stop)
-                )
-        if kind in {"code", "table"}:
-            info = value.get("Fenced", "") if value.__class__ is dict else ""
-            atom = Atom(masked.rfind("\n", 0, start) + 1, stop, kind, info)
+            top_level_end = block.end
+            _mark_top_level(outline, masked, block, above)
+            # A rule at the top or right under a heading changes nothing.
+            if block.kind != "rule" or above not in {"", "heading"}:
+                above = block.kind
+        if block.kind in {"code", "table"}:
+            info = block.value.get("Fenced", "") if isinstance(block.value, dict) else ""
+            start = masked.rfind("\n", 0, block.start) + 1
+            atom = Atom(start, block.end, block.kind, info)
             outline.marks[-1] = outline.marks[-1]._replace(atom=atom)
-        if tag in {"List", "BlockQuote"}:
-            around.append(stop)
+        if block.tag in {"List", "BlockQuote"}:
+            open_ends.append(block.end)
+
+
+def _mark_top_level(outline: Outline, masked: str, block: Block, above: str) -> None:
+    """Add the mark of a block that is in no other one."""
+    strength = _strength(masked, block, above)
+    outline.mark(masked, block.start, strength, block.kind)
+    if block.kind == "heading":
+        _join_what_leads(masked, outline.marks, block.start)
+        level = int(block.value["level"][1])
+        place = HeadingPlace(outline.marks[-1].offset, level, block.start, block.end)
+        outline.headings.append(place)
+
+
+def _strength(masked: str, block: Block, above: str) -> int:
+    """Return how good a place to cut the start of a top-level block is."""
+    if above == "heading" or block.kind == "rule":
+        return GLUED
+    if block.kind == "heading":
+        return SECTION
+    if above == "text" and block.kind in _INTRODUCED:
+        before = masked[max(0, block.start - _INTRO_CHARS) : block.start]
+        if before.rstrip("*_ \t\n").endswith(":"):
+            return INTRO
+    return BLOCK
 
 
 def _join_what_leads(masked: str, marks: list[Mark], start: int) -> None:
     """Let a heading begin with the comments and anchors right above it."""
-    near = range(max(0, len(marks) - 5), len(marks) - 1)
-    first = next(
-        (number for number in near if _LEAD.fullmatch(masked, marks[number].offset, start)), None
-    )
-    if first is not None:
-        marks[first:] = [
-            marks[first]._replace(strength=marks[first].strength and SECTION, kind="heading")
-        ]
-
-
-def _strength(masked: str, start: int, kind: str, above: str) -> int:
-    """How good a place to cut the start of a block is."""
-    if above == "heading" or kind == "rule":
-        return GLUED
-    before = (
-        masked[max(0, start - 80) : start].rstrip("*_ \t\n")
-        if above == "text" and kind in _INTRODUCED
-        else ""
-    )
-    return SECTION if kind == "heading" else INTRO if before.endswith(":") else BLOCK
+    for number in range(max(0, len(marks) - _MOST_LEADING_BLOCKS), len(marks) - 1):
+        mark = marks[number]
+        if _LEAD.fullmatch(masked, mark.offset, start):
+            strength = mark.strength and SECTION
+            marks[number:] = [mark._replace(strength=strength, kind="heading")]
+            return
 
 
 class Heading(NamedTuple):
-    """A heading that is open at a place: its level (1 to 6), its title, and the date in that."""
+    """A heading that is open at a place."""
 
-    level: int
+    level: int  # 1 to 6; 0 where it is not known
     title: str
-    day: date | None = None
+    day: date | None = None  # the date in its title
 
 
 Path: TypeAlias = tuple[Heading, ...]  # the headings that are open at a place, outermost first
 
 
 class Section(NamedTuple):
-    """A heading and what stands under it before the next heading of any level, or a part of that between two rules."""
+    """A heading and what stands under it up to the next one, or a part of that between rules."""
 
     first: int  # index of its first mark
     last: int  # index of the mark after it
     path: Path = ()  # the headings above it, outermost first, its own included
-    bare: bool = False  # nothing but the heading
-    alone: bool = False  # it starts a chunk, however small it is: its own title has a date, or it follows a rule
+    has_text: bool = True  # it holds more than its heading, tags, links and rules
+    is_alone: bool = False  # it never merges: its own title has a date, or it follows a rule
 
     @property
     def day(self) -> date | None:
@@ -194,82 +231,156 @@ class Section(NamedTuple):
         return next((heading.day for heading in reversed(self.path) if heading.day), None)
 
 
-def find_sections(text: str, outline: Outline, above: Path = ()) -> Iterator[Section]:
-    """The sections of a document in order; ``above`` are the headings that are open where it begins, as for a page."""
-    kinds = [mark.kind for mark in outline.marks]
-    end = len(kinds) - 1
-    # The marks right after a rule; one at the top or right under a heading parts nothing.
-    rules = {
-        m for m in range(2, end) if kinds[m - 1] == "rule" != kinds[m] and kinds[m - 2] != "heading"
-    }
-    starts = chain(
-        [Section(0, 0, above)], _starts(text, outline, rules, above), [Section(end, end)]
-    )
+class _BoundaryKind(IntEnum):
+    """What starts a section, in the order in which several at one place count."""
+
+    RULE = 1
+    CONTAINER = 2
+    HEADING = 3
+
+
+class _Boundary(NamedTuple):
+    """A place where a section may start."""
+
+    offset: int
+    kind: _BoundaryKind
+    mark: int  # its index
+    level: int = 0  # of a heading
+    title: str = ""
+    container: int = 0  # its number
+
+
+def find_sections(
+    text: str, outline: Outline, sums: Sequence[int], min_size: int, above: Path = ()
+) -> list[Section]:
+    """Return the sections of a document in order.
+
+    Args:
+        text: The document.
+        outline: Its marks and headings.
+        sums: The tokens before each mark.
+        min_size: Tags and links of fewer tokens are no text.
+        above: The headings that are open where the document begins, as they are for a page.
+    """
+    marks = outline.marks
+    end = len(marks) - 1
+    rules = _dividing_rules(marks)
+    starts = [Section(0, 0, above), *_starts(text, outline, rules, above), Section(end, end)]
+    sections: list[Section] = []
     for section, following in pairwise(starts):
-        first, last = section.first, following.first
-        if first < last:
-            bare = section.bare and last - first == 1
-            yield section._replace(last=last, bare=bare, alone=section.alone or first in rules)
+        if section.first == following.first:
+            continue
+        section = section._replace(last=following.first)  # noqa: PLW2901
+        is_alone = section.is_alone or section.first in rules
+        has_text = _has_text(text, marks, section, sums, min_size)
+        sections.append(section._replace(has_text=has_text, is_alone=is_alone))
+    return sections
+
+
+def _dividing_rules(marks: Sequence[Mark]) -> set[int]:
+    """Return the marks right after a rule; one at the top or under a heading divides nothing."""
+    dividing: set[int] = set()
+    for number in range(2, len(marks) - 1):
+        is_after_rule = marks[number - 1].kind == "rule" and marks[number].kind != "rule"
+        if is_after_rule and marks[number - 2].kind != "heading":
+            dividing.add(number)
+    return dividing
+
+
+def _has_text(
+    text: str, marks: Sequence[Mark], section: Section, sums: Sequence[int], min_size: int
+) -> bool:
+    """Return whether a section holds more than its heading, tags, rules and navigation links."""
+    first = section.first
+    if marks[first].kind == "heading":
+        first += 1
+    if first == section.last:
+        return False
+    if sums[section.last] - sums[first] >= max(1, min_size):
+        return True
+    body = text[marks[first].offset : marks[section.last].offset]
+    return _WORD.search(_NO_TEXT.sub("", body)) is not None
+
+
+def _boundaries(text: str, outline: Outline, rules: set[int]) -> list[_Boundary]:
+    """Return the places where sections may start, in order."""
+    offsets = [mark.offset for mark in outline.marks]
+    boundaries = [_Boundary(offsets[mark], _BoundaryKind.RULE, mark) for mark in rules]
+    for number, container in enumerate(outline.containers):
+        for edge in container:
+            mark = bisect_left(offsets, edge)
+            boundaries.append(_Boundary(edge, _BoundaryKind.CONTAINER, mark, container=number))
+    for place, title in titled_headings(text, outline):
+        mark = bisect_left(offsets, place.mark)
+        heading = _Boundary(place.mark, _BoundaryKind.HEADING, mark, place.level, title)
+        boundaries.append(heading)
+    return sorted(boundaries)
 
 
 def _starts(text: str, outline: Outline, rules: set[int], path: Path) -> Iterator[Section]:
-    """The start of each section, with what is true of it; a rule and a container's end start one, too.
+    """Yield the start of each section: at headings, after rules, and after containers.
 
-    What follows a callout stands under what is open at its beginning.
+    What follows a callout stands under the headings that are open at its beginning.
     """
-    offsets = [mark.offset for mark in outline.marks]
-    saved: dict[int, Path] = {}
-    places = [(offsets[mark], -1, mark, "") for mark in rules]
-    places += [
-        (at, level, bisect_left(offsets, at), title)
-        for at, level, _, title in titled_headings(text, outline)
-    ]
-    places += [
-        (edge, 0, number, "") for number, pair in enumerate(outline.containers) for edge in pair
-    ]
-    for offset, level, mark, title in sorted(places):
-        if level > 0:
-            depth = len(path)
-            while (
-                depth and path[depth - 1].level >= level
-            ):  # also right after a jump from H1 to H3 and back to H2
-                depth -= 1
-            # One of unknown level, above a chunk that is cut again and repeats it.
-            depth = next((at for at in range(depth) if path[at][:2] == (0, title)), depth)
-            is_of_day = any(
-                heading.day for heading in path[:depth]
-            )  # then "Plan for 2026-06-30" is of that day, too
-            day = None if is_of_day and names_in_passing(title) else date_from_heading(title)
-            path = (*path[:depth], Heading(level, title, day))
-            yield Section(mark, mark, path, bare=True, alone=day is not None)
-        elif level < 0:
+    path_before: dict[int, Path] = {}  # by the number of a container
+    for boundary in _boundaries(text, outline, rules):
+        mark = boundary.mark
+        if boundary.kind == _BoundaryKind.RULE:
             yield Section(mark, mark, path)
-        elif mark not in saved:
-            saved[mark] = path
-        elif path != saved[mark]:
-            path = saved[mark]
-            first = bisect_left(offsets, offset)
-            first += outline.marks[first].kind == "rule"  # which ends what is above it
-            yield Section(first, first, path)
+        elif boundary.kind == _BoundaryKind.HEADING:
+            path = _path_to(path, boundary.level, boundary.title)
+            yield Section(mark, mark, path, is_alone=path[-1].day is not None)
+        elif boundary.container not in path_before:
+            path_before[boundary.container] = path
+        elif path != path_before[boundary.container]:
+            path = path_before[boundary.container]
+            if outline.marks[mark].kind == "rule":  # it ends what is above it
+                mark += 1
+            yield Section(mark, mark, path)
+
+
+def _path_to(above: Path, level: int, title: str) -> Path:
+    """Return the path of a heading that follows those of a path."""
+    depth = len(above)
+    while depth and above[depth - 1].level >= level:  # also after a jump from H1 to H3 back to H2
+        depth -= 1
+    for number in range(depth):
+        # A heading of unknown level, above a chunk that is cut again and repeats it.
+        if above[number].level == 0 and above[number].title == title:
+            depth = number
+            break
+    parents = above[:depth]
+    # In a note of a day, "Plan for 2026-06-30" is of that day, too.
+    is_of_day = any(heading.day for heading in parents)
+    day = None if is_of_day and names_in_passing(title) else date_from_heading(title)
+    return (*parents, Heading(level, title, day))
 
 
 def common_path(sections: Sequence[Section]) -> Path:
-    """The deepest headings that all sections with text share."""
-    counted = [section.path for section in sections if not section.bare] or [sections[-1].path]
-    shared = takewhile(
-        lambda level: all(one == level[0] for one in level), zip(*counted, strict=False)
-    )
-    return tuple(level[0] for level in shared)
+    """Return the headings that all sections with text share."""
+    paths = [section.path for section in sections if section.has_text] or [sections[-1].path]
+    shared: list[Heading] = []
+    for headings in zip(*paths, strict=False):
+        if any(heading != headings[0] for heading in headings):
+            break
+        shared.append(headings[0])
+    return tuple(shared)
 
 
 def group_sections(
-    sections: Iterable[Section], sums: Sequence[int], min_size: int, size: int
+    sections: Iterable[Section], sums: Sequence[int], min_section_size: int, size: int
 ) -> list[list[Section]]:
-    """Sections, merged where they have fewer than ``min_size`` tokens and a neighbour of one parent and day.
+    """Group the sections of a document so that each group with text begins a chunk.
 
-    Small sections join one another until they are large enough, and what is left joins what precedes. A heading
-    without text joins what follows. No merge exceeds ``size`` tokens, unless a section does, which is cut anyway.
-    ``sums`` are the tokens before each mark.
+    Sections without text join what follows, at the end what precedes. Sections of fewer than
+    ``min_section_size`` tokens merge with a neighbour of the same parent and day. No group exceeds
+    ``size`` tokens unless one of its sections does, which is cut anyway.
+
+    Args:
+        sections: The sections in order.
+        sums: The tokens before each mark.
+        min_section_size: 0 merges no sections with text.
+        size: The tokens of a chunk.
     """
 
     def tokens(*parts: Section) -> int:
@@ -277,24 +388,40 @@ def group_sections(
 
     groups: list[list[Section]] = []
     for section in sections:
-        group, more = groups[-1] if groups else [], tokens(section)
-        if group and all(part.bare and part.day in {None, section.day} for part in group):
-            joins = tokens(*group) < size if not section.bare else tokens(*group, section) <= size
-        elif (
-            group
-            and not section.bare
-            and tokens(*group) < min_size
-            and _are_related(group, section)
-        ):
-            joins = more > size or (more < min_size and tokens(*group, section) <= size)
+        group = groups[-1] if groups else []
+        total = tokens(*group, section)
+        joins = False
+        if group and not any(part.has_text for part in group):
+            is_of_one_day = all(part.day in {None, section.day} for part in group)
+            joins = is_of_one_day and (
+                total <= size or (section.has_text and tokens(*group) < size)
+            )
+        elif group and section.has_text and tokens(*group) < min_section_size:
+            is_small = tokens(section) < min_section_size and total <= size
+            joins = (is_small or tokens(section) > size) and _are_related(group, section)
+        if joins:
+            group.append(section)
         else:
-            joins = False
-        groups[-1:] = [[*group, section]] if joins else [*groups[-1:], [section]]
+            groups.append([section])
+    return _join_last_small_groups(groups, tokens, min_section_size, size)
+
+
+def _join_last_small_groups(
+    groups: Iterable[list[Section]],
+    tokens: Callable[..., int],
+    min_section_size: int,
+    size: int,
+) -> list[list[Section]]:
+    """Join groups that found nothing to join with those before them."""
     merged: list[list[Section]] = []
     for group in groups:
         before = merged[-1] if merged else []
-        is_small = before and tokens(*group) < min_size and _are_related(before, group[0])
-        if is_small and (tokens(*before, *group) <= size or tokens(*before) > size):
+        joins = False
+        if before and not any(section.has_text for section in group):
+            joins = group[0].day in {None, before[-1].day}
+        elif before and tokens(*group) < min_section_size:
+            joins = _are_related(before, group[0])
+        if joins and (tokens(*before, *group) <= size or tokens(*before) > size):
             before += group
         else:
             merged.append(group)
@@ -302,26 +429,30 @@ def group_sections(
 
 
 def _are_related(group: Sequence[Section], section: Section) -> bool:
-    """Whether a section is of the same day as a group, and under the same parent or under the group's last heading."""
-    before, path = group[-1].path, section.path
-    is_near = before[:-1] == path[:-1] or path[: len(before)] == before
-    return is_near and not section.alone and section.day == group[-1].day
+    """Return whether a section has the day and the parent of a group, or is under its heading."""
+    before = group[-1].path
+    path = section.path
+    has_same_parent = before[:-1] == path[:-1] or path[: len(before)] == before
+    return has_same_parent and not section.is_alone and section.day == group[-1].day
 
 
-def titled_headings(text: str, outline: Outline) -> Iterator[tuple[int, int, int, str]]:
-    """The offset of the mark, the level, the offset and the title of each heading.
+def titled_headings(text: str, outline: Outline) -> Iterator[tuple[HeadingPlace, str]]:
+    """Yield each heading and its title on one line, without markup, link targets and attributes.
 
-    A title is on one line and without marks, link targets, anchors. It is bounded, as every chunk below it has it.
+    A title has a limited length, because every chunk below the heading has it.
     """
-    for at, level, start, end in outline.headings:
-        source = text[start:end].replace("\r\n", "\n").replace("\r", "\n")
+    for place in outline.headings:
+        source = text[place.start : place.end].replace("\r\n", "\n").replace("\r", "\n")
         source = HTML_HEADING.sub(lambda tag: f"# {' '.join(tag['title'].split())}", source)
         title = " ".join("".join(map(_shown, _TITLE_PARSER.events(source))).split())
-        yield at, level, start, shortened(_ATTRIBUTES.sub("", _SHORTCODE.sub(r"\1", title)))
+        if not source.rstrip("# \t\n=-").endswith("`"):  # code shows what it holds
+            title = _ATTRIBUTES.sub("", title)
+        title = _SHORTCODE.sub(r"\1", title)
+        yield place, shortened(title)
 
 
 def _shown(event: Any) -> str:
-    """The text of a parser's event in a heading."""
+    """Return the text of a parser's event in a heading."""
     if isinstance(event, str):
         return " "  # a line break inside a setext heading
     ((kind, value),) = event.items()

@@ -11,9 +11,9 @@ from llama_index.core import Document
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.node_parser import blocks as markdown
+from llama_index_contextual.node_parser import front_matter
 from llama_index_contextual.node_parser import packing as splitting
-from llama_index_contextual.node_parser.blocks import read_front_matter
+from llama_index_contextual.node_parser.front_matter import read_front_matter
 from llama_index_contextual.node_parser.packing import ChunkSettings, split_markdown
 from llama_index_contextual.node_parser.sections import outline_of
 from llama_index_contextual.utils.errors import ContextualWarning
@@ -142,7 +142,7 @@ def test_front_matter_has_a_limit_and_stays_text_beyond_it():
 
 @pytest.mark.parametrize("loader", ["CBaseLoader", "BaseLoader"])
 def test_long_front_matter_reads_alike_with_and_without_libyaml(loader, monkeypatch):
-    monkeypatch.setattr(markdown, "_YAML_LOADER", getattr(markdown.yaml, loader))
+    monkeypatch.setattr(front_matter, "_YAML_LOADER", getattr(front_matter.yaml, loader))
     filler = "".join(f"key{number}: value\n" for number in range(200))
     front = read_front_matter(
         f"---\n{filler}a: &x one\nb: *x\nc: [1, two, {{d: e}}]\nf: {{g: h}}\ni: ~\n---\n"
@@ -188,8 +188,8 @@ def test_a_line_of_a_hundred_lists_is_the_block_that_it_was(line):
 
 def test_a_run_of_rules_is_not_looked_into_each_anew(monkeypatch):
     """Each rule holds on to the one before it, so all of them together are over the budget; none has a place to cut."""
-    finer = mock.Mock(wraps=splitting._cut_points)
-    monkeypatch.setattr(splitting, "_cut_points", finer)
+    finer = mock.Mock(wraps=splitting._cuts_inside)
+    monkeypatch.setattr(splitting, "_cuts_inside", finer)
     text = "Above.\n\n" + "---\n" * 3000
     spans = split_markdown(
         text, settings=ChunkSettings(chunk_size=200, chunk_overlap=20, min_chunk_size=20)

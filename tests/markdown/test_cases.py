@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from llama_index_contextual.node_parser.blocks import mask, read_front_matter
+from llama_index_contextual.node_parser.blocks import mask
+from llama_index_contextual.node_parser.front_matter import read_front_matter
 from llama_index_contextual.node_parser.node_metadata import line_ends
 from llama_index_contextual.node_parser.packing import ChunkSettings, split_markdown
 from llama_index_contextual.node_parser.sections import outline_of
@@ -145,9 +146,7 @@ def test_a_block_that_cannot_be_read_stays_text_and_heads_nothing(block):
     ):
         front = read_front_matter(text, "page.md")
     assert (front.end, front.unread) == (0, text.index("\nText"))
-    [span] = split_markdown(
-        text, settings=SMALL.model_copy(update={"chunk_size": 1000}), front=front
-    )
+    [span] = split_markdown(text, settings=SMALL._replace(chunk_size=1000), front=front)
     assert (span.start, span.path) == (0, ())
 
 
@@ -214,7 +213,7 @@ def test_a_tokenizer_may_count():
 
 def test_a_tokenizer_that_returns_nothing_useful_is_named():
     given = ChunkSettings(chunk_size=50, chunk_overlap=0, tokenizer=lambda part: None)
-    with pytest.raises(SettingError, match="tokenizer returned NoneType"):
+    with pytest.raises(SettingError, match="it returned NoneType"):
         split_markdown("Some words.", settings=given)
 
 

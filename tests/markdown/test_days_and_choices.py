@@ -23,7 +23,7 @@ def words(text, **settings):
 
 
 def test_each_day_is_a_chunk_with_its_date_however_short_it_is():
-    found = nodes(JOURNAL, min_chunk_size=300)
+    found = nodes(JOURNAL, min_section_size=300)
     assert [node.metadata["date"] for node in found] == ["2026-11-18", "2026-11-19", "2026-11-20"]
     assert all(f"Fact of the {node.metadata['date'][-2:]}th." in node.text for node in found)
     assert found[0].text.startswith("# Journal")  # a bare heading belongs to what follows
@@ -37,7 +37,7 @@ def test_two_entries_of_one_day_are_two_chunks_with_that_day():
 
 def test_what_has_no_date_joins_no_day():
     text = "Notes of a week.\n\n## 2026-11-18\n\nRain.\n\n### Tasks\n\nNone.\n\n## Ideas\n\nMany.\n"
-    found = nodes(text, min_chunk_size=100)
+    found = nodes(text, min_section_size=100)
     assert [node.metadata.get("date") for node in found] == [None, "2026-11-18", None]
     assert "None." in found[1].text  # a section under the day's heading is of that day
 
@@ -174,7 +174,7 @@ def test_the_tags_of_front_matter(front):
 def test_a_section_that_is_large_enough_stands_alone():
     large = "## Large\n\n" + "These are five more words. " * 8
     text = f"# Notes\n\n## One\n\nFew words.\n\n## Two\n\nFew words.\n\n{large}\n\n## Last\n\nFew words.\n"
-    found = words(text, chunk_size=200, min_chunk_size=20)
+    found = words(text, chunk_size=200, min_section_size=20)
     assert [part.split("\n")[0] for part in found] == ["# Notes", "## Large"]
     assert found[1].endswith("## Last\n\nFew words."), "a small last section joins what precedes"
 
@@ -182,7 +182,7 @@ def test_a_section_that_is_large_enough_stands_alone():
 def test_a_section_that_is_cut_anyway_begins_with_the_small_one_before_it():
     rows = "".join(f"| {number} | some more words |\n" for number in range(40))
     text = f"# Report\n\n## Bank\n\nFew words.\n\n### Income\n\n| a | b |\n|---|---|\n{rows}"
-    found = words(text, chunk_size=100, min_chunk_size=20)
+    found = words(text, chunk_size=100, min_section_size=20)
     assert "Few words." in found[0]
     assert "| 0 | some more words |" in found[0]
     assert len(found) > 1

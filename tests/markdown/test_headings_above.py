@@ -35,14 +35,14 @@ def paths(text, path="a.md", **settings):
     ],
 )
 def test_of_one_chunk(text, path):
-    assert [found for found, _ in paths(text, min_chunk_size=100)] == (
+    assert [found for found, _ in paths(text, min_section_size=100)] == (
         [] if path is None else [path]
     )
 
 
 def test_the_context_names_no_heading_below_the_text():
     [node] = ContextualNodePostprocessor()(
-        HeadingAwareMarkdownNodeParser()(
+        HeadingAwareMarkdownNodeParser(min_section_size=50)(
             [Document(text="One.\n\n## Recipes\n\nLeek.\n", metadata={"path": "a.md"})]
         )
     )
@@ -78,7 +78,7 @@ def test_a_chunk_that_is_cut_again_names_each_heading_once(text, headings):
 
 def test_of_a_piece_that_begins_inside_a_section():
     text = f"# T\n\n## A\n\n{LONG * 4}\n\n## Small\n\nTail.\n"
-    found = paths(text, chunk_overlap=0, min_chunk_size=60)
+    found = paths(text, chunk_overlap=0, min_section_size=60, min_chunk_size=60)
     assert found[0] == ("T > A", "# T")
     assert found[-1][0] == "T > A"
     assert found[-1][1].startswith("These words")

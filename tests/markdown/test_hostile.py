@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from llama_index_contextual.node_parser.blocks import read_front_matter
+from llama_index_contextual.node_parser.front_matter import read_front_matter
 from llama_index_contextual.node_parser.packing import split_markdown
 from llama_index_contextual.utils.errors import ContextualWarning
 
@@ -18,7 +18,7 @@ def test_front_matter_nested_deeper_than_the_stack_is_text(nested):
     """In a process of its own, because libyaml's composer ended it."""
     code = (
         "import sys, warnings; warnings.simplefilter('ignore')\n"
-        "from llama_index_contextual.node_parser.blocks import read_front_matter\n"
+        "from llama_index_contextual.node_parser.front_matter import read_front_matter\n"
         "print(read_front_matter(sys.stdin.read()).end)"
     )
     text = f"---\n{nested}\n---\n# Title\n"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from test_specifications import examples
 
-from llama_index_contextual.node_parser.blocks import read_front_matter
+from llama_index_contextual.node_parser.front_matter import read_front_matter
 from llama_index_contextual.node_parser.node_metadata import line_ends
 from llama_index_contextual.node_parser.packing import ChunkSettings, split_markdown
 from llama_index_contextual.utils.tokens import tiktoken_cl100k
@@ -146,7 +146,7 @@ def test_overflow_stays_under_the_cap_and_lines_mode_covers_too(text, given_sett
         semantic=False,
     )
     for span in split_markdown(text, settings=plain):
-        assert span.tokens <= max(plain.hard_bound, 4)  # one character may be four tokens
+        assert span.tokens <= max(plain.hard_limit, 4)  # one character may be four tokens
     chunks = "".join(text[span.start : span.end] for span in split_markdown(text, settings=plain))
     assert "".join(chunks.split()) == "".join(text.removeprefix("\ufeff").split())
 

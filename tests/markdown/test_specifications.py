@@ -70,10 +70,8 @@ def ours(text):
         )
 
     found = {
-        ("heading", *place(start, end), (level, title))
-        for (*_, end), (_, level, start, title) in zip(
-            outline.headings, titled_headings(text, outline), strict=True
-        )
+        ("heading", *place(heading.start, heading.end), (heading.level, title))
+        for heading, title in titled_headings(text, outline)
     }
     atoms = {mark.atom for mark in outline.marks if mark.atom}
     return found | {(atom.kind, *place(atom.start, atom.end), atom.info) for atom in atoms}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import groupby, islice
 from statistics import mode
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from llama_index.core.schema import BaseNode, MetadataMode
@@ -52,13 +52,14 @@ CONTEXT_RESERVE: Final = 64
 LARGEST_OF_CODE: Final = (
     400  # the same of source code, also where an embedding reads less and averages windows
 )
-_OF_A_FOLDER: Final = {"markdown_suffixes": MARKDOWN_SUFFIXES, "typed_front_matter": True}
+_OF_A_FOLDER: Final = {"markdown_suffixes": MARKDOWN_SUFFIXES}
 _SHOWN: Final = 60  # characters of a text in a message
 
 
 class FolderParser(HeadingAwareMarkdownNodeParser):
     """A parser with a size of its own for source code: ``code_chunk_size``; 0 is that of all other files."""
 
+    typed_front_matter: ClassVar[bool] = True  # so that rating>=4 compares numbers
     code_chunk_size: int = 0
 
     def _parse_document(self, document: BaseNode, seen: Any, above: Any) -> Any:

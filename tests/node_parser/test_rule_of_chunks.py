@@ -1,0 +1,195 @@
+"""A section with text of its own starts a chunk; what holds no sentence joins a neighbour."""
+
+import pytest
+from llama_index.core import Document
+from llama_index.core.schema import MetadataMode
+
+from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
+from llama_index_contextual.utils.metadata import HEADER_PATH
+
+
+def chunks(text, path="a.md", **settings):
+    """The header path and the text of each chunk."""
+    document = Document(text=text, metadata={"path": path})
+    nodes = HeadingAwareMarkdownNodeParser(**settings)([document])
+    return [(node.metadata[HEADER_PATH], node.text) for node in nodes]
+
+
+MEMORY = """# MEMORY.md - Long-term Memory
+
+## Preferences
+- Jani prefers X
+- Default to Y
+
+## Projects
+### Project A
+Details about A...
+
+### Project B
+Details about B...
+
+## Decisions
+| Date | Decision | Rationale |
+|------|----------|-----------|
+| 2026-01-30 | Used Redis | Performance needs |
+"""
+
+
+def test_each_section_of_a_memory_file_is_a_chunk_that_its_headers_lead():
+    title = "MEMORY.md - Long-term Memory"
+    found = chunks(MEMORY, "MEMORY.md")
+    assert [(path, text.split("\n")[0]) for path, text in found] == [
+        (f"{title} > Preferences", f"# {title}"),
+        (f"{title} > Projects > Project A", "## Projects"),
+        (f"{title} > Projects > Project B", "### Project B"),
+        (f"{title} > Decisions", "## Decisions"),
+    ]
+    assert "Used Redis" in found[-1][1]
+
+
+def test_each_section_of_a_daily_note_is_a_chunk_of_its_day():
+    text = (
+        "# 2026-01-31\n\n## Morning standup\n- Discussed X\n- Decided Y\n\n"
+        "## Research: Topic\nFound that...\n\n## Code: Feature\n```typescript\n// Notes\n```\n"
+    )
+    document = Document(text=text, metadata={"path": "memory/2026-01-31.md"})
+    nodes = HeadingAwareMarkdownNodeParser()([document])
+    assert [node.metadata[HEADER_PATH] for node in nodes] == [
+        "2026-01-31 > Morning standup",
+        "2026-01-31 > Research: Topic",
+        "2026-01-31 > Code: Feature",
+    ]
+    assert {node.metadata["date"] for node in nodes} == {"2026-01-31"}
+
+
+def test_a_small_section_is_embedded_with_the_headings_above_it():
+    sentence = "The default value is 60 and can be adjusted via the config file."
+    text = f"# Morning Check-in\n\nAll is well.\n\n## Task Updates\n\n{sentence}\n"
+    document = Document(text=text, metadata={"path": "memory/2026-01-28.md"})
+    nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()([document]))
+    embedded = nodes[-1].get_content(MetadataMode.EMBED)
+    assert "Document: memory/2026-01-28.md > Morning Check-in > Task Updates" in embedded
+    assert nodes[-1].text == f"## Task Updates\n\n{sentence}"
+    assert "All is well." not in embedded
+
+
+TEXTLESS = [
+    "",
+    "#project #idea/new",
+    "Tags: #project, #idea",
+    "[[Home]] | [[Index|All notes]]",
+    "[Previous](a.md) | [Next](b.md)",
+    "- [[Plugin A]]\n- [[Plugin B]]",
+    "Next: [[Chapter 2]]",
+    "**See also**: [[Chapter 2]]",
+    "![](diagram.png)",
+    "<br>\n\n<!-- to be written -->",
+    "---",
+    "https://example.com/page",
+    "[1]: https://example.com/page",
+    "1. [[First]]\n2. [[Second]]",
+]
+
+
+@pytest.mark.parametrize("block", TEXTLESS)
+def test_what_holds_no_sentence_joins_a_neighbour(block):
+    above = f"# Guide\n\n## Links\n\n{block}\n\n## Install\n\nRun the installer.\n"
+    [(path, text)] = chunks(above)
+    assert path == "Guide > Install"
+    assert text.startswith("# Guide")
+    below = f"# Guide\n\n## Install\n\nRun the installer.\n\n## Links\n\n{block}\n"
+    [(path, text)] = chunks(below)
+    assert (path, text) == ("Guide > Install", below.strip())
+
+
+@pytest.mark.parametrize("block", TEXTLESS[1:])
+def test_what_holds_no_sentence_at_the_top_leaves_the_path_of_the_text(block):
+    assert [path for path, _ in chunks(f"{block}\n\n# Guide\n\nRun it.\n")] == ["Guide"]
+
+
+@pytest.mark.parametrize("block", [block for block in TEXTLESS if block != "---"])
+def test_what_holds_no_sentence_below_a_rule_joins_the_text_above_it(block):
+    assert len(chunks(f"# Guide\n\nRun the installer.\n\n---\n\n{block}\n")) == 1
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "Done.",
+        "- Called [[Jani]]",
+        "42",
+        "`make install`",
+        "| a | b |\n|---|---|\n| 1 | 2 |",
+        "```\nmake\n```",
+        "> Quoted.",
+        "See [[Chapter 2]] for details.",
+        "$$x^2$$",
+        "漢字",
+        "Status: open",
+    ],
+)
+def test_what_says_something_is_a_chunk_however_short(block):
+    text = f"# Guide\n\n## Short\n\n{block}\n\n## Install\n\nRun the installer.\n"
+    assert [path for path, _ in chunks(text)] == ["Guide > Short", "Guide > Install"]
+
+
+def test_a_long_list_of_links_is_a_chunk():
+    links = "\n".join(f"- [[Plugin number {number}]]" for number in range(30))
+    text = f"# Guide\n\n## Plugins\n\n{links}\n\n## Install\n\nRun the installer.\n"
+    assert [path for path, _ in chunks(text)] == ["Guide > Plugins", "Guide > Install"]
+
+
+def test_small_sections_merge_where_that_is_asked_for():
+    text = "# T\n\n## A\n\nOne.\n\n## B\n\nTwo.\n"
+    assert [path for path, _ in chunks(text)] == ["T > A", "T > B"]
+    assert [path for path, _ in chunks(text, min_section_size=20)] == ["T"]
+
+
+@pytest.mark.parametrize(
+    ("heading", "title"),
+    [
+        ('## Slide {background-color="aquamarine"}', "Slide"),
+        ('## Slide {data-link="Two words" .wide}', "Slide"),
+        ("## Slide {number=5}", "Slide"),
+        ("## Slide {.cls width=50%}", "Slide"),
+        ("## Slide {#id .class key=value}", "Slide"),
+        ("## Slide {#id}  ", "Slide"),
+        ("## Slide {: #id .class}", "Slide"),
+        ("## Slide {-}", "Slide"),
+        ("Slide {#id data-x='a b'}\n-----", "Slide"),
+        ("## C# {#c-sharp}", "C#"),
+        ("## Keep {braces} here {id}", "Keep {braces} here {id}"),
+        ("## {name} of a user", "{name} of a user"),
+        ("## The set {1, 2}", "The set {1, 2}"),
+        ("## Use `{#id}`", "Use {#id}"),
+        ("## {a=1} in the middle", "{a=1} in the middle"),
+    ],
+)
+def test_attributes_leave_the_title_and_braces_stay(heading, title):
+    document = Document(text=f"{heading}\n\nSome text.\n", metadata={"path": "slides.qmd"})
+    [node] = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()([document]))
+    assert node.metadata[HEADER_PATH] == title
+    assert node.metadata["context"] == f"Document: slides.qmd > {title}"
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_prose_between_two_rules_at_the_top_is_no_front_matter(newline):
+    text = "---\n\nNote: this page is old.\n\n---\n\n# Guide\n\nRun it.\n".replace("\n", newline)
+    document = Document(text=text, metadata={"path": "a.md"})
+    nodes = HeadingAwareMarkdownNodeParser()([document])
+    assert "Note: this page is old." in nodes[0].text
+    assert "note" not in nodes[0].metadata
+    real = "---\nnote: new\n\n---\n\n# Guide\n\nRun it.\n".replace("\n", newline)
+    [node] = HeadingAwareMarkdownNodeParser()([Document(text=real, metadata={"path": "a.md"})])
+    assert node.metadata["note"] == "new"
+
+
+@pytest.mark.parametrize("size", [60, 100])
+def test_no_small_rest_of_a_section_remains(size):
+    sentence = "A sentence of seven words stands here."  # 8 tokens
+    text = "\n\n".join([sentence] * 14)
+    found = chunks(text, chunk_size=size, chunk_overlap=0, min_chunk_size=25)
+    counts = [chunk.count("sentence") for _, chunk in found]
+    assert sum(counts) == 14
+    assert len(counts) > 1
+    assert counts[-1] >= 3  # 2 of them are fewer than 25 tokens
