@@ -171,8 +171,7 @@ def test_what_filters_is_in_no_view_and_does_not_touch_what_a_document_brought()
 def test_front_matter_cannot_pose_as_what_the_package_says():
     text = "---\npath: /etc/passwd\nstart_line: 9\ncontext: lies\nfile_path: x\ninline_tags: y\n---\nText.\n"
     [node] = HeadingAwareMarkdownNodeParser().get_nodes_from_documents([Document(text=text)])
-    assert {"context", "file_path", "inline_tags"}.isdisjoint(node.metadata)
-    assert node.metadata["path"] == ""
+    assert {"context", "file_path", "inline_tags", "path"}.isdisjoint(node.metadata)
     assert node.metadata["start_line"] == 8
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from llama_index.core import schema
-from llama_index.core.bridge.pydantic import Field, field_serializer
+from llama_index.core.bridge.pydantic import field_serializer
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.node_parser.interface import NodeParser
 from llama_index.core.node_parser.node_utils import default_id_func
@@ -104,15 +104,15 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
     """Whether numbers of front matter are numbers in metadata. A store such as LanceDB refuses a
     note with ``rating: high`` after one with ``rating: 4``, so they are text."""
 
-    chunk_size: int = Field(description="The most tokens of a chunk.")
-    chunk_overlap: int = Field(description="The most tokens repeated from the chunk before.")
-    min_chunk_size: int = Field(description="The fewest tokens of a rest or of links alone.")
-    min_section_size: int = Field(description="Smaller sections merge with a neighbour.")
-    tokenizer: str | Callable[[str], Any] | None = Field(description="What counts tokens.")
-    keep_blocks: bool = Field(description="Whether code blocks and tables are never cut.")
-    semantic: bool = Field(description="Whether the structure of Markdown counts.")
-    preserve_headers: bool = Field(description="Whether nodes carry the headings above them.")
-    markdown_suffixes: tuple[str, ...] = Field(description="Suffixes of Markdown files.")
+    chunk_size: int = 400
+    chunk_overlap: int = 80
+    min_chunk_size: int = 50
+    min_section_size: int = 0
+    tokenizer: str | Callable[[str], Any] | None = None
+    keep_blocks: bool = False
+    semantic: bool = True
+    preserve_headers: bool = True
+    markdown_suffixes: tuple[str, ...] = (_ANY_SUFFIX,)
 
     def __init__(
         self,

@@ -121,7 +121,7 @@ def steps(ours: bool, llm: Any = None):
             if llm
             else ContextualNodePostprocessor()
         )
-        return [HeadingAwareMarkdownNodeParser(), contexts]
+        return [HeadingAwareMarkdownNodeParser(min_section_size=50), contexts]
     return [SentenceSplitter(), *([TitleExtractor(llm=llm)] if llm else [])]
 
 
