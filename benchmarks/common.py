@@ -192,12 +192,7 @@ class PreparedContexts(ContextGenerator):
     ) -> list[ChunkContext | None]:
         """What was prepared for each chunk."""
         made = [self._made[node.node_id] for node in nodes]
-        return [
-            ChunkContext(
-                one.get(CONTEXT, ""), self.name, one.get(LEXICAL_CONTEXT, ""), self.version
-            )
-            for one in made
-        ]
+        return [ChunkContext(one.get(CONTEXT, ""), one.get(LEXICAL_CONTEXT, "")) for one in made]
 
 
 def shipped_index(

@@ -34,8 +34,7 @@ from llama_index.core import Document
 from llama_index.core.schema import MetadataMode, TextNode
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
-from llama_index_contextual.context.base import MAX_CHARS
-from llama_index_contextual.context.prompts import refusal, split_answers
+from llama_index_contextual.context.answers import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.memory.digest import QUOTE, MemoryEntry, visible
 from llama_index_contextual.memory.gate import MAX_QUERY, clean_message, gate, read_message
 from llama_index_contextual.node_parser.front_matter import read_front_matter

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from llama_index_contextual.context import ContextualNodePostprocessor
+    from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
     from llama_index_contextual.memory import MemoryContext
     from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
     from llama_index_contextual.postprocessors import GroupingPostprocessor, RecencyPostprocessor

@@ -9,6 +9,7 @@ from typing import Final
 from llama_index_contextual.app.settings.loading import PREFIX, USER_FILE
 from llama_index_contextual.app.settings.registry import FOLDER_FILE as FILE
 from llama_index_contextual.app.settings.registry import SETTINGS
+from llama_index_contextual.context import registry
 
 _HEADING: Final = "## Settings\n"
 PAGE: Final = Path(__file__).parents[1] / "docs" / "command-line.md"
@@ -31,6 +32,8 @@ def reference() -> str:
     for key, setting in SETTINGS.items():
         default = setting.computed or f"`{json.dumps(setting.default, ensure_ascii=False)}`"
         safe = setting.harmless
+        if callable(safe):
+            safe = tuple(filter(safe, registry.names()))
         folder = (
             ("yes" if safe else "")
             if isinstance(safe, bool)

@@ -122,7 +122,7 @@ def test_a_file_can_be_named_and_a_prompt_stands_in_a_file_beside_it(tmp_path):
             r"chunks\.chunk_size must be greater than or equal to 20 \(got 5\)",
         ),
         ("[chunks]\nchunk_size = true", r"chunks\.chunk_size must be a number \(got True\)"),
-        ('context = "magic"', r"context must be 'off'.*'magic'"),
+        ('context = "magic"', r"context must be one of 'off'.*'magic'"),
         ("[files]\ninclude = []", r"files\.include must .*\(got \[\]\)"),
         ("context = ", r"contextual\.toml is not valid TOML in UTF-8: "),
         (
@@ -246,7 +246,7 @@ class TestAnIndex:
         users_own(folder)
         with ContextualIndex.open(folder, batch_size=4) as index:
             llm = index.settings.contexts.generator
-            assert (llm.name.partition("+")[0], llm.batch_size) == ("llm:x", 4)
+            assert (llm.source.partition("+")[0], llm.batch_size) == ("llm:x", 4)
             assert llm.num_workers == 7
             assert llm.prompts == ("{document} says of {chunks}",)
 

@@ -36,7 +36,7 @@ def options(name):
 def test_python_takes_the_name(name, kind, folder):
     assert ContextualNodePostprocessor(name, **options(name)).context == kind
     generator = resolve_generator(name, **options(name))
-    assert ("off" if generator is None else generator.config()["spec"]) == kind
+    assert ("off" if generator is None else generator.name) == kind
     given = {"llm": MockLLM()} if name == "llm" else {}
     with ContextualIndex.open(folder, context=name, **given) as index:
         assert index.settings.contexts.context == kind
@@ -86,7 +86,7 @@ def test_off_in_a_folder_is_what_the_file_says_as_false(folder):
 def test_another_name_is_refused_with_those_that_there_are(name, folder):
     for take in (ContextualNodePostprocessor, resolve_generator):
         with pytest.raises(
-            SettingError, match=r"must be one of 'off', 'headings', 'pattern', 'llm'"
+            SettingError, match=r"must be one of 'off', 'headings', 'llm', 'pattern'"
         ):
             take(name)
     with pytest.raises(SettingError, match="must be one of"):

@@ -23,8 +23,9 @@ from llama_index_contextual import (
 )
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
 from llama_index_contextual.app.folder.walk import FileRules
-from llama_index_contextual.context.headings import HeadingContextGenerator, PatternContextGenerator
-from llama_index_contextual.context.llm import LLMContextGenerator
+from llama_index_contextual.context.generators.headings import HeadingContextGenerator
+from llama_index_contextual.context.generators.llm import LLMContextGenerator
+from llama_index_contextual.context.generators.pattern import PatternContextGenerator
 from llama_index_contextual.memory.digest import MemorySettings
 from llama_index_contextual.utils.errors import SettingError, whole
 

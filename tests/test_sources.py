@@ -29,7 +29,7 @@ from llama_index_contextual import (
 from llama_index_contextual.app import LocalEmbedding
 from llama_index_contextual.app.settings.models import NamedModel
 from llama_index_contextual.context.base import ContextGenerator
-from llama_index_contextual.context.llm import LLMContextGenerator
+from llama_index_contextual.context.generators.llm import LLMContextGenerator
 from llama_index_contextual.memory.gate import derive_queries
 from llama_index_contextual.memory.ranking import derived_score
 from llama_index_contextual.retrievers.query_dates import lexicon_of

@@ -1,342 +1,191 @@
-"""One run of a language model over documents: what the cache has; prompts; answers, checked and stored; contexts.
-
-An estimate adds up the same prompts and asks nobody.
-"""
+"""Read the contexts in a model's answer, and refuse what is none."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import time
-import warnings
-from collections import Counter
+import json
+import re
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import urlsplit
-from uuid import uuid4
+from functools import lru_cache
+from typing import Final
 
-from llama_index.core.schema import BaseNode, MetadataMode
-from llama_index.core.utils import iter_batch
-from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
+from llama_index_contextual.utils.text import replace_surrogates
 
-from llama_index_contextual.context import base, prompts
-from llama_index_contextual.context.cache import Kept
-from llama_index_contextual.context.headings import PatternContextGenerator
-from llama_index_contextual.utils import errors
-from llama_index_contextual.utils import metadata as meta
-from llama_index_contextual.utils.errors import ContextualWarning
-from llama_index_contextual.utils.tracing import in_thread
+MAX_CHARS: Final = 600  # of a context; the prompt asks for two sentences
+MOST_READ: Final = 8000  # characters of an answer for each chunk; a context is far shorter
+_FEWEST_LETTERS: Final = 8
+_COPIED_WORDS: Final = 6  # so many words in a row are a quotation
+_COPIED_SHARE: Final = 0.6
+_LOOP_WORDS: Final = 12  # a shorter context may well say most of its words twice
+_LOOP_SHARE: Final = 0.4  # of the words that differ from all before them
 
-if TYPE_CHECKING:
-    from llama_index.core.llms import LLM, ChatMessage
-
-    from llama_index_contextual.context.base import Contexts, Progress, SourceDocument
-
-ATTEMPTS: Final = 3  # of a request while its server is busy or away
-_USUAL_TOKENS: Final = 40  # of a context with its number
-_CHUNK_TOKENS: Final = (
-    160 + base.OUTPUT_TOKENS
-)  # an excerpt in any alphabet, marks around it, its context
-_INSTRUCTION_TOKENS: Final = 300
-_SAFETY: Final = 0.9  # our tokenizer is not the model's
-_TAKE_MAX_TOKENS: Final = (
-    "openai",
-    "anthropic",
-    "openailike",
-    "mistral",
-    "groq",
-    "together",
-    "openrouter",
+_THOUGHTS: Final = (
+    re.compile(  # up to their end, which may have been begun in the prompt; or without one
+        r"\A.*(?:[<\[◁]/(?:think|thinking|reasoning)[>\]▷]|<\|message\|>)"
+        r"|(?:[<◁]|\A\s*\[)(?:think|thinking|reasoning)[>\]▷].*\Z",
+        re.DOTALL | re.IGNORECASE,
+    )
 )
-_MARK_CACHE: Final = (
-    "anthropic",
-    "bedrock_converse",
-)  # cache only what a cache point in the prompt marks
-_FAILURES: Final = 3  # calls in a row, after which no other is sent for a while
-_PAUSE: Final = 30.0  # seconds of that while
-
-
-class _Document(NamedTuple):
-    """A document, and the records of its chunks."""
-
-    batch: base.DocumentChunks
-    records: list[Kept]
-
-    def missing(self) -> list[int]:
-        """The indexes of the chunks that the model is to be asked about."""
-        return [at for at, one in enumerate(self.records) if one == Kept()]
-
-
-class Run:
-    """One run of an ``LLMContextGenerator``, whose file imports this one, over some documents."""
-
-    def __init__(
-        self, generator: Any, batches: Sequence[base.DocumentChunks], progress: Progress | None
-    ) -> None:
-        self._generator, self._progress = generator, progress
-        self._failed: Counter[str] = Counter()
-        self._documents = [
-            _Document(one, generator.cache.find(one.nodes, one.document)) for one in batches
-        ]
-        self._records = [record for document in self._documents for record in document.records]
-        self._done = self._cached = sum(record.text is not None for record in self._records)
-
-    async def ask(self) -> None:
-        """Ask the model about the chunks that have no context, and store what it gives."""
-        self._note(0)
-        for record in self._records:
-            if record.reason:
-                self._note(1, f"{record.reason}, as before")
-        to_ask = [
-            (document, missing) for document in self._documents if (missing := document.missing())
-        ]
-        if to_ask:
-            await asyncio.to_thread(self._prepare)
-            self._slots, opened = asyncio.Semaphore(self._workers), asyncio.Semaphore(self._workers)
-            await asyncio.gather(*(self._ask_about(*one, opened) for one in to_ask))
-
-    def contexts(self) -> Contexts:
-        """The contexts of all chunks, after one warning where chunks fell back."""
-        results = [self._composed(document) for document in self._documents]
-        fallen = sum(
-            record.text is None for document in self._documents for record in document.records
-        )
-        if fallen and self._generator.fallback:
-            have, why = "has" if fallen == 1 else "have", base.in_words(self._failed)
-            _warn(
-                f"{fallen} of {len(self._records)} chunks {have} no context from {self._generator.name} but fell back, "
-                f"because: {why}. Where it did not answer, the next run asks again, unless another process reads "
-                "the chunks from a pipeline's cache."
-            )
-        return results
-
-    def _composed(self, document: _Document) -> list[base.ChunkContext | None]:
-        """The free contexts, with the model's sentences; after the cache, so that they can change for nothing."""
-        name, version, contexts = (
-            self._generator.name,
-            self._generator.version,
-            list[base.ChunkContext | None](),
-        )
-        free = PatternContextGenerator().generate(document.batch.nodes, document.batch.document)
-        for record, context in zip(document.records, free, strict=True):
-            if record.text is not None and context is not None:
-                text = "\n".join(filter(None, [context.text, record.text]))
-                contexts.append(base.ChunkContext(text, name, context.lexical, version))
-            else:
-                contexts.append(context if self._generator.fallback else None)
-        return contexts
-
-    def estimate(self) -> base.ContextEstimate:
-        """The costs of the run: its prompts are made and added up."""
-        self._prepare()
-        total, calls, chunks = base.Tokens(), 0, 0
-        for document in self._documents:
-            before, missing = "", document.missing()
-            chunks += len(missing)
-            for group in iter_batch(missing, self._size):
-                prompt = self._prompt(document, group)
-                cached = prompts.count_tokens(prompt.document) if prompt.document == before else 0
-                total += base.Tokens(prompt.tokens, cached, len(group) * _USUAL_TOKENS)
-                before, calls = prompt.document, calls + 1
-        return base.ContextEstimate(
-            chunks, self._cached, calls, total, _is_local(self._generator.llm)
-        )
-
-    def _prepare(self) -> None:
-        """Divide the model's window; this may ask its server, so never call it on an event loop."""
-        llm = self._generator.llm
-        self._workers = self._generator.num_workers or (1 if _is_local(llm) else 4)
-        window = context_window(llm)
-        self._size = max(1, min(self._generator.batch_size, window // 2 // _CHUNK_TOKENS))
-        room = int((window - self._size * _CHUNK_TOKENS - _INSTRUCTION_TOKENS) * _SAFETY)
-        self._window = max(1, room, window // 8)
-
-    def _prompt(self, document: _Document, group: list[int]) -> prompts.FilledPrompt:
-        nodes, source, generator = document.batch.nodes, document.batch.document, self._generator
-        prompt = prompts.prompt_for(source, generator.prompts)
-        return prompts.fill_prompt(
-            prompt, [nodes[index] for index in group], source, nodes, self._window
-        )
-
-    async def _ask_about(
-        self, document: _Document, missing: list[int], opened: asyncio.Semaphore
-    ) -> None:
-        """Ask about one document's chunks: a first call alone, which the server's cache keeps for the others."""
-
-        async def in_turn(group: list[int]) -> None:
-            async with (
-                self._slots
-            ):  # with whatever must be asked again, while the server still has the document
-                await self._ask_group(document, group)
-
-        async with opened:
-            first, *others = iter_batch(missing, self._size)
-            await in_turn(first)
-            await asyncio.gather(*map(in_turn, others))
-
-    async def _ask_group(self, document: _Document, group: list[int]) -> None:
-        """Ask about some chunks in one call."""
-        try:
-            answer = await self._answer(document, group)
-        except errors.ContextError as error:
-            self._generator.failed_run = uuid4().hex
-            self._note(len(group), str(error))
-        else:
-            await self._accept(document, group, answer)
-
-    async def _answer(self, document: _Document, group: list[int]) -> str:
-        """The answer to one prompt, which is sent again after an error that may pass.
-
-        Raises:
-            ContextError: There is none.
-        """
-        generator, llm, prompt = self._generator, self._generator.llm, self._prompt(document, group)
-        kind = llm.class_name().casefold()
-        messages = prompt.messages(cache_point=kind.startswith(_MARK_CACHE))
-        limit = (
-            {"max_tokens": base.OUTPUT_TOKENS * len(group)}
-            if kind.startswith(_TAKE_MAX_TOKENS)
-            else {}
-        )
-        attempts = (
-            1 if getattr(llm, "max_retries", 0) else ATTEMPTS
-        )  # its client tries again by itself
-        stop, retry = stop_after_attempt(attempts), retry_if_exception(errors.may_pass)
-        retrying = AsyncRetrying(stop=stop, wait=errors.pause, retry=retry, reraise=True)
-        try:
-            response: Any = await retrying(self._call, messages, limit)
-        except errors.ContextError:
-            raise
-        except Exception as error:  # each integration has errors of its own
-            generator.failures += errors.status_of(error) not in errors.ABOUT_PROMPT
-            generator.paused_until = (
-                time.monotonic() + _PAUSE if generator.failures >= _FAILURES else 0.0
-            )
-            raise errors.ContextError(errors.reason_of(error)) from error
-        generator.failures = 0
-        answer, spent = response.message.content or "", _tokens_of(response)
-        spent = (
-            spent if spent.prompt else base.Tokens(prompt.tokens, 0, prompts.count_tokens(answer))
-        )
-        generator.usage.tokens += spent
-        return answer
-
-    async def _call(self, messages: Sequence[ChatMessage], limit: dict[str, int]) -> Any:
-        """Send one request.
-
-        Raises:
-            ContextError: It would exceed ``max_calls``, or the server has just failed several times in a row.
-        """
-        generator, usage, llm = self._generator, self._generator.usage, self._generator.llm
-        if generator.max_calls is not None and usage.calls >= generator.max_calls:
-            raise errors.ContextError(f"max_calls={generator.max_calls} reached")
-        if not generator.available():
-            raise errors.ContextError("server does not answer")
-        usage.calls += 1
-        try:
-            return await asyncio.wrap_future(in_thread(partial(llm.chat, messages, **limit)))
-        except NotImplementedError:  # it has async methods alone
-            return await llm.achat(messages, **limit)
-
-    async def _accept(self, document: _Document, group: list[int], answer: str) -> None:
-        """Take the contexts out of an answer and store them; chunks without one are asked about again, one by one.
-
-        One that has none then is left alone until its text, the model or the prompt changes.
-        """
-        source, nodes, again, kept = (
-            document.batch.document,
-            document.batch.nodes,
-            list[int](),
-            list[int](),
-        )
-        answers, prompt = (
-            prompts.split_answers(answer, len(group)),
-            prompts.prompt_for(source, self._generator.prompts),
-        )
-        for number, index in enumerate(group, 1):
-            context, text = (
-                answers.get(number, ""),
-                nodes[index].get_content(metadata_mode=MetadataMode.NONE),
-            )
-            reason = prompts.refusal(context, text, _known(nodes[index], source), prompt)
-            if reason and len(group) > 1:
-                again.append(index)
-                continue
-            document.records[index] = Kept(None, reason) if reason else Kept(context)
-            if context:
-                kept.append(index)
-            else:  # no answer at all, as where thoughts took all tokens
-                self._generator.failed_run = uuid4().hex
-            if reason:
-                self._note(1, reason)
-        records = [(nodes[index], document.records[index]) for index in kept]
-        try:
-            await asyncio.to_thread(self._generator.cache.keep, records, source)
-        except errors.StorageError as error:  # a full disk: what is paid for is used all the same
-            _warn(f"The generated contexts are used, and could not be kept everywhere: {error}")
-        good = sum(record.text is not None for _, record in records)
-        self._generator.usage.generated += good
-        self._note(good)
-        for index in again:
-            await self._ask_group(document, [index])
-
-    def _note(self, chunks: int, reason: str = "") -> None:
-        """Count chunks that are done; with a reason, those that got no context."""
-        if reason:
-            self._generator.usage.failed[reason] += chunks
-            self._failed[reason] += chunks
-        self._done += chunks
-        if self._progress is not None:
-            self._progress(base.ContextProgress(self._done, len(self._records)))
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, ContextualWarning, stacklevel=4)
-
-
-def _known(node: BaseNode, document: SourceDocument) -> str:
-    """What the model knew besides the chunk: the document's text, path, title, day and the chunk's sections."""
-    metadata = {**document.metadata, **node.metadata}
-    values = (
-        str(meta.value_of(metadata, key) or "") for key in (meta.TITLE, meta.DATE, meta.HEADER_PATH)
+_WRAPPING: Final = re.compile(
+    r"^[^\S\n]*(?:```|~~~)[^\n]*$|</?(?:context|answer|chunk|output|response|summary)\b[^<>\n]*>|<\|\w+\|>",
+    re.MULTILINE | re.IGNORECASE,
+)
+_CHUNK_NUMBER: Final = (
+    re.compile(  # also as the tag of a chunk in the prompt, or as the first cell of a table
+        r"^[ \t>*#_|-]*(?P<word><?(?:chunk|context)\s*(?:number\s*=?\s*\"?|no\.?\s*)?)?"
+        r"[#\[(]?(?P<number>\d{1,3})(?:\"[^<>\n]*>|[\])]?\**[^\S\n]*"
+        r"(?:[.:)|\-\u2013\u2014\u3001\u3002\uff09\uff0e\uff1a]|(?(word)$|(?!))))[*_ \t]*(?=\S|$)",
+        re.MULTILINE | re.IGNORECASE,
     )
-    return "\n".join([document.text, document.path, *values])
+)
+_PREAMBLE: Final = re.compile(
+    r"^\s*(?:(?:sure|certainly|of course|okay|ok)[,!.:]?\s*)?"
+    r"(?:(?:here(?:'s| is| are)|below is|this is)\b[^.:\n]{0,80}:"
+    r"|(?:the )?(?:succinct |short )?(?:context|answer|summary):)\s*",
+    re.IGNORECASE,
+)
+_MARKUP: Final = re.compile(r"^[^\S\n]*(?:#{1,6}\s+|[-*+•]\s+|>\s+)", re.MULTILINE)
+_QUOTES: Final = ('""', "''", "\u201c\u201d", "\u2018\u2019", "«»", "``")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u2028\u2029]")
+_LOOP: Final = re.compile(r"(\w.{0,30}?)(?:\W{0,3}\1){5,}")  # a word, number or phrase six times
+_ABOUT_CHUNK: Final = re.compile(r"\b(?:chunk|part|number|item)s?\s+\d+", re.IGNORECASE)
+_THOUSANDS: Final = re.compile(r"(?<=\d)[,.\u2019'](?=\d{3}(?!\d))")
+_APOLOGY: Final = re.compile(
+    r"^(?:i(?:'m| am)\s+(?:sorry|unable|not able|an? (?:ai|language))|sorry\b"
+    r"|i\s+(?:can(?:no|')t|do not have|don't have)|as an ai\b|unfortunately,? i\b|(?:please|could you)\s+provide\b"
+    r"|(?:there is )?no (?:context|chunk|document)\b|n/?a\.?$|none\.?$|lo siento\b|no puedo\b)",
+    re.IGNORECASE,
+)
 
 
-def context_window(llm: LLM) -> int:
-    """The tokens that a model takes; this may ask its server, so never call it on an event loop."""
-    with contextlib.suppress(
-        Exception
-    ):  # any integration's own error, when its server does not answer
-        if (window := int(llm.metadata.context_window)) > 0:
-            return window
-    return base.DEFAULT_WINDOW
+def split_answers(answer: str, count: int) -> dict[int, str]:
+    """Match a model's answer to the chunks that it was asked about.
+
+    Args:
+        answer: The answer. After its thoughts, so much is read as contexts for all chunks could
+            take.
+        count: The number of chunks, which the model knows as 1 to ``count``.
+
+    Returns:
+        Cleaned contexts by number, without those that the model left out. Empty if it gave a number
+        twice or one that is no chunk's, because its numbering then means nothing.
+    """
+    text = _THOUGHTS.sub("", answer)[: MOST_READ * count]
+    listed = _texts_of_json(text)
+    marks = list(_CHUNK_NUMBER.finditer(text))
+    numbers = [int(mark["number"]) for mark in marks]
+    if len(listed) == count:
+        contexts = dict(enumerate(map(clean, listed), 1))
+    elif count == 1 and 1 not in numbers:
+        contexts = {1: clean(text)}
+    elif len(set(numbers)) < len(numbers) or not set(numbers) <= set(range(1, count + 1)):
+        contexts = {}
+    else:
+        ends = [*(mark.start() for mark in marks), len(text)][1:]
+        contexts = {}
+        for number, mark, end in zip(numbers, marks, ends, strict=False):
+            contexts[number] = clean(text[mark.end() : end])
+    return {number: context for number, context in contexts.items() if context}
 
 
-def _is_local(llm: LLM) -> bool:
-    """Whether a model's server is this machine, which reads one prompt at a time."""
-    url = getattr(llm, "api_base", None) or getattr(llm, "base_url", None)
-    return urlsplit(str(url)).hostname in ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104
+def _texts_of_json(answer: str) -> list[str]:
+    """Return the texts of an answer that is JSON or ends with it, after a line break or colon."""
+    text = _WRAPPING.sub("", answer).strip()
+    opening = re.search(r"[\[{]", text)
+    start = opening.start() if opening else 0
+    if text[:start].rstrip(" \t")[-1:] not in ("", "\n", ":"):
+        return []
+    try:
+        value = json.loads(text[start:])
+    except (ValueError, RecursionError):
+        return []
+    texts: list[str] = []
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, dict):
+            waiting += reversed(part.values())
+        elif isinstance(part, list):
+            waiting += reversed(part)
+    return texts
 
 
-def _tokens_of(response: Any) -> base.Tokens:
-    """The token counts of a LlamaIndex chat response, in OpenAI's, Anthropic's and Ollama's forms."""
+def clean(text: str) -> str:
+    """Return a context without what models wrap it in, as :func:`storable_line` has it."""
+    text = _CONTROL.sub(" ", _WRAPPING.sub("", text[:MOST_READ])).strip()
+    text = _MARKUP.sub("", _PREAMBLE.sub("", text, count=1)).replace("**", "")
+    text = " ".join(text.split()).strip("| ")
+    while len(text) > 1 and text[0] + text[-1] in _QUOTES:
+        text = text[1:-1].strip()
+    return storable_line(text)
 
-    def get(source: Any, *names: str) -> Any:
-        values = (
-            source.get(name) if isinstance(source, dict) else getattr(source, name, None)
-            for name in names
-        )
-        return next((value for value in values if value is not None), None)
 
-    usage = get(getattr(response, "raw", None), "usage")
-    cached = get(get(usage, "prompt_tokens_details"), "cached_tokens") or get(
-        usage, "cache_read_input_tokens"
-    )
-    counts = (
-        get(usage, "prompt_tokens", "input_tokens"),
-        cached,
-        get(usage, "completion_tokens", "output_tokens"),
-    )
-    return base.Tokens(*(count if isinstance(count, int) else 0 for count in counts))
+def storable_line(text: str) -> str:
+    """Return a context as one bounded line that every store, server and terminal takes.
+
+    Answers of models and contexts from a cache, which anybody may have written, pass through here.
+    """
+    text, _ = replace_surrogates(text[:MOST_READ])
+    text = " ".join(_CONTROL.sub(" ", text).split())
+    if len(text) <= MAX_CHARS:
+        return text
+    return f"{text[: MAX_CHARS - 1].rsplit(' ', 1)[0]}…"
+
+
+def refusal(context: str, chunk: str, document: str, prompt: str = "") -> str:
+    """Return why a cleaned context cannot be used, as a few fixed words; "" if it can.
+
+    Args:
+        context: The context.
+        chunk: The text of the chunk.
+        document: What else the model knew: the document with its path, title and date.
+        prompt: The instructions.
+    """
+    words = _words(context)
+    if _is_loop(context, words):
+        return "repetition"
+    if sum(map(str.isalnum, context)) < _FEWEST_LETTERS:
+        return "empty"
+    if _APOLOGY.match(context):
+        return "refused"
+    if _is_copied(words[:_COPIED_WORDS], prompt):
+        return "copy of the prompt"
+    if _is_copied(words, chunk) or _is_copied(words, document):
+        return "copy"
+    numbers = _numbers(_ABOUT_CHUNK.sub("", context))
+    return "" if numbers <= _numbers(chunk) | _numbers(document) else "invented"
+
+
+def _is_loop(context: str, words: Sequence[str]) -> bool:
+    """Return whether a context says the same again and again."""
+    is_long = len(words) >= _LOOP_WORDS
+    if is_long and len(set(words)) < _LOOP_SHARE * len(words):
+        return True
+    return _LOOP.search(context) is not None
+
+
+def _is_copied(words: Sequence[str], source: str) -> bool:
+    """Return whether most of a context's words stand in a source side by side."""
+    size = min(_COPIED_WORDS, len(words))
+    if not size:
+        return False
+    spaced = _spaced(source)
+    runs = [f" {' '.join(words[i : i + size])} " for i in range(len(words) - size + 1)]
+    return sum(run in spaced for run in runs) >= _COPIED_SHARE * len(runs)
+
+
+@lru_cache(maxsize=8)  # all chunks of a document are compared with it
+def _numbers(text: str) -> frozenset[str]:
+    """Return the numbers in a text, without zeros before and commas between thousands."""
+    digits = re.findall(r"\d+", _THOUSANDS.sub("", text))
+    return frozenset(number.lstrip("0") or "0" for number in digits)
+
+
+@lru_cache(maxsize=8)  # as above
+def _spaced(text: str) -> str:
+    return f" {' '.join(_words(text))} "
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())

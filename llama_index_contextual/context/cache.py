@@ -1,4 +1,4 @@
-"""What language models said of chunks, kept in a LlamaIndex key-value store; and such a store in a SQLite file."""
+"""A cache of contexts in a key-value store of LlamaIndex, and such a store in a SQLite file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.storage.kvstore.types import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_COLLECTION,
@@ -17,13 +16,19 @@ from llama_index.core.storage.kvstore.types import (
 )
 from llama_index.core.utils import get_cache_dir
 
+from llama_index_contextual.context.answers import storable_line
+from llama_index_contextual.context.documents import text_of
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.errors import SettingError
 from llama_index_contextual.utils.sqlite_file import AMONG, SqliteFile, checksum_of
 from llama_index_contextual.utils.text import short_hash
 
 if TYPE_CHECKING:
+    from llama_index.core.schema import BaseNode
+
     from llama_index_contextual.context.base import SourceDocument
+
+CacheSource: TypeAlias = "str | os.PathLike[str] | BaseKVStore | bool | None"
 
 _TABLE: Final = """
 CREATE TABLE kept (
@@ -33,43 +38,42 @@ CREATE TABLE kept (
 _CONTEXTS: Final = "contexts"
 _FILE: Final = "contexts.sqlite3"
 COLUMNS: Final = "collection, key, value, checksum"
-
-
-def _in_thread(method: Callable[..., Any]) -> Any:
-    """A method that does not block the event loop."""
-    return lambda *arguments, **named: asyncio.to_thread(method, *arguments, **named)
+_INSERT: Final = f"INSERT OR REPLACE INTO kept ({COLUMNS}) VALUES (?, ?, ?, ?)"  # noqa: S608  our own names
+_SELECT: Final = f"SELECT {COLUMNS} FROM kept WHERE collection = ?"  # noqa: S608  as above
+_DELETE: Final = "DELETE FROM kept WHERE collection = ? AND key = ?"
 
 
 class SQLiteKVStore(SqliteFile, BaseKVStore):
-    """Key-value store in a file, shared by threads and processes; each value is on disk when its write returns.
+    """Key-value store in a file that threads and processes share; a write is on disk at once.
 
-    LlamaIndex's own local store, ``SimpleKVStore``, writes all of itself when ``persist`` is called; a process killed
-    before that has lost everything. A value that is not as it was written counts as absent. Each method raises a
-    StorageError where the file cannot be opened, read or written.
+    LlamaIndex's own local store, ``SimpleKVStore``, writes all of itself when ``persist`` is
+    called; a process killed before that has lost everything. A value that is not as it was written
+    counts as absent. Each method raises a StorageError where the file cannot be opened, read or
+    written.
     """
 
-    tables, layout = _TABLE, 3
+    tables = _TABLE
+    layout = 3
 
     def put_rows(self, collection: str, values: Iterable[tuple[str, str | bytes]]) -> None:
         """Write texts or bytes by key, all of them or none."""
-        self.insert(
-            [(collection, key, value, checksum_of(collection, key, value)) for key, value in values]
-        )
+        rows = [
+            (collection, key, value, checksum_of(collection, key, value)) for key, value in values
+        ]
+        self.insert(rows)
 
     def insert(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Write rows with their checksums, all of them or none."""
         with self.transaction() as connection, self.explained():
-            connection.executemany(
-                f"INSERT OR REPLACE INTO kept ({COLUMNS}) VALUES (?, ?, ?, ?)",  # noqa: S608
-                rows,  # noqa: RUF100, S608
-            )
+            connection.executemany(_INSERT, rows)
 
     def get_rows(self, collection: str, keys: Iterable[str] | None) -> Iterator[tuple[str, Any]]:
-        """The present ones of some texts or bytes, by key; None for all."""
-        query, values = f"SELECT {COLUMNS} FROM kept WHERE collection = ?", [collection]  # noqa: S608  our own names
-        if keys is not None:
-            query, values = f"{query} AND key {AMONG}", [collection, json.dumps([*keys])]
-        return ((key, value) for _, key, value, *_ in filter(is_sound, self.rows(query, values)))
+        """Yield keys with their texts or bytes; all of the collection if no keys are given."""
+        if keys is None:
+            rows = self.rows(_SELECT, [collection])
+        else:
+            rows = self.rows(f"{_SELECT} AND key {AMONG}", [collection, json.dumps([*keys])])
+        return ((key, value) for _, key, value, *_ in filter(is_sound, rows))
 
     def put_all(
         self,
@@ -87,36 +91,59 @@ class SQLiteKVStore(SqliteFile, BaseKVStore):
     def get_many(
         self, keys: Iterable[str] | None, collection: str = DEFAULT_COLLECTION
     ) -> dict[str, dict[str, Any]]:
-        """The present ones of several values, by key; None for all."""
+        """Return the values of those keys that are present; all values if no keys are given."""
         return {key: json.loads(text) for key, text in self.get_rows(collection, keys)}
 
     def get(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
-        """One value; None where there is none."""
+        """Return one value, None if it is absent."""
         return self.get_many([key], collection).get(key)
 
     def get_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
-        """All values of a collection, by key."""
+        """Return all values of a collection."""
         return self.get_many(None, collection)
 
     def delete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
-        """Delete one value; False where there was none."""
+        """Delete one value; return whether it was there."""
         if not self.exists:
             return False
         with self.transaction() as connection, self.explained():
-            query = "DELETE FROM kept WHERE collection = ? AND key = ?"
-            return connection.execute(query, (collection, key)).rowcount > 0
+            return connection.execute(_DELETE, (collection, key)).rowcount > 0
 
-    aput, aput_all, adelete = _in_thread(put), _in_thread(put_all), _in_thread(delete)
-    aget, aget_all = _in_thread(get), _in_thread(get_all)
+    async def aput_all(
+        self,
+        kv_pairs: Iterable[tuple[str, dict[str, Any]]],
+        collection: str = DEFAULT_COLLECTION,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+    ) -> None:
+        """Write several values without blocking the event loop."""
+        await asyncio.to_thread(self.put_all, kv_pairs, collection, batch_size)
+
+    async def aput(
+        self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION
+    ) -> None:
+        """Write one value without blocking the event loop."""
+        await asyncio.to_thread(self.put, key, val, collection)
+
+    async def aget(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
+        """Return one value without blocking the event loop."""
+        return await asyncio.to_thread(self.get, key, collection)
+
+    async def aget_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
+        """Return all values of a collection without blocking the event loop."""
+        return await asyncio.to_thread(self.get_all, collection)
+
+    async def adelete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
+        """Delete one value without blocking the event loop."""
+        return await asyncio.to_thread(self.delete, key, collection)
 
 
 def is_sound(row: tuple[Any, ...]) -> bool:
-    """Whether a row of ``kept`` is as it was written."""
+    """Return whether a row of ``kept`` is as it was written."""
     return bool(row[-1] == checksum_of(*row[:-1]))
 
 
-class Kept(NamedTuple):
-    """The record of a chunk: its context, or why the model gave none."""
+class CachedContext(NamedTuple):
+    """The context of a chunk, or why the model gave none; neither if it was not asked."""
 
     text: str | None = None
     reason: str = ""
@@ -125,79 +152,107 @@ class Kept(NamedTuple):
 class ContextCache:
     """The contexts that a model gave, and why it gave a chunk none.
 
-    A context is found again under its chunk's text, header path, model and prompt, together with either the
-    document's path or the document's text. So it survives an edit elsewhere in its document (same path) and a renaming
-    (same text), and a chunk that stands word for word in two documents gets a context in each.
+    A context is found under its chunk's text, header path, model and prompt, together with either
+    the document's path or the document's text. So it survives an edit elsewhere in its document
+    (same path) and a renaming (same text), and a chunk that stands word for word in two documents
+    gets a context in each.
 
     Args:
-        where: A file (SQLite), any LlamaIndex key-value store, None for a file in LlamaIndex's cache folder; False
-            keeps nothing.
-        version_of: The hash of model and prompt for a document.
+        where: A file (SQLite), any LlamaIndex key-value store, None for a file in LlamaIndex's
+            cache folder; False keeps nothing.
+        version_of: Returns the hash of model and prompt for a document.
+
+    Attributes:
+        place: The same as plain data; of a store its class, which no constructor takes for a cache.
     """
 
-    def __init__(
-        self,
-        where: str | os.PathLike[str] | BaseKVStore | bool | None,
-        version_of: Callable[[SourceDocument], str],
-    ) -> None:
-        place = Path(get_cache_dir()) / "contextual" / _FILE if where is None else where
-        self.store: BaseKVStore | None = place if isinstance(place, BaseKVStore) else None
+    def __init__(self, where: CacheSource, version_of: Callable[[SourceDocument], str]) -> None:
         self._version_of = version_of
-        if isinstance(place, str | os.PathLike) and os.fspath(place):
-            self.store = SQLiteKVStore(place)
-        elif self.store is None and place is not False:
+        self.store: BaseKVStore | None = None
+        self.place: str | bool | dict[str, str] | None = None
+        if isinstance(where, BaseKVStore):
+            self.store = where
+            self.place = {"store": type(where).__qualname__}
+        elif where is False:
+            self.place = False
+        elif where is None:
+            self.store = SQLiteKVStore(Path(get_cache_dir()) / "contextual" / _FILE)
+        elif isinstance(where, str | os.PathLike) and os.fspath(where):
+            self.store = SQLiteKVStore(where)
+            self.place = os.fspath(where)
+        else:
             raise SettingError(
                 "`cache` must be the path of a file, a LlamaIndex BaseKVStore, or False "
                 f"(got {where!r})."
             )
 
-    def find(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[Kept]:
-        """The records of chunks. A store may be shared: what is no record there counts as none."""
+    def find(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[CachedContext]:
+        """Return the records of chunks, an empty one where the store holds none."""
         if self.store is None:
-            return [Kept() for _ in nodes]
-        rows, get_many = self._keys(nodes, document), getattr(self.store, "get_many", None)
-        keys = [key for row in rows for key in row]
-        values = (
-            get_many(keys, _CONTEXTS)
-            if get_many
-            else {key: self.store.get(key, _CONTEXTS) for key in keys}
-        )
-        found = [[_record(values.get(key)) for key in row] for row in rows]
-        return [max(row, key=lambda kept: (kept.text is not None, kept.reason)) for row in found]
+            return [CachedContext() for _ in nodes]
+        keys_of_nodes = self._keys(nodes, document)
+        keys = [key for pair in keys_of_nodes for key in pair]
+        values = self._values(keys)
+        records = []
+        for by_path, by_text in keys_of_nodes:
+            candidates = [_record(values.get(by_path)), _record(values.get(by_text))]
+            records.append(max(candidates, key=_usefulness))
+        return records
 
-    def keep(self, records: Sequence[tuple[BaseNode, Kept]], document: SourceDocument) -> None:
+    def _values(self, keys: Iterable[str]) -> dict[str, Any]:
+        """Return stored values by key, in one query if the store can."""
+        assert self.store is not None  # noqa: S101
+        if isinstance(self.store, SQLiteKVStore):
+            return self.store.get_many(keys, _CONTEXTS)
+        return {key: self.store.get(key, _CONTEXTS) for key in keys}
+
+    def keep(
+        self, records: Sequence[tuple[BaseNode, CachedContext]], document: SourceDocument
+    ) -> None:
         """Store records; they are on disk when this returns."""
-        if self.store is not None and records:
-            rows = zip(self._keys((node for node, _ in records), document), records, strict=True)
-            self.store.put_all(
-                [(key, kept._asdict()) for keys, (_, kept) in rows for key in keys], _CONTEXTS
-            )
+        if self.store is None or not records:
+            return
+        keys_of_nodes = self._keys([node for node, _ in records], document)
+        rows = []
+        for keys, (_, record) in zip(keys_of_nodes, records, strict=True):
+            rows += [(key, record._asdict()) for key in keys]
+        self.store.put_all(rows, _CONTEXTS)
 
     def close(self) -> None:
-        """Close the store, where it is a file of ours."""
+        """Close the store if it is a file of ours."""
         if isinstance(self.store, SQLiteKVStore):
             self.store.close()
 
-    def _keys(self, nodes: Iterable[BaseNode], document: SourceDocument) -> list[tuple[str, str]]:
-        """The two keys of each chunk: with the document's path, and with its text."""
-        version, path, rows = self._version_of(document), document.path or document.id, []
+    def _keys(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[tuple[str, str]]:
+        """Return the two keys of each chunk: with the document's path, and with its text."""
+        version = self._version_of(document)
+        path = document.path or document.id
         text_hash = short_hash([document.text])
+        keys = []
         for node in nodes:
-            chunk = node.get_content(metadata_mode=MetadataMode.NONE)
-            parts = [
-                chunk,
-                str(metadata.value_of(node.metadata, metadata.HEADER_PATH) or ""),
-                version,
-            ]
-            rows.append(
-                (short_hash([*parts, "path", path]), short_hash([*parts, "text", text_hash]))
-            )
-        return rows
+            headings = str(metadata.value_of(node.metadata, metadata.HEADER_PATH) or "")
+            chunk = [text_of(node), headings, version]
+            by_path = short_hash([*chunk, "path", path])
+            by_text = short_hash([*chunk, "text", text_hash])
+            keys.append((by_path, by_text))
+        return keys
 
 
-def _record(value: object) -> Kept:
-    """The record in a stored value; an empty one for anything else."""
-    text, reason = map(value.get, Kept._fields) if isinstance(value, dict) else (None, "")
-    if isinstance(text, str) and text.strip():
-        return Kept(text)
-    return Kept(None, reason if isinstance(reason, str) else "")
+def _usefulness(record: CachedContext) -> tuple[bool, str]:
+    return record.text is not None, record.reason
+
+
+def _record(value: object) -> CachedContext:
+    """Return the record in a stored value, checked as a model's answer is; empty for other data.
+
+    A store may be shared, so anybody may have written what is in it.
+    """
+    if not isinstance(value, dict):
+        return CachedContext()
+    text = value.get("text")
+    reason = value.get("reason")
+    if isinstance(text, str):
+        context = storable_line(text)
+        if context:
+            return CachedContext(context)
+    return CachedContext(None, storable_line(reason) if isinstance(reason, str) else "")

@@ -1,4 +1,4 @@
-"""Contexts into nodes: as a transformation before the embedding, or as a postprocessor of what a query found."""
+"""Write contexts into nodes, before the embedding or after a query."""
 
 from __future__ import annotations
 
@@ -7,64 +7,68 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from llama_index.core.bridge.pydantic import BeforeValidator, Field, field_serializer
+from llama_index.core.bridge.pydantic import (
+    BeforeValidator,
+    Field,
+    field_serializer,
+)
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TransformComponent
+from llama_index.core.schema import (
+    BaseNode,
+    NodeRelationship,
+    NodeWithScore,
+    QueryBundle,
+    RelatedNodeInfo,
+    TransformComponent,
+)
+from llama_index.core.storage.docstore import BaseDocumentStore
 from tqdm import tqdm
 
-from llama_index_contextual.context import base
-from llama_index_contextual.context.base import DocumentChunks
-from llama_index_contextual.context.registry import OFF, resolve_generator
-from llama_index_contextual.context.views import (
-    drop_context,
-    has_context,
-    headings_of_ours,
-    put_context,
-    set_views,
+from llama_index_contextual.context import base, registry, views
+from llama_index_contextual.context.documents import group_by_document
+from llama_index_contextual.utils import metadata
+from llama_index_contextual.utils.errors import (
+    Checked,
+    ContextError,
+    ContextualWarning,
+    SettingError,
 )
-from llama_index_contextual.utils import errors, metadata
-from llama_index_contextual.utils import text as normalize
-from llama_index_contextual.utils.errors import Checked
+from llama_index_contextual.utils.text import counted, short_hash
+
+if TYPE_CHECKING:
+    from llama_index.core.prompts import BasePromptTemplate
+
+    from llama_index_contextual.context.cache import CacheSource
+    from llama_index_contextual.context.generators.llm import ModelSource
+
+_LLM_DEFAULTS: Final = {"fallback": "pattern", "batch_size": 8}  # None for the others
+_STORED_SPEC: Final = ("spec", "version", "state")
 
 
 class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostprocessor):
-    """Write each chunk's context into its metadata, where the EMBED view shows it and the displayed text does not.
+    """Write each chunk's context into its metadata, to be embedded and not displayed.
 
-    All else that the views showed stays in them: what documents brought, and what extractors found. Only what the
-    context repeats (path, file name, title, header path, date) is left out of EMBED.
+    Everything else that the views showed stays in them: what documents brought, and what extractors
+    found. Only what the context repeats (path, file name, title, header path, date) is left out of
+    EMBED.
 
-    In ``transformations=[parser, ContextualNodePostprocessor(), embedding]`` it is the last step before the embedding
-    and changes the nodes in place. In ``node_postprocessors=[...]`` it gives the nodes of an index that was built
-    without contexts free ones (headings or patterns, never an LLM's), on copies. A node that has a context keeps it.
-
-    Args:
-        context: ``"off"``, ``"headings"``, ``"pattern"``, ``"llm"`` (see :func:`resolve_generator`), or a generator of
-            your own.
-        documents: The whole documents, where the nodes are only some of a document's chunks.
-        docstore: Where to look for them otherwise; an outdated text in it is noticed and not used.
-        root: The folder that absolute paths, as ``SimpleDirectoryReader`` gives them, are shown relative to. None is
-            the working directory. Of a path outside of it the last two parts are shown (``guide/README.md``).
-        show_context_to_llm: Whether the prompt of an answering LLM shows the context too.
-        descriptions: What folders and files hold, by path: ``{"api/": "REST reference of the billing service"}``. Each
-            becomes part of every context below it.
-        leave_out_keys: Metadata keys that are not embedded beside the context, also those that a later step writes;
-            ``"*"`` leaves out all that are there.
-        **settings: Those of the kind that ``context`` names, e.g. ``llm=Ollama(model="qwen3:0.6b")`` for ``"llm"``,
-            which takes ``Settings.llm`` otherwise; in a subclass also its own fields.
-
-    Raises:
-        SettingError: A setting is unknown or cannot work.
+    In ``transformations=[parser, ContextualNodePostprocessor(), embedding]`` it is the last step
+    before the embedding and changes the nodes in place. In ``node_postprocessors=[...]`` it gives
+    the nodes of an index that was built without contexts free ones (headings or patterns, never an
+    LLM's), on copies. A node that has a context keeps it.
     """
 
     context: str = Field(
-        default="headings", description="Which kind of context: off, headings, pattern or llm."
+        default="headings", description="The name of the generator, or off; see `registry.names`."
     )
-    documents: Any = Field(
+    documents: list[BaseNode] | None = Field(
         default=None, exclude=True, description="Whole documents, to find a chunk's own."
     )
-    docstore: Any = Field(default=None, exclude=True, description="Where else to find them.")
+    docstore: BaseDocumentStore | None = Field(
+        default=None, exclude=True, description="Where else to find them."
+    )
     root: Annotated[
         str | None,
         BeforeValidator(lambda path: os.fspath(path) if isinstance(path, os.PathLike) else path),
@@ -75,62 +79,117 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     descriptions: dict[str, str] = Field(
         default={}, description="What folders and files hold, by path."
     )
-    leave_out_keys: tuple[str, ...] = Field(
-        default=(), description="Keys that are not embedded beside contexts."
-    )
-    generator: Any = Field(
+    generator: base.ContextGenerator | None = Field(
         default=None, description="Made of the context: what makes contexts; None for off."
     )
 
-    def __init__(self, context: str | base.ContextGenerator = "headings", **settings: Any) -> None:
-        stored = settings.pop("generator", None)  # by to_dict()
-        names = set(settings).intersection(type(self).model_fields)
-        fields = {name: value for name in names if (value := settings.pop(name)) is not None}
-        if stored is not None:
-            if not isinstance(stored, dict):
-                raise errors.SettingError(
-                    f"generator={stored!r} is no setting. Cure: context= takes a generator, too."
-                )
-            settings = {
-                key: stored[key] for key in stored if key not in ("spec", "version", "state")
-            }
+    def __init__(
+        self,
+        context: str | base.ContextGenerator | bool | None = "headings",
+        *,
+        documents: Iterable[BaseNode] | None = None,
+        docstore: BaseDocumentStore | None = None,
+        root: str | os.PathLike[str] | None = None,
+        show_context_to_llm: bool = False,
+        descriptions: Mapping[str, str] | None = None,
+        llm: ModelSource = None,
+        prompt: str | BasePromptTemplate | None = None,
+        cache: CacheSource = None,
+        fallback: str | None = "pattern",
+        batch_size: int = 8,
+        num_workers: int | None = None,
+        max_calls: int | None = None,
+        **options: Any,
+    ) -> None:
+        """Create the step.
+
+        Args:
+            context: ``"off"``, ``"headings"``, ``"pattern"``, ``"llm"``, or a generator of your
+                own.
+            documents: The whole documents, where the nodes are only some of a document's chunks.
+            docstore: Where to look for them otherwise; an outdated text in it is noticed and not
+                used.
+            root: The folder that absolute paths, as ``SimpleDirectoryReader`` gives them, are shown
+                relative to. None is the working directory. Of a path outside of it the last two
+                parts are shown (``guide/README.md``).
+            show_context_to_llm: Whether the prompt of an answering LLM shows the context too.
+            descriptions: What folders and files hold, by path: ``{"api/": "REST reference of the
+                billing service"}``. Each becomes part of every context below it.
+            llm: For ``"llm"``: any LLM of LlamaIndex, or a function that returns one. None takes
+                ``Settings.llm``.
+            prompt: For ``"llm"``: a text or template with ``{document}`` and after it ``{chunks}``.
+            cache: For ``"llm"``: where contexts are kept; a file, a LlamaIndex ``BaseKVStore``, or
+                False.
+            fallback: For ``"llm"``: what takes the place of a missing context, ``"pattern"`` or
+                None.
+            batch_size: For ``"llm"``: chunks per call.
+            num_workers: For ``"llm"``: calls at a time; 1 for a server on this machine, else 4.
+            max_calls: For ``"llm"``: the most requests over all runs.
+            **options: Arguments of another generator that ``context`` names, and fields of a
+                subclass.
+
+        Raises:
+            SettingError: A setting is unknown or cannot work.
+        """
+        fields = {
+            "documents": None if documents is None else _as_list(documents),
+            "docstore": docstore,
+            "root": root,
+            "show_context_to_llm": show_context_to_llm,
+            "descriptions": dict(descriptions or {}),
+        }
+        stored = options.pop("generator", None)
+        for name in type(self).model_fields.keys() & options.keys():
+            fields[name] = options.pop(name)
+        options.pop("class_name", None)
+        of_llm = {
+            "llm": llm,
+            "prompt": prompt,
+            "cache": cache,
+            "fallback": fallback,
+            "batch_size": batch_size,
+            "num_workers": num_workers,
+            "max_calls": max_calls,
+        }
+        options |= {
+            name: value for name, value in of_llm.items() if value != _LLM_DEFAULTS.get(name)
+        }
+
+        if isinstance(stored, base.ContextGenerator):
+            context = stored
+        elif stored is not None:
             context = stored["spec"]
-        generator = resolve_generator(context, **settings)
-        if "documents" in fields:
-            fields["documents"] = _whole(fields["documents"])
-        super().__init__(
-            context=OFF if generator is None else generator.config()["spec"],
-            generator=generator,
-            **fields,
-        )
+            options = {name: stored[name] for name in stored if name not in _STORED_SPEC} | options
+        generator = registry.resolve_generator(context, **options)
+        fields["context"] = registry.OFF if generator is None else generator.name
+        super().__init__(**fields, generator=generator)
 
     @field_serializer("generator")
-    def _plain_generator(self, value: base.ContextGenerator | None) -> dict[str, Any] | None:
-        # LlamaIndex's pipeline hashes this to know whether a cached result still holds: the version changes with model
-        # and prompt, the state after a run that fell back, so that the next one may do better.
-        return (
-            None
-            if value is None
-            else {**value.config(), "version": value.version, "state": value.state()}
-        )
+    def _plain_generator(self, generator: base.ContextGenerator | None) -> dict[str, Any] | None:
+        # A pipeline of LlamaIndex hashes this to know whether a cached result still holds: the
+        # version changes with model and prompt, the state after a run that fell back, so that the
+        # next run may do better.
+        if generator is None:
+            return None
+        return {
+            "spec": generator.name,
+            **generator.options(),
+            "version": generator.version,
+            "state": generator.state(),
+        }
 
     @property
     def fingerprint(self) -> str:
-        """What the contexts depend on, in a few characters; changes when a stored index's contexts are outdated."""
-        return (
-            OFF
-            if self.generator is None
-            else f"{self.generator.name}@{self.generator.version}{self._mark}"
-        )
+        """What the contexts depend on; it changes when those of a stored index are outdated."""
+        if self.generator is None:
+            return registry.OFF
+        return f"{self.generator.source}@{self._version_of(self.generator)}"
 
-    @property
-    def _mark(self) -> str:
-        """What the descriptions add to the version of a context."""
-        return (
-            f"+{normalize.short_hash(sorted(self.descriptions.items()))}"
-            if self.descriptions
-            else ""
-        )
+    def _version_of(self, generator: base.ContextGenerator) -> str:
+        """Return what is recorded as version: the generator's, with a hash of the descriptions."""
+        if not self.descriptions:
+            return generator.version
+        return f"{generator.version}+{short_hash(sorted(self.descriptions.items()))}"
 
     @property
     def usage(self) -> base.ContextUsage:
@@ -140,7 +199,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     def estimate(
         self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None
     ) -> base.ContextEstimate:
-        """The costs of contexts for these nodes; none is made.
+        """Return what contexts for these nodes would cost.
 
         Args:
             nodes: As for a call.
@@ -148,10 +207,10 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         """
         if self.generator is None:
             return base.ContextEstimate(0)
-        return self.generator.estimate(self._outdated(nodes, documents))  # type: ignore[no-any-return]
+        return self.generator.estimate(self._outdated(nodes, documents))
 
     def close(self) -> None:
-        """Let go of the generator's files, connections and threads."""
+        """Close the generator's files and connections."""
         if self.generator is not None:
             self.generator.close()
 
@@ -162,136 +221,188 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
 
         Args:
             nodes: Chunks of any parser, of any number of documents.
-            documents: The whole documents that they were cut from, instead of those of the constructor. Without any, a
-                document is put together from its chunks.
-            **kwargs: ``show_progress`` is read, and ``progress``, which is called with a ``ContextProgress``. What
-                LlamaIndex passes besides is ignored.
+            documents: The whole documents that they were cut from, instead of those of the
+                constructor. Without any, a document is put together from its chunks.
+            **kwargs: ``show_progress`` is read, and ``progress``, which is called with a
+                ``ContextProgress``. What LlamaIndex passes besides is ignored.
 
         Raises:
-            ContextError: A chunk got no context although the generator that was chosen has no fallback.
+            ContextError: A chunk got no context although the generator has no fallback.
         """
         if self.generator is None:
-            return self._bare(nodes)
+            return self._without_contexts(nodes)
         groups = self._outdated(nodes, documents)
         with _progress(**kwargs) as progress:
-            return self._write(nodes, groups, self.generator.generate_all(groups, progress))
+            contexts = self.generator.generate_all(groups, progress)
+        return self._write_all(self.generator, nodes, groups, contexts)
 
     async def acall(
         self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None, **kwargs: Any
     ) -> list[BaseNode]:
         """Write the contexts as a call does, without blocking the event loop."""
         if self.generator is None:
-            return self._bare(nodes)
+            return self._without_contexts(nodes)
         groups = await asyncio.to_thread(self._outdated, nodes, documents)
         with _progress(**kwargs) as progress:
-            return self._write(nodes, groups, await self.generator.agenerate_all(groups, progress))
+            contexts = await self.generator.agenerate_all(groups, progress)
+        return self._write_all(self.generator, nodes, groups, contexts)
 
-    def _bare(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
-        """Nodes without contexts and without headings of our parser in what is embedded."""
-        for node in nodes:
-            drop_context(node.metadata)
-            set_views(node, leave_out_keys=headings_of_ours(node.metadata))
+    def _without_contexts(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
+        """Remove contexts, and do not embed headings that our parser found."""
+        with _updating_neighbours(nodes):
+            for node in nodes:
+                views.remove_context(node)
+                views.hide_headings(node)
+        return list(nodes)
+
+    def _outdated(
+        self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None
+    ) -> list[base.DocumentChunks]:
+        """Group the nodes that need a context: all of them, if contexts are free."""
+        assert self.generator is not None  # noqa: S101
+        whole = self.documents if documents is None else _as_list(documents)
+        groups = group_by_document(nodes, documents=whole, docstore=self.docstore, root=self.root)
+        if self.generator.free:
+            return groups
+        current = (self.generator.source, self._version_of(self.generator))
+        outdated = []
+        for group in groups:
+            chunks = tuple(node for node in group.nodes if _made_by(node) != current)
+            if chunks:
+                outdated.append(base.DocumentChunks(group.document, chunks))
+        return outdated
+
+    def _write_all(
+        self,
+        generator: base.ContextGenerator,
+        nodes: Sequence[BaseNode],
+        groups: Sequence[base.DocumentChunks],
+        contexts: base.Contexts,
+    ) -> list[BaseNode]:
+        """Write contexts before the embedding, where each chunk has to get one.
+
+        Raises:
+            ContextError: A chunk got none.
+        """
+        former = {node.node_id: _context_of(node) for node in nodes if node.embedding is not None}
+        with _updating_neighbours(nodes):
+            missing = self._write(generator, nodes, groups, contexts)
+        late = sum(
+            _context_of(node) != former.get(node.node_id, _context_of(node)) for node in nodes
+        )
+        if late:
+            warnings.warn(
+                f"{counted(late, 'node')} had a vector before the context was written, so the vector does not contain "
+                "it. Put this step before the embedding, and embed again.",
+                ContextualWarning,
+                stacklevel=3,
+            )
+        if missing:
+            failed = generator.usage.failed
+            reasons = f" ({base.in_words(failed)})" if failed else ""
+            raise ContextError(
+                f"{missing} of {len(nodes)} chunks got no context from {generator.source}, which has no fallback"
+                f"{reasons}. The others are kept: run again, or allow a fallback."
+            )
         return list(nodes)
 
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], _: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        generator = None if self.generator is None else self.generator.at_query_time()
+        generator = self.generator and self.generator.at_query_time()
         if generator is None:
             return nodes
-        shown = self.show_context_to_llm
-        changed = [hit for hit in nodes if shown or not has_context(hit.node.metadata)]
-        # On copies: the nodes of the retriever stay as they are.
-        copies = {
-            id(hit): hit.node.model_copy(update={"metadata": dict(hit.node.metadata)})
-            for hit in changed
-        }
-        bare = [node for node in copies.values() if not has_context(node.metadata)]
-        groups = base.group_by_document(
+        # Write into copies: the retriever's own nodes stay as they are.
+        hits = []
+        copies = []
+        for hit in nodes:
+            node = hit.node
+            if self.show_context_to_llm or not views.has_context(node.metadata):
+                node = node.model_copy(update={"metadata": dict(node.metadata)})
+                copies.append(node)
+            hits.append(NodeWithScore(node=node, score=hit.score))
+        bare = [node for node in copies if not views.has_context(node.metadata)]
+        groups = group_by_document(
             bare, documents=self.documents, docstore=self.docstore, root=self.root
         )
-        self._write([*copies.values()], groups, generator.generate_all(groups), required=False)
-        return [NodeWithScore(node=copies.get(id(hit), hit.node), score=hit.score) for hit in nodes]
-
-    def _outdated(
-        self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None
-    ) -> list[DocumentChunks]:
-        """Group the nodes that need a context: a paid one is kept while generator and version are the same."""
-        whole = self.documents if documents is None else _whole(documents)
-        groups = base.group_by_document(
-            nodes, documents=whole, docstore=self.docstore, root=self.root
-        )
-        if self.generator.free:
-            return groups
-        current = (self.generator.name, f"{self.generator.version}{self._mark}")
-        keys = metadata.CONTEXT_SOURCE, metadata.CONTEXT_VERSION
-
-        def is_outdated(node: BaseNode) -> bool:
-            return tuple(metadata.value_of(node.metadata, key) for key in keys) != current
-
-        outdated = [
-            DocumentChunks(group.document, tuple(filter(is_outdated, group.nodes)))
-            for group in groups
-        ]
-        return [group for group in outdated if group.nodes]
+        self._write(generator, copies, groups, generator.generate_all(groups))
+        return hits
 
     def _write(
         self,
+        generator: base.ContextGenerator,
         nodes: Sequence[BaseNode],
-        groups: Sequence[DocumentChunks],
+        groups: Sequence[base.DocumentChunks],
         results: base.Contexts,
-        *,
-        required: bool = True,  # while a query waits, a chunk without a context is better than none
-    ) -> list[BaseNode]:
-        missing, late, mark = 0, 0, self._mark
+    ) -> int:
+        """Write contexts and set views; return how many contexts are missing."""
         chunks = [node for group in groups for node in group.nodes]
         contexts = [context for group in results for context in group]
         if len(chunks) != len(contexts):
-            cure = "Cure: one for each, in their order; None where there is none."
-            raise errors.ContextError(
-                f"{self.generator.name} made {len(contexts)} contexts for {len(chunks)} chunks. {cure}"
+            raise ContextError(
+                f"{generator.source} returned {counted(len(contexts), 'context')} for {len(chunks)} chunks. Return one "
+                "for each, in their order; None where there is none."
             )
+        missing = 0
         for node, context in zip(chunks, contexts, strict=True):
             if context is None:
                 missing += 1
                 continue
-            about = (
-                descriptions_of(self.descriptions, metadata.path_of(node.metadata))
-                if context.text
-                else []
-            )
-            text, former = (
-                "\n".join([context.text, *about]),
-                metadata.value_of(node.metadata, metadata.CONTEXT),
-            )
-            late += node.embedding is not None and (former or "") != text
-            put_context(
-                node.metadata, text, context.source, f"{context.version}{mark}", context.lexical
-            )
+            if isinstance(context, str):
+                context = base.ChunkContext(context)  # noqa: PLW2901
+            text = context.text
+            if text:
+                path = metadata.path_of(node.metadata)
+                text = "\n".join([text, *descriptions_of(self.descriptions, path)])
+            made_by = context.made_by or generator
+            version = self._version_of(made_by)
+            views.write_context(node, text, made_by.source, version, context.lexical)
         for node in nodes:
-            set_views(
+            views.set_views(
                 node,
                 show_context_to_llm=self.show_context_to_llm,
-                leave_out_keys=self.leave_out_keys,
+                embed_metadata=generator.embeds_metadata,
             )
-        if late and required:
-            what = f"{normalize.counted(late, 'node')} had a vector before the context came, and it does not know that"
-            cure = "Cure: the step before the embedding, and the embedding again."
-            warnings.warn(f"{what}. {cure}", errors.ContextualWarning, stacklevel=3)
-        if missing and required:
-            why = f" ({base.in_words(failed)})" if (failed := self.generator.usage.failed) else ""
-            what = f"{missing} of {len(nodes)} chunks got no context from {self.generator.name}, and it has no fallback"
-            cure = "What was finished is kept. Cure: run again, or allow a fallback."
-            raise errors.ContextError(f"{what}{why}. {cure}")
-        return list(nodes)
+        return missing
 
 
-def _whole(documents: Any) -> list[BaseNode]:
-    """Whole documents as a list; a single one would be the list of its fields."""
+def _made_by(node: BaseNode) -> tuple[str, str]:
+    """Return source and version of a node's context."""
+    return (
+        metadata.value_of(node.metadata, metadata.CONTEXT_SOURCE),
+        metadata.value_of(node.metadata, metadata.CONTEXT_VERSION),
+    )
+
+
+def _context_of(node: BaseNode) -> str:
+    return str(metadata.value_of(node.metadata, metadata.CONTEXT) or "")
+
+
+@contextmanager
+def _updating_neighbours(nodes: Sequence[BaseNode]) -> Iterator[None]:
+    """Update the hashes of neighbours: a node's hash covers its metadata, and so its context."""
+    nodes_by_id = {node.node_id: node for node in nodes}
+    former_hashes = {node.node_id: node.hash for node in nodes}
+    yield
+    for node in nodes:
+        for relationship in (NodeRelationship.PREVIOUS, NodeRelationship.NEXT):
+            related = node.relationships.get(relationship)
+            if not isinstance(related, RelatedNodeInfo):
+                continue
+            neighbour = nodes_by_id.get(related.node_id)
+            if neighbour is not None and neighbour.hash != former_hashes[neighbour.node_id]:
+                current = related.model_copy(update={"hash": neighbour.hash})
+                node.relationships[relationship] = current
+
+
+def _as_list(documents: Iterable[BaseNode]) -> list[BaseNode]:
+    """Return documents as a list; a single one would be the list of its fields."""
     whole = list(documents) if isinstance(documents, Iterable) else [documents]
     if not all(isinstance(document, BaseNode) for document in whole):
-        cure = "is no list of documents. Cure: documents=[document], as loaded."
-        raise errors.SettingError(f"documents={type(documents).__name__} {cure}")
+        raise SettingError(
+            "`documents` must be a list of documents, as in documents=[document] "
+            f"(got {type(documents).__name__})."
+        )
     return whole
 
 
@@ -299,26 +410,29 @@ def _whole(documents: Any) -> list[BaseNode]:
 def _progress(
     show_progress: bool = False, progress: base.Progress | None = None, **_: Any
 ) -> Iterator[base.Progress]:
-    """A callable that draws progress, or the one of the caller."""
+    """Yield a function that draws progress, or that of the caller."""
     with tqdm(desc="Contexts", unit=" chunks", disable=not show_progress) as bar:
 
         def draw(counts: base.ContextProgress) -> None:
-            bar.total, bar.n = counts.total, counts.done
+            bar.total = counts.total
+            bar.n = counts.done
             bar.refresh()
 
         yield progress or draw
 
 
 def descriptions_of(descriptions: Mapping[str, str], path: str) -> list[str]:
-    """The descriptions of a file and of the folders that it is in, as ``api: REST reference``, outermost first.
+    """Return the descriptions of a file and of the folders that it is in, outermost first.
 
     Args:
-        descriptions: By path of a folder or file, with or without a slash at its end; ``"/"`` is the whole folder.
+        descriptions: By path of a folder or file, with or without a slash at its end; ``"/"`` is
+            the whole folder.
         path: Of the file, relative to the folder of the documents, with ``/``.
     """
-    known = sorted((key.strip("/."), text) for key, text in descriptions.items())
-    return [
-        f"{key}: {text}" if key else text
-        for key, text in known
-        if not key or path == key or path.startswith(f"{key}/")
-    ]
+    lines = []
+    for key, text in sorted((key.strip("/."), text) for key, text in descriptions.items()):
+        if not key:
+            lines.append(text)
+        elif path == key or path.startswith(f"{key}/"):
+            lines.append(f"{key}: {text}")
+    return lines

@@ -1,54 +1,99 @@
-"""Context generators by name: headings, patterns, a language model."""
+"""The context generators by name.
+
+A generator is added by a file ``generators/NAME.py`` with a subclass of ``ContextGenerator`` whose
+``name`` is NAME. Settings, command line, evaluations and documentation read their lists here.
+"""
 
 from __future__ import annotations
 
-from inspect import signature
+import inspect
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, Final
 
+from llama_index_contextual.context import generators
 from llama_index_contextual.context.base import ContextGenerator
-from llama_index_contextual.context.headings import FREE
-from llama_index_contextual.utils.errors import one_of, refuse_unknown
+from llama_index_contextual.utils.errors import SettingError, one_of, refuse_unknown
 
 OFF: Final = "off"
-LLM: Final = "llm"
-CONTEXTS: Final = (OFF, *sorted(FREE), LLM)
-_ALIASES: Final = {None: OFF, False: OFF, "headers": "headings"}
+ALIASES: Final = {None: OFF, False: OFF, "headers": "headings"}
 
 
-def context_name(name: object) -> str:
-    """The name of a kind of contexts, of those in :data:`CONTEXTS`: ``None`` and ``False`` are ``"off"``.
+def names() -> list[str]:
+    """Return ``"off"`` and the names of all generators, without importing them."""
+    return [OFF, *sorted(module.name for module in iter_modules(generators.__path__))]
+
+
+def generator_class(name: str) -> type[ContextGenerator]:
+    """Return the generator of a name: of this package, or else a class of the program.
+
+    Raises:
+        SettingError: There is none.
+    """
+    module = f"{generators.__name__}.{name}"
+    is_ours = name in names()
+    if is_ours:
+        import_module(module)
+    for kind in _subclasses():
+        if vars(kind).get("name") == name and (not is_ours or kind.__module__ == module):
+            return kind
+    one_of("context", name, tuple(names()))
+    raise AssertionError(f"{module} defines no ContextGenerator named {name!r}")
+
+
+def is_free(value: object) -> bool:
+    """Return whether a kind of context costs nothing; False for one that does not exist."""
+    try:
+        name = context_name(value)
+    except SettingError:
+        return False
+    return name == OFF or generator_class(name).free
+
+
+def context_name(value: object) -> str:
+    """Return the name of a kind of context: that of a generator, or ``"off"`` for None and False.
 
     Raises:
         SettingError: There is no such kind.
     """
-    if name is None or isinstance(name, str | bool):
-        name = _ALIASES.get(name, name)
-    one_of("context", name, CONTEXTS)
-    return str(name)
+    if value is None or isinstance(value, str | bool):
+        value = ALIASES.get(value, value)
+    own_names = [kind.name for kind in _subclasses() if "name" in vars(kind)]
+    if value not in own_names:
+        one_of("context", value, tuple(names()))
+    return str(value)
 
 
 def resolve_generator(
     spec: str | ContextGenerator | bool | None = "headings", **options: Any
 ) -> ContextGenerator | None:
-    """The generator of a setting; None where contexts are off.
+    """Return the generator that a setting names, or None where contexts are off.
 
     Args:
-        spec: ``"off"``, ``"headings"`` (or ``"headers"``), ``"pattern"``, ``"llm"``, or a generator, which is returned
-            as it is.
-        **options: Those of ``LLMContextGenerator``, for ``"llm"`` alone.
+        spec: A name of :func:`names`, or a generator, which is returned as it is.
+        **options: Arguments of the generator's class.
 
     Raises:
-        SettingError: The kind or an option is unknown; the message lists those that exist.
+        SettingError: The name or an option is unknown; the message lists those that exist.
     """
     if isinstance(spec, ContextGenerator):
         refuse_unknown("a generator that is already made", options, ())
         return spec
     name = context_name(spec)
-    if name == LLM:
-        from llama_index_contextual.context.llm import LLMContextGenerator
-
-        refuse_unknown("context='llm'", options, signature(LLMContextGenerator).parameters)
-        return LLMContextGenerator(**options)
     hint = "Use context='llm' (--context llm), or leave it out." if "llm" in options else ""
-    refuse_unknown(f"context={name!r}", options, (), hint)
-    return FREE[name]() if name in FREE else None
+    if name == OFF:
+        refuse_unknown(f"context={name!r}", options, (), hint)
+        return None
+    kind = generator_class(name)
+    refuse_unknown(f"context={name!r}", options, inspect.signature(kind).parameters, hint)
+    return kind(**options)
+
+
+def _subclasses() -> Iterator[type[ContextGenerator]]:
+    """Yield all classes of generators that are imported, the latest definition first."""
+    waiting = ContextGenerator.__subclasses__()
+    while waiting:
+        kind = waiting.pop()
+        yield kind
+        waiting += kind.__subclasses__()

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from llama_index_contextual.context.headings import definitions_of, is_code
+from llama_index_contextual.context.source_code import definitions_of, is_code
 from llama_index_contextual.node_parser.node_metadata import headings_of
 from llama_index_contextual.retrievers import names
 from llama_index_contextual.retrievers.terms import terms_of

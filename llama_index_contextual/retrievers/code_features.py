@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from llama_index_contextual.context.headings import definitions_of, is_code
+from llama_index_contextual.context.source_code import definitions_of, is_code
 from llama_index_contextual.retrievers.terms import terms_of
 
 if TYPE_CHECKING:

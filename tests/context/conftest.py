@@ -16,7 +16,7 @@ pytest.register_assert_rewrite(
 def step(fake_model, tmp_path, monkeypatch):
     """Callable: a postprocessor that asks the fake model, with a cache in a file."""
 
-    monkeypatch.setattr("llama_index_contextual.context.answers.ATTEMPTS", 2)
+    monkeypatch.setattr("llama_index_contextual.context.calls.ATTEMPTS", 2)
 
     def make(*, timeout=60.0, context_window=8192, **options):
         llm = NamedModel(fake_model.llm, 800, timeout)()

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from llama_index.core import Document
 
-from llama_index_contextual.context.prompts import CONTEXT_PROMPT, refusal, split_answers
+from llama_index_contextual.context.answers import refusal, split_answers
+from llama_index_contextual.context.prompts import CONTEXT_PROMPT
 
 NOTES = Path(__file__).parents[2] / "examples" / "notes"
 ANSWERS = [

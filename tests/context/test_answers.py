@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.context.base import MAX_CHARS
-from llama_index_contextual.context.prompts import clean, refusal, split_answers
+from llama_index_contextual.context.answers import MAX_CHARS, clean, refusal, split_answers
 
 WORDS = "The harbour log of Bergen, part 2."
 

@@ -7,7 +7,7 @@ from llama_index.core import Document
 from llama_index.core.node_parser import MarkdownNodeParser
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.context.base import group_by_document
+from llama_index_contextual.context.documents import group_by_document
 
 SECTIONS = [
     f"## Part {part}\n\n" + " ".join(f"Sentence {part}.{n} stands here." for n in range(40))

@@ -6,7 +6,7 @@ import pytest
 from llama_index.core import Document
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 
-from llama_index_contextual.context.base import group_by_document
+from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
 from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
 

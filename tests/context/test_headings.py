@@ -8,7 +8,7 @@ from llama_index.core.node_parser import MarkdownNodeParser
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual.context.base import DocumentChunks, SourceDocument
-from llama_index_contextual.context.headings import HeadingContextGenerator, is_id
+from llama_index_contextual.context.generators.headings import HeadingContextGenerator, is_id
 from llama_index_contextual.context.registry import resolve_generator
 from llama_index_contextual.utils.dates import date_in_words
 from llama_index_contextual.utils.errors import SettingError

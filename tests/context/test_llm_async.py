@@ -80,7 +80,7 @@ async def test_the_pattern_context_stands_in_for_what_the_model_left_out(step, f
     for asynchronous in (False, True):
         nodes = [*make_nodes(2), *make_nodes(1, "c.md"), *make_nodes(1, "b.md")]
         with pytest.warns(
-            ContextualWarning, match=r"^1 of 4 chunks has no context from .*, because: 1 HTTP 400\."
+            ContextualWarning, match=r"^1 of 4 chunks fell back .* gave none \(1 HTTP 400\)\."
         ):
             await one.acall(nodes) if asynchronous else one(nodes)
         rows.append([node.metadata["context_source"] for node in nodes])

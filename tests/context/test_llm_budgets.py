@@ -7,7 +7,7 @@ from fake_model import Reply, always
 from llama_index.llms.openai_like import OpenAILike
 from llm_runs import make_nodes, run
 
-from llama_index_contextual.context.base import group_by_document
+from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.prompts import count_tokens
 
 
@@ -26,7 +26,7 @@ def test_budget_holds_for_concurrent_calls(step, fake_model):
 
 
 def test_budget_of_calls_covers_further_attempts_too(step, fake_model, monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.context.answers.ATTEMPTS", 3)
+    monkeypatch.setattr("llama_index_contextual.context.calls.ATTEMPTS", 3)
     fake_model.reply = always(Reply(status=429, headers={"Retry-After": "0"}))
     one = step(max_calls=1)
     run(one, make_nodes(1), falls_back=1)

@@ -10,8 +10,8 @@ from llama_index.core.base.llms.types import CachePoint
 from llama_index.core.llms import MockLLM
 from llm_runs import make_nodes, run
 
-from llama_index_contextual.context.base import group_by_document
-from llama_index_contextual.context.llm import LLMContextGenerator
+from llama_index_contextual.context.documents import group_by_document
+from llama_index_contextual.context.generators.llm import LLMContextGenerator
 
 
 def test_several_chunks_a_call_document_first(step, fake_model):

@@ -71,7 +71,7 @@ def test_it_is_asked_about_again_where_that_may_help(step, fake_model, change):
 
 
 def test_a_server_that_is_down_is_not_the_fault_of_a_chunk(step, fake_model, monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.context.answers.ATTEMPTS", 1)
+    monkeypatch.setattr("llama_index_contextual.context.calls.ATTEMPTS", 1)
     fake_model.reply = always(Reply(status=500))
     for _ in range(4):
         run(step(), make_nodes(1), falls_back=1)

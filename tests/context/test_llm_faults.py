@@ -110,7 +110,7 @@ def test_no_server_costs_a_few_calls(step, fake_model):
     assert one.usage.calls <= 6
     assert "no connection (start the server" in str(one.usage.failed)
     with pytest.raises(
-        ContextError, match=r"no fallback \(.*no connection .*\)\. What was finished"
+        ContextError, match=r"no fallback \(.*no connection .*\)\. The others are kept"
     ):
         step(fallback=None)(make_nodes(50))
 
@@ -124,7 +124,7 @@ def test_a_dead_server_is_not_asked_for_each_file_of_an_index(step, fake_model):
 
 
 def test_a_server_that_dies_in_mid_run_costs_a_few_calls(step, fake_model, monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.context.answers.ATTEMPTS", 1)
+    monkeypatch.setattr("llama_index_contextual.context.calls.ATTEMPTS", 1)
     fake_model.reply = lambda _, number: Reply() if number < 2 else Reply(status=500)
     nodes = make_nodes(100)
     one = step()

@@ -16,6 +16,7 @@ from llama_index.core.schema import NodeRelationship, RelatedNodeInfo
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llm_runs import PAID, count_by_source, make_nodes, run
 
+from llama_index_contextual.context.answers import MAX_CHARS
 from llama_index_contextual.utils import sqlite_file
 from llama_index_contextual.utils.errors import ContextualWarning, StorageError
 
@@ -127,3 +128,24 @@ def test_a_cache_that_cannot_be_used_is_an_error_before_money_is_spent(step, fak
     with pytest.raises(StorageError, match="Cure: name another file"):
         step(cache=tmp_path / "broken.sqlite")(make_nodes(1))
     assert not fake_model.requests
+
+
+@pytest.mark.parametrize(
+    "stored",
+    ["The harbour. " * 500_000, "A\0B", "A\ud800B", "A\x1b[31mB", "A\nB", "A\x9bB", "A\u2028B"],
+    ids=["long", "NUL", "surrogate", "escape", "lines", "C1", "separator"],
+)
+def test_a_context_from_a_cache_is_checked_as_an_answer_is(step, stored):
+    store = SimpleKVStore()
+    one = step(cache=store)
+    nodes = make_nodes(1)
+    run(one, nodes)
+    for key in store.get_all("contexts"):
+        store.put(key, {"text": stored, "reason": stored}, "contexts")
+    nodes = make_nodes(1)
+    run(one, nodes)
+    *_, context = nodes[0].metadata["context"].splitlines()
+    context.encode()
+    assert len(context) <= MAX_CHARS
+    assert context.isprintable()
+    assert len(nodes[0].metadata["context"].split("\n")) == 2, "path, and the sentence"

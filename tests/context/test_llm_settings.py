@@ -12,11 +12,12 @@ from llama_index.core.llms import CompletionResponse, CustomLLM, LLMMetadata, Mo
 from llama_index.core.node_parser import TokenTextSplitter
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.schema import Document
+from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.llms.openai_like import OpenAILike
 from llm_runs import make_nodes, run
 
 from llama_index_contextual.app.settings.models import NamedModel
-from llama_index_contextual.context.llm import LLMContextGenerator
+from llama_index_contextual.context.generators.llm import LLMContextGenerator
 from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
 from llama_index_contextual.context.registry import resolve_generator
 from llama_index_contextual.utils.errors import SettingError
@@ -29,7 +30,7 @@ def test_settings_llm_is_taken_where_it_is_set_and_openai_never_guessed(monkeypa
     with pytest.raises(SettingError, match=r"^No language model is set\. .*Settings\.llm"):
         IngestionPipeline(transformations=steps).run(documents=[Document(text="Harbour log.")])
     monkeypatch.setattr(Settings, "_llm", MockLLM())
-    assert LLMContextGenerator(cache=False).name.startswith("llm:MockLLM#")
+    assert LLMContextGenerator(cache=False).source.startswith("llm:MockLLM#")
 
 
 WRONG = [
@@ -53,7 +54,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("options", "message"), WRONG)
-def test_wrong_setting_is_named_with_its_cure(options, message):
+def test_wrong_setting_is_named(options, message):
     with pytest.raises(SettingError, match=message):
         resolve_generator("llm", **options)
 
@@ -99,7 +100,7 @@ def test_models_without_a_name_are_told_apart_by_what_they_hold(states):
     assert marked(states[0]) == marked(states[0])
 
 
-def test_a_model_without_a_name_that_holds_an_object_is_an_error_with_its_cure():
+def test_a_model_without_a_name_that_holds_an_object_is_an_error():
     llm = Told()
     object.__setattr__(llm, "_held", object())
     with pytest.raises(SettingError, match=r"`llm` 'Told' has no name.*Give it a model_name"):
@@ -158,10 +159,27 @@ def test_pickled_it_works_on_and_leaves_the_original_whole(fake_model, tmp_path)
     assert len(fake_model.requests) == 2
 
 
-def test_an_llm_object_is_not_written_down():
-    one = ContextualNodePostprocessor("llm", llm=MockLLM(), cache=False)
-    with pytest.raises(SettingError, match="`llm` must be a LlamaIndex LLM"):
-        ContextualNodePostprocessor.from_dict(one.to_dict())
+def test_an_llm_object_is_not_written_down_and_can_be_passed_again():
+    prompt = "{document} and {chunks}"
+    step = ContextualNodePostprocessor(
+        "llm", llm=MockLLM(), cache=False, prompt=prompt, batch_size=3, max_calls=5
+    )
+    with pytest.raises(SettingError, match="hold the name of a model, not the model"):
+        ContextualNodePostprocessor.from_dict(step.to_dict())
+    copy = ContextualNodePostprocessor.from_dict(step.to_dict(), llm=MockLLM())
+    assert copy.to_dict() == step.to_dict()
+    assert (copy.generator.batch_size, copy.generator.prompts) == (3, (prompt,))
+    assert copy.generator.cache.store is None
+    assert copy.fingerprint == step.fingerprint
+
+
+def test_a_store_object_is_not_written_down_and_can_be_passed_again():
+    store = SimpleKVStore()
+    step = ContextualNodePostprocessor("llm", llm=MockLLM(), cache=store)
+    with pytest.raises(SettingError, match="`cache` must be the path"):
+        ContextualNodePostprocessor.from_dict(step.to_dict(), llm=MockLLM())
+    copy = ContextualNodePostprocessor.from_dict(step.to_dict(), llm=MockLLM(), cache=store)
+    assert copy.generator.cache.store is store
 
 
 @pytest.mark.parametrize(

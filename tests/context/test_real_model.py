@@ -14,8 +14,8 @@ from llm_runs import count_by_source
 from servers import llama_cpp
 
 from llama_index_contextual.app.settings.models import NamedModel
-from llama_index_contextual.context.base import group_by_document
-from llama_index_contextual.context.llm import LLMContextGenerator
+from llama_index_contextual.context.documents import group_by_document
+from llama_index_contextual.context.generators.llm import LLMContextGenerator
 from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
 
 pytestmark = pytest.mark.server

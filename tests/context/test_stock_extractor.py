@@ -49,7 +49,7 @@ def stock(fake_model):
 @pytest.fixture
 def ours(fake_model, tmp_path, monkeypatch):
     """Callable: ours on the same."""
-    monkeypatch.setattr("llama_index_contextual.context.answers.ATTEMPTS", 1)
+    monkeypatch.setattr("llama_index_contextual.context.calls.ATTEMPTS", 1)
 
     def make(**options):
         return ContextualNodePostprocessor(
@@ -158,7 +158,9 @@ def test_no_llm_is_an_assertion_there_and_settings_llm_here(monkeypatch, documen
     monkeypatch.setattr(Settings, "_llm", MockLLM())
     with pytest.raises(AssertionError):
         DocumentContextExtractor(docstore=store_of(document))
-    assert ContextualNodePostprocessor("llm", cache=False).generator.name.startswith("llm:MockLLM#")
+    assert ContextualNodePostprocessor("llm", cache=False).generator.source.startswith(
+        "llm:MockLLM#"
+    )
 
 
 def test_an_oversized_document_is_sent_whole_there_and_never_here(

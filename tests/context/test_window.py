@@ -10,8 +10,9 @@ from llama_index.core import Document
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.context.base import SourceDocument, group_by_document, position
-from llama_index_contextual.context.prompts import shown
+from llama_index_contextual.context.base import SourceDocument
+from llama_index_contextual.context.documents import group_by_document, position
+from llama_index_contextual.context.prompts import shown_document as shown
 
 
 def words(text):

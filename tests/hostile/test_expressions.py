@@ -20,7 +20,7 @@ from pathspec import GitIgnoreSpec
 
 import llama_index_contextual as package
 from llama_index_contextual.app.folder.walk import pattern_of, spec_of
-from llama_index_contextual.context.prompts import refusal, split_answers
+from llama_index_contextual.context.answers import refusal, split_answers
 from llama_index_contextual.retrievers.query_dates import FURTHER_LANGUAGES, LANGUAGES, lexicon
 
 # What an expression consists of; Python 3.10 has it elsewhere.
@@ -50,9 +50,9 @@ BOUNDED = {
     "app.folder.office._WORD": (255, "the same"),
     "app.folder.pdf._BROKEN": (100, "the end of a block"),
     "app.folder.pdf._VALUE": (60, "a cell is cut before"),
-    "context.headings._ASSIGNED": (300, "a line that may define a name"),
-    "context.headings._SIGNED": (300, "the same"),
-    "context.headings._FUNCTION": (600, "a function up to its body"),
+    "context.source_code._ASSIGNED": (300, "a line that may define a name"),
+    "context.source_code._SIGNED": (300, "the same"),
+    "context.source_code._FUNCTION": (600, "a function up to its body"),
 }
 # Expressions that are only matched at one place: no search from every letter.
 ANCHORED = {

@@ -21,8 +21,8 @@ from llama_index.core.schema import TextNode
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve.answering import answer, answering_model
 from llama_index_contextual.app.settings.models import NamedModel, resolve_embedding
-from llama_index_contextual.context.base import group_by_document
-from llama_index_contextual.context.llm import LLMContextGenerator
+from llama_index_contextual.context.documents import group_by_document
+from llama_index_contextual.context.generators.llm import LLMContextGenerator
 from llama_index_contextual.utils.errors import (
     AnswerError,
     ContextualWarning,
@@ -218,7 +218,7 @@ def after_a_good_probe(fault):
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
 @pytest.mark.parametrize("kind", MODELS)
 def test_contexts_fall_back(kind, fault, monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.context.answers.ATTEMPTS", 1)
+    monkeypatch.setattr("llama_index_contextual.context.calls.ATTEMPTS", 1)
     nodes = [TextNode(text="Some words.", metadata={"path": "a.md"})]
     with serving(after_a_good_probe(fault)) as server:
         model = NamedModel(MODELS[kind].format(server.url), 100, SILENCE)

@@ -8,7 +8,7 @@ from llama_index.core.readers.base import BaseReader
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index import BackgroundRefresh
-from llama_index_contextual.context.base import ChunkContext, ContextGenerator
+from llama_index_contextual.context.base import ContextGenerator
 from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.utils.errors import (
     ConfirmationError,
@@ -52,13 +52,13 @@ def test_what_made_an_index_is_used_by_who_does_not_say_otherwise(opened, folder
 
 
 class Own(ContextGenerator):
-    """Cannot be made again by its name."""
+    """An object that the command line does not have."""
 
     name = "own"
     version = "1"
 
     def generate(self, nodes, document):
-        return [ChunkContext("Of my own.", self.name, version=self.version) for _ in nodes]
+        return ["Of my own." for _ in nodes]
 
 
 OBJECTS = {

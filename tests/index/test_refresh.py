@@ -6,7 +6,7 @@ from llama_index.core.llms import CompletionResponse, MockLLM
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.app.index import caches
-from llama_index_contextual.context import headings as free
+from llama_index_contextual.context.generators import headings as free
 from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.utils.errors import SettingError, StorageError
 

@@ -26,7 +26,7 @@ CALLS: list[str] = []
 
 @pytest.fixture(autouse=True)
 def _one_attempt(monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.context.answers.ATTEMPTS", 1)
+    monkeypatch.setattr("llama_index_contextual.context.calls.ATTEMPTS", 1)
 
 
 class Situates(MockLLM):

@@ -24,6 +24,7 @@ from llama_index_contextual.app.cli.options import (
     styled,
 )
 from llama_index_contextual.app.settings.registry import SETTINGS
+from llama_index_contextual.context import registry
 from llama_index_contextual.utils.errors import ContextualWarning, DocumentError
 from llama_index_contextual.utils.text import absolute_path, counted, printable_lines
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 all_ = click.option("--all", "all_", is_flag=True, help="Show every setting.")
 _MARGIN: Final = 3
 _KEYS, _VALUES = 27, 40  # widths of the columns of settings
-_CONTEXTS: Final = "off (LlamaIndex metadata), headings, pattern, llm"
+_CONTEXTS: Final = ", ".join(registry.names())
 
 
 # The question, and what narrows it to the documents that it is about.
@@ -299,7 +300,10 @@ def config(target: Target, *, all_: bool, as_json: bool) -> None:
     help="Lines of JSON: question, path or text.",
 )
 @click.option(
-    "--context", "contexts", multiple=True, help=f"Some of {_CONTEXTS}. Default: the first three"
+    "--context",
+    "contexts",
+    multiple=True,
+    help=f"Some of {_CONTEXTS}. Default: those that cost nothing",
 )
 @click.option(
     "--top-k", "-k", type=click.IntRange(1), multiple=True, help="Hits to count. Default: 5, 10, 20"

@@ -195,7 +195,7 @@ def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[Refresh
         options.interruptible(),
         warnings.catch_warnings(),
     ):  # of each group of documents; here there is one, of all
-        warnings.filterwarnings("ignore", message=".* but fell back")
+        warnings.filterwarnings("ignore", message=".* fell back")
         report = opened.refresh(show_progress=True, confirm=confirm)
     for label, problems in (("repaired:", report.repaired), ("not indexed:", report.failed)):
         for problem in problems[:_NAMED]:

@@ -17,9 +17,8 @@ from llama_index_contextual.app.evaluation.questions import Passage, Question, l
 from llama_index_contextual.app.index.index import ContextualIndex
 from llama_index_contextual.app.serve.html import render
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
-from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument
-from llama_index_contextual.context.registry import context_name
-from llama_index_contextual.context.views import EVERY_KEY
+from llama_index_contextual.context import registry
+from llama_index_contextual.context.base import ContextGenerator, SourceDocument
 from llama_index_contextual.utils.errors import ContextualWarning, SettingError, whole
 from llama_index_contextual.utils.text import counted
 
@@ -38,7 +37,6 @@ Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
 TOP_K: Final = (5, 10, 20)
 RANK_DEPTH: Final = 10  # the same for all, so that MRR does not grow with top_k
-CONTEXTS: Final = ("off", "headings", "pattern")  # those that cost nothing
 BASELINE: Final = "text alone"
 _METADATA: Final = "LlamaIndex metadata"  # what is embedded where no context is written
 _RESAMPLES: Final = 2000  # of the bootstrap
@@ -253,7 +251,7 @@ def evaluate(
     folder: str | Path,
     questions: Sequence[Question],
     *,
-    contexts: Iterable[str] = CONTEXTS,
+    contexts: Iterable[str] | None = None,
     storage: str | Path | None = None,
     top_k: Iterable[int] = TOP_K,
     say: Callable[[str], object] = lambda _: None,
@@ -270,7 +268,7 @@ def evaluate(
     Args:
         folder: The documents.
         questions: Questions and the places of their answers. See :func:`load_questions`.
-        contexts: Some of ``"off"``, ``"headings"`` (or ``"headers"``), ``"pattern"``, ``"llm"``. The contexts of
+        contexts: Names of context generators, and ``"off"``; by default those that cost nothing. The contexts of
             ``"llm"`` are kept in the folder's own ``.contextual``, where its index finds them again.
         storage: A folder that keeps the indexes, so that a second run embeds only what changed. By default they are
             made in a temporary folder and deleted.
@@ -295,14 +293,12 @@ def evaluate(
         "embed_model": embedding,
         "node_parser": settings.parser,
     }
-    # Beside an empty context all metadata can be left out of what is embedded.
-    rows: dict[str, dict[str, Any]] = {
-        BASELINE: {"context": _EmptyContexts(), "leave_out_keys": [EVERY_KEY]}
-    }
-    rows |= {
-        _METADATA if kind == "off" else kind: {"context": kind}
-        for kind in map(context_name, contexts)
-    }
+    if contexts is None:
+        kinds = [name for name in registry.names() if registry.is_free(name)]
+    else:
+        kinds = [registry.context_name(name) for name in contexts]
+    rows: dict[str, dict[str, Any]] = {BASELINE: {"context": _TextAlone()}}
+    rows |= {_METADATA if kind == "off" else kind: {"context": kind} for kind in kinds}
     if "llm" in rows:  # its contexts are kept with the folder
         of_model: dict[str, Any] = {
             "context": "llm",
@@ -337,17 +333,18 @@ def evaluate(
         return compare(retrievers, questions, top_k=depths)
 
 
-class _EmptyContexts(ContextGenerator):
-    """Contexts without a word."""
+class _TextAlone(ContextGenerator):
+    """Contexts without a word, beside which no metadata is embedded."""
 
-    name, version = "empty", "1"
+    name = "text alone"
+    embeds_metadata = False
 
     def generate(
         self,
         nodes: Sequence[BaseNode],
         document: SourceDocument,  # noqa: ARG002
-    ) -> list[ChunkContext | None]:
-        return [ChunkContext("", self.name, version=self.version) for _ in nodes]
+    ) -> list[str]:
+        return ["" for _ in nodes]
 
 
 def _work(indexes: Mapping[str, ContextualIndex]) -> str:

@@ -20,7 +20,7 @@ from llama_index_contextual.app.settings.embeddings import (
 )
 from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.app.settings.models import UNNAMED, model_id
-from llama_index_contextual.context.headings import is_code
+from llama_index_contextual.context.source_code import is_code
 from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.utils.errors import (
     EmbeddingError,

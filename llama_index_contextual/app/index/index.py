@@ -101,8 +101,7 @@ class ContextualIndex:
                 (``"retrieval.top_k"``), which come before all files and variables. Other arguments come before it, and
                 it before what the index was made with.
             create: Whether an index that does not exist may be made; else it is an error.
-            **context_options: Of the context generator, such as ``llm=``; ``leave_out_keys`` of
-                :class:`ContextualNodePostprocessor`; and settings that are in no table, such as
+            **context_options: Of the context generator, such as ``llm=``; and settings that are in no table, such as
                 ``show_context_to_llm``.
 
         Raises:

@@ -180,7 +180,7 @@ class IndexSettings:
     def paid_source(self) -> str | None:
         """The ``context_source`` of contexts that cost something, or None where contexts are free or off."""
         generator = self.contexts.generator
-        return None if generator is None or generator.free else generator.name
+        return None if generator is None or generator.free else generator.source
 
     @property
     def exists(self) -> bool:
@@ -205,11 +205,6 @@ class IndexSettings:
             "parser.revision": getattr(type(parser), "revision", None),
             "context.generator": contexts.fingerprint,
             "context.show_to_llm": contexts.show_context_to_llm,
-            **(
-                {"context.leave_out_keys": contexts.leave_out_keys}
-                if contexts.leave_out_keys
-                else {}
-            ),
             "embedding.model": self.model_id,
             "reading.revision": formats.REVISION,
             "reading.readers": {

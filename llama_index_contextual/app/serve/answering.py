@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Final
 from llama_index.core.prompts import ChatPromptTemplate
 
 from llama_index_contextual.app.settings.models import resolve_llm
-from llama_index_contextual.context import answers as run
-from llama_index_contextual.context import prompts
-from llama_index_contextual.context.llm import model_name
+from llama_index_contextual.context import calls, prompts
+from llama_index_contextual.context.generators.llm import model_name
 from llama_index_contextual.utils.errors import AnswerError, reason_of
 from llama_index_contextual.utils.language import sentence_starts
 
@@ -202,7 +201,7 @@ def answer(question: str, sources: Sequence[str], model: LLM) -> Iterator[Senten
     """
     if not sources:
         raise AnswerError(NOTHING)
-    room = int(_SAFETY * (run.context_window(model) - _ANSWER_TOKENS - _PROMPT_TOKENS))
+    room = int(_SAFETY * (calls.context_window(model) - _ANSWER_TOKENS - _PROMPT_TOKENS))
     ends = accumulate(map(prompts.count_tokens, sources))
     shown = [
         source

@@ -15,7 +15,7 @@ from llama_index.core.llms import LLM
 
 from llama_index_contextual.app.settings import embeddings
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
-from llama_index_contextual.context.base import DEFAULT_WINDOW, OUTPUT_TOKENS
+from llama_index_contextual.context.calls import DEFAULT_WINDOW, OUTPUT_TOKENS
 from llama_index_contextual.utils.errors import SettingError, needs, without_credentials
 from llama_index_contextual.utils.text import short_hash
 

@@ -6,7 +6,7 @@ setting is one entry of this list.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +14,13 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
 
+from llama_index_contextual.context import registry
+from llama_index_contextual.utils.errors import SettingError
 from llama_index_contextual.utils.text import absolute_path
 
 FOLDER_FILE: Final = "contextual.toml"  # the settings file of a folder
 MAX_DESCRIPTION: Final = 300  # characters; a description is part of every context below it
 LANGUAGE_MODELS: Final = "`ollama:MODEL`, `openai:MODEL` or `openai:MODEL@http://HOST/v1`"
-_CONTEXT_ALIASES: Final = {"headers": "headings", "false": "off"}  # YAML reads off as false
 
 
 def _refuse_bool(value: Any) -> Any:
@@ -48,8 +49,13 @@ def _as_one_line(text: Any) -> Any:
     return " ".join(text.split()) if isinstance(text, str) else text
 
 
-def _context_name(value: Any) -> Any:
-    return _CONTEXT_ALIASES.get(str(value).lower(), value)
+def _context_name(value: Any) -> str:
+    """Return the name of a kind of context; false, as YAML reads off, is "off"."""
+    try:
+        return registry.context_name(False if str(value).lower() == "false" else value)
+    except SettingError as error:
+        names = ", ".join(map(repr, registry.names()))
+        raise ValueError(f"Input should be one of {names}") from error
 
 
 _Number = BeforeValidator(_refuse_bool)
@@ -64,10 +70,7 @@ Seconds = Annotated[float, _Number, Field(gt=0, le=86_400)]
 Name = Annotated[str, Field(min_length=1)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_split_text), Field(max_length=2000)]
 Line = Annotated[str, Field(max_length=MAX_DESCRIPTION), BeforeValidator(_as_one_line)]
-Context = Annotated[
-    Literal["off", "headings", "pattern", "llm"],
-    BeforeValidator(_context_name),
-]
+Context = Annotated[str, BeforeValidator(_context_name)]
 Refreshing = Literal["auto", "never", "wait"]  # in the background, never, or before the answer
 
 
@@ -102,7 +105,7 @@ class Setting:
         meaning: One sentence, with the unit.
         computed: The default in words, if it is computed.
         flags: The command line option, with its short form or its negation.
-        harmless: Whether the file of a folder may set it, or the values that it may set. A setting
+        harmless: Whether the file of a folder may set it, or which values it may set. A setting
             that names a server, a model on a server, a storage place, a path or a secret is not
             harmless, nor is one that reads more files than the default.
     """
@@ -113,7 +116,7 @@ class Setting:
     meaning: str
     computed: str = ""
     flags: str = ""
-    harmless: bool | tuple[str | bool, ...] = False
+    harmless: bool | tuple[str, ...] | Callable[[Any], bool] = False
 
     @property
     def name(self) -> str:
@@ -146,6 +149,8 @@ class Setting:
 
     def is_harmless(self, value: Any) -> bool:
         """Return whether the file of a folder may set this value."""
+        if callable(self.harmless):
+            return self.harmless(value)
         return self.harmless if isinstance(self.harmless, bool) else value in self.harmless
 
 
@@ -154,10 +159,9 @@ _ALL: Final = (
         "context",
         Context,
         "headings",
-        "The context written into each chunk: `off`, `headings` (or `headers`), `pattern` or "
-        "`llm`.",
+        f"The context written into each chunk: {', '.join(f'`{name}`' for name in registry.names())}.",
         flags="--context",
-        harmless=("off", "headings", "headers", "pattern", False),
+        harmless=registry.is_free,
     ),
     Setting(
         "embed_model",

@@ -77,7 +77,7 @@ def test_a_second_run_embeds_nothing(run, notes):
             "error: --top-k must be greater than or equal to 1 (got 0).",
         ),
         (["index", ".", "--embed-model", "word2vec"], 1, "ollama:MODEL"),
-        (["index", ".", "--context", "magic"], 1, "--context must be 'off'"),
+        (["index", ".", "--context", "magic"], 1, "--context must be one of 'off'"),
         (["search", "x", "--folder", "."], 1, "Cure: llama-index-contextual index"),
         (
             ["index", ".", "--llm", "ollama:x"],

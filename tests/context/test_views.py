@@ -16,9 +16,8 @@ from llama_index_contextual import (
     ContextualNodePostprocessor,
     HeadingAwareMarkdownNodeParser,
 )
-from llama_index_contextual.context.base import ChunkContext, ContextGenerator
-from llama_index_contextual.context.views import reset_views
-from llama_index_contextual.utils.errors import SettingError
+from llama_index_contextual.context.base import ContextGenerator
+from llama_index_contextual.context.views import remove_context
 
 BROUGHT = {
     "author": "Ana",
@@ -38,7 +37,7 @@ class Says(ContextGenerator):
         self.text = text
 
     def generate(self, nodes, document):
-        return [ChunkContext(self.text, self.name, version=self.version) for _ in nodes]
+        return [self.text for _ in nodes]
 
 
 def document(**metadata):
@@ -154,26 +153,6 @@ def test_an_empty_context_hides_nothing():
     assert shown(node) == ["path", "header_path"]
 
 
-def test_more_keys_can_be_left_out():
-    step = ContextualNodePostprocessor(leave_out_keys=["url", "excerpt_keywords"])
-    node = run(
-        SentenceSplitter(),
-        step,
-        KeywordExtractor(llm=MockLLM(max_tokens=3)),
-        title="Gateway",
-        path="gateway.md",
-    )
-    assert shown(node) == ["author", "category", "page_label", "context"]
-    assert "url" in shown(node, MetadataMode.LLM)
-    again = ContextualNodePostprocessor.from_dict(step.to_dict())
-    assert again.leave_out_keys == ("url", "excerpt_keywords")
-
-
-def test_a_list_of_keys_that_is_none_is_named():
-    with pytest.raises(SettingError, match=r"`leave_out_keys` must be a valid tuple"):
-        ContextualNodePostprocessor(leave_out_keys="author")
-
-
 def test_what_a_user_excluded_stays_excluded_whenever_that_was():
     before = document(internal="i", late="l", path="a.md")
     before.excluded_embed_metadata_keys = ["internal"]
@@ -213,7 +192,7 @@ def test_a_key_that_a_document_brought_keeps_its_value_and_ours_stands_beside_it
         assert "Document: a.md > Gateway" not in node.get_content(MetadataMode.LLM)
     ContextualNodePostprocessor("off")([node])
     assert f"{key}: finance" in node.get_content(MetadataMode.EMBED)
-    reset_views(node)
+    remove_context(node)
     assert node.to_dict() == before
 
 

@@ -15,7 +15,7 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings.models import NamedModel
-from llama_index_contextual.context.views import put_context, set_views
+from llama_index_contextual.context.views import set_views, write_context
 from llama_index_contextual.postprocessors.rerank import RerankWithContext
 from llama_index_contextual.utils.errors import RetrievalError, SettingError
 
@@ -24,7 +24,7 @@ QUESTION = "What is the default timeout of the gateway?"
 
 def chunk(name, context):
     node = TextNode(id_=name, text="The default value is 60.")
-    put_context(node.metadata, context, "headings", "1")
+    write_context(node, context, "headings", "1")
     set_views(node)
     return NodeWithScore(node=node, score=1.0)
 

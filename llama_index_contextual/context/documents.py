@@ -1,0 +1,143 @@
+"""Group chunks by the document that they were cut from, with a text of it that is not outdated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index.core.schema import BaseNode, MetadataMode, TextNode
+
+from llama_index_contextual.context.base import DocumentChunks, SourceDocument
+from llama_index_contextual.utils import metadata
+
+if TYPE_CHECKING:
+    from llama_index.core.storage.docstore import BaseDocumentStore
+
+# The day is not among them: it may be that of a section.
+_SHARED_KEYS: Final = (metadata.PATH, metadata.TITLE, metadata.TAGS, metadata.DESCRIPTION)
+_LARGEST_GAP: Final = 10_000_000  # characters between two chunks: a wrong offset costs no gigabytes
+_NO_OFFSET: Final = -1
+
+
+def group_by_document(
+    nodes: Sequence[BaseNode],
+    *,
+    documents: Iterable[BaseNode] | None = None,
+    docstore: BaseDocumentStore | None = None,
+    root: str | None = None,
+) -> list[DocumentChunks]:
+    """Group nodes by their documents, which appear in the order of their first node.
+
+    Args:
+        nodes: In any order; the chunks of a document are put in its order where their offsets tell
+            it.
+        documents: Whole documents, found by id, else by path.
+        docstore: Where LlamaIndex keeps documents. A pipeline writes it *after* its
+            transformations, so it may hold an older text, which is used only if it contains every
+            chunk.
+        root: What absolute paths are shown relative to; see `metadata.display_path`.
+    """
+    groups: dict[str, list[BaseNode]] = {}
+    for node in nodes:
+        document_id = node.ref_doc_id or metadata.path_of(node.metadata) or node.node_id
+        groups.setdefault(document_id, []).append(node)
+
+    originals: dict[str, BaseNode] = {}
+    for whole in documents or ():
+        originals.setdefault(metadata.path_of(whole.metadata) or whole.node_id, whole)
+        originals[whole.node_id] = whole
+
+    result = []
+    for document_id, group in groups.items():
+        path = metadata.path_of(group[0].metadata)
+        original = originals.get(document_id) or originals.get(path)
+        stored = None
+        if docstore is not None:
+            stored = docstore.get_document(document_id, raise_error=False)
+        result.append(_with_document(document_id, group, original, stored, root))
+    return result
+
+
+def _with_document(
+    document_id: str,
+    nodes: list[BaseNode],
+    original: BaseNode | None,
+    stored: BaseNode | None,
+    root: str | None,
+) -> DocumentChunks:
+    """Return the chunks of one document with the best text of it that is known."""
+    chunks = sorted(nodes, key=start_of)
+    text = _joined(chunks)
+    if text is None:
+        chunks = nodes
+        text = "\n\n".join(dict.fromkeys(text_of(node) for node in nodes))
+    for document in (original, stored):
+        if document is not None and _contains(text_of(document), chunks):
+            text = text_of(document)
+            break
+
+    first = chunks[0].metadata
+    shared: dict[str, Any] = {}
+    if original is not None:
+        shared, _ = metadata.bounded(original.metadata)
+    shared |= {key: first[key] for key in _SHARED_KEYS if key in first}
+    path = metadata.display_path(shared, root) or metadata.display_path(first, root)
+    source = SourceDocument(document_id, path, text, MappingProxyType(shared))
+    return DocumentChunks(source, tuple(chunks))
+
+
+def _contains(text: str, chunks: Sequence[BaseNode]) -> bool:
+    """Return whether a document holds every chunk, which an edited one does not."""
+    for chunk in chunks:
+        content = text_of(chunk)
+        if not text.startswith(content, max(0, start_of(chunk))) and content not in text:
+            return False
+    return True
+
+
+def _joined(chunks: Sequence[BaseNode]) -> str | None:
+    """Return chunks at their offsets, with line breaks for what no chunk holds.
+
+    Returns:
+        None where chunks that overlap differ there. Where one parser cut what another had cut,
+        offsets count from the start of the piece.
+    """
+    parts: list[str] = []
+    end = 0
+    previous = ""
+    previous_start = 0
+    for chunk in chunks:
+        start = start_of(chunk)
+        content = text_of(chunk)
+        if not previous_start <= start <= end + _LARGEST_GAP:
+            return None
+        overlap = previous[start - previous_start :]
+        if overlap[: len(content)] != content[: len(overlap)]:
+            return None
+        parts.append("\n" * (start - end))
+        parts.append(content[max(0, end - start) :])
+        end = max(end, start + len(content))
+        previous = content
+        previous_start = start
+    return "".join(parts)
+
+
+def text_of(node: BaseNode) -> str:
+    """Return the text of a node without its metadata."""
+    return node.get_content(metadata_mode=MetadataMode.NONE)
+
+
+def start_of(node: BaseNode) -> int:
+    """Return the offset of a node in its document, -1 where it has none."""
+    start = node.start_char_idx if isinstance(node, TextNode) else None
+    return _NO_OFFSET if start is None else start
+
+
+def position(node: BaseNode, document: SourceDocument) -> tuple[int, int]:
+    """Return start and end of a chunk in its document's text, (0, 0) where it is not in it."""
+    text = text_of(node)
+    start = start_of(node)
+    if start < 0 or not document.text.startswith(text, start):
+        start = document.text.find(text)
+    return (start, start + len(text)) if start >= 0 else (0, 0)

@@ -1,0 +1,467 @@
+"""Contexts from a language model that reads the whole document."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
+
+from anyio.from_thread import start_blocking_portal
+from llama_index.core import Settings
+from llama_index.core.llms import LLM
+from llama_index.core.utils import iter_batch
+
+from llama_index_contextual.context import answers, base, calls, prompts
+from llama_index_contextual.context.cache import CachedContext, CacheSource, ContextCache
+from llama_index_contextual.context.documents import text_of
+from llama_index_contextual.context.generators.pattern import PatternContextGenerator
+from llama_index_contextual.utils import errors, metadata
+from llama_index_contextual.utils.errors import SettingError, one_of, whole
+from llama_index_contextual.utils.text import short_hash
+
+if TYPE_CHECKING:
+    from llama_index.core.prompts import BasePromptTemplate
+    from llama_index.core.schema import BaseNode
+
+ModelSource: TypeAlias = "LLM | Callable[[], LLM] | None"
+_REVISION: Final = 1  # raise it when the same prompt and model would give other contexts
+_USUAL_TOKENS: Final = 40  # of a context with its number
+_EXCERPT_TOKENS: Final = 160  # of a chunk in the prompt, in any alphabet
+_CHUNK_TOKENS: Final = _EXCERPT_TOKENS + calls.OUTPUT_TOKENS
+_INSTRUCTION_TOKENS: Final = 300
+_SAFETY: Final = 0.9  # our tokenizer is not the model's
+_PLAIN: Final = (str, int, float, list, tuple, dict, type(None))  # data that tells models apart
+_WORKERS: Final = 4  # calls at a time to a server elsewhere
+
+
+class LLMContextGenerator(base.ContextGenerator):
+    """Let a language model that reads the document write one or two sentences per chunk.
+
+    They follow the pattern context.
+
+    The document comes first in each prompt and its chunks after it, several to a call, so that a
+    server with a prefix cache reads a document once. A sentence is stored as soon as its call
+    returns. A chunk that gets none has the pattern context meanwhile, or None; the next run asks
+    about it again where the model did not answer. One :class:`ContextualWarning` at the end of a
+    run tells how many chunks fell back, and why.
+
+    Args:
+        llm: Any LLM of LlamaIndex, or a function that returns one when it is first needed. None
+            takes ``Settings.llm`` where that has been set. Its own settings say how long an answer
+            is waited for, and how many tokens it takes: a longer document is shown as its outline
+            and what surrounds the chunks.
+        prompt: A text or template with ``{document}`` and after it ``{chunks}``; ``{count}``,
+            ``{path}``, ``{title}`` and ``{date}`` can be in it. By default there is one for prose
+            and one for source code.
+        cache: Where contexts are kept: a file (SQLite), any LlamaIndex ``BaseKVStore``, or False.
+            By default a file in LlamaIndex's cache folder.
+        fallback: What takes the place of a missing context: ``"pattern"``, or None.
+        batch_size: Chunks per call.
+        num_workers: Calls at a time. Default: 1 for a server on this machine, else 4.
+        max_calls: The most requests over all runs, repeated ones included; the remaining chunks
+            then fail, and a later run goes on with them. Each process counts its own.
+
+    Raises:
+        SettingError: A setting cannot work.
+    """
+
+    name = "llm"
+    description = (
+        "the pattern context, then one or two sentences by a language model that reads the document"
+    )
+    free: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        llm: ModelSource = None,
+        *,
+        prompt: str | BasePromptTemplate | None = None,
+        cache: CacheSource = None,
+        fallback: str | None = "pattern",
+        batch_size: int = 8,
+        num_workers: int | None = None,
+        max_calls: int | None = None,
+    ) -> None:
+        source: object = llm
+        if not (source is None or isinstance(source, LLM) or callable(source)):
+            raise SettingError(
+                "`llm` must be a LlamaIndex LLM, such as llm=Ollama(model='qwen3:0.6b') "
+                f"(got {llm!r}). Settings that were written down hold the name of a model, not "
+                "the model: pass it again."
+            )
+        one_of("fallback", fallback, (PatternContextGenerator.name, None))
+        self.fallback = fallback
+        self.batch_size = whole("batch_size", batch_size)
+        self.num_workers = None if num_workers is None else whole("num_workers", num_workers)
+        self.max_calls = None if max_calls is None else whole("max_calls", max_calls, least=0)
+        self.prompts = prompts.PROMPTS if prompt is None else (prompts.check_prompt(prompt),)
+        self.cache = ContextCache(cache, self._answer_version)
+        self.usage = base.ContextUsage()
+        self.calls = calls.ModelCalls(self._model, self.usage, self.max_calls)
+        self._source = llm
+        self._llm: LLM | None = None
+        # The name is read now: a field of the model may count what it does later.
+        if isinstance(llm, LLM):
+            self._model_name: str | None = model_name(llm)
+        else:
+            self._model_name = getattr(llm, "model_name", None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Pickling a LlamaIndex component deletes its clients from the live object: give it a copy
+        # to do that to.
+        source = self._source.model_copy() if isinstance(self._source, LLM) else self._source
+        return {**self.__dict__, "_source": source, "_llm": None}
+
+    @property
+    def llm(self) -> LLM:
+        """The model, created when it is first needed; ``Settings.llm`` if none was passed."""
+        if self._llm is None:
+            source = self._source
+            model = source if source is None or isinstance(source, LLM) else source()
+            self._llm = model or Settings._llm  # noqa: SLF001  Settings.llm would take OpenAI's paid default
+        if self._llm is None:
+            raise SettingError(
+                "No language model is set. Pass a LlamaIndex LLM, such as "
+                "llm=Ollama(model='qwen3:0.6b'), or set Settings.llm."
+            )
+        return self._llm
+
+    def _model(self) -> LLM:
+        return self.llm
+
+    @property
+    def model_name(self) -> str:  # type: ignore[override]
+        """The model's name, such as ``qwen3:0.6b``; "" while no model is known."""
+        if self._model_name is None and (self._source or Settings._llm):  # noqa: SLF001  as above
+            self._model_name = model_name(self.llm)
+        return self._model_name or ""
+
+    @property
+    def source(self) -> str:
+        """The model, and what stands before its sentences: ``llm:qwen3:0.6b+pattern``."""
+        return f"{self._answers_of}+{PatternContextGenerator.name}"
+
+    @property
+    def version(self) -> str:  # type: ignore[override]
+        """A hash of model, prompts and what stands before the sentences."""
+        return short_hash(
+            [self._answers_of, _REVISION, *self.prompts, PatternContextGenerator.version]
+        )
+
+    def available(self) -> bool:
+        """Return whether the model's server has not just failed several times in a row."""
+        return not self.calls.is_paused
+
+    @property
+    def _answers_of(self) -> str:
+        return f"{self.name}:{self.model_name}"
+
+    def _answer_version(self, document: base.SourceDocument) -> str:
+        """Return a hash of model and prompt for a document; the cache keeps answers under it."""
+        prompt = prompts.prompt_for(document, self.prompts)
+        return short_hash([self._answers_of, _REVISION, prompt])
+
+    def generate(
+        self, nodes: Sequence[BaseNode], document: base.SourceDocument
+    ) -> Sequence[str | base.ChunkContext | None]:
+        """Return one context per node of a document."""
+        return self.generate_all([base.DocumentChunks(document, tuple(nodes))])[0]
+
+    def generate_all(
+        self, batches: Sequence[base.DocumentChunks], progress: base.Progress | None = None
+    ) -> base.Contexts:
+        """Return the contexts of several documents, ``num_workers`` calls at a time.
+
+        Raises:
+            StorageError: The cache cannot be read; no request has been sent.
+        """
+        run = _Run(self, batches, progress)
+        # An event loop of its own: this thread may have one, as in a notebook.
+        with start_blocking_portal() as portal:
+            portal.call(run.ask)
+        return run.contexts()
+
+    async def agenerate_all(
+        self, batches: Sequence[base.DocumentChunks], progress: base.Progress | None = None
+    ) -> base.Contexts:
+        """Return the contexts of several documents; once cancelled, no request is sent."""
+        run = await asyncio.to_thread(_Run, self, batches, progress)
+        await run.ask()
+        return await asyncio.to_thread(run.contexts)
+
+    def estimate(self, batches: Sequence[base.DocumentChunks]) -> base.ContextEstimate:
+        """Return what a run over these chunks would cost, without a request about them."""
+        return _Run(self, batches, None).estimate()
+
+    def at_query_time(self) -> base.ContextGenerator | None:
+        """Return the fallback: a model would keep a query waiting."""
+        return PatternContextGenerator() if self.fallback else None
+
+    def options(self) -> dict[str, Any]:
+        """Return the settings as plain data: the model's name, not the model, and never a key."""
+        options = {
+            "llm": None if self._source is None else self.model_name,
+            "prompt": None if self.prompts == prompts.PROMPTS else self.prompts[0],
+            "cache": self.cache.place,
+            "fallback": self.fallback,
+            "batch_size": self.batch_size,
+            "num_workers": self.num_workers,
+            "max_calls": self.max_calls,
+        }
+        return {
+            name: value
+            for name, value in options.items()
+            if value is not None or name == "fallback"
+        }
+
+    def state(self) -> str:
+        """Return a mark of the last run in which the model did not answer.
+
+        The cache of a pipeline then runs the step again.
+        """
+        return self.calls.failed_run
+
+    def close(self) -> None:
+        """Close the cache's file."""
+        self.cache.close()
+
+
+def model_name(llm: LLM) -> str:
+    """Return the name of a model, or its class and a mark, without asking its server.
+
+    Raises:
+        SettingError: It has no name and holds more than plain data, so that two such models could
+            not be told apart.
+    """
+    name = getattr(llm, "model", None)
+    with contextlib.suppress(Exception):  # any integration's own error
+        name = name or llm.metadata.model_name
+    if isinstance(name, str) and name not in ("", "unknown"):
+        return name
+    state = {**llm.__dict__, **(llm.__pydantic_private__ or {})}
+    own = {key: state[key] for key in state if key not in LLM.model_fields and "key" not in key}
+    if not all(isinstance(value, _PLAIN) for value in own.values()):
+        raise SettingError(
+            f"`llm` {type(llm).__qualname__!r} has no name, so contexts of two such models could "
+            "not be told apart. Give it a model_name in its metadata, or a field model."
+        )
+    return f"{llm.class_name()}#{short_hash(own)[:8]}"
+
+
+class _Document(NamedTuple):
+    """A document with what is known of its chunks' contexts."""
+
+    batch: base.DocumentChunks
+    known: list[CachedContext]
+
+    def missing(self) -> list[int]:
+        """Return the indexes of the chunks that the model is to be asked about."""
+        return [index for index, record in enumerate(self.known) if record == CachedContext()]
+
+
+class _Run:
+    """One run of a generator: read the cache, ask the model, check and store its answers."""
+
+    def __init__(
+        self,
+        generator: LLMContextGenerator,
+        batches: Sequence[base.DocumentChunks],
+        progress: base.Progress | None,
+    ) -> None:
+        self._generator = generator
+        self._progress = progress
+        self._failed: Counter[str] = Counter()
+        cache = generator.cache
+        self._documents = [
+            _Document(batch, cache.find(batch.nodes, batch.document)) for batch in batches
+        ]
+        self._total = sum(len(batch.nodes) for batch in batches)
+        self._cached = self._total - self._without_context()
+        self._done = self._cached
+        self._batch_size = 1
+        self._window = 1
+
+    def _without_context(self) -> int:
+        known = [record for document in self._documents for record in document.known]
+        return sum(record.text is None for record in known)
+
+    async def ask(self) -> None:
+        """Ask the model about the chunks without a context, and store what it answers."""
+        self._note_done(0)
+        for document in self._documents:
+            for record in document.known:
+                if record.reason:
+                    self._note_failed(1, f"{record.reason}, as before")
+
+        waiting = [document for document in self._documents if document.missing()]
+        if not waiting:
+            return
+        workers = await asyncio.to_thread(self._divide_window)
+        slots = asyncio.Semaphore(workers)
+        open_documents = asyncio.Semaphore(workers)
+        tasks = [self._ask_about(document, slots, open_documents) for document in waiting]
+        await asyncio.gather(*tasks)
+
+    async def _ask_about(
+        self, document: _Document, slots: asyncio.Semaphore, open_documents: asyncio.Semaphore
+    ) -> None:
+        """Ask about a document, in a first call alone: a server's cache keeps its prompt."""
+
+        async def ask_in_turn(group: list[int]) -> None:
+            async with slots:
+                await self._ask_group(document, group)
+
+        async with open_documents:
+            first, *following = iter_batch(document.missing(), self._batch_size)
+            await ask_in_turn(first)
+            await asyncio.gather(*map(ask_in_turn, following))
+
+    async def _ask_group(self, document: _Document, group: list[int]) -> None:
+        """Ask about some chunks in one call, then about each chunk without a usable context."""
+        calls_ = self._generator.calls
+        try:
+            answer = await calls_.answer(self._prompt(document, group), len(group))
+        except errors.ContextError as error:
+            calls_.note_failed_run()
+            self._note_failed(len(group), str(error))
+            return
+        for index in await self._accept(document, group, answer):
+            await self._ask_group(document, [index])
+
+    async def _accept(self, document: _Document, group: list[int], answer: str) -> list[int]:
+        """Store the contexts of an answer, and return the chunks to ask about again.
+
+        A chunk that has no usable context when it was asked about alone is left alone until its
+        text, the model or the prompt changes.
+        """
+        contexts = answers.split_answers(answer, len(group))
+        repeated = []
+        accepted = []
+        for number, index in enumerate(group, 1):
+            context = contexts.get(number, "")
+            reason = self._refusal(document, index, context)
+            if reason and len(group) > 1:
+                repeated.append(index)
+                continue
+            if reason:
+                self._note_failed(1, reason)
+            document.known[index] = (
+                CachedContext(None, reason) if reason else CachedContext(context)
+            )
+            if context:
+                accepted.append(index)
+            else:  # no answer at all, as where thoughts took all tokens
+                self._generator.calls.note_failed_run()
+        await self._store(document, accepted)
+        return repeated
+
+    def _refusal(self, document: _Document, index: int, context: str) -> str:
+        """Return why the context of a chunk cannot be used, or ""."""
+        node = document.batch.nodes[index]
+        source = document.batch.document
+        prompt = prompts.prompt_for(source, self._generator.prompts)
+        return answers.refusal(context, text_of(node), _known_text(node, source), prompt)
+
+    async def _store(self, document: _Document, indexes: Sequence[int]) -> None:
+        """Store the records of chunks, and count their contexts."""
+        records = [(document.batch.nodes[index], document.known[index]) for index in indexes]
+        try:
+            await asyncio.to_thread(self._generator.cache.keep, records, document.batch.document)
+        except errors.StorageError as error:  # as on a full disk
+            _warn(f"The contexts are used, but could not be stored: {error}")
+        usable = sum(record.text is not None for _, record in records)
+        self._generator.usage.generated += usable
+        self._note_done(usable)
+
+    def contexts(self) -> base.Contexts:
+        """Return the contexts of all chunks, after one warning where chunks fell back."""
+        missing = self._without_context()
+        if missing and self._generator.fallback:
+            _warn(
+                f"{missing} of {self._total} chunks fell back to the pattern context: "
+                f"{self._generator.source} gave none ({base.in_words(self._failed)}). Where the "
+                "model did not answer, the next run asks again, unless another process reads the "
+                "chunks from a pipeline's cache."
+            )
+        return [self._composed(document) for document in self._documents]
+
+    def _composed(self, document: _Document) -> list[base.ChunkContext | None]:
+        """Return the pattern contexts with the model's sentences.
+
+        They are put together here, so that a new form of the pattern context asks no model.
+        """
+        pattern = PatternContextGenerator()
+        fallback = pattern if self._generator.fallback else None
+        contexts: list[base.ChunkContext | None] = []
+        free_contexts = pattern.generate(document.batch.nodes, document.batch.document)
+        for record, free in zip(document.known, free_contexts, strict=True):
+            if record.text is not None:
+                text = f"{free.text}\n{record.text}" if free.text else record.text
+                contexts.append(base.ChunkContext(text, free.lexical))
+            else:
+                contexts.append(free._replace(made_by=fallback) if fallback else None)
+        return contexts
+
+    def estimate(self) -> base.ContextEstimate:
+        """Return what the run would cost: its prompts are made and counted."""
+        self._divide_window()
+        tokens = base.Tokens()
+        requests = 0
+        chunks = 0
+        for document in self._documents:
+            missing = document.missing()
+            chunks += len(missing)
+            previous = ""
+            for group in iter_batch(missing, self._batch_size):
+                prompt = self._prompt(document, group)
+                is_cached = prompt.document == previous
+                cached = prompts.count_tokens(prompt.document) if is_cached else 0
+                tokens += base.Tokens(prompt.tokens, cached, len(group) * _USUAL_TOKENS)
+                previous = prompt.document
+                requests += 1
+        is_local = calls.is_local(self._generator.llm)
+        return base.ContextEstimate(chunks, self._cached, requests, tokens, is_local)
+
+    def _divide_window(self) -> int:
+        """Divide the model's window, and return the number of calls at a time.
+
+        This may ask the model's server, so never call it on an event loop.
+        """
+        llm = self._generator.llm
+        window = calls.context_window(llm)
+        self._batch_size = max(1, min(self._generator.batch_size, window // 2 // _CHUNK_TOKENS))
+        for_document = window - self._batch_size * _CHUNK_TOKENS - _INSTRUCTION_TOKENS
+        self._window = max(1, int(for_document * _SAFETY), window // 8)
+        return self._generator.num_workers or (1 if calls.is_local(llm) else _WORKERS)
+
+    def _prompt(self, document: _Document, group: list[int]) -> prompts.FilledPrompt:
+        nodes = document.batch.nodes
+        source = document.batch.document
+        prompt = prompts.prompt_for(source, self._generator.prompts)
+        asked_nodes = [nodes[index] for index in group]
+        return prompts.fill_prompt(prompt, asked_nodes, source, nodes, self._window)
+
+    def _note_failed(self, chunks: int, reason: str) -> None:
+        self._generator.usage.failed[reason] += chunks
+        self._failed[reason] += chunks
+        self._note_done(chunks)
+
+    def _note_done(self, chunks: int) -> None:
+        self._done += chunks
+        if self._progress is not None:
+            self._progress(base.ContextProgress(self._done, self._total))
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, errors.ContextualWarning, stacklevel=4)
+
+
+def _known_text(node: BaseNode, document: base.SourceDocument) -> str:
+    """Return what the model knew besides the chunk: the document and facts about it."""
+    values = {**document.metadata, **node.metadata}
+    keys = (metadata.TITLE, metadata.DATE, metadata.HEADER_PATH)
+    facts = [str(metadata.value_of(values, key) or "") for key in keys]
+    return "\n".join([document.text, document.path, *facts])

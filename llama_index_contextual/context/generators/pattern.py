@@ -1,0 +1,78 @@
+"""Contexts of source code: the file, what the chunk is inside of, and what it defines."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from llama_index_contextual.context.base import ChunkContext, SourceDocument
+from llama_index_contextual.context.generators.headings import HeadingContextGenerator
+from llama_index_contextual.context.source_code import (
+    Definition,
+    enclosing_definitions,
+    is_code,
+    listable_definitions,
+)
+from llama_index_contextual.utils.text import short_hash
+
+if TYPE_CHECKING:
+    from llama_index.core.schema import BaseNode
+
+_REVISION: Final = 7  # raise it when the same text would get other words
+_MOST_NAMES: Final = 12  # that a context lists
+_LONGEST_LEXICAL: Final = 2000  # characters
+
+
+class PatternContextGenerator(HeadingContextGenerator):
+    """Write ``From file: engine.py. In: class Engine. Defines: function search.`` for code.
+
+    What is embedded stays that short. For the first chunk of a file, keyword search reads every
+    name that the file defines. Other files get the contexts of headings.
+    """
+
+    name = "pattern"
+    description = (
+        "the file, the enclosing definitions and those of the chunk; for other files their headings"
+    )
+    version = short_hash(
+        [name, _REVISION, name, _MOST_NAMES, _LONGEST_LEXICAL, HeadingContextGenerator.version]
+    )
+
+    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext]:
+        """Return one context per node."""
+        if not is_code(document.path):
+            return super().generate(nodes, document)
+        definitions = listable_definitions(document.text, document.path)
+        return [self._describe(node, document, definitions) for node in nodes]
+
+    def _describe(
+        self, node: BaseNode, document: SourceDocument, definitions: Sequence[Definition]
+    ) -> ChunkContext:
+        from llama_index_contextual.context import documents  # imports LlamaIndex
+
+        text = document.text
+        start, end = documents.position(node, document)
+        if start == end:  # the chunk is not in the text that is known: read it alone
+            text = documents.text_of(node)
+            definitions = listable_definitions(text, document.path)
+            end = len(text)
+        start_of = attrgetter("start")
+        first = bisect_left(definitions, start, key=start_of)
+        last = bisect_left(definitions, end, key=start_of)
+        parts = [
+            f"From file: {document.path}.",
+            _listed("In", enclosing_definitions(text, start, definitions[:first])),
+            _listed("Defines", definitions[first:last]),
+        ]
+        is_first_chunk = end > start and not text[:start].strip()
+        names = dict.fromkeys(item.name for item in definitions) if is_first_chunk else {}
+        return ChunkContext(" ".join(filter(None, parts)), " ".join(names)[:_LONGEST_LEXICAL])
+
+
+def _listed(label: str, definitions: Iterable[Definition]) -> str:
+    """Return distinct definitions as a sentence, "" for none."""
+    names = list(dict.fromkeys(map(str, definitions)))
+    more = ", …" if len(names) > _MOST_NAMES else ""
+    return f"{label}: {', '.join(names[:_MOST_NAMES])}{more}." if names else ""

@@ -1,0 +1,162 @@
+"""A context generator of a user's own: it returns texts, and the postprocessor does the rest."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from llama_index.core import Document
+from llama_index.core.node_parser import SentenceSplitter
+from llama_index.core.schema import MetadataMode, NodeRelationship
+
+from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.context import ChunkContext, ContextGenerator
+from llama_index_contextual.utils.errors import SettingError
+
+
+class Summary(ContextGenerator):
+    """Costs something, and returns texts."""
+
+    name = "summary"
+    version = "2"
+    free = False
+
+    def __init__(self, language="en"):
+        self.language = language
+        self.asked = 0
+
+    def generate(self, nodes, document):
+        self.asked += len(nodes)
+        return [f"A summary of {document.path} in {self.language}." for _ in nodes]
+
+
+class Mixed(ContextGenerator):
+    """Returns a text, a context with words for keyword search, and nothing."""
+
+    name = "mixed"
+
+    def generate(self, nodes, document):
+        return ["A text.", ChunkContext("Embedded.", lexical="searched"), None]
+
+
+def chunks(number=3):
+    text = " ".join(f"Sentence {index} is here." for index in range(number))
+    document = Document(text=text, id_="1", metadata={"path": "a.md"})
+    return SentenceSplitter(chunk_size=10, chunk_overlap=0)([document])
+
+
+def test_texts_are_stamped_with_name_and_version_and_not_paid_again():
+    nodes = chunks()
+    generator = Summary()
+    for _ in range(2):
+        ContextualNodePostprocessor(generator)(nodes)
+    assert generator.asked == len(nodes) == 3
+    assert nodes[0].metadata["context"] == "A summary of a.md in en."
+    assert nodes[0].metadata["context_source"] == "summary"
+    assert nodes[0].metadata["context_version"] == "2"
+
+
+def test_another_version_is_paid_again():
+    nodes = chunks()
+    generator = Summary()
+    ContextualNodePostprocessor(generator)(nodes)
+    generator.version = "3"
+    ContextualNodePostprocessor(generator)(nodes)
+    assert generator.asked == 6
+    assert nodes[0].metadata["context_version"] == "3"
+
+
+def test_an_index_pays_for_a_chunk_once(tmp_path):
+    (tmp_path / "a.md").write_text("# A\n\nOne.\n")
+    generator = Summary()
+    for text in ("# B\n\nTwo.\n", "# B\n\nThree.\n"):
+        (tmp_path / "b.md").write_text(text)
+        with ContextualIndex.open(tmp_path, context=generator, embed_model="none") as index:
+            index.refresh(confirm=True)
+    assert generator.asked == 3
+
+
+def test_a_generator_may_return_texts_contexts_and_nothing():
+    nodes = chunks()
+    with pytest.raises(Exception, match="1 of 3 chunks got no context from mixed"):
+        ContextualNodePostprocessor(Mixed())(nodes)
+    assert [node.metadata.get("context") for node in nodes] == ["A text.", "Embedded.", None]
+    assert nodes[1].metadata["lexical_context"] == "searched"
+    assert nodes[1].metadata["context_version"] == "1"
+
+
+def test_it_is_restored_from_plain_data_with_its_arguments():
+    step = ContextualNodePostprocessor(Summary(language="de"), show_context_to_llm=True)
+    for copy in (
+        ContextualNodePostprocessor.from_dict(step.to_dict()),
+        ContextualNodePostprocessor.from_json(step.to_json()),
+        ContextualNodePostprocessor.model_validate(step.model_dump()),
+        pickle.loads(pickle.dumps(step)),  # noqa: S301
+    ):
+        assert isinstance(copy.generator, Summary)
+        assert copy.generator.language == "de"
+        assert copy.show_context_to_llm
+        assert copy.fingerprint == step.fingerprint
+
+
+def test_a_class_that_the_program_has_not_defined_is_an_error():
+    data = ContextualNodePostprocessor(Summary()).to_dict()
+    data["generator"]["spec"] = "summary-of-another-program"
+    with pytest.raises(SettingError, match="summary-of-another-program"):
+        ContextualNodePostprocessor.from_dict(data)
+
+
+@pytest.mark.parametrize("context", ["off", "headings", "pattern"])
+def test_every_kind_survives_a_validation_of_its_dump(context):
+    step = ContextualNodePostprocessor(context, descriptions={"api": "REST"})
+    copy = ContextualNodePostprocessor.model_validate(step.model_dump())
+    assert copy.to_dict() == step.to_dict()
+
+
+def test_no_name_in_the_excluded_keys_is_none_of_the_metadata():
+    text = "---\ntitle: Gateway\n---\n# Gateway\n\nIt waits.\n"
+    parser = HeadingAwareMarkdownNodeParser()
+    [node] = parser([Document(text=text, metadata={"path": "gateway.md"})])
+    before = set(node.excluded_embed_metadata_keys)
+    for step in (
+        ContextualNodePostprocessor(),
+        ContextualNodePostprocessor("pattern", show_context_to_llm=True),
+        ContextualNodePostprocessor(Summary()),
+    ):
+        step([node])
+        added = set(node.excluded_embed_metadata_keys) - before
+        assert added <= set(node.metadata)
+        assert set(node.metadata) - added - before == {"context"}
+
+
+@pytest.mark.parametrize("first", ["off", "headings", "pattern"])
+@pytest.mark.parametrize("second", ["off", "headings", "pattern"])
+@pytest.mark.parametrize("show", [True, False])
+def test_a_second_setting_gives_the_views_that_it_gives_alone(first, second, show):
+    text = "---\ndate: 2026-01-28\n---\n# Gateway\n\nIt waits.\n\n## Limit\n\nOf 60.\n"
+    document = Document(text=text, id_="1", metadata={"path": "gateway.md", "author": "Ana"})
+    parser = HeadingAwareMarkdownNodeParser(min_chunk_size=0)
+    alone = ContextualNodePostprocessor(second)(parser([document]))
+    nodes = ContextualNodePostprocessor(first, show_context_to_llm=show)(parser([document]))
+    nodes = ContextualNodePostprocessor(second)(nodes)
+    for mode in MetadataMode:
+        views = [node.get_content(mode) for node in nodes]
+        assert views == [node.get_content(mode) for node in alone]
+
+
+def test_neighbours_know_the_hash_of_a_node_with_its_context():
+    text = "# A\n\nOne.\n\n# B\n\nTwo.\n\n# C\n\nThree.\n"
+    parser = HeadingAwareMarkdownNodeParser(min_chunk_size=0)
+    nodes = parser([Document(text=text, metadata={"path": "a.md"})])
+    for step in (ContextualNodePostprocessor(), ContextualNodePostprocessor("off")):
+        step(nodes)
+        by_id = {node.node_id: node for node in nodes}
+        related = [
+            node.relationships[relationship]
+            for node in nodes
+            for relationship in (NodeRelationship.PREVIOUS, NodeRelationship.NEXT)
+            if relationship in node.relationships
+        ]
+        assert len(related) == 4
+        assert all(info.hash == by_id[info.node_id].hash for info in related)
