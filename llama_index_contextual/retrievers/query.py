@@ -30,8 +30,8 @@ from llama_index_contextual.retrievers.terms import (
     has_stop_words,
     language_of,
     query_groups,
-    words_of,
 )
+from llama_index_contextual.retrievers.words import words_of
 from llama_index_contextual.utils.dates import epoch_seconds
 from llama_index_contextual.utils.errors import SettingError
 from llama_index_contextual.utils.metadata import COLLECTION, DATE_TS, FILE_PATH, PATH, typed

@@ -36,7 +36,7 @@ def terms_of_query(query):
         ("Notepad++ Tom&amp;Jerry", ["notepad", "tom", "amp", "jerri"]),
         (
             "naïve Straße \uff26\uff35\uff2c\uff2c",
-            ["naive", "de:naiv", "strasse", "de:strass", "full", "de:full"],
+            ["naiv", "de:naiv", "strass", "de:strass", "full", "de:full"],
         ),
         ("Cafe\u0301", ["cafe", "ru:cafe"]),
         ("日本語", ["日本", "本語"]),
@@ -82,27 +82,7 @@ def test_a_query_finds_a_document(document, query):
 def test_a_day_in_numbers_is_a_term_and_its_year_month_and_number(day, question):
     groups = query_groups(question.format(day))[-4:]
     assert [group[0] for group in groups] == ["2022-11-15", "2022", "novemb", "15"]
-    assert "es:noviembr" in groups[2], "the names of a month count as one term"
-
-
-def test_a_spanish_stem_is_not_mistaken_for_an_english_word():
-    # The Spanish stem of "hello" is "hell".
-    assert not set(terms_of_query("hello")) & set(terms_of("the hell of it"))
-
-
-@pytest.mark.parametrize(
-    "note", ["TODO: running tests", "todos: gateway, scheduler", "North Sea wind", "OS upgrades"]
-)
-def test_a_spanish_word_that_english_writers_use_makes_no_note_spanish(note):
-    assert not any(term.startswith("es:") for term in terms_of(note))
-    assert query_groups(note)[0][0] == terms_of(note)[0], "the word is looked for"
-
-
-@pytest.mark.parametrize("note", ["Reunión con Pedro", "todo sobre los perros"])
-def test_one_spanish_stop_word_makes_a_short_note_spanish(note):
-    terms = terms_of(note)
-    assert terms
-    assert all(term.startswith("es:") for term in terms)
+    assert "noviembr" in groups[2], "the names of a month count as one term"
 
 
 def test_a_query_of_stop_words_alone_keeps_them():
@@ -139,22 +119,9 @@ def test_a_question_finds_other_forms_of_its_words_in_its_language(document, que
     assert sum(bool(terms & set(group)) for group in query_groups(query)) >= 2
 
 
-def test_the_exact_word_counts_for_more_than_another_form_of_it():
-    groups = query_groups("Wann ist die Kündigung der Angestellten unwirksam?")
-    exact, other = (
-        sum(bool(set(terms_of(text)) & set(group)) for group in groups)
-        for text in (GERMAN.replace("Kündigungen", "Kündigung"), GERMAN)
-    )
-    assert exact == other + 1
-
-
-def test_a_note_in_two_languages_is_read_in_both():
-    english = "The gateway times out after sixty seconds, and the connections of all the clients are closed at once."
-    spanish = "Las conexiones de los clientes se cierran cuando la pasarela no responde en sesenta segundos o más."
-    german = "Die Verbindungen der Kunden werden geschlossen, wenn die Schnittstelle sechzig Sekunden nicht antwortet."
-    terms = terms_of(f"{english}\n\n{spanish}\n\n{german}\n")
-    assert {"connect", "es:conexion", "de:verbind", "verbindungen"} <= set(terms)
-    assert not {"of", "los", "es:los"} & set(terms)
+def test_stems_of_other_languages_are_not_mistaken_for_english_words():
+    assert "hell" not in terms_of("Buenos días, hello a todos los que escuchan la radio hoy")
+    assert "es:seman" in terms_of("Las semanas de trabajo y la reunión con Pedro")
 
 
 def test_a_short_question_in_another_language_finds_the_words_as_they_are_written():
@@ -193,3 +160,67 @@ def test_a_text_as_query_finds_itself(text):
 )
 def test_digits_of_any_script_and_what_has_no_width(written, asked):
     assert all(set(terms_of(written)) & set(group) for group in query_groups(asked))
+
+
+@pytest.mark.parametrize(
+    ("written", "query"),
+    [
+        ("the address 192.168.3.24/24 on eth0", "192.168.3.24"),
+        ("Route 172.16.0.0/12 goes over the gate", "172.16.0.0"),
+        ("version 10.4.2-beta", "10.4.2"),
+        ("the tag v2.4.1-rc1", "2.4.1"),
+        ("nginx:1.25.3-alpine", "1.25.3"),
+        ("the gem 7.8.9.pre", "7.8.9"),
+        ("python3.11 and node@18.2.0", "3.11"),
+        ("python3.11 and node@18.2.0", "18.2.0"),
+        ("10.0.0.1:8080", "10.0.0.1"),
+        ("10.0.0.1:8080", "8080"),
+        ("$1,250.00 in total", "1250"),
+        ("$1,250.00 in total", "1,250"),
+        ("$1,250.00 in total", "1250.00"),
+        ("auf 3.450,00 Euro", "3450"),
+        ("auf 1.000.000 Euro", "1000000"),
+    ],
+)
+def test_a_number_is_found_in_one_with_a_suffix(written, query):
+    assert all(set(group) & set(terms_of(written)) for group in query_groups(query))
+
+
+def test_the_whole_of_a_number_counts_beside_its_parts():
+    terms = terms_of("192.168.3.24/24")
+    assert terms == ["192.168.3.24/24", "192.168.3.24", "24"]
+    assert len(set(terms) & set(terms_of("192.168.3.24/16"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "query"),
+    [
+        ("การประชุมวันจันทร์เรื่องงบประมาณของโครงการ", "งบประมาณ"),
+        ("ກອງປະຊຸມກ່ຽວກັບງົບປະມານໂຄງການ", "ງົບປະມານ"),
+        ("ការប្រជុំអំពីថវិកាគម្រោង", "ថវិកា"),
+        ("စီမံကိန်းဘတ်ဂျက်အစည်းအဝေး", "ဘတ်ဂျက်"),
+    ],
+    ids=["Thai", "Lao", "Khmer", "Burmese"],
+)
+def test_a_word_is_found_inside_a_run_without_spaces(written, query):
+    groups = query_groups(query)
+    assert len(groups) > 1
+    assert all(set(group) & set(terms_of(written)) for group in groups)
+
+
+@pytest.mark.parametrize(
+    ("written", "query"),
+    [
+        ("**Kuber**netes", "Kubernetes"),
+        ("un*believ*able", "unbelievable"),
+        ("H<sub>2</sub>O", "H2O"),
+        ("हिन्दी में", "हिन्दी"),
+        ("x̄y", "x̄y"),
+    ],
+)
+def test_marks_and_markup_inside_a_word_do_not_cut_it(written, query):
+    assert query_groups(query)[0][0] in terms_of(written)
+
+
+def test_parts_beside_markup_are_terms_too():
+    assert terms_of("**width***height*") == ["widthheight", "width", "height"]

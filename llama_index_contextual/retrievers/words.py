@@ -1,0 +1,115 @@
+"""The words of a text, and the parts of a word: those of identifiers, paths, numbers and runs without spaces."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Final
+
+from llama_index_contextual.utils.language import normalise
+
+_MOST_CHARACTERS: Final = 256  # of a word; what is longer is data and not language
+
+# Marks of vowels and accents belong to the word; Python's \w leaves them out.
+_LETTERS: Final = (
+    r"\w\u0300-\u036f\u0900-\u0963\u0966-\u0df3\u0e01-\u0e4e\u0e81-\u0ece\u0f39-\u0fbc"
+    r"\u1000-\u1049\u1050-\u109f\u1780-\u17d3\u17dd"
+)
+_TAG: Final = "</?[a-z]{1,8}>"
+# What joins the parts of identifiers, paths, contractions and initials, and markup inside words:
+# max_results, a.b.c, src/main.rs, std::fs, don't, R&D, **Kuber**netes.
+_JOINT: Final = (
+    rf"[-./'\u2019@]|::?|->|\*{{1,3}}|~~|==|{_TAG}"
+    r"|(?<=\d),(?=\d{3})|(?<=[A-Za-z])&(?=[A-Za-z](?![A-Za-z_]))"
+)
+_EMOJI: Final = (
+    "[\U0001f1e6-\U0001f1ff]{2}"
+    "|[\u2600-\u27bf\u2b00-\u2bff\U0001f300-\U0001f3fa\U0001f400-\U0001faff]"
+)
+WORD: Final = re.compile(
+    rf"\b[A-Za-z](?:\+\+|#(?![\w#]))|{_EMOJI}|\w[{_LETTERS}]*(?:(?:{_JOINT})[{_LETTERS}]+)*"
+)
+# Vowel signs of Arabic and Hebrew, which few people write, and what has no width.
+_UNWRITTEN: Final = re.compile(
+    "[\u00ad\u200b-\u200d\u2060\ufeff\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a"
+    "\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed]+"
+)
+# Chinese, Japanese, Korean; Thai and Lao; Burmese; Khmer. A character comes with its marks.
+_UNSPACED: Final = re.compile(
+    "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f"
+    "\u0e01-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u108f\u109a-\u109f\u1780-\u17d3\u17dd]+"
+)
+_CHARACTER: Final = re.compile(
+    ".[\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u102b-\u103e\u1056-\u1059"
+    "\u105e-\u1060\u1062-\u1064\u1067-\u106d\u1071-\u1074\u1082-\u108d\u17b4-\u17d3\u17dd]*"
+)
+_JOINTS: Final = "-./'\u2019@:>,_&*~="
+# Not between digits: v1.2.3 is not v123, and 10.0.0.1/8 not 10.0.0.18.
+_NOT_IN_NAMES: Final = re.compile(rf"{_TAG}|(?<!\d)[{_JOINTS}]+|[{_JOINTS}]+(?!\d)")
+_BETWEEN_PARTS: Final = re.compile(rf"{_TAG}|[-/'\u2019@:>&*~=]+|(?<!\d)[.,]+|[.,]+(?!\d)")
+_AFFIX: Final = re.compile(r"^v(?=\d)|(?<=\d)(?:st|nd|rd|th)$", re.IGNORECASE)
+# HTTPServer2 -> HTTP Server 2; getUserName -> get User Name; the last branch is for other scripts.
+_UPPER: Final = "A-ZÀ-ÖØ-Þ"
+_LOWER: Final = "a-zß-öø-ÿ"
+_PART: Final = re.compile(
+    rf"\d+(?:[.,]\d+)*|[{_UPPER}]+(?=[{_UPPER}][{_LOWER}])|[{_UPPER}]?[{_LOWER}]+|[{_UPPER}]+"
+    rf"|(?:(?![\d_{_UPPER}{_LOWER}])[{_LETTERS}])+"
+)
+_PLAIN: Final = re.compile(rf"(?:(?![\d_])[{_LETTERS}])+")
+_GROUPED: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3})+")
+_PRICE: Final = re.compile(r"(\d{2,})\.\d\d")
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text, compounds as a whole."""
+    return [word[:_MOST_CHARACTERS] for word in WORD.findall(_UNWRITTEN.sub("", normalise(text)))]
+
+
+def runs_and_rest(word: str) -> tuple[list[str], str]:
+    """Return the runs of a word that are in scripts without spaces, and the rest of the word.
+
+    The rest comes without the ending of ordinals and possessives: ``9th`` gives ``9``.
+    """
+    rest = _UNSPACED.sub("-", word).removesuffix("'s").removesuffix("\u2019s")
+    return _UNSPACED.findall(word), _AFFIX.sub("", rest).strip(_JOINTS)
+
+
+def pairs_of(run: str) -> list[str]:
+    """Return the overlapping pairs of the characters of a run without spaces, or its only character."""
+    characters = _CHARACTER.findall(run)
+    return ["".join(pair) for pair in pairwise(characters)] or characters
+
+
+def names_and_parts(word: str) -> list[str]:
+    """Return the whole of a compound, those of its segments that are compounds, and the parts.
+
+    ``a.getUserName`` gives ``agetUserName``, ``getUserName``, ``get``, ``User`` and ``Name``. Without
+    their joints ``get_user_name``, ``get-user-name`` and ``getUserName`` are the same. Parts of a
+    single letter are noise.
+    """
+    if not word or (_PLAIN.fullmatch(word) and word in (word.lower(), word.upper(), word.title())):
+        return [word] if word else []
+    if word[-1] in "+#":
+        return [word, word[0]]
+    segments = [segment for segment in _BETWEEN_PARTS.split(word) if segment.strip("_")]
+    names = [_NOT_IN_NAMES.sub("", word)]
+    parts = list[str]()
+    for segment in segments:
+        pieces = _PART.findall(segment)
+        if len(pieces) > 1 and len(segments) > 1:
+            names.append(_NOT_IN_NAMES.sub("", segment))
+        parts += [piece for piece in pieces if len(piece) > 1 or piece.isdecimal()]
+    return parts if parts == names else [*names, *parts]
+
+
+def numbers_of(number: str) -> list[str]:
+    """Return a number in the forms in which it may be looked for.
+
+    ``1,250.00`` gives ``1250.00`` and ``1250``; ``3.450`` is 3450 in many languages.
+    """
+    is_grouped = _GROUPED.fullmatch(number) is not None
+    if is_grouped and "," not in number:
+        return [number, number.replace(".", "")]
+    plain = number.replace(",", "") if is_grouped else number
+    price = _PRICE.fullmatch(plain)
+    return [plain, price[1]] if price else [plain]
