@@ -108,7 +108,7 @@ def test_settings_of_the_stock_class_and_misspelt_ones_are_refused_with_a_cure(n
         ContextualBM25Retriever,
         lambda nodes, **more: ContextualBM25Retriever.from_defaults(nodes=nodes, **more),
     ):
-        with pytest.raises(SettingError, match=f"{name}.*Cure:"):
+        with pytest.raises(SettingError, match=name):
             make([], **{name: "de"})
 
 

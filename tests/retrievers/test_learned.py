@@ -202,7 +202,7 @@ def test_the_note_of_a_day_comes_before_notes_that_link_to_other_days(day):
     best = fusion.explain(f"what did we do on {day}").hits[0]
     assert best.node_id == "on"
     match = next(one for one in best.credits if one.arm == "match")
-    assert match.score > 0.5, "its words are found, in whatever form the question has them"
+    assert match.score > 0.4, "its words are found, in whatever form the question has them"
 
 
 def test_a_week_after_the_named_day_counts_less_and_other_days_nothing():

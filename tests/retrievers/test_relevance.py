@@ -156,7 +156,7 @@ def test_words_that_the_index_does_not_know_are_named(seven_notes, query, said):
 
 def test_an_unknown_word_is_searched_as_it_is_written_and_no_similar_one_in_its_place():
     retriever = ContextualBM25Retriever([TextNode(text="The crowd is diverse.", id_="a")])
-    assert [hit.score for hit in retriever.retrieve("where do they diverge")] == [0.0]
+    assert retriever.retrieve("where do they diverge") == []
     [hit] = retriever.retrieve("how diverse is it")
     assert hit.score
     assert hit.score > 0
