@@ -8,10 +8,14 @@ from llama_index_contextual.utils.dates import (
     DATE_LANGUAGES,
     date_from_heading,
     date_from_path,
+    date_in_words,
     epoch_seconds,
     month_name,
+    names_only_a_day,
     numbered_words,
     parse_date,
+    parse_period,
+    period_from_path,
 )
 
 
@@ -40,6 +44,7 @@ from llama_index_contextual.utils.dates import (
         ("202402291015 Zettel.md", date(2024, 2, 29)),
         ("log/February 29, 2024.md", date(2024, 2, 29)),
         ("log/2024年2月29日.md", date(2024, 2, 29)),
+        ("daily.journal.2024.02.29.md", date(2024, 2, 29)),  # as Dendron names it
         ("2024/02-February/29.md", date(2024, 2, 29)),
         ("report-1234567890.md", None),
         ("20240231.md", None),
@@ -56,6 +61,60 @@ from llama_index_contextual.utils.dates import (
 )
 def test_a_date_in_a_path(path, expected):
     assert date_from_path(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "period"),
+    [
+        ("monthly/2025-10.md", "2025-10-01/2025-10-31"),
+        ("monthly/2025_02.md", "2025-02-01/2025-02-28"),
+        ("2025/10.md", "2025-10-01/2025-10-31"),
+        ("2025-12 December.md", "2025-12-01/2025-12-31"),
+        ("journal\\October 2025.md", "2025-10-01/2025-10-31"),
+        ("2025 Oktober.md", "2025-10-01/2025-10-31"),
+        ("weekly/2025-W41.md", "2025-10-06/2025-10-12"),
+        ("2025/W41.md", "2025-10-06/2025-10-12"),
+        ("2025-w01", "2024-12-30/2025-01-05"),
+        ("Week 41, 2025.md", "2025-10-06/2025-10-12"),
+        ("quarterly/2025-Q3.md", "2025-07-01/2025-09-30"),
+        ("2025Q4 plan.md", "2025-10-01/2025-12-31"),
+        ("2025-H2.md", "2025-07-01/2025-12-31"),
+        ("yearly/2025.md", "2025-01-01/2025-12-31"),
+        ("2025/2025-10-03.md", "2025-10-03"),
+        ("2025-W53.md", None),  # 2025 has 52 weeks
+        ("books/1984.md", None),
+        ("2025/10/standup.md", None),
+        ("v2025.10.md", None),
+        ("report-2025-100.md", None),
+        ("2025-13.md", None),
+        ("2025-1010.md", None),
+        ("2025 set of tools.md", None),
+        ("MEMORY.md", None),
+    ],
+)
+def test_the_period_of_a_note(path, period):
+    found = period_from_path(path)
+    assert (found and found.isoformat()) == period
+    assert parse_period(period) == found
+
+
+def test_a_period_in_words():
+    assert date_in_words("2025-10-01/2025-10-31") == "1 October 2025 to 31 October 2025"
+    assert date_in_words("2025-10-01/soon") == ""
+    assert parse_period("2025-10-31/2025-10-01") is None
+
+
+@pytest.mark.parametrize(
+    ("title", "is_day"),
+    [
+        ("Sunday", True),
+        ("2026-01-31", True),
+        ("Sonntag, 1. März 2026", True),
+        ("Sunday roast", False),
+    ],
+)
+def test_a_heading_that_names_only_a_day(title, is_day):
+    assert names_only_a_day(title) is is_day
 
 
 @pytest.mark.parametrize(
@@ -162,6 +221,16 @@ def test_a_date_in_a_heading(title, expected):
         ("soon", None),
         (None, None),
         (20260409, None),
+        (
+            "2026-04-09 10:30:00 +0200",
+            datetime(2026, 4, 9, 10, 30, tzinfo=timezone(timedelta(hours=2))),
+        ),
+        (1_633_027_200, datetime(2021, 9, 30, 18, 40, tzinfo=timezone.utc)),
+        (1_633_027_200_000, datetime(2021, 9, 30, 18, 40, tzinfo=timezone.utc)),  # Dendron
+        ("1633027200000", datetime(2021, 9, 30, 18, 40, tzinfo=timezone.utc)),
+        ("20260409103000000", date(2026, 4, 9)),  # TiddlyWiki
+        ("[[Apr 9th, 2026]]", date(2026, 4, 9)),  # Logseq
+        ("2026-04-01/2026-04-30", date(2026, 4, 1)),
     ],
 )
 def test_a_date_in_metadata(value, expected):

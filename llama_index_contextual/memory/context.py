@@ -34,7 +34,7 @@ from llama_index_contextual.retrievers.query_dates import lexicon_of
 from llama_index_contextual.retrievers.question import Question, answer_question
 from llama_index_contextual.retrievers.terms import query_groups, terms_of
 from llama_index_contextual.utils.errors import whole
-from llama_index_contextual.utils.metadata import day_of
+from llama_index_contextual.utils.metadata import period_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -188,7 +188,11 @@ class MemoryContext:
             chosen = ranking.newest_first(chosen, subject, terms_of, settings.evergreen)
         notes = _notes_on(message, parsed.dates, chosen)
         digest = self._digest(parsed.text, answer._replace(hits=hits), chosen, notes)
-        return replace(digest, form=parsed.form, dates=tuple(map(_in_iso, parsed.dates)))
+        return replace(
+            digest,
+            form=parsed.form,
+            dates=tuple(named.period.isoformat() for named in parsed.dates),
+        )
 
     def _derived(self, message: str, seen: Collection[str], now: datetime | date) -> MemoryDigest:
         """Return the digest of ``ranking="derived"``."""
@@ -361,22 +365,20 @@ def _day(now: datetime | date) -> date:
     return now.date() if isinstance(now, datetime) else now
 
 
-def _in_iso(named: NamedDate) -> str:
-    """Return ``2026-04-05``, or ``2026-04-01/2026-04-30`` for several days."""
-    if named.first == named.last:
-        return named.first.isoformat()
-    return f"{named.first.isoformat()}/{named.last.isoformat()}"
-
-
 def _notes_on(
     message: str, named_dates: Sequence[NamedDate], chosen: Sequence[MemoryEntry]
 ) -> list[str]:
     """Return notes on a message that was cut, and on named dates of which no hit is."""
     notes = []
-    days = [day for hit in chosen if (day := day_of(hit.node.metadata)) is not None]
-    is_of_named_date = any(not named.distance(day) for named in named_dates for day in days)
-    if named_dates and days and not is_of_named_date:
-        notes.append(f"none of these is of {' or '.join(map(_in_iso, named_dates))}")
+    named_periods = [named.period for named in named_dates]
+    periods = [period_of(hit.node.metadata) for hit in chosen]
+    known_periods = [period for period in periods if period]
+    is_of_named_period = any(
+        period.overlaps(named) for named in named_periods for period in known_periods
+    )
+    if named_periods and known_periods and not is_of_named_period:
+        named_days = " or ".join(named.isoformat() for named in named_periods)
+        notes.append(f"none of these is of {named_days}")
     if len(message) > gate.MAX_MESSAGE:
         notes.append(f"of the message the first {gate.MAX_MESSAGE:,} characters were read")
     return notes

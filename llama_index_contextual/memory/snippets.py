@@ -207,12 +207,12 @@ def _with_snippet(
     characters_per_token = len(text) / max(1, estimate_tokens(text))
     limit = int(max_tokens * characters_per_token)
     snippet, day = choose_snippet(text, weights, split_terms, limit=limit)
-    shown_day = day or meta.day_of(hit.node.metadata)
+    period = dates.Period(day, day) if day else meta.period_of(hit.node.metadata)
     return replace(
         hit,
         snippet=visible(snippet),
         score=round(min(hit.score, 1.0), 6),
-        date=shown_day.isoformat() if shown_day else None,
+        date=period.isoformat() if period else None,
     )
 
 

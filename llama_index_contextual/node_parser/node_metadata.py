@@ -13,7 +13,6 @@ import warnings
 from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
-from datetime import date
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
@@ -250,14 +249,14 @@ def document_metadata(
     tags = front.tags()
     if tags and not brought.get(metadata.TAGS):
         values[metadata.TAGS] = metadata.short_tags(tags)
-    day = _day_of(document, front)
-    if day:
-        values.update(_date_metadata(day, brought))
+    period = _period_of(document, front)
+    if period:
+        values.update(_date_metadata(period, brought))
     return values
 
 
-def _day_of(document: BaseNode, front: FrontMatter) -> date | None:
-    """Return the day that a document is of: by its metadata, its front matter or its path."""
+def _period_of(document: BaseNode, front: FrontMatter) -> dates.Period | None:
+    """Return the days that a document is of: by its metadata, its front matter or its path."""
     candidates = [metadata.value_of(document.metadata, metadata.DATE)]
     for pattern in _DAY_KEYS:
         candidates += [front.text(key) for key in sorted(front.values) if pattern.fullmatch(key)]
@@ -267,8 +266,8 @@ def _day_of(document: BaseNode, front: FrontMatter) -> date | None:
     for value in candidates:
         day = dates.parse_day(value)
         if day:
-            return day
-    return dates.date_from_path(metadata.path_of(document.metadata))
+            return dates.Period(day, day)
+    return dates.period_from_path(metadata.path_of(document.metadata))
 
 
 def filter_metadata(
@@ -337,7 +336,7 @@ def span_metadata(
         values[metadata.CONTINUES] = span.continues
     for heading in reversed(span.path):
         if heading.day and not (is_of_day and dates.names_in_passing(heading.title)):
-            values.update(_date_metadata(heading.day, brought))
+            values.update(_date_metadata(dates.Period(heading.day, heading.day), brought))
             break
     return values
 
@@ -384,9 +383,9 @@ def hide_encoded_bytes(node: TextNode, shown: str) -> None:
             setattr(node, field, other_keys)
 
 
-def _date_metadata(day: date, brought: Mapping[str, Any]) -> dict[str, Any]:
+def _date_metadata(period: dates.Period, brought: Mapping[str, Any]) -> dict[str, Any]:
     """Return a day as text and number; as a number alone if the document's ``date`` is that day."""
-    values: dict[str, Any] = {metadata.DATE_TS: dates.epoch_seconds(day)}
-    if dates.parse_day(brought.get(metadata.DATE)) != day:
-        values[metadata.DATE] = day.isoformat()
+    values: dict[str, Any] = {metadata.DATE_TS: dates.epoch_seconds(period.first)}
+    if dates.parse_day(brought.get(metadata.DATE)) != period.first:
+        values[metadata.DATE] = period.isoformat()
     return values

@@ -17,16 +17,38 @@ from llama_index_contextual.utils.language import WORDS, tell_language
 from llama_index_contextual.utils.text import plain_digits
 
 
+class Period(NamedTuple):
+    """A day, or all days from the first to the last."""
+
+    first: date
+    last: date
+
+    def isoformat(self) -> str:
+        """Return ``2026-04-05``, or ``2026-04-01/2026-04-30`` for several days."""
+        if self.first == self.last:
+            return self.first.isoformat()
+        return f"{self.first.isoformat()}/{self.last.isoformat()}"
+
+    def overlaps(self, other: Period) -> bool:
+        """Tell whether the two periods have a day in common."""
+        return self.first <= other.last and other.first <= self.last
+
+
 class NamedDate(NamedTuple):
-    """The first and the last day that a text names, and where the words for them start and end."""
+    """A period that a text names, and where the words for it start and end."""
 
     first: date
     last: date
     start: int
     end: int
 
+    @property
+    def period(self) -> Period:
+        """Return the first and the last day."""
+        return Period(self.first, self.last)
+
     def distance(self, day: date) -> int:
-        """Days between a day and the range: 0 inside, negative before it, positive after it."""
+        """Return the days from the period to a day: 0 inside, negative before, positive after."""
         if day < self.first:
             return (day - self.first).days
         return max(0, (day - self.last).days)
@@ -36,9 +58,9 @@ _BEGINS: Final = re.compile(r"\W{0,9}\d{8}(?!\S{0,20}\d)")
 _WORD: Final = re.compile(r"\w+")
 _ANY_YEAR: Final = re.compile(r"\d{4}")
 _YEAR: Final = r"(?P<year>(?:19|20|21)\d\d)"
-# With dots of two digits each: "2024.1.5" is a version.
+# With dots of two digits each: "2024.1.5" is a version, and so is "v1.2024.01.05".
 _ISO: Final = re.compile(
-    rf"(?<![\d.]){_YEAR}(?:[-_/]|\.(?=\d\d\.\d\d)|:(?=\d\d:\d\d\b))(?P<month>\d\d?)(?:[-_/.]|(?<=:\d\d):)"
+    rf"(?<!\d)(?<!\d\.){_YEAR}(?:[-_/]|\.(?=\d\d\.\d\d)|:(?=\d\d:\d\d\b))(?P<month>\d\d?)(?:[-_/.]|(?<=:\d\d):)"
     r"(?P<day>\d\d?)(?!\d|\.\d)"
 )
 _AMBIGUOUS: Final = re.compile(
@@ -72,14 +94,15 @@ _FORMS: Final = (
     ),
     # As names of files have it, alone or before a time: 20240229, 202402291015, 20240229_101500.
     re.compile(
-        rf"(?<!\d){_YEAR}(?P<month>0[1-9]|1[0-2])(?P<day>[0-3]\d)(?=(?:[0-2]\d[0-5]\d(?:[0-5]\d)?)?(?!\d))"
+        rf"(?<!\d){_YEAR}(?P<month>0[1-9]|1[0-2])(?P<day>[0-3]\d)(?=(?:[0-2]\d[0-5]\d(?:[0-5]\d(?:\d{{3}})?)?)?(?!\d))"
     ),
 )
 
 DATE_LANGUAGES: Final = tuple(WORDS["months"])
-_FIRST_SECOND: Final = (
-    100_000_000  # in 1973: a smaller number is a year or a count, and no seconds since the epoch
-)
+# In 1973 as seconds and as milliseconds: smaller numbers are years or counts.
+_FIRST_SECOND: Final = 100_000_000
+_FIRST_MILLISECOND: Final = 1000 * _FIRST_SECOND
+_EPOCH: Final = re.compile(r"1\d{9}(?:\d{3})?")
 
 
 def _names(kind: str, language: str) -> list[list[str]]:
@@ -93,15 +116,13 @@ def numbered_words(kind: str, language: str) -> dict[str, int]:
     return {word: number for number, words in names for word in words}
 
 
-# Short ones count in a whole date alone: "set" and "ago" are words of other languages.
-_MONTH_NUMBERS: Final = {
-    **numbered_words("short months", "any"),
-    **{
-        word: number
-        for code in DATE_LANGUAGES
-        for word, number in numbered_words("months", code).items()
-    },
+_MONTH_NAMES: Final = {
+    word: number
+    for code in DATE_LANGUAGES
+    for word, number in numbered_words("months", code).items()
 }
+# Short names count in a whole date alone: "set" and "ago" are words of other languages.
+_MONTH_NUMBERS: Final = {**numbered_words("short months", "any"), **_MONTH_NAMES}
 
 
 def month_name(month: int, language: str = "en") -> str:
@@ -110,15 +131,26 @@ def month_name(month: int, language: str = "en") -> str:
 
 
 def date_in_words(iso: object) -> str:
-    """``2026-01-28`` as ``Wednesday, 28 January 2026``, and ``""`` for anything that is no such date."""
+    """Return ``2026-01-28`` as ``Wednesday, 28 January 2026``, and "" for anything else.
+
+    ``2026-01-01/2026-01-31`` is ``1 January 2026 to 31 January 2026``.
+    """
+    text = str(iso or "")
+    first, is_period, last = text.partition("/")
+    if is_period:
+        ends = [_in_words(parse_day(first)), _in_words(parse_day(last))]
+        return " to ".join(ends) if all(ends) else ""
     try:
-        day = date.fromisoformat(str(iso or "")[:10])
+        day = date.fromisoformat(text[:10])
     except ValueError:  # 2026-02-31 is no date
         return ""
-    weekday = _names("weekdays", "en")[day.weekday()][
-        0
-    ]  # the language of strftime depends on the machine
-    return f"{weekday.capitalize()}, {day.day} {month_name(day.month).capitalize()} {day.year}"
+    # The language of strftime depends on the machine.
+    weekday = _names("weekdays", "en")[day.weekday()][0]
+    return f"{weekday.capitalize()}, {_in_words(day)}"
+
+
+def _in_words(day: date | None) -> str:
+    return f"{day.day} {month_name(day.month).capitalize()} {day.year}" if day else ""
 
 
 def take_dates(word: str) -> tuple[list[date], str]:
@@ -130,13 +162,62 @@ def take_dates(word: str) -> tuple[list[date], str]:
 
 
 def date_from_path(path: str) -> date | None:
-    """The date in a path: ``memory/2026-04-09.md``, ``2026/04/09-standup.md``, ``log/2026_04_09``.
+    """Return the date in a path: ``memory/2026-04-09.md``, ``2026/04/09-standup.md``.
 
-    The first possible date of the deepest folder or file that has one; ``2026-02-31`` is none.
+    It is the first possible date of the deepest folder or file that has one.
     """
     path = path.replace("\\", "/")
-    found = [(-path.count("/", 0, one.end), one.start, one.first) for one in _ranges_in(path)]
-    return min(found, default=(0, 0, None))[2]
+    dates = [
+        (-path.count("/", 0, named.end), named.start, named.first) for named in _ranges_in(path)
+    ]
+    return min(dates)[2] if dates else None
+
+
+def period_from_path(path: str) -> Period | None:
+    """Return the period of a note by its path: a day, week, month, quarter, half-year or year.
+
+    ``monthly/2025-10.md``, ``2025/10.md``, ``2025-W41.md``, ``2025-Q3.md``, ``2025 October.md``,
+    ``Week 41 2025.md``. A day anywhere in the path counts before the name of the note.
+    """
+    day = date_from_path(path)
+    if day:
+        return Period(day, day)
+    parts = path.replace("\\", "/").split("/")
+    name = parts[-1].rpartition(".")[0] or parts[-1]
+    name_in_folder = "-".join([*parts[-2:-1], name])
+    if _YEAR_OF_NOTE.fullmatch(name):
+        return months_from(int(name), 1, 12)
+    for text in (name, name_in_folder):
+        for form in _PERIODS:
+            match = form.search(text)
+            period = _period(match) if match else None
+            if period:
+                return period
+    return None
+
+
+def _period(match: re.Match[str]) -> Period | None:
+    """Return the period of a match of :data:`_PERIODS`; None for a week that no year has."""
+    year = int(match["year"])
+    if match["week"]:
+        try:
+            monday = date.fromisocalendar(year, int(match["week"]), 1)
+        except ValueError:
+            return None
+        return Period(monday, monday + timedelta(days=6))
+    for unit, size in (("quarter", 3), ("half", 6)):
+        if match[unit]:
+            return months_from(year, (int(match[unit]) - 1) * size + 1, size)
+    month = match["month"]
+    number = int(month) if month.isdigit() else _MONTH_NAMES[month.lower()]
+    return months_from(year, number, 1)
+
+
+def months_from(year: int, month: int, size: int) -> Period:
+    """Return a period of so many whole months, the first of them given as 1 to 12."""
+    months = year * 12 + month - 1
+    starts = [date(number // 12, number % 12 + 1, 1) for number in (months, months + size)]
+    return Period(starts[0], starts[1] - timedelta(days=1))
 
 
 def _in_heading(title: str) -> list[NamedDate]:
@@ -193,6 +274,16 @@ _ITEMS: Final = {  # what is a day, or a part of one; and what may stand between
     _NUMBER: f"{_TO}|{_AND}",
 }
 _MONTH: Final = "|".join(map(re.escape, _MONTH_NUMBERS))
+# The name of a note of a period. A month in digits needs a separator, and no day may follow.
+_PERIOD: Final = (
+    r"(?:(?:w|kw|week)[ _-]?(?P<week>\d\d?)|q(?P<quarter>[1-4])|h(?P<half>[12])"
+    rf"|(?P<month>(?<=[ _-])(?:0[1-9]|1[0-2])|{'|'.join(map(re.escape, _MONTH_NAMES))}))"
+)
+_PERIODS: Final = (
+    re.compile(rf"(?<!\d)(?<!\d[.-]){_YEAR}[ _-]*{_PERIOD}(?![^\W_]|[-_.]\d)", re.IGNORECASE),
+    re.compile(rf"(?<![^\W_]){_PERIOD}[ _,-]+{_YEAR}(?![^\W_]|[-_.]\d)", re.IGNORECASE),
+)
+_YEAR_OF_NOTE: Final = re.compile(r"20\d\d")
 # What follows the number of a last day: a month, a year or the end; "March 5 and 3 others" is no range.
 _DAY_ENDS: Final = (
     rf"(?=[ ]?(?:(?:de|of)[ ])?(?:{_MONTH})\b|(?<=\.)\d|(?<=[日号])[^間间]|[./月]|,?[ ](?:19|20|21)\d\d|[ ]\w+[ ]ago\b"
@@ -308,33 +399,54 @@ def existing_date(year: int, month: int, day: int) -> date | None:
 
 
 def parse_date(value: object) -> date | datetime | None:
-    """The date in a metadata value: a date, a datetime, ISO 8601 text, a day in words, or seconds since the epoch.
+    """Return the date in a metadata value.
+
+    The value may be a date, a datetime, ISO 8601 text, a day in words, or seconds or milliseconds
+    since the epoch. Of a period it is the first day.
 
     Returns:
-        A datetime where the value has a time of day (naive if it names no zone), else a date; None if it is no date.
+        A datetime where the value has a time of day (naive if it names no zone), else a date; None
+        if it is no date.
     """
-    if isinstance(value, date):  # a datetime is one too
+    if isinstance(value, date):  # a datetime is a date, too
         return value
-    if isinstance(value, str) and re.fullmatch(r"1\d{9}", value):
-        value = int(value)
-    if isinstance(value, int | float):
-        try:
-            return datetime.fromtimestamp(value, timezone.utc) if value >= _FIRST_SECOND else None
-        except (ValueError, OverflowError, OSError):  # somebody else's milliseconds
-            return None
-    text = (
-        re.sub(r"[zZ]$", "+00:00", value.strip()) if isinstance(value, str) else ""
-    )  # 3.10 knows no Z
-    for read in (date.fromisoformat, datetime.fromisoformat):
+    if isinstance(value, str):
+        text = value.strip()
+        return _from_epoch(int(text)) if _EPOCH.fullmatch(text) else _from_text(text)
+    return _from_epoch(value) if isinstance(value, int | float) else None
+
+
+def _from_epoch(number: float) -> datetime | None:
+    if number >= _FIRST_MILLISECOND:
+        number /= 1000
+    try:
+        return datetime.fromtimestamp(number, timezone.utc) if number >= _FIRST_SECOND else None
+    except (ValueError, OverflowError, OSError):  # beyond the calendar
+        return None
+
+
+def _from_text(text: str) -> date | datetime | None:
+    iso = re.sub(r"[zZ]$", "+00:00", text)  # Python 3.10 knows no Z
+    # What Python reads into a row of digits depends on its version.
+    readers = () if text.isdecimal() else (date.fromisoformat, datetime.fromisoformat)
+    for read in readers:
         with contextlib.suppress(ValueError):
-            return read(text)
-    return next((one.first for one in _ranges_in(text)), None)
+            return read(iso)
+    return next((named.first for named in _ranges_in(text)), None)
 
 
 def parse_day(value: object) -> date | None:
-    """The day of a metadata value, as :func:`parse_date` reads it."""
+    """Return the day of a metadata value, as :func:`parse_date` reads it."""
     moment = parse_date(value)
     return moment.date() if isinstance(moment, datetime) else moment
+
+
+def parse_period(value: object) -> Period | None:
+    """Return the period of a metadata value: a date, or an ISO 8601 interval of two dates."""
+    first_text, is_interval, last_text = str(value).partition("/")
+    first = parse_day(first_text if is_interval else value)
+    last = parse_day(last_text) if is_interval else first
+    return Period(first, last) if first and last and first <= last else None
 
 
 def epoch_seconds(day: date) -> int:

@@ -20,10 +20,12 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from llama_index_contextual.utils.dates import (
+    Period,
     date_from_heading,
-    date_from_path,
     parse_date,
     parse_day,
+    parse_period,
+    period_from_path,
 )
 
 # What the document is.
@@ -222,12 +224,24 @@ def date_of(metadata: Mapping[str, Any], key: str = DATE) -> date | datetime | N
     for title in reversed(heading_titles(metadata)):
         if day := date_from_heading(title):
             return day
-    return date_from_path(file_of(metadata))
+    period = period_from_path(file_of(metadata))
+    return period.first if period else None
 
 
 def day_of(metadata: Mapping[str, Any]) -> date | None:
-    """The day of a node, as :func:`date_of` reads it; None for none."""
+    """Return the day of a node, of a period the first, as :func:`date_of` reads it."""
     return parse_day(date_of(metadata))
+
+
+def period_of(metadata: Mapping[str, Any]) -> Period | None:
+    """Return the days of a node: one day, or all days of a weekly or monthly note."""
+    day = day_of(metadata)
+    if day is None:
+        return None
+    for period in (parse_period(value_of(metadata, DATE)), period_from_path(file_of(metadata))):
+        if period and period.first == day:
+            return period
+    return Period(day, day)
 
 
 def display_path(metadata: Mapping[str, Any], root: str | None = None) -> str:

@@ -394,3 +394,51 @@ async def test_any_llama_index_retriever_will_do():
         "- [b] Tea at five.",
     ]
     assert await memory.aget("what does Cookie love?", now=NOW) == digest
+
+
+PERIODIC = {
+    "monthly/2025-10.md": "# October\n\nShipped the sensor firmware.\n",
+    "weekly/2025-W47.md": "# Week 47\n\nShipped the pump firmware.\n",
+    "weekly/2025-W46.md": "# Week 46\n\nShipped the valve firmware.\n",
+    "quarterly/2025-Q3.md": "# Third quarter\n\nShipped the alarm firmware.\n",
+    "daily/2025-11-03.md": "# 2025-11-03\n\nShipped nothing.\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("message", "path", "period"),
+    [
+        ("what did I ship in October 2025?", "monthly/2025-10.md", "2025-10-01/2025-10-31"),
+        ("what did we ship in Q3 2025?", "quarterly/2025-Q3.md", "2025-07-01/2025-09-30"),
+        (
+            "what did I ship between 17 and 23 November 2025?",
+            "weekly/2025-W47.md",
+            "2025-11-17/2025-11-23",
+        ),
+        ("what did I ship on 14 October 2025?", "monthly/2025-10.md", "2025-10-01/2025-10-31"),
+    ],
+)
+def test_notes_of_a_week_a_month_or_a_quarter_have_a_period(message, path, period):
+    documents = [
+        Document(text=text, id_=path, metadata={"path": path}) for path, text in PERIODIC.items()
+    ]
+    nodes = HeadingAwareMarkdownNodeParser().get_nodes_from_documents(documents)
+    memory = MemoryContext(ContextualBM25Retriever(ContextualNodePostprocessor()(nodes)))
+    digest = memory.get(message, now=date(2025, 12, 1))
+    [entry] = [entry for entry in digest.entries if entry.path == path]
+    assert entry.date == period
+    assert "none of these" not in digest.markdown
+    assert (
+        "none of these is of 2025-06-02" in memory.get("what did I ship on 2 June 2025?").markdown
+    )
+
+
+def test_filters_by_day_find_notes_of_a_period_by_their_first_day():
+    [node] = HeadingAwareMarkdownNodeParser().get_nodes_from_documents(
+        [Document(text="Shipped.", metadata={"path": "monthly/2025-10.md"})]
+    )
+    assert node.metadata["date"] == "2025-10-01/2025-10-31"
+    memory = MemoryContext(ContextualBM25Retriever([node]))
+    october = note_filters(since="2025-10-01", until="2025-10-31")
+    assert memory.search("shipped", filters=october).entries
+    assert not memory.search("shipped", filters=note_filters(since="2025-11-01")).entries
