@@ -68,11 +68,11 @@ def test_what_a_folder_may_not_set_is_named_in_one_line_and_the_rest_holds(folde
     assert done.returncode == 0
     [line] = [line for line in done.stderr.splitlines() if "may not set" in line]
     assert (
-        f"{folder / name}: embed_model not obeyed: a folder may not set this by itself. Cure: "
+        f"{folder / name}: embed_model ignored, because a folder's own file may not set this. "
         in line
     )
     assert f'[folders."{folder}"]' in line
-    with pytest.warns(ContextualWarning, match=r"embed_model not obeyed"):
+    with pytest.warns(ContextualWarning, match=r"embed_model ignored"):
         assert chunk_size(folder) == 77
     shown = run("config", folder, "--json").stdout
     assert json.loads(shown)["embed_model"] == {"value": "local", "from": "default"}
