@@ -22,18 +22,15 @@ from llama_index_contextual.retrievers.filters import (
 from llama_index_contextual.retrievers.node_index import KeywordIndex
 from llama_index_contextual.retrievers.terms import query_groups
 from llama_index_contextual.utils.errors import SettingError, refuse_unknown, whole
-from llama_index_contextual.utils.tokens import is_spelled
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
 T = TypeVar("T")
-_READ_FOR_FLAGS: Final = 50  # chunks that are read for a flag
 _MOST_NAMED: Final = 50  # documents of one name
 _READ_OF_DOCUMENT: Final = 200  # chunks of a document of which the best one is taken
 _BASE_SETTINGS: Final = ("callback_manager", "object_map", "objects", "verbose")
-_AROUND: Final = "`'\"()[]{}.,;:!?"
 
 
 class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
@@ -46,7 +43,7 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
     nodes that pass the filters, with a score of 0. Nodes come back as new objects, equal (same ``hash``) to those of
     the vector store. It is thread-safe: readers work on an immutable state, writers take turns.
 
-    It takes a query for words. Operators (``-word``, ``path:``) are read by the :class:`ContextualFusionRetriever` that
+    It takes a query for words. Operators (``path:``, ``tag:``) are read by the :class:`ContextualFusionRetriever` that
     it is an arm of, also as the only one.
 
     Args:
@@ -244,21 +241,6 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
     def term_scores(self, text: str, node_ids: Sequence[str]) -> TermScores:
         """Share of each term of a query in the score of each node."""
         return self.ask(lambda store: store.term_scores(query_groups(text), node_ids))  # type: ignore[no-any-return]
-
-    def may_exclude(self, word: str) -> bool:
-        """Whether ``-word`` can be an operator: it is a word of English or the index, and no flag in a chunk."""
-
-        def work(store: Any) -> bool:
-            hits = store.keyword_query(query_groups(word), _READ_FOR_FLAGS)
-            texts = [
-                node.get_content() for node in store.nodes(hit.node_id for hit in hits).values()
-            ]
-            is_flag = any(
-                f"-{word}" in (part.strip(_AROUND) for part in text.split()) for text in texts
-            )
-            return (bool(hits) or is_spelled(word)) and not is_flag
-
-        return self.ask(work)
 
     def empty_filters(self) -> list[str]:
         """Those of this view's filters that no node passes, in words, with the nearest values that there are."""

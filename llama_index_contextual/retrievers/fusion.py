@@ -45,7 +45,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     in every mode.
 
     Where one of the arms is a :class:`ContextualBM25Retriever`, the whole answer obeys a query's operators:
-    ``"exact phrase"``, ``-not``, ``path:`` and ``tag:``, as :mod:`llama_index_contextual.retrievers.query` reads them.
+    ``"exact phrase"``, ``path:`` and ``tag:``, as :mod:`llama_index_contextual.retrievers.query` reads them.
 
     Args:
         retrievers: The arms. Ours answer with ids and read only the nodes that are returned; others with their own

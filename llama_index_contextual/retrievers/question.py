@@ -145,7 +145,7 @@ async def _search(
 def parse(fusion: Fusion, question: Question) -> tuple[Fusion, Question]:
     """A question without its operators, and arms that obey them; those that no node satisfies are ignored."""
     text, keyword = question.text, keyword_of(arm.retriever for arm in fusion.arms)
-    query = None if keyword is None else parse_query(text, keyword.may_exclude)
+    query = None if keyword is None else parse_query(text)
     if keyword is not None and query is not None and query.operators:
         queries = (replace(question.queries[0], query_str=query.text), *question.queries[1:])
         if admitted := frozenset(keyword.selected_ids(query.filters)):

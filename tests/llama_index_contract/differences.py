@@ -246,7 +246,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         ),
         Difference(
             "fusion-operators",
-            'searches for `-word`, `"a phrase"`, `path:` and `tag:` as words',
+            'searches for `"a phrase"`, `path:` and `tag:` as words',
             "obeys these operators where an arm is a `ContextualBM25Retriever`, which alone takes them for words, too",
             "what is left out must be left out of every arm",
         ),

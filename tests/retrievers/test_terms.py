@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llama_index.core.schema import TextNode
 
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.terms import query_groups, terms_of
 
 
@@ -224,3 +226,29 @@ def test_marks_and_markup_inside_a_word_do_not_cut_it(written, query):
 
 def test_parts_beside_markup_are_terms_too():
     assert terms_of("**width***height*") == ["widthheight", "width", "height"]
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("السِّلْسِلَة قديمة", "السلسلة"),
+        ("שָׁלוֹם", "שלום"),
+        ("We took the train to Łódź.", "lodz"),
+        ("أحمد في البيت", "احمد"),
+        ("مدرسة الأطفال", "مدرسه"),
+        ("کتابخانه بزرگ", "كتابخانه"),
+        ("Smørrebrød in Ærø", "aero smorrebrod"),
+        ("Release 🚀 party", "🚀"),
+        ("🇩🇪 and 🇫🇷", "🇫🇷"),
+        ("done ✅", "✅"),
+    ],
+)
+def test_words_are_found_without_signs_strokes_and_as_pictures(text, question):
+    other = [TextNode(id_=str(number), text=f"Nothing here {number} 🎉") for number in range(3)]
+    words = ContextualBM25Retriever([*other, TextNode(id_="it", text=text)])
+    [best, *_] = words.retrieve(question)
+    assert (best.node.node_id, (best.score or 0) > 0) == ("it", True)
+
+
+def test_a_picture_is_one_term():
+    assert terms_of("b🚀 👩‍💻 ✅") == ["b", "🚀", "👩", "💻", "✅"]
