@@ -29,7 +29,7 @@ from llama_index_contextual.utils.errors import (
     StorageError,
     amount,
 )
-from llama_index_contextual.utils.tracing import in_thread, step
+from llama_index_contextual.utils.tracing import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -191,16 +191,14 @@ async def _answer(
     """The rankings of an arm, one for each query by its number; whatever it raises is its answer, too."""
     retriever: Any = arm.retriever
     try:
-        with step("arm", arm=arm.name, query=0, queries=len(queries)) as facts:
-            if isinstance(retriever, PoolRetriever):
-                hits = await retriever.candidates([*queries.values()], pool, on_loop=on_loop)
-                found = [_best_highest(one) for one in hits]
-            else:
-                found = [
-                    _plain(arm, await _retrieve(retriever, one, on_loop=on_loop))
-                    for one in queries.values()
-                ]
-            facts["candidates"] = sum(map(len, found))
+        if isinstance(retriever, PoolRetriever):
+            hits = await retriever.candidates([*queries.values()], pool, on_loop=on_loop)
+            found = [_best_highest(one) for one in hits]
+        else:
+            found = [
+                _plain(arm, await _retrieve(retriever, one, on_loop=on_loop))
+                for one in queries.values()
+            ]
     except Exception as error:  # noqa: BLE001  the answers of the other arms stand
         return error
     # The weight is shared, so that variants do not make an arm more important.

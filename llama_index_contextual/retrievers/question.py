@@ -43,7 +43,6 @@ from llama_index_contextual.retrievers.query import parse_query
 from llama_index_contextual.retrievers.sessions import HALF_LIFE_DAYS, fuse_sessions, sentences_of
 from llama_index_contextual.utils.errors import ContextualWarning
 from llama_index_contextual.utils.text import counted
-from llama_index_contextual.utils.tracing import step
 
 Fusion: TypeAlias = Any  # a ContextualFusionRetriever, whose file imports this one
 _COMPARED: Final = 100  # results among which a text counts once
@@ -178,44 +177,39 @@ def fuse_answers(
     fusion: Fusion, question: Question, rankings: list[Ranking], notes: Sequence[str]
 ) -> Pool:
     """One pool of all rankings, without what is not relevant enough."""
-    with step("fusion", mode=fusion.mode.value, rankings=len(rankings)) as facts:
-        notes, admitted = [*question.notes, *notes], question.admitted
-        if admitted is not None:  # arms of other packages do not obey operators
-            among = (
-                [one for one in ranking.candidates if one.node_id in admitted]
-                for ranking in rankings
-            )
-            rankings = [
-                replace(one, candidates=hits) for one, hits in zip(rankings, among, strict=True)
-            ]
-        nodes = {
-            one.node_id: one.node
-            for ranking in rankings
-            for one in ranking.candidates
-            if one.node is not None
-        }
-        wanted, (arms, rankings) = {*candidate_ids(rankings)}, _compared(fusion, question, rankings)
-        table = _rank(fusion, question, arms, rankings, wanted)
-        judgement = judge(question.text, question.subject, arms, rankings, table)
-        if question.operators or any(arm.has_filters for arm in fusion.arms):
-            judgement = judgement._replace(is_calibrated=False)
-        least, likely = (
-            min_score_for(fusion.min_score, is_calibrated=judgement.is_calibrated),
-            judgement.relevance,
+    notes, admitted = [*question.notes, *notes], question.admitted
+    if admitted is not None:  # arms of other packages do not obey operators
+        among = (
+            [one for one in ranking.candidates if one.node_id in admitted] for ranking in rankings
         )
-        scores = {node_id: score for node_id, score in table.ranked().items() if node_id in wanted}
-        kept = scores  # those of some modes are below 0: without a minimum they stay
-        if least and likely is not None and not (fusion.min_score == AUTO and likely >= least):
-            kept = {node_id: score for node_id, score in scores.items() if likely * score >= least}
-            if len(kept) < len(scores):
-                best = likely * next(
-                    score for node_id, score in scores.items() if node_id not in kept
-                )
-                reason = f"the best has a relevance of {best:.3f}, below min_score={least:g}"
-                notes.append(f"left out {counted(len(scores) - len(kept), 'hit')}: {reason}")
-        if not scores and question.is_explained:
-            notes += _filter_notes(fusion)
-        facts["candidates"] = len(kept)
+        rankings = [
+            replace(one, candidates=hits) for one, hits in zip(rankings, among, strict=True)
+        ]
+    nodes = {
+        one.node_id: one.node
+        for ranking in rankings
+        for one in ranking.candidates
+        if one.node is not None
+    }
+    wanted, (arms, rankings) = {*candidate_ids(rankings)}, _compared(fusion, question, rankings)
+    table = _rank(fusion, question, arms, rankings, wanted)
+    judgement = judge(question.text, question.subject, arms, rankings, table)
+    if question.operators or any(arm.has_filters for arm in fusion.arms):
+        judgement = judgement._replace(is_calibrated=False)
+    least, likely = (
+        min_score_for(fusion.min_score, is_calibrated=judgement.is_calibrated),
+        judgement.relevance,
+    )
+    scores = {node_id: score for node_id, score in table.ranked().items() if node_id in wanted}
+    kept = scores  # those of some modes are below 0: without a minimum they stay
+    if least and likely is not None and not (fusion.min_score == AUTO and likely >= least):
+        kept = {node_id: score for node_id, score in scores.items() if likely * score >= least}
+        if len(kept) < len(scores):
+            best = likely * next(score for node_id, score in scores.items() if node_id not in kept)
+            reason = f"the best has a relevance of {best:.3f}, below min_score={least:g}"
+            notes.append(f"left out {counted(len(scores) - len(kept), 'hit')}: {reason}")
+    if not scores and question.is_explained:
+        notes += _filter_notes(fusion)
     explanation = Explanation(
         queries=tuple(query.query_str for query in question.queries),
         operators=question.operators,

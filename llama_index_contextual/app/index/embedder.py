@@ -8,6 +8,7 @@ from statistics import mode
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
+from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.utils import iter_batch
 
@@ -31,7 +32,6 @@ from llama_index_contextual.utils.errors import (
 from llama_index_contextual.utils.metadata import path_of, shortened
 from llama_index_contextual.utils.text import MARKDOWN_SUFFIXES, counted, readable, short_hash
 from llama_index_contextual.utils.tokens import without_repeats
-from llama_index_contextual.utils.tracing import step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,6 +52,7 @@ CONTEXT_RESERVE: Final = 64
 LARGEST_OF_CODE: Final = (
     400  # the same of source code, also where an embedding reads less and averages windows
 )
+_dispatcher: Final = get_dispatcher(__name__)
 _OF_A_FOLDER: Final = {"markdown_suffixes": MARKDOWN_SUFFIXES}
 _SHOWN: Final = 60  # characters of a text in a message
 
@@ -188,6 +189,7 @@ def without_vector(snapshot: Snapshot, paid: PaidStore, embedding: BaseEmbedding
     return [key for key, name in chunks if name not in known]
 
 
+@_dispatcher.span
 def embed_missing(
     paid: PaidStore, embedding: BaseEmbedding, chunks: Sequence[Chunk]
 ) -> tuple[int, dict[str, str]]:
@@ -211,32 +213,26 @@ def embed_missing(
     if isinstance(embedding, NoEmbedding):
         return 0, {}
     model, faults = model_id(embedding), dict[str, str]()
-    with step("embed", model=embedding.model_name, rows=len(chunks)) as facts:
-        known = paid.with_vectors(model, {chunk.row.embed_hash for chunk in chunks})
-        missing = {
-            chunk.row.embed_hash: chunk for chunk in chunks if chunk.row.embed_hash not in known
+    known = paid.with_vectors(model, {chunk.row.embed_hash for chunk in chunks})
+    missing = {chunk.row.embed_hash: chunk for chunk in chunks if chunk.row.embed_hash not in known}
+    dimensions = paid.dimensions(model) if missing else 0
+    for texts, places in _requests(missing, alone=not isinstance(embedding, DocumentEmbedding)):
+        answers = embed_texts(embedding, texts)
+        dimensions = dimensions or mode(map(len, answers))
+        vectors = {key: answers[place] for key, place in places.items()}
+        problems = {
+            key: why for key, one in vectors.items() if (why := vector_problem(one, dimensions))
         }
-        dimensions = paid.dimensions(model) if missing else 0
-        for texts, places in _requests(missing, alone=not isinstance(embedding, DocumentEmbedding)):
-            answers = embed_texts(embedding, texts)
-            dimensions = dimensions or mode(map(len, answers))
-            vectors = {key: answers[place] for key, place in places.items()}
-            problems = {
-                key: why for key, one in vectors.items() if (why := vector_problem(one, dimensions))
-            }
-            if len(problems) == len(places) >= _HOPELESS:
-                raise EmbeddingError(
-                    f"{embedding.model_name} gave no usable vector for any of {counted(len(places), 'text')}: "
-                    f"{next(iter(problems.values()))}. What was finished is kept. Cure: see to the model, then refresh."
-                )
-            paid.put_vectors(
-                model, {key: one for key, one in vectors.items() if key not in problems}
+        if len(problems) == len(places) >= _HOPELESS:
+            raise EmbeddingError(
+                f"{embedding.model_name} gave no usable vector for any of {counted(len(places), 'text')}: "
+                f"{next(iter(problems.values()))}. What was finished is kept. Cure: see to the model, then refresh."
             )
-            faults |= {
-                key: f"the vector of its text {missing[key].text[:_SHOWN]!r} cannot be used: {fault}."
-                for key, fault in problems.items()
-            }
-        facts |= {"embedded": len(missing), "failed": len(faults)}
+        paid.put_vectors(model, {key: one for key, one in vectors.items() if key not in problems})
+        faults |= {
+            key: f"the vector of its text {missing[key].text[:_SHOWN]!r} cannot be used: {fault}."
+            for key, fault in problems.items()
+        }
     return len(missing), faults
 
 

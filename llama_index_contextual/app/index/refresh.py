@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections import Counter
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from llama_index.core.instrumentation import get_dispatcher
 from tqdm import tqdm
 
 from llama_index_contextual.app.folder import UNREAD
@@ -47,7 +47,6 @@ from llama_index_contextual.utils.errors import (
     SettingError,
 )
 from llama_index_contextual.utils.text import storable
-from llama_index_contextual.utils.tracing import step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     _Prepared = tuple[DocumentRow, list[Chunk]]
 
 logger = logging.getLogger(__name__)
+_dispatcher: Final = get_dispatcher(__name__)
 FIRST_CHUNKS: Final = (
     16  # chunks that are written together at first, so that something can be searched soon
 )
@@ -98,6 +98,7 @@ def writing(settings: IndexSettings) -> Iterator[bool]:
             settings.caches.save(snapshot)
 
 
+@_dispatcher.span
 def refresh_index(
     settings: IndexSettings, documents: Iterable[Document] | None, **options: bool
 ) -> RefreshReport:
@@ -113,14 +114,12 @@ def refresh_index(
         SettingError: They are no documents, or the index is to be replaced, and there are documents.
     """
     checked = check_documents(documents, settings.folders)
-    with step("refresh") as facts, writing(settings) as replaces:
+    with writing(settings) as replaces:
         if checked is not None and replaces:
             raise SettingError(
                 "`reindex=True` replaces the whole index. Call refresh() without documents first."
             )
-        report = Refresh(settings, replaces, **options).run(checked)
-        facts |= {**report.counts, "chunks": report.chunks, "embedded": report.embedded}
-    return report
+        return Refresh(settings, replaces, **options).run(checked)
 
 
 class Refresh:
@@ -257,14 +256,11 @@ class Refresh:
         documents = [document for _, content, _ in group for document in content.documents]
         nodes = [node for *_, nodes_of in group for node in nodes_of]
         if nodes:  # calls for several documents go to a model together
-            with step(
-                "context", source=contexts.fingerprint, documents=len(documents), chunks=len(nodes)
-            ):
-                contexts(
-                    nodes,
-                    documents,
-                    progress=lambda _: self.bar.set_postfix(calls=contexts.usage.calls),
-                )
+            contexts(
+                nodes,
+                documents,
+                progress=lambda _: self.bar.set_postfix(calls=contexts.usage.calls),
+            )
         del nodes
         for source, content, nodes_of in group:
             if content.repair:
@@ -278,12 +274,13 @@ class Refresh:
             prepared.append((DocumentRow(source.id, source.kind, *state), chunks))
         return prepared
 
+    @_dispatcher.span
     def _write(self, batch: Sequence[_Prepared]) -> None:
         """Embed documents and write them, each whole; one that cannot be written is reported."""
-        chunks, total = [chunk for _, chunks in batch for chunk in chunks], Counter[str]()
+        chunks = [chunk for _, chunks in batch for chunk in chunks]
         embedded, faults = embed_missing(self.settings.paid, self.settings.embedding, chunks)
         self.report.embedded += embedded
-        with step("store") as facts, self._transaction() as transaction:
+        with self._transaction() as transaction:
             for document, parts in batch:
                 try:
                     if fault := next(
@@ -295,11 +292,10 @@ class Refresh:
                         "",
                     ):
                         raise DocumentError(fault)  # noqa: TRY301  as one of its ids does
-                    total.update(transaction.replace_document(document, [one.row for one in parts]))
+                    transaction.replace_document(document, [one.row for one in parts])
                     self.documents[document.key] = document
                 except DocumentError as error:  # noqa: PERF203  each document by itself
                     self.report.fail(document.key, str(error))
-            facts.update(total)
         self.bar.update(len(batch))
 
     @contextlib.contextmanager
