@@ -189,13 +189,18 @@ def test_defaults_are_those_of_the_parts_that_obey_them():
 
 
 def test_an_index_completes_what_nobody_sets_by_what_is_harmless(tmp_path):
-    remembered = {"context": "pattern", "odd": 1, "chunks.chunk_size": 99, "embed_model": "jina:x"}
+    remembered = {
+        "context": "pattern",
+        "odd": 1,
+        "chunks.chunk_size": 99,
+        "embed_model": "ollama:x",
+    }
     found = load_configuration(tmp_path, {"context": "off"}, remembered=remembered)
     assert found.values == {"context": "off", "chunks.chunk_size": 99}
     assert is_harmless("chunks.chunk_size", 99)
     for key, value in {
         "chunks.chunk_size": 10**400,
-        "embed_model": "jina:x",
+        "embed_model": "ollama:x",
         "files.hidden": True,
         "odd": 1,
     }.items():

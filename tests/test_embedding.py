@@ -344,7 +344,19 @@ MISPLACED = (
 
 
 @pytest.mark.parametrize(
-    "spec", ["", "ollama", "ollama:", "cohere:x", "voyage", "nomic-embed-text", 5, None, *MISPLACED]
+    "spec",
+    [
+        "",
+        "ollama",
+        "ollama:",
+        "cohere:x",
+        "voyage:x",
+        "jina:x",
+        "nomic-embed-text",
+        5,
+        None,
+        *MISPLACED,
+    ],
 )
 def test_what_names_no_embedding_is_an_error_that_lists_the_forms(spec):
     with pytest.raises(SettingError, match=r"'ollama:MODEL'"):

@@ -183,7 +183,7 @@ def test_no_class_of_a_strangers_index_is_imported(folder, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     "choices",
     [
-        {"embed_model": "jina:x@http://127.0.0.1:1"},
+        {"embed_model": "ollama:x@http://127.0.0.1:1"},
         {"context": "llm", "context_options.llm": "ollama:x@http://127.0.0.1:1"},
         {"files.hidden": True, "files.include": ["*.md"]},
         {"chunks.chunk_size": 10**400},

@@ -153,17 +153,13 @@ FAULTS = [
 EMBEDDINGS = {
     "ollama": "ollama:x@{}",
     "openai": "openai:x@{}/v1",
-    "voyage": "voyage:x@{}/v1",
-    "jina": "jina:x@{}/v1",
 }
 MODELS = {"ollama": "ollama:x@{}", "openai": "openai:x@{}/v1"}
 
 
 @pytest.fixture(autouse=True)
 def waits(monkeypatch):
-    """The seconds of the waits between attempts, which are left out here; and keys."""
-    for name in ("VOYAGE_API_KEY", "JINA_API_KEY"):
-        monkeypatch.setenv(name, "key")
+    """The seconds of the waits between attempts, which are left out here."""
     seconds = []
     monkeypatch.setattr("tenacity.nap.time.sleep", seconds.append)
     return seconds
@@ -277,7 +273,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD)
-@pytest.mark.parametrize("kind", ["ollama", "openai", "voyage", "jina"])
+@pytest.mark.parametrize("kind", ["ollama", "openai"])
 def test_vectors_that_are_none_are_refused(kind, bad, tmp_path):
     (tmp_path / "a.md").write_text("# A\n\nSome words.\n", "utf-8")
     with serving(vectors(BAD[bad])) as server:
@@ -286,7 +282,7 @@ def test_vectors_that_are_none_are_refused(kind, bad, tmp_path):
             assert refused(index)
 
 
-@pytest.mark.parametrize("kind", ["ollama", "openai", "voyage", "jina"])
+@pytest.mark.parametrize("kind", ["ollama", "openai"])
 def test_vectors_of_several_lengths_are_refused(kind, tmp_path):
     lengths = iter(range(2, 1000))
     (tmp_path / "a.md").write_text("# A\n\nSome words.\n", "utf-8")
@@ -304,9 +300,8 @@ def test_a_proxy_of_the_environment_that_cannot_work_is_named(spec, proxy, monke
     monkeypatch.setenv("HTTP_PROXY", proxy)
     with pytest.raises(SettingError, match=r"Cannot connect to a model server .*HTTP_PROXY"):
         NamedModel(spec, 100)()
-    for embedding in (spec, "voyage:x@http://a.example/v1"):
-        with pytest.raises(SettingError, match=r"Cannot connect to a model server .*HTTP_PROXY"):
-            resolve_embedding(embedding, timeout=SILENCE).get_text_embedding("words")
+    with pytest.raises(SettingError, match=r"Cannot connect to a model server .*HTTP_PROXY"):
+        resolve_embedding(spec, timeout=SILENCE).get_text_embedding("words")
 
 
 def test_a_model_by_name_answers_as_ever(fake_model):
@@ -321,7 +316,6 @@ def test_a_model_by_name_answers_as_ever(fake_model):
 
 REACHED = {
     "embedding": ('embed_model = "{}"', "ollama:x@{}"),
-    "late chunking": ('embed_model = "{}"', "voyage:x@{}/v1"),
     "contexts": ('context = "llm"\n[context_options]\nllm = "{}"', "openai:x@{}/v1"),
 }
 

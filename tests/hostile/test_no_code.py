@@ -158,7 +158,7 @@ def hostile(tmp_path):
     )
     for place in (folder, tmp_path):
         (place / ".env").write_text(
-            "LLAMA_INDEX_CONTEXTUAL_EMBED_MODEL=jina:x\n",
+            "LLAMA_INDEX_CONTEXTUAL_EMBED_MODEL=ollama:x\n",
             "utf-8",
         )
     return folder

@@ -21,8 +21,6 @@ KEYS = {
     name: f"secret-of-{name.lower()}"
     for name in (
         "OPENAI_API_KEY",
-        "VOYAGE_API_KEY",
-        "JINA_API_KEY",
         "QDRANT_API_KEY",
         "ANTHROPIC_API_KEY",
         "OLLAMA_API_KEY",
@@ -32,8 +30,6 @@ KEYS = {
 }
 # Every kind of server that a setting can name, each with the keys that its user means it to have. {} is the server.
 KINDS = {
-    "voyage": ("embed_model", "voyage:x@{}/v1", "VOYAGE_API_KEY"),
-    "jina": ("embed_model", "jina:x@{}/v1", "JINA_API_KEY"),
     "ollama": ("embed_model", "ollama:x@{}", "OLLAMA_API_KEY"),
     "a model on Ollama": ("context_options.llm", "ollama:x@{}", "OLLAMA_API_KEY"),
     "a model like OpenAI's": ("context_options.llm", "openai:x@{}/v1", ""),

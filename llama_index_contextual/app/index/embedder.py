@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import groupby, islice
 from statistics import mode
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -15,7 +14,6 @@ from llama_index.core.utils import iter_batch
 from llama_index_contextual.app.index.database import JOINED, Snapshot
 from llama_index_contextual.app.index.rows import NodeRow, row_of
 from llama_index_contextual.app.settings.embeddings import (
-    DocumentEmbedding,
     NoEmbedding,
     embedding_limit,
 )
@@ -30,11 +28,11 @@ from llama_index_contextual.utils.errors import (
     SettingError,
 )
 from llama_index_contextual.utils.metadata import path_of, shortened
-from llama_index_contextual.utils.text import MARKDOWN_SUFFIXES, counted, readable, short_hash
+from llama_index_contextual.utils.text import MARKDOWN_SUFFIXES, counted, readable
 from llama_index_contextual.utils.tokens import without_repeats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
@@ -103,8 +101,6 @@ def default_parser(
         settings["tokenizer"] = tokenizer
     if "chunk_size" in settings:
         settings = {**_sizes(settings["chunk_size"]), **settings}
-    if isinstance(embedding, DocumentEmbedding):  # each chunk sees its neighbours already
-        settings = {**settings, "chunk_overlap": (chosen or {}).get("chunk_overlap", 0)}
     return FolderParser(**settings)
 
 
@@ -115,39 +111,21 @@ class Chunk:
     Attributes:
         text: What is embedded of it: its text with its context.
         row: Its row.
-        window: The texts that are embedded together with its own, and its place among them; none where it is embedded
-            alone.
     """
 
     text: str
     row: NodeRow
-    window: tuple[tuple[str, ...], int] = ((), 0)
 
 
-def chunks_of(nodes: list[BaseNode], embedding: BaseEmbedding) -> list[Chunk]:
-    """The chunks of a document, of which the list of nodes is emptied: both do not always fit into memory together.
-
-    Where the embedding reads chunks together, the hash of a chunk is that of its window and its place, so that an edit
-    embeds its whole window anew.
-
-    Raises:
-        EmbeddingError: A chunk is longer than what the model reads.
-    """
+def chunks_of(nodes: list[BaseNode]) -> list[Chunk]:
+    """Return the chunks of a document, and empty the list of its nodes to save memory."""
     chunks = []
     nodes.reverse()
     while nodes:
         node = nodes.pop()
-        text = readable(
-            node.get_content(metadata_mode=MetadataMode.EMBED)
-        )  # of nodes of other parsers, too
+        # Nodes of other parsers may hold encoded bytes.
+        text = readable(node.get_content(metadata_mode=MetadataMode.EMBED))
         chunks.append(Chunk(text, row_of(node, text)))
-    if isinstance(embedding, DocumentEmbedding):
-        waiting = iter(chunks)
-        for window in map(tuple, embedding.windows([chunk.text for chunk in chunks])):
-            name = short_hash(window)
-            for place, chunk in enumerate(islice(waiting, len(window))):
-                chunk.window = window, place
-                chunk.row = chunk.row._replace(embed_hash=short_hash([name, place]))
     return chunks
 
 
@@ -160,11 +138,7 @@ def check_identity(snapshot: Snapshot, paid: PaidStore, embedding: BaseEmbedding
         FingerprintError: Its vector is another one than the index has.
     """
     first, model = snapshot.rows()[:1], model_id(embedding)
-    if (
-        embedding.model_name != UNNAMED
-        or isinstance(embedding, DocumentEmbedding)
-        or snapshot.state.model != model
-    ):
+    if embedding.model_name != UNNAMED or snapshot.state.model != model:
         return
     for node, row in zip(snapshot.nodes(first), snapshot.node_rows(first), strict=True):
         text = readable(node.get_content(metadata_mode=MetadataMode.EMBED))
@@ -195,8 +169,8 @@ def embed_missing(
 ) -> tuple[int, dict[str, str]]:
     """Keep the vectors of chunks; those of texts that are kept already are not made again.
 
-    New vectors are kept after every :data:`BATCH_TEXTS` texts, or after each window of a document, so that an
-    interruption costs no more than those that are being made.
+    New vectors are kept after every :data:`BATCH_TEXTS` texts, so that an interruption costs no more
+    than those that are being made.
 
     Args:
         paid: Where vectors are kept.
@@ -216,16 +190,16 @@ def embed_missing(
     known = paid.with_vectors(model, {chunk.row.embed_hash for chunk in chunks})
     missing = {chunk.row.embed_hash: chunk for chunk in chunks if chunk.row.embed_hash not in known}
     dimensions = paid.dimensions(model) if missing else 0
-    for texts, places in _requests(missing, alone=not isinstance(embedding, DocumentEmbedding)):
-        answers = embed_texts(embedding, texts)
+    for keys in iter_batch(list(missing), BATCH_TEXTS):
+        answers = embed_texts(embedding, [missing[key].text for key in keys])
         dimensions = dimensions or mode(map(len, answers))
-        vectors = {key: answers[place] for key, place in places.items()}
+        vectors = dict(zip(keys, answers, strict=True))
         problems = {
             key: why for key, one in vectors.items() if (why := vector_problem(one, dimensions))
         }
-        if len(problems) == len(places) >= _HOPELESS:
+        if len(problems) == len(keys) >= _HOPELESS:
             raise EmbeddingError(
-                f"{embedding.model_name} gave no usable vector for any of {counted(len(places), 'text')}: "
+                f"{embedding.model_name} gave no usable vector for any of {counted(len(keys), 'text')}: "
                 f"{next(iter(problems.values()))}. What was finished is kept. Cure: see to the model, then refresh."
             )
         paid.put_vectors(model, {key: one for key, one in vectors.items() if key not in problems})
@@ -248,23 +222,8 @@ def vector_problem(vector: Sequence[float], dimensions: int) -> str:
     )
 
 
-def _requests(
-    chunks: Mapping[str, Chunk], *, alone: bool
-) -> Iterator[tuple[list[str], dict[str, int]]]:
-    """The texts that are sent to the model together, and the places of chunks among them, by hash."""
-    if alone:
-        for part in iter_batch(chunks.items(), BATCH_TEXTS):
-            yield (
-                [chunk.text for _, chunk in part],
-                {key: place for place, (key, _) in enumerate(part)},
-            )
-        return
-    for window, group in groupby(chunks.items(), lambda one: one[1].window[0]):
-        yield list(window), {key: chunk.window[1] for key, chunk in group}
-
-
 def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]:
-    """Vectors of texts, unchecked but for their number; a model that reads chunks together gets all at once.
+    """Return vectors of texts, unchecked but for their number.
 
     Every model reads ruled lines as short as they were counted.
 
@@ -272,8 +231,6 @@ def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]
         EmbeddingError: The model failed, or gave another number of vectors.
     """
     embed: Any = embedding.get_text_embedding_batch
-    if isinstance(embedding, DocumentEmbedding):
-        embed = embedding.embed_window
     number = counted(len(texts), "text")
     try:
         vectors: list[list[float]] = embed([*map(without_repeats, texts)])

@@ -43,7 +43,6 @@ from llama_index_contextual.utils.errors import (
     ConfirmationError,
     DamagedError,
     DocumentError,
-    EmbeddingError,
     SettingError,
 )
 from llama_index_contextual.utils.text import storable
@@ -265,11 +264,7 @@ class Refresh:
         for source, content, nodes_of in group:
             if content.repair:
                 self.report.repaired.append(Problem(source.id, content.repair))
-            try:
-                chunks = chunks_of(nodes_of, self.settings.embedding)
-            except EmbeddingError as error:  # one of its chunks is too long for the model
-                self.report.fail(source.id, str(error))
-                continue
+            chunks = chunks_of(nodes_of)
             state = content.sha256, content.stamp, self.made_with, len(chunks)
             prepared.append((DocumentRow(source.id, source.kind, *state), chunks))
         return prepared

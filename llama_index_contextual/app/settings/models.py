@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container
     from types import ModuleType
 
+TIMEOUT: Final = 60.0  # seconds that a server may be silent
 DEFAULT_MODEL: Final = "ollama:qwen3:0.6b"
 OLLAMA_URL: Final = "http://localhost:11434"
 _NAME: Final = re.compile(
@@ -45,9 +45,7 @@ INSTRUCTIONS: Final = {
 }
 
 
-def resolve_embedding(
-    spec: str | BaseEmbedding, timeout: float = embeddings.TIMEOUT
-) -> BaseEmbedding:
+def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> BaseEmbedding:
     """The LlamaIndex embedding of a name, or an object as it is.
 
     Args:
@@ -165,17 +163,11 @@ def _huggingface(model: str, *_: Any) -> BaseEmbedding:
     return embedding
 
 
-def _vendor(kind: type[BaseEmbedding], model: str, url: str, timeout: float) -> BaseEmbedding:
-    return kind(model_name=model, timeout=timeout, **({"base_url": url} if url else {}))
-
-
 _PLAIN: Final = {"local": LocalEmbedding, "e5": E5Embedding, "none": embeddings.NoEmbedding}
 _SERVED: Final[dict[str, Callable[[str, str, float], BaseEmbedding]]] = {
     "ollama": _ollama,
     "openai": _openai,
     "huggingface": _huggingface,
-    "voyage": partial(_vendor, embeddings.VoyageDocumentEmbedding),
-    "jina": partial(_vendor, embeddings.JinaDocumentEmbedding),
 }
 
 
@@ -195,7 +187,7 @@ class NamedModel:
         MissingExtraError: On a call: the integration is not installed.
     """
 
-    def __init__(self, spec: str, max_tokens: int, timeout: float = embeddings.TIMEOUT) -> None:
+    def __init__(self, spec: str, max_tokens: int, timeout: float = TIMEOUT) -> None:
         parts = _parts(spec, _LANGUAGE_MODELS)
         if parts is None:  # now and not in the middle of a run
             named = "'ollama:MODEL', 'openai:MODEL', 'openai:MODEL@http://HOST/v1', or any LlamaIndex LLM object"
@@ -252,9 +244,7 @@ class NamedModel:
         return llm
 
 
-def resolve_llm(
-    llm: str | LLM | None, *, max_tokens: int, timeout: float = embeddings.TIMEOUT
-) -> LLM:
+def resolve_llm(llm: str | LLM | None, *, max_tokens: int, timeout: float = TIMEOUT) -> LLM:
     """The model of a setting: by name, an object, LlamaIndex's ``Settings.llm`` where that is set, the default."""
     chosen = llm or Settings._llm or DEFAULT_MODEL  # noqa: SLF001  Settings.llm would insist on an OpenAI key
     return chosen if isinstance(chosen, LLM) else NamedModel(chosen, max_tokens, timeout)()

@@ -168,7 +168,7 @@ _ALL: Final = (
         Name,
         "local",
         "The embedding: `local`, `e5` (many languages), `none` (keywords only), `ollama:MODEL`, "
-        "`openai:MODEL`, `openai:MODEL@URL`, `huggingface:MODEL`, `voyage:MODEL` or `jina:MODEL`.",
+        "`openai:MODEL`, `openai:MODEL@URL` or `huggingface:MODEL`.",
         flags="--embed-model",
         harmless=("local", "e5", "none"),
     ),

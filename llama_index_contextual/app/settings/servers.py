@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from math import ceil
-from operator import itemgetter
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -16,7 +15,6 @@ import tenacity
 
 from llama_index_contextual.utils.errors import (
     ContextualError,
-    EmbeddingError,
     SettingError,
     may_pass,
     pause,
@@ -187,47 +185,3 @@ def http_clients(timeout: float, max_bytes: int = ANSWER_BYTES, url: str = "") -
             "http_client": httpx.Client(**options),
             "async_http_client": httpx.AsyncClient(**options),
         }
-
-
-def vectors_from(
-    url: str, body: Mapping[str, Any], headers: Mapping[str, str], timeout: float
-) -> list[list[float]]:
-    """The vectors in the answer to a POST, which is sent up to four times while the server is busy or away.
-
-    Args:
-        url: The address.
-        body: What is sent.
-        headers: More headers, such as a key.
-        timeout: Seconds of silence, after which the server is given up.
-
-    Raises:
-        EmbeddingError: The server refuses, failed each time, or answers something else.
-    """
-    with making_client():
-        client = httpx.Client(**client_options(timeout, VECTOR_BYTES))
-
-    def attempt() -> list[list[float]]:
-        answer = client.post(url, json=body, headers=headers)
-        if answer.is_error:
-            reason = f"HTTP {answer.status_code} {answer.text[:_SHOWN]!r}"
-            raise httpx.HTTPStatusError(reason, request=answer.request, response=answer)
-        try:
-            items = answer.json()["data"]
-            items = items[0].get("data", items)  # Voyage's has a list for each document
-            return [
-                [*map(float, item["embedding"])] for item in sorted(items, key=itemgetter("index"))
-            ]
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise ValueError(f"no vectors are in its answer {answer.text[:_SHOWN]!r}") from error
-
-    try:
-        with client:
-            return ATTEMPTS.copy()(attempt)
-    except (httpx.HTTPError, ValueError) as error:
-        reason = (
-            f"{type(error).__name__}: {error}"
-            if isinstance(error, httpx.TransportError)
-            else str(error)
-        )
-        cure = "see that key, model, settings and server are right, or try again later"
-        raise EmbeddingError(f"{url} failed: {reason}. Cure: {cure}.") from error
