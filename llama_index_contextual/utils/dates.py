@@ -1,7 +1,8 @@
-"""Dates that notes carry, in a path, a heading or a metadata value, and the names of months and weekdays.
+"""Dates that notes carry in a path, a heading or a metadata value, and the names of months.
 
-Of ``21.01.2024``, ``21/01/2024`` and ``21-01-2024`` the day comes first. ``01/02/2024`` and ``01-02-2024`` may be of an
-American: in an English text, and where nothing tells the language, they are no date. An impossible date is none either.
+Of ``21.01.2024``, ``21/01/2024`` and ``21-01-2024`` the day comes first. ``01/02/2024`` and
+``01-02-2024`` may be American: in an English text, and where nothing tells the language, they are
+no date. An impossible date is none either.
 """
 
 from __future__ import annotations
@@ -54,13 +55,14 @@ class NamedDate(NamedTuple):
         return max(0, (day - self.last).days)
 
 
-_BEGINS: Final = re.compile(r"\W{0,9}\d{8}(?!\S{0,20}\d)")
+_BEGINS_WITH_DIGITS: Final = re.compile(r"\W{0,9}\d{8}(?!\S{0,20}\d)")
 _WORD: Final = re.compile(r"\w+")
 _ANY_YEAR: Final = re.compile(r"\d{4}")
 _YEAR: Final = r"(?P<year>(?:19|20|21)\d\d)"
 # With dots of two digits each: "2024.1.5" is a version, and so is "v1.2024.01.05".
 _ISO: Final = re.compile(
-    rf"(?<!\d)(?<!\d\.){_YEAR}(?:[-_/]|\.(?=\d\d\.\d\d)|:(?=\d\d:\d\d\b))(?P<month>\d\d?)(?:[-_/.]|(?<=:\d\d):)"
+    rf"(?<!\d)(?<!\d\.){_YEAR}(?:[-_/]|\.(?=\d\d\.\d\d)|:(?=\d\d:\d\d\b))"
+    r"(?P<month>\d\d?)(?:[-_/.]|(?<=:\d\d):)"
     r"(?P<day>\d\d?)(?!\d|\.\d)"
 )
 _AMBIGUOUS: Final = re.compile(
@@ -71,10 +73,12 @@ _DOTTED: Final = re.compile(rf"(?<![\w.])(?P<day>\d\d?)\. ?(?P<month>\d\d?)\. ?{
 _LED: Final = re.sub(
     r"\w+",
     r"(?<=\\b\g<0> )",
-    "on|am|vom|zum|bis|seit|den|dem|op|van|tot|le|du|au|il|el|del|dal|al|em|dia|od|do|dnia|på|от|до|на",
+    "on|am|vom|zum|bis|seit|den|dem|op|van|tot|le|du|au|il|el|del|dal|al|em|dia"
+    "|od|do|dnia|på|от|до|на",
 )
 _SHORT_YEAR: Final = re.compile(
-    rf"(?:{_LED})(?!\d-|\d\d-\d-)(?P<day>\d\d?)(?P<mark>[./-])(?P<month>\d\d?)(?P=mark)(?P<year>\d\d)(?!\w|[.,:/-]\d)",
+    rf"(?:{_LED})(?!\d-|\d\d-\d-)(?P<day>\d\d?)(?P<mark>[./-])(?P<month>\d\d?)(?P=mark)"
+    r"(?P<year>\d\d)(?!\w|[.,:/-]\d)",
     re.IGNORECASE,
 )
 _IN_NUMBERS: Final = (_ISO, _AMBIGUOUS, _DOTTED)
@@ -84,17 +88,20 @@ _FORMS: Final = (
     re.compile(rf"(?<![\d.]){_YEAR}\. (?P<month>\d\d?)\. (?P<day>\d\d?)\."),
     # Some short months are words where a word follows: "In 2024, may 5 people join".
     re.compile(
-        rf"\b{_YEAR}(?:[,.]? (?!(?i:set|out|gen|mar|ago|may|mars|mart|mag) \d\d? \w)|[-_/])(?:\d\d[- _])?"
+        rf"\b{_YEAR}(?:[,.]? (?!(?i:set|out|gen|mar|ago|may|mars|mart|mag) \d\d? \w)|[-_/])"
+        r"(?:\d\d[- _])?"
         r"(?P<month>[^\W\d_]+)[ _/-](?P<day>\d\d?)(?!\d)"
     ),
     re.compile(rf"{_YEAR} ?[年년] ?(?P<month>\d\d?) ?[月월] ?(?P<day>\d\d?) ?[日일号]"),
     re.compile(rf"\b(?P<month>[^\W\d_]+)\.? {{1,2}}(?P<day>\d\d?){_ORDINAL}(?:, ?| ){_YEAR}\b"),
     re.compile(
-        rf"\b(?P<day>\d\d?){_ORDINAL}(?: de| of)?[ -]?(?P<month>[^\W\d_]+)\.?,?(?: del?)?[ -]?{_YEAR}\b"
+        rf"\b(?P<day>\d\d?){_ORDINAL}(?: de| of)?[ -]?(?P<month>[^\W\d_]+)\.?,?"
+        rf"(?: del?)?[ -]?{_YEAR}\b"
     ),
     # As names of files have it, alone or before a time: 20240229, 202402291015, 20240229_101500.
     re.compile(
-        rf"(?<!\d){_YEAR}(?P<month>0[1-9]|1[0-2])(?P<day>[0-3]\d)(?=(?:[0-2]\d[0-5]\d(?:[0-5]\d(?:\d{{3}})?)?)?(?!\d))"
+        rf"(?<!\d){_YEAR}(?P<month>0[1-9]|1[0-2])(?P<day>[0-3]\d)"
+        r"(?=(?:[0-2]\d[0-5]\d(?:[0-5]\d(?:\d{3})?)?)?(?!\d))"
     ),
 )
 
@@ -102,6 +109,7 @@ DATE_LANGUAGES: Final = tuple(WORDS["months"])
 # In 1973 as seconds and as milliseconds: smaller numbers are years or counts.
 _FIRST_SECOND: Final = 100_000_000
 _FIRST_MILLISECOND: Final = 1000 * _FIRST_SECOND
+_MAX_BACKWARD_DAYS: Final = 31
 _EPOCH: Final = re.compile(r"1\d{9}(?:\d{3})?")
 
 
@@ -111,9 +119,17 @@ def _names(kind: str, language: str) -> list[list[str]]:
 
 @cache
 def numbered_words(kind: str, language: str) -> dict[str, int]:
-    """The words for ``"months"`` (from 1) or ``"weekdays"`` (from 0, Monday) in a language such as ``"en"``."""
-    names = enumerate(_names(kind, language), kind.endswith("months"))
-    return {word: number for number, words in names for word in words}
+    """Return the words for ``"months"`` (from 1) or ``"weekdays"`` (from 0, Monday).
+
+    Args:
+        kind: ``"months"``, ``"short months"`` or ``"weekdays"``.
+        language: Such as ``"en"``.
+    """
+    numbers: dict[str, int] = {}
+    first_number = 1 if kind.endswith("months") else 0
+    for number, words in enumerate(_names(kind, language), first_number):
+        numbers.update(dict.fromkeys(words, number))
+    return numbers
 
 
 _MONTH_NAMES: Final = {
@@ -126,7 +142,7 @@ _MONTH_NUMBERS: Final = {**numbered_words("short months", "any"), **_MONTH_NAMES
 
 
 def month_name(month: int, language: str = "en") -> str:
-    """The full name of a month, 1 to 12, in small letters."""
+    """Return the full name of a month, 1 to 12, in small letters."""
     return _names("months", language)[month - 1][0]
 
 
@@ -154,11 +170,11 @@ def _in_words(day: date | None) -> str:
 
 
 def take_dates(word: str) -> tuple[list[date], str]:
-    """The dates in a word, such as ``report-2026-04-09.pdf`` or ``21.01.2024``, and the rest of the word."""
-    found = dates_in(word, forms=_IN_NUMBERS)
-    for one in reversed(found):
-        word = f"{word[: one.start]}-{word[one.end :]}"
-    return [one.first for one in found], word.strip("-")
+    """Return the dates in a word, such as ``report-2026-04-09.pdf``, and the word without them."""
+    named_dates = dates_in(word, forms=_IN_NUMBERS)
+    for named in reversed(named_dates):
+        word = f"{word[: named.start]}-{word[named.end :]}"
+    return [named.first for named in named_dates], word.strip("-")
 
 
 def date_from_path(path: str) -> date | None:
@@ -220,38 +236,41 @@ def months_from(year: int, month: int, size: int) -> Period:
     return Period(starts[0], starts[1] - timedelta(days=1))
 
 
-def _in_heading(title: str) -> list[NamedDate]:
-    """The dates in a heading: a number of eight digits is one where it begins it, and else an order or a telephone."""
-    return [
-        one
-        for one in _ranges_in(title)
-        if _BEGINS.match(title) or not title[one.start : one.end].isdecimal()
-    ]
+def _first_in_heading(title: str) -> NamedDate | None:
+    """Return the first date in a heading.
+
+    Eight digits are a date where they begin it, and elsewhere an order or a telephone number.
+    """
+    begins_with_digits = bool(_BEGINS_WITH_DIGITS.match(title))
+    for named in _ranges_in(title):
+        if begins_with_digits or not title[named.start : named.end].isdecimal():
+            return named
+    return None
 
 
 def date_from_heading(title: str) -> date | None:
-    """The first date in a heading's text: ``2026-01-31``, ``January 31, 2026: plan for the 2026-06-30 release``.
+    """Return the first date in a heading: ``January 31, 2026: plan for the 2026-06-30 release``.
 
     Months have names in the languages of :data:`DATE_LANGUAGES`. A time of day is left out.
     """
-    return next((one.first for one in _in_heading(title)), None)
+    named = _first_in_heading(title)
+    return named.first if named else None
 
 
 def names_in_passing(title: str) -> bool:
-    """Whether words of a sentence lead to the first date of a title: ``Plan for 2026-06-30``, not ``Standup, …``."""
-    before = title[: next((one.start for one in _in_heading(title)), 0)].rstrip("[<")
+    """Tell whether a sentence leads to the date of a title: ``Plan for 2026-06-30``."""
+    named = _first_in_heading(title)
+    before = title[: named.start if named else 0].rstrip("[<")
     words = before.split()
     return before.endswith(" ") and len(words) > 1 and words[-1].isalpha() and words[-1].islower()
 
 
 # Between the first and the last day of a range; a hyphen inside of "2026-03-05" is none.
-_TO: Final = r"""(?:[ ]?(?:[–—~〜～]|\.\.|から|至|到|(?<!-\d)(?<!-\d\d)-(?![\d.]{0,10}-)|(?<=\.)/)[ ]?|[ ]all['’]
-    |[ _](?:-|to|until|till|through|bis|hasta|al?|au|ao|até|tot|tot[ ]en[ ]met|t/m|по|до)[ _])"""  # noqa: RUF001
+_TO: Final = r"""(?:[ ]?(?:[–—~〜～]|\.\.|から|至|到|(?<!-\d)(?<!-\d\d)-(?![\d.]{0,10}-)|(?<=\.)/)[ ]?
+    |[ ]all['’]|[ _](?:-|to|until|till|through|bis|hasta|al?|au|ao|até|tot|tot[ ]en[ ]met|t/m|по|до)[ _])"""  # noqa: RUF001
 _AND: Final = r"(?:[ ](?:and|&|und|y|et|e|en|и)[ ]|[和と])"
 _MAY_BE_RANGE: Final = re.compile(f"{_TO}|{_AND}", re.VERBOSE | re.IGNORECASE)
-_LONG: Final = re.compile(
-    r"[^\W\d_]{3,}"
-)  # words that are of a range where they are names: "Rome to Paris" is none
+_LONG_WORD: Final = re.compile(r"[^\W\d_]{3,}")
 _NAMES: Final = {
     *_MONTH_NUMBERS,
     *(day for code in DATE_LANGUAGES for day in numbered_words("weekdays", code)),
@@ -259,13 +278,14 @@ _NAMES: Final = {
 
 
 def names_only_a_day(title: str) -> bool:
-    """Tell whether a heading is a day and nothing else: ``Sunday``, ``2026-01-31``, ``1 May 2026``."""
+    """Tell whether a heading is only a day: ``Sunday``, ``2026-01-31``, ``1 May 2026``."""
     words = _WORD.findall(title.casefold())
     return all(word in _NAMES or word[0].isdigit() for word in words)
 
 
 _NUMBER: Final = r"\d\d?(?:st|nd|rd|th|er|º|°|\.|日|号)?"
-_ITEMS: Final = {  # what is a day, or a part of one; and what may stand between two where no "between" comes before
+# Days and parts of days, and what may stand between two where no "between" comes before.
+_ITEMS: Final = {
     r"(?:19|20|21)\d\d-\d\d?-\d\d?": _TO,
     rf"\b[^\W\d_]{{3,}}\.?[ ]{_NUMBER}": _TO,
     rf"{_NUMBER}[ ]?(?:de[ ]|of[ ])?[^\W\d_]{{3,}}\b\.?": _TO,
@@ -284,107 +304,133 @@ _PERIODS: Final = (
     re.compile(rf"(?<![^\W_]){_PERIOD}[ _,-]+{_YEAR}(?![^\W_]|[-_.]\d)", re.IGNORECASE),
 )
 _YEAR_OF_NOTE: Final = re.compile(r"20\d\d")
-# What follows the number of a last day: a month, a year or the end; "March 5 and 3 others" is no range.
+# What follows the number of a last day: a month, a year or the end. "March 5 and 3 others" is no
+# range.
 _DAY_ENDS: Final = (
-    rf"(?=[ ]?(?:(?:de|of)[ ])?(?:{_MONTH})\b|(?<=\.)\d|(?<=[日号])[^間间]|[./月]|,?[ ](?:19|20|21)\d\d|[ ]\w+[ ]ago\b"
+    rf"(?=[ ]?(?:(?:de|of)[ ])?(?:{_MONTH})\b|(?<=\.)\d|(?<=[日号])[^間间]|[./月]"
+    r"|,?[ ](?:19|20|21)\d\d|[ ]\w+[ ]ago\b"
     r"|[ ]*(?:[^\w: ]|$))"
 )
-_RANGES: Final = [
-    re.compile(
+
+
+def _range_pattern(item: str, separator: str) -> re.Pattern[str]:
+    after = _DAY_ENDS if item is _NUMBER else ""
+    return re.compile(
         rf"""(?<![\d.-])(?<!\d/)
         (?P<between>\b(?:between|entre|zwischen|tra|fra|tussen|между)[ ](?:(?:the|el|le|dem)[ ])?)?
-        (?P<first>{item}(?P<year>,?[ ]?(?:19|20|21)\d\d)?)(?:{to}|(?(between){_AND}|(?!)))(?:[^\W\d_]+\.?,?[ ])?
+        (?P<first>{item}(?P<year>,?[ ]?(?:19|20|21)\d\d)?)
+        (?:{separator}|(?(between){_AND}|(?!)))(?:[^\W\d_]+\.?,?[ ])?
         (?P<last>{item}(?(year),?[ ]?(?:19|20|21)\d\d))(?!(?<=\d)\d|[-/]\d){after}""",
         re.IGNORECASE | re.VERBOSE,
     )
-    for item, to, after in (
-        (item, to, _DAY_ENDS if item is _NUMBER else "") for item, to in _ITEMS.items()
-    )
-]
+
+
+_RANGES: Final = [_range_pattern(item, separator) for item, separator in _ITEMS.items()]
 
 
 def with_ranges(text: str, find: Callable[[str], list[NamedDate]]) -> list[NamedDate]:
-    """The dates that a function finds in a text, in order, and those of a range as one.
+    """Return the dates that a function finds in a text, in order, and those of a range as one.
 
-    ``5 to 8 March`` is read as ``5 March`` and as ``8 March``. Where not both are dates it is no range.
+    ``5 to 8 March`` is read as ``5 March`` and as ``8 March``. Where one of the two is no date, it
+    is no range.
     """
-    found = []
-    for at in (
-        (0, 2) if _MAY_BE_RANGE.search(text) else ()
-    ):  # without the last days, and without the first
-        part, offsets = text, [*range(len(text))]
-        for pattern in _RANGES:
-            matches = [
-                one
-                for one in pattern.finditer(part)
-                if _NAMES.issuperset(_LONG.findall(one["first"].lower()))
-            ]
-            for match in reversed(matches):
-                edges = match.end("first"), match.end(), match.start("first"), match.start("last")
-                start, end = edges[at : at + 2]
+    if not _MAY_BE_RANGE.search(text):
+        return find(text)
+    first_days = _find_without(text, find, _last_span)
+    last_days = _find_without(text, find, _first_span)
+    if not first_days or len(first_days) != len(last_days):
+        return find(text)
+    ranges = []
+    for first, last in zip(first_days, last_days, strict=True):
+        start = min(first.start, last.start)
+        end = max(first.end, last.end)
+        years = _ANY_YEAR.findall(text, start, end)
+        if first.first > last.last and len(years) > 1:  # "2026-03-05 to 2026-02-01"
+            return find(text)
+        days = [*_moved_before(first, last), last.first, last.last]
+        ranges.append(NamedDate(min(days), max(days), start, end))
+    return ranges
+
+
+def _last_span(match: re.Match[str]) -> tuple[int, int]:
+    return match.end("first"), match.end()
+
+
+def _first_span(match: re.Match[str]) -> tuple[int, int]:
+    return match.start("first"), match.start("last")
+
+
+def _find_without(
+    text: str,
+    find: Callable[[str], list[NamedDate]],
+    span_of: Callable[[re.Match[str]], tuple[int, int]],
+) -> list[NamedDate]:
+    """Return the dates in a text without one end of each range, at their places in the text."""
+    offsets = list(range(len(text)))
+    part = text
+    for pattern in _RANGES:
+        for match in reversed(list(pattern.finditer(part))):
+            # "Rome to Paris" is no range.
+            if _NAMES.issuperset(_LONG_WORD.findall(match["first"].lower())):
+                start, end = span_of(match)
                 part = part[:start] + part[end:]
                 del offsets[start:end]
-        found.append(
-            [
-                one._replace(start=offsets[one.start], end=offsets[one.end - 1] + 1)
-                for one in find(part)
-            ]
-        )
-    if not any(found) or len(found[0]) != len(found[1]):
-        return find(text)
-    for one, other in zip(*found, strict=True):
-        start, end = min(one.start, other.start), max(one.end, other.end)
-        if (
-            one.first > other.last and len(_ANY_YEAR.findall(text, start, end)) > 1
-        ):  # "2026-03-05 to 2026-02-01"
-            return find(text)
-    return [_range(*ends) for ends in zip(*found, strict=True)]
+    return [
+        named._replace(start=offsets[named.start], end=offsets[named.end - 1] + 1)
+        for named in find(part)
+    ]
 
 
-def _range(one: NamedDate, other: NamedDate) -> NamedDate:
-    days = [*one[:2], *other[:2]]
-    if one.first - other.last > timedelta(
-        days=31
-    ):  # "28 December to 3 January 2026", and not "5 to 3 days ago"
-        days[:2] = (existing_date(day.year - 1, day.month, day.day) or day for day in days[:2])
-    return NamedDate(min(days), max(days), min(one.start, other.start), max(one.end, other.end))
+def _moved_before(first: NamedDate, last: NamedDate) -> list[date]:
+    """Return the days of the first end of a range, a year earlier for "28 December to 3 January".
+
+    "5 to 3 days ago" names its ends in the opposite order.
+    """
+    days = [first.first, first.last]
+    if first.first - last.last <= timedelta(days=_MAX_BACKWARD_DAYS):
+        return days
+    return [existing_date(day.year - 1, day.month, day.day) or day for day in days]
 
 
 def dates_in(
-    text: str, *, either: bool = False, forms: Sequence[re.Pattern[str]] = _FORMS
+    text: str, *, is_question: bool = False, forms: Sequence[re.Pattern[str]] = _FORMS
 ) -> list[NamedDate]:
-    """The dates in a text that name a year, in order.
+    """Return the dates in a text that name a year, in order.
 
     Args:
         text: A path, a heading, a value or a question.
-        either: Whether it is a question, in which ``01/02/2024`` is two in English, and ``am 25.12.24`` one.
-        forms: Of dates that name a year in four digits.
+        is_question: Whether ``01/02/2024`` names two dates in English, and ``am 25.12.24`` one.
+        forms: How dates with a year of four digits are written.
     """
-    found = []
     text = plain_digits(text).replace("\u2010", "-").replace("\u2011", "-")
-    for form in (_SHORT_YEAR, *forms) if either else forms if _ANY_YEAR.search(text) else ():
+    if is_question:
+        forms = (_SHORT_YEAR, *forms)
+    elif not _ANY_YEAR.search(text):
+        return []
+    named_dates = []
+    for form in forms:
         for match in form.finditer(text):
-            century = 2000 if form is _SHORT_YEAR else 0
-            year, month, number = (
-                century + int(match["year"]),
-                match["month"].lower(),
-                int(match["day"]),
-            )
-            read = [
-                existing_date(
-                    year, int(month) if month.isdigit() else _MONTH_NUMBERS.get(month, 0), number
-                )
-            ]
-            read += (
-                [existing_date(year, number, int(month))]
-                if match.groupdict().get("mark") in {"/", "-"}
-                else []
-            )
-            days = [day for day in dict.fromkeys(read) if day is not None]
-            if len(days) > 1 and not (either and tell_language(text) == "en"):
-                days = [] if tell_language(text) == "en" else days[:1]
-            found += [NamedDate(day, day, *match.span()) for day in days]
-    return sorted(found, key=lambda one: one.start)
+            days = _readings(match)
+            if len(days) > 1:
+                is_english = tell_language(text) == "en"
+                if is_english and not is_question:
+                    continue
+                days = days if is_english else days[:1]
+            named_dates += [NamedDate(day, day, *match.span()) for day in days]
+    return sorted(named_dates, key=lambda named: named.start)
+
+
+def _readings(match: re.Match[str]) -> list[date]:
+    """Return the dates that a match may name, day first; two for ``01/02/2024``."""
+    century = 2000 if match.re is _SHORT_YEAR else 0
+    year = century + int(match["year"])
+    day = int(match["day"])
+    month_text = match["month"].lower()
+    month = int(month_text) if month_text.isdigit() else _MONTH_NUMBERS.get(month_text, 0)
+    readings = [existing_date(year, month, day)]
+    if match.groupdict().get("mark") in {"/", "-"}:
+        readings.append(existing_date(year, day, month))
+    return list(dict.fromkeys(reading for reading in readings if reading))
 
 
 def _ranges_in(text: str) -> list[NamedDate]:
@@ -392,7 +438,7 @@ def _ranges_in(text: str) -> list[NamedDate]:
 
 
 def existing_date(year: int, month: int, day: int) -> date | None:
-    """The day of a year, a month and a day; None where no calendar has it."""
+    """Return the date of a year, a month and a day; None where no calendar has it."""
     with contextlib.suppress(ValueError):
         return date(year, month, day)
     return None
@@ -450,5 +496,5 @@ def parse_period(value: object) -> Period | None:
 
 
 def epoch_seconds(day: date) -> int:
-    """The seconds from the epoch to midnight UTC of a day: the value of ``metadata["date_ts"]``."""
+    """Return the seconds from the epoch to midnight UTC, the value of ``metadata["date_ts"]``."""
     return int(datetime.combine(day, time(), tzinfo=timezone.utc).timestamp())

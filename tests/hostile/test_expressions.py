@@ -115,8 +115,8 @@ def walked():
             yield f"{name}.{key}", value
         for function, pattern in calls_of(module):
             yield f"{name}.{function}", pattern
-    for pattern, _, _ in lexicon((*LANGUAGES, *FURTHER_LANGUAGES)).date_patterns:
-        yield "retrievers.query_dates.date_patterns", pattern
+    for pattern in lexicon((*LANGUAGES, *FURTHER_LANGUAGES)).date_patterns:
+        yield "retrievers.query_dates.date_patterns", pattern.expression
 
 
 def calls_of(module):
