@@ -242,6 +242,16 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
         """Share of each term of a query in the score of each node."""
         return self.ask(lambda store: store.term_scores(query_groups(text), node_ids))  # type: ignore[no-any-return]
 
+    def suggest(self, query: str) -> list[str]:
+        """Return names and words of the index that a misspelt query may mean, best first.
+
+        The list is empty where the index knows all words of the query, and nothing is searched for.
+
+        Example:
+            ``suggest("dikstra")`` gives ``["Dijkstra's Algorithm", "Dijkstra"]``.
+        """
+        return self.ask(lambda store: store.suggest(query))
+
     def empty_filters(self) -> list[str]:
         """Those of this view's filters that no node passes, in words, with the nearest values that there are."""
         parts = (

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import numpy as np
@@ -29,7 +29,8 @@ from llama_index_contextual.retrievers.chunk_info import (
 )
 from llama_index_contextual.retrievers.chunk_info_index import ChunkInfoIndex
 from llama_index_contextual.retrievers.filters import admitted
-from llama_index_contextual.retrievers.names import NameIndex
+from llama_index_contextual.retrievers.names import NameIndex, titles_in
+from llama_index_contextual.retrievers.suggestions import Vocabulary
 from llama_index_contextual.retrievers.terms import TERMS_VERSION, Group, query_groups
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.errors import FingerprintError
@@ -184,6 +185,16 @@ class KeywordView(Protocol):
         numbers = self._numbers(node_ids)
         infos = self.infos.read(numbers)
         return [infos.get(number) for number in numbers]
+
+    def suggest(self, query: str) -> list[str]:
+        """Return names and words of the index that a misspelt query may mean, best first."""
+        return self.answer("vocabulary", self._vocabulary).suggest(query)
+
+    def _vocabulary(self) -> Vocabulary:
+        names = []
+        for info in self.infos.read(self.rows.tolist()).values():
+            names += [PurePosixPath(info.path).stem, *titles_in(info.section)]
+        return Vocabulary.of(self.texts(self.rows), names)
 
     def _numbers(self, node_ids: Sequence[str]) -> list[int]:
         rows = self.rows_of(node_ids)

@@ -1,0 +1,70 @@
+"""Names and words that a misspelt query may mean."""
+
+from __future__ import annotations
+
+import random
+import string
+import time
+
+import pytest
+from llama_index.core.schema import TextNode
+
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.suggestions import Vocabulary
+
+NAMES = ["Dijkstra's Algorithm", "Sorting Algorithms", "Kitchen budget", "Canci\u00f3n de cuna"]
+VOCABULARY = Vocabulary.of(["We met the architects.", "A lamp hangs over the table."], NAMES)
+
+
+@pytest.mark.parametrize(
+    ("query", "suggestions"),
+    [
+        ("dikstra", ["Dijkstra's Algorithm", "Dijkstra"]),
+        ("what is dijsktra", ["Dijkstra's Algorithm", "Dijkstra"]),
+        ("kitchen buget", ["Kitchen budget", "budget"]),
+        ("cancoin", ["Canci\u00f3n de cuna", "Canci\u00f3n"]),
+        ("arcitects", ["architects"]),
+        ("dijkstra", []),
+        ("the architects", []),
+        ("zebra", []),
+        ("lmp", []),
+        ("", []),
+        ("\u2026", []),
+    ],
+)
+def test_suggestions(query, suggestions):
+    assert VOCABULARY.suggest(query) == suggestions
+
+
+def test_names_with_more_words_of_the_query_come_first():
+    names = ["Algorithm", "The Dijkstra Algorithm for graphs", "Graphs"]
+    vocabulary = Vocabulary.of([], names)
+    assert vocabulary.suggest("graphs algoritm")[0] == "The Dijkstra Algorithm for graphs"
+    assert vocabulary.suggest("algoritm", limit=1) == ["Algorithm"]
+
+
+def test_a_retriever_suggests_names_of_files_headings_and_words():
+    nodes = [
+        TextNode(
+            text="A path through the graph.",
+            metadata={"path": "notes/Dijkstra's Algorithm.md", "header_path": "Graphs > Queues"},
+        )
+    ]
+    retriever = ContextualBM25Retriever(nodes)
+    assert retriever.suggest("dikstra") == ["Dijkstra's Algorithm", "Dijkstra"]
+    assert retriever.suggest("thruogh") == ["through"]
+    assert retriever.suggest("queus") == ["Queues"]
+    retriever.add([TextNode(text="A kangaroo")])
+    assert retriever.suggest("kangaro") == ["kangaroo"]
+    assert ContextualBM25Retriever([]).suggest("dikstra") == []
+
+
+def test_a_hundred_thousand_words_are_compared_in_a_second():
+    rng = random.Random(5)  # noqa: S311  no secret
+    words = {
+        "".join(rng.choices(string.ascii_lowercase, k=rng.randint(4, 12))) for _ in range(10**5)
+    }
+    vocabulary = Vocabulary.of([" ".join(words)], ["Dijkstra's Algorithm"])
+    start = time.process_time()
+    assert vocabulary.suggest("dikstra")[0] == "Dijkstra's Algorithm"
+    assert time.process_time() - start < 1
