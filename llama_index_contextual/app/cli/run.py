@@ -1,0 +1,65 @@
+"""Run a command, and show errors and warnings as one line each."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+import warnings
+from typing import Any
+
+import click
+
+from llama_index_contextual.app.cli import commands, index_cmd
+from llama_index_contextual.app.cli.options import INTERRUPTED, app, tell
+from llama_index_contextual.utils.errors import ContextualError, ContextualWarning
+from llama_index_contextual.utils.text import printable
+
+__all__ = ["app", "commands", "index_cmd", "main"]  # importing a file adds its commands
+
+
+class _WarningLines(logging.Handler):
+    """Shows what this package logs in the same way as its warnings."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        tell(record.getMessage(), "warning:")
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """Show a warning of this package as a line. A user cannot fix those of libraries, so they are not shown."""
+    if issubclass(category, ContextualWarning):
+        tell(str(message), "warning:")
+
+
+def main() -> None:
+    """Run the command line, and end the process with its exit code."""
+    _set_up_output()
+    try:
+        exit_code = app(standalone_mode=False) or 0
+    except SystemExit:  # click raises it if the reader of the output has left, as head does
+        exit_code = 0
+    except click.ClickException as error:
+        # An argument may be the name of a file, by a star.
+        error.message = printable(error.message, one_line=True)  # type: ignore[misc]
+        error.show()
+        if isinstance(error, click.NoSuchOption):
+            tell("Put -- before a question that begins with a dash: search -- -word")
+        exit_code = error.exit_code
+    except click.Abort:  # Ctrl-C
+        tell("interrupted")
+        exit_code = INTERRUPTED
+    except (ContextualError, OSError) as error:  # an OSError names the file or the disk
+        tell(str(error), "error:", "red")
+        exit_code = 1
+    sys.exit(exit_code)
+
+
+def _set_up_output() -> None:
+    """Show warnings and the log of this package alone, and print what an output cannot encode as escapes."""
+    warnings.showwarning = _show_warning
+    logging.getLogger().addHandler(logging.NullHandler())  # hides what libraries log
+    logger = logging.getLogger("llama_index_contextual")
+    logger.handlers[:] = [_WarningLines(logging.WARNING)]
+    logger.propagate = False
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe on Windows, a terminal in Latin-1
+        sys.stdout.reconfigure(errors="backslashreplace")
