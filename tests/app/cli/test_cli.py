@@ -96,7 +96,11 @@ def test_a_second_run_embeds_nothing(run, notes):
         (["index", ".", "--storage", "."], 1, "must not be the folder of the documents"),
         (["search", "x", "--since", "someday"], 1, "`since` must be a date"),
         (["status", ".", "--folder", "docs"], 2, "the folder is named twice"),
-        (["search", "-x", "-f", "."], 2, "before a question that begins with a dash: search -- -word"),
+        (
+            ["search", "-x", "-f", "."],
+            2,
+            "before a question that begins with a dash: search -- -word",
+        ),
         (["search", "my notes"], 1, "Cure: llama-index-contextual index"),
         (["no-such-command"], 2, "No such command"),
     ],
