@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.serve.answering import Sentence
     from llama_index_contextual.app.serve.hits import ShownHit
-    from llama_index_contextual.app.settings.registry import Configuration
+    from llama_index_contextual.app.settings.registry import Configuration, Refreshing
     from llama_index_contextual.retrievers.explanation import Explanation
 
 all_ = click.option("--all", "all_", is_flag=True, help="Show every setting.")
@@ -210,7 +210,7 @@ def context(target: Target, *, words: Sequence[str], as_json: bool) -> None:
 
     with target.open(target.folder) as index, warnings.catch_warnings():
         warnings.simplefilter("ignore", ContextualWarning)  # the digest says the same
-        mode = index.settings.configuration["memory.refresh"] or "never"
+        mode: Refreshing = index.settings.configuration["memory.refresh"] or "never"
         with BackgroundRefresh(index, mode) as keeper:
             options.tell(str(keeper.look()), "note:")
             digest = MemoryContext(index).get(" ".join(words))

@@ -139,6 +139,7 @@ def command(
             )
             return function(target, **values)
 
+        parameters: list[Callable[[Function], Function]]
         parameters = [*more, *map(_setting_option, keys), _STORAGE]
         if folder:
             parameters.append(_FOLDER)

@@ -8,9 +8,12 @@ refused, and the page may run no script and load nothing but what comes with thi
 from __future__ import annotations
 
 import json
+import re
 import secrets
+from collections import Counter
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
 from llama_index.core.schema import BaseNode, MetadataMode
@@ -19,7 +22,13 @@ from llama_index_contextual.app.index.index import ContextualIndex
 from llama_index_contextual.app.serve.answering import answer, answering_model, model_name
 from llama_index_contextual.app.serve.excerpts import searched_terms
 from llama_index_contextual.app.serve.hits import ShownHit, find_hits, note_name
-from llama_index_contextual.app.serve.html import chunk_views, marked_html, node_html, render
+from llama_index_contextual.app.serve.html import (
+    PICTURES,
+    chunk_views,
+    marked_html,
+    node_html,
+    render,
+)
 from llama_index_contextual.app.serve.local_server import LOOPBACK, limit_arenas, run_app
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.local import LocalModel
@@ -34,13 +43,12 @@ with needs("starlette", "app"):
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
-    from starlette.responses import JSONResponse, Response, StreamingResponse
+    from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
     from starlette.routing import Mount, Route
     from starlette.staticfiles import StaticFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from llama_index.core.llms import LLM
     from llama_index.core.vector_stores.types import MetadataFilters
@@ -49,21 +57,30 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.rows import DocumentRow
     from llama_index_contextual.retrievers.explanation import Explanation
 
-_NOTES: Final = 8
-_HITS: Final = 40  # that are folded into notes
-_SOURCES: Final = 5
-_LEAST: Final = 3  # notes behind "nothing relevant"
-_BANDS: Final = 300  # chunks of a document that are shown at once
-_MOST_CHARS: Final = 2000  # of a question
-_MOST_CHOICES: Final = 200  # folders, and tags
-_RECENT: Final = 6
-_EXAMPLES: Final = 3
-_LATEST: Final = 30  # documents whose headings are looked at for examples
+_MAX_NOTES: Final = 8
+_MAX_HITS: Final = 40  # that are folded into notes
+_MAX_SOURCES: Final = 5  # of an answer
+_MAX_WEAK: Final = 3  # notes behind "nothing relevant"
+_MAX_BANDS: Final = 300  # chunks of a document that are shown at once
+_MAX_CHARS: Final = 2000  # of a question
+_MAX_CHOICES: Final = 200  # folders, and tags
+_MAX_RECENT: Final = 6
+_MAX_EXAMPLES: Final = 3
+_LATEST: Final = 60  # documents that are looked at for recent notes and examples
+_MAX_PICTURE: Final = 20_000_000  # bytes
 _LOOK_SECONDS: Final = 0.3
-_FREE: Final = (LocalModel, NoEmbedding)  # run at every letter; others when a question is whole
+# A question needs words that tell a note from others: a heading that many notes have is one of a template.
+_MAX_NOTES_PER_HEADING: Final = 1
+_LONGEST_EXAMPLE: Final = 60
+_NO_MODEL: Final = (
+    "No language model is set. Start the page with one: serve --llm ollama:qwen3:0.6b (after ollama pull qwen3:0.6b), "
+    "or --llm openai:MODEL. Search works without a model."
+)
+_INSTANT: Final = (LocalModel, NoEmbedding)  # run at every letter; others when a question is whole
+_WORDS: Final = re.compile(r"[^\W\d_]{3}")
 _HEADERS: Final = {
     "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "x-content-type-options": "nosniff",
@@ -104,7 +121,7 @@ def serve(folder: str | Path | None, *, port: int = 8766, **options: Any) -> Non
 
 
 def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
-    """The application.
+    """Return the application.
 
     Args:
         api: Answers.
@@ -115,9 +132,10 @@ def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
     async def guard(request: Request, call: RequestResponseEndpoint) -> Response:
         """Refuse what does not come from the page, and tell browsers what the page may do."""
         status = _refusal(request, token, hosts)
-        response = (
-            JSONResponse({"error": _REFUSED[status]}, status) if status else await call(request)
-        )
+        if status:
+            response: Response = JSONResponse({"error": _REFUSED[status]}, status)
+        else:
+            response = await call(request)
         response.headers.update(_HEADERS)
         return response
 
@@ -125,18 +143,23 @@ def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
         lines = (json.dumps(part) + "\n" for part in api.answer(request.query_params))
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
+    def picture(request: Request) -> Response:
+        return FileResponse(api.picture(request.query_params))
+
+    def data(
+        answer: Callable[[Mapping[str, str]], dict[str, Any]],
+    ) -> Callable[[Request], JSONResponse]:
+        return lambda request: JSONResponse(answer(request.query_params))
+
+    files = StaticFiles(packages=[("llama_index_contextual.app.serve", "static")], html=True)
     return Starlette(
         routes=[
-            Route("/api/state", lambda _: JSONResponse(api.state())),
-            Route("/api/search", lambda request: JSONResponse(api.search(request.query_params))),
-            Route(
-                "/api/document", lambda request: JSONResponse(api.document(request.query_params))
-            ),
+            Route("/api/state", data(lambda _: api.state())),
+            Route("/api/search", data(api.search)),
+            Route("/api/document", data(api.document)),
             Route("/api/ask", ask),
-            Mount(
-                "/",
-                StaticFiles(packages=[("llama_index_contextual.app.serve", "static")], html=True),
-            ),
+            Route("/api/picture", picture),
+            Mount("/", files),
         ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
         exception_handlers={
@@ -146,26 +169,35 @@ def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
 
 
 def _refusal(request: Request, token: str, hosts: Collection[str]) -> int:
-    """The status of a refusal; 0 for none."""
-    named, origins, authorization = map(
-        request.headers.getlist, ("host", "origin", "authorization")
-    )
-    if (
-        len(named) != 1 or named[0].lower() not in hosts
-    ):  # a web page that lets its own name point here
+    """Return the status of a refusal; 0 for none."""
+    named_hosts = request.headers.getlist("host")
+    origins = request.headers.getlist("origin")
+    authorization = request.headers.getlist("authorization")
+    # A web page may let its own name point here.
+    if len(named_hosts) != 1 or named_hosts[0].lower() not in hosts:
         return 421
-    if any(origin.lower() not in {f"http://{host}" for host in hosts} for origin in origins):
+    own_origins = {f"http://{host}" for host in hosts}
+    if any(origin.lower() not in own_origins for origin in origins):
         return 403
-    wanted = f"Bearer {token}".encode()
+    if not request.scope["path"].startswith("/api/"):
+        return 0
+    expected = f"Bearer {token}".encode()
     is_known = len(authorization) == 1 and secrets.compare_digest(
-        authorization[0].encode("latin-1"), wanted
+        authorization[0].encode("latin-1"), expected
     )
-    return 0 if is_known or not request.scope["path"].startswith("/api/") else 401
+    return 0 if is_known else 401
 
 
 def address(path: str) -> str:
-    """The link that the page opens a document by."""
+    """Return the link that the page opens a document by."""
     return f"#path={quote(path)}"
+
+
+class _Overview(NamedTuple):
+    """What the page offers to choose from, for one state of the index."""
+
+    change: int
+    data: dict[str, Any]
 
 
 class PageApi:
@@ -178,71 +210,81 @@ class PageApi:
 
     def __init__(self, index: ContextualIndex, llm: str | LLM | None = None) -> None:
         self._index = index
-        self._model = (
-            None if llm is None else answering_model(llm, index.settings.configuration["timeout"])
-        )
-        self._overview: tuple[int, dict[str, Any]] = (-1, {})
+        self._notes = FolderNotes(index)
+        self._model: LLM | None = None
+        if llm is not None:
+            self._model = answering_model(llm, index.settings.configuration["timeout"])
+        self._overview = _Overview(-1, {})
 
     def state(self) -> dict[str, Any]:
-        """What the index holds, how far it is behind its folder, and what can be chosen from."""
-        index, state = self._index, self._index.settings.database.state()
+        """Return what the index holds, how far it is behind its folder, and what can be chosen from."""
+        index = self._index
+        change = index.settings.database.state().change
         documents = index.documents()
-        if self._overview[0] != state.change:
-            self._overview = state.change, self._overview_of(documents)
+        if self._overview.change != change:
+            self._overview = _Overview(change, self._overview_of(documents))
         return {
-            "name": ", ".join(index.settings.folders.collections) or index.folder.name,
+            "name": self._name,
             "documents": len(documents),
             "note": str(index.freshness(_LOOK_SECONDS)),
             "llm": "" if self._model is None else model_name(self._model),
-            "instant": isinstance(index.settings.embedding, _FREE),
-            **self._overview[1],
+            "no_model": _NO_MODEL,
+            "instant": isinstance(index.settings.embedding, _INSTANT),
+            **self._overview.data,
         }
 
+    @property
+    def _name(self) -> str:
+        """The names of the folders, or of the only folder."""
+        return ", ".join(filter(None, self._index.settings.folders.collections)) or str(
+            self._index.folder.name
+        )
+
     def _overview_of(self, documents: Mapping[str, DocumentRow]) -> dict[str, Any]:
-        """Folders, tags and days to narrow by; the notes that changed last; questions made of their headings."""
-        tags = {
-            tag for labels in labels_of(FolderNotes(self._index)).values() for tag in labels.tags
-        }
+        """Return folders, tags and days to narrow by, the notes that changed last, and questions about them."""
+        tags = {tag for labels in labels_of(self._notes).values() for tag in labels.tags}
         days = sorted({str(day)[:10] for day in self._index.values(metadata.DATE) if day})
-        recent, questions = list[dict[str, str]](), list[str]()
-        for path in sorted(
-            documents, key=lambda path: documents[path].stamp.split()[1:], reverse=True
-        )[:_LATEST]:
-            if not (nodes := self._index.nodes(path)):
-                continue
-            name, titles = note_name(nodes[0]), metadata.heading_titles(nodes[-1].metadata)
-            recent.append({"path": path, "name": name, "folder": path.rpartition("/")[0]})
-            questions += [f"{name} {titles[-1]}"] if titles and titles[-1] != name else []
+
+        def changed(path: str) -> list[str]:
+            return documents[path].stamp.split()[1:]
+
+        latest = sorted(documents, key=changed, reverse=True)[:_LATEST]
+        notes = {path: self._index.nodes(path) for path in latest}
+        recent = [
+            {"path": path, "name": note_name(nodes[0]), "folder": path.rpartition("/")[0]}
+            for path, nodes in notes.items()
+            if nodes
+        ]
         return {
-            "folders": sorted(folders_of(documents))[:_MOST_CHOICES],
-            "tags": sorted(tags)[:_MOST_CHOICES],
+            "folders": sorted(folders_of(documents))[:_MAX_CHOICES],
+            "tags": sorted(tags)[:_MAX_CHOICES],
             "days": [days[0], days[-1]] if days else [],
-            "recent": recent[:_RECENT],
-            "examples": questions[:_EXAMPLES],
+            "recent": recent[:_MAX_RECENT],
+            "examples": _examples(notes.values())[:_MAX_EXAMPLES],
         }
 
     def search(self, fields: Mapping[str, str]) -> dict[str, Any]:
-        """The notes that answer a question as HTML.
+        """Return the notes that answer a question as HTML.
 
         Args:
-            fields: ``q``, and ``folder``, ``tag``, ``since`` and ``until`` where they narrow it.
+            fields: ``q``, and ``folder``, ``tag``, ``since`` and ``until`` if they narrow it.
         """
         question, filters = _parsed_query(fields)
-        explanation, hits = find_hits(self._index, question, _HITS, filters, per_file=0)
-        _, others = (
-            (None, [])
-            if hits
-            else find_hits(self._index, question, _HITS, filters, per_file=0, min_score=0.0)
-        )
-        return _found(explanation, _by_note(hits)[:_NOTES], _by_note(others)[:_LEAST])
+        explanation, hits = find_hits(self._index, question, _MAX_HITS, filters, per_file=0)
+        weak = list[ShownHit]()
+        if not hits:
+            weak = find_hits(
+                self._index, question, _MAX_HITS, filters, per_file=0, min_score=0.0
+            ).hits
+        return _found(explanation, _by_note(hits)[:_MAX_NOTES], _by_note(weak)[:_MAX_WEAK])
 
     def answer(self, fields: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         """Yield the sources of an answer as HTML, then its sentences, then what went wrong if anything did."""
         try:
             if self._model is None:
-                raise SettingError("no language model is set. Cure: serve --llm MODEL")
+                raise SettingError(_NO_MODEL)
             question, filters = _parsed_query(fields)
-            explanation, hits = find_hits(self._index, question, _SOURCES, filters, per_file=0)
+            explanation, hits = find_hits(self._index, question, _MAX_SOURCES, filters, per_file=0)
             yield _found(explanation, [[hit] for hit in hits])
             sources = [hit.node.get_content(MetadataMode.LLM) for hit in hits]
             for sentence in answer(question, sources, self._model):
@@ -250,8 +292,30 @@ class PageApi:
         except ContextualError as error:
             yield {"error": str(error)}
 
+    def picture(self, fields: Mapping[str, str]) -> Path:
+        """Return the place of a picture of the folder: one of the files that the folder's rules let through.
+
+        Args:
+            fields: ``path`` of the picture, or the end of it, as vaults name pictures.
+
+        Raises:
+            DocumentError: There is none, or it is too large to show.
+        """
+        path = fields.get("path") or ""
+        pictures = [
+            name
+            for name in self._index.settings.found().skipped
+            if name.lower().endswith(PICTURES) and f"/{name}".endswith(f"/{path}")
+        ]
+        if not pictures or not path:
+            raise DocumentError(f"There is no picture {path!r} in the folder.")
+        place = Path(self._index.settings.folders.place(min(pictures, key=len)))
+        if place.is_symlink() or place.stat().st_size > _MAX_PICTURE:
+            raise DocumentError(f"The picture {path!r} is too large to show, or a link.")
+        return place
+
     def document(self, fields: Mapping[str, str]) -> dict[str, Any]:
-        """A document as HTML: its chunks in order, each in a band with its lines.
+        """Return a document as HTML: its chunks in order, each in a band with its lines.
 
         Args:
             fields: ``path`` of the document, or its name in a note, ``[[Name#Heading]]``; ``id`` of a chunk that is to
@@ -260,36 +324,66 @@ class PageApi:
         Raises:
             DocumentError: There is none of this path.
         """
-        path, node_id, question = (fields.get(key, "") for key in ("path", "id", "q"))
+        path = fields.get("path") or ""
         section: dict[str, int] = {}
         if path.startswith("[["):
-            note = part_of(FolderNotes(self._index), path)
-            path, section = (
-                note.path,
-                {"first": note.from_line, "last": note.to_line} if not note.is_whole else {},
-            )
+            note = part_of(self._notes, path)
+            path = note.path
+            if not note.is_whole:
+                section = {"first": note.from_line, "last": note.to_line}
         nodes = sorted(self._index.nodes(path), key=_position)
         if not nodes:
-            raise DocumentError(f"there is no document {path!r} in the index. Cure: search again")
-        places, first = list(map(place_of, nodes)), section.get("first", -1)
-        around = (
-            at
-            for at, one in enumerate(places)
-            if one["id"] == node_id or one["first"] <= first <= one["last"]
-        )
-        start = max(0, min(next(around, 0) - _BANDS // 2, len(nodes) - _BANDS))
-        band, terms = nodes[start : start + _BANDS], searched_terms(question[:_MOST_CHARS])
+            raise DocumentError(f"There is no document {path!r} in the index. Search again.")
+        start = _first_band(nodes, fields.get("id") or "", section.get("first", -1))
+        band = nodes[start : start + _MAX_BANDS]
+        terms = searched_terms((fields.get("q") or "")[:_MAX_CHARS])
         chunks = [
             (place_of(node), node_html(node, address, terms, text))
             for node, _, text in chunk_views(band)
         ]
-        part = (
-            f"chunks {start + 1:,} to {start + len(band):,} of {len(nodes):,}"
-            if len(band) < len(nodes)
-            else ""
-        )
+        part = ""
+        if len(band) < len(nodes):
+            part = f"chunks {start + 1:,} to {start + len(band):,} of {len(nodes):,}"
         html = render("document.html", chunks=chunks, part=part)
         return {"html": html, "path": path, "name": note_name(nodes[0]), **section}
+
+
+def _examples(notes: Iterable[Sequence[BaseNode]]) -> list[str]:
+    """Return questions that the notes answer: names of notes with one of their headings.
+
+    A heading that several notes have is left out, because it comes from a template; so are days and links.
+    """
+    named = list[tuple[str, list[str]]]()
+    for nodes in notes:
+        if nodes:
+            paths = [metadata.heading_titles(node.metadata) for node in nodes]
+            named.append((note_name(nodes[0]), [path[-1] for path in paths if path]))
+    notes_with = Counter(title.casefold() for _, titles in named for title in {*titles})
+    questions = list[str]()
+    for name, titles in named:
+        own = [
+            title
+            for title in titles
+            if notes_with[title.casefold()] <= _MAX_NOTES_PER_HEADING
+            and title.casefold() not in name.casefold()
+            and _WORDS.search(title)
+        ]
+        if own and _WORDS.search(name):
+            questions.append(f"{name} {own[0]}")
+        elif own:  # a note that is named by its day
+            questions.append(own[0])
+    return [question for question in questions if len(question) <= _LONGEST_EXAMPLE]
+
+
+def _first_band(nodes: Sequence[BaseNode], node_id: str, line: int) -> int:
+    """Return the position of the first chunk to show, so that one chunk or line is among those shown."""
+    wanted = 0
+    for position, node in enumerate(nodes):
+        place = place_of(node)
+        if place["id"] == node_id or place["first"] <= line <= place["last"]:
+            wanted = position
+            break
+    return max(0, min(wanted - _MAX_BANDS // 2, len(nodes) - _MAX_BANDS))
 
 
 def _found(
@@ -297,10 +391,9 @@ def _found(
     notes: Sequence[Sequence[ShownHit]],
     least: Sequence[Sequence[ShownHit]] = (),
 ) -> dict[str, Any]:
-    """Notes with their hits as HTML."""
-    lines = [
-        line for line in explanation.remarks if "min_score" not in line
-    ]  # that, the page shows by itself
+    """Return notes with their hits as HTML."""
+    # The page shows by itself that hits are not relevant enough.
+    lines = [line for line in explanation.remarks if "min_score" not in line]
     html = render(
         "found.html", notes=notes, lines=lines, least=least, marked=marked_html, place_of=place_of
     )
@@ -308,39 +401,50 @@ def _found(
 
 
 def _position(node: BaseNode) -> tuple[int, int]:
-    """Where a chunk stands in its document."""
+    """Return where a chunk stands in its document."""
     page = str(node.metadata.get(metadata.PAGE_LABEL) or "")
-    return int(page) if page.isdecimal() else 0, getattr(node, "start_char_idx", None) or 0
+    start = getattr(node, "start_char_idx", None) or 0
+    return int(page) if page.isdecimal() else 0, start
 
 
 def place_of(node: BaseNode) -> dict[str, Any]:
-    """A chunk as the page addresses it: path, id, lines, and the lines or page in words."""
+    """Return a chunk as the page addresses it: path, id, lines, and the lines or page in words."""
     path = metadata.path_of(node.metadata)
-    first, last = (
-        metadata.value_of(node.metadata, key) or 0
-        for key in (metadata.START_LINE, metadata.END_LINE)
-    )
-    words = metadata.citation_of(node.metadata).removeprefix(path).lstrip("#").replace("-L", "–")
-    return {"path": path, "id": node.node_id, "first": first, "last": last, "words": words}
+    citation = metadata.citation_of(node.metadata).removeprefix(path)
+    return {
+        "path": path,
+        "id": node.node_id,
+        "first": metadata.value_of(node.metadata, metadata.START_LINE) or 0,
+        "last": metadata.value_of(node.metadata, metadata.END_LINE) or 0,
+        "words": citation.lstrip("#").replace("-L", "–"),
+    }
 
 
-def _parsed_query(fields: Mapping[str, str]) -> tuple[str, MetadataFilters | None]:
-    """The question of a request, and its filters.
+class _Query(NamedTuple):
+    """The question of a request, and what narrows it."""
+
+    question: str
+    filters: MetadataFilters | None
+
+
+def _parsed_query(fields: Mapping[str, str]) -> _Query:
+    """Return the question of a request with its filters.
 
     Raises:
         SettingError: It is too long, or a filter cannot work.
     """
     question = str(fields.get("q") or "").strip()
-    if len(question) > _MOST_CHARS:
+    if len(question) > _MAX_CHARS:
         raise SettingError(
-            f"the question has {len(question)} characters. Cure: at most {_MOST_CHARS}"
+            f"A question may have {_MAX_CHARS} characters (got {len(question)}). Shorten it."
         )
     narrowed = {key: str(fields.get(key) or "") for key in ("tag", "since", "until")}
-    return question, note_filters(path=str(fields.get("folder") or ""), **narrowed)
+    path = str(fields.get("folder") or "")
+    return _Query(question, note_filters(path=path, **narrowed))
 
 
 def _by_note(hits: Sequence[ShownHit]) -> list[list[ShownHit]]:
-    """The hits of each note, the note with the best hit first."""
+    """Return the hits of each note, the note with the best hit first."""
     notes: dict[str, list[ShownHit]] = {}
     for hit in hits:
         notes.setdefault(hit.path or hit.node.node_id, []).append(hit)

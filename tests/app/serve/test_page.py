@@ -14,10 +14,12 @@ import pytest
 from browser import CHROMIUM, Browser
 from command_line import ROOT
 from fake_model import Reply, always
+from llama_index.core.schema import TextNode
 from starlette.testclient import TestClient
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.serve.hits import ShownHit
+from llama_index_contextual.app.serve.html import node_html
 from llama_index_contextual.app.serve.page import PageApi, app_of
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
@@ -186,7 +188,7 @@ def test_examples_are_made_of_headings_also_of_others_than_the_recent_notes(tmp_
     assert [one["name"] for one in state["recent"]] == ["00", "01", "02", "03", "04", "05"], (
         "all of one second"
     )
-    assert state["examples"] == ["07 Part 7", "08 Part 8", "09 Part 9"]
+    assert state["examples"] == ["Part 7", "Part 8", "Part 9"]
 
 
 def test_filters_narrow_a_search(client):
@@ -452,3 +454,45 @@ def test_what_an_answer_needed_is_freed_with_it(client):
         finally:
             gc.enable()
     assert not left
+
+
+def test_examples_leave_out_headings_that_a_template_gives_to_many_notes(tmp_path):
+    for number, name in enumerate(("Pump", "Boat", "Roof")):
+        text = f"# {name}\n\n## Summary\n\nText.\n\n## Repair of part {number}\n\nMore text.\n"
+        (tmp_path / f"{name}.md").write_text(text, "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.settings.parser.chunk_size = 20
+        index.refresh()
+        examples = PageApi(index).state()["examples"]
+    assert examples
+    assert not [example for example in examples if "Summary" in example]
+
+
+def test_pictures_of_the_folder_are_served_and_nothing_else(client, folder, tmp_path):
+    (folder / "attachments").mkdir()
+    (folder / "attachments" / "pump.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (folder / ".hidden.png").write_bytes(b"\x89PNG")
+    (tmp_path / "outside.png").write_bytes(b"\x89PNG")
+    (folder / "link.png").symlink_to(tmp_path / "outside.png")
+    for path in ("attachments/pump.png", "pump.png"):
+        answer = client.get("/api/picture", params={"path": path})
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["content-type"] == "image/png"
+    for path in ("../outside.png", ".hidden.png", "link.png", "MEMORY.md", "", "/etc/passwd"):
+        assert client.get("/api/picture", params={"path": path}).status_code == 400, path
+
+
+def test_formulas_and_pictures_of_a_note_are_marked_for_the_page():
+    text = "Area $\\pi r^2$ costs $5 and $6.\n\n![[pump.png]] ![out](https://example.org/a.png)\n"
+    html = node_html(TextNode(text=text, metadata={"path": "notes/a.md"}), lambda path: path)
+    assert '<code class="math">\\pi r^2</code> costs $5 and $6.' in html
+    assert 'data-picture="notes/pump.png"' in html
+    assert "example.org" not in html
+
+
+def test_without_a_model_an_answer_says_how_to_get_one(folder):
+    with ContextualIndex.open(folder) as index:
+        api = PageApi(index)
+        [part] = api.answer({"q": "boat"})
+        assert "serve --llm ollama:" in part["error"]
+        assert api.state()["no_model"] == part["error"]

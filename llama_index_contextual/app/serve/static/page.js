@@ -69,6 +69,7 @@ async function search(keep) {
     show(found.html);
     whole = wanted.q;
     $("count").textContent = count(found.count, "note");
+    if (!found.count && open) close(false);
   } catch (error) { say(error); } finally { if (mine === running) $("left").classList.remove("stale"); }
 }
 function show(html) {
@@ -116,6 +117,7 @@ async function read(place, hit, push) {
     if (open !== place.path || (place.id && !bandOf(place.id))) {
       const found = await data(`/api/document?${new URLSearchParams({ path: place.path, id: place.id || "", q: $("question").value })}`);
       $("text").innerHTML = found.html;
+      for (const place of $("text").querySelectorAll("[data-picture]")) picture(place);
       $("name").textContent = found.name;
       $("path").textContent = found.path;
       open = found.path;
@@ -132,6 +134,15 @@ async function read(place, hit, push) {
   if (here) here.scrollIntoView({ block: "start" }); else $("document").scrollTop = 0;
   if (hit) hit.scrollIntoView({ block: "nearest" });
 }
+async function picture(place) {
+  const found = await fetch(`/api/picture?${new URLSearchParams({ path: place.dataset.picture })}`, { headers: { Authorization: `Bearer ${token}` } }).catch(() => null);
+  if (!found || !found.ok) return;
+  const image = element("img");
+  image.alt = place.textContent;
+  image.src = URL.createObjectURL(await found.blob());
+  image.addEventListener("load", () => URL.revokeObjectURL(image.src));
+  place.replaceChildren(image);
+}
 function close(push) {
   const was = document.querySelector("#hits .hit.here");
   $("document").hidden = true; open = "";
@@ -146,7 +157,8 @@ async function ask() {
   clearTimeout(timer);
   if (running) running.abort();
   const wanted = question(), box = $("answer"), text = element("p"), waiting = element("span", "Reading …", "waiting");
-  if (!wanted.q || !state.llm) return;
+  if (!wanted.q) return $("question").focus();
+  if (!state.llm) { box.replaceChildren(element("p", state.no_model)); box.hidden = false; return; }
   running = new AbortController();
   const mine = running;
   remember();
@@ -186,7 +198,7 @@ function drawn(sentence) {
 
 function tell() {
   $("known").textContent = [count(state.documents, "document"), state.note].filter(Boolean).join(" · ");
-  $("ask").hidden = !state.llm; $("ask").title = state.llm ? `${state.llm} answers (Ctrl Enter)` : "";
+  $("ask").title = state.llm ? `${state.llm} answers (Ctrl Enter)` : state.no_model;
 }
 function choices(id, names) {
   const box = $(id), chosen = box.value || address().get(id) || "";
