@@ -34,7 +34,7 @@ def test_a_question_that_nothing_answers_finds_nothing(run, notes):
     outside = run("search", "freeze", "-f", notes, "--path", "nowhere/")
     assert outside.stderr.splitlines() == [
         "Nothing found.",
-        "no chunk passes the filters: none has path containing 'nowhere/' (folders that there are: memory, docs)",
+        "no chunk passes the filters: none has path containing 'nowhere/' (folders that exist: memory, docs)",
     ]
     found = json.loads(
         run("search", "What is the default timeout of the gateway?", "-f", notes, "--json").stdout
@@ -269,15 +269,17 @@ def test_a_tag_that_nothing_has_is_named_with_the_nearest_that_there_are(run, tm
     )
     assert run("index", tmp_path).returncode == 0
     found = run("search", "database", "--tag", "sqlite", "-f", tmp_path)
-    message = "no chunk passes the filters: none has the tag 'sqlite' (tags that there are: sqlite3, python)"
+    message = (
+        "no chunk passes the filters: none has the tag 'sqlite' (tags that exist: sqlite3, python)"
+    )
     assert found.stderr.splitlines() == ["Nothing found.", message]
 
 
 @pytest.mark.parametrize(
     ("asked", "near"),
     [
-        ("Projekt/", "folders that there are: projects, projects/alpha"),
-        ("alpa", "folders that there are: projects/alpha, projects"),
+        ("Projekt/", "folders that exist: projects, projects/alpha"),
+        ("alpa", "folders that exist: projects/alpha, projects"),
     ],
 )
 def test_a_path_that_nothing_has_is_named_with_the_nearest_folders(run, tmp_path, asked, near):

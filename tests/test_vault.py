@@ -125,7 +125,7 @@ def test_a_filter_on_a_key_that_nothing_has_is_named(index):
     assert retriever.retrieve("dredging") == []
     [said] = retriever.explain("dredging").remarks
     assert said.startswith(
-        "no chunk passes the filters: none has unheard == 3 (keys that there are: published, "
+        "no chunk passes the filters: none has unheard == 3 (keys that exist: published, "
     )
     assert "status" in said
 

@@ -1,12 +1,13 @@
-"""Evaluate LlamaIndex's metadata filters: every operator, every condition, nested, over values of metadata.
+"""Evaluate LlamaIndex's metadata filters: every operator and condition, nested, over metadata.
 
-Vector stores differ in what they refuse (Chroma's adapter refuses ANY, ALL, CONTAINS, TEXT_MATCH, IS_EMPTY and NOT) and
-in how they treat a missing key. Both arms of a hybrid retriever must see the same documents, so filters are evaluated
-here.
+Vector stores differ in what they refuse (Chroma's adapter refuses ANY, ALL, CONTAINS, TEXT_MATCH,
+IS_EMPTY and NOT) and in how they treat a missing key. All retrievers of a fusion must see the same
+nodes, so filters are evaluated here.
 
-For a missing key only NE, NIN and IS_EMPTY hold. A comparison between types (``"10" > 3``) is false and no error.
-Numbers compare by value: 3 is 3.0, and True is 1 as in LlamaIndex's own evaluator, because a ``MetadataFilter`` takes
-no booleans. IN and NIN with a text instead of a list mean the text, and the parts between its commas.
+For a missing key only NE, NIN and IS_EMPTY hold. A comparison between types (``"10" > 3``) is false
+and not an error. Numbers compare by value: 3 is 3.0, and True is 1 as in LlamaIndex's own evaluator,
+because a ``MetadataFilter`` takes no booleans. IN and NIN with a text in place of a list mean the
+text, and the parts between its commas.
 """
 
 from __future__ import annotations
@@ -35,195 +36,204 @@ from llama_index_contextual.utils.language import caseless
 if TYPE_CHECKING:
     from llama_index_contextual.retrievers.arrays import Bools, Ints
 
-# Vector stores keep a node's document under three names, so filters may ask for any of them.
+# Vector stores keep a node's document under three names, so filters may have any of them.
 REF_DOC_ALIASES: Final = frozenset({"doc_id", "document_id"})
-# A filter on this key is on the node's words and not on its metadata: TEXT_MATCH wants a phrase, CONTAINS terms.
+# The key of a filter on the words of a node: TEXT_MATCH needs a phrase, CONTAINS terms.
 WORDS: Final = "(words)"
-# Before a key: the filter is on the items of a value ("work, home" has two, and is one, too), whatever their case, and
-# numbers by value. CONTAINS asks for an item or one below it: "health" for "health/running".
+# Before a key: the filter is on the items of a value, whatever their case: "work, home" has two.
+# CONTAINS needs an item or one below it: "health" for "health/running".
 ITEMS: Final = "(items)"
-_NEAREST: Final = 3  # tags or keys that a message names
+_MOST_SIMILAR: Final = 3  # names that a message proposes
+_LEAST_SIMILARITY: Final = 0.5
+_MOST_NAMED: Final = 6
+
+Filter = MetadataFilter | MetadataFilters
+Condition = Callable[[Any], bool]
 
 
-# Filters on tags and items, and in words
+# Filters on tags and items
 
 
-def item_filter(key: str, value: Any, how: FilterOperator = FilterOperator.EQ) -> MetadataFilter:
-    """Filter on the items of a value, in any case: ``topics: [ML, art]`` has the item ``ml``."""
-    return MetadataFilter(key=ITEMS + key, value=value, operator=how)
+def item_filter(
+    key: str, value: Any, operator: FilterOperator = FilterOperator.EQ
+) -> MetadataFilter:
+    """Return a filter on the items of a value, in any case: ``topics: [ML, art]`` has ``ml``."""
+    return MetadataFilter(key=ITEMS + key, value=value, operator=operator)
 
 
 def tag_filter(tag: str) -> MetadataFilters:
-    """Filter for what has a tag or one below it, in front matter or in the text."""
-    value = tag.strip().lstrip("#").strip("/")
-    filters = [
-        item_filter(key, value, FilterOperator.CONTAINS) for key in (meta.TAGS, meta.INLINE_TAGS)
-    ]
+    """Return a filter for what has a tag or one below it, in front matter or in the text."""
+    name = tag.strip().lstrip("#").strip("/")
+    keys = (meta.TAGS, meta.INLINE_TAGS)
+    filters = [item_filter(key, name, FilterOperator.CONTAINS) for key in keys]
     return MetadataFilters(filters=[*filters], condition=FilterCondition.OR)
 
 
-def _tag_of(part: MetadataFilter | MetadataFilters) -> str | None:
-    """The tag of a filter that :func:`tag_filter` made; None of another one."""
-    first = part.filters[0] if isinstance(part, MetadataFilters) and part.filters else None
-    value = first.value if isinstance(first, MetadataFilter) else None
-    return value if isinstance(value, str) and part == tag_filter(value) else None
+def _tag_of(part: Filter) -> str | None:
+    """Return the tag of a filter that :func:`tag_filter` made; None for another filter."""
+    if not isinstance(part, MetadataFilters) or not part.filters:
+        return None
+    tag = getattr(part.filters[0], "value", None)
+    return tag if isinstance(tag, str) and part == tag_filter(tag) else None
 
 
-def filter_in_words(part: MetadataFilter | MetadataFilters) -> str:
-    """A filter as a message names it: ``path containing 'people/'``, ``the tag 'sqlite'``, ``date >= 2026-04-09``."""
-    if (tag := _tag_of(part)) is not None:
+# Filters in messages
+
+
+def filter_in_words(part: Filter) -> str:
+    """Return a filter as a message names it: ``path containing 'people/'``, ``the tag 'sqlite'``."""
+    tag = _tag_of(part)
+    if tag is not None:
         return f"the tag {tag!r}"
     if isinstance(part, MetadataFilters):
-        return f"({f' {(part.condition or FilterCondition.AND).value} '.join(map(filter_in_words, part.filters))})"
+        condition = part.condition or FilterCondition.AND
+        members = f" {condition.value} ".join(filter_in_words(member) for member in part.filters)
+        return f"({members})"
+    operator = part.operator.value
     if part.key == meta.DATE_TS and isinstance(part.value, (int, float)):
-        return (
-            f"date {part.operator.value} {datetime.fromtimestamp(part.value, timezone.utc).date()}"
-        )
-    how = (
-        "containing"
-        if part.operator == FilterOperator.TEXT_MATCH_INSENSITIVE
-        else part.operator.value
-    )
-    return f"{part.key.removeprefix(ITEMS)} {how} {'' if part.value is None else repr(part.value)}".strip()
+        return f"date {operator} {datetime.fromtimestamp(part.value, timezone.utc).date()}"
+    if part.operator == FilterOperator.TEXT_MATCH_INSENSITIVE:
+        operator = "containing"
+    value = "" if part.value is None else repr(part.value)
+    return f"{part.key.removeprefix(ITEMS)} {operator} {value}".strip()
 
 
-def nearest_names(
-    part: MetadataFilter | MetadataFilters, metas: Sequence[Mapping[str, Any]]
-) -> str:
-    """The nearest tags, folders or keys to that of a filter, as the end of a sentence; "" for a known key."""
-    kind, wanted, found = "tags", _tag_of(part), Counter[str]()
-    if wanted is not None:
-        texts = [
-            str(one[key]) for one in metas for key in (meta.TAGS, meta.INLINE_TAGS) if key in one
-        ]
-        found.update(tag.strip() for text in texts for tag in text.split(","))
-    elif isinstance(part, MetadataFilter) and part.key == meta.PATH:
-        kind, wanted = "folders", str(part.value).strip("/")
-        found.update(
-            str(folder)
-            for one in metas
-            for folder in PurePosixPath(meta.path_of(one)).parents
-            if folder.name
-        )
-    elif isinstance(part, MetadataFilter) and part.key not in {
-        WORDS,
-        meta.DATE_TS,
-        *meta.NAMES_TAKEN,
-    }:
-        kind, wanted = "keys", part.key.removeprefix(ITEMS)
-        found.update(key for one in metas for key in one.keys() - meta.NAMES_TAKEN)
-    if wanted is None or wanted in found:
+def nearest_names(part: Filter, metadata_of_nodes: Sequence[Mapping[str, Any]]) -> str:
+    """Return the tags, folders or keys nearest to that of a filter, as the end of a sentence.
+
+    The end is empty where the name is known.
+    """
+    known = Counter[str]()
+    tag = _tag_of(part)
+    if tag is not None:
+        kind, name = "tags", tag
+        for metadata in metadata_of_nodes:
+            for key in (meta.TAGS, meta.INLINE_TAGS):
+                known.update(item.strip() for item in str(metadata.get(key, "")).split(","))
+    elif isinstance(part, MetadataFilters) or part.key in {WORDS, meta.DATE_TS}:
         return ""
-    near = [
-        *get_close_matches(wanted, found, _NEAREST, 0.5),
-        *(one for one, _ in found.most_common(2 * _NEAREST)),
-    ]
-    shown = list(dict.fromkeys(near))[: 2 * _NEAREST]
-    return f" ({kind} that there are: {', '.join(shown)})" if shown else f" (there are no {kind})"
+    elif part.key == meta.PATH:
+        kind, name = "folders", str(part.value).strip("/")
+        for metadata in metadata_of_nodes:
+            known.update(map(str, PurePosixPath(meta.path_of(metadata)).parents))
+    elif part.key in meta.NAMES_TAKEN:
+        return ""
+    else:
+        kind, name = "keys", part.key.removeprefix(ITEMS)
+        for metadata in metadata_of_nodes:
+            known.update(metadata.keys() - meta.NAMES_TAKEN)
+    if name in known:
+        return ""
+    names = get_close_matches(name, known, _MOST_SIMILAR, _LEAST_SIMILARITY)
+    names += [frequent for frequent, _ in known.most_common()]
+    shown = [shown for shown in dict.fromkeys(names) if shown not in {"", ".", "/"}][:_MOST_NAMED]
+    return f" ({kind} that exist: {', '.join(shown)})" if shown else f" (there are no {kind})"
 
 
 def check_filters(filters: object) -> None:
     """Raise a SettingError for filters that are not LlamaIndex's, such as Chroma's dictionaries."""
     if filters is not None and not isinstance(filters, MetadataFilters):
         raise SettingError(
-            f"filters={filters!r} are not MetadataFilters. "
-            "Cure: MetadataFilters(filters=[MetadataFilter(key=..., value=...)]), or None."
+            "`filters` must be MetadataFilters(filters=[MetadataFilter(key=..., value=...)]) or "
+            f"None (got {filters!r})."
         )
 
 
-def both(first: MetadataFilters | None, other: MetadataFilters | None) -> MetadataFilters | None:
-    """Filters that admit what both admit.
+def both(first: MetadataFilters | None, second: MetadataFilters | None) -> MetadataFilters | None:
+    """Return filters that match what both match.
 
     Raises:
-        SettingError: One of them is of another type.
+        SettingError: Filters are of another type.
     """
     check_filters(first)
-    check_filters(other)
-    if first is None or other is None:
-        return first or other
-    return MetadataFilters(filters=[first, other], condition=FilterCondition.AND)
+    check_filters(second)
+    if first is None or second is None:
+        return first or second
+    return MetadataFilters(filters=[first, second], condition=FilterCondition.AND)
 
 
 # Conditions on values
 
 
-_LISTED: Final = {FilterOperator.IN, FilterOperator.ANY, FilterOperator.ALL}
 _OPPOSITES: Final = {FilterOperator.NE: FilterOperator.EQ, FilterOperator.NIN: FilterOperator.IN}
+_NEED_LISTS: Final = {FilterOperator.IN, FilterOperator.ANY, FilterOperator.ALL}
 
 
-def condition_of(part: MetadataFilter) -> Callable[[Any], bool]:
-    """Condition of a single filter on a value; the value None stands for a missing key.
+def condition_of(part: MetadataFilter) -> Condition:
+    """Return the condition of a single filter on a value; None stands for a missing key.
 
     Raises:
         SettingError: The operator needs a list of values and got something else.
     """
-    how, wanted = part.operator, part.value
-    if how in _OPPOSITES:
-        opposite = condition_of(part.model_copy(update={"operator": _OPPOSITES[how]}))
+    if part.operator in _OPPOSITES:
+        opposite = condition_of(part.model_copy(update={"operator": _OPPOSITES[part.operator]}))
         return lambda value: not opposite(value)
     if part.key.startswith(ITEMS):
-        folded = _folded(wanted)
-        if how == FilterOperator.CONTAINS:
-            tag = str(folded).strip("#/")
-            return lambda value: any(
-                f"{item}/".startswith(f"{tag}/") for item in map(str, items_of(value))
-            )
-        of_item = condition_of(
-            MetadataFilter(key=part.key.removeprefix(ITEMS), value=folded, operator=how)
-        )
-        return lambda value: any(of_item(item) for item in items_of(value) or [None])
-    if how == FilterOperator.IN and isinstance(wanted, str):
-        # LlamaIndex takes every part of the text, and so "acme" for a part of "acme-corp"; Qdrant's adapter these.
-        wanted = [wanted, *(part.strip() for part in wanted.split(","))]
-    if how in _LISTED and not isinstance(wanted, list):
+        return _item_condition(part)
+    return _value_condition(part)
+
+
+def _item_condition(part: MetadataFilter) -> Condition:
+    """Return the condition that an item of a value fulfils; a missing key is an empty item."""
+    value = _folded(part.value)
+    if part.operator == FilterOperator.CONTAINS:
+        prefix = str(value).strip("#/") + "/"
+        return lambda tags: any(f"{item}/".startswith(prefix) for item in items_of(tags))
+    key = part.key.removeprefix(ITEMS)
+    holds = condition_of(MetadataFilter(key=key, value=value, operator=part.operator))
+    return lambda values: any(holds(item) for item in items_of(values) or [None])
+
+
+def _value_condition(part: MetadataFilter) -> Condition:
+    """Return the condition of a filter as LlamaIndex evaluates it."""
+    wanted = part.value
+    if part.operator == FilterOperator.IN and isinstance(wanted, str):
+        # LlamaIndex takes any part of the text, and so "acme" for "acme-corp"; Qdrant's adapter these.
+        wanted = [wanted, *(item.strip() for item in wanted.split(","))]
+    if part.operator in _NEED_LISTS and not isinstance(wanted, list):
         raise SettingError(
-            f"Filter on {part.key!r}: operator {how.value!r} got {wanted!r}. Cure: a list of values."
+            f"A filter with the operator {part.operator.value!r} must have a list of values (the "
+            f"one on {part.key!r} got {wanted!r})."
         )
-    fold: Callable[[Any], Any] = (
-        _folded if how == FilterOperator.TEXT_MATCH_INSENSITIVE else (lambda value: value)
-    )
-    plain = MetadataFilters(filters=[part.model_copy(update={"value": fold(wanted)})])
-    matches = build_metadata_filter_fn(
-        lambda value: {part.key: fold(value)}, plain
-    )  # its "node id" is the value
+    is_caseless = part.operator == FilterOperator.TEXT_MATCH_INSENSITIVE
+    if is_caseless:
+        wanted = _folded(wanted)
+    filters = MetadataFilters(filters=[part.model_copy(update={"value": wanted})])
+
+    def metadata_of(value: Any) -> dict[str, Any]:
+        return {part.key: _folded(value) if is_caseless else value}
+
+    matches = build_metadata_filter_fn(metadata_of, filters)  # what it takes for an id is the value
 
     def holds(value: Any) -> bool:
         try:
             return matches(value)
-        except TypeError:  # of another type
+        except TypeError:  # the types differ
             return False
 
     return holds
 
 
 def items_of(value: Any) -> list[Any]:
-    """A value, and the items between its commas, folded; what reads as a number is one as well."""
+    """Return a value, and the items between its commas, folded; what reads as a number also as one."""
+    if value is None:
+        return []
     if not isinstance(value, str):
-        return [] if value is None else [value]
-    value = caseless(value)
-    texts = dict.fromkeys([value, *(part.strip().lstrip("#") for part in value.split(","))])
-    return [*texts, *(number for text in texts if not isinstance(number := meta.typed(text), str))]
+        return [value]
+    text = caseless(value)
+    items: list[Any] = [text, *(item.strip().lstrip("#") for item in text.split(","))]
+    for item in tuple(items):
+        number = meta.typed(item)
+        if not isinstance(number, str):
+            items.append(number)
+    return list(dict.fromkeys(items))
 
 
 def _folded(value: Any) -> Any:
     return caseless(value) if isinstance(value, str) else value
 
 
-# Masks of rows
-
-
-def _mask(filters: MetadataFilters, test: Callable[[MetadataFilter], Bools], size: int) -> Bools:
-    """Mask of the rows that filters admit: any nesting of AND, OR and NOT (no member holds); without members all."""
-    masks = [
-        _mask(part, test, size) if isinstance(part, MetadataFilters) else test(part)
-        for part in filters.filters
-    ]
-    if not masks:
-        return np.ones(size, dtype=np.bool_)
-    if filters.condition in {None, FilterCondition.AND}:
-        return np.asarray(np.all(masks, axis=0))
-    any_holds = np.asarray(np.any(masks, axis=0))
-    return ~any_holds if filters.condition == FilterCondition.NOT else any_holds
+# Rows that match
 
 
 def admitted(
@@ -233,38 +243,59 @@ def admitted(
     holding: Callable[[MetadataFilter], Ints],
     passed: Sequence[MetadataFilter] = (),
 ) -> Ints:
-    """Those of some rows that filters admit, in their order.
+    """Return the rows that match filters, in their order.
 
     Args:
-        filters: Any nesting of them.
+        filters: Filters in any nesting.
         rows: Numbers of rows.
-        column_of: Gives the values of a metadata key, one for each of the rows.
-        holding: Gives the rows that satisfy a filter on :data:`WORDS`, and perhaps others.
-        passed: Filters that a store let the rows pass; one that searched a list for a value was right to do so.
+        column_of: Returns the values of a metadata key, one for each of the rows.
+        holding: Returns the rows that match a filter on :data:`WORDS`, and perhaps others.
+        passed: Filters that a store let the rows pass. A store that searched a list for the value
+            was right to do so.
     """
 
-    def test(part: MetadataFilter) -> Bools:
+    def mask_of(part: Filter) -> Bools:
+        if isinstance(part, MetadataFilters):
+            return _combined([mask_of(member) for member in part.filters], part, len(rows))
         if part.key == WORDS:
             return np.isin(rows, holding(part))
-        key, holds = part.key.removeprefix(ITEMS), condition_of(part)
-        values = column_of(key)
-        if key in REF_DOC_ALIASES:
-            pairs = zip(values, column_of(meta.REF_DOC_ID), strict=True)
-            values = [document if value is None else value for value, document in pairs]
-        if any(part is other for other in passed):
-            items = [value if isinstance(value, list) else [] for value in values]
-            return np.array(
-                [
-                    holds(value) or any(map(holds, of))
-                    for value, of in zip(values, items, strict=True)
-                ]
-            )
-        try:  # once for each distinct value
+        values = _values_of(part.key.removeprefix(ITEMS), column_of)
+        holds = condition_of(part)
+        if any(part is pushed for pushed in passed):
+            return np.array([holds(value) or _any_item(holds, value) for value in values], np.bool_)
+        try:
             return np.fromiter(map(cache(holds), values), np.bool_, len(rows))
-        except TypeError:  # a list among them
+        except TypeError:  # a list cannot be remembered
             return np.fromiter(map(holds, values), np.bool_, len(rows))
 
-    return rows[_mask(filters, test, len(rows))]
+    return rows[mask_of(filters)]
+
+
+def _values_of(key: str, column_of: Callable[[str], Sequence[Any]]) -> Sequence[Any]:
+    """Return the values of a key; the document of a node also under the names that stores give it."""
+    values = column_of(key)
+    if key not in REF_DOC_ALIASES:
+        return values
+    documents = column_of(meta.REF_DOC_ID)
+    pairs = zip(values, documents, strict=True)
+    return [document if value is None else value for value, document in pairs]
+
+
+def _any_item(holds: Condition, value: Any) -> bool:
+    return isinstance(value, list) and any(holds(item) for item in value)
+
+
+def _combined(masks: Sequence[Bools], filters: MetadataFilters, size: int) -> Bools:
+    """Return the rows that match AND, OR or NOT (no member matches); all rows without members."""
+    if not masks:
+        return np.ones(size, np.bool_)
+    all_match = np.all(masks, axis=0)
+    any_matches = np.any(masks, axis=0)
+    if filters.condition == FilterCondition.OR:
+        return np.asarray(any_matches)
+    if filters.condition == FilterCondition.NOT:
+        return np.asarray(~any_matches)
+    return np.asarray(all_match)  # AND, which None means as well
 
 
 def admits(
@@ -272,11 +303,12 @@ def admits(
     metadata: Mapping[str, Any],
     passed: Sequence[MetadataFilter] = (),
 ) -> bool:
-    """Whether filters admit one document, by its metadata and, as ``REF_DOC_ID``, its document's id; see above."""
+    """Return whether a node matches filters, by its metadata and its document as ``REF_DOC_ID``."""
+    if filters is None:
+        return True
     row = np.zeros(1, np.int64)
-    found = (
-        row
-        if filters is None
-        else admitted(filters, row, lambda key: [metadata.get(key)], lambda _: row[:0], passed)
-    )
-    return len(found) > 0
+
+    def column_of(key: str) -> list[Any]:
+        return [metadata.get(key)]
+
+    return len(admitted(filters, row, column_of, lambda _: row[:0], passed)) > 0

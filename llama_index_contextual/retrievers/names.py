@@ -1,4 +1,4 @@
-"""Names of documents, folded, and the index of them: ends of a path, a title, aliases, the heading that comes first."""
+"""Names of documents: ends of the path, the title, aliases, and the heading that comes first."""
 
 from __future__ import annotations
 
@@ -25,85 +25,75 @@ _LINK: Final = re.compile(
 _QUOTES: Final = (
     "\"'`<>«»\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2039\u203a\u300c\u300d\u300e\u300f"
 )
-_PLACE: Final = re.compile(r"(?<=\w)(\.[A-Za-z]\w{0,9})#.*")  # in a file: a.md#L3-L9, a.md#Heading
+_ANCHOR: Final = re.compile(r"(?<=\w)(\.[A-Za-z]\w{0,9})#.*")  # a.md#L3-L9, a.md#Heading
 # Blanks, quotation marks, dashes, slashes, brackets, marks of emphasis and of sentences.
 _SEPARATORS: Final = re.compile(
     rf"[{_QUOTES}\s\-_./\\()\[\]{{}}*|\u05be\u2010-\u2015\u2212?!,;:\u00a1\u00bf\u2026\u3001\u3002]+"
 )
-_ENDING: Final = re.compile(r"(?<=\w\w)s\b")
-_LOOSE: Final = "\0"  # before a name without spaces and the endings of plurals
 LONGEST_NAME: Final = 200  # characters of a name
 NAMING: Final = (metadata.TITLE, "aliases", "alias")  # metadata keys of names of a document
-NAMES_VERSION: Final = 1  # another one wherever a name is folded to something else
-_NAME, TOP_HEADING = 1.0, 0.75  # values of a name, and of the heading with which a document begins
+NAMES_VERSION: Final = 2  # raise it where a name is folded to something else
+NAME_VALUE: Final = 1.0
+TOP_HEADING: Final = 0.75  # the value of the heading with which a document begins, as a name
 
 
-# The same few paths, titles and headings come again with each question.
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=65_536)  # the same few paths, titles and headings come with each query
 def folded_name(text: str) -> str:
-    """A name without case, accents and brackets of a link, and with spaces for quotation marks and other separators."""
-    return " ".join(_SEPARATORS.sub(" ", fold(normalise(_unlinked(text))).casefold()).split())
-
-
-def _unlinked(text: str) -> str:
-    """A name without quotes, brackets of a link, and codes of a URL."""
-    text = _PLACE.sub(r"\1", text.strip().strip(_QUOTES).strip())
-    link = _LINK.fullmatch(text)
-    return unquote(link[1] if link else text)
-
-
-def _loose(name: str) -> str:
-    return _LOOSE + _ENDING.sub("", name).replace(" ", "") if name else ""
+    """Return a name without case, accents and the brackets of a link, its words between single spaces."""
+    name = _ANCHOR.sub(r"\1", text.strip().strip(_QUOTES).strip())
+    link = _LINK.fullmatch(name)
+    folded = fold(normalise(unquote(link[1] if link else name))).casefold()
+    return " ".join(_SEPARATORS.sub(" ", folded).split())
 
 
 def titles_in(header_path: object) -> Sequence[str]:
-    """The headings of a header path, outermost first."""
-    return metadata.heading_titles(
-        {metadata.HEADER_PATH: header_path or "", metadata.HEADING_LEVEL: 1}
-    )
+    """Return the headings of a header path, outermost first."""
+    keys = {metadata.HEADER_PATH: header_path or "", metadata.HEADING_LEVEL: 1}
+    return metadata.heading_titles(keys)
 
 
 def document_names(path: str, title: str, *aliases: str) -> list[str]:
-    """Folded names of a document: its title; aliases between commas; ends of its path, each without the suffix, too."""
-    pure = PurePosixPath(path.replace("\\", "/"))
-    folders, files = (
-        [folded_name(part) for part in pure.parts[:-1]],
-        [pure.name, pure.stem if pure.suffix else ""],
-    )
-    ends = [
-        [*folders[start:], file]
-        for file in map(folded_name, files)
-        if file
-        for start in range(len(folders) + 1)
-    ]
-    named = [title, *(part for one in aliases for part in one.split(","))]
-    return [*map(folded_name, named), *(" ".join(filter(None, parts)) for parts in ends)]
+    """Return the folded names of a document.
+
+    They are its title, its aliases (between commas), and the ends of its path, with the suffix and
+    without it: ``work/Notes.md`` is ``work notes md``, ``work notes``, ``notes md`` and ``notes``.
+    """
+    names = [folded_name(title)]
+    for listed in aliases:
+        names += [folded_name(alias) for alias in listed.split(",")]
+    pure_path = PurePosixPath(path.replace("\\", "/"))
+    folders = [folded_name(folder) for folder in pure_path.parts[:-1]]
+    files = dict.fromkeys([folded_name(pure_path.name), folded_name(pure_path.stem)])
+    for file in filter(None, files):
+        for start in range(len(folders) + 1):
+            names.append(" ".join(part for part in (*folders[start:], file) if part))
+    return names
 
 
-def _values_of_names(path: str, first: Mapping[str, Any]) -> dict[str, float]:
-    """Each name of a document with its value; the name without spaces and plurals has it negated.
+def _values_of_names(path: str, first_chunk: Mapping[str, Any]) -> dict[str, float]:
+    """Return the names of a document with their values.
 
     Args:
-        path: Of the document, or its id.
-        first: Metadata of its first chunk.
+        path: The path of the document, or its id.
+        first_chunk: The metadata of its first chunk.
     """
-    naming = [str(first.get(key) or "") for key in NAMING]
-    values = {
-        folded_name(title): TOP_HEADING for title in titles_in(first.get(metadata.HEADER_PATH))[:1]
-    }
-    values |= dict.fromkeys(document_names(path, *naming), _NAME)
-    both = values | {_loose(name): -value for name, value in values.items()}
-    return {name: value for name, value in both.items() if name}
+    titles = titles_in(first_chunk.get(metadata.HEADER_PATH))
+    values = {folded_name(title): TOP_HEADING for title in titles[:1]}
+    naming = [str(first_chunk.get(key) or "") for key in NAMING]
+    for name in document_names(path, *naming):
+        values[name] = NAME_VALUE
+    values.pop("", None)
+    return values
 
 
 @dataclass(frozen=True, eq=False)
 class NameArrays(RowArrays):
-    """Names of documents; ``ids`` has the row of a document's first chunk once for each.
+    """The names of documents, each with the row of the first chunk of its document.
 
-    Args:
-        ids: The rows.
-        names: Numbers of the folded names.
-        values: Of the names.
+    Attributes:
+        ids: The rows, once for each name.
+        names: The numbers of the folded names.
+        values: The values of the names, 0 to 1.
     """
 
     names: Numbers
@@ -118,30 +108,36 @@ class NameIndex(ArrayIndex):
     def with_documents(
         self, rows: Sequence[int] | Ints, documents: Iterable[tuple[str, Mapping[str, Any]]]
     ) -> NameIndex:
-        """Index with more documents.
+        """Return the index with more documents.
 
         Args:
-            rows: Of the first chunk of each.
+            rows: The row of the first chunk of each.
             documents: The path of each, or its id, and the metadata of its first chunk.
         """
-        named = [_values_of_names(*one) for one in documents]
-        names = np.array([term_number(name) for one in named for name in one], np.uint64)
-        values = np.array([value for one in named for value in one.values()], np.float64)
-        ids = np.repeat(np.asarray(rows, np.int64), [len(one) for one in named])
-        return self.changed((), NameArrays(ids, names, values)) if len(ids) else self
+        ids: list[int] = []
+        names: list[int] = []
+        values: list[float] = []
+        for row, (path, first_chunk) in zip(rows, documents, strict=True):
+            for name, value in _values_of_names(path, first_chunk).items():
+                ids.append(int(row))
+                names.append(term_number(name))
+                values.append(value)
+        if not ids:
+            return self
+        added = NameArrays(
+            ids=np.array(ids, np.int64),
+            names=np.array(names, np.uint64),
+            values=np.array(values, np.float64),
+        )
+        return self.changed((), added)
 
     def find_named(self, text: str) -> list[tuple[int, float]]:
-        """Rows of documents whose name a text is, and the values of the name, best first.
-
-        Where no document has that name, those that have it but for spaces and a plural, whose values are negative.
-        """
+        """Return the rows of the documents whose name a text is, and the values of the name, best first."""
         name = folded_name(text) if len(text) <= LONGEST_NAME else ""
-        exact = self._having(name) if name else []
-        return exact or (self._having(_loose(name)) if name else [])
-
-    def _having(self, name: str) -> list[tuple[int, float]]:
-        found = list[tuple[int, float]]()
+        if not name:
+            return []
+        named: list[tuple[int, float]] = []
         for arrays, live in self.parts:
-            at = np.flatnonzero((arrays.names == term_number(name)) & live)
-            found += zip(arrays.ids[at].tolist(), arrays.values[at].tolist(), strict=True)
-        return sorted(found, key=lambda item: (-abs(item[1]), item[0]))
+            hits = np.flatnonzero((arrays.names == term_number(name)) & live)
+            named += zip(arrays.ids[hits].tolist(), arrays.values[hits].tolist(), strict=True)
+        return sorted(named, key=lambda item: (-item[1], item[0]))

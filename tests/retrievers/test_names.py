@@ -93,10 +93,6 @@ def test_the_chunk_that_a_filter_leaves_of_a_named_note_comes_first(embedding_of
         ("[[Проект «Байкал»]]", "Проект «Байкал».md"),
         ("GIL.md#L1-L3", "notes/GIL.md"),
         ("(GIL)", "notes/GIL.md"),
-        ("deadlock preventions", "notes/Deadlock Prevention.md"),
-        ("DeadlockPrevention", "notes/Deadlock Prevention.md"),
-        ("cafekasse", "notes/Café-Kasse.md"),
-        ("global interpreter locks", "notes/GIL.md"),
     ],
 )
 def test_the_exact_name_of_a_note_comes_first(vault, question, path):
