@@ -38,7 +38,7 @@ from llama_index.core.schema import QueryBundle
 
 from llama_index_contextual import ContextualFusionRetriever, MemoryContext
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.index.embedder import default_parser
+from llama_index_contextual.app.index.chunking import default_parser
 from llama_index_contextual.retrievers.any_store import run
 from llama_index_contextual.retrievers.query_dates import lexicon, split_words
 from llama_index_contextual.retrievers.question import Question, answer_question

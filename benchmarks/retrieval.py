@@ -59,7 +59,7 @@ from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llama_index_contextual import ContextualNodePostprocessor
 from llama_index_contextual.app.evaluation import recall_at
-from llama_index_contextual.app.index.embedder import default_parser
+from llama_index_contextual.app.index.chunking import default_parser
 from llama_index_contextual.retrievers.terms import query_groups, terms_of
 from llama_index_contextual.utils.metadata import heading_titles, path_of
 

@@ -35,7 +35,7 @@ from datasets import kubernetes_docs, pages_of
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
 from llama_index_contextual.app import ContextualIndex, LocalEmbedding
-from llama_index_contextual.app.index.embedder import default_parser
+from llama_index_contextual.app.index.chunking import default_parser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

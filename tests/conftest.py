@@ -20,7 +20,12 @@ settings.load_profile("ci" if os.environ.get("CI") else "home")
 
 # The tests have settings of their own, and so have the processes that they start: what the person who runs them
 # has set changes nothing.
-for variable in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "LLAMA_INDEX_CACHE_DIR"):
+for variable in (
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "LLAMA_INDEX_CACHE_DIR",
+    "LLAMA_INDEX_CONTEXTUAL_STORAGE",
+):
     os.environ[variable] = tempfile.mkdtemp(prefix="contextual-user-")
     atexit.register(shutil.rmtree, os.environ[variable], ignore_errors=True)
 
@@ -48,6 +53,15 @@ def data():
         return folder
 
     return find
+
+
+@pytest.fixture(autouse=True)
+def content_cache():
+    """Begin each test without vectors, contexts and conversions of earlier ones; return the file."""
+    file = Path(os.environ["LLAMA_INDEX_CONTEXTUAL_STORAGE"]) / "content.sqlite3"
+    for part in file.parent.glob(f"{file.name}*"):
+        part.unlink()
+    return file
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ A test that imports this is skipped where the SDK or the local model is missing.
 """
 
 import asyncio
+import os
 import sys
 import time
 from pathlib import Path
@@ -17,13 +18,16 @@ from mcp.client.stdio import stdio_client  # noqa: E402
 __all__ = ["READING", "mcp", "stdio", "stdio_client", "text_of", "wait_for"]
 
 ROOT = Path(__file__).resolve().parents[1]
+STORAGE = "LLAMA_INDEX_CONTEXTUAL_STORAGE"
 READING = {"memory_context", "retrieve", "grep", "read", "list"}
 
 
 def stdio(folder, before="", options=""):
     code = f"{before}\nfrom llama_index_contextual.app.serve.mcp_server import serve\nserve({str(folder)!r}{options})"
     return mcp.StdioServerParameters(
-        command=sys.executable, args=["-c", code], env={"PYTHONPATH": str(ROOT)}
+        command=sys.executable,
+        args=["-c", code],
+        env={"PYTHONPATH": str(ROOT), STORAGE: os.environ[STORAGE]},
     )
 
 

@@ -24,7 +24,7 @@ from pydantic import Field
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.index.embedder import LARGEST_OF_CODE, default_parser
+from llama_index_contextual.app.index.chunking import LARGEST_OF_CODE, default_parser
 from llama_index_contextual.app.settings import embeddings as module
 from llama_index_contextual.app.settings import local as onnx
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, embedding_limit

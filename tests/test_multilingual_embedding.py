@@ -14,7 +14,7 @@ import pytest
 from llama_index.core.schema import Document
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.index.embedder import default_parser
+from llama_index_contextual.app.index.chunking import default_parser
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
 from llama_index_contextual.app.settings.models import model_id, resolve_embedding
 from llama_index_contextual.utils.errors import MissingExtraError

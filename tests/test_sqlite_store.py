@@ -88,7 +88,7 @@ def test_many_keys_at_once(store):
 def test_a_file_that_is_no_database_is_named_with_its_cure(tmp_path):
     path = tmp_path / "contexts.sqlite"
     path.write_text("no database, but a letter to Ana " * 50)
-    with pytest.raises(StorageError, match=r"contexts\.sqlite is damaged .*Cure:"):
+    with pytest.raises(StorageError, match=r"contexts\.sqlite is damaged .*Name another file"):
         SQLiteKVStore(path).get("a")
 
 
@@ -98,16 +98,14 @@ def test_a_lock_of_another_program_is_named(store, monkeypatch):
     store.close()
     with contextlib.closing(sqlite3.connect(store.path)) as other:
         other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(
-            StorageError, match=r"database is locked.*Cure: another program has the database open"
-        ):
+        with pytest.raises(StorageError, match=r"database is locked.*Close the other program"):
             store.put("a", {"n": 2})
     assert store.get("a") == {"n": 1}
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="Cure:"):
+    with pytest.raises(StorageError, match="then try again"):
         SQLiteKVStore(tmp_path / "file" / "contexts.sqlite").put("a", {})
 
 
@@ -118,6 +116,6 @@ def test_reading_makes_no_file(tmp_path):
 
 
 def test_a_write_is_all_or_nothing(store):
-    with pytest.raises(StorageError, match="Cure: "):
+    with pytest.raises(StorageError, match="Name another file"):
         store.put_all([("a", {"n": 1}), (None, {"n": 2})])
     assert store.get_all() == {}

@@ -218,6 +218,14 @@ class ContextCache:
             rows += [(key, record._asdict()) for key in keys]
         self.store.put_all(rows, _CONTEXTS)
 
+    def renew(
+        self, nodes: Sequence[BaseNode], document: SourceDocument, records: Sequence[CachedContext]
+    ) -> None:
+        """Store known records under today's keys too, where the store is one for several folders."""
+        if getattr(self.store, "scope", ""):
+            pairs = zip(nodes, records, strict=True)
+            self.keep([pair for pair in pairs if pair[1].text is not None], document)
+
     def close(self) -> None:
         """Close the store if it is a file of ours."""
         if isinstance(self.store, SQLiteKVStore):
@@ -228,11 +236,14 @@ class ContextCache:
         version = self._version_of(document)
         path = document.path or document.id
         text_hash = short_hash([document.text])
+        # A store of several folders: the path of a document is relative to one of them.
+        scope = getattr(self.store, "scope", "")
+        place = ["path", scope, path] if scope else ["path", path]
         keys = []
         for node in nodes:
             headings = str(metadata.value_of(node.metadata, metadata.HEADER_PATH) or "")
             chunk = [text_of(node), headings, version]
-            by_path = short_hash([*chunk, "path", path])
+            by_path = short_hash([*chunk, *place])
             by_text = short_hash([*chunk, "text", text_hash])
             keys.append((by_path, by_text))
         return keys

@@ -1,4 +1,9 @@
-"""SQLite files that many threads and processes read and one writes."""
+"""SQLite files that many threads and processes read and that one writes at a time.
+
+A file may come from somebody else, so nothing beside it is obeyed. SQLite plays back a rollback journal when it opens
+a file, and deletes whatever file that journal names. Our files are in WAL mode from their first moment and never have
+one, so a file with a rollback journal is refused before SQLite sees it.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +11,35 @@ import contextlib
 import os
 import shutil
 import sqlite3
+import stat
+import uuid
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from llama_index_contextual.utils.errors import DamagedError, StorageError
 from llama_index_contextual.utils.text import absolute_path
 
-_LEAST_FREE: Final = (
-    100_000  # bytes; the index of a log has 32 kB, and a question on a full disk does without
-)
+_MIN_FREE_BYTES: Final = 100_000  # the index of a log takes 32 kB
+_MIN_FREE_FILES: Final = 2  # the log and its index
 _BUSY_SECONDS: Final = 30.0  # how long a writer waits for another process
+_PAGE_BYTES: Final = 8192  # five vectors of 384 numbers; a page of 4096 bytes holds two
 _PRAGMAS: Final = (
-    "PRAGMA trusted_schema=OFF",  # the file may be of somebody else
+    "PRAGMA trusted_schema=OFF",
     "PRAGMA cell_size_check=ON",
     "PRAGMA synchronous=FULL",  # on disk at each commit, not at the next checkpoint
 )
-# Messages of SQLite about a broken file. Other errors are of a full disk, a lock, a permission: the file is sound.
-_DAMAGE: Final = (
-    *(
-        "malformed",
-        "not a database",
-        "corrupt",
-        "no such table",
-        "no such column",
-        "could not decode",
-    ),
-    *("constraint failed", "unsupported file format"),
+# What SQLite says of a damaged file. Its other errors are of a full disk, a lock or a permission.
+_SIGNS_OF_DAMAGE: Final = (
+    "malformed",
+    "not a database",
+    "corrupt",
+    "no such table",
+    "no such column",
+    "could not decode",
+    "constraint failed",
+    "unsupported file format",
 )
 _READ_ERRORS: Final = (
     sqlite3.Error,
@@ -45,60 +51,73 @@ _READ_ERRORS: Final = (
     zlib.error,
 )
 AMONG: Final = "IN (SELECT value FROM json_each(?))"  # any number of values, as one JSON list
-_CURE: Final = "name another file, or delete this one (what it keeps is then paid for again)."
+_FIX: Final = "Name another file, or delete this one (what it keeps is then paid for again)."
+
+
+class _Opened(NamedTuple):
+    """The process and the file that a connection belongs to: a fork or a replaced file has others."""
+
+    process: int = 0
+    file: int = 0
 
 
 class SqliteFile:
-    """A SQLite file in WAL mode: connections for many threads, and errors with a cure.
+    """A SQLite file in WAL mode: connections for many threads, and errors that say what to do.
 
-    It is made at its first write, with its tables. A copy and a pickle are opened again where they are used, and so is
-    the file of a forked process.
+    The file is made at its first write. A copy or a pickle of this object opens the file again, and so does a forked
+    process.
 
     Args:
-        path: The file. It and its folder are created at the first write.
-        cure: The cure of a damaged file.
+        path: The file.
+        fix: What to do about a damaged file, a sentence.
 
     Attributes:
-        tables: The statements that make its tables.
-        layout: Number of these tables, the "user version" of the file: another one is other data.
+        tables: The statements that make the tables, separated by semicolons.
+        layout: The number of these tables, which the file has as its user version.
     """
 
     tables: ClassVar[str]
     layout: ClassVar[int]
 
-    def __init__(self, path: str | os.PathLike[str], cure: str = _CURE) -> None:
-        self.path, self.cure = Path(path), cure
+    def __init__(self, path: str | os.PathLike[str], fix: str = _FIX) -> None:
+        self.path = Path(path)
+        self.fix = fix
         self.is_checked = False
-        self._idle, self._file = list[sqlite3.Connection](), (0, 0)
+        self._idle: list[sqlite3.Connection] = []
+        self._opened = _Opened()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.path, self.cure)
+        return type(self), (self.path, self.fix)
 
     @property
     def exists(self) -> bool:
-        """Whether there is a file."""
+        """Whether there is a file with content."""
         try:
             return self.path.stat().st_size > 0
-        except OSError as error:  # whoever opens it finds out why that is not possible
-            return not isinstance(error, FileNotFoundError | NotADirectoryError)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:  # opening it tells why
+            return True
+
+    # Connections
 
     @contextlib.contextmanager
     def connection(self, *, writes: bool = False) -> Iterator[sqlite3.Connection]:
-        """A connection; it is closed where its transaction did not end well.
+        """Lend a connection; it is closed where its transaction does not end well.
 
         Raises:
-            DamagedError: The file cannot be read, or has other parts than ours.
+            DamagedError: The file cannot be read, or contains other tables than ours.
             StorageError: It cannot be opened now, or is of a newer version of this package.
         """
         with self.explained():
-            opened = self._opened()
-            if opened != self._file:
+            opened = self._current_file()
+            if opened != self._opened:
                 self.close()
-                self._file = opened
+                self._opened = opened
             try:
                 connection = self._idle.pop()
             except IndexError:
-                connection = self._connected(writes=writes)
+                connection = self._connect(writes=writes)
         try:
             yield connection
         except BaseException:
@@ -106,86 +125,113 @@ class SqliteFile:
             raise
         if connection.in_transaction:
             connection.rollback()
-        if opened[1] and opened == self._opened():
+        if opened.file and opened == self._current_file():
             self._idle.append(connection)
         else:
             connection.close()
 
-    def _opened(self) -> tuple[int, int]:
-        """This process and the file: neither a fork nor a file that took its place has the connections of the former.
+    def _current_file(self) -> _Opened:
+        """Return the process and the file; file 0 is opened anew each time.
 
-        What nobody may write is opened anew each time, since a connection would not see that another user wrote it.
+        A connection to a file that this process may not write would not see that somebody else writes it.
         """
         try:
-            return os.getpid(), self.path.stat().st_ino if is_writable(self.path) else 0
+            file = self.path.stat().st_ino if is_writable(self.path) else 0
         except OSError:
-            return 0, 0
+            return _Opened()
+        return _Opened(os.getpid(), file)
 
-    def _part(self, suffix: str) -> Path:
-        return self.path.with_name(f"{self.path.name}{suffix}")
-
-    def _connected(self, *, writes: bool) -> sqlite3.Connection:
-        how = "rw"
+    def _connect(self, *, writes: bool) -> sqlite3.Connection:
+        path = absolute_path(self.path)
+        refuse_foreign_files(path)
         if writes and not self.exists:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            how = "rwc"
-        elif not (writes or is_writable(self.path)):
-            # The log of a writer that was killed is read with its index; without a log nothing can change.
-            log = self._part("-wal")
-            how = "ro" if log.exists() and log.stat().st_size else "ro&immutable=1"
-        address, options = (
-            f"{absolute_path(self.path).as_uri()}?mode={how}",
-            {"uri": True, "check_same_thread": False},
-        )
+            self._create(path)
+        mode = "rw"
+        if not writes and not is_writable(path):
+            # The log of a writer that was killed is read with its index. Without a log nothing can change.
+            log = _beside(path, "-wal")
+            has_log = log.exists() and log.stat().st_size
+            mode = "ro" if has_log else "ro&immutable=1"
         connection = sqlite3.connect(
-            address, timeout=_BUSY_SECONDS, isolation_level=None, **options
+            f"{path.as_uri()}?mode={mode}",
+            uri=True,
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
         )
         try:
             for pragma in _PRAGMAS:
                 connection.execute(pragma)
-            if writes:
-                self._make_tables(connection)
             self._check_schema(connection)
+            if mode == "rw":
+                _check_journal_mode(connection)
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _make_tables(self, connection: sqlite3.Connection) -> None:
-        """Make the tables in one transaction without a log: no kill leaves a file that lacks some."""
-        connection.execute(
-            "PRAGMA page_size=8192"
-        )  # of a new file; it holds five vectors of 384 numbers, 4096 two
-        connection.execute("BEGIN IMMEDIATE")
-        if not _schema_of(connection):
-            for statement in self.tables.split(";"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version={self.layout}")
-            self._put_first_rows(connection)
-        connection.execute("COMMIT")
-        with contextlib.suppress(sqlite3.OperationalError):  # another writer does the same
-            connection.execute("PRAGMA journal_mode=WAL")
+    def _create(self, path: Path) -> None:
+        """Make the file with its tables under another name first: a kill leaves all of it or nothing."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = _beside(path, f".{uuid.uuid4().hex}.new")
+        try:
+            with contextlib.closing(sqlite3.connect(temporary, isolation_level=None)) as connection:
+                connection.execute("PRAGMA journal_mode=OFF")
+                connection.execute(f"PRAGMA page_size={_PAGE_BYTES}")
+                for statement in self.tables.split(";"):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version={self.layout}")
+                self._put_first_rows(connection)
+                connection.execute("PRAGMA journal_mode=WAL")
+            if path.exists() and not self.exists:  # without content
+                path.unlink()
+            try:
+                os.link(temporary, path)
+            except FileExistsError:  # another process has just made it
+                pass
+            except OSError:  # a file system without hard links
+                temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def _put_first_rows(self, connection: sqlite3.Connection) -> None:
-        """Write what the file has from its first moment on."""
+        """Write the rows that the file has from its first moment on."""
 
     def _check_schema(self, connection: sqlite3.Connection) -> None:
-        """Refuse other parts than ours: a trigger or a view would do what somebody else wants."""
+        """Refuse other tables than ours: a trigger or a view would run what somebody else wrote.
+
+        Raises:
+            StorageError: The file is of a newer version of this package.
+            ValueError: It contains something that is not ours.
+        """
         [[layout]] = connection.execute("PRAGMA user_version")
         if layout > self.layout:
-            cure = "Cure: upgrade llama-index-contextual, then start this process again."
             raise StorageError(
-                f"{self.path} has layout {layout}, this package reads up to {self.layout}. {cure}"
+                f"{self.path} has layout {layout}, this package reads up to {self.layout}. "
+                "Upgrade llama-index-contextual, then start this process again."
             )
-        ours = {" ".join(statement.split()) for statement in self.tables.split(";")}
-        if foreign := sorted(_schema_of(connection) - ours):
-            raise ValueError(f"its part {foreign[0][:80]!r} is not ours")
+        ours = {_on_one_line(statement) for statement in self.tables.split(";")}
+        parts = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+        for kind, name, sql in parts:
+            is_made_by_sqlite = kind == "index" and sql is None
+            if not is_made_by_sqlite and _on_one_line(str(sql)) not in ours:
+                raise ValueError(f"its {kind} {name!r} is not ours")
         if layout != self.layout:
             raise ValueError(f"its layout is {layout} instead of {self.layout}")
 
+    def close(self) -> None:
+        """Close all connections that nobody uses; the next use opens one again."""
+        idle = self._idle
+        self._idle = []
+        for connection in idle:
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
+
+    # Reading and writing
+
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Write in one transaction: all of it is on disk when this ends, or nothing of it is."""
+        """Write in one transaction: at its end all of it is on disk, or nothing."""
         with self.connection(writes=True) as connection:
             with self.explained():
                 connection.execute("BEGIN IMMEDIATE")
@@ -194,29 +240,14 @@ class SqliteFile:
                 connection.commit()
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Rows of a query; none where there is no file, since reading makes none."""
+        """Return the rows of a query; none where there is no file."""
         if not self.exists:
             return []
         with self.connection() as connection, self.explained():
             return connection.execute(query, values).fetchall()
 
-    def set_aside(self) -> Path:
-        """Rename a damaged file and its log, and return the new name.
-
-        Raises:
-            StorageError: The folder cannot be written.
-        """
-        self.close()
-        with self.explained():
-            for suffix in ("-wal", "-shm", ""):
-                part, place = self._part(suffix), self._part(f".damaged{suffix}")
-                place.unlink(missing_ok=True)
-                if part.exists():
-                    part.replace(place)
-        return self._part(".damaged")
-
     def check(self) -> None:
-        """Read all of the file, once in a process and again once damage was met.
+        """Read the whole file, once in a process and again after damage.
 
         Raises:
             DamagedError: It is damaged.
@@ -234,57 +265,110 @@ class SqliteFile:
     def _check_rows(self, connection: sqlite3.Connection) -> None:
         """Raise a ValueError for a row that is not as it was written."""
 
-    def close(self) -> None:
-        """Close all connections that nobody uses; the next use opens one again."""
-        idle, self._idle = self._idle, []
-        for connection in idle:
-            with contextlib.suppress(sqlite3.Error):
-                connection.close()
+    def set_aside(self) -> Path:
+        """Rename a damaged file with its log, and return the new path.
+
+        Raises:
+            StorageError: The folder cannot be written.
+        """
+        self.close()
+        with self.explained():
+            for suffix in ("-wal", "-shm", ""):
+                part = _beside(self.path, suffix)
+                target = _beside(self.path, f".damaged{suffix}")
+                target.unlink(missing_ok=True)
+                if part.exists():
+                    part.replace(target)
+        return _beside(self.path, ".damaged")
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
-        """Make an error of SQLite, and of what was read there, one with a cure."""
+        """Turn an error of SQLite, or of what was read there, into one that says what to do.
+
+        Raises:
+            DamagedError: The file is damaged.
+            StorageError: The file is whole and cannot be used now.
+        """
         try:
             yield
         except DamagedError:
             self.is_checked = False
             raise
-        except UnicodeEncodeError:  # of what is to be written
+        except UnicodeEncodeError:  # of a text that is to be written
             raise
         except _READ_ERRORS as error:
-            problem = str(error)
-            if not isinstance(error, sqlite3.Error | OSError) or any(
-                sign in problem.lower() for sign in _DAMAGE
-            ):
+            problem = str(error).strip()
+            is_of_content = not isinstance(error, sqlite3.Error | OSError)
+            if is_of_content or any(sign in problem.lower() for sign in _SIGNS_OF_DAMAGE):
                 self.is_checked = False
-                raise DamagedError(
-                    f"{self.path} is damaged ({problem}). Cure: {self.cure}"
-                ) from error
-            other = "another program has the database open; close it" if "lock" in problem else ""
-            what = f"{self.path} cannot be used now ({problem.strip()}). What was written before is unharmed"
-            cure = f"Cure: {other or 'free space, or let this user read and write it'}, then try again."
-            raise StorageError(f"{what}. {cure}") from error
+                raise DamagedError(f"{self.path} is damaged ({problem}). {self.fix}") from error
+            fix = "Free space, or let this user read and write it"
+            if "lock" in problem:
+                fix = "Close the other program that has it open"
+            raise StorageError(
+                f"{self.path} cannot be used now ({problem}). What was written before is unharmed. "
+                f"{fix}, then try again."
+            ) from error
+
+
+def refuse_foreign_files(path: Path) -> None:
+    """Refuse what may stand beside a SQLite file and harm the user when SQLite opens it.
+
+    A rollback journal names a file that SQLite deletes. A log that is a link to another file is overwritten.
+
+    Raises:
+        StorageError: There is a rollback journal, or the file or its log is not a regular file.
+    """
+    journal = _beside(path, "-journal")
+    if os.path.lexists(journal):
+        raise StorageError(
+            f"{journal} is not a file of this package: SQLite would obey it, and could delete other files. "
+            f"Nothing was opened. Delete it if you do not know it; if somebody else made {path.parent}, "
+            "use another one."
+        )
+    for suffix in ("", "-wal", "-shm"):
+        part = _beside(path, suffix)
+        try:
+            status = part.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        is_shared = suffix != "" and status.st_nlink > 1
+        if is_shared or not stat.S_ISREG(status.st_mode):
+            raise StorageError(
+                f"{part} is not a regular file with one name, so it was not opened. Remove it."
+            )
 
 
 def is_writable(path: Path) -> bool:
-    """Whether this process may write a file that is there, and the disk has room for what SQLite keeps beside it."""
-    may_write = os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)
-    return may_write and shutil.disk_usage(path.parent).free > _LEAST_FREE
+    """Tell whether this process may write an existing file and the disk has space for its log."""
+    folder = path.parent
+    if not (os.access(folder, os.W_OK) and os.access(path, os.W_OK)):
+        return False
+    if hasattr(os, "statvfs"):
+        status = os.statvfs(folder)
+        has_files = status.f_files == 0 or status.f_favail >= _MIN_FREE_FILES  # 0: without a limit
+        return has_files and status.f_bavail * status.f_frsize > _MIN_FREE_BYTES
+    return shutil.disk_usage(folder).free > _MIN_FREE_BYTES
 
 
-def _schema_of(connection: sqlite3.Connection) -> set[str]:
-    """The SQL of the parts of a file, but for what SQLite makes by itself."""
-    rows = connection.execute(
-        "SELECT sql FROM sqlite_master WHERE name NOT LIKE 'sqlite@_%' ESCAPE '@'"
-    )
-    return {" ".join(str(sql).split()) for (sql,) in rows}
+def _check_journal_mode(connection: sqlite3.Connection) -> None:
+    [[mode]] = connection.execute("PRAGMA journal_mode")
+    if mode != "wal":
+        raise ValueError(f"its journal mode is {mode} instead of wal")
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(f"{path.name}{suffix}")
+
+
+def _on_one_line(sql: str) -> str:
+    return " ".join(sql.split())
 
 
 def checksum_of(*parts: str | bytes) -> int:
-    """Checksum of the values of a row; a SQLite file has none of its own."""
+    """Return the checksum of the values of a row; a SQLite file has none of its own."""
     total = 0
     for part in parts:
-        total = zlib.crc32(
-            part if isinstance(part, bytes) else f"{part}\0".encode("utf-8", "surrogatepass"), total
-        )
+        data = part if isinstance(part, bytes) else f"{part}\0".encode("utf-8", "surrogatepass")
+        total = zlib.crc32(data, total)
     return total

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from state_table import change_state, state_in
+from storage import storage_of
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings.loading import is_harmless, load_configuration
@@ -38,7 +39,7 @@ def chunk_size(folder):
 
 def change(folder, choices, **said):
     """Change the state of a folder's index, as one who has made another one could."""
-    storage = folder / ".contextual"
+    storage = storage_of(folder)
     change_state(storage, choices={**state_in(storage)["choices"], **choices}, **said)
 
 
@@ -202,28 +203,27 @@ def test_what_a_strangers_index_says_of_servers_models_and_paths_is_not_obeyed(f
         }
 
 
-@pytest.mark.parametrize(
-    "link", [".contextual", ".contextual/index.sqlite3", ".contextual/cache/bm25.arrays"]
-)
-def test_an_index_is_not_kept_behind_a_link_that_a_folder_brings(folder, tmp_path, link):
-    mine = tmp_path / "mine"
-    shutil.copytree(indexed(folder) / ".contextual", mine)
-    place = folder / link
+@pytest.mark.parametrize("link", ["index.sqlite3", "cache", "cache/bm25.arrays"])
+def test_a_storage_with_a_link_in_it_is_refused(folder, tmp_path, link):
+    mine, storage = tmp_path / "mine", tmp_path / "storage"
+    indexed(folder, storage=storage)
+    shutil.copytree(storage, mine)
+    place = storage / link
     shutil.rmtree(place) if place.is_dir() else place.unlink()
-    place.symlink_to(mine / Path(link).relative_to(".contextual"))
+    place.symlink_to(mine / link)
     before = {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()}
-    with pytest.raises(StorageError, match=r"is a symbolic link.*Cure: remove it"):
-        ContextualIndex.open(folder)
+    with pytest.raises(StorageError, match=r"is a symbolic link.*Remove it"):
+        ContextualIndex.open(folder, storage=storage)
     assert before == {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()}
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes on this system")
-@pytest.mark.parametrize("part", ["index.sqlite3", "paid.sqlite3", "cache/bm25.arrays"])
+@pytest.mark.parametrize("part", ["index.sqlite3", "settings.json", "cache/bm25.arrays"])
 def test_a_pipe_in_an_index_is_refused_before_it_is_opened(folder, part):
-    place = indexed(folder) / ".contextual" / part
+    place = storage_of(indexed(folder)) / part
     place.unlink(missing_ok=True)
     os.mkfifo(place)
-    with pytest.raises(StorageError, match=f"{part} is no regular file"):
+    with pytest.raises(StorageError, match=f"{part} is not a regular file"):
         ContextualIndex.open(folder)
 
 

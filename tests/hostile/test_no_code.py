@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from storage import storage_of
 
 import llama_index_contextual
 
@@ -145,7 +146,7 @@ def hostile(tmp_path):
     )
     assert child("", WORK, folder).returncode == 0
     bomb = pickle.dumps(Bomb(tmp_path / "ran"))
-    storage = folder / ".contextual"
+    storage = storage_of(folder)
     for place in (
         storage,
         *(path for path in storage.iterdir() if path.is_dir()),

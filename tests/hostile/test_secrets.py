@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from state_table import change_state
+from storage import storage_of
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.utils.errors import ContextualError
@@ -112,7 +113,7 @@ def in_the_index(folder, settings, run):
     choices = {CHOICES[key]: value for key, value in settings.items() if key in CHOICES}
     if "context_options.llm" in settings:
         choices |= {"context": "llm", "context_options.llm": settings["context_options.llm"]}
-    change_state(folder / ".contextual", choices=choices, settings={})
+    change_state(storage_of(folder), choices=choices, settings={})
 
 
 ROUTES = {one.__name__: one for one in (in_the_file, in_the_project, in_a_parent, in_the_index)}

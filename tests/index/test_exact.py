@@ -11,7 +11,6 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.app.index.caches import Caches, UnitVectors, VectorIndex, unit_vectors
-from llama_index_contextual.app.settings.models import model_id
 from llama_index_contextual.retrievers.any_store import run
 from llama_index_contextual.utils.errors import FingerprintError
 
@@ -50,16 +49,14 @@ NOTES = {
 def brute(index, embedding, question, top_k=10, admitted=lambda _: True):
     """Ids and cosines by every vector of the database."""
     with index.settings.database.reading() as snapshot:
-        nodes = list(snapshot.node_rows(snapshot.rows()))
-    vectors = dict(
-        index.settings.paid.vectors(model_id(embedding), [node.embed_hash for node in nodes])
-    )
+        rows = snapshot.rows()
+        nodes = list(snapshot.node_rows(rows))
+        vectors = snapshot.vectors(rows)
     asked = np.array(embedding.get_query_embedding(question))
     pairs = [
         (node.node_id, float(vector @ asked / np.linalg.norm(vector) / np.linalg.norm(asked)))
-        for node in nodes
+        for node, vector in zip(nodes, np.float64(vectors), strict=True)
         if admitted(json.loads(node.metadata)["path"])
-        for vector in [vectors[node.embed_hash].astype(np.float64)]
     ]
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:top_k]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from llama_index.core import Document, MockEmbedding
+from storage import storage_of
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index import embedder, refresh
@@ -42,9 +43,9 @@ def used(folder, counting):
         index.refresh()
         index.refresh([Document(text="Zebras sleep standing.", id_="by-hand")])
         index.as_retriever().retrieve("zebras")  # which makes and keeps the keyword index
-    assert (folder / ".contextual/cache").is_dir()
+    assert (storage_of(folder) / "cache").is_dir()
     counting.count = 0
-    return folder / ".contextual"
+    return storage_of(folder)
 
 
 def chunks_after_refresh(folder, counting):
@@ -102,7 +103,7 @@ def test_a_copy_of_the_database_that_was_put_back_answers_in_the_process_that_ha
     (folder / "new.md").write_text("# New\n\nWalruses whistle at night.\n")
     with opened() as index:
         index.refresh()
-    database = folder / ".contextual" / "index.sqlite3"
+    database = storage_of(folder) / "index.sqlite3"
     copy = database.read_bytes()
     index = opened()
     (folder / "new.md").unlink()
@@ -125,7 +126,7 @@ def test_a_copy_of_the_database_that_was_put_back_and_written_again_uses_no_numb
     with opened() as index:
         index.refresh()
         before = rows(index)
-    database = folder / ".contextual" / "index.sqlite3"
+    database = storage_of(folder) / "index.sqlite3"
     copy = database.read_bytes()
     (folder / "new.md").write_text("# New\n\nWalruses whistle at night.\n")
     with opened() as index:
@@ -142,7 +143,7 @@ def test_a_copy_of_the_database_that_was_put_back_and_written_again_uses_no_numb
 
 def test_a_storage_folder_that_cannot_be_made_is_named(folder, tmp_path, counting):
     (tmp_path / "file").write_text("")
-    message = r"cannot be written .*Cure: .*storage folder"
+    message = r"cannot be written .*Make .*storage folder"
     opened = ContextualIndex.open(folder, storage=tmp_path / "file" / "store", embed_model=counting)
     with opened as index, pytest.raises(StorageError, match=message):
         index.refresh()

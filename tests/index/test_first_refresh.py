@@ -2,6 +2,7 @@
 
 import pytest
 from llama_index.core import Document, MockEmbedding
+from storage import storage_of
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index import refresh
@@ -34,7 +35,7 @@ def broken():
 def test_a_source_that_cannot_be_indexed_makes_nothing(opened, folder, source, error, message):
     with pytest.raises(error, match=message):
         opened().refresh(source)
-    assert not (folder / ".contextual").exists()
+    assert not storage_of(folder).exists()
 
 
 def test_a_model_that_is_away_makes_no_index_of_its_own(opened, folder):
@@ -43,7 +44,7 @@ def test_a_model_that_is_away_makes_no_index_of_its_own(opened, folder):
         index.refresh()
     assert not index.exists
     assert not {"chroma", "manifest.json", "generation"} & {
-        path.name for path in (folder / ".contextual").iterdir()
+        path.name for path in storage_of(folder).iterdir()
     }
     with pytest.raises(StorageError, match="there is no index"):
         index.as_retriever().retrieve("Cookie")
@@ -84,12 +85,12 @@ def test_interrupted_at_once_it_leaves_nothing(opened, monkeypatch):
 
 
 def test_an_empty_file_that_a_kill_left_is_no_index_and_no_damage(folder):
-    (folder / ".contextual").mkdir()
-    (folder / ".contextual" / "index.sqlite3").touch()
+    storage_of(folder).mkdir()
+    (storage_of(folder) / "index.sqlite3").touch()
     with ContextualIndex.open(folder, embed_model="none") as index:
         assert not index.exists
         with pytest.raises(StorageError, match="there is no index"):
             index.as_retriever().retrieve("carrots")
         index.refresh()
         assert index.status(check=True).ok
-    assert not list((folder / ".contextual").glob("*.damaged"))
+    assert not list(storage_of(folder).glob("*.damaged"))

@@ -38,7 +38,7 @@ def other_writer(tmp_path):
 def test_a_second_process_is_refused(other_writer):
     _, path = other_writer
     with (
-        pytest.raises(LockedError, match=r"is writing the index at .*Cure: wait"),
+        pytest.raises(LockedError, match=r"is writing the index at .*Wait until it ends"),
         Layout(path.parent).hold(),
     ):
         pass

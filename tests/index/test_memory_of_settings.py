@@ -154,7 +154,7 @@ def test_a_storage_knows_its_folder(opened, folder, tmp_path, embedding):
     (other / "page.md").write_text("# Page\n")
     with opened(storage=storage) as index:
         index.refresh()
-    with pytest.raises(StorageError, match=r"is of the folder .*docs, not of .*other\. Cure"):
+    with pytest.raises(StorageError, match=r"is of .*docs, not of .*other\. Name"):
         opened(other, storage=storage)
     with opened(None, storage=storage) as found:
         assert found.folder == folder
@@ -162,7 +162,7 @@ def test_a_storage_knows_its_folder(opened, folder, tmp_path, embedding):
     folder.rename(tmp_path / "moved")
     with opened(tmp_path / "moved", storage=storage) as moved:
         assert moved.refresh().skipped == 4
-    with pytest.raises(SettingError, match="no folder is named"):
+    with pytest.raises(SettingError, match="neither a folder nor a storage"):
         ContextualIndex.open(None, embed_model=embedding)
     with pytest.raises(SettingError, match="does not say of which folder"):
         ContextualIndex.open(None, storage=tmp_path / "nothing", embed_model=embedding)

@@ -84,7 +84,7 @@ def test_a_model_that_gives_nothing_usable_is_named(folder):
     with ContextualIndex.open(folder, embed_model=server) as index:
         with pytest.raises(
             EmbeddingError,
-            match=r"no usable vector for any of 16 texts.*all its numbers are 0.*Cure",
+            match=r"no usable vector for any of 16 texts.*all its numbers are 0.*Check the model",
         ):
             index.refresh()
         assert not index.exists

@@ -9,6 +9,7 @@ import time
 import pytest
 from fake_model import Reply
 from llama_index.core import Document
+from storage import storage_of
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder import sources
@@ -63,7 +64,7 @@ def behind(opened, folder, fake_model):
         index.refresh()
     edit(folder)
     fake_model.requests.clear()
-    return folder / ".contextual"
+    return storage_of(folder)
 
 
 @pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
@@ -80,7 +81,7 @@ def test_a_question_writes_nothing_and_asks_no_model(behind, folder, fake_model,
 def test_a_question_to_a_damaged_index_writes_nothing_either(opened, folder, lost):
     with opened() as index:
         index.refresh()
-    storage = folder / ".contextual"
+    storage = storage_of(folder)
     target = storage / lost
     for file in sorted(target.rglob("*"), reverse=True) if target.is_dir() else [target]:
         file.rmdir() if file.is_dir() else file.unlink()
@@ -96,7 +97,7 @@ def test_a_question_to_a_damaged_index_writes_nothing_either(opened, folder, los
                 index.nodes,
             ):
                 with pytest.raises(
-                    StorageError, match=r"there is no index in .*Cure: llama-index-contextual index"
+                    StorageError, match=r"there is no index in .*Run: llama-index-contextual index"
                 ):
                     ask()
         assert contents(storage) == before
@@ -118,7 +119,7 @@ def test_documents_given_by_hand_have_to_be_passed_again_and_that_is_said(opened
         ]
         assert index.refresh(zebras).outdated == ["by-hand"]
         assert index.refresh().failed == []
-    with contextlib.closing(sqlite3.connect(folder / ".contextual/index.sqlite3")) as database:
+    with contextlib.closing(sqlite3.connect(storage_of(folder) / "index.sqlite3")) as database:
         database.execute("UPDATE chunks SET text = 'Zebras fly.' WHERE text LIKE 'Zebras%'")
         database.commit()
     with opened() as index:
@@ -199,10 +200,10 @@ def test_a_refresh_that_is_never_made_is_asked_for(opened, folder):
     index = opened()
     index.refresh()
     edit(folder)
-    before = contents(folder / ".contextual")
+    before = contents(storage_of(folder))
     with BackgroundRefresh(index, "never", patience=10) as keeper:
         assert str(keeper.look()) == "3 files changed since; run index"
-    assert contents(folder / ".contextual") == before
+    assert contents(storage_of(folder)) == before
 
 
 async def test_a_refresh_that_is_waited_for_is_seen(opened, folder):

@@ -1,4 +1,4 @@
-"""A folder that cannot be written is searched: it is mounted for reading only, in a mount namespace of one process."""
+"""A folder and an index that cannot be written are searched: each is mounted for reading only, for one process."""
 
 import json
 import os
@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from storage import storage_of
 
 ROOT = Path(__file__).parents[2]
 MOUNT = 'D=$1; shift; mount --bind "$D" "$D" && mount -o remount,ro,bind "$D" && exec "$@"'
@@ -71,10 +72,10 @@ def temporary(tmp_path):
 
 
 @pytest.mark.process
-def test_a_folder_that_cannot_be_written_is_read_in_every_way(opened, folder, temporary):
+def test_an_index_that_cannot_be_written_is_read_in_every_way(opened, folder, temporary):
     with opened(embed_model=None) as index:
         index.refresh()
-    done = read_only(folder, "-c", ALL, folder, temporary=temporary)
+    done = read_only(storage_of(folder), "-c", ALL, folder, temporary=temporary)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert "carrots" in said["search"]
@@ -84,8 +85,18 @@ def test_a_folder_that_cannot_be_written_is_read_in_every_way(opened, folder, te
     assert said["verify"].endswith("checked     files, databases and caches agree")
     assert said["get"].startswith("# FAQ")
     assert "cannot be written" in said["refresh"]
-    assert "Cure: make the folder writable" in said["refresh"]
+    assert "Make the folder writable" in said["refresh"]
     assert list(temporary.glob("llama-index-contextual-*")) == [], "nothing is copied"
+
+
+@pytest.mark.process
+def test_a_read_only_folder_is_indexed_without_an_option(folder, temporary):
+    before = sorted(folder.rglob("*"))
+    for command in (["index", folder], ["search", "Cookie's carrots", "-f", folder]):
+        done = read_only(folder, "-m", "llama_index_contextual", *command, temporary=temporary)
+        assert done.returncode == 0, done.stderr
+    assert "loves carrots" in done.stdout
+    assert sorted(folder.rglob("*")) == before
 
 
 @pytest.mark.process
@@ -95,7 +106,7 @@ def test_the_command_line_reads_it_and_a_refresh_does_not_write_into_a_copy(
     with opened(embed_model=None) as index:
         index.refresh()
     done = read_only(
-        folder,
+        storage_of(folder),
         "-m",
         "llama_index_contextual",
         "search",
@@ -106,11 +117,11 @@ def test_the_command_line_reads_it_and_a_refresh_does_not_write_into_a_copy(
     )
     assert "loves carrots" in done.stdout, done.stderr
     (folder / "new.md").write_text("# New\n\nZebras sleep standing.\n")
-    storage = folder / ".contextual"
+    storage = storage_of(folder)
     done = read_only(storage, "-m", "llama_index_contextual", "index", folder, temporary=temporary)
     assert done.returncode == 1, done.stdout
     assert f"{storage} cannot be written" in done.stderr
-    assert "Cure: make the folder writable" in done.stderr
+    assert "Make the folder writable" in done.stderr
     with opened(embed_model=None) as index:
         assert index.refresh().added == ["new.md"]
         assert index.status(check=True).ok
@@ -125,7 +136,10 @@ async def test_agents_read_it(opened, folder, temporary):
         index.refresh()
     (folder / "later.md").write_text("# Later\n\nNot indexed.\n")
     server = clients.stdio(folder)
-    server.args, server.command = [*how()[1:], str(folder), server.command, *server.args], how()[0]
+    server.args, server.command = (
+        [*how()[1:], str(storage_of(folder)), server.command, *server.args],
+        how()[0],
+    )
     server.env["TMPDIR"] = str(temporary)
     async with clients.mcp.Client(clients.stdio_client(server)) as client:
         asked = "Which vegetable does Cookie like?"
@@ -143,9 +157,9 @@ def test_what_a_killed_writer_left_in_the_log_is_read_where_nothing_can_be_writt
         "index.refresh(); index.delete('faq.md'); os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", writer, str(folder)], check=False)  # noqa: S603  our own script
-    assert (folder / ".contextual/index.sqlite3-wal").stat().st_size
+    assert (storage_of(folder) / "index.sqlite3-wal").stat().st_size
     done = read_only(
-        folder,
+        storage_of(folder),
         "-m",
         "llama_index_contextual",
         "search",
@@ -167,7 +181,7 @@ def test_what_one_user_indexes_others_may_read(opened, folder):
         os.umask(before)
     hidden = [
         path.name
-        for path in (folder / ".contextual").rglob("*")
+        for path in storage_of(folder).rglob("*")
         if path.is_file() and not path.stat().st_mode & stat.S_IROTH
     ]
     assert hidden == []

@@ -168,7 +168,7 @@ def test_an_index_that_embedded_ids_embeds_their_chunks_again_and_no_others(
 
 
 WRONG = {
-    "no folder": ({"where": "/nowhere/at/all"}, SettingError, "is no folder"),
+    "no folder": ({"where": "/nowhere/at/all"}, SettingError, "does not exist"),
     "an unknown context": ({"context": "magic"}, SettingError, "magic"),
     "no index yet": (
         {"create": False},
@@ -265,7 +265,7 @@ ASKED = {
 def test_an_index_that_does_not_exist_cannot_be_read_and_is_not_made_by_it(opened, ask):
     index = opened()
     with pytest.raises(
-        StorageError, match=r"there is no index in .*Cure: llama-index-contextual index"
+        StorageError, match=r"there is no index in .*Run: llama-index-contextual index"
     ):
         ask(index)
     assert not index.storage.exists()

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from state_table import change_layout, change_state, state_in
+from storage import storage_of
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder import sources
@@ -24,14 +25,14 @@ def test_it_is_read_as_it_was_written_and_a_refresh_without_work_writes_nothing(
     index = opened()
     assert index.settings.database.state().settings == {}
     index.refresh()
-    state, written = index.settings.database.state(), state_in(folder / ".contextual")
+    state, written = index.settings.database.state(), state_in(storage_of(folder))
     assert (state.settings, state.folders) == (
         index.settings.fingerprint,
         {"": {"path": str(folder)}},
     )
     assert state.identity == written["identity"]
     assert opened().refresh().skipped == 4
-    assert state_in(folder / ".contextual") == written
+    assert state_in(storage_of(folder)) == written
 
 
 DAMAGED = {
@@ -46,11 +47,11 @@ DAMAGED = {
 @pytest.mark.parametrize("values", DAMAGED.values(), ids=DAMAGED)
 def test_damage_is_named_with_a_cure_that_mends_it(opened, folder, values):
     opened().refresh()
-    change_state(folder / ".contextual", **values)
+    change_state(storage_of(folder), **values)
     with opened() as index:
         with pytest.raises(
             StorageError,
-            match=r"(?s)index\.sqlite3 is damaged .*Cure: llama-index-contextual index",
+            match=r"(?s)index\.sqlite3 is damaged .*Run: llama-index-contextual index",
         ):
             index.status()
         index.refresh()
@@ -71,7 +72,7 @@ ODD = {
 @pytest.mark.parametrize("values", ODD.values(), ids=ODD)
 def test_whatever_it_says_an_error_is_of_this_package(opened, folder, values):
     opened().refresh()
-    change_state(folder / ".contextual", **values)
+    change_state(storage_of(folder), **values)
     for use in (
         lambda index: index.freshness(5.0),
         lambda index: index.settings.differences(index.settings.database.state()),
@@ -87,40 +88,28 @@ def test_whatever_it_says_an_error_is_of_this_package(opened, folder, values):
 
 def test_a_newer_layout_asks_for_an_upgrade_and_is_not_written(opened, folder):
     opened().refresh()
-    change_layout(folder / ".contextual" / "index.sqlite3", 99)
-    before = state_in(folder / ".contextual")
-    with pytest.raises(
-        StorageError, match=r"layout 99, this package reads up to \d+\. Cure: upgrade"
-    ):
+    change_layout(storage_of(folder) / "index.sqlite3", 99)
+    before = state_in(storage_of(folder))
+    with pytest.raises(StorageError, match=r"layout 99, this package reads up to \d+\. Upgrade"):
         opened().refresh()
-    assert state_in(folder / ".contextual") == before
+    assert state_in(storage_of(folder)) == before
 
 
 def test_an_index_of_another_layout_is_made_anew_and_nothing_is_embedded_twice(opened, folder, run):
     with opened(config={"chunks.chunk_size": 90}) as index:
         index.refresh()
-    change_layout(folder / ".contextual" / "index.sqlite3", 0)
+    change_layout(storage_of(folder) / "index.sqlite3", 0)
     asked = run("search", "carrots", "--folder", folder)
     assert "is damaged (its layout is 0 instead of" in asked.stderr
     done = run("index", folder)
     assert "5 chunks: 4 added; 0 embedded" in done.stdout
     assert "its layout is 0 instead of" in done.stderr
     assert "set aside as index.sqlite3.damaged" in done.stderr
-    assert state_in(folder / ".contextual")["choices"]["chunks.chunk_size"] == 90, (
+    assert state_in(storage_of(folder))["choices"]["chunks.chunk_size"] == 90, (
         "what was chosen is kept"
     )
     with opened() as index:
         assert index.refresh().skipped == 4
-
-
-def test_paid_values_of_another_layout_are_named_and_made_anew(opened, folder, run):
-    with opened() as index:
-        index.refresh()
-    change_layout(folder / ".contextual" / "paid.sqlite3", 2)
-    done = run("index", folder)
-    assert "paid.sqlite3 was damaged, and is set aside as paid.sqlite3.damaged" in done.stderr
-    with opened() as index:
-        assert index.status(check=True).ok
 
 
 def loaded_by(*arguments):

@@ -60,7 +60,9 @@ def test_the_same_one_finds_what_it_embedded(folder):
 
 
 def test_another_one_is_refused_at_the_question(folder):
-    with pytest.raises(FingerprintError, match=r"not those of the index.*Cure: .*model_name"):
+    with pytest.raises(
+        FingerprintError, match=r"not those of the index.*Use the former.*model_name"
+    ):
         found(folder, Numbers().turned(10))
 
 

@@ -16,6 +16,7 @@ import click
 from llama_index_contextual.app.cli import options
 from llama_index_contextual.app.cli.options import (
     Target,
+    app,
     as_json,
     command,
     html,
@@ -390,3 +391,32 @@ def evaluate(
         title = f"What contexts find in {target.named or Path.cwd().name}"
         options.write_page(html, comparison.to_html(title))
     options.print_report(comparison.to_dict(), str(comparison), as_json=as_json)
+
+
+@app.command()
+@click.option(
+    "--prune",
+    type=click.FloatRange(0),
+    metavar="MB",
+    help="Delete the oldest values beyond so much.",
+)
+@as_json
+def cache(*, prune: float | None, as_json: bool) -> None:
+    """Show what is kept of all folders, so that nothing is embedded or paid for twice."""
+    from llama_index_contextual.app.index.content_cache import ContentCache
+    from llama_index_contextual.app.index.storage import content_file
+
+    with closing(ContentCache(content_file())) as content:
+        if prune is not None:
+            deleted = content.prune(int(prune * 1e6), shrink=True)
+            options.tell(f"{counted(deleted, 'value')} deleted")
+        contents, size = content.contents(), content.used_bytes()
+    data = {
+        "file": str(content.path),
+        "bytes": size,
+        "kinds": {kind: part._asdict() for kind, part in contents.items()},
+    }
+    lines = [f"file         {content.path} ({size / 1e6:.1f} MB)"]
+    for kind, part in contents.items():
+        lines.append(f"{kind:12} {part.entries:,} ({part.bytes / 1e6:.1f} MB)")
+    options.print_report(data, printable_lines(lines), as_json=as_json)

@@ -281,8 +281,8 @@ def _tell_missing_contexts(opened: ContextualIndex, report: RefreshReport) -> in
 def _next(opened: ContextualIndex) -> str:
     """Return the command that searches this index."""
     folder = opened.settings.folders
-    is_elsewhere = folder.are_several or opened.storage != folder.root / ".contextual"
-    where = ["--storage", str(opened.storage)] if is_elsewhere else ["-f", str(folder.root)]
+    is_default = opened.settings.layout.is_default
+    where = ["-f", str(folder.root)] if is_default else ["--storage", str(opened.storage)]
     return f'next: llama-index-contextual search "your question" {shlex.join(where)}'
 
 

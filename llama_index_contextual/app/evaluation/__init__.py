@@ -269,7 +269,7 @@ def evaluate(
         folder: The documents.
         questions: Questions and the places of their answers. See :func:`load_questions`.
         contexts: Names of context generators, and ``"off"``; by default those that cost nothing. The contexts of
-            ``"llm"`` are kept in the folder's own ``.contextual``, where its index finds them again.
+            ``"llm"`` are kept in the content cache, where every index of the folder finds them again.
         storage: A folder that keeps the indexes, so that a second run embeds only what changed. By default they are
             made in a temporary folder and deleted.
         top_k: Numbers of hits to count.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.utils.errors import DocumentError, SettingError
-from llama_index_contextual.utils.text import replace_surrogates, without_code
+from llama_index_contextual.utils.text import absolute_path, replace_surrogates, without_code
 
 if TYPE_CHECKING:
     from llama_index_contextual.app.settings.registry import Collection
@@ -186,7 +186,11 @@ class Folders:
         return any((folder / VAULT).is_dir() for folder in folders)
 
     def path_of(self, place: Path) -> str | None:
-        """The path of a file or folder; None where it is outside of all folders."""
+        """The path of a file or folder; None where it is outside of all folders.
+
+        A folder above it may be a link. The file itself has its own name, also where it is one.
+        """
+        place = absolute_path(place.parent) / place.name
         inside = (
             (name, one.path)
             for name, one in self.collections.items()

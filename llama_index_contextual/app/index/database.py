@@ -4,16 +4,16 @@ A reader sees the moment at which it began; one process writes at a time. A dama
 refresh builds another one.
 
 A row of ``chunks`` never changes: a chunk of which anything changed gets a new row. Its number is never used again: it
-is larger than all before it, and than the time in nanoseconds, so that a copy of the file that was put back does not
-use it either. So whoever derives something from the chunks compares two sets of numbers.
+is larger than all before it by a random step, so that a copy of the file that was put back does not use it either,
+whatever the clock says. So whoever derives something from the chunks compares two sets of numbers.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import threading
-import time
 import uuid
 from collections import Counter
 from functools import lru_cache
@@ -27,11 +27,13 @@ from llama_index_contextual.utils.text import storable
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import numpy as np
     import numpy.typing as npt
     from llama_index.core.schema import BaseNode
+
+    from llama_index_contextual.app.index.vectors import Singles
 
     Rows = npt.NDArray[np.int64]
 
@@ -46,23 +48,33 @@ CREATE TABLE chunks (
     ref_doc_id TEXT, text TEXT NOT NULL, metadata TEXT NOT NULL, rest BLOB NOT NULL, embed_hash TEXT NOT NULL,
     context_source TEXT NOT NULL, checksum INTEGER NOT NULL
 );
-CREATE INDEX chunks_of_document ON chunks (document)"""
+CREATE INDEX chunks_of_document ON chunks (document);
+CREATE TABLE vectors (chunk INTEGER PRIMARY KEY, value BLOB NOT NULL, checksum INTEGER NOT NULL)"""
 
+# The largest step from the number of a change to the next: a clock is not needed, 16 million changes fit into 63 bits,
+# and that two histories use a number of 10,000 chunks each is a matter of one in ten million.
+_STEP: Final = 2**40
 _PAGE: Final = 2000  # rows that are in memory together
 _NODE: Final = ", ".join(["id", *NodeRow._fields[1:], "checksum"])
 _DOCUMENT: Final = ", ".join(DocumentRow._fields)
 JOINED: Final = "FROM chunks JOIN documents ON documents.id = document"
+_VECTORS_OF_DOCUMENTS: Final = """
+SELECT embed_hash, chunk, value, vectors.checksum FROM vectors
+JOIN chunks ON chunks.id = chunk JOIN documents ON documents.id = document
+WHERE documents.key IN (SELECT value FROM json_each(?))
+"""
 # What a whole index never has: SQLite does not notice whole rows that were lost.
 _NEVER: Final = (
     "PRAGMA foreign_key_check",
     "SELECT 1 FROM documents WHERE nodes != (SELECT count(*) FROM chunks WHERE document = documents.id)",
+    "SELECT 1 FROM vectors WHERE chunk NOT IN (SELECT id FROM chunks)",
 )
 
 
 class Database(SqliteFile):
     """The file of documents, chunks and settings."""
 
-    tables, layout = _TABLES, 6
+    tables, layout = _TABLES, 7
     _documents: tuple[object, dict[str, DocumentRow]] = None, {}
 
     def state(self) -> IndexState:
@@ -100,7 +112,7 @@ class Database(SqliteFile):
             StorageError: There is none, or it cannot be opened now.
         """
         if not self.exists:
-            raise StorageError(f"there is no index in {self.path}. Cure: {self.cure}")
+            raise StorageError(f"there is no index in {self.path}. {self.fix}")
         with self.connection() as connection:
             with self.explained():
                 connection.execute("BEGIN")
@@ -131,6 +143,10 @@ class Database(SqliteFile):
             pass
         if any(snapshot.fetch(query) for query in _NEVER):
             raise ValueError("documents or chunks are lost")
+        if snapshot.state.dimensions:
+            rows = snapshot.rows()
+            for start in range(0, len(rows), _PAGE):
+                snapshot.vectors(rows[start : start + _PAGE])
 
 
 @lru_cache(maxsize=8)  # most questions find the index as the one before found it
@@ -293,9 +309,48 @@ class Snapshot:
         """A column of some chunks, ascending by number."""
         return [value for (value,) in self._selected(column, rows)]
 
-    def _selected(self, columns: str, rows: Sequence[int] | Rows) -> Iterator[Any]:
+    def vectors(self, rows: Sequence[int] | Rows) -> list[Singles]:
+        """Return the vectors of chunks, ascending by number, all of one length."""
+        import numpy as np
+
+        vectors = []
+        for row, value, checksum in self._selected(
+            "chunk, value, checksum", rows, "vectors", "chunk"
+        ):
+            with self._file.explained():
+                if (
+                    checksum != checksum_of(str(row), value)
+                    or len(value) != 4 * self.state.dimensions
+                ):
+                    raise ValueError(f"the vector of chunk {row} is not as it was written")
+                vectors.append(np.frombuffer(value, "<f4"))
+        return vectors
+
+    def vectors_by_hash(self, documents: Iterable[str]) -> dict[str, Singles]:
+        """Return the vectors of the chunks of documents, by the hash of the embedded text."""
+        import numpy as np
+
+        vectors = {}
+        for embed_hash, row, value, checksum in self.among(_VECTORS_OF_DOCUMENTS, documents):
+            if checksum == checksum_of(str(row), value):
+                vectors[embed_hash] = np.frombuffer(value, "<f4")
+        return vectors
+
+    def refuse_lost_chunks(self, number_of_chunks: int) -> None:
+        """Refuse the file where documents should have more or fewer chunks than there are.
+
+        Raises:
+            DamagedError: That is so.
+        """
+        [(expected,)] = self.fetch("SELECT coalesce(sum(nodes), 0) FROM documents")
+        if expected != number_of_chunks:
+            self.refuse(f"it has {number_of_chunks} chunks instead of {expected}")
+
+    def _selected(
+        self, columns: str, rows: Sequence[int] | Rows, table: str = "chunks", key: str = "id"
+    ) -> Iterator[Any]:
         """Columns of some chunks, ascending by number."""
-        query = f"SELECT {columns} FROM chunks WHERE id {AMONG} ORDER BY id"  # noqa: S608  our own names
+        query = f"SELECT {columns} FROM {table} WHERE {key} {AMONG} ORDER BY {key}"  # noqa: S608  our own names
         for start in range(0, len(rows), _PAGE):
             part = [int(row) for row in rows[start : start + _PAGE]]
             found = self.among(query, part)
@@ -314,7 +369,7 @@ class Transaction(Snapshot):
 
     def count_change(self, nodes: int = 0) -> int:
         """Take the number of a change, and those of some nodes above it; readers see that it grows."""
-        number = max(self.state.change + 1, time.time_ns())
+        number = self.state.change + 1 + secrets.randbelow(_STEP)
         self.set_state(change=number + nodes)
         return number
 
@@ -334,8 +389,15 @@ class Transaction(Snapshot):
             documents,
         )
 
-    def replace_document(self, document: DocumentRow, nodes: Sequence[NodeRow]) -> dict[str, int]:
+    def replace_document(
+        self, document: DocumentRow, nodes: Sequence[NodeRow], vectors: Mapping[str, Singles]
+    ) -> dict[str, int]:
         """Write a document whole; chunks of which nothing changed stay as they are.
+
+        Args:
+            document: The document.
+            nodes: Its chunks.
+            vectors: Their vectors by the hash of the embedded text; none without an embedding.
 
         Returns:
             How many chunks were ``added``, ``changed`` and ``deleted``.
@@ -366,18 +428,36 @@ class Transaction(Snapshot):
         ]
         changed = [before[node.node_id] for node in new if node.node_id in before]
         deleted = [node for node_id, node in before.items() if node_id not in counts]
-        self._run("DELETE FROM chunks WHERE id = ?", [(node.row,) for node in (*changed, *deleted)])
+        gone = [(node.row,) for node in (*changed, *deleted)]
+        self._run("DELETE FROM vectors WHERE chunk = ?", gone)
+        self._run("DELETE FROM chunks WHERE id = ?", gone)
         rows = [
             (number, row, *node[1:], _checksum(node))
             for row, node in enumerate(new, start=self.count_change(len(new)) + 1)
         ]
         self._run(f"INSERT INTO chunks (document, {_NODE}) VALUES ({','.join('?' * 10)})", rows)  # noqa: S608
+        if vectors:
+            self._put_vectors(
+                (row[1], vectors[node.embed_hash]) for row, node in zip(rows, new, strict=True)
+            )
         return {"added": len(new) - len(changed), "changed": len(changed), "deleted": len(deleted)}
+
+    def _put_vectors(self, vectors: Iterable[tuple[int, Singles]]) -> None:
+        rows = []
+        for row, vector in vectors:
+            if len(vector) != self.state.dimensions:
+                self.set_state(dimensions=len(vector))
+            value = vector.astype("<f4").tobytes()
+            rows.append((row, value, checksum_of(str(row), value)))
+        self._run("INSERT INTO vectors VALUES (?, ?, ?)", rows)
 
     def delete_documents(self, keys: Iterable[str]) -> int:
         """Delete documents with their chunks; return how many chunks there were."""
         self.count_change()
         numbers = self.among(f"SELECT id FROM documents WHERE key {AMONG}", keys)  # noqa: S608
+        self._run(
+            "DELETE FROM vectors WHERE chunk IN (SELECT id FROM chunks WHERE document = ?)", numbers
+        )
         removed = self._run("DELETE FROM chunks WHERE document = ?", numbers)
         self._run("DELETE FROM documents WHERE id = ?", numbers)
         return removed

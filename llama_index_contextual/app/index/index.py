@@ -88,7 +88,7 @@ class ContextualIndex:
             folder: The documents. Several folders are a mapping of names to paths, or to mappings with ``path`` and
                 perhaps ``description``, ``include`` and ``exclude``; they join those of the storage. None
                 is what ``storage`` was made from.
-            storage: Where the index lives; ``FOLDER/.contextual`` by default.
+            storage: Where the index lives; by default in the user's data directory, a place for each folder.
             embed_model: A name of docs/embeddings.md, or any LlamaIndex embedding. By default what the index was made
                 with, else ``"local"``.
             context: ``"off"``, ``"headings"`` (or ``"headers"``), ``"pattern"``, ``"llm"``, or a generator of your own.

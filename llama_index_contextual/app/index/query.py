@@ -167,7 +167,7 @@ class IndexReader:
         if self.settings.embedding.model_name == UNNAMED and not self._is_checked:
             from llama_index_contextual.app.index.embedder import check_identity
 
-            check_identity(snapshot, self.settings.paid, self.settings.embedding)
+            check_identity(snapshot, self.settings.embedding)
             self._is_checked = True
 
     @contextlib.contextmanager

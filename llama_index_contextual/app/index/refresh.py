@@ -1,6 +1,6 @@
 """One refresh: what changed is made again, in an order that a kill at any instant leaves whole.
 
-New vectors and contexts are in ``paid.sqlite3`` before the chunks that they are for. Each document is written whole in
+New vectors and contexts are in the content cache before the chunks that they are for. Each document is written whole in
 one transaction; where another embedding replaces that of the index, all of them are. What was not finished is not
 there, so the next refresh does it. Ids are deterministic and vectors kept, so doing it again embeds nothing twice.
 """
@@ -26,16 +26,14 @@ from llama_index_contextual.app.folder.sources import (
     stamp_if_stable,
 )
 from llama_index_contextual.app.folder.walk import Problem
-from llama_index_contextual.app.index.caches import SETTINGS
 from llama_index_contextual.app.index.database import JOINED, Transaction
 from llama_index_contextual.app.index.embedder import (
     Chunk,
+    Embedder,
     check_identity,
     chunks_of,
-    embed_missing,
-    without_vector,
 )
-from llama_index_contextual.app.index.rows import DocumentRow
+from llama_index_contextual.app.index.rows import DocumentRow, IndexState
 from llama_index_contextual.app.index.settings import PAID, IndexSettings, nodes_hash
 from llama_index_contextual.app.index.status import RefreshReport, make_plan
 from llama_index_contextual.app.settings.loading import USER_FILE, user_folder
@@ -90,11 +88,17 @@ def writing(settings: IndexSettings) -> Iterator[bool]:
                 error,
                 settings.database.set_aside().name,
             )
-        if message := settings.paid.repair():
-            logger.warning("%s", message)
         yield replaces
         with settings.database.reading() as snapshot:  # so that no question has to derive them
             settings.caches.save(snapshot)
+            remember(settings, snapshot.state)
+
+
+def remember(settings: IndexSettings, state: IndexState) -> None:
+    """Keep beside the index what outlives it, and the number of its last change."""
+    values = state.model_dump(include={"folders", "choices", "identity", "change"})
+    if values != settings.layout.remembered_settings():
+        settings.layout.remember_settings(values)
 
 
 @_dispatcher.span
@@ -118,7 +122,9 @@ def refresh_index(
             raise SettingError(
                 "`reindex=True` replaces the whole index. Call refresh() without documents first."
             )
-        return Refresh(settings, replaces, **options).run(checked)
+        report = Refresh(settings, replaces, **options).run(checked)
+        settings.content_cache.prune()
+    return report
 
 
 class Refresh:
@@ -144,6 +150,9 @@ class Refresh:
         self.settings, self.show_progress, self.confirm = settings, show_progress, confirm
         self.before = settings.database.documents()
         self.documents = {} if replaces else {**self.before, **self._lacking(retry_contexts)}
+        self.embedder = Embedder(
+            settings.embedding, settings.content_cache, None if replaces else settings.database
+        )
         self.replaces, self.made_with = replaces, nodes_hash(settings.fingerprint)
         self.report, self.bar = RefreshReport(), tqdm(disable=True)
         self._begin: Callable[[], contextlib.AbstractContextManager[Transaction]] = (
@@ -162,7 +171,7 @@ class Refresh:
         )
         if report.to_index and indexed:
             with settings.database.reading() as snapshot:
-                check_identity(snapshot, settings.paid, settings.embedding)
+                check_identity(snapshot, settings.embedding)
         if not self.confirm:
             self._ask(indexed, {*now.values()})
         with contextlib.ExitStack() as stack:
@@ -171,6 +180,7 @@ class Refresh:
             ):  # whoever reads sees the former index until all of the new one is there
                 whole = stack.enter_context(settings.database.writing())
                 whole.delete_documents(self.before)
+                whole.set_state(dimensions=0)
                 self._begin = lambda: contextlib.nullcontext(whole)
             to_index = report.to_index
             is_hidden = not (self.show_progress and sys.stderr.isatty() and to_index)
@@ -185,15 +195,16 @@ class Refresh:
     def _lacking(self, retry_contexts: bool) -> dict[str, DocumentRow]:
         """The documents that are made again although nothing changed.
 
-        They lack vectors, which were lost, or contexts in whose place others stood in. What they have is kept.
+        They lack contexts in whose place others stood in. What they have is kept.
         """
         if not any(one.is_indexed for one in self.before.values()):
             return {}
+        paid = self.settings.paid_source
+        if paid is None or not retry_contexts:
+            return {}
+        query = f"SELECT DISTINCT key {JOINED} WHERE context_source != ?"
         with self.settings.database.reading() as snapshot:
-            keys = set(without_vector(snapshot, self.settings.paid, self.settings.embedding))
-            if retry_contexts and (paid := self.settings.paid_source):
-                query = f"SELECT DISTINCT key {JOINED} WHERE context_source != ?"
-                keys |= {key for (key,) in snapshot.fetch(query, [paid])}
+            keys = [key for (key,) in snapshot.fetch(query, [paid])]
         return {key: self.before[key]._replace(made_with=_LACKING) for key in keys}
 
     def _ask(self, indexed: Mapping[str, DocumentRow], hashes: set[str]) -> None:
@@ -273,8 +284,9 @@ class Refresh:
     def _write(self, batch: Sequence[_Prepared]) -> None:
         """Embed documents and write them, each whole; one that cannot be written is reported."""
         chunks = [chunk for _, chunks in batch for chunk in chunks]
-        embedded, faults = embed_missing(self.settings.paid, self.settings.embedding, chunks)
-        self.report.embedded += embedded
+        result = self.embedder.embed(chunks, [document.key for document, _ in batch])
+        faults = result.problems
+        self.report.embedded += result.sent
         with self._transaction() as transaction:
             for document, parts in batch:
                 try:
@@ -287,7 +299,9 @@ class Refresh:
                         "",
                     ):
                         raise DocumentError(fault)  # noqa: TRY301  as one of its ids does
-                    transaction.replace_document(document, [one.row for one in parts])
+                    transaction.replace_document(
+                        document, [one.row for one in parts], result.vectors
+                    )
                     self.documents[document.key] = document
                 except DocumentError as error:  # noqa: PERF203  each document by itself
                     self.report.fail(document.key, str(error))
@@ -299,11 +313,9 @@ class Refresh:
         written = self.settings.written()
         with self._begin() as transaction:
             if any(getattr(transaction.state, name) != value for name, value in written.items()):
-                kept = {
-                    name: written[name] for name in ("choices", "folders")
-                }  # which outlive an index that is lost
-                self.settings.paid.put("index", kept, SETTINGS)
                 transaction.set_state(**written)
+                kept = transaction.state.model_dump(include={"folders", "choices"})
+                self.settings.layout.remember_settings(kept)
             yield transaction
 
     def _finish(

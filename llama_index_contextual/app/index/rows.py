@@ -77,6 +77,7 @@ class IndexState(BaseModel):
         inputs: Hash of all values that the settings were computed from; "" where some were Python objects.
         choices: Keys and values of ``contextual.toml`` that made it, for those who set no others.
         folders: Of the documents, by name: ``path`` and more of each; the name of an only one is "".
+        dimensions: The length of the vectors; 0 where chunks have none.
         change: Grows with every write, and is the highest number that a node ever had, or higher.
         identity: Tells it from all others.
     """
@@ -89,6 +90,7 @@ class IndexState(BaseModel):
     inputs: str = ""
     choices: dict[str, Any] = {}
     folders: dict[str, dict[str, Any]] = {}
+    dimensions: int = 0
     change: int = 0
     identity: str = ""
 

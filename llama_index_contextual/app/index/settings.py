@@ -21,7 +21,7 @@ from llama_index_contextual.app.folder.walk import (
     default_include,
 )
 from llama_index_contextual.app.index.database import Database
-from llama_index_contextual.app.index.storage import Layout, places
+from llama_index_contextual.app.index.storage import Layout, content_file, places
 from llama_index_contextual.app.settings.loading import load_configuration
 from llama_index_contextual.app.settings.registry import SETTINGS, Configuration
 from llama_index_contextual.utils.errors import DamagedError, FingerprintError, without_credentials
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from llama_index.core.node_parser import NodeParser
 
     from llama_index_contextual.app.folder.convert import DocumentReader
-    from llama_index_contextual.app.index.caches import Caches, PaidStore
+    from llama_index_contextual.app.index.caches import Caches
+    from llama_index_contextual.app.index.content_cache import ContentCache
     from llama_index_contextual.app.index.rows import IndexState
     from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
 
@@ -95,7 +96,7 @@ class IndexSettings:
     @cached_property
     def parser(self) -> NodeParser:
         """What makes nodes."""
-        from llama_index_contextual.app.index.embedder import default_parser
+        from llama_index_contextual.app.index.chunking import default_parser
 
         return self.objects.get("node_parser") or default_parser(
             self.embedding, self.configuration.table("chunks")
@@ -117,18 +118,18 @@ class IndexSettings:
             named["llm"] = named_model(
                 named.get("llm"), named.get("batch_size", 8), self.configuration["timeout"]
             )
-            options = {"cache": self.paid, **named}  # kept with the index
+            options = {"cache": self.content_cache, **named}
         show = self.configuration["show_context_to_llm"]
         return ContextualNodePostprocessor(
             context, show_context_to_llm=show, descriptions=dict(self.descriptions), **options
         )
 
     @cached_property
-    def paid(self) -> PaidStore:
-        """What cost money."""
-        from llama_index_contextual.app.index.caches import PaidStore
+    def content_cache(self) -> ContentCache:
+        """What cost money or minutes, of all folders."""
+        from llama_index_contextual.app.index.content_cache import ContentCache
 
-        return PaidStore(self.layout.paid, self.database.cure)
+        return ContentCache(content_file(), scope=str(self.folders.root))
 
     @cached_property
     def caches(self) -> Caches:
@@ -137,7 +138,7 @@ class IndexSettings:
         from llama_index_contextual.app.settings.embeddings import NoEmbedding
 
         model = "" if isinstance(self.embedding, NoEmbedding) else self.model_id
-        return Caches(self.layout.cache, self.paid, model)
+        return Caches(self.layout.cache, model)
 
     @cached_property
     def reading(self) -> Reading:
@@ -150,7 +151,7 @@ class IndexSettings:
             rules,
             dict(self.objects.get("readers", {})),
             self.converter,
-            self.layout.root,
+            self.layout.excluded,
         )
 
     def found(self, below: str = "") -> Discovery:
@@ -165,14 +166,14 @@ class IndexSettings:
         """
         from llama_index_contextual.app.folder.convert import DocumentReader
 
-        return DocumentReader(conversions=self.paid, keep=keep)
+        return DocumentReader(conversions=self.content_cache, keep=keep)
 
     def close(self) -> None:
         """See :meth:`ContextualIndex.close`."""
         self.database.close()
         made = vars(self)
-        if "paid" in made:
-            self.paid.close()
+        if "content_cache" in made:
+            self.content_cache.close()
         if "contexts" in made and self.contexts.generator is not None:
             self.contexts.generator.close()
 
@@ -254,8 +255,8 @@ class IndexSettings:
         model = f" --embed-model {shlex.quote(name)}" if name else ""
         raise FingerprintError(
             f"the index in {self.layout.root} was made with the embedding {state.model}, not with "
-            f"{self.model_id}: their vectors do not compare. Cure: choose the former, another storage "
-            f"folder, or embed everything again: reindex=True in Python, or {self.database.cure}{model} --yes"
+            f"{self.model_id}: their vectors do not compare. Choose the former, another storage "
+            f"folder, or embed everything again: reindex=True in Python, or {self.layout.refresh_command}{model} --yes"
         )
 
     @property
@@ -339,7 +340,7 @@ def open_settings(
     }
     descriptions, database = (
         {**configuration["descriptions"], **of_folders},
-        Database(layout.database, layout.cure),
+        Database(layout.database, layout.fix),
     )
     return IndexSettings(
         folders, layout, database, configuration, objects, options, descriptions, reindex

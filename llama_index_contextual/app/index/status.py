@@ -361,13 +361,16 @@ def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
 
 def _problems(settings: IndexSettings, snapshot: Snapshot, plan: RefreshReport) -> list[str]:
     """What does not agree among the files and the databases, a sentence each; all of it is read."""
-    from llama_index_contextual.app.index.embedder import without_vector
-
     settings.database.check()
-    settings.paid.check()
-    lost = without_vector(snapshot, settings.paid, settings.embedding)
-    found = [f"{counted(len(lost), 'chunk')} without a vector, which was lost."] if lost else []
+    problems = []
+    remembered = settings.layout.remembered_settings()
+    is_same = remembered.get("identity") == snapshot.state.identity
+    if is_same and remembered.get("change", 0) > snapshot.state.change:
+        problems.append(
+            f"{settings.layout.database.name} is older than the last refresh: a copy was put back. "
+            f"{settings.layout.fix}"
+        )
     kinds = ("added", "changed", "deleted")
-    return found + sorted(
+    return problems + sorted(
         f"{key}: {kind} since the index was made." for kind in kinds for key in getattr(plan, kind)
     )

@@ -53,7 +53,7 @@ _COLLECTION_NAME: Final = re.compile(r"\w[\w.-]{0,99}")
 # Variables that are no settings: Kubernetes makes some for a service with the name of this package,
 # and the index, tests and benchmarks have their own.
 _OTHER_VARIABLES: Final = re.compile(
-    r"(?:^|_)(?:service_host|service_port|port)(?:_|$)|^(?:data|cache|corpus)$"
+    r"(?:^|_)(?:service_host|service_port|port)(?:_|$)|^(?:data|cache|corpus|storage)$"
 )
 _PROMPT: Final = "context_options.prompt"
 _FOLDERS: Final = "folders"  # a table of the user's own file

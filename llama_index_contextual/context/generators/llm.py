@@ -292,6 +292,8 @@ class _Run:
         """Ask the model about the chunks without a context, and store what it answers."""
         self._note_done(0)
         for document in self._documents:
+            batch = document.batch
+            self._generator.cache.renew(batch.nodes, batch.document, document.known)
             for record in document.known:
                 if record.reason:
                     self._note_failed(1, f"{record.reason}, as before")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from command_line import NOTES, run_process
+from storage import storage_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -78,7 +79,7 @@ def test_a_second_run_embeds_nothing(run, notes):
         ),
         (["index", ".", "--embed-model", "word2vec"], 1, "ollama:MODEL"),
         (["index", ".", "--context", "magic"], 1, "--context must be one of 'off'"),
-        (["search", "x", "--folder", "."], 1, "Cure: llama-index-contextual index"),
+        (["search", "x", "--folder", "."], 1, "Run: llama-index-contextual index"),
         (
             ["index", ".", "--llm", "ollama:x"],
             1,
@@ -101,7 +102,7 @@ def test_a_second_run_embeds_nothing(run, notes):
             2,
             "before a question that begins with a dash: search -- -word",
         ),
-        (["search", "my notes"], 1, "Cure: llama-index-contextual index"),
+        (["search", "my notes"], 1, "Run: llama-index-contextual index"),
         (["no-such-command"], 2, "No such command"),
     ],
 )
@@ -150,7 +151,7 @@ def test_no_command_leaves_a_log_beside_the_databases_and_a_question_changes_not
         done = subprocess.run(  # noqa: S603
             line, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment
         )
-        files = sorted(path for path in (tmp_path / ".contextual").iterdir() if path.is_file())
+        files = sorted(path for path in storage_of(tmp_path).iterdir() if path.is_file())
         assert (done.returncode, [path.name for path in files if "sqlite3-" in path.name]) == (
             0,
             [],
@@ -318,12 +319,12 @@ def test_preview_shows_what_is_embedded_by_the_folder_s_configuration(run, tmp_p
     assert json.loads(run("preview", preview[1], "--json").stdout)[2]["citation"].startswith(
         "gateway.md#L"
     )
-    (tmp_path / ".contextual").mkdir()
+    storage_of(tmp_path).mkdir()
     monkeypatch.chdir(tmp_path)
     assert json.loads(run("preview", preview[1], "--json").stdout) == chunks, (
         "as the index of this folder has them"
     )
-    (tmp_path / ".contextual").rmdir()
+    storage_of(tmp_path).rmdir()
     outside = run("preview", NOTES / "MEMORY.md", "--folder", tmp_path)
     assert (outside.returncode, outside.stdout) == (1, "")
     assert f"MEMORY.md is not in {tmp_path}. Cure: " in outside.stderr
@@ -398,7 +399,7 @@ def test_a_port_that_another_program_has_is_named(run, notes):
 
 def test_a_damaged_database_is_told_once(run, notes, tmp_path):
     shutil.copytree(notes, tmp_path / "notes")
-    for file in (tmp_path / "notes" / ".contextual").glob("index.sqlite3*"):
+    for file in storage_of(tmp_path / "notes").glob("index.sqlite3*"):
         file.write_bytes(b"this is no database" * 1000)
     done = run("search", "gateway", "-f", tmp_path / "notes")
     assert done.stderr.count("is damaged") == 1

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from storage import storage_of
 
 NOTES = Path(__file__).parents[3] / "examples" / "notes"
 
@@ -132,7 +133,7 @@ def test_a_dry_run_says_that_contexts_without_an_llm_cost_nothing(run, tmp_path,
     assert done.returncode == 0
     assert f"--context {context} costs nothing" in done.stdout
     assert re.search(r"2 documents of 0\.0 MB to index, about 0\.\d min here", done.stdout)
-    assert not (tmp_path / "notes" / ".contextual").exists()
+    assert not storage_of(tmp_path / "notes").exists()
     said = json.loads(
         run("index", tmp_path / "notes", "--context", context, "--dry-run", "--json").stdout
     )
@@ -268,4 +269,4 @@ def test_a_missing_key_is_an_error_before_the_first_chunk(run, tmp_path, monkeyp
     done = run("index", tmp_path / "notes", "--context", "llm", "--llm", "openai:gpt-4.1-mini")
     assert (done.returncode, done.stdout) == (1, "")
     assert "needs a key. Set OPENAI_API_KEY" in done.stderr
-    assert not (tmp_path / "notes" / ".contextual" / "index.sqlite3").exists()
+    assert not (storage_of(tmp_path / "notes") / "index.sqlite3").exists()

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from storage import storage_of
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.evaluation import Passage, Question, evaluate, load_questions
@@ -57,7 +58,7 @@ def test_contexts_find_what_the_text_alone_does_not(folder, embedding):
     assert not headings["lost"]
     assert len(said) == 5, "an estimate, and a line for each index"
     assert list(folder.parent.iterdir()) == [folder], "nothing is left"
-    assert not (folder / ".contextual").exists()
+    assert not storage_of(folder).exists()
 
 
 def test_a_storage_is_kept_and_used_again(folder, embedding, tmp_path, monkeypatch):

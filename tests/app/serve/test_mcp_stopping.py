@@ -8,13 +8,14 @@ import sys
 import time
 
 import pytest
-from mcp_clients import mcp, stdio_client, text_of
+from mcp_clients import STORAGE, mcp, stdio_client, text_of
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.memory.digest import NOTHING
 
 pytestmark = pytest.mark.process
 
+ENVIRONMENT = ("PYTHONPATH", "XDG_CONFIG_HOME", STORAGE)
 SLOW = """
 import sys, time
 from llama_index_contextual.app.cli import main
@@ -97,7 +98,10 @@ async def test_a_storage_brings_the_settings_of_its_folder(folder, tmp_path):
         command=sys.executable,
         args=[*command, "mcp", "--storage", str(storage)],
         cwd=elsewhere,
-        env={name: os.environ.get(name, "") for name in ("PYTHONPATH", "XDG_CONFIG_HOME")},
+        env={
+            name: os.environ.get(name, "")
+            for name in ("PYTHONPATH", "XDG_CONFIG_HOME", "LLAMA_INDEX_CONTEXTUAL_STORAGE")
+        },
     )
     async with mcp.Client(stdio_client(parameters)) as client:
         digest = await text_of(client, "memory_context", message="what does JC's dog love?")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from mcp_clients import mcp, text_of
+from storage import storage_of
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder.walk import FileRules
@@ -102,7 +103,7 @@ async def test_a_client_is_told_why_there_is_no_answer(folder):
                 assert result.is_error
                 assert "there is no index in" in result.content[0].text
                 assert "Cure: " in result.content[0].text
-    assert not (folder / ".contextual").exists()
+    assert not storage_of(folder).exists()
 
 
 async def test_small_talk_touches_neither_folder_nor_index(index, monkeypatch):

@@ -1,0 +1,179 @@
+"""``content.sqlite3``: what cost money or minutes, by content, for all folders of a user.
+
+It keeps vectors by the hash of the embedded text, contexts of language models by chunk, and conversions of files by the
+hash of the file. So a folder that was renamed, copied or moved is neither embedded nor paid for again. An index has
+copies of its own vectors and contexts: whatever is deleted here, every index goes on as before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from filelock import FileLock
+
+from llama_index_contextual.context.cache import COLUMNS, SQLiteKVStore, is_sound
+from llama_index_contextual.utils.errors import DamagedError
+from llama_index_contextual.utils.text import short_hash
+
+if TYPE_CHECKING:
+    import os
+    import sqlite3
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+logger = logging.getLogger(__name__)
+
+Singles = npt.NDArray[np.float32]
+_T = TypeVar("_T")
+MAX_BYTES: Final = 4_000_000_000  # of one user; 1,000,000 vectors of 384 numbers have 1.7 GB
+_VECTORS: Final = "vectors:"
+_FIX: Final = "Run: llama-index-contextual cache --prune 0"
+_ALL: Final = f"SELECT {COLUMNS} FROM kept"  # noqa: S608  our own names
+_BATCH: Final = 1000  # rows that are deleted together
+
+
+class CachedContent(NamedTuple):
+    """How much of one kind the cache contains."""
+
+    entries: int
+    bytes: int
+
+
+class ContentCache(SQLiteKVStore):
+    """A LlamaIndex key-value store that keeps vectors too, and is made again where it is damaged.
+
+    Args:
+        path: The file.
+        scope: The folder whose contexts are read and written. The path of a document is relative to its folder, so
+            ``README.md`` of one folder is not that of another.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], scope: str = "") -> None:
+        super().__init__(path, _FIX)
+        self.scope = scope
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.scope)
+
+    # Vectors
+
+    def vectors(self, model: str, hashes: Iterable[str]) -> dict[str, Singles]:
+        """Return the known vectors of embedded texts, by the hash of the text."""
+        rows = self.get_rows(_collection(model), hashes)
+        return {key: np.frombuffer(blob, "<f4") for key, blob in rows}
+
+    def put_vectors(self, model: str, vectors: Mapping[str, Singles]) -> None:
+        """Keep vectors by the hash of the embedded text."""
+        rows = [(key, vector.astype("<f4").tobytes()) for key, vector in vectors.items()]
+        self.put_rows(_collection(model), rows)
+
+    # Size
+
+    def contents(self) -> dict[str, CachedContent]:
+        """Return how much there is of vectors, contexts and conversions."""
+        query = "SELECT collection, count(*), sum(length(key) + length(value)) FROM kept GROUP BY 1"
+        totals: dict[str, CachedContent] = {}
+        for collection, entries, size in self.rows(query):
+            kind = "vectors" if collection.startswith(_VECTORS) else collection
+            before = totals.get(kind, CachedContent(0, 0))
+            totals[kind] = CachedContent(before.entries + entries, before.bytes + size)
+        return dict(sorted(totals.items()))
+
+    def used_bytes(self) -> int:
+        """Return the bytes of the file that are in use."""
+        query = (
+            "SELECT (page_count - freelist_count) * page_size "
+            "FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+        )
+        return sum(size for (size,) in self.rows(query))
+
+    def prune(self, max_bytes: int = MAX_BYTES, *, shrink: bool = False) -> int:
+        """Delete the oldest entries until the rest has at most a number of bytes.
+
+        Contexts of language models go last: they are small, and cost the most.
+
+        Args:
+            max_bytes: The number of bytes.
+            shrink: Whether to give the space back to the disk, which takes a while and as much space again.
+
+        Returns:
+            The number of deleted entries.
+        """
+        deleted = 0
+        batch = (
+            "DELETE FROM kept WHERE rowid IN "
+            "(SELECT rowid FROM kept ORDER BY collection = 'contexts', rowid LIMIT ?)"
+        )
+        while self.used_bytes() > max_bytes:
+            with self.transaction() as connection, self.explained():
+                count = connection.execute(batch, [_BATCH]).rowcount
+            if not count:
+                break
+            deleted += count
+        if shrink and self.exists:
+            with self.connection(writes=True) as connection, self.explained():
+                connection.execute("VACUUM")
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return deleted
+
+    # Damage
+
+    def rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Return the rows of a query; a damaged file is repaired first."""
+        return self._repaired(lambda: super(ContentCache, self).rows(query, values))
+
+    def insert(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Write rows with their checksums, all of them or none; a damaged file is repaired first."""
+        listed = list(rows)
+        self._repaired(lambda: super(ContentCache, self).insert(listed))
+
+    def _repaired(self, operation: Callable[[], _T]) -> _T:
+        try:
+            return operation()
+        except DamagedError as error:
+            self._repair(str(error))
+        return operation()
+
+    def _repair(self, problem: str) -> None:
+        """Set the damaged file aside and take over what can be read of it."""
+        with FileLock(self.path.with_name(f"{self.path.name}.lock")):
+            try:
+                self.check()  # another process may have repaired it
+            except DamagedError:
+                aside = self.set_aside()
+            else:
+                return
+            sound = _sound_rows(aside)
+            SQLiteKVStore(self.path).insert(sound)
+        logger.warning(
+            "%s It is set aside as %s. %s of its values were taken over.",
+            problem.removesuffix(f" {self.fix}"),
+            aside.name,
+            f"{len(sound):,}",
+        )
+
+    def _check_rows(self, connection: sqlite3.Connection) -> None:
+        if not all(map(is_sound, connection.execute(_ALL))):
+            raise ValueError("a value has another checksum")
+
+
+def _sound_rows(path: Path) -> list[tuple[Any, ...]]:
+    """Return the rows of a damaged file that come before the damage and are as they were written."""
+    damaged = SQLiteKVStore(path)
+    sound: list[tuple[Any, ...]] = []
+    with (
+        contextlib.suppress(DamagedError),
+        contextlib.closing(damaged),
+        damaged.connection() as connection,
+        damaged.explained(),
+    ):
+        sound.extend(row for row in connection.execute(_ALL) if is_sound(row))
+    return sound
+
+
+def _collection(model: str) -> str:
+    return f"{_VECTORS}{short_hash(model)}"
