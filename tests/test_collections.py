@@ -140,7 +140,7 @@ def test_what_is_said_of_a_folder_is_checked(folders, tmp_path, values, message)
 
 
 def test_several_folders_need_a_place_and_one_folder_is_no_several(index, folders, tmp_path):
-    with pytest.raises(SettingError, match="in none of them"):
+    with pytest.raises(SettingError, match="needs a place"):
         ContextualIndex.open(folders)
     with pytest.raises(StorageError, match="several folders"):
         ContextualIndex.open(folders["docs"], storage=tmp_path / "storage")

@@ -168,7 +168,7 @@ def test_an_index_that_embedded_ids_embeds_their_chunks_again_and_no_others(
 
 
 WRONG = {
-    "no folder": ({"where": "/nowhere/at/all"}, SettingError, "does not exist"),
+    "no folder": ({"where": "/nowhere/at/all"}, SettingError, "must be a folder that exists"),
     "an unknown context": ({"context": "magic"}, SettingError, "magic"),
     "no index yet": (
         {"create": False},

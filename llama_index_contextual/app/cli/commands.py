@@ -402,7 +402,7 @@ def evaluate(
 )
 @as_json
 def cache(*, prune: float | None, as_json: bool) -> None:
-    """Show what is kept of all folders, so that nothing is embedded or paid for twice."""
+    """Show or prune what is kept for all folders."""
     from llama_index_contextual.app.index.content_cache import ContentCache
     from llama_index_contextual.app.index.storage import content_file
 
