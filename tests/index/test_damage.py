@@ -315,6 +315,10 @@ def test_fifty_threads_may_ask_at_once(whole):
         assert set(pool.map(ask, range(50))) == {index.status().chunks}
 
 
+def attempt_all(index):
+    return list(index.nodes()), answers(index)
+
+
 def test_nothing_is_read_of_a_database_whose_end_is_cut_off(whole, tmp_path):
     content = (storage_of(whole) / "index.sqlite3").read_bytes()
     for at in range(2600, len(content), 8192):  # within each page
@@ -325,8 +329,7 @@ def test_nothing_is_read_of_a_database_whose_end_is_cut_off(whole, tmp_path):
             opened(folder) as index,
             pytest.raises(DamagedError, match="Run: llama-index-contextual index"),
         ):
-            list(index.nodes())
-            answers(index)
+            attempt_all(index)
     with opened(folder) as index:
         assert index.refresh().embedded == 0
         assert len({node.ref_doc_id for node in index.nodes()}) == 30
