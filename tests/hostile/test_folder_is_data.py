@@ -56,7 +56,8 @@ def test_what_a_folder_may_say_is_short_and_names_no_server_model_store_path_or_
     safe = {key: setting.harmless for key, setting in SETTINGS.items()}
     assert not [key for key, value in safe.items() if key.startswith(NEVER_SAFE) and value]
     assert safe["embed_model"] == ("local", "e5", "none")
-    assert safe["context"] == ("off", "headings", "headers", "pattern", False)
+    assert is_harmless("context", "pattern")
+    assert not is_harmless("context", "llm")
     assert not is_harmless("embed_model", "local:/elsewhere")
     assert is_harmless("embed_model", "e5")
     assert len(safe) <= 30

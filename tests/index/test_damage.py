@@ -249,13 +249,14 @@ DAMAGED_CACHE = {
 
 
 @pytest.mark.parametrize(("name", "sql"), DAMAGED_CACHE.items())
-def test_a_damaged_content_cache_is_repaired_by_the_next_refresh(tmp_path, caplog, name, sql):
+def test_a_damaged_content_cache_is_repaired_by_the_next_refresh(
+    tmp_path, caplog, monkeypatch, name, sql
+):
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_STORAGE", str(tmp_path / "data"))
     folder = tmp_path / "docs"
     folder.mkdir()
     for number in range(5):
         (folder / f"{number}.md").write_text(f"# Page {number}\n\nSome words {number * 'a'}.\n")
-    for part in content_file().parent.glob("content.sqlite3*"):
-        part.unlink()
     with opened(folder) as index:
         assert index.refresh().embedded == 5
     with closing(sqlite3.connect(content_file(), isolation_level=None)) as database:

@@ -102,7 +102,7 @@ async def test_a_client_is_told_why_there_is_no_answer(folder):
                 result = await client.call_tool(tool, arguments)
                 assert result.is_error
                 assert "there is no index in" in result.content[0].text
-                assert "Cure: " in result.content[0].text
+                assert "Run: " in result.content[0].text
     assert not storage_of(folder).exists()
 
 
