@@ -53,8 +53,8 @@ def test_a_refresh_is_a_span_with_its_steps(index, parents):
     assert parents[0] == ("refresh_index", "None")
     steps = [own for own, parent in parents if parent == "refresh_index"]
     assert steps == ["ContextualNodePostprocessor.__call__", "Refresh._write"]
-    assert ("embed_missing", "Refresh._write") in parents
-    assert ("LocalEmbedding.get_text_embedding_batch", "embed_missing") in parents
+    assert ("Embedder.embed", "Refresh._write") in parents
+    assert ("LocalEmbedding.get_text_embedding_batch", "Embedder.embed") in parents
 
 
 @pytest.mark.parametrize("way", ["retrieve", "aretrieve"])
@@ -81,7 +81,7 @@ def test_the_recipes_run(tmp_path):
     done = subprocess.run(  # noqa: S603
         run, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
     )
-    for span in ("refresh_index", "embed_missing"):
+    for span in ("refresh_index", "Embedder.embed"):
         assert f'"name": "{span}' in done.stdout
     assert '"ContextualFusionRetriever.retrieve"' in done.stdout
     assert "freeze start" not in done.stdout.lower()  # neither question nor text
