@@ -107,7 +107,7 @@ class Target:
 
 
 _STORAGE: Final = click.option(
-    "--storage", type=PLACE, help="Where the index is. Default: FOLDER/.contextual"
+    "--storage", type=PLACE, help="Where the index is. Default: your data directory"
 )
 _FOLDER: Final = click.option("--folder", "-f", "named", type=PLACE, help=_WHICH)
 _FOLDER_ARGUMENT: Final = click.argument("argument", type=PLACE, required=False, metavar="[FOLDER]")
