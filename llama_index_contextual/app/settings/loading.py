@@ -140,7 +140,9 @@ def _user_entries(folder: Path) -> dict[str, Entry]:
         return {}
     entries = _file_entries(path)
     tables = entries.pop(_FOLDERS, Entry({}, "")).value
-    if not isinstance(tables, dict) or not all(isinstance(one, dict) for one in tables.values()):
+    if not isinstance(tables, dict) or not all(
+        isinstance(table, dict) for table in tables.values()
+    ):
         raise SettingError(f'{path}: `{_FOLDERS}` must hold tables, as in [{_FOLDERS}."/path"].')
     for name, table in tables.items():
         if absolute_path(name) == folder:

@@ -1,273 +1,360 @@
-"""The strings that choose an embedding or a language model."""
+"""Embeddings and language models by name, such as ``"ollama:qwen3:0.6b"``.
+
+The plug-in takes objects. Only the application reads names, from options, variables and files.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Container
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from llama_index.core import Settings
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
 
-from llama_index_contextual.app.settings import embeddings
+from llama_index_contextual.app.settings.embeddings import FORMS, NoEmbedding
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
 from llama_index_contextual.context.calls import DEFAULT_WINDOW, OUTPUT_TOKENS
 from llama_index_contextual.utils.errors import SettingError, needs, without_credentials
 from llama_index_contextual.utils.text import short_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
     from types import ModuleType
 
-TIMEOUT: Final = 60.0  # seconds that a server may be silent
+TIMEOUT: Final = 60.0  # seconds of silence before a server is given up
 DEFAULT_MODEL: Final = "ollama:qwen3:0.6b"
 OLLAMA_URL: Final = "http://localhost:11434"
+UNNAMED: Final = "unknown"  # the model_name of LlamaIndex's embeddings that have no other
+# KIND:MODEL, with @ADDRESS behind it for another server. A model may have an @ of its own.
 _NAME: Final = re.compile(
     r"(\w+):(?!@(?i:https?)://)(@?[^\s@](?:[^@\n]*[^\s@])?)(?:@((?i:https?)://[^\s/]\S*))?"
 )
 _LANGUAGE_MODELS: Final = ("ollama", "openai")
-_LONGEST_PROMPT: Final = (
-    3  # times the tokens of a usual one: it takes so much longer until an answer begins
-)
-_OLLAMA_WINDOW: Final = (
-    16384  # Ollama reserves memory for all of it, and qwen3's own 40,960 is gigabytes
+# A prompt with a document has about three times the tokens of a usual one, so an answer to it
+# begins three times as late.
+_LONG_PROMPT: Final = 3
+# Ollama reserves memory for the whole window. The 40,960 tokens of qwen3 would take gigabytes.
+_OLLAMA_WINDOW: Final = 16_384
+_OLLAMA_BATCH: Final = 64  # texts per request
+# Attributes of an embedding that shape its vectors, beside its class and model.
+_SHAPING: Final = (
+    "query_instruction",
+    "text_instruction",
+    "dimensions",
+    "pooling",
+    "normalize",
+    "max_length",
+    "max_tokens",
 )
 
 
-# Models that were trained with an instruction before every text; without it they find less. (query, document)
+class Instructions(NamedTuple):
+    """What a model expects before every query and every text; without it, it finds less."""
+
+    query_instruction: str
+    text_instruction: str
+
+
 INSTRUCTIONS: Final = {
-    "nomic-embed-text": ("search_query:", "search_document:"),
-    "e5-": ("query:", "passage:"),
-    "multilingual-e5-": ("query:", "passage:"),
+    "nomic-embed-text": Instructions("search_query:", "search_document:"),
+    "e5-": Instructions("query:", "passage:"),
+    "multilingual-e5-": Instructions("query:", "passage:"),
 }
 
 
+class ModelName(NamedTuple):
+    """The parts of a model's name; ``url`` is "" for the usual server."""
+
+    kind: str
+    model: str
+    url: str
+
+
+# Embeddings
+
+
 def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> BaseEmbedding:
-    """The LlamaIndex embedding of a name, or an object as it is.
+    """Return the LlamaIndex embedding of a name, or an object unchanged.
 
     Args:
-        spec: One of ``FORMS``: a name, or an embedding object. ``@http://host/v1`` is a server with OpenAI's interface.
-        timeout: Seconds without an answer before a server is given up.
+        spec: A name in one of the ``FORMS``, or an embedding. ``@http://host/v1`` names a server with
+            OpenAI's interface.
+        timeout: Seconds of silence before a server is given up.
 
     Raises:
-        SettingError: The string has no such form.
-        MissingExtraError: The package that serves it is not installed.
+        SettingError: The name has none of these forms.
+        MissingExtraError: The package of the embedding is not installed.
     """
     if isinstance(spec, BaseEmbedding):
         return spec
-    if spec in _PLAIN:
-        plain: BaseEmbedding = _PLAIN[spec]()
-        return plain
-    if (parts := _parts(spec, _SERVED)) is None:
-        name = without_credentials(str(spec))
-        raise SettingError(f"`embed_model` must be {embeddings.FORMS} (got {name!r}).")
-    package = f"llama-index-embeddings-{parts[0]}"
-    with needs(package, "llm" if parts[0] == "ollama" else package):
-        return _SERVED[parts[0]](*parts[1:], timeout)
-
-
-def _parts(spec: object, kinds: Container[str]) -> tuple[str, str, str] | None:
-    """Kind, model and address ("" for none) in the name of a model; None where it is none of these kinds.
-
-    What stands behind an ``@`` is an address, with ``http://``: taken for a part of the model's name, it would send
-    what was meant for another server to the usual one.
-
-    Raises:
-        SettingError: There can be no such address.
-    """
-    found = _NAME.fullmatch(str(spec))
-    if not found or found[1] not in kinds:
-        return None
-    url = found[3] or ""
-    try:
-        is_address = not url or (urlsplit(url).hostname and urlsplit(url).port != 0)
-    except ValueError:  # a port above 65535, half of an IPv6 address
-        is_address = False
-    if not is_address:
-        cure = "http://HOST:PORT/v1, with a port from 1 to 65535"
-        raise SettingError(f"the address {without_credentials(url)} cannot be. Cure: {cure}")
-    return found[1], found[2], url
-
-
-_SHAPING: Final = (
-    "query_instruction", "text_instruction", "dimensions", "pooling", "normalize", "max_length", "max_tokens"
-)  # fmt: skip
-UNNAMED: Final = "unknown"  # the model_name of LlamaIndex's embeddings that have no other
+    if spec in _LOCAL_EMBEDDINGS:
+        embedding: BaseEmbedding = _LOCAL_EMBEDDINGS[spec]()
+        return embedding
+    name = _parse(spec, _SERVED_EMBEDDINGS)
+    if name is None:
+        raise SettingError(
+            f"`embed_model` must be {FORMS} (got {without_credentials(str(spec))!r})."
+        )
+    package = f"llama-index-embeddings-{name.kind}"
+    with needs(package, "llm" if name.kind == "ollama" else package):
+        return _SERVED_EMBEDDINGS[name.kind](name.model, name.url, timeout)
 
 
 def model_id(embedding: BaseEmbedding) -> str:
-    """Name an embedding by what shapes its vectors, and by nothing secret: ``class:model#hash``.
+    """Return an id of what shapes the vectors of an embedding, without anything secret.
 
-    Two embeddings with the same id make comparable vectors.
+    Embeddings with the same id make comparable vectors. The form is ``class:model#hash``.
     """
-    values = {key: getattr(embedding, key, None) for key in _SHAPING}
-    config = {key: repr(value) for key, value in values.items() if value is not None}
-    return f"{embedding.class_name()}:{embedding.model_name}#{short_hash(config)[:8]}"
-
-
-def _instructions(model: str) -> dict[str, Any]:
-    both = next((both for prefix, both in INSTRUCTIONS.items() if model.startswith(prefix)), ())
-    return dict(zip(("query_instruction", "text_instruction"), both, strict=False))
+    shape: dict[str, str] = {}
+    for name in _SHAPING:
+        value = getattr(embedding, name, None)
+        if value is not None:
+            shape[name] = repr(value)
+    return f"{embedding.class_name()}:{embedding.model_name}#{short_hash(shape)[:8]}"
 
 
 def _openai(model: str, url: str, timeout: float) -> BaseEmbedding:
-    """An ``OpenAIEmbedding`` of OpenAI, or of another server with its interface, with bounded answers and waits."""
+    """Return an ``OpenAIEmbedding`` with bounded answers, retries and waits."""
     from llama_index.embeddings.openai import OpenAIEmbedding
 
     from llama_index_contextual.app.settings.servers import ATTEMPTS, VECTOR_BYTES, http_clients
 
     class BoundedOpenAIEmbedding(OpenAIEmbedding):
-        """It waits at most three times; of its two loops of attempts the client's is off."""
+        """Waits at most three times. The second loop of attempts, in OpenAI's client, is off."""
 
         @classmethod
         def class_name(cls) -> str:
-            """The name under which vectors are recorded."""
+            """Return the name under which vectors are recorded."""
             return "OpenAIEmbedding"
 
         def _create_retry_decorator(self) -> Any:
             return ATTEMPTS.copy().wraps
 
-    # The client insists on a key. That of the environment is OpenAI's, and is not sent to another host.
-    where = {"model_name": model, **({"api_base": url, "api_key": "none"} if url else {})}
-    return BoundedOpenAIEmbedding(
-        **where, **http_clients(timeout, VECTOR_BYTES, url), max_retries=0, timeout=timeout
-    )
+    options: dict[str, Any] = {"model_name": model, "max_retries": 0, "timeout": timeout}
+    if url:
+        # The client insists on a key. The one in the environment is OpenAI's, and is sent to no
+        # other host.
+        options |= {"api_base": url, "api_key": "none"}
+    return BoundedOpenAIEmbedding(**options, **http_clients(timeout, VECTOR_BYTES, url))
 
 
 def _ollama(model: str, url: str, timeout: float) -> BaseEmbedding:
-    """An ``OllamaEmbedding`` with bounded answers, which gives up a server that is silent for so many seconds."""
+    """Return an ``OllamaEmbedding`` with bounded answers and waits."""
     from llama_index_contextual.app.settings.servers import (
         VECTOR_BYTES,
         client_options,
         making_client,
-    )  # slow: httpx
+    )
 
-    options = {"client_kwargs": client_options(timeout, VECTOR_BYTES, url), **_instructions(model)}
+    address = url or OLLAMA_URL
     with making_client():
         from llama_index.embeddings.ollama import OllamaEmbedding  # the import makes a client, too
 
         return OllamaEmbedding(
-            model_name=model, base_url=url or OLLAMA_URL, embed_batch_size=64, **options
+            model_name=model,
+            base_url=address,
+            embed_batch_size=_OLLAMA_BATCH,
+            client_kwargs=client_options(timeout, VECTOR_BYTES, address),
+            **_instructions(model),
         )
 
 
-def _huggingface(model: str, *_: Any) -> BaseEmbedding:
+def _huggingface(model: str, _url: str, _timeout: float) -> BaseEmbedding:
     from llama_index.embeddings.huggingface import HuggingFaceEmbedding
 
+    name_without_owner = model.rsplit("/", 1)[-1]
     embedding: BaseEmbedding = HuggingFaceEmbedding(
-        model_name=model, **_instructions(model.rsplit("/", 1)[-1])
+        model_name=model, **_instructions(name_without_owner)
     )
     return embedding
 
 
-_PLAIN: Final = {"local": LocalEmbedding, "e5": E5Embedding, "none": embeddings.NoEmbedding}
-_SERVED: Final[dict[str, Callable[[str, str, float], BaseEmbedding]]] = {
+def _instructions(model: str) -> dict[str, Any]:
+    """Return the instructions of a model as keyword arguments; none for most models."""
+    for prefix, instructions in INSTRUCTIONS.items():
+        if model.startswith(prefix):
+            return instructions._asdict()
+    return {}
+
+
+_LOCAL_EMBEDDINGS: Final = {"local": LocalEmbedding, "e5": E5Embedding, "none": NoEmbedding}
+_SERVED_EMBEDDINGS: Final[dict[str, Callable[[str, str, float], BaseEmbedding]]] = {
     "ollama": _ollama,
     "openai": _openai,
     "huggingface": _huggingface,
 }
 
 
+# Language models
+
+
 class NamedModel:
-    """A language model by name; a call makes the LLM. Its client does not try again by itself: the callers do that.
+    """A language model by name; a call makes the LLM.
+
+    The client of the LLM does not try again by itself, because its callers do.
 
     Args:
         spec: The name, such as ``"openai:MODEL@http://127.0.0.1:8080/v1"``.
-        max_tokens: Of an answer at most.
-        timeout: Seconds of silence, after which the server is given up.
+        max_tokens: The longest answer.
+        timeout: Seconds of silence before the server is given up.
 
     Attributes:
-        model_name: The model's name without provider and address.
+        model_name: The name of the model without provider and address.
 
     Raises:
-        SettingError: The name is none of a model.
+        SettingError: The name is not that of a language model.
         MissingExtraError: On a call: the integration is not installed.
     """
 
     def __init__(self, spec: str, max_tokens: int, timeout: float = TIMEOUT) -> None:
-        parts = _parts(spec, _LANGUAGE_MODELS)
-        if parts is None:  # now and not in the middle of a run
-            named = "'ollama:MODEL', 'openai:MODEL', 'openai:MODEL@http://HOST/v1', or any LlamaIndex LLM object"
-            raise SettingError(f"`llm` must be {named} (got {without_credentials(spec)!r}).")
-        self._provider, self.model_name, self._url = parts
-        self._max_tokens, self._timeout = max_tokens, timeout
+        name = _parse(spec, _LANGUAGE_MODELS)
+        if name is None:
+            raise SettingError(
+                "`llm` must be 'ollama:MODEL', 'openai:MODEL', 'openai:MODEL@http://HOST/v1', or any "
+                f"LlamaIndex LLM object (got {without_credentials(str(spec))!r})."
+            )
+        self.model_name = name.model
+        self._name = name
+        self._max_tokens = max_tokens
+        self._timeout = timeout
 
     def __call__(self) -> LLM:
-        """The LLM."""
-        from llama_index_contextual.app.settings.servers import (
-            client_options,
-            http_clients,
-            making_client,
-        )
+        """Return the LLM."""
+        if self._name.kind == "ollama":
+            return self._ollama()
+        if self._name.url:
+            return self._openai_like()
+        return self._openai()
 
-        options: dict[str, Any] = {"model": self.model_name, "temperature": 0.0}
-        llm: LLM
-        if self._provider == "ollama":
-            host, limits = self._url or OLLAMA_URL, client_options(self._timeout, url=self._url)
-            with making_client():
-                integration, clients = _module("llama_index.llms.ollama"), _module("ollama")
-                asking = {
-                    "client": clients.Client(host, **limits),
-                    "async_client": clients.AsyncClient(host, **limits),
-                }
-            llm = integration.Ollama(
-                **options,
-                base_url=host,
-                context_window=_OLLAMA_WINDOW,
-                request_timeout=self._timeout,
-                thinking=False,  # two sentences need no thoughts, which a small model does not end
-                additional_kwargs={"num_predict": self._max_tokens},
-                **asking,
+    def _ollama(self) -> LLM:
+        from llama_index_contextual.app.settings.servers import client_options, making_client
+
+        address = self._name.url or OLLAMA_URL
+        limits = client_options(self._timeout, url=address)
+        with making_client():
+            integration = _module("llama_index.llms.ollama")
+            clients = _module("ollama")
+            client = clients.Client(address, **limits)
+            async_client = clients.AsyncClient(address, **limits)
+        llm: LLM = integration.Ollama(
+            model=self.model_name,
+            temperature=0.0,
+            base_url=address,
+            context_window=_OLLAMA_WINDOW,
+            request_timeout=self._timeout,
+            thinking=False,  # two sentences need no thoughts, and small models do not end them
+            additional_kwargs={"num_predict": self._max_tokens},
+            client=client,
+            async_client=async_client,
+        )
+        return llm
+
+    def _openai_like(self) -> LLM:
+        from llama_index_contextual.app.settings.servers import http_clients
+
+        llm: LLM = _module("llama_index.llms.openai_like").OpenAILike(
+            model=self.model_name,
+            temperature=0.0,
+            max_retries=0,
+            timeout=self._timeout,
+            api_base=self._name.url,
+            api_key="none",  # the client insists on a key
+            is_chat_model=True,
+            context_window=DEFAULT_WINDOW,
+            max_tokens=self._max_tokens,
+            **http_clients(self._timeout, url=self._name.url),
+        )
+        return llm
+
+    def _openai(self) -> LLM:
+        from llama_index_contextual.app.settings.servers import http_clients
+
+        if not os.environ.get("OPENAI_API_KEY"):
+            raise SettingError(
+                f"`llm` 'openai:{self.model_name}' needs a key. Set OPENAI_API_KEY, or name another "
+                "server as 'openai:MODEL@http://HOST/v1'."
             )
-            return llm
-        options |= {
-            "max_retries": 0,
-            "timeout": self._timeout,
-            **http_clients(self._timeout, url=self._url),
-        }
-        if self._url:
-            options |= {
-                "api_base": self._url,
-                "api_key": "none",
-                "is_chat_model": True,
-            }  # the client insists on a key
-            options |= {"context_window": DEFAULT_WINDOW, "max_tokens": self._max_tokens}
-            llm = _module("llama_index.llms.openai_like").OpenAILike(**options)
-        elif os.environ.get("OPENAI_API_KEY"):
-            llm = _module("llama_index.llms.openai").OpenAI(**options)
-        else:
-            hint = "Set OPENAI_API_KEY, or name another server as 'openai:MODEL@http://HOST/v1'."
-            raise SettingError(f"`llm` 'openai:{self.model_name}' needs a key. {hint}")
+        llm: LLM = _module("llama_index.llms.openai").OpenAI(
+            model=self.model_name,
+            temperature=0.0,
+            max_retries=0,
+            timeout=self._timeout,
+            **http_clients(self._timeout),
+        )
         return llm
 
 
 def resolve_llm(llm: str | LLM | None, *, max_tokens: int, timeout: float = TIMEOUT) -> LLM:
-    """The model of a setting: by name, an object, LlamaIndex's ``Settings.llm`` where that is set, the default."""
-    chosen = llm or Settings._llm or DEFAULT_MODEL  # noqa: SLF001  Settings.llm would insist on an OpenAI key
+    """Return an LLM: an object unchanged, one by name, ``Settings.llm`` if it is set, or the default.
+
+    Args:
+        llm: The name or object; None for ``Settings.llm`` or the default.
+        max_tokens: The longest answer.
+        timeout: Seconds of silence before the server is given up.
+    """
+    chosen = llm or _settings_llm() or DEFAULT_MODEL
     return chosen if isinstance(chosen, LLM) else NamedModel(chosen, max_tokens, timeout)()
 
 
 def named_model(llm: Any, chunks: int, timeout: float) -> Any:
-    """The model of contexts, as the plug-in takes it.
+    """Return the model of contexts as the plug-in takes it.
 
     Args:
-        llm: Its name, an object, or None for ``Settings.llm`` where that is set, else the default.
-        chunks: Of a call at most.
-        timeout: Seconds of silence, after which a server is given up that reads a prompt of usual length.
+        llm: Its name, an object, or None for ``Settings.llm`` if that is set, else the default.
+        chunks: The largest number of chunks per call.
+        timeout: Seconds of silence before a server is given up that reads a prompt of usual length.
     """
-    if llm is None and Settings._llm is None:  # noqa: SLF001  Settings.llm would insist on an OpenAI key
+    if llm is None and _settings_llm() is None:
         llm = DEFAULT_MODEL
-    return (
-        NamedModel(llm, chunks * OUTPUT_TOKENS, timeout * _LONGEST_PROMPT)
-        if isinstance(llm, str)
-        else llm
-    )
+    if not isinstance(llm, str):
+        return llm
+    return NamedModel(llm, chunks * OUTPUT_TOKENS, timeout * _LONG_PROMPT)
+
+
+def _settings_llm() -> LLM | None:
+    """Return ``Settings.llm`` if somebody set it; reading it otherwise needs an OpenAI key."""
+    return Settings._llm  # noqa: SLF001
+
+
+# Names
+
+
+def _parse(spec: object, kinds: Container[str]) -> ModelName | None:
+    """Return the parts of a model's name; None if it is not of these kinds.
+
+    Everything after an ``@`` is an address with ``http://``. As a part of the model's name it would
+    send to the usual server what was meant for another one.
+
+    Raises:
+        SettingError: The address is not valid.
+    """
+    match = _NAME.fullmatch(str(spec))
+    if match is None or match[1] not in kinds:
+        return None
+    name = ModelName(match[1], match[2], match[3] or "")
+    if name.url and not _is_address(name.url):
+        raise SettingError(
+            f"The address {without_credentials(name.url)} is not valid. Use http://HOST:PORT/v1, with "
+            "a port from 1 to 65535."
+        )
+    return name
+
+
+def _is_address(url: str) -> bool:
+    """Return whether a URL has a host, and a port that can exist."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port above 65535, or half of an IPv6 address
+        return False
 
 
 def _module(name: str) -> ModuleType:
-    """A module of LlamaIndex's integrations, or of their clients."""
-    with needs(name.replace("llama_index.llms.", "llama-index-llms-").replace("_", "-"), "llm"):
+    """Return a module of LlamaIndex's integrations, or of their clients."""
+    package = name.replace("llama_index.llms.", "llama-index-llms-").replace("_", "-")
+    with needs(package, "llm"):
         return import_module(name)

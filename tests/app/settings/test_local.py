@@ -33,7 +33,7 @@ from llama_index_contextual.app.settings.models import NamedModel, model_id, res
 from llama_index_contextual.utils.errors import EmbeddingError, MissingExtraError, SettingError
 from llama_index_contextual.utils.tokens import minilm_tokenizer
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -369,7 +369,8 @@ def test_what_names_no_embedding_is_an_error_that_lists_the_forms(spec):
 def test_an_address_that_cannot_be_is_named_as_the_cause(url):
     for model in (resolve_embedding, partial(NamedModel, max_tokens=800)):
         with pytest.raises(
-            SettingError, match=rf"^the address {re.escape(url)} cannot be\. Cure: http://HOST:PORT"
+            SettingError,
+            match=rf"^The address {re.escape(url)} is not valid\. Use http://HOST:PORT",
         ):
             model(f"openai:m@{url}")
 
