@@ -1,12 +1,13 @@
-"""Names and shapes of the node metadata that the rooms of this package share.
+"""Names and shapes of the node metadata that the modules of this package share.
 
 Values are flat (str, int, float, bool), because vector stores such as Chroma refuse anything else.
 
-A header path is one string, ``"Title > Section > Subsection"``, the node's own heading included; a separator inside a
-title becomes ``" / "``. A chunk of small sections has the path of the headings above all of them.
+A header path is one string, ``"Title > Section > Subsection"``, the node's own heading included; a
+separator inside a title becomes ``" / "``. A chunk of small sections has the path of the headings
+above all of them.
 
-A key that a document brought keeps its value, whatever it is called. Where it is called as one of ours, ours has the
-name that :func:`prefixed_key` gives, and :func:`value_of` reads it from there.
+A key that a document brought keeps its value. Where it has the name of one of our keys, ours has
+the name that :func:`prefixed_key` returns, and :func:`value_of` reads it from there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -40,7 +41,7 @@ COLLECTION: Final = (
 )
 DESCRIPTION: Final = "description"  # from front matter
 FRONT_MATTER: Final = (
-    "front_matter"  # the values of all other keys, on the first chunk, for the keyword arm
+    "front_matter"  # the values of all other keys, on the first chunk, for the keyword index
 )
 DATE: Final = "date"  # ISO 8601 date, "2026-04-09"
 DATE_TS: Final = "date_ts"  # the same as seconds since the epoch, midnight UTC: Chroma's $gt and $lt need numbers
@@ -101,9 +102,10 @@ CONTEXT_SOURCE: Final = "context_source"  # "headings", "pattern", "llm:<model>+
 CONTEXT_VERSION: Final = (
     "context_version"  # hash of generator settings, prompt and model, to know what is outdated
 )
-LEXICAL_CONTEXT: Final = "lexical_context"  # more words for the keyword arm only, in no view
+LEXICAL_CONTEXT: Final = "lexical_context"  # more words for the keyword index only, in no view
 LEFT_OUT: Final = "left_out"  # of a converted file: what its text lacks, with counts
-# Front matter under these names is no filter: they are ours or LlamaIndex's, and mean something else there.
+# Front matter under these names is no filter: they are ours or LlamaIndex's, and mean something
+# else there.
 NAMES_TAKEN: Final = frozenset(
     {key for name, key in vars().items() if name.isupper() and isinstance(key, str)}
     | {"doc_id", "document_id", "ref_doc_id"}
@@ -114,58 +116,64 @@ _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d{1,14})?")
 
 
 def prefixed_key(key: str) -> str:
-    """The name of one of our keys in the metadata of a document that brought a key of that name."""
+    """Return the name of one of our keys beside a key of that name that a document brought."""
     return f"contextual_{key}"
 
 
 def key_in(metadata: Mapping[str, Any], key: str) -> str:
-    """The name that one of our keys has in a node's metadata."""
+    """Return the name that one of our keys has in a node's metadata."""
     prefixed = prefixed_key(key)
     return prefixed if prefixed in metadata else key
 
 
 def value_of(metadata: Mapping[str, Any], key: str) -> Any:
-    """The value of one of our keys in a node's metadata; None where there is none."""
+    """Return the value of one of our keys in a node's metadata; None if there is none."""
     return metadata.get(key_in(metadata, key))
 
 
 def merge_metadata(
-    theirs: Mapping[str, Any], ours: Mapping[str, Any]
+    brought: Mapping[str, Any], ours: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The metadata of both: what a document brought as it is, and ours under their own names where those are taken.
+    """Add our metadata to those that a document brought, under other names where those are taken.
 
     Args:
-        theirs: What the document brought.
-        ours: Our metadata, by the names above. A value that is the same in both stands there once.
+        brought: The metadata that the document brought.
+        ours: Our metadata. An entry that is the same in both is not added.
 
     Returns:
-        The metadata, and the names that ours have in it.
+        All metadata, and the names in it of those that were added.
     """
-    values, names = dict(theirs), {}
+    values = dict(brought)
+    names: dict[str, str] = {}
     for key, value in ours.items():
-        if key not in theirs or theirs[key] != value:
-            names[key] = prefixed_key(key) if key in theirs else key
-            values[names[key]] = value
+        if key not in brought:
+            names[key] = key
+        elif brought[key] != value:
+            names[key] = prefixed_key(key)
+        else:
+            continue
+        values[names[key]] = value
     return values, names
 
 
 def bounded(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Metadata whose values and number of keys are bounded, and a note on each that exceeded a bound.
+    """Return metadata with bounded values and keys, and a note on each that exceeded a bound.
 
-    Each chunk of a document has its metadata, so a value costs as often as there are chunks. A text is cut. A list or
-    mapping that is larger, deeper than :data:`DEEPEST` or contains itself is left out.
+    Each chunk of a document has its metadata, so a value costs as often as there are chunks. A text
+    is cut. A list or mapping that is too large, too deep or contains itself is left out.
     """
     values: dict[str, Any] = {}
     notes: list[str] = []
     for key, value in islice(metadata.items(), MOST_KEYS):
-        most = MOST_CHARS if key == TITLE else MOST_VALUE
+        most_chars = MOST_CHARS if key == TITLE else MOST_VALUE
+        excess = _excess(value) if isinstance(value, list | tuple | set | dict) else ""
         if len(key) > MOST_CHARS:
             notes.append(f"{shortened(key)!r} is a key of {len(key):,} characters and is left out")
-        elif isinstance(value, str) and len(value) > most:
-            values[key] = shortened(value, most)
-            notes.append(f"{key!r} has {len(value):,} characters, of which {most:,} are kept")
-        elif isinstance(value, list | tuple | set | dict) and (fault := _too_large(value)):
-            notes.append(f"{key!r} is {fault} and is left out")
+        elif excess:
+            notes.append(f"{key!r} is {excess} and is left out")
+        elif isinstance(value, str) and len(value) > most_chars:
+            values[key] = shortened(value, most_chars)
+            notes.append(f"{key!r} has {len(value):,} characters, of which {most_chars:,} are kept")
         else:
             values[key] = value
     if len(metadata) > MOST_KEYS:
@@ -173,56 +181,69 @@ def bounded(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     return values, notes
 
 
-def _too_large(value: Any) -> str:
-    """The bound that a list or mapping exceeds; "" for none."""
-    size, parts = 0, [value]
+def _excess(value: Any) -> str:
+    """Return which bound a list or mapping exceeds; "" for none."""
+    size = 0
+    level = [value]
     for _ in range(DEEPEST + 1):
-        size += sum(len(part) if isinstance(part, str) else 1 for part in parts)
-        if size > MOST_VALUE:
-            return f"larger than {MOST_VALUE:,} characters"
-        pairs = chain.from_iterable(part.items() for part in parts if isinstance(part, dict))
-        lists = chain.from_iterable(part for part in parts if isinstance(part, list | tuple | set))
-        parts = [*islice(chain(chain.from_iterable(pairs), lists), MOST_VALUE + 1)]
-        if not parts:
+        next_level: list[Any] = []
+        for part in level:
+            size += len(part) if isinstance(part, str) else 1
+            if isinstance(part, dict):
+                next_level += [*part, *part.values()]
+            elif isinstance(part, list | tuple | set):
+                next_level += part
+            if max(size, len(next_level)) > MOST_VALUE:
+                return f"larger than {MOST_VALUE:,} characters"
+        if not next_level:
             return ""
+        level = next_level
     return f"nested more than {DEEPEST} levels deep"
 
 
 def path_of(metadata: Mapping[str, Any]) -> str:
-    """The path that a document's or node's metadata names, in POSIX form; empty for none."""
+    """Return the path that metadata name, in POSIX form; "" for none."""
     return str(metadata.get(PATH) or metadata.get(FILE_PATH) or "").replace("\\", "/")
 
 
 def file_of(metadata: Mapping[str, Any]) -> str:
-    """The path that metadata name, or the name of the file alone; empty for neither."""
-    keys = _FILES if page_of(metadata) is not None else _FILES[:1]
-    return path_of(metadata) or str(next(filter(None, map(metadata.get, keys)), "")).replace(
-        "\\", "/"
-    )
+    """Return the path that metadata name, or the name of the file alone; "" for neither."""
+    path = path_of(metadata)
+    if path:
+        return path
+    keys = _FILES if page_of(metadata) is not None else (FILE_NAME,)
+    for key in keys:
+        if metadata.get(key):
+            return str(metadata[key]).replace("\\", "/")
+    return ""
 
 
 def page_of(metadata: Mapping[str, Any]) -> object:
-    """The page of the file that a document is, as its reader labels it; None where it is no page."""
-    if (
-        "total_pages" in metadata and str(metadata.get(_SOURCE)).isdecimal()
-    ):  # as PyMuPDFReader has it
-        return metadata[_SOURCE]
-    return next((label for key in _PAGES if (label := metadata.get(key)) not in {None, ""}), None)
+    """Return the page of the file that a document is, as its reader labels it; None for none."""
+    if "total_pages" in metadata and str(metadata.get(_SOURCE)).isdecimal():
+        return metadata[_SOURCE]  # as PyMuPDFReader has it
+    for key in _PAGES:
+        label = metadata.get(key)
+        if label is not None and label != "":
+            return label
+    return None
 
 
 def date_of(metadata: Mapping[str, Any], key: str = DATE) -> date | datetime | None:
-    """The date of a node in its metadata, the innermost of its headings with one, or its path; None for none.
+    """Return the date of a node: of its metadata, its innermost heading with one, or its path.
 
     Args:
-        metadata: Of the node.
-        key: The metadata key that holds its date. The value may be a date, ISO 8601, a day in words
+        metadata: The metadata of the node.
+        key: The key that holds its date. The value may be a date, ISO 8601, a day in words
             (``January 2, 2026``), or seconds since the epoch.
     """
     for name in (DATE, DATE_TS) if key == DATE else (key,):
-        if (when := parse_date(value_of(metadata, name))) is not None:
-            return parse_day(when) if name == DATE_TS else when
+        moment = parse_date(value_of(metadata, name))
+        if moment is not None:
+            return parse_day(moment) if name == DATE_TS else moment
     for title in reversed(heading_titles(metadata)):
-        if day := date_from_heading(title):
+        day = date_from_heading(title)
+        if day:
             return day
     period = period_from_path(file_of(metadata))
     return period.first if period else None
@@ -245,66 +266,70 @@ def period_of(metadata: Mapping[str, Any]) -> Period | None:
 
 
 def display_path(metadata: Mapping[str, Any], root: str | None = None) -> str:
-    """The path to show for a document; never an absolute one, which names folders of the machine.
+    """Return the path to show for a document; never an absolute one, which names private folders.
 
     Args:
-        metadata: Of the document.
-        root: The folder that an absolute path is shown relative to; None is the working directory. Of a path elsewhere
-            the last two parts are shown.
+        metadata: The metadata of the document.
+        root: The folder that an absolute path is shown relative to; None is the working directory.
+            Of a path elsewhere the last two parts are shown.
     """
     path = file_of(metadata).removeprefix("file://")
-    pure, parts = PurePosixPath(path), PureWindowsPath(path).parts
+    if not path or "://" in path:
+        return path
+    pure_path = PurePosixPath(path)
     if not is_absolute(path):
-        return path if "://" in path else path and pure.as_posix()
+        return pure_path.as_posix()
     base = Path(root or ".").absolute().as_posix()
-    if base != "/" and pure.is_relative_to(base):
-        return pure.relative_to(base).as_posix()
-    return "/".join(parts[1:][-2:])
+    if base != "/" and pure_path.is_relative_to(base):
+        return pure_path.relative_to(base).as_posix()
+    return "/".join(PureWindowsPath(path).parts[1:][-2:])
 
 
 def is_absolute(path: str) -> bool:
-    """Whether a path names folders of the machine, of POSIX or of Windows."""
+    """Return whether a path of POSIX or of Windows is absolute."""
     return PurePosixPath(path).is_absolute() or PureWindowsPath(path).is_absolute()
 
 
 def citation(path: str, start_line: object, end_line: object, page: object = None) -> str:
-    """``notes/a.md#L3-L5``, ``notes/a.md#L3`` for one line, and the path alone where no line is known.
+    """Return ``notes/a.md#L3-L5``, ``notes/a.md#L3`` for one line, or the path if no line is known.
 
     Args:
-        path: As it is shown, POSIX form.
-        start_line: 1-based.
-        end_line: 1-based, inclusive.
-        page: Of the file, where the chunk is of a document that is one page of it. Then lines say nothing of the file,
-            and the citation is as browsers open it: ``report.pdf#page=12``. What is not a page is called by its name:
-            ``plan.pptx#slide=3``, ``fees.xlsx#sheet=2026``.
+        path: The path in POSIX form.
+        start_line: The first line, from 1.
+        end_line: The last line.
+        page: The page of the file, if the chunk is of a document that is a page. Then lines say
+            nothing of the file, and the citation is as browsers open it: ``report.pdf#page=12``.
+            Other parts are called by their names: ``plan.pptx#slide=3``, ``fees.xlsx#sheet=2026``.
     """
-    if path and page not in {None, ""}:
-        return f"{path}#{_PARTS.get(PurePosixPath(path).suffix.lower(), 'page')}={quote(str(page), safe='')}"
+    if path and page is not None and page != "":
+        part = _PARTS.get(PurePosixPath(path).suffix.lower(), "page")
+        return f"{path}#{part}={quote(str(page), safe='')}"
     if not isinstance(start_line, int):
         return path
-    return (
-        f"{path}#L{start_line}"
-        if end_line in {None, start_line}
-        else f"{path}#L{start_line}-L{end_line}"
-    )
+    if end_line is None or end_line == start_line:
+        return f"{path}#L{start_line}"
+    return f"{path}#L{start_line}-L{end_line}"
 
 
 def citation_of(metadata: Mapping[str, Any]) -> str:
-    """The citation of a node; empty where its metadata name no path."""
+    """Return the citation of a node; "" if its metadata name no path."""
     path = file_of(metadata).removeprefix("file://")
-    lines = value_of(metadata, START_LINE), value_of(metadata, END_LINE)
-    return path and citation(path, *lines, page_of(metadata))
+    if not path:
+        return ""
+    start_line = value_of(metadata, START_LINE)
+    return citation(path, start_line, value_of(metadata, END_LINE), page_of(metadata))
 
 
 def split_page(path: str) -> tuple[str, str]:
-    """The path and the page (or "") of a :func:`citation`."""
+    """Return the path and the page (or "") of a :func:`citation`."""
     file, _, part = path.rpartition("#")
     name, _, page = part.partition("=")
-    return (file, unquote(page)) if file and name in {"page", *_PARTS.values()} else (path, "")
+    is_page = file and name in {"page", *_PARTS.values()}
+    return (file, unquote(page)) if is_page else (path, "")
 
 
 def typed(text: str) -> str | int | float | bool:
-    """The value of a scalar of front matter: ``4`` is a number, ``true`` a truth value, ``007`` stays text."""
+    """Return the value of a scalar: ``4`` is a number, ``true`` a truth value, ``007`` text."""
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
     if _NUMBER.fullmatch(text):
@@ -313,43 +338,39 @@ def typed(text: str) -> str | int | float | bool:
 
 
 def shortened(text: str, most: int = MOST_CHARS) -> str:
-    """A text of at most ``most`` characters, with ``…`` where it was cut."""
+    """Return a text of at most ``most`` characters, with ``…`` where it was cut."""
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
 def short_tags(tags: str, most: int = MOST_CHARS) -> str:
-    """The first of comma-separated tags, whole ones, up to some number of characters."""
+    """Return the first of comma-separated tags, whole ones, of at most ``most`` characters."""
     return tags if len(tags) <= most else tags[:most].rpartition(",")[0]
 
 
 def short_header_path(titles: Sequence[str], most: int = MOST_CHARS) -> str:
-    """A header path of at most ``most`` characters; a longer one loses its outer titles first."""
-    paths = (
-        join_header_path(["…", *titles[first:]] if first else titles)
-        for first in range(len(titles))
-    )
-    return next(
-        (path for path in paths if len(path) <= most),
-        shortened(join_header_path(titles[-1:]), most),
-    )
+    """Return a header path of at most ``most`` characters; a longer one loses outer titles."""
+    path = join_header_path(titles)
+    for first in range(1, len(titles)):
+        if len(path) <= most:
+            break
+        path = join_header_path(["…", *titles[first:]])
+    return path if len(path) <= most else shortened(join_header_path(titles[-1:]), most)
 
 
 def join_header_path(titles: Iterable[str]) -> str:
-    """One header path of heading titles, outermost first; empty titles are left out."""
+    """Return one header path of heading titles, outermost first, without empty ones."""
     return HEADER_SEPARATOR.join(
         title.replace(HEADER_SEPARATOR, " / ") for title in titles if title
     )
 
 
 def heading_titles(metadata: Mapping[str, Any]) -> list[str]:
-    """A node's headings, outermost first, from this package's header path or LlamaIndex's ``/A/B/``."""
+    """Return a node's headings, outermost first, of our header path or LlamaIndex's ``/A/B/``."""
     header_path = value_of(metadata, HEADER_PATH)
     if not isinstance(header_path, str):
         return []
     text = " ".join(header_path.split())
-    is_foreign = HEADING_LEVEL not in metadata  # a heading of ours may be "/api/v1/"
-    if (
-        is_foreign and text.startswith("/") and text.endswith("/")
-    ):  # the parents only, "/" when there are none
-        return [part for part in text.split("/") if part]
-    return [*filter(None, text.split(HEADER_SEPARATOR))]
+    is_stock = HEADING_LEVEL not in metadata  # a heading of ours may be "/api/v1/"
+    if is_stock and text.startswith("/") and text.endswith("/"):
+        return list(filter(None, text.split("/")))  # the parents only
+    return list(filter(None, text.split(HEADER_SEPARATOR)))
