@@ -58,7 +58,7 @@ CASES = [(language, marked) for language, listing in SENTENCES.items() for marke
 @pytest.mark.parametrize(("language", "marked"), CASES)
 def test_sentences(language, marked):
     text = marked.replace("|", "")
-    starts = sentence_starts(text, 0, len(text))
+    starts = sentence_starts(text, 0, len(text), tell_language(text))
     parts = [text[a:b] for a, b in zip([0, *starts], [*starts, len(text)], strict=True)]
     assert parts == marked.split("|")
 
@@ -77,7 +77,7 @@ def test_words_of_another_language_do_not_decide():
 
 def test_a_place_inside_the_document_is_counted_from_its_beginning():
     text = "# Title\n\nOne. Two."
-    assert sentence_starts(text, 9, len(text)) == [14]
+    assert sentence_starts(text, 9, len(text), "en") == [14]
 
 
 def test_a_sentence_with_a_lone_surrogate_starts_where_it_starts():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +18,7 @@ import regex  # type: ignore[import-untyped]
 from llama_index_contextual.node_parser import sections as sectioning
 from llama_index_contextual.node_parser.front_matter import FrontMatter, read_front_matter
 from llama_index_contextual.node_parser.sections import Atom, Mark, Outline, Path, Section
-from llama_index_contextual.utils.language import sentence_starts
+from llama_index_contextual.utils.language import sentence_starts, tell_language
 from llama_index_contextual.utils.tokens import Scale, make_scale
 
 # A combining mark belongs to the letter before it.
@@ -105,7 +106,7 @@ def split_markdown(
         outline = sectioning.outline_of(text, body, front.unread)
     else:
         outline = _plain_outline(text, body, semantic=settings.semantic)
-    packer = _Packer(text, make_scale(text, settings.tokenizer), settings)
+    packer = _Packer(text, body, make_scale(text, settings.tokenizer), settings)
     sums = packer.cumulative_cost(outline.marks)
     sections = sectioning.find_sections(text, outline, sums, settings.min_chunk_size, above)
     groups = sectioning.group_sections(
@@ -163,11 +164,11 @@ def _continues(text: str, atom: Atom) -> str:
     return " ".join(row.split())[:_MAX_CONTINUES]
 
 
-def _cuts_inside(text: str, mark: Mark, end: int) -> Iterator[_Cut]:
+def _cuts_inside(text: str, mark: Mark, end: int, language: str) -> Iterator[_Cut]:
     """Yield the places to cut inside a block: before lines or sentences."""
     atom = mark.atom
     if atom is None and mark.kind not in {"html", "heading"}:
-        for offset in sentence_starts(text, mark.offset, end):
+        for offset in sentence_starts(text, mark.offset, end, language):
             yield _Cut(offset, sectioning.SENTENCE)
         return
     lines = [match for match in _LINE.finditer(text, mark.offset, end) if match[0].strip()]
@@ -213,11 +214,17 @@ def _letter_before(text: str, first: int, limit: int) -> int:
 class _Packer:
     """Packs the marks of groups of sections into chunks."""
 
-    def __init__(self, text: str, scale: Scale, settings: ChunkSettings) -> None:
+    def __init__(self, text: str, body: int, scale: Scale, settings: ChunkSettings) -> None:
         self.text = text
+        self.body = body  # the offset after the front matter
         self.scale = scale
         self.settings = settings
         self.size = settings.chunk_size
+
+    @cached_property
+    def language(self) -> str:
+        """The language of the document."""
+        return tell_language(self.text[self.body :])
 
     def cumulative_cost(self, marks: Sequence[Mark]) -> Sequence[int]:
         """Return the cost before each mark."""
@@ -290,7 +297,11 @@ class _Packer:
     def marks_inside(self, mark: Mark, end: int, longest_sentence: int) -> Iterator[Mark]:
         """Yield marks between the lines or sentences of a block, and inside too long ones."""
         step = max(1, self.size // _TOKENS_PER_CHARACTER)
-        cuts = [_Cut(mark.offset, 0), *_cuts_inside(self.text, mark, end), _Cut(end, 0)]
+        cuts = [
+            _Cut(mark.offset, 0),
+            *_cuts_inside(self.text, mark, end, self.language),
+            _Cut(end, 0),
+        ]
         cuts = [cut for cut in cuts if not self.scale.cuts_run(cut.offset)]
         for cut, following in pairwise(cuts):
             finer = [cut]
@@ -367,7 +378,7 @@ class _Packer:
         offsets = [mark.offset for mark in marks[lowest:last] if _may_start_overlap(mark)]
         before = marks[last - 1]
         if not offsets and before.atom is None and before.kind in _BLOCKS_OF_SENTENCES:
-            offsets = sentence_starts(self.text, before.offset, end)
+            offsets = sentence_starts(self.text, before.offset, end, self.language)
         for offset in offsets:
             if self.scale.exact(offset, end) <= overlap:
                 return offset

@@ -1,7 +1,8 @@
-"""Token counts of slices of one document, in which encoded bytes, such as a picture in a data URI, are one character.
+"""Token counts of slices of a document, in which encoded bytes (a picture) are one character.
 
-``"cl100k"`` is LlamaIndex's default tokenizer; its vocabulary is the copy that LlamaIndex ships, so nothing is
-downloaded. ``"minilm"`` counts the word pieces of the local embedding, and ``"e5"`` those of the multilingual one.
+``"cl100k"`` is LlamaIndex's default tokenizer; its vocabulary is the copy that LlamaIndex ships, so
+nothing is downloaded. ``"minilm"`` counts the word pieces of the local embedding, and ``"e5"``
+those of the multilingual one.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ if TYPE_CHECKING:
     import tiktoken
     from tokenizers import BertWordPieceTokenizer
 
-# A chunk of n tokens has at most n times so many letters. Otherwise what a tokenizer takes for one unknown word (Thai,
-# or a line of digits) would be next to nothing. English has 4 to 5. Some tokenizers count no white space at all;
-# four times as much of it is allowed, for the padding of tables.
+# A chunk of n tokens has at most n times so many letters. Otherwise what a tokenizer takes for one
+# unknown word (Thai, or a line of digits) would be next to nothing. English has 4 to 5. Some
+# tokenizers count no white space at all; four times as much of it is allowed, for the padding of
+# tables.
 CHARS_PER_TOKEN: Final = 8
 SPACES_PER_TOKEN: Final = 32
+_TIKTOKEN_CACHE: Final = "TIKTOKEN_CACHE_DIR"
 _PIECE: Final = 10_000  # characters at once, where tiktoken gives up on all of a text
 _E5_AROUND: Final = 4  # tokens: the beginning, the end, and "passage:"
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
@@ -41,14 +44,14 @@ _WORDS: Final = re.compile(r"[^ \t\r\n]{1,1000}")
 
 
 class Scale:
-    """Counts of a document's slices.
+    """Counts the tokens of slices of a document.
 
     Args:
         text: The document.
-        count: Returns the tokens of a text.
+        count: Returns the number of tokens of a text.
 
     Attributes:
-        runs: Where encoded bytes stand in the document: no text.
+        runs: Where encoded bytes stand in the document.
     """
 
     def __init__(self, text: str, count: Callable[[str], int]) -> None:
@@ -58,83 +61,88 @@ class Scale:
         self._counted: dict[tuple[int, int], int] = {}  # what is packed is counted again as a chunk
 
     def part(self, start: int, end: int) -> str:
-        """A slice of the document without encoded bytes."""
+        """Return a slice of the document without encoded bytes."""
         return readable(self._text, start, end) if self.runs else self._text[start:end]
 
     def cuts_run(self, offset: int) -> bool:
-        """Whether an offset is inside encoded bytes."""
-        at = bisect_left(self.runs, (offset,)) - 1
-        return at >= 0 and self.runs[at][0] < offset < self.runs[at][1]
+        """Return whether an offset is inside encoded bytes."""
+        number = bisect_left(self.runs, (offset,)) - 1
+        return number >= 0 and self.runs[number][0] < offset < self.runs[number][1]
 
     def is_text(self, start: int, end: int) -> bool:
-        """Whether a slice holds more than encoded bytes."""
+        """Return whether a slice holds more than encoded bytes."""
         part = self.part(start, end)
         return len(part) == end - start or _LETTERS.search(part) is not None
 
     def exact(self, start: int, end: int) -> int:
-        """The tokens of a slice."""
+        """Return the number of tokens of a slice."""
         if (start, end) not in self._counted:
             self._counted[start, end] = self._count(self.part(start, end))
         return self._counted[start, end]
 
     def cost(self, start: int, end: int) -> int:
-        """The cost of a slice in a budget: its tokens, or more where these have over 8 characters each."""
+        """Return what a slice costs in a budget: its tokens, or more if these are very long."""
         return _cost_of(self.part(start, end), self.exact(start, end))
 
     def cumulative(self, offsets: Sequence[int]) -> Sequence[int]:
-        """The cost before each of the ascending offsets, counted from the first one."""
-        parts = itertools.starmap(
-            self.part, itertools.pairwise(offsets)
-        )  # not kept: a document may have millions
-        costs = (_cost_of(part, self._count(part)) for part in parts)
-        return array("q", itertools.accumulate(costs, initial=0))
+        """Return the cost before each of the ascending offsets, counted from the first one."""
+        total = 0
+        sums = array("q", [0])
+        for start, end in itertools.pairwise(offsets):
+            part = self.part(start, end)
+            # Not kept in _counted: a document may have millions of parts.
+            total += _cost_of(part, self._count(part))
+            sums.append(total)
+        return sums
 
 
 def _cost_of(part: str, tokens: int) -> int:
+    """Return the tokens of a text, or more if they have over CHARS_PER_TOKEN characters each."""
     if len(part) <= tokens * CHARS_PER_TOKEN:
         return tokens
     letters = sum(map(len, part.split()))
-    return max(
-        tokens, math.ceil(letters / CHARS_PER_TOKEN + (len(part) - letters) / SPACES_PER_TOKEN)
-    )
+    spaces = len(part) - letters
+    return max(tokens, math.ceil(letters / CHARS_PER_TOKEN + spaces / SPACES_PER_TOKEN))
 
 
 def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int] | None = None) -> Scale:
-    """The scale of one document.
+    """Return the scale of a document.
 
     Args:
         text: The document, without lone surrogates.
-        tokenizer: ``"cl100k"``, ``"minilm"`` (word pieces of the local embedding), ``"e5"`` (those of multilingual-e5),
-            or a callable that returns the tokens of a text, or how many. None is ``Settings.tokenizer``.
+        tokenizer: A name in :data:`COUNTERS`, or a callable that returns the tokens of a text or
+            their number. None is ``Settings.tokenizer``.
 
     Raises:
         SettingError: The callable returns neither.
-        MissingExtraError: ``"minilm"`` needs the ``local`` extra, ``"e5"`` the ``multilingual`` one.
+        MissingExtraError: ``"minilm"`` needs the ``local`` extra, ``"e5"`` the ``multilingual``
+            one.
     """
     if tokenizer is None:
-        import llama_index.core
-
-        tokenizer = llama_index.core.global_tokenizer
-        encoding = getattr(
-            getattr(tokenizer, "func", tokenizer), "__self__", None
-        )  # a partial of tiktoken's method
-        tokenizer = (
-            "cl100k"
-            if tokenizer is None or getattr(encoding, "name", "") == "cl100k_base"
-            else tokenizer
-        )
+        tokenizer = _default_tokenizer()
     if isinstance(tokenizer, str):
         return Scale(text, COUNTERS[tokenizer])
     return Scale(text, functools.partial(_count, tokenizer))
 
 
+def _default_tokenizer() -> Any:
+    """Return LlamaIndex's tokenizer; the name of ours if it is the same."""
+    import llama_index.core
+
+    tokenizer = llama_index.core.global_tokenizer
+    # The default is a partial of a method of tiktoken.
+    encoding = getattr(getattr(tokenizer, "func", tokenizer), "__self__", None)
+    is_cl100k = tokenizer is None or getattr(encoding, "name", "") == "cl100k_base"
+    return "cl100k" if is_cl100k else tokenizer
+
+
 def _count(tokenizer: Any, text: str) -> int:
+    """Count tokens with a callable of the user."""
     tokens = tokenizer(text)
     if isinstance(tokens, int):
         return tokens
-    if isinstance(tokens, Sized) and not isinstance(
-        tokens, Mapping
-    ):  # a Hugging Face tokenizer gives {"input_ids": …}
+    # A Hugging Face tokenizer returns {"input_ids": …}.
+    if isinstance(tokens, Sized) and not isinstance(tokens, Mapping):
         return len(tokens)
     raise SettingError(
         "`tokenizer` must return the tokens of a text, as tokenizer.tokenize does, or their number "
@@ -143,37 +151,35 @@ def _count(tokenizer: Any, text: str) -> int:
 
 
 def count_cl100k(text: str) -> int:
-    """The number of a text's tokens in cl100k."""
+    """Return the number of a text's tokens in cl100k."""
     encoding = tiktoken_cl100k()
     try:
         return len(encoding.encode_to_numpy(text, disallowed_special=()))
     except ValueError:  # a megabyte of white space exhausts the stack of its regular expressions
-        parts = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+        starts = range(0, len(text), _PIECE)
+        parts = (text[start : start + _PIECE] for start in starts)
         return sum(len(encoding.encode_to_numpy(part, disallowed_special=())) for part in parts)
 
 
 @functools.cache
 def tiktoken_cl100k() -> tiktoken.Encoding:
-    """The encoding of tiktoken, from LlamaIndex's copy of the vocabulary."""
+    """Return the encoding of tiktoken from LlamaIndex's copy of the vocabulary."""
     import llama_index.core
     import tiktoken
 
-    name, folder = (
-        "TIKTOKEN_CACHE_DIR",
-        Path(llama_index.core.__file__).parent / "_static" / "tiktoken_cache",
-    )
-    is_set = name in os.environ
-    os.environ.setdefault(name, str(folder))
+    folder = Path(llama_index.core.__file__).parent / "_static" / "tiktoken_cache"
+    is_set = _TIKTOKEN_CACHE in os.environ
+    os.environ.setdefault(_TIKTOKEN_CACHE, str(folder))
     try:
         return tiktoken.get_encoding("cl100k_base")
     finally:
         if not is_set:
-            os.environ.pop(name, None)
+            os.environ.pop(_TIKTOKEN_CACHE, None)
 
 
 @functools.lru_cache(maxsize=1)
 def minilm_tokenizer() -> BertWordPieceTokenizer:
-    """The word-piece tokenizer without truncation or padding, safe to share.
+    """Return the word-piece tokenizer without truncation or padding, safe to share.
 
     Raises:
         MissingExtraError: The ``local`` extra is not installed.
@@ -186,7 +192,7 @@ def minilm_tokenizer() -> BertWordPieceTokenizer:
 
 @functools.lru_cache(maxsize=1)
 def e5_engine() -> Any:
-    """The engine of multilingual-e5-small, which runs on the caller's thread; one for the process, safe to share.
+    """Return the engine of multilingual-e5-small, one for the process and safe to share.
 
     Raises:
         MissingExtraError: The ``multilingual`` extra is not installed.
@@ -197,57 +203,59 @@ def e5_engine() -> Any:
 
 
 def count_e5(text: str) -> int:
-    """Number of the tokens of multilingual-e5 in a text; white space around it counts nothing."""
+    """Return the number of tokens of multilingual-e5, without the white space around a text."""
     inner = text.strip()
-    return int(e5_engine().token_count(inner.replace("\0", " "))) - _E5_AROUND if inner else 0
+    if not inner:
+        return 0
+    return int(e5_engine().token_count(inner.replace("\0", " "))) - _E5_AROUND
 
 
 @functools.lru_cache(maxsize=1)
 def _whole_words() -> frozenset[str]:
-    words = (
-        files("llama_index_contextual")
-        .joinpath("data", "minilm-vocab.txt")
-        .read_text("utf-8")
-        .split()
-    )
-    return frozenset(word for word in words if word.isalpha())
+    """Return the words that the local model knows as a whole."""
+    vocabulary = files("llama_index_contextual").joinpath("data", "minilm-vocab.txt")
+    return frozenset(filter(str.isalpha, vocabulary.read_text("utf-8").split()))
 
 
 def is_spelled(text: str) -> bool:
-    """Whether the local model knows any longer word of a text as a whole: English words, and common names.
+    """Return whether the local model knows any longer word of a text as a whole.
 
-    Keyboard mash has no such word, and a question in another language seldom has one.
+    It knows English words and common names. Keyboard mash has none, and a question in another
+    language seldom has one.
     """
     vocabulary = _whole_words()
     return any(word in vocabulary for word in _LONGER_WORD.findall(text.casefold()))
 
 
 def share_spelled(text: str) -> float:
-    """The share of a text's letters that are in words which the local model knows as a whole; 1 without letters.
+    """Return the share of a text's letters that are in whole words of the local model.
 
-    Of an English question that is more than half; of a German one a sixth, of a Japanese one nothing.
+    It is more than half of an English question, a sixth of a German one, nothing of a Japanese one,
+    and 1 without letters.
     """
-    vocabulary, words = _whole_words(), _LETTERS.findall(text.casefold())
+    vocabulary = _whole_words()
+    words = _LETTERS.findall(text.casefold())
     letters = sum(map(len, words))
-    return sum(len(word) for word in words if word in vocabulary) / letters if letters else 1.0
+    if not letters:
+        return 1.0
+    return sum(len(word) for word in words if word in vocabulary) / letters
 
 
 def without_repeats(text: str) -> str:
-    """A text with three of the same sign where it has more in a row: each sign of a ruled table is a word piece."""
+    """Return a text with at most three of the same sign in a row: each is a word piece."""
     return _FOURTH.sub("", text)
 
 
 @functools.lru_cache(maxsize=50_000)
 def _pieces(word: str) -> int:
+    """Return the number of word pieces of a word."""
     return len(minilm_tokenizer().encode(word, add_special_tokens=False))
 
 
 def count_word_pieces(text: str) -> int:
-    """The number of word pieces that the local model reads, without the two special tokens that it adds."""
-    words = _WORDS.findall(
-        without_repeats(text)
-    )  # of a whole text the tokenizer takes 550 bytes for each piece
-    return sum(map(_pieces, words))
+    """Return the number of word pieces that the local model reads, without its special tokens."""
+    # Of a whole text the tokenizer would need 550 bytes of memory for each piece.
+    return sum(map(_pieces, _WORDS.findall(without_repeats(text))))
 
 
 COUNTERS: Final = {"cl100k": count_cl100k, "minilm": count_word_pieces, "e5": count_e5}

@@ -19,7 +19,7 @@ from llama_index_contextual.app.settings.models import resolve_llm
 from llama_index_contextual.context import calls, prompts
 from llama_index_contextual.context.generators.llm import model_name
 from llama_index_contextual.utils.errors import AnswerError, reason_of
-from llama_index_contextual.utils.language import sentence_starts
+from llama_index_contextual.utils.language import sentence_starts, tell_language
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -145,7 +145,7 @@ def sentences_of(parts: Iterable[str], sources: Sequence[str]) -> Iterator[Sente
             else text[: max((match.end() for match in _WORD_ENDS.finditer(text)), default=0)]
         )
         lines = (match.end() for match in _LINE_ENDS.finditer(known))
-        starts = {*sentence_starts(known, 0, len(known)), *lines}
+        starts = {*sentence_starts(known, 0, len(known), tell_language(known)), *lines}
         ends = sorted({end for start in starts if (end := _after(known, start)) < len(known)})
         ends += [len(known)] if is_last and known else []
         while len(text) - (last := ends[-1] if ends else 0) > _LONGEST and not is_last:
