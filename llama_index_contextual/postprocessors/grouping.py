@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 class GroupingPostprocessor(Checked, BaseNodePostprocessor):
     """Keep at most ``group_size`` nodes of each document, or of each value of a metadata field.
 
-    Contexts make the chunks of one document more alike, so more of them are found together. That is right where an
-    answer is spread over a document's chunks. It is wrong where the question asks for documents.
+    Contexts make the chunks of one document more alike, so more of them are found together. That is
+    right where an answer is spread over a document's chunks, and wrong where the question asks for
+    documents.
 
-    Give it the whole candidate pool, best first and before the cut to top-k, so that others move up.
-    What has no document, or not the field, is a group of its own. Scores and order stay as they are.
+    Give it the whole candidate pool, best first and before the cut to top-k, so that others move
+    up. A node without a document, or without the field, is a group of its own. Scores and order
+    stay as they are.
 
     Examples:
         >>> from llama_index.core.schema import NodeWithScore, TextNode
@@ -33,22 +35,20 @@ class GroupingPostprocessor(Checked, BaseNodePostprocessor):
         ['a1', 'b1']
     """
 
-    group_size: int = Field(default=1, ge=1, description="How many nodes of one group are kept.")
+    group_size: int = Field(default=1, ge=1, description="How many nodes of a group are kept.")
     group_by: str | None = Field(
-        default=None, description="A metadata key; None is the document a node was cut from."
+        default=None, description="A metadata key; None groups by the document of a node."
     )
 
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], _: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        counts, hits = Counter[str](), []
+        counts: Counter[str] = Counter()
+        hits = []
         for hit in nodes:
-            value = (
-                hit.node.ref_doc_id
-                if self.group_by is None
-                else hit.node.metadata.get(self.group_by)
-            )
-            group = repr(value)  # a list is a value, too
+            by_key = self.group_by is not None
+            value = hit.node.metadata.get(self.group_by) if by_key else hit.node.ref_doc_id
+            group = repr(value)  # a list cannot be counted
             counts[group] += 1
             if value is None or counts[group] <= self.group_size:
                 hits.append(hit)

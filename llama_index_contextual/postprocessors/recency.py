@@ -15,64 +15,70 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index_contextual.utils.errors import Checked
 from llama_index_contextual.utils.metadata import DATE, date_of, path_of
 
-_DAY = 86_400.0
+_SECONDS_PER_DAY: Final = 86_400.0
 _LEAST_SPREAD: Final = 0.5  # of best score and baseline, as a share of the best
 
 
 def decay(age_days: float, half_life_days: float) -> float:
-    """A factor that halves every ``half_life_days``: 1 for today and the future, 0.25 after two half-lives."""
+    """Return a factor that halves every ``half_life_days``: 1 for today and the future."""
     return float(0.5 ** (max(0.0, age_days) / half_life_days))
 
 
 def age_in_days(when: date | datetime, now: datetime) -> float:
-    """The days from ``when`` to ``now``, negative in the future.
+    """Return the days from ``when`` to ``now``, negative in the future.
 
-    A date without a time counts whole calendar days in the zone of ``now``, so today's note is 0 days old all day long.
-    A naive time is read in the zone of ``now``.
+    A date without a time counts whole calendar days in the zone of ``now``, so that today's note is
+    0 days old all day long. A naive time is read in the zone of ``now``.
     """
     if isinstance(when, datetime):
         aware = when if when.tzinfo else when.replace(tzinfo=now.tzinfo)
-        return (now - aware).total_seconds() / _DAY
+        return (now - aware).total_seconds() / _SECONDS_PER_DAY
     return float((now.date() - when).days)
 
 
 def apply_multipliers(
     scores: Sequence[float], multipliers: Sequence[float], *, is_plain: bool = False
 ) -> list[float]:
-    """Multiply what each score has above the pool's baseline; a multiplier of 1 leaves its score as it is.
+    """Multiply what each score has above a baseline; a multiplier of 1 leaves its score as it is.
 
-    Plain products fail twice: a reranker's logits are negative, and raw RRF scores are so flat (at k = 60) that a
-    factor of 0.5 moves rank 1 to rank 63. So the baseline is the lowest score. Only, the lower of two near equals
-    would then be its own baseline and could never win: so the baseline is at least half of the best score's size below
-    the best. Plain products have no baseline, unless a score is negative.
+    Plain products fail twice: a reranker's logits are negative, and raw RRF scores are so flat (at
+    k = 60) that a factor of 0.5 moves rank 1 to rank 63. So the baseline is the lowest score, but
+    at least half of the best score's size below the best: otherwise the lower of two nearly equal
+    scores would be its own baseline and could never win.
+
+    Args:
+        scores: Of the pool.
+        multipliers: One per score.
+        is_plain: Whether to use plain products, without a baseline, unless a score is negative.
     """
-    best, lowest = max(scores, default=0.0), min(scores, default=0.0)
-    baseline = (
-        0.0 if is_plain and lowest >= 0 else best - max(best - lowest, _LEAST_SPREAD * abs(best))
-    )
-    pairs = zip(scores, multipliers, strict=True)
-    return [
-        baseline + (score - baseline) * multiplier if multiplier != 1 else score
-        for score, multiplier in pairs
-    ]
+    best = max(scores, default=0.0)
+    lowest = min(scores, default=0.0)
+    baseline = best - max(best - lowest, _LEAST_SPREAD * abs(best))
+    if is_plain and lowest >= 0:
+        baseline = 0.0
+    weighed = []
+    for score, multiplier in zip(scores, multipliers, strict=True):
+        is_changed = multiplier != 1
+        weighed.append(baseline + (score - baseline) * multiplier if is_changed else score)
+    return weighed
 
 
 class RecencyPostprocessor(Checked, BaseNodePostprocessor):
-    """Weigh scores by age: ``0.5 ** (age / half_life_days)`` on dated nodes, nothing on undated and evergreen ones.
+    """Weigh scores by age: ``0.5 ** (age / half_life_days)`` on dated nodes.
 
-    ``weight`` says how much of that factor counts. By default it is enough for the newer of near equals to win, and no
-    more.
+    Undated nodes and those of ``evergreen`` files keep their scores. ``weight`` says how much of
+    the factor counts. By default it is enough for the newer of two nearly equal hits to win.
 
-    Give it the whole candidate pool, before the cut to top-k: what was cut already cannot come back. The date is
-    ``metadata[date_key]``, else ``date_ts``, else the innermost dated heading of ``header_path``, else one in the path
-    (see `metadata.date_of`). Nodes come out best first (ties: the newer one, then by id)
-    as new ``NodeWithScore`` objects; the input stays as it was. ``FixedRecencyPostprocessor``, where it may stand,
-    orders by date alone.
+    Give it the whole candidate pool, before the cut to top-k: what was cut cannot come back. The
+    date is ``metadata[date_key]``, else ``date_ts``, else the innermost dated heading of
+    ``header_path``, else one in the path (see `metadata.date_of`). Nodes come out best first (ties:
+    the newer one, then by id) as new ``NodeWithScore`` objects; the input stays as it was.
+    ``FixedRecencyPostprocessor`` of LlamaIndex orders by date alone.
 
     Examples:
         >>> from llama_index.core.schema import NodeWithScore, TextNode
-        >>> old = TextNode(id_="old", text="Tea is at four.", metadata={"path": "memory/2026-01-09.md"})
-        >>> new = TextNode(id_="new", text="Tea is at five.", metadata={"path": "memory/2026-04-09.md"})
+        >>> old = TextNode(id_="old", text="Tea at four.", metadata={"path": "memory/2026-01-09.md"})
+        >>> new = TextNode(id_="new", text="Tea at five.", metadata={"path": "memory/2026-04-09.md"})
         >>> recency = RecencyPostprocessor(now=date(2026, 4, 10))
         >>> pool = [NodeWithScore(node=old, score=0.52), NodeWithScore(node=new, score=0.50)]
         >>> [hit.node.node_id for hit in recency.postprocess_nodes(pool)]
@@ -90,7 +96,7 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
         default=0.1,
         ge=0,
         le=1,
-        description="How much of it age may take: 0 nothing; 1 multiplies by the plain factor.",
+        description="How much of the factor counts: 0 none of it, 1 multiplies by it.",
     )
     evergreen: tuple[str, ...] = Field(
         default=("MEMORY.md",),
@@ -102,44 +108,48 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
     )
     now: Annotated[datetime, PlainSerializer(datetime.isoformat)] | None = Field(
         default=None,
-        description="The present, or a day of which it is midnight; None is the clock, in local time.",
+        description="The present, or a day, which means its midnight; None is the clock.",
     )
 
     def aged(self, nodes: Sequence[NodeWithScore]) -> list[tuple[float, float | None]]:
-        """The score of every node, in their order, and its age in days; None where it has no date or is evergreen."""
-        now, scores = self.now or datetime.now(timezone.utc).astimezone(), _finite_scores(nodes)
-        now = now if now.tzinfo else now.astimezone()
-        dates = [self._date_of(path_of(hit.node.metadata), hit.node) for hit in nodes]
-        ages = [None if when is None else age_in_days(when, now) for when in dates]
-        factors = [1.0 if age is None else decay(age, self.half_life_days) for age in ages]
-        multipliers = [1.0 - self.weight * (1.0 - factor) for factor in factors]
-        return [
-            *zip(
-                apply_multipliers(scores, multipliers, is_plain=self.weight == 1), ages, strict=True
-            )
-        ]
+        """Return score and age in days of every node; the age is None without a date or if evergreen."""
+        now = self.now or datetime.now(timezone.utc)
+        if self.now is None or not now.tzinfo:
+            now = now.astimezone()
+        ages: list[float | None] = []
+        multipliers = []
+        for hit in nodes:
+            when = self._date_of(hit.node)
+            age = None if when is None else age_in_days(when, now)
+            factor = 1.0 if age is None else decay(age, self.half_life_days)
+            ages.append(age)
+            multipliers.append(1.0 - self.weight * (1.0 - factor))
+        scores = apply_multipliers(_finite_scores(nodes), multipliers, is_plain=self.weight == 1)
+        return list(zip(scores, ages, strict=True))
 
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], _: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        pairs = zip(self.aged(nodes), nodes, strict=True)
-        ordered = sorted(
-            pairs, key=lambda pair: (-pair[0][0], pair[0][1] or 0.0, pair[1].node.node_id)
-        )
-        return [
-            NodeWithScore(node=hit.node, score=score) for (score, _), hit in ordered[: self.top_k]
-        ]
+        rows = []
+        for (score, age), hit in zip(self.aged(nodes), nodes, strict=True):
+            order = (-score, age or 0.0, hit.node.node_id)
+            rows.append((order, NodeWithScore(node=hit.node, score=score)))
+        rows.sort(key=lambda row: row[0])
+        return [hit for _, hit in rows[: self.top_k]]
 
-    def _date_of(self, path: str, node: BaseNode) -> date | datetime | None:
+    def _date_of(self, node: BaseNode) -> date | datetime | None:
+        path = path_of(node.metadata)
         if path and any(PurePosixPath(path).match(glob) for glob in self.evergreen):
             return None
         return date_of(node.metadata, self.date_key)
 
 
 def _finite_scores(nodes: Sequence[NodeWithScore]) -> list[float]:
-    """Scores as numbers; a missing or infinite one is the pool's lowest, or 0 if no node has one."""
-    scores = [
-        hit.score if hit.score is not None and math.isfinite(hit.score) else None for hit in nodes
-    ]
-    lowest = min((score for score in scores if score is not None), default=0.0)
-    return [lowest if score is None else float(score) for score in scores]
+    """Return scores as numbers; a missing or infinite one is the pool's lowest, or 0."""
+    finite = [hit.score for hit in nodes if hit.score is not None and math.isfinite(hit.score)]
+    lowest = float(min(finite, default=0.0))
+    scores = []
+    for hit in nodes:
+        is_finite = hit.score is not None and math.isfinite(hit.score)
+        scores.append(float(hit.score or 0.0) if is_finite else lowest)
+    return scores

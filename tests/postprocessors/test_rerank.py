@@ -139,7 +139,7 @@ def test_one_that_reads_some_loses_no_hit():
 def test_a_language_model_that_is_away_is_named(hits, fake_model):
     fake_model.stop()
     step = RerankWithContext(LLMRerank(llm=NamedModel(fake_model.llm, 200)(), top_n=3))
-    with pytest.raises(RetrievalError, match="the reranker failed"):
+    with pytest.raises(RetrievalError, match="The reranker failed"):
         step.postprocess_nodes(hits, query_str=QUESTION)
 
 
@@ -163,3 +163,12 @@ def test_an_index_reranks_by_any_postprocessor(tmp_path):
         assert [type(one) for one in hidden] == [RerankWithContext]
         with pytest.raises(SettingError, match=r"`rerank` must be a LlamaIndex .*'flashrank'"):
             index.as_retriever(rerank="flashrank")
+
+
+def test_a_reranker_is_passed_again_to_from_dict():
+    reranker = LLMRerank(llm=MockLLM(), top_n=3)
+    step = RerankWithContext(reranker, most=5)
+    with pytest.raises(SettingError, match=r"`reranker` cannot be read back .*from_dict\(data"):
+        RerankWithContext.from_dict(step.to_dict())
+    copy = RerankWithContext.from_dict(step.to_dict(), reranker=reranker)
+    assert (copy.reranker, copy.most) == (reranker, 5)
