@@ -1,17 +1,18 @@
-"""The room where each class of ours runs beside the stock class of LlamaIndex that it may stand in for.
+"""The tests that run each class of ours beside the stock class of LlamaIndex that it may stand in for.
 
-One file for each stock class, ``test_<stock class>.py``. It holds a table ``CASES`` and one test:
+One file for each stock class, ``test_<stock class>.py``, and one function for each thing that a pipeline does:
 
-    CASES = [
-        Case("every character is in a node", lambda parser: covered(parser())),
-        Case("...", lambda parser: ..., stock="what the stock class gives", gives="what ours gives", differs="row-id"),
-    ]
+    compared = comparison(MarkdownNodeParser(), HeadingAwareMarkdownNodeParser())
 
-    @pytest.mark.parametrize("case", CASES, ids=str)
-    def test_markdown_node_parser(case):
-        compare(case, MarkdownNodeParser, HeadingAwareMarkdownNodeParser)
+    @compared()
+    def test_every_character_is_in_a_node(parser):
+        return covered(parser)
 
-A case gives the same with both, unless ``differs`` names a row of ``differences.py``. After a change there run
+    @compared(stock="what the stock class gives", ours="what ours gives", differs="row-id")
+    def test_...(parser):
+        return ...
+
+Both give the same, unless ``differs`` names a row of ``differences.py``. After a change there run
 ``python scripts/compatibility_page.py``, which writes the rows into ``docs/compatibility.md``. ``test_differences.py``
-fails where the page is old, a row has no case, or a case names no row.
+fails where the page is old, a row has no test, or a test names no row.
 """

@@ -1,8 +1,9 @@
-"""A case: one thing that a pipeline does, done with the stock class and with ours, and what both gave."""
+"""Run one call with a stock class of LlamaIndex and with ours, and compare what both give."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+import inspect
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -10,48 +11,67 @@ if TYPE_CHECKING:
 THE_SAME: Final = object()
 
 
-class Case(NamedTuple):
-    """What is done with both classes.
+def comparison(stock_class: Any, our_class: Any) -> Callable[..., Any]:
+    """Return a decorator that turns a function of a class into a test of both classes.
 
-    Attributes:
-        name: What a user expects, as a sentence. It is the test's id.
-        run: Called with the stock class, and with ours. It returns plain data: what a user would notice.
-        gives: What ours gives. Without it: what the stock class gives, which must be something.
-        stock: What the stock class gives, where that is something else. Then ``differs`` says why.
-        differs: The id of a row in ``differences.py``.
+    The function gets the stock class, and ours, as its first argument, and returns plain data: what a user would
+    notice. Its other arguments are fixtures and parameters. See :func:`compare` for the decorator's arguments.
     """
 
-    name: str
-    run: Callable[[Any], Any]
-    gives: Any = THE_SAME
-    stock: Any = THE_SAME
-    differs: str = ""
+    def compared(**expected: Any) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+        def decorate(run: Callable[..., Any]) -> Callable[..., None]:
+            def test(**fixtures: Any) -> None:
+                compare(lambda kind: run(kind, **fixtures), stock_class, our_class, **expected)
 
-    def __str__(self) -> str:
-        return self.name
+            signature = inspect.signature(run)
+            test.__signature__ = signature.replace(  # type: ignore[attr-defined]
+                parameters=list(signature.parameters.values())[1:], return_annotation=None
+            )
+            test.__name__ = run.__name__
+            test.__doc__ = run.__doc__
+            test.__module__ = run.__module__
+            return test
+
+        return decorate
+
+    return compared
 
 
-def compare(case: Case, stock: Any, ours: Any) -> None:
-    """Run a case with both and compare what they give.
+def compare(
+    run: Callable[[Any], Any],
+    stock_class: Any,
+    our_class: Any,
+    *,
+    gives: Any = THE_SAME,
+    stock: Any = THE_SAME,
+    ours: Any = THE_SAME,
+    differs: str = "",
+) -> None:
+    """Run a call with both classes and compare what they give.
 
     Args:
-        case: What is done.
-        stock: The stock class, or whatever the case's ``run`` takes in its place (a function that makes a part of it).
-        ours: The same of ours.
+        run: What is done with a class.
+        stock_class: The stock class, or whatever ``run`` takes in its place (a function that makes a part of it).
+        our_class: The same of ours.
+        gives: What both give. Without it they give the same, which must be something.
+        stock: What the stock class gives, where ours gives something else.
+        ours: What ours gives then.
+        differs: The id of the row in ``differences.py`` that says why.
     """
-    theirs, own = case.run(stock), case.run(ours)
-    if case.differs:
-        assert theirs == case.stock, "LlamaIndex no longer does what differences.py says of it"
-        assert own == case.gives
-        assert theirs != own, (
-            "they no longer differ: take `differs` away, and the row if no other case has it"
+    from_stock = run(stock_class)
+    from_ours = run(our_class)
+    if differs:
+        assert from_stock == stock, "LlamaIndex no longer does what differences.py says of it"
+        assert from_ours == ours
+        assert from_stock != from_ours, (
+            "they no longer differ: take `differs` away, and the row if no other test has it"
         )
+        return
+    assert from_stock == from_ours
+    if gives is THE_SAME:
+        assert from_ours, "nothing was compared: say what it `gives`"
     else:
-        assert theirs == own
-        if case.gives is THE_SAME:
-            assert own, "nothing was compared: say what it `gives`"
-        else:
-            assert own == case.gives
+        assert from_ours == gives
 
 
 def refusal(call: Callable[[], Any]) -> str:

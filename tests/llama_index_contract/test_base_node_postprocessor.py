@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import pickle
 
-import pytest
 from llama_index.core import VectorStoreIndex
 from llama_index.core.embeddings import MockEmbedding
 from llama_index.core.llms import MockLLM
 from llama_index.core.postprocessor import MetadataReplacementPostProcessor, SimilarityPostprocessor
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle, TextNode
-from side_by_side import Case, compare, refusal
+from side_by_side import comparison, refusal
 
 from llama_index_contextual import ContextualNodePostprocessor
 
@@ -57,13 +56,6 @@ def plain(found):
     ]
 
 
-def untouched(make):
-    hits = given()
-    before = [hit.to_dict() for hit in hits]
-    make().postprocess_nodes(hits, query_str="x")
-    return [hit.to_dict() for hit in hits] == before
-
-
 def engine(make, **options):
     index = VectorStoreIndex(nodes()[:3], embed_model=MockEmbedding(4))
     steps = [make(), SimilarityPostprocessor(similarity_cutoff=0.0)]
@@ -76,62 +68,86 @@ def sources(response):
     return sorted((one.node_id, one.score) for one in response.source_nodes)
 
 
-CASES = [
-    Case(
-        "nodes and scores stay, in their order",
-        lambda make: plain(make().postprocess_nodes(given(), query_str="x")),
-    ),
-    Case(
-        "a query bundle does as well",
-        lambda make: plain(make().postprocess_nodes(given(), QueryBundle("x"))),
-    ),
-    Case("no question is needed", lambda make: plain(make().postprocess_nodes(given()))),
-    Case(
-        "async gives the same",
-        lambda make: plain(asyncio.run(make().apostprocess_nodes(given(), query_str="x"))),
-    ),
-    Case(
-        "nothing in, nothing out",
-        lambda make: make().postprocess_nodes([], query_str="x"),
-        gives=[],
-    ),
-    Case("what is given stays as it is", untouched, gives=True),
-    Case(
-        "a question said twice is refused",
-        lambda make: refusal(
-            lambda: make().postprocess_nodes(given(), QueryBundle("x"), query_str="x")
-        ),
-    ),
-    Case("a query engine cites the same nodes", lambda make: sources(engine(make).query("x"))),
-    Case("so it does in async", lambda make: sources(asyncio.run(engine(make).aquery("x")))),
-    Case(
-        "so it does when it streams", lambda make: sources(engine(make, streaming=True).query("x"))
-    ),
-    Case(
-        "its prompts are listed with the engine's", lambda make: sorted(engine(make).get_prompts())
-    ),
-    Case(
-        "its class's name is in its dictionary",
-        lambda make: make().to_dict()["class_name"] == make().class_name(),
-    ),
-    Case(
-        "it comes back from a dictionary",
-        lambda make: make.read(make().to_dict()).to_dict() == make().to_dict(),
-    ),
-    Case(
-        "it comes back from a pickle",
-        lambda make: pickle.loads(pickle.dumps(make())).to_dict() == make().to_dict(),  # noqa: S301
-    ),
-    Case(
-        "what a reranker reads of a node",
-        lambda make: make().postprocess_nodes(given())[0].node.get_content(metadata_mode="embed"),
-        stock="path: note 0.md\nn: 0\n\nText 0.",
-        gives="n: 0\ncontext: Document: note 0.md\n\nText 0.",
-        differs="postprocessor-embed",
-    ),
-]
+compared = comparison(Stock(), Ours())
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_base_node_postprocessor(case):
-    compare(case, Stock(), Ours())
+@compared()
+def test_nodes_and_scores_stay_in_their_order(make):
+    return plain(make().postprocess_nodes(given(), query_str="x"))
+
+
+@compared()
+def test_a_query_bundle_does_as_well(make):
+    return plain(make().postprocess_nodes(given(), QueryBundle("x")))
+
+
+@compared()
+def test_no_question_is_needed(make):
+    return plain(make().postprocess_nodes(given()))
+
+
+@compared()
+def test_async_gives_the_same(make):
+    return plain(asyncio.run(make().apostprocess_nodes(given(), query_str="x")))
+
+
+@compared(gives=[])
+def test_nothing_in_nothing_out(make):
+    return make().postprocess_nodes([], query_str="x")
+
+
+@compared(gives=True)
+def test_what_is_given_stays_as_it_is(make):
+    hits = given()
+    before = [hit.to_dict() for hit in hits]
+    make().postprocess_nodes(hits, query_str="x")
+    return [hit.to_dict() for hit in hits] == before
+
+
+@compared()
+def test_a_question_said_twice_is_refused(make):
+    return refusal(lambda: make().postprocess_nodes(given(), QueryBundle("x"), query_str="x"))
+
+
+@compared()
+def test_a_query_engine_cites_the_same_nodes(make):
+    return sources(engine(make).query("x"))
+
+
+@compared()
+def test_so_it_does_in_async(make):
+    return sources(asyncio.run(engine(make).aquery("x")))
+
+
+@compared()
+def test_so_it_does_when_it_streams(make):
+    return sources(engine(make, streaming=True).query("x"))
+
+
+@compared()
+def test_its_prompts_are_listed_with_the_engine_s(make):
+    return sorted(engine(make).get_prompts())
+
+
+@compared()
+def test_its_class_s_name_is_in_its_dictionary(make):
+    return make().to_dict()["class_name"] == make().class_name()
+
+
+@compared()
+def test_it_comes_back_from_a_dictionary(make):
+    return make.read(make().to_dict()).to_dict() == make().to_dict()
+
+
+@compared()
+def test_it_comes_back_from_a_pickle(make):
+    return pickle.loads(pickle.dumps(make())).to_dict() == make().to_dict()  # noqa: S301
+
+
+@compared(
+    stock="path: note 0.md\nn: 0\n\nText 0.",
+    ours="n: 0\ncontext: Document: note 0.md\n\nText 0.",
+    differs="postprocessor-embed",
+)
+def test_what_a_reranker_reads_of_a_node(make):
+    return make().postprocess_nodes(given())[0].node.get_content(metadata_mode="embed")

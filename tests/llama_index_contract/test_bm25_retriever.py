@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import tempfile
 
-import pytest
 from llama_index.core.schema import Document, ImageNode, IndexNode, MediaResource, Node, TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 from notes import ids, names, notes, seen
-from side_by_side import Case, compare, refusal
+from side_by_side import comparison, refusal
 
 from llama_index_contextual import ContextualBM25Retriever
 
@@ -60,143 +59,129 @@ OTHERS = [
 ]
 
 
-CASES = [
-    Case(
-        "the best hit is the one with the rare word",
-        lambda cls: ids(cls(nodes=notes(), similarity_top_k=1).retrieve("sofa")),
-    ),
-    Case(
-        "hits with the word come first",
-        lambda cls: sorted(ids(cls(nodes=notes(), similarity_top_k=2).retrieve("carrots"))),
-    ),
-    Case(
-        "async gives the same",
-        lambda cls: ids(asyncio.run(cls(nodes=notes(), similarity_top_k=1).aretrieve("sofa"))),
-    ),
-    Case(
-        "a word in another form is found",
-        lambda cls: ids(cls(nodes=notes(), similarity_top_k=1).retrieve("sleeping")),
-    ),
-    Case(
-        "views and hashes of hits",
-        lambda cls: [
-            one[2:] for one in seen(cls(nodes=notes(), similarity_top_k=1).retrieve("sofa"))
-        ],
-    ),
-    Case(
-        "as many nodes as were asked for",
-        lambda cls: len(cls(nodes=notes(), similarity_top_k=4).retrieve("carrots")),
-        stock=4,
-        gives=2,
-        differs="bm25-padding",
-    ),
-    Case(
-        "a query without a match",
-        lambda cls: [
-            hit.score for hit in cls(nodes=notes(), similarity_top_k=3).retrieve("Hello World!")
-        ],
-        stock=[0.0, 0.0, 0.0],
-        gives=[],
-        differs="bm25-padding",
-    ),
-    Case(
-        "no nodes",
-        lambda cls: refusal(lambda: cls(nodes=[]).retrieve("x")),
-        stock="ValueError",
-        gives="[]",
-        differs="bm25-empty",
-    ),
-    Case(
-        "filters let nothing else through",
-        lambda cls: names(cls(nodes=notes(), similarity_top_k=3, filters=NET).retrieve("carrots")),
-        stock=["dog", "freeze", "meeting"],
-        gives=["dog"],
-        differs="bm25-filters",
-    ),
-    Case(
-        "a name of code is found by its part",
-        lambda cls: texts(
-            hit
-            for hit in cls(
-                nodes=[TextNode(text="def getUserName"), TextNode(text="other")], similarity_top_k=2
-            ).retrieve("user")
-            if hit.score
-        ),
-        stock=[],
-        gives=["def getUserName"],
-        differs="bm25-identifiers",
-    ),
-    Case(
-        "settings of bm25s",
-        lambda cls: refusal(
-            lambda: len(
-                cls.from_defaults(nodes=notes(), skip_stemming=True, similarity_top_k=1).retrieve(
-                    "sofa"
-                )
+compared = comparison(BM25Retriever, ContextualBM25Retriever)
+
+
+@compared()
+def test_the_best_hit_is_the_one_with_the_rare_word(cls):
+    return ids(cls(nodes=notes(), similarity_top_k=1).retrieve("sofa"))
+
+
+@compared()
+def test_hits_with_the_word_come_first(cls):
+    return sorted(ids(cls(nodes=notes(), similarity_top_k=2).retrieve("carrots")))
+
+
+@compared()
+def test_async_gives_the_same(cls):
+    return ids(asyncio.run(cls(nodes=notes(), similarity_top_k=1).aretrieve("sofa")))
+
+
+@compared()
+def test_a_word_in_another_form_is_found(cls):
+    return ids(cls(nodes=notes(), similarity_top_k=1).retrieve("sleeping"))
+
+
+@compared()
+def test_views_and_hashes_of_hits(cls):
+    return [one[2:] for one in seen(cls(nodes=notes(), similarity_top_k=1).retrieve("sofa"))]
+
+
+@compared(stock=4, ours=2, differs="bm25-padding")
+def test_as_many_nodes_as_were_asked_for(cls):
+    return len(cls(nodes=notes(), similarity_top_k=4).retrieve("carrots"))
+
+
+@compared(stock=[0.0, 0.0, 0.0], ours=[], differs="bm25-padding")
+def test_a_query_without_a_match(cls):
+    return [hit.score for hit in cls(nodes=notes(), similarity_top_k=3).retrieve("Hello World!")]
+
+
+@compared(stock="ValueError", ours="[]", differs="bm25-empty")
+def test_no_nodes(cls):
+    return refusal(lambda: cls(nodes=[]).retrieve("x"))
+
+
+@compared(stock=["dog", "freeze", "meeting"], ours=["dog"], differs="bm25-filters")
+def test_filters_let_nothing_else_through(cls):
+    return names(cls(nodes=notes(), similarity_top_k=3, filters=NET).retrieve("carrots"))
+
+
+@compared(stock=[], ours=["def getUserName"], differs="bm25-identifiers")
+def test_a_name_of_code_is_found_by_its_part(cls):
+    return texts(
+        hit
+        for hit in cls(
+            nodes=[TextNode(text="def getUserName"), TextNode(text="other")], similarity_top_k=2
+        ).retrieve("user")
+        if hit.score
+    )
+
+
+@compared(stock="1", ours="SettingError", differs="bm25-settings")
+def test_settings_of_bm25s(cls):
+    return refusal(
+        lambda: len(
+            cls.from_defaults(nodes=notes(), skip_stemming=True, similarity_top_k=1).retrieve(
+                "sofa"
             )
-        ),
-        stock="1",
-        gives="SettingError",
-        differs="bm25-settings",
-    ),
-    Case(
-        "from_defaults takes nodes",
-        lambda cls: ids(cls.from_defaults(nodes=notes(), similarity_top_k=1).retrieve("sofa")),
-    ),
-    Case(
-        "from_defaults takes a docstore",
-        lambda cls: ids(
-            cls.from_defaults(docstore=stored(notes()), similarity_top_k=1).retrieve("sofa")
-        ),
-    ),
-    Case(
-        "from_defaults takes one source only",
-        lambda cls: (
-            "Error" in refusal(lambda: cls.from_defaults(nodes=notes(), docstore=stored(notes())))
-        ),
-    ),
-    Case("it is kept in a folder", lambda cls: ids(kept(cls).retrieve("sofa"))[:1]),
-    Case(
-        "nodes of other classes are found",
-        lambda cls: names(cls(nodes=OTHERS, similarity_top_k=6).retrieve("alpha")),
-    ),
-    Case(
-        "an image keeps its path",
-        lambda cls: sorted(
-            hit.node.image_path
-            for hit in cls(nodes=OTHERS[:2], similarity_top_k=2).retrieve("alpha")
-            if isinstance(hit.node, ImageNode)
-        ),
-    ),
-    Case(
-        "an image of a class of one's own keeps its path",
-        lambda cls: [
-            getattr(hit.node, "image_path", None)
-            for hit in cls(
-                nodes=[Scan(text="alpha", image_path="s.png")], similarity_top_k=1
-            ).retrieve("alpha")
-        ],
-        stock=[None],
-        gives=["s.png"],
-        differs="bm25-images",
-    ),
-    Case(
-        "an object of an IndexNode is followed",
-        lambda cls: ids(
-            cls(
-                nodes=[
-                    IndexNode(text="alpha chapter", index_id="x"),
-                    TextNode(id_="b", text="beta"),
-                ],
-                object_map={"x": TextNode(id_="target", text="all")},
-                similarity_top_k=1,
-            ).retrieve("chapter")
-        ),
-        gives=["target"],
-    ),
-]
+        )
+    )
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_bm25_retriever(case):
-    compare(case, BM25Retriever, ContextualBM25Retriever)
+@compared()
+def test_from_defaults_takes_nodes(cls):
+    return ids(cls.from_defaults(nodes=notes(), similarity_top_k=1).retrieve("sofa"))
+
+
+@compared()
+def test_from_defaults_takes_a_docstore(cls):
+    return ids(cls.from_defaults(docstore=stored(notes()), similarity_top_k=1).retrieve("sofa"))
+
+
+@compared()
+def test_from_defaults_takes_one_source_only(cls):
+    return "Error" in refusal(lambda: cls.from_defaults(nodes=notes(), docstore=stored(notes())))
+
+
+@compared()
+def test_it_is_kept_in_a_folder(cls):
+    return ids(kept(cls).retrieve("sofa"))[:1]
+
+
+@compared()
+def test_nodes_of_other_classes_are_found(cls):
+    return names(cls(nodes=OTHERS, similarity_top_k=6).retrieve("alpha"))
+
+
+@compared()
+def test_an_image_keeps_its_path(cls):
+    return sorted(
+        hit.node.image_path
+        for hit in cls(nodes=OTHERS[:2], similarity_top_k=2).retrieve("alpha")
+        if isinstance(hit.node, ImageNode)
+    )
+
+
+@compared(stock=[None], ours=["s.png"], differs="bm25-images")
+def test_an_image_of_a_class_of_one_s_own_keeps_its_path(cls):
+    return [
+        getattr(hit.node, "image_path", None)
+        for hit in cls(nodes=[Scan(text="alpha", image_path="s.png")], similarity_top_k=1).retrieve(
+            "alpha"
+        )
+    ]
+
+
+@compared(gives=["target"])
+def test_an_object_of_an_indexnode_is_followed(cls):
+    return ids(
+        cls(
+            nodes=[
+                IndexNode(text="alpha chapter", index_id="x"),
+                TextNode(id_="b", text="beta"),
+            ],
+            object_map={"x": TextNode(id_="target", text="all")},
+            similarity_top_k=1,
+        ).retrieve("chapter")
+    )

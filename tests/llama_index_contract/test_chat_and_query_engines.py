@@ -21,7 +21,7 @@ from llama_index.core.selectors import EmbeddingSingleSelector
 from llama_index.core.tools import QueryEngineTool
 from llama_index.retrievers.bm25 import BM25Retriever
 from notes import EMBEDDING, ids, index, notes
-from side_by_side import Case, compare
+from side_by_side import compare, comparison
 
 from llama_index_contextual import (
     ContextualBM25Retriever,
@@ -97,10 +97,10 @@ def astreamed(kinds, kind):
     return asyncio.run(run()) != "Empty Response"
 
 
-def without_match(kind, stock, gives):
+def without_match(kind, stock, ours):
     """Return what is expected of a greeting, which has no word in common with the nodes."""
     if kind == "keyword":
-        return {"stock": stock, "gives": gives, "differs": "bm25-padding"}
+        return {"stock": stock, "ours": ours, "differs": "bm25-padding"}
     return {"gives": stock}
 
 
@@ -121,7 +121,73 @@ def cited(kinds, kind):
     ]
 
 
-def asked_in_parts(kinds):
+compared = comparison(STOCK, OURS)
+
+
+@pytest.mark.parametrize(
+    "mode", [ResponseMode.COMPACT, ResponseMode.REFINE, ResponseMode.TREE_SUMMARIZE]
+)
+def test_a_query_engine(mode):
+    compare(lambda kinds: answer(kinds, response_mode=mode), STOCK, OURS)
+
+
+@pytest.mark.parametrize("kind", STOCK)
+def test_a_streamed_greeting_has_an_answer(kind):
+    compare(
+        lambda kinds: (streamed(kinds, kind), astreamed(kinds, kind)),
+        STOCK,
+        OURS,
+        **without_match(kind, (True, True), (False, False)),
+    )
+
+
+@pytest.mark.parametrize("kind", STOCK)
+def test_a_context_chat_answers(kind):
+    compare(
+        lambda kinds: chat(kinds, kind, GREETING, engine=ContextChatEngine),
+        STOCK,
+        OURS,
+        **without_match(kind, [(True, 2)], [(False, 0)]),
+    )
+
+
+@pytest.mark.parametrize("kind", STOCK)
+def test_a_chat_goes_on(kind):
+    compare(
+        lambda kinds: chat(kinds, kind, QUESTION, GREETING)[1],
+        STOCK,
+        OURS,
+        **without_match(kind, (True, 2), (False, 0)),
+    )
+
+
+@pytest.mark.parametrize("kind", STOCK)
+def test_a_chat_answers_a_greeting(kind):
+    compare(
+        lambda kinds: chat(kinds, kind, GREETING),
+        STOCK,
+        OURS,
+        **without_match(kind, [(True, 2)], [(False, 0)]),
+    )
+
+
+@compared()
+def test_a_citation_engine_shows_what_the_metadata_says(kinds):
+    return cited(kinds, "vector")
+
+
+@compared()
+def test_a_citation_engine_over_keywords(kinds):
+    return cited(kinds, "keyword")
+
+
+@compared()
+def test_a_citation_engine_numbers_what_a_fusion_finds(kinds):
+    return cited(kinds, "fusion")[1]
+
+
+@compared()
+def test_a_question_in_parts(kinds):
     tool = QueryEngineTool.from_defaults(
         RetrieverQueryEngine.from_args(retriever(kinds, "vector", 1), llm=MockLLM()),
         name="notes",
@@ -133,7 +199,8 @@ def asked_in_parts(kinds):
     return ids(engine.query("both").source_nodes)[-2:]
 
 
-def routed(kinds):
+@compared()
+def test_a_router_chooses_an_engine(kinds):
     tools = [
         QueryEngineTool.from_defaults(
             RetrieverQueryEngine.from_args(retriever(kinds, kind, 1), llm=MockLLM()),
@@ -146,56 +213,3 @@ def routed(kinds):
         tools, llm=MockLLM(), selector=EmbeddingSingleSelector.from_defaults(embed_model=EMBEDDING)
     )
     return ids(engine.query("gateway vector").source_nodes)
-
-
-CASES = [
-    *(
-        Case(
-            f"a chat answers a greeting, {kind}",
-            lambda kinds, kind=kind: chat(kinds, kind, GREETING),
-            **without_match(kind, [(True, 2)], [(False, 0)]),
-        )
-        for kind in STOCK
-    ),
-    *(
-        Case(
-            f"a chat goes on, {kind}",
-            lambda kinds, kind=kind: chat(kinds, kind, QUESTION, GREETING)[1],
-            **without_match(kind, (True, 2), (False, 0)),
-        )
-        for kind in STOCK
-    ),
-    *(
-        Case(
-            f"a context chat answers, {kind}",
-            lambda kinds, kind=kind: chat(kinds, kind, GREETING, engine=ContextChatEngine),
-            **without_match(kind, [(True, 2)], [(False, 0)]),
-        )
-        for kind in STOCK
-    ),
-    *(
-        Case(
-            f"a streamed greeting has an answer, {kind}",
-            lambda kinds, kind=kind: (streamed(kinds, kind), astreamed(kinds, kind)),
-            **without_match(kind, (True, True), (False, False)),
-        )
-        for kind in STOCK
-    ),
-    *(
-        Case(
-            f"a query engine, {mode.value}",
-            lambda kinds, mode=mode: answer(kinds, response_mode=mode),
-        )
-        for mode in (ResponseMode.COMPACT, ResponseMode.REFINE, ResponseMode.TREE_SUMMARIZE)
-    ),
-    Case("a citation engine shows what the metadata says", lambda kinds: cited(kinds, "vector")),
-    Case("a citation engine over keywords", lambda kinds: cited(kinds, "keyword")),
-    Case("a citation engine numbers what a fusion finds", lambda kinds: cited(kinds, "fusion")[1]),
-    Case("a question in parts", asked_in_parts),
-    Case("a router chooses an engine", routed),
-]
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_chat_and_query_engines(case):
-    compare(case, STOCK, OURS)

@@ -7,7 +7,7 @@ import re
 import warnings
 
 import pytest
-from llama_index.core import Document
+from llama_index.core import Document, Settings
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse
 from llama_index.core.extractors import DocumentContextExtractor
 from llama_index.core.ingestion import IngestionPipeline
@@ -15,7 +15,7 @@ from llama_index.core.llms import MockLLM
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import MetadataMode, TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
-from side_by_side import Case, compare, refusal
+from side_by_side import comparison, refusal
 
 from llama_index_contextual import ContextualNodePostprocessor
 
@@ -25,7 +25,8 @@ CALLS: list[str] = []
 
 
 @pytest.fixture(autouse=True)
-def _one_attempt(monkeypatch):
+def _one_attempt_and_no_default_model(monkeypatch):
+    monkeypatch.setattr(Settings, "_llm", None)
     monkeypatch.setattr("llama_index_contextual.context.calls.ATTEMPTS", 1)
 
 
@@ -99,7 +100,74 @@ def calls(make):
     return len(CALLS)
 
 
-def again(make):
+def shown(made, mode):
+    return [ABOUT in node.get_content(metadata_mode=mode) for node in made]
+
+
+stock.bare = lambda: DocumentContextExtractor(docstore=store(), llm=None)
+ours.bare = lambda: ContextualNodePostprocessor("llm", cache=False)
+
+
+compared = comparison(stock, ours)
+
+
+@compared()
+def test_each_chunk_has_a_context(make):
+    return contexts(make()(chunks()))
+
+
+@compared()
+def test_so_it_has_in_a_pipeline(make):
+    return contexts(in_a_pipeline(make))
+
+
+@compared()
+def test_acall_gives_what_a_call_gives(make):
+    return contexts(asyncio.run(make().acall(chunks())))
+
+
+@compared()
+def test_nodes_keep_their_ids_and_order(make):
+    return [node.node_id for node in make()(chunks())]
+
+
+@compared()
+def test_texts_stay_as_they_are(make):
+    return [node.get_content() for node in make()(chunks())]
+
+
+@compared()
+def test_a_context_is_embedded(make):
+    return shown(make()(chunks()), MetadataMode.EMBED)
+
+
+@compared()
+def test_a_context_is_not_displayed(make):
+    return shown(make()(chunks()), MetadataMode.NONE)
+
+
+@compared()
+def test_what_documents_brought_stays(make):
+    return [node.metadata["author"] for node in make()(chunks())]
+
+
+@compared()
+def test_a_key_of_the_document_s_own_stays(make):
+    return contexts(make()(chunks(context="mine")))
+
+
+@compared(gives=True)
+def test_the_prompt_holds_the_document(make):
+    return (calls(make), TEXT in " ".join(CALLS[0].split()))[1]
+
+
+@compared(gives=[])
+def test_no_nodes_need_no_call(make):
+    return make()([])
+
+
+@compared(gives=0)
+def test_a_second_run_over_the_same_nodes_makes_no_call(make):
     step, made = make(), chunks()
     step(made)
     CALLS.clear()
@@ -107,111 +175,49 @@ def again(make):
     return len(CALLS)
 
 
-def broken(make):
+@compared()
+def test_the_name_in_a_serialised_pipeline_is_its_class_s(make):
+    return make().to_dict()["class_name"] == make().class_name()
+
+
+@compared()
+def test_it_can_be_copied(make):
+    return type(make().model_copy()).__name__ == type(make()).__name__
+
+
+@compared(gives=[])
+def test_no_documents_at_all_is_no_error(make):
+    return contexts(make(docstore=SimpleDocumentStore())([]))
+
+
+@compared(stock={None}, ours={ABOUT}, differs="extractor-taken-key")
+def test_where_the_document_brought_a_context_ours_stands_beside_it(make):
+    return {node.metadata.get("contextual_context") for node in make()(chunks(context="mine"))}
+
+
+@compared(stock={True}, ours={False}, differs="extractor-llm-view")
+def test_what_a_model_that_answers_sees(make):
+    return set(shown(make()(chunks()), MetadataMode.LLM))
+
+
+@compared(stock=4, ours=1, differs="extractor-calls")
+def test_how_often_a_model_is_asked_about_four_chunks(kind):
+    return calls(kind)
+
+
+@compared(stock={None}, ours={"Document: log.txt"}, differs="extractor-failure")
+def test_a_chunk_whose_call_failed(make):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ours says how many fell back, and why
         made = make(Fails())(chunks(path="log.txt"))
     return set(contexts(made))
 
 
-def loose(make):
+@compared(stock=[None], ours=[ABOUT], differs="extractor-docstore")
+def test_a_chunk_of_a_document_that_is_in_no_docstore(make):
     return contexts(make()([TextNode(text="A chunk of no document.", id_="1")]))
 
 
-def shown(made, mode):
-    return [ABOUT in node.get_content(metadata_mode=mode) for node in made]
-
-
-CASES = [
-    Case("each chunk has a context", lambda make: contexts(make()(chunks()))),
-    Case("so it has in a pipeline", lambda make: contexts(in_a_pipeline(make))),
-    Case(
-        "acall gives what a call gives", lambda make: contexts(asyncio.run(make().acall(chunks())))
-    ),
-    Case(
-        "nodes keep their ids and order", lambda make: [node.node_id for node in make()(chunks())]
-    ),
-    Case("texts stay as they are", lambda make: [node.get_content() for node in make()(chunks())]),
-    Case("a context is embedded", lambda make: shown(make()(chunks()), MetadataMode.EMBED)),
-    Case("a context is not displayed", lambda make: shown(make()(chunks()), MetadataMode.NONE)),
-    Case(
-        "what documents brought stays",
-        lambda make: [node.metadata["author"] for node in make()(chunks())],
-    ),
-    Case(
-        "a key of the document's own stays", lambda make: contexts(make()(chunks(context="mine")))
-    ),
-    Case(
-        "the prompt holds the document",
-        lambda make: (calls(make), TEXT in " ".join(CALLS[0].split()))[1],
-        gives=True,
-    ),
-    Case("no nodes need no call", lambda make: make()([]), gives=[]),
-    Case("a second run over the same nodes makes no call", again, gives=0),
-    Case(
-        "the name in a serialised pipeline is its class's",
-        lambda make: make().to_dict()["class_name"] == make().class_name(),
-    ),
-    Case(
-        "it can be copied", lambda make: type(make().model_copy()).__name__ == type(make()).__name__
-    ),
-    Case(
-        "no documents at all is no error",
-        lambda make: contexts(make(docstore=SimpleDocumentStore())([])),
-        gives=[],
-    ),
-    Case(
-        "where the document brought a context, ours stands beside it",
-        lambda make: {
-            node.metadata.get("contextual_context") for node in make()(chunks(context="mine"))
-        },
-        stock={None},
-        gives={ABOUT},
-        differs="extractor-taken-key",
-    ),
-    Case(
-        "what a model that answers sees",
-        lambda make: set(shown(make()(chunks()), MetadataMode.LLM)),
-        stock={True},
-        gives={False},
-        differs="extractor-llm-view",
-    ),
-    Case(
-        "how often a model is asked about four chunks",
-        calls,
-        stock=4,
-        gives=1,
-        differs="extractor-calls",
-    ),
-    Case(
-        "a chunk whose call failed",
-        broken,
-        stock={None},
-        gives={"Document: log.txt"},
-        differs="extractor-failure",
-    ),
-    Case(
-        "a chunk of a document that is in no docstore",
-        loose,
-        stock=[None],
-        gives=[ABOUT],
-        differs="extractor-docstore",
-    ),
-    Case(
-        "without llm= and Settings.llm",
-        lambda make: refusal(lambda: type(make.bare()).__name__),
-        stock="AssertionError",
-        gives="'ContextualNodePostprocessor'",
-        differs="extractor-no-llm",
-    ),
-]
-stock.bare = lambda: DocumentContextExtractor(docstore=store(), llm=None)
-ours.bare = lambda: ContextualNodePostprocessor("llm", cache=False)
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_document_context_extractor(case, monkeypatch):
-    from llama_index.core import Settings
-
-    monkeypatch.setattr(Settings, "_llm", None)
-    compare(case, stock, ours)
+@compared(stock="AssertionError", ours="'ContextualNodePostprocessor'", differs="extractor-no-llm")
+def test_without_llm_and_settings_llm(make):
+    return refusal(lambda: type(make.bare()).__name__)

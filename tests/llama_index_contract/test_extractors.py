@@ -19,7 +19,7 @@ from llama_index.core.node_parser import MarkdownNodeParser, SentenceSplitter
 from llama_index.core.schema import MetadataMode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.retrievers.bm25 import BM25Retriever
-from side_by_side import Case, compare
+from side_by_side import compare, comparison
 
 from llama_index_contextual import ContextualNodePostprocessor
 
@@ -96,18 +96,6 @@ def hidden_by_the_document(steps, attribute):
     return [embedded(made), prompted(made)]
 
 
-def extractor_that_hides(steps):
-    made = pipeline(*steps).run(documents=documents())
-    found = asyncio.run(
-        EXTRACTORS["keywords"]().aprocess_nodes(
-            made, excluded_embed_metadata_keys=["excerpt_keywords"]
-        )
-    )
-    for step in steps:  # again, as in a second run
-        step(found)
-    return [embedded(found), prompted(found)]
-
-
 def templates(steps):
     [document] = documents()
     document.metadata_template, document.metadata_separator = "{key}={value}", " | "
@@ -126,19 +114,6 @@ def hits(steps, question):
     ]
 
 
-def twice(steps):
-    one = pipeline(*steps)
-    one.docstore = SimpleDocumentStore()
-    return [len(one.run(documents=documents())) for _ in range(2)]
-
-
-def from_an_index(steps):
-    index = VectorStoreIndex.from_documents(
-        documents(), transformations=pipeline(*steps).transformations, embed_model=MockEmbedding(8)
-    )
-    return sorted(hit.node_id for hit in index.as_retriever(similarity_top_k=9).retrieve("x"))
-
-
 def links(steps):
     return [
         (one.node_id, one.ref_doc_id, one.start_char_idx, one.end_char_idx, one.text)
@@ -150,11 +125,6 @@ def links(steps):
     ]
 
 
-def cached(steps):
-    one = pipeline(*steps)
-    return [[node.node_id for node in one.run(documents=documents())] for _ in range(2)]
-
-
 def markdown(steps):
     made = IngestionPipeline(transformations=[MarkdownNodeParser(), *steps]).run(
         documents=documents(path="a.md")
@@ -162,101 +132,151 @@ def markdown(steps):
     return embedded(made)
 
 
-def markdown_prompt(steps):
+compared = comparison([], [ContextualNodePostprocessor()])
+
+
+@pytest.mark.parametrize(("name", "make"), EXTRACTORS.items())
+def test_found_before_a_context_are_in_prompts(name, make):
+    compare(lambda steps: prompted(nodes(make(), *steps)), [], [ContextualNodePostprocessor()])
+
+
+@pytest.mark.parametrize(("name", "make"), EXTRACTORS.items())
+def test_found_after_a_context_are_embedded(name, make):
+    compare(lambda steps: embedded(nodes(*steps, make())), [], [ContextualNodePostprocessor()])
+
+
+@pytest.mark.parametrize(("name", "make"), EXTRACTORS.items())
+def test_found_before_a_context_are_embedded(name, make):
+    compare(lambda steps: embedded(nodes(make(), *steps)), [], [ContextualNodePostprocessor()])
+
+
+@compared()
+def test_what_documents_brought_is_embedded(steps):
+    return embedded(nodes(*steps, url="http://a/b"))
+
+
+@compared()
+def test_what_documents_brought_is_in_prompts(steps):
+    return prompted(nodes(*steps, file_path="/srv/harbour.md"))
+
+
+@compared()
+def test_what_is_displayed_is_the_text(steps):
+    return [one.get_content() for one in nodes(*steps)]
+
+
+@compared()
+def test_ids_offsets_and_links_stay(kind):
+    return links(kind)
+
+
+@compared()
+def test_a_key_that_is_excluded_later_stays_so(kind):
+    return excluded(kind)
+
+
+@compared()
+def test_keys_that_a_document_excludes(steps):
+    return hidden_by_the_document(steps, "excluded_embed_metadata_keys")
+
+
+@compared()
+def test_keys_that_it_hides_from_prompts(steps):
+    return hidden_by_the_document(steps, "excluded_llm_metadata_keys")
+
+
+@compared()
+def test_keys_that_an_extractor_excludes_after_a_context(steps):
+    made = pipeline(*steps).run(documents=documents())
+    found = asyncio.run(
+        EXTRACTORS["keywords"]().aprocess_nodes(
+            made, excluded_embed_metadata_keys=["excerpt_keywords"]
+        )
+    )
+    for step in steps:  # again, as in a second run
+        step(found)
+    return [embedded(found), prompted(found)]
+
+
+@compared()
+def test_the_templates_of_a_document_make_the_views(kind):
+    return templates(kind)
+
+
+@compared()
+def test_an_extractor_s_template_stays(steps):
+    return nodes(EXTRACTORS["titles"](), *steps)[0].text_template
+
+
+@compared()
+def test_an_extractor_that_rewrites_no_template(steps):
+    return prompted(nodes(EXTRACTORS["keywords"](disable_template_rewrite=True), *steps))
+
+
+@compared()
+def test_an_extractor_that_works_on_copies(steps):
+    return embedded(nodes(EXTRACTORS["keywords"](in_place=False), *steps))
+
+
+@compared()
+def test_bm25retriever_finds_what_documents_brought(steps):
+    return sorted(hits(steps, "sea"))
+
+
+@compared(gives=[3, 0])
+def test_a_document_that_is_unchanged_gives_no_nodes(steps):
+    one = pipeline(*steps)
+    one.docstore = SimpleDocumentStore()
+    return [len(one.run(documents=documents())) for _ in range(2)]
+
+
+@compared()
+def test_a_pipeline_s_cache_gives_the_same_nodes(steps):
+    one = pipeline(*steps)
+    return [[node.node_id for node in one.run(documents=documents())] for _ in range(2)]
+
+
+@compared()
+def test_vectorstoreindex_makes_the_same_nodes(steps):
+    index = VectorStoreIndex.from_documents(
+        documents(), transformations=pipeline(*steps).transformations, embed_model=MockEmbedding(8)
+    )
+    return sorted(hit.node_id for hit in index.as_retriever(similarity_top_k=9).retrieve("x"))
+
+
+@compared()
+def test_arun_gives_what_run_gives(steps):
+    return embedded(
+        asyncio.run(pipeline(EXTRACTORS["keywords"](), *steps).arun(documents=documents()))
+    )
+
+
+@compared()
+def test_a_context_of_another_step_stays(steps):
+    return [one.metadata["context"] for one in nodes(*steps, context="x")]
+
+
+@compared()
+def test_headings_of_markdownnodeparser_are_in_prompts(steps):
     made = IngestionPipeline(transformations=[MarkdownNodeParser(), *steps]).run(
         documents=documents()
     )
     return prompted(made)
 
 
-CASES = [
-    *(
-        case
-        for name, make in EXTRACTORS.items()
-        for case in (
-            Case(
-                f"{name} found before a context are embedded",
-                lambda steps, m=make: embedded(nodes(m(), *steps)),
-            ),
-            Case(
-                f"{name} found after a context are embedded",
-                lambda steps, m=make: embedded(nodes(*steps, m())),
-            ),
-            Case(
-                f"{name} found before a context are in prompts",
-                lambda steps, m=make: prompted(nodes(m(), *steps)),
-            ),
-        )
-    ),
-    Case(
-        "what documents brought is embedded",
-        lambda steps: embedded(nodes(*steps, url="http://a/b")),
-    ),
-    Case(
-        "what documents brought is in prompts",
-        lambda steps: prompted(nodes(*steps, file_path="/srv/harbour.md")),
-    ),
-    Case(
-        "what is displayed is the text", lambda steps: [one.get_content() for one in nodes(*steps)]
-    ),
-    Case("ids, offsets and links stay", links),
-    Case("a key that is excluded later stays so", excluded),
-    Case(
-        "keys that a document excludes",
-        lambda steps: hidden_by_the_document(steps, "excluded_embed_metadata_keys"),
-    ),
-    Case(
-        "keys that it hides from prompts",
-        lambda steps: hidden_by_the_document(steps, "excluded_llm_metadata_keys"),
-    ),
-    Case("keys that an extractor excludes after a context", extractor_that_hides),
-    Case("the templates of a document make the views", templates),
-    Case(
-        "an extractor's template stays",
-        lambda steps: nodes(EXTRACTORS["titles"](), *steps)[0].text_template,
-    ),
-    Case(
-        "an extractor that rewrites no template",
-        lambda steps: prompted(
-            nodes(EXTRACTORS["keywords"](disable_template_rewrite=True), *steps)
-        ),
-    ),
-    Case(
-        "an extractor that works on copies",
-        lambda steps: embedded(nodes(EXTRACTORS["keywords"](in_place=False), *steps)),
-    ),
-    Case("BM25Retriever finds what documents brought", lambda steps: sorted(hits(steps, "sea"))),
-    Case("a document that is unchanged gives no nodes", twice, gives=[3, 0]),
-    Case("a pipeline's cache gives the same nodes", cached),
-    Case("VectorStoreIndex makes the same nodes", from_an_index),
-    Case(
-        "arun gives what run gives",
-        lambda steps: embedded(
-            asyncio.run(pipeline(EXTRACTORS["keywords"](), *steps).arun(documents=documents()))
-        ),
-    ),
-    Case(
-        "a context of another step stays",
-        lambda steps: [one.metadata["context"] for one in nodes(*steps, context="x")],
-    ),
-    Case("headings of MarkdownNodeParser are in prompts", markdown_prompt),
-    Case(
-        "a path that the context says",
-        lambda steps: embedded(nodes(*steps, file_path="/srv/sea/harbour.md"))[0],
-        stock=["author: Ana", "category: sea", "page_label: 3", "file_path: /srv/sea/harbour.md"],
-        gives=["author: Ana", "category: sea", "page_label: 3"],
-        differs="said-once",
-    ),
-    Case(
-        "headings of MarkdownNodeParser that the context says",
-        lambda steps: [lines[-1] for lines in markdown(steps)],
-        stock=["header_path: /", "header_path: /Harbour/"],
-        gives=["page_label: 3"] * 2,
-        differs="said-once",
-    ),
-]
+@compared(
+    stock=["author: Ana", "category: sea", "page_label: 3", "file_path: /srv/sea/harbour.md"],
+    ours=["author: Ana", "category: sea", "page_label: 3"],
+    differs="said-once",
+)
+def test_a_path_that_the_context_says(steps):
+    return embedded(nodes(*steps, file_path="/srv/sea/harbour.md"))[0]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_extractors(case):
-    compare(case, [], [ContextualNodePostprocessor()])
+@compared(
+    stock=["header_path: /", "header_path: /Harbour/"],
+    ours=["page_label: 3"] * 2,
+    differs="said-once",
+)
+def test_headings_of_markdownnodeparser_that_the_context_says(steps):
+    return [lines[-1] for lines in markdown(steps)]

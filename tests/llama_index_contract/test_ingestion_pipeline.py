@@ -20,7 +20,7 @@ from llama_index.core.readers import ReaderConfig, StringIterableReader
 from llama_index.core.schema import TransformComponent
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.vector_stores import SimpleVectorStore
-from side_by_side import Case, compare, refusal
+from side_by_side import comparison, refusal
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 
@@ -90,26 +90,6 @@ def lengths(steps, strategy, *batches):
     return [len(line.run(documents=batch)) for batch in batches], len(line.docstore.docs)
 
 
-def from_a_reader(steps):
-    reader = ReaderConfig(
-        reader=StringIterableReader(), reader_kwargs={"texts": ["This is a test."]}
-    )
-    line = IngestionPipeline(
-        readers=[reader], documents=docs("Another one."), transformations=steps()
-    )
-    return sorted(node.text for node in line.run())
-
-
-def references(steps):
-    return [
-        (node.ref_doc_id, node.text) for node in pipeline(steps).run(documents=docs("one", "two"))
-    ]
-
-
-def asynchronously(steps):
-    return [node.text for node in asyncio.run(pipeline(steps).arun(documents=docs("one", "two")))]
-
-
 def saved(steps, tmp_path="pipeline"):
     line = pipeline(steps, ONLY)
     line.run(documents=docs("one", "two", "one"))
@@ -117,28 +97,6 @@ def saved(steps, tmp_path="pipeline"):
     other = pipeline(steps, ONLY)
     other.load(tmp_path)
     return [node.text for node in other.run(documents=docs("one", "two", "three"))]
-
-
-def cached(steps):
-    """Whether a second run takes the nodes of the first from the cache."""
-    line = pipeline(steps, cache=IngestionCache())
-    first, second = (line.run(documents=docs("one", "two")) for _ in range(2))
-    return [a.node_id for a in first] == [b.node_id for b in second]
-
-
-def failing(steps):
-    line = pipeline(steps, ONLY, Raises())
-    return refusal(lambda: line.run(documents=docs("one"))), line.docstore.get_node(
-        "1", raise_error=False
-    )
-
-
-def metadata_changed(steps):
-    store = SimpleVectorStore()
-    line = pipeline(steps, UPSERTS, EMBED, store=store)
-    line.run(documents=docs("one", category="code"))
-    again = line.run(documents=docs("one", category="text"))
-    return [node.metadata["category"] for node in again], held(store)
 
 
 def gone(steps):
@@ -158,7 +116,129 @@ def deleted(steps, id_):
     return held(index.vector_store)
 
 
-def refreshed(steps):
+THREE = {"1": 1, "2": 1, "3": 1}
+FOUR = pages("Costs rise.", "Left blank.", "Costs fall.", "Left blank.")
+EACH = {"p1": 1, "p2": 1, "p3": 1, "p4": 1}
+
+
+@pytest.fixture(autouse=True)
+def _working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+compared = comparison(stock, ours)
+
+
+@compared()
+def test_documents_come_from_readers_too(steps):
+    reader = ReaderConfig(
+        reader=StringIterableReader(), reader_kwargs={"texts": ["This is a test."]}
+    )
+    line = IngestionPipeline(
+        readers=[reader], documents=docs("Another one."), transformations=steps()
+    )
+    return sorted(node.text for node in line.run())
+
+
+@compared(gives=[("1", "one"), ("2", "two")])
+def test_nodes_name_their_documents(steps):
+    return [
+        (node.ref_doc_id, node.text) for node in pipeline(steps).run(documents=docs("one", "two"))
+    ]
+
+
+@compared(gives=["one", "two"])
+def test_arun_gives_what_run_gives(steps):
+    return [node.text for node in asyncio.run(pipeline(steps).arun(documents=docs("one", "two")))]
+
+
+@compared(gives=[])
+def test_nothing_in_nothing_out(steps):
+    return pipeline(steps).run(documents=[])
+
+
+@compared(gives=([2, 0], 2))
+def test_duplicates_are_left_out(steps):
+    return lengths(steps, ONLY, docs("one", "two"), docs("one"))
+
+
+@compared(gives=([2], 2))
+def test_duplicates_in_one_run_are_too(steps):
+    return lengths(steps, ONLY, docs("a", "a", "b"))
+
+
+@compared(gives=([1, 1], 1))
+def test_a_changed_text_is_read_again(steps):
+    return lengths(steps, ONLY, docs("one"), docs("test"))
+
+
+@compared(gives=["three"])
+def test_a_pipeline_is_saved_and_loaded(kind):
+    return saved(kind)
+
+
+@compared(gives=True)
+def test_a_cache_gives_the_same_nodes(steps):
+    """Whether a second run takes the nodes of the first from the cache."""
+    line = pipeline(steps, cache=IngestionCache())
+    first, second = (line.run(documents=docs("one", "two")) for _ in range(2))
+    return [a.node_id for a in first] == [b.node_id for b in second]
+
+
+@compared(gives=("RuntimeError", None))
+def test_a_step_that_fails_leaves_no_document_behind(steps):
+    line = pipeline(steps, ONLY, Raises())
+    return refusal(lambda: line.run(documents=docs("one"))), line.docstore.get_node(
+        "1", raise_error=False
+    )
+
+
+@compared(gives=(["text"], {"1": 1}))
+def test_a_changed_key_is_stored(steps):
+    store = SimpleVectorStore()
+    line = pipeline(steps, UPSERTS, EMBED, store=store)
+    line.run(documents=docs("one", category="code"))
+    again = line.run(documents=docs("one", category="text"))
+    return [node.metadata["category"] for node in again], held(store)
+
+
+@compared(gives={"1": 1})
+def test_documents_that_are_gone_are_deleted(kind):
+    return gone(kind)
+
+
+@compared(gives=({"1": 1, "2": 1}, 2))
+def test_an_upsert_replaces(steps):
+    return runs(steps, docs("one", "two"), docs("new", "two"))
+
+
+@compared(gives=({"1": 1, "2": 1, "3": 1}, 3))
+def test_equal_documents_keep_a_vector_each(steps):
+    return runs(steps, docs("a", "a", "a"))
+
+
+@compared(gives=(EACH, 4))
+def test_equal_pages_keep_a_vector_each(steps):
+    return runs(steps, FOUR)
+
+
+@compared(gives=(EACH, 4))
+def test_one_by_one_too(steps):
+    return runs(steps, *[[page] for page in FOUR])
+
+
+@compared(gives=(EACH, 4))
+def test_an_upsert_of_a_page_leaves_the_equal_one(steps):
+    return runs(steps, FOUR, pages("Costs rise.", "New."))
+
+
+@compared(gives={"p1": 1, "p2": 1, "p3": 1})
+def test_deleting_a_page_leaves_the_equal_one(steps):
+    return deleted(steps, "p4")
+
+
+@compared(gives=([False, True, True], {"1": 1, "2": 1, "3": 1}))
+def test_refresh_ref_docs(steps):
     index = VectorStoreIndex.from_documents(
         docs("one", "two"), embed_model=EMBED, transformations=steps()
     )
@@ -166,7 +246,8 @@ def refreshed(steps):
     return changed, held(index.vector_store)
 
 
-def in_default_settings(steps):
+@compared(gives={"1": 1, "2": 1})
+def test_as_settings_transformations(steps):
     kept = Settings.transformations
     Settings.transformations = steps()
     try:
@@ -177,70 +258,9 @@ def in_default_settings(steps):
         Settings.transformations = kept
 
 
-def ids_again(steps):
+@compared(stock=False, ours=True, differs="lasting-ids")
+def test_ids_on_a_second_run(steps):
     first, second = (
         pipeline(steps, disable_cache=True).run(documents=docs("one", "two")) for _ in range(2)
     )
     return [node.node_id for node in first] == [node.node_id for node in second]
-
-
-THREE = {"1": 1, "2": 1, "3": 1}
-FOUR = pages("Costs rise.", "Left blank.", "Costs fall.", "Left blank.")
-EACH = {"p1": 1, "p2": 1, "p3": 1, "p4": 1}
-CASES = [
-    Case("documents come from readers, too", from_a_reader),
-    Case("nodes name their documents", references, gives=[("1", "one"), ("2", "two")]),
-    Case("arun gives what run gives", asynchronously, gives=["one", "two"]),
-    Case("nothing in, nothing out", lambda steps: pipeline(steps).run(documents=[]), gives=[]),
-    Case(
-        "duplicates are left out",
-        lambda steps: lengths(steps, ONLY, docs("one", "two"), docs("one")),
-        ([2, 0], 2),
-    ),
-    Case(
-        "duplicates in one run are, too",
-        lambda steps: lengths(steps, ONLY, docs("a", "a", "b")),
-        ([2], 2),
-    ),
-    Case(
-        "a changed text is read again",
-        lambda steps: lengths(steps, ONLY, docs("one"), docs("test")),
-        ([1, 1], 1),
-    ),
-    Case("a pipeline is saved and loaded", saved, gives=["three"]),
-    Case("a cache gives the same nodes", cached, gives=True),
-    Case("a step that fails leaves no document behind", failing, gives=("RuntimeError", None)),
-    Case("a changed key is stored", metadata_changed, gives=(["text"], {"1": 1})),
-    Case("documents that are gone are deleted", gone, gives={"1": 1}),
-    Case(
-        "an upsert replaces",
-        lambda steps: runs(steps, docs("one", "two"), docs("new", "two")),
-        ({"1": 1, "2": 1}, 2),
-    ),
-    Case(
-        "equal documents keep a vector each",
-        lambda steps: runs(steps, docs("a", "a", "a")),
-        ({"1": 1, "2": 1, "3": 1}, 3),
-    ),
-    Case("equal pages keep a vector each", lambda steps: runs(steps, FOUR), (EACH, 4)),
-    Case("one by one, too", lambda steps: runs(steps, *[[page] for page in FOUR]), (EACH, 4)),
-    Case(
-        "an upsert of a page leaves the equal one",
-        lambda steps: runs(steps, FOUR, pages("Costs rise.", "New.")),
-        (EACH, 4),
-    ),
-    Case(
-        "deleting a page leaves the equal one",
-        lambda steps: deleted(steps, "p4"),
-        gives={"p1": 1, "p2": 1, "p3": 1},
-    ),
-    Case("refresh_ref_docs", refreshed, gives=([False, True, True], {"1": 1, "2": 1, "3": 1})),
-    Case("as Settings.transformations", in_default_settings, gives={"1": 1, "2": 1}),
-    Case("ids on a second run", ids_again, stock=False, gives=True, differs="lasting-ids"),
-]
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_ingestion_pipeline(case, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    compare(case, stock, ours)

@@ -7,6 +7,7 @@ number in run-llama/llama_index.
 from __future__ import annotations
 
 import asyncio
+import re
 import tempfile
 import time
 import warnings
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import chromadb
-import pytest
 from llama_index.core import Document, StorageContext, VectorStoreIndex
 from llama_index.core.extractors import TitleExtractor
 from llama_index.core.ingestion import DocstoreStrategy, IngestionPipeline
@@ -26,7 +26,7 @@ from llama_index.core.vector_stores import MetadataFilter, MetadataFilters, Simp
 from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index.vector_stores.chroma import ChromaVectorStore
 from notes import EMBEDDING, ids, index, names, notes
-from side_by_side import Case, compare, refusal
+from side_by_side import comparison, refusal
 
 from llama_index_contextual import (
     ContextualBM25Retriever,
@@ -57,7 +57,49 @@ def chroma() -> ChromaVectorStore:
     return ChromaVectorStore(chroma_collection=client.create_collection("notes"))
 
 
-def by_weight(ours: bool):
+class SlowStore(SimpleVectorStore):
+    def query(self, *given: Any, **kwargs: Any):
+        time.sleep(0.3)
+        return super().query(*given, **kwargs)
+
+
+def steps(ours: bool, llm: Any = None):
+    if ours:
+        contexts = (
+            ContextualNodePostprocessor("llm", llm=llm, cache=False)
+            if llm
+            else ContextualNodePostprocessor()
+        )
+        return [HeadingAwareMarkdownNodeParser(min_section_size=50), contexts]
+    return [SentenceSplitter(), *([TitleExtractor(llm=llm)] if llm else [])]
+
+
+class Failing(MockLLM):
+    def complete(self, *_given: Any, **_kwargs: Any):
+        raise OSError("the model is away")
+
+    chat = complete
+
+    async def acomplete(self, *given: Any, **kwargs: Any):
+        return self.complete(*given, **kwargs)
+
+    achat = acomplete
+
+
+def nested(ours: bool):
+    cls = (
+        (lambda: ContextualVectorRetriever(index(), filters=NESTED))
+        if ours
+        else lambda: index().as_retriever(filters=NESTED)
+    )
+    return refusal(lambda: names(cls().retrieve("carrots")))
+
+
+compared = comparison(stock_class=False, our_class=True)
+
+
+@compared(ours=["freeze", "budget"], stock=["freeze", "freeze"], differs="fusion-weights")
+def test_21444_weights_count_in_reciprocal_rank(ours: bool):
     """The first hit where all the weight is on either arm, of which each has another first."""
     arms = [
         ContextualBM25Retriever([notes()[number] for number in numbers])
@@ -75,12 +117,18 @@ def by_weight(ours: bool):
     return [ids(fusion.retrieve("carrots and the budget"))[0] for fusion in fusions]
 
 
-def filtered(ours: bool):
+@compared(
+    ours=["dog"],
+    stock=["budget", "cat", "dog", "freeze", "gateway", "meeting"],
+    differs="bm25-filters",
+)
+def test_22897_nodes_that_a_filter_leaves_out_stay_out(ours: bool):
     cls = ContextualBM25Retriever if ours else BM25Retriever
     return names(cls(nodes=notes(), similarity_top_k=6, filters=NET).retrieve("carrots"))
 
 
-def over_chroma(ours: bool):
+@compared(ours="['cat']", stock="ValueError", differs="bm25-chroma")
+def test_20601_bm25_over_an_index_on_chroma(ours: bool):
     """The keyword arm of an index on Chroma, which keeps no document store."""
     storage = StorageContext.from_defaults(vector_store=chroma())
     plain = [node.model_copy(update={"metadata": {}}) for node in notes()]
@@ -91,13 +139,8 @@ def over_chroma(ours: bool):
     )
 
 
-class SlowStore(SimpleVectorStore):
-    def query(self, *given: Any, **kwargs: Any):
-        time.sleep(0.3)
-        return super().query(*given, **kwargs)
-
-
-def loop_runs_meanwhile(ours: bool):
+@compared(ours="goes on", stock="stands", differs="vector-async")
+def test_21159_a_question_does_not_stop_the_event_loop(ours: bool):
     """What the event loop does while a store is asked."""
     storage = StorageContext.from_defaults(vector_store=SlowStore())
     slow = VectorStoreIndex(notes(), storage_context=storage, embed_model=EMBEDDING)
@@ -114,18 +157,8 @@ def loop_runs_meanwhile(ours: bool):
     return asyncio.run(ask())
 
 
-def steps(ours: bool, llm: Any = None):
-    if ours:
-        contexts = (
-            ContextualNodePostprocessor("llm", llm=llm, cache=False)
-            if llm
-            else ContextualNodePostprocessor()
-        )
-        return [HeadingAwareMarkdownNodeParser(min_section_size=50), contexts]
-    return [SentenceSplitter(), *([TitleExtractor(llm=llm)] if llm else [])]
-
-
-def second_run(ours: bool):
+@compared(ours=1, stock=2, differs="lasting-ids")
+def test_13162_a_second_run_stores_nothing_twice(ours: bool):
     """How many vectors of one chunk two runs leave where nobody keeps a document store."""
     store = chroma()
     for _ in range(2):
@@ -134,19 +167,8 @@ def second_run(ours: bool):
     return store.client.count()
 
 
-class Failing(MockLLM):
-    def complete(self, *_given: Any, **_kwargs: Any):
-        raise OSError("the model is away")
-
-    chat = complete
-
-    async def acomplete(self, *given: Any, **kwargs: Any):
-        return self.complete(*given, **kwargs)
-
-    achat = acomplete
-
-
-def failed_upsert(ours: bool):
+@compared(ours=1, stock=0, differs="extractor-upsert")
+def test_22639_a_model_that_fails_in_an_upsert_loses_no_document(ours: bool):
     """How many vectors a document has after an upsert during which the model failed."""
     store, docstore = SimpleVectorStore(), SimpleDocumentStore()
     given = {
@@ -164,7 +186,12 @@ def failed_upsert(ours: bool):
     return len(store.data.embedding_dict)
 
 
-def headers_and_size(ours: bool):
+@compared(
+    ours=(True, ["Gateway", "Gateway > Retries"], True),
+    stock=(False, ["/", "/Gateway/"], True),
+    differs="size",
+)
+def test_21213_headers_and_size_both(ours: bool):
     """The most words of a chunk, the chunks' header paths, and whether their offsets are right."""
     document = Document(text=LONG)
     nodes = (HeadingAwareMarkdownNodeParser(chunk_size=100) if ours else MarkdownNodeParser())(
@@ -175,66 +202,13 @@ def headers_and_size(ours: bool):
     return sizes <= 100, sorted({node.metadata["header_path"] for node in nodes}), exact
 
 
-def nested(ours: bool):
-    cls = (
-        (lambda: ContextualVectorRetriever(index(), filters=NESTED))
-        if ours
-        else lambda: index().as_retriever(filters=NESTED)
-    )
-    return refusal(lambda: names(cls().retrieve("carrots")))
-
-
-CASES = [
-    Case(
-        "21444: weights count in reciprocal rank",
-        by_weight,
-        ["freeze", "budget"],
-        ["freeze", "freeze"],
-        "fusion-weights",
-    ),
-    Case(
-        "22897: nodes that a filter leaves out stay out",
-        filtered,
-        ["dog"],
-        ["budget", "cat", "dog", "freeze", "gateway", "meeting"],
-        "bm25-filters",
-    ),
-    Case(
-        "20601: BM25 over an index on Chroma", over_chroma, "['cat']", "ValueError", "bm25-chroma"
-    ),
-    Case(
-        "21159: a question does not stop the event loop",
-        loop_runs_meanwhile,
-        "goes on",
-        "stands",
-        "vector-async",
-    ),
-    Case("13162: a second run stores nothing twice", second_run, 1, 2, "lasting-ids"),
-    Case(
-        "22639: a model that fails in an upsert loses no document",
-        failed_upsert,
-        1,
-        0,
-        "extractor-upsert",
-    ),
-    Case(
-        "21213: headers and size, both",
-        headers_and_size,
-        (True, ["Gateway", "Gateway > Retries"], True),
-        (False, ["/", "/Gateway/"], True),
-        "size",
-    ),
-    Case("20424: filters within filters", nested, "['dog']", "ValueError", "filters-nested"),
-]
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_known_threads(case):
-    compare(case, False, True)  # noqa: FBT003
+@compared(ours="['dog']", stock="ValueError", differs="filters-nested")
+def test_20424_filters_within_filters(kind):
+    return nested(kind)
 
 
 def test_the_readme_names_each_of_these_threads():
     readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
-    assert [
-        case.name.split(":")[0] for case in CASES if f"#{case.name.split(':')[0]}" not in readme
-    ] == []
+    threads = [name.split("_")[1] for name in globals() if re.match(r"test_\d+_", name)]
+    assert len(threads) == 8
+    assert [thread for thread in threads if f"#{thread}" not in readme] == []

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
 from llama_index.core import VectorStoreIndex
 from llama_index.core.embeddings import MockEmbedding
 from llama_index.core.llms import MockLLM
 from llama_index.core.postprocessor import LLMRerank
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
-from side_by_side import Case, compare, refusal
+from side_by_side import comparison, refusal
 
 from llama_index_contextual import ContextualNodePostprocessor
 from llama_index_contextual.postprocessors.rerank import RerankWithContext
@@ -70,12 +69,6 @@ def prompt(make):
     ]
 
 
-def calls(make):
-    llm = saying()
-    make(llm).postprocess_nodes(hits(25), query_str="Which?")
-    return len(llm.shown)
-
-
 def engine(make):
     index = VectorStoreIndex([one.node for one in hits()], embed_model=MockEmbedding(4))
     retriever = index.as_retriever(similarity_top_k=3)
@@ -84,75 +77,78 @@ def engine(make):
     )
 
 
-def untouched(make):
+compared = comparison(stock, ours)
+
+
+@compared()
+def test_the_order_is_the_model_s(make):
+    return ranked(make(saying()).postprocess_nodes(hits(), query_str="x"))
+
+
+@compared()
+def test_a_query_bundle_does_as_well(make):
+    return ranked(make(saying()).postprocess_nodes(hits(), QueryBundle("x")))
+
+
+@compared()
+def test_async(make):
+    return ranked(asyncio.run(make(saying()).apostprocess_nodes(hits(), query_str="x")))
+
+
+@compared(gives=[])
+def test_nothing_in_nothing_out(make):
+    return make(saying()).postprocess_nodes([], query_str="x")
+
+
+@compared()
+def test_how_many_a_call_reads(make):
+    llm = saying()
+    make(llm).postprocess_nodes(hits(25), query_str="Which?")
+    return len(llm.shown)
+
+
+@compared(gives=True)
+def test_what_is_given_stays_as_it_is(make):
     given = hits()
     before = [one.to_dict() for one in given]
     make(saying()).postprocess_nodes(given, query_str="x")
     return [one.to_dict() for one in given] == before
 
 
-SHARED = [
-    Case(
-        "the order is the model's",
-        lambda make: ranked(make(saying()).postprocess_nodes(hits(), query_str="x")),
-    ),
-    Case(
-        "a query bundle does as well",
-        lambda make: ranked(make(saying()).postprocess_nodes(hits(), QueryBundle("x"))),
-    ),
-    Case(
-        "async",
-        lambda make: ranked(asyncio.run(make(saying()).apostprocess_nodes(hits(), query_str="x"))),
-    ),
-    Case(
-        "nothing in, nothing out",
-        lambda make: make(saying()).postprocess_nodes([], query_str="x"),
-        gives=[],
-    ),
-    Case("how many a call reads", calls),
-    Case("what is given stays as it is", untouched, gives=True),
-    Case(
-        "sources of an engine",
-        lambda make: [one.node_id for one in engine(make).query("x").source_nodes],
-    ),
-    Case(
-        "of one in async",
-        lambda make: [one.node_id for one in asyncio.run(engine(make).aquery("x")).source_nodes],
-    ),
-    Case("its prompts are the engine's", lambda make: sorted(engine(make)._get_prompt_modules())),
-    Case(
-        "its class's name is in its dictionary",
-        lambda make: make(saying()).to_dict()["class_name"] == make(saying()).class_name(),
-    ),
-]
-CASES = [
-    *SHARED,
-    Case(
-        "whether its prompt shows context, question and text",
-        prompt,
-        stock=[False, True, True],
-        gives=[True] * 3,
-        differs="rerank-contexts",
-    ),
-    Case(
-        "what the model does not name",
-        lambda make: ranked(
-            make(saying("Doc: 2, Relevance: 9")).postprocess_nodes(hits(), query_str="x")
-        ),
-        stock=[("1", 9.0, "Text 1.")],
-        gives=[("1", 9.0, "Text 1."), ("0", 0.0, "Text 0."), ("2", 0.0, "Text 2.")],
-        differs="rerank-unnamed",
-    ),
-    Case(
-        "no question",
-        lambda make: refusal(lambda: make(saying()).postprocess_nodes(hits())),
-        stock="ValueError",
-        gives="RetrievalError",
-        differs="rerank-no-question",
-    ),
-]
+@compared()
+def test_sources_of_an_engine(make):
+    return [one.node_id for one in engine(make).query("x").source_nodes]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_llm_rerank(case):
-    compare(case, stock, ours)
+@compared()
+def test_of_one_in_async(make):
+    return [one.node_id for one in asyncio.run(engine(make).aquery("x")).source_nodes]
+
+
+@compared()
+def test_its_prompts_are_the_engine_s(make):
+    return sorted(engine(make)._get_prompt_modules())
+
+
+@compared()
+def test_its_class_s_name_is_in_its_dictionary(make):
+    return make(saying()).to_dict()["class_name"] == make(saying()).class_name()
+
+
+@compared(stock=[False, True, True], ours=[True] * 3, differs="rerank-contexts")
+def test_whether_its_prompt_shows_context_question_and_text(kind):
+    return prompt(kind)
+
+
+@compared(
+    stock=[("1", 9.0, "Text 1.")],
+    ours=[("1", 9.0, "Text 1."), ("0", 0.0, "Text 0."), ("2", 0.0, "Text 2.")],
+    differs="rerank-unnamed",
+)
+def test_what_the_model_does_not_name(make):
+    return ranked(make(saying("Doc: 2, Relevance: 9")).postprocess_nodes(hits(), query_str="x"))
+
+
+@compared(stock="ValueError", ours="RetrievalError", differs="rerank-no-question")
+def test_no_question(make):
+    return refusal(lambda: make(saying()).postprocess_nodes(hits()))

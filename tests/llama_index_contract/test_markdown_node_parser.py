@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 
-import pytest
 from llama_index.core import Document
 from llama_index.core.node_parser import MarkdownNodeParser
 from llama_index.core.schema import (
@@ -16,7 +15,7 @@ from llama_index.core.schema import (
     TextNode,
 )
 from llama_index.core.storage.docstore import SimpleDocumentStore
-from side_by_side import Case, compare, refusal
+from side_by_side import comparison, refusal
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 
@@ -62,39 +61,10 @@ def linked(parser):
     ]
 
 
-def again(parser):
-    return [node.node_id for node in nodes(parser)] == [node.node_id for node in nodes(parser)]
-
-
-def of_two(parser):
-    """How many different ids the nodes of two documents with one text have, given one after the other."""
-    made = [*nodes(parser, id_="a"), *nodes(parser, id_="b")]
-    return len(made), len({node.node_id for node in made})
-
-
-def numbered(parser):
-    parser = copy.copy(parser)
-    parser.id_func = lambda i, doc: f"{doc.id_}_{i}"
-    return [node.node_id for node in nodes(parser)]
-
-
-def stored(parser):
-    store = SimpleDocumentStore()
-    store.add_documents([*nodes(parser, id_="a"), *nodes(parser, id_="b")])
-    return len(store.docs)
-
-
 def without(parser, name):
     parser = parser.model_copy(update={name: False})
     return [
         ("author" in node.metadata, sorted(map(str, node.relationships))) for node in nodes(parser)
-    ]
-
-
-def chained(parser):
-    first = TextNode(text=TITLES, metadata={"author": "Ada"}, id_="n")
-    return [
-        (node.text, node.metadata["author"]) for node in parser.get_nodes_from_documents([first])
     ]
 
 
@@ -106,197 +76,244 @@ def shown(parser, mode, key):
     return [key in node.get_content(mode) for node in nodes(parser, **document)]
 
 
-CASES = [
-    Case(
-        "a text without a heading is one node",
-        lambda parser: texts(parser, "Some words.\n\nMore words."),
-    ),
-    Case(
-        "a heading and its text are one node",
-        lambda parser: texts(parser, "# One\n\nText under it."),
-    ),
-    Case("an empty document has no node", lambda parser: texts(parser, ""), gives=[]),
-    Case("white space is no node", lambda parser: texts(parser, " \n\n "), gives=[]),
-    Case("each heading with text starts a node", lambda parser: texts(parser, TITLES)),
-    Case(
-        "a jump of levels starts a node",
-        lambda parser: texts(parser, "# A\nText\n### B\nText\n### C\nText\n"),
-    ),
-    Case(
-        "what stands above the first heading is a node",
-        lambda parser: texts(parser, "\npre\n\n# A\nContent\n"),
-    ),
-    Case("a slash in a heading is text", lambda parser: texts(parser, SLASH)),
-    Case("what looks like a heading is none", lambda parser: texts(parser, WRONG)),
-    Case("seven marks are no heading", lambda parser: texts(parser, "####### seven\n\ntext")),
-    Case(
-        "texts are where they say, and each is somewhere else",
-        lambda parser: slices(parser, REPEATED),
-    ),
-    Case("neighbours are linked", linked, gives=[[1], [0, 2], [1]]),
-    Case(
-        "nodes name their document",
-        lambda parser: [node.ref_doc_id for node in nodes(parser)],
-        gives=["d"] * 3,
-    ),
-    Case("documents with one text keep all their nodes", of_two, gives=(6, 6)),
-    Case("a document store keeps them all", stored, gives=6),
-    Case(
-        "an id_func is called with the number and the document",
-        numbered,
-        stock=["d_0", "d_0", "d_0"],
-        gives=["d_0", "d_1", "d_2"],
-        differs="id-func",
-    ),
-    Case(
-        "metadata are inherited", lambda parser: [node.metadata["author"] for node in nodes(parser)]
-    ),
-    Case(
-        "include_metadata=False leaves them out", lambda parser: without(parser, "include_metadata")
-    ),
-    Case(
-        "include_prev_next_rel=False leaves links out",
-        lambda parser: without(parser, "include_prev_next_rel"),
-    ),
-    Case(
-        "keys hidden from the embedding stay so",
-        lambda parser: shown(parser, MetadataMode.EMBED, "Ada"),
-        [False] * 3,
-    ),
-    Case(
-        "keys hidden from the model stay so",
-        lambda parser: shown(parser, MetadataMode.LLM, "a.md"),
-        [False] * 3,
-    ),
-    Case(
-        "other keys are embedded",
-        lambda parser: shown(parser, MetadataMode.EMBED, "file_path: d/a.md"),
-        [True] * 3,
-    ),
-    Case(
-        "other keys are shown to the model",
-        lambda parser: shown(parser, MetadataMode.LLM, "author: Ada"),
-        [True] * 3,
-    ),
-    Case(
-        "the text alone is displayed",
-        lambda parser: [n.get_content(MetadataMode.NONE) for n in nodes(parser)],
-    ),
-    Case("a node is cut as a document is", chained),
-    Case(
-        "calling it parses, too",
-        lambda parser: [node.text for node in parser([Document(text=TITLES)])],
-    ),
-    Case(
-        "it comes back from pickle",
-        lambda parser: texts(pickle.loads(pickle.dumps(parser)), TITLES),  # noqa: S301
-    ),
-    Case(
-        "it comes back from a dict",
-        lambda parser: refusal(lambda: type(parser).from_dict(parser.to_dict()).class_name()),
-        stock="ValidationError",
-        gives="'HeadingAwareMarkdownNodeParser'",
-        differs="from-dict",
-    ),
-    Case(
-        "a comment in a fence is no heading, and an underlined line is one",
-        lambda parser: texts(parser, FENCE),
-        stock=["# Real\n\n~~~sh", "# comment\nmake\n~~~\n\nSetext\n------\n\nWords."],
-        gives=["# Real\n\n~~~sh\n# comment\nmake\n~~~", "Setext\n------\n\nWords."],
-        differs="false-headings",
-    ),
-    Case(
-        "a heading in a comment is none",
-        lambda parser: texts(parser, "<!--\n# hidden\n-->\n\n# Seen\n\ntext"),
-        stock=["<!--", "# hidden\n-->", "# Seen\n\ntext"],
-        gives=["<!--\n# hidden\n-->\n\n# Seen\n\ntext"],
-        differs="false-headings",
-    ),
-    Case(
-        "front matter",
-        lambda parser: [
-            (n.text, n.metadata.get("title"))
-            for n in nodes(parser, "---\ntitle: T\n---\n\n# A\n\nText")
-        ],
-        stock=[("---\ntitle: T\n---", None), ("# A\n\nText", None)],
-        gives=[("# A\n\nText", "T")],
-        differs="front-matter",
-    ),
-    Case(
-        "the header path",
-        lambda parser: [node.metadata.get("header_path") for node in nodes(parser)],
-        stock=["/", "/Main Header/", "/Main Header/Sub-header/"],
-        gives=[
-            "Main Header",
-            "Main Header > Sub-header",
-            "Main Header > Sub-header > Sub-sub header",
-        ],
-        differs="header-path",
-    ),
-    Case(
-        "a header path that the document brought",
-        lambda parser: nodes(parser, "# A\n\nText", metadata={"header_path": "Space"})[0].metadata[
-            "header_path"
-        ],
-        stock="/",
-        gives="Space",
-        differs="own-keys",
-    ),
-    Case(
-        "a heading without text",
-        lambda parser: texts(parser, "# Only\n\n## Headings\n\n### Here\n\nText."),
-        stock=["# Only", "## Headings", "### Here\n\nText."],
-        gives=["# Only\n\n## Headings\n\n### Here\n\nText."],
-        differs="bare-headings",
-    ),
-    Case(
-        "a long section",
-        lambda parser: (
-            max(map(len, texts(parser, "# A\n\n" + "Words, and more words. " * 1000))) > 10_000
-        ),
-        stock=True,
-        gives=False,
-        differs="size",
-    ),
-    Case(
-        "a misspelt setting",
-        lambda parser: refusal(lambda: type(parser)(preserve_header=True).include_metadata),
-        stock="True",
-        gives="SettingError",
-        differs="setting-errors",
-    ),
-    Case("ids on a second run", again, stock=False, gives=True, differs="lasting-ids"),
-    Case(
-        "metadata in links",
-        lambda parser: [
-            len(node.relationships[NodeRelationship.SOURCE].metadata) for node in nodes(parser)
-        ],
-        stock=[2, 2, 2],
-        gives=[0, 0, 0],
-        differs="links",
-    ),
-    Case(
-        "an image without text",
-        lambda parser: [
-            node.image for node in parser.get_nodes_from_documents([ImageDocument(image="aGk=")])
-        ],
-        stock=[],
-        gives=["aGk="],
-        differs="other-kinds",
-    ),
-    Case(
-        "a node that stands for something else",
-        lambda parser: [
-            type(node).__name__
-            for node in parser([IndexNode(text="# A\n\nText", index_id="there")])
-        ],
-        stock=["TextNode"],
-        gives=["IndexNode"],
-        differs="other-kinds",
-    ),
-]
+compared = comparison(MarkdownNodeParser(), HeadingAwareMarkdownNodeParser(min_chunk_size=0))
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_markdown_node_parser(case):
-    compare(case, MarkdownNodeParser(), HeadingAwareMarkdownNodeParser(min_chunk_size=0))
+@compared()
+def test_a_text_without_a_heading_is_one_node(parser):
+    return texts(parser, "Some words.\n\nMore words.")
+
+
+@compared()
+def test_a_heading_and_its_text_are_one_node(parser):
+    return texts(parser, "# One\n\nText under it.")
+
+
+@compared(gives=[])
+def test_an_empty_document_has_no_node(parser):
+    return texts(parser, "")
+
+
+@compared(gives=[])
+def test_white_space_is_no_node(parser):
+    return texts(parser, " \n\n ")
+
+
+@compared()
+def test_each_heading_with_text_starts_a_node(parser):
+    return texts(parser, TITLES)
+
+
+@compared()
+def test_a_jump_of_levels_starts_a_node(parser):
+    return texts(parser, "# A\nText\n### B\nText\n### C\nText\n")
+
+
+@compared()
+def test_what_stands_above_the_first_heading_is_a_node(parser):
+    return texts(parser, "\npre\n\n# A\nContent\n")
+
+
+@compared()
+def test_a_slash_in_a_heading_is_text(parser):
+    return texts(parser, SLASH)
+
+
+@compared()
+def test_what_looks_like_a_heading_is_none(parser):
+    return texts(parser, WRONG)
+
+
+@compared()
+def test_seven_marks_are_no_heading(parser):
+    return texts(parser, "####### seven\n\ntext")
+
+
+@compared()
+def test_texts_are_where_they_say_and_each_is_somewhere_else(parser):
+    return slices(parser, REPEATED)
+
+
+@compared(gives=[[1], [0, 2], [1]])
+def test_neighbours_are_linked(kind):
+    return linked(kind)
+
+
+@compared(gives=["d"] * 3)
+def test_nodes_name_their_document(parser):
+    return [node.ref_doc_id for node in nodes(parser)]
+
+
+@compared(gives=(6, 6))
+def test_documents_with_one_text_keep_all_their_nodes(parser):
+    """How many different ids the nodes of two documents with one text have, given one after the other."""
+    made = [*nodes(parser, id_="a"), *nodes(parser, id_="b")]
+    return len(made), len({node.node_id for node in made})
+
+
+@compared(gives=6)
+def test_a_document_store_keeps_them_all(parser):
+    store = SimpleDocumentStore()
+    store.add_documents([*nodes(parser, id_="a"), *nodes(parser, id_="b")])
+    return len(store.docs)
+
+
+@compared(stock=["d_0", "d_0", "d_0"], ours=["d_0", "d_1", "d_2"], differs="id-func")
+def test_an_id_func_is_called_with_the_number_and_the_document(parser):
+    parser = copy.copy(parser)
+    parser.id_func = lambda i, doc: f"{doc.id_}_{i}"
+    return [node.node_id for node in nodes(parser)]
+
+
+@compared()
+def test_metadata_are_inherited(parser):
+    return [node.metadata["author"] for node in nodes(parser)]
+
+
+@compared()
+def test_include_metadata_false_leaves_them_out(parser):
+    return without(parser, "include_metadata")
+
+
+@compared()
+def test_include_prev_next_rel_false_leaves_links_out(parser):
+    return without(parser, "include_prev_next_rel")
+
+
+@compared(gives=[False] * 3)
+def test_keys_hidden_from_the_embedding_stay_so(parser):
+    return shown(parser, MetadataMode.EMBED, "Ada")
+
+
+@compared(gives=[False] * 3)
+def test_keys_hidden_from_the_model_stay_so(parser):
+    return shown(parser, MetadataMode.LLM, "a.md")
+
+
+@compared(gives=[True] * 3)
+def test_other_keys_are_embedded(parser):
+    return shown(parser, MetadataMode.EMBED, "file_path: d/a.md")
+
+
+@compared(gives=[True] * 3)
+def test_other_keys_are_shown_to_the_model(parser):
+    return shown(parser, MetadataMode.LLM, "author: Ada")
+
+
+@compared()
+def test_the_text_alone_is_displayed(parser):
+    return [n.get_content(MetadataMode.NONE) for n in nodes(parser)]
+
+
+@compared()
+def test_a_node_is_cut_as_a_document_is(parser):
+    first = TextNode(text=TITLES, metadata={"author": "Ada"}, id_="n")
+    return [
+        (node.text, node.metadata["author"]) for node in parser.get_nodes_from_documents([first])
+    ]
+
+
+@compared()
+def test_calling_it_parses_too(parser):
+    return [node.text for node in parser([Document(text=TITLES)])]
+
+
+@compared()
+def test_it_comes_back_from_pickle(parser):
+    return texts(pickle.loads(pickle.dumps(parser)), TITLES)  # noqa: S301
+
+
+@compared(stock="ValidationError", ours="'HeadingAwareMarkdownNodeParser'", differs="from-dict")
+def test_it_comes_back_from_a_dict(parser):
+    return refusal(lambda: type(parser).from_dict(parser.to_dict()).class_name())
+
+
+@compared(
+    stock=["# Real\n\n~~~sh", "# comment\nmake\n~~~\n\nSetext\n------\n\nWords."],
+    ours=["# Real\n\n~~~sh\n# comment\nmake\n~~~", "Setext\n------\n\nWords."],
+    differs="false-headings",
+)
+def test_a_comment_in_a_fence_is_no_heading_and_an_underlined_line_is_one(parser):
+    return texts(parser, FENCE)
+
+
+@compared(
+    stock=["<!--", "# hidden\n-->", "# Seen\n\ntext"],
+    ours=["<!--\n# hidden\n-->\n\n# Seen\n\ntext"],
+    differs="false-headings",
+)
+def test_a_heading_in_a_comment_is_none(parser):
+    return texts(parser, "<!--\n# hidden\n-->\n\n# Seen\n\ntext")
+
+
+@compared(
+    stock=[("---\ntitle: T\n---", None), ("# A\n\nText", None)],
+    ours=[("# A\n\nText", "T")],
+    differs="front-matter",
+)
+def test_front_matter(parser):
+    return [
+        (n.text, n.metadata.get("title"))
+        for n in nodes(parser, "---\ntitle: T\n---\n\n# A\n\nText")
+    ]
+
+
+@compared(
+    stock=["/", "/Main Header/", "/Main Header/Sub-header/"],
+    ours=[
+        "Main Header",
+        "Main Header > Sub-header",
+        "Main Header > Sub-header > Sub-sub header",
+    ],
+    differs="header-path",
+)
+def test_the_header_path(parser):
+    return [node.metadata.get("header_path") for node in nodes(parser)]
+
+
+@compared(stock="/", ours="Space", differs="own-keys")
+def test_a_header_path_that_the_document_brought(parser):
+    return nodes(parser, "# A\n\nText", metadata={"header_path": "Space"})[0].metadata[
+        "header_path"
+    ]
+
+
+@compared(
+    stock=["# Only", "## Headings", "### Here\n\nText."],
+    ours=["# Only\n\n## Headings\n\n### Here\n\nText."],
+    differs="bare-headings",
+)
+def test_a_heading_without_text(parser):
+    return texts(parser, "# Only\n\n## Headings\n\n### Here\n\nText.")
+
+
+@compared(stock=True, ours=False, differs="size")
+def test_a_long_section(parser):
+    return max(map(len, texts(parser, "# A\n\n" + "Words, and more words. " * 1000))) > 10_000
+
+
+@compared(stock="True", ours="SettingError", differs="setting-errors")
+def test_a_misspelt_setting(parser):
+    return refusal(lambda: type(parser)(preserve_header=True).include_metadata)
+
+
+@compared(stock=False, ours=True, differs="lasting-ids")
+def test_ids_on_a_second_run(parser):
+    return [node.node_id for node in nodes(parser)] == [node.node_id for node in nodes(parser)]
+
+
+@compared(stock=[2, 2, 2], ours=[0, 0, 0], differs="links")
+def test_metadata_in_links(parser):
+    return [len(node.relationships[NodeRelationship.SOURCE].metadata) for node in nodes(parser)]
+
+
+@compared(stock=[], ours=["aGk="], differs="other-kinds")
+def test_an_image_without_text(parser):
+    return [node.image for node in parser.get_nodes_from_documents([ImageDocument(image="aGk=")])]
+
+
+@compared(stock=["TextNode"], ours=["IndexNode"], differs="other-kinds")
+def test_a_node_that_stands_for_something_else(parser):
+    return [
+        type(node).__name__ for node in parser([IndexNode(text="# A\n\nText", index_id="there")])
+    ]

@@ -10,99 +10,120 @@ import pytest
 from llama_index.core.retrievers import VectorIndexRetriever
 from llama_index.core.vector_stores.types import FilterCondition, MetadataFilter, MetadataFilters
 from notes import index, names
-from side_by_side import Case, compare, refusal
+from side_by_side import compare, comparison, refusal
 
 from llama_index_contextual import ContextualVectorRetriever
 
 ALL = ["budget", "cat", "dog", "freeze", "gateway", "meeting"]
 
 
-def hits(make, *filters, condition=FilterCondition.AND):
-    wanted = MetadataFilters(filters=list(filters), condition=condition)
-    return names(make(index(), filters=wanted, similarity_top_k=9).retrieve("carrots"))
+def filters_of(*filters, condition=FilterCondition.AND):
+    return MetadataFilters(filters=list(filters), condition=condition)
+
+
+def hits(make, filters):
+    return names(make(index(), filters=filters, similarity_top_k=9).retrieve("carrots"))
 
 
 def one(key, operator, value=None):
     return MetadataFilter(key=key, operator=operator, value=value)
 
 
-def same(name, *filters, condition=FilterCondition.AND, gives):
-    return Case(name, lambda make: hits(make, *filters, condition=condition), gives=gives)
+compared = comparison(VectorIndexRetriever, ContextualVectorRetriever)
 
 
-CASES = [
-    same("==", one("team", "==", "net"), gives=["dog", "gateway"]),
-    same("== a number", one("n", "==", 3), gives=["budget"]),
-    same("== 3.0", one("n", "==", 3.0), gives=["budget"]),
-    same("== 1 of true", one("done", "==", 1), gives=["dog", "freeze", "gateway"]),
-    same("== 0 of false", one("done", "==", 0), gives=["budget", "cat", "meeting"]),
-    same("!= 1 of true", one("done", "!=", 1), gives=["budget", "cat", "meeting"]),
-    same("!=", one("team", "!=", "net"), gives=["budget", "cat", "freeze", "meeting"]),
-    same(
-        "!= of a missing key",
-        one("owner", "!=", "dog@example.org"),
-        gives=["budget", "cat", "freeze", "gateway", "meeting"],
-    ),
-    same(">", one("n", ">", 3), gives=["freeze", "meeting"]),
-    same(">=", one("n", ">=", 3), gives=["budget", "freeze", "meeting"]),
-    same("<", one("n", "<", 1), gives=["dog"]),
-    same("<=", one("n", "<=", 1), gives=["cat", "dog"]),
-    same("< of a text", one("team", "<", "nf"), gives=["dog", "freeze", "gateway"]),
-    same("in", one("team", "in", ["ops", "web"]), gives=["budget", "cat", "meeting"]),
-    same("in numbers", one("n", "in", [0, 5, 9]), gives=["dog", "meeting"]),
-    same("in a text", one("team", "in", "ops,web"), gives=["budget", "cat", "meeting"]),
-    Case(
-        "in a text of which a value is a part",
-        lambda make: hits(make, one("team", "in", "network")),
-        stock=["dog", "freeze", "gateway"],
-        gives=["freeze"],
-        differs="filters-in-text",
-    ),
-    same("nin", one("team", "nin", ["ops", "web"]), gives=["dog", "freeze", "gateway"]),
-    same("nin of a missing key", one("owner", "nin", ["x"]), gives=ALL),
-    same("contains", one("tags", "contains", "dog"), gives=["dog"]),
-    same("contains a part of a text", one("team", "contains", "work"), gives=["freeze"]),
-    same("any", one("tags", "any", ["dog", "cat"]), gives=["cat", "dog"]),
-    same("all", one("tags", "all", ["a", "cat"]), gives=["cat"]),
-    same("text_match", one("team", "text_match", "work"), gives=["freeze"]),
-    same("text_match_insensitive", one("team", "text_match_insensitive", "WORK"), gives=["freeze"]),
-    same("is_empty", one("owner", "is_empty"), gives=["budget"]),
-    same("a document", one("ref_doc_id", "==", "doc1"), gives=["budget", "cat", "meeting"]),
-    same("and", one("team", "==", "net"), one("n", ">", 1), gives=["gateway"]),
-    same(
-        "or",
-        one("team", "==", "ops"),
-        one("n", "<", 1),
-        condition=FilterCondition.OR,
-        gives=["budget", "dog"],
-    ),
-    same(
-        "not",
-        one("team", "==", "net"),
-        one("n", ">", 3),
-        condition=FilterCondition.NOT,
-        gives=["budget", "cat"],
-    ),
-    same("no filter in the list", gives=ALL),
-    Case(
-        "filters in filters",
-        lambda make: refusal(
-            lambda: hits(make, MetadataFilters(filters=[one("team", "==", "net")]))
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        pytest.param(filters_of(one("team", "==", "net")), ["dog", "gateway"], id="=="),
+        pytest.param(filters_of(one("n", "==", 3)), ["budget"], id="== a number"),
+        pytest.param(filters_of(one("n", "==", 3.0)), ["budget"], id="== 3.0"),
+        pytest.param(
+            filters_of(one("done", "==", 1)), ["dog", "freeze", "gateway"], id="== 1 of true"
         ),
-        stock="ValueError",
-        gives="['dog', 'gateway']",
-        differs="filters-nested",
-    ),
-    Case(
-        "a text compared with a number",
-        lambda make: refusal(lambda: hits(make, one("team", ">", 3))),
-        stock="TypeError",
-        gives="[]",
-        differs="filters-types",
-    ),
-]
+        pytest.param(
+            filters_of(one("done", "==", 0)), ["budget", "cat", "meeting"], id="== 0 of false"
+        ),
+        pytest.param(
+            filters_of(one("done", "!=", 1)), ["budget", "cat", "meeting"], id="!= 1 of true"
+        ),
+        pytest.param(
+            filters_of(one("team", "!=", "net")), ["budget", "cat", "freeze", "meeting"], id="!="
+        ),
+        pytest.param(
+            filters_of(one("owner", "!=", "dog@example.org")),
+            ["budget", "cat", "freeze", "gateway", "meeting"],
+            id="!= of a missing key",
+        ),
+        pytest.param(filters_of(one("n", ">", 3)), ["freeze", "meeting"], id=">"),
+        pytest.param(filters_of(one("n", ">=", 3)), ["budget", "freeze", "meeting"], id=">="),
+        pytest.param(filters_of(one("n", "<", 1)), ["dog"], id="<"),
+        pytest.param(filters_of(one("n", "<=", 1)), ["cat", "dog"], id="<="),
+        pytest.param(
+            filters_of(one("team", "<", "nf")), ["dog", "freeze", "gateway"], id="< of a text"
+        ),
+        pytest.param(
+            filters_of(one("team", "in", ["ops", "web"])), ["budget", "cat", "meeting"], id="in"
+        ),
+        pytest.param(filters_of(one("n", "in", [0, 5, 9])), ["dog", "meeting"], id="in numbers"),
+        pytest.param(
+            filters_of(one("team", "in", "ops,web")), ["budget", "cat", "meeting"], id="in a text"
+        ),
+        pytest.param(
+            filters_of(one("team", "nin", ["ops", "web"])), ["dog", "freeze", "gateway"], id="nin"
+        ),
+        pytest.param(filters_of(one("owner", "nin", ["x"])), ALL, id="nin of a missing key"),
+        pytest.param(filters_of(one("tags", "contains", "dog")), ["dog"], id="contains"),
+        pytest.param(
+            filters_of(one("team", "contains", "work")), ["freeze"], id="contains a part of a text"
+        ),
+        pytest.param(filters_of(one("tags", "any", ["dog", "cat"])), ["cat", "dog"], id="any"),
+        pytest.param(filters_of(one("tags", "all", ["a", "cat"])), ["cat"], id="all"),
+        pytest.param(filters_of(one("team", "text_match", "work")), ["freeze"], id="text_match"),
+        pytest.param(
+            filters_of(one("team", "text_match_insensitive", "WORK")),
+            ["freeze"],
+            id="text_match_insensitive",
+        ),
+        pytest.param(filters_of(one("owner", "is_empty")), ["budget"], id="is_empty"),
+        pytest.param(
+            filters_of(one("ref_doc_id", "==", "doc1")),
+            ["budget", "cat", "meeting"],
+            id="a document",
+        ),
+        pytest.param(filters_of(one("team", "==", "net"), one("n", ">", 1)), ["gateway"], id="and"),
+        pytest.param(
+            filters_of(one("team", "==", "ops"), one("n", "<", 1), condition=FilterCondition.OR),
+            ["budget", "dog"],
+            id="or",
+        ),
+        pytest.param(
+            filters_of(one("team", "==", "net"), one("n", ">", 3), condition=FilterCondition.NOT),
+            ["budget", "cat"],
+            id="not",
+        ),
+        pytest.param(filters_of(), ALL, id="no filter in the list"),
+    ],
+)
+def test_both_return_the_same(filters, expected):
+    compare(
+        lambda make: hits(make, filters),
+        VectorIndexRetriever,
+        ContextualVectorRetriever,
+        gives=expected,
+    )
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_metadata_filters(case):
-    compare(case, VectorIndexRetriever, ContextualVectorRetriever)
+@compared(stock=["dog", "freeze", "gateway"], ours=["freeze"], differs="filters-in-text")
+def test_in_a_text_of_which_a_value_is_a_part(make):
+    return hits(make, filters_of(one("team", "in", "network")))
+
+
+@compared(stock="ValueError", ours="['dog', 'gateway']", differs="filters-nested")
+def test_filters_in_filters(make):
+    return refusal(lambda: hits(make, filters_of(filters_of(one("team", "==", "net")))))
+
+
+@compared(stock="TypeError", ours="[]", differs="filters-types")
+def test_a_text_compared_with_a_number(make):
+    return refusal(lambda: hits(make, filters_of(one("team", ">", 3))))

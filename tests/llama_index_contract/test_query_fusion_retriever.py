@@ -13,7 +13,7 @@ from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.schema import ImageNode, IndexNode, NodeWithScore, TextNode
 from llama_index.retrievers.bm25 import BM25Retriever
 from notes import ids, index, names, notes
-from side_by_side import Case, compare, refusal
+from side_by_side import compare, comparison, refusal
 
 from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever
 
@@ -101,113 +101,113 @@ def quietly(call):
         return refusal(call)
 
 
-CASES = [
-    *(
-        Case(
-            f"one arm keeps its order, {mode}",
-            lambda cls, mode=mode: found(cls, left(), mode=mode),
-            gives=["a", "b", "c"],
-        )
-        for mode in ("reciprocal_rerank", "relative_score", "dist_based_score", "simple")
-    ),
-    *(
-        Case(
-            f"what both arms find is found, {mode}",
-            lambda cls, mode=mode: sorted(found(cls, left(), right(), mode=mode)),
-        )
-        for mode in ("reciprocal_rerank", "relative_score", "dist_based_score", "simple")
-    ),
-    Case(
-        "relative scores and weights",
-        lambda cls: found(
-            cls, left(), right(), mode="relative_score", retriever_weights=[0.9, 0.1]
-        ),
-    ),
-    Case(
-        "similarity_top_k cuts",
-        lambda cls: found(cls, left(), similarity_top_k=2),
-        gives=["a", "b"],
-    ),
-    Case(
-        "async gives the same",
-        lambda cls: ids(asyncio.run(fused(cls, [left()]).aretrieve("carrots"))),
-    ),
-    Case(
-        "arms of any kind",
-        lambda cls: sorted(found(cls, index().as_retriever(similarity_top_k=9), table())),
-    ),
-    Case(
-        "operators",
-        lambda cls: ids(fused(cls, [ContextualBM25Retriever(GARDEN)]).retrieve("apple -pear")),
-        differs="fusion-operators",
-        stock=["b", "a"],
-        gives=["a"],
-    ),
-    Case("an arm without scores counts", lambda cls: sorted(found(cls, summary()))),
-    Case(
-        "a keyword table counts",
-        lambda cls: names(fused(cls, [table()]).retrieve("budget gateway")),
-    ),
-    Case(
-        "images are kept and an IndexNode is followed",
-        lambda cls: sorted(found(cls, Kinds())),
-        gives=["image", "target"],
-    ),
-    Case("a model writes variants of the question", variants, gives=(True, True)),
-    Case(
-        "its prompt can be changed",
-        lambda cls: (
-            fused(cls, [left()], query_gen_prompt="say {num_queries} {query}").query_gen_prompt
-        ),
-    ),
-    Case(
-        "scores that are missing, where scores are compared",
-        lambda cls: refusal(lambda: len(found(cls, Fixed(a=0.9, b=None), mode="relative_score"))),
-        stock="TypeError",
-        gives="2",
-        differs="fusion-missing-scores",
-    ),
-    Case(
-        "what a keyword arm scores 0",
-        lambda cls: sorted(found(cls, BM25Retriever(nodes=notes(), similarity_top_k=4), left())),
-        stock=["a", "b", "budget", "c", "dog", "freeze", "meeting"],
-        gives=["a", "b", "c", "dog", "freeze"],
-        differs="fusion-zeros",
-    ),
-    Case(
-        "an arm that fails",
-        lambda cls: quietly(lambda: found(cls, Fixed(), left())),
-        stock="OSError",
-        gives="['a', 'b', 'c']",
-        differs="fusion-failing-arm",
-    ),
-    Case(
-        "weights by rank",
-        lambda cls: [
-            found(cls, left(), right(), retriever_weights=weights)[0]
-            for weights in ([99, 1], [1, 99])
-        ],
-        stock=["c", "c"],
-        gives=["a", "c"],
-        differs="fusion-weights",
-    ),
-    Case(
-        "without num_queries",
-        lambda cls: cls([left()], llm=LLM).num_queries,
-        stock=4,
-        gives=1,
-        differs="fusion-num-queries",
-    ),
-    Case(
-        "without a mode",
-        lambda cls: cls([left()], llm=LLM).mode.value,
-        stock="simple",
-        gives="reciprocal_rerank",
-        differs="fusion-mode",
-    ),
-]
+compared = comparison(QueryFusionRetriever, ContextualFusionRetriever)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_query_fusion_retriever(case):
-    compare(case, QueryFusionRetriever, ContextualFusionRetriever)
+@pytest.mark.parametrize(
+    "mode", ["reciprocal_rerank", "relative_score", "dist_based_score", "simple"]
+)
+def test_what_both_arms_find_is_found(mode):
+    compare(
+        lambda cls: sorted(found(cls, left(), right(), mode=mode)),
+        QueryFusionRetriever,
+        ContextualFusionRetriever,
+    )
+
+
+@pytest.mark.parametrize(
+    "mode", ["reciprocal_rerank", "relative_score", "dist_based_score", "simple"]
+)
+def test_one_arm_keeps_its_order(mode):
+    compare(
+        lambda cls: found(cls, left(), mode=mode),
+        QueryFusionRetriever,
+        ContextualFusionRetriever,
+        gives=["a", "b", "c"],
+    )
+
+
+@compared()
+def test_relative_scores_and_weights(cls):
+    return found(cls, left(), right(), mode="relative_score", retriever_weights=[0.9, 0.1])
+
+
+@compared(gives=["a", "b"])
+def test_similarity_top_k_cuts(cls):
+    return found(cls, left(), similarity_top_k=2)
+
+
+@compared()
+def test_async_gives_the_same(cls):
+    return ids(asyncio.run(fused(cls, [left()]).aretrieve("carrots")))
+
+
+@compared()
+def test_arms_of_any_kind(cls):
+    return sorted(found(cls, index().as_retriever(similarity_top_k=9), table()))
+
+
+@compared(differs="fusion-operators", stock=["b", "a"], ours=["a"])
+def test_operators(cls):
+    return ids(fused(cls, [ContextualBM25Retriever(GARDEN)]).retrieve("apple -pear"))
+
+
+@compared()
+def test_an_arm_without_scores_counts(cls):
+    return sorted(found(cls, summary()))
+
+
+@compared()
+def test_a_keyword_table_counts(cls):
+    return names(fused(cls, [table()]).retrieve("budget gateway"))
+
+
+@compared(gives=["image", "target"])
+def test_images_are_kept_and_an_indexnode_is_followed(cls):
+    return sorted(found(cls, Kinds()))
+
+
+@compared(gives=(True, True))
+def test_a_model_writes_variants_of_the_question(kind):
+    return variants(kind)
+
+
+@compared()
+def test_its_prompt_can_be_changed(cls):
+    return fused(cls, [left()], query_gen_prompt="say {num_queries} {query}").query_gen_prompt
+
+
+@compared(stock="TypeError", ours="2", differs="fusion-missing-scores")
+def test_scores_that_are_missing_where_scores_are_compared(cls):
+    return refusal(lambda: len(found(cls, Fixed(a=0.9, b=None), mode="relative_score")))
+
+
+@compared(
+    stock=["a", "b", "budget", "c", "dog", "freeze", "meeting"],
+    ours=["a", "b", "c", "dog", "freeze"],
+    differs="fusion-zeros",
+)
+def test_what_a_keyword_arm_scores_0(cls):
+    return sorted(found(cls, BM25Retriever(nodes=notes(), similarity_top_k=4), left()))
+
+
+@compared(stock="OSError", ours="['a', 'b', 'c']", differs="fusion-failing-arm")
+def test_an_arm_that_fails(cls):
+    return quietly(lambda: found(cls, Fixed(), left()))
+
+
+@compared(stock=["c", "c"], ours=["a", "c"], differs="fusion-weights")
+def test_weights_by_rank(cls):
+    return [
+        found(cls, left(), right(), retriever_weights=weights)[0] for weights in ([99, 1], [1, 99])
+    ]
+
+
+@compared(stock=4, ours=1, differs="fusion-num-queries")
+def test_without_num_queries(cls):
+    return cls([left()], llm=LLM).num_queries
+
+
+@compared(stock="simple", ours="reciprocal_rerank", differs="fusion-mode")
+def test_without_a_mode(cls):
+    return cls([left()], llm=LLM).mode.value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
 from llama_index.core import VectorStoreIndex
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
@@ -28,7 +27,7 @@ from llama_index.core.selectors import EmbeddingSingleSelector
 from llama_index.core.tools import RetrieverTool
 from llama_index.retrievers.bm25 import BM25Retriever
 from notes import EMBEDDING, ids, index, notes
-from side_by_side import Case, compare
+from side_by_side import comparison
 
 from llama_index_contextual import (
     ContextualBM25Retriever,
@@ -115,7 +114,70 @@ def recursive(kinds):
     return ids(RecursiveRetriever("root", retriever_dict=retrievers).retrieve("chapter"))
 
 
-def routed(kinds):
+def transformed(retriever):
+    return TransformRetriever(retriever, IdentityQueryTransform())
+
+
+def evaluated(retriever):
+    judge = RetrieverEvaluator.from_metric_names(["hit_rate", "mrr"], retriever=retriever)
+    return judge.evaluate(QUESTION, ["cat"]).metric_vals_dict
+
+
+compared = comparison(STOCK, OURS)
+
+
+@compared()
+def test_events_begin_and_end_a_question_vectors(kinds):
+    return events(vector(kinds))
+
+
+@compared()
+def test_events_begin_and_end_a_question_keywords(kinds):
+    return events(keyword(kinds))
+
+
+@compared()
+def test_events_begin_and_end_a_question_fusion(kinds):
+    return events(fusion(kinds))
+
+
+@compared()
+def test_callbacks_hear_a_question_vectors(kinds):
+    return called_back(lambda m: vector(kinds, callback_manager=m))
+
+
+@compared()
+def test_callbacks_hear_a_question_fusion(kinds):
+    return called_back(lambda m: fusion(kinds, callback_manager=m))
+
+
+@compared()
+def test_a_tool_over_vectors(kinds):
+    return by_tool(vector(kinds))
+
+
+@compared()
+def test_a_tool_over_keywords(kinds):
+    return by_tool(keyword(kinds))
+
+
+@compared()
+def test_a_tool_over_a_fusion(kinds):
+    return by_tool(fusion(kinds))
+
+
+@compared()
+def test_an_agent_takes_it_as_a_tool(kinds):
+    return by_agent(fusion(kinds))
+
+
+@compared(gives=["inside"])
+def test_a_recursive_retriever_goes_through_it(kind):
+    return recursive(kind)
+
+
+@compared()
+def test_a_router_chooses_it(kinds):
     tools = [
         RetrieverTool.from_defaults(vector(kinds), description="vector"),
         RetrieverTool.from_defaults(keyword(kinds), description="keyword"),
@@ -128,47 +190,16 @@ def routed(kinds):
     )
 
 
-def transformed(retriever):
-    return TransformRetriever(retriever, IdentityQueryTransform())
+@compared()
+def test_a_transformed_question(kinds):
+    return ids(TransformRetriever(vector(kinds), IdentityQueryTransform()).retrieve(QUESTION))
 
 
-def evaluated(retriever):
-    judge = RetrieverEvaluator.from_metric_names(["hit_rate", "mrr"], retriever=retriever)
-    return judge.evaluate(QUESTION, ["cat"]).metric_vals_dict
+@compared()
+def test_an_evaluator_asks_it(kinds):
+    return [evaluated(one(kinds)) for one in (vector, keyword, fusion)]
 
 
-CASES = [
-    Case("events begin and end a question, vectors", lambda kinds: events(vector(kinds))),
-    Case("events begin and end a question, keywords", lambda kinds: events(keyword(kinds))),
-    Case("events begin and end a question, fusion", lambda kinds: events(fusion(kinds))),
-    Case(
-        "callbacks hear a question, vectors",
-        lambda kinds: called_back(lambda m: vector(kinds, callback_manager=m)),
-    ),
-    Case(
-        "callbacks hear a question, fusion",
-        lambda kinds: called_back(lambda m: fusion(kinds, callback_manager=m)),
-    ),
-    Case("a tool over vectors", lambda kinds: by_tool(vector(kinds))),
-    Case("a tool over keywords", lambda kinds: by_tool(keyword(kinds))),
-    Case("a tool over a fusion", lambda kinds: by_tool(fusion(kinds))),
-    Case("an agent takes it as a tool", lambda kinds: by_agent(fusion(kinds))),
-    Case("a recursive retriever goes through it", recursive, gives=["inside"]),
-    Case("a router chooses it", routed),
-    Case(
-        "a transformed question",
-        lambda kinds: ids(
-            TransformRetriever(vector(kinds), IdentityQueryTransform()).retrieve(QUESTION)
-        ),
-    ),
-    Case(
-        "an evaluator asks it",
-        lambda kinds: [evaluated(one(kinds)) for one in (vector, keyword, fusion)],
-    ),
-    Case("prompts of a fusion are listed", lambda kinds: sorted(fusion(kinds).get_prompts())),
-]
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_retriever_surroundings(case):
-    compare(case, STOCK, OURS)
+@compared()
+def test_prompts_of_a_fusion_are_listed(kinds):
+    return sorted(fusion(kinds).get_prompts())

@@ -6,12 +6,11 @@ import json
 import pickle
 from itertools import pairwise
 
-import pytest
 import tiktoken
 from llama_index.core import Document
 from llama_index.core.node_parser import MarkdownNodeParser, SentenceSplitter
 from llama_index.core.schema import ImageDocument, MediaResource, MetadataMode, Node
-from side_by_side import Case, compare, refusal
+from side_by_side import comparison, refusal
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 
@@ -62,11 +61,6 @@ def slices(parser, text):
     }
 
 
-def overlapping(kind):
-    made = nodes(parser_of(kind, 60, 20), SENTENCES)
-    return {after.start_char_idx < before.end_char_idx for before, after in pairwise(made)}
-
-
 def in_batches(parser):
     at_once = parser.get_nodes_from_documents(
         [Document(text=SENTENCES, id_="a"), Document(text=FOO, id_="b")]
@@ -75,151 +69,152 @@ def in_batches(parser):
     return [(n.ref_doc_id, n.text) for n in at_once] == [(n.ref_doc_id, n.text) for n in one_by_one]
 
 
-def after_markdown(kind):
+def from_defaults(kind):
+    return texts(kind.from_defaults(chunk_size=20, chunk_overlap=0), f"{FOO}. {BAR}")
+
+
+compared = comparison(SentenceSplitter, HeadingAwareMarkdownNodeParser)
+
+
+@compared()
+def test_a_short_text_is_one_chunk(kind):
+    return texts(parser_of(kind), "Hello! How are you? I am fine.")
+
+
+@compared(gives=[FOO, BAR])
+def test_paragraphs_are_kept_apart(kind):
+    return texts(parser_of(kind, 20), f"{FOO}\n\n\n{BAR}")
+
+
+@compared(gives=[f"{FOO}.", BAR])
+def test_sentences_are_kept_apart(kind):
+    return texts(parser_of(kind, 20), f"{FOO}. {BAR}")
+
+
+@compared(gives=(True, True))
+def test_chunks_fit_the_size(kind):
+    return fits(parser_of(kind), SENTENCES)
+
+
+@compared(gives=(True, True))
+def test_chinese_fits_the_size(kind):
+    return fits(parser_of(kind, 100), CHINESE)
+
+
+@compared(stock=(True, True), ours=(False, False), differs="long-words")
+def test_a_word_that_is_longer_than_a_chunk(kind):
+    return fits(parser_of(kind, 100), "abcdefgh" * 200)
+
+
+@compared(gives=True)
+def test_nothing_is_lost(kind):
+    return whole(parser_of(kind), SENTENCES)
+
+
+@compared(gives=True)
+def test_nothing_of_one_long_word_is_lost(kind):
+    return whole(parser_of(kind), "abcdefgh" * 200)
+
+
+@compared(gives={(True, True)})
+def test_sentences_stay_whole(kind):
+    return sentences(parser_of(kind))
+
+
+@compared(gives={True})
+def test_chunks_overlap_where_that_is_asked_for(kind):
+    made = nodes(parser_of(kind, 60, 20), SENTENCES)
+    return {after.start_char_idx < before.end_char_idx for before, after in pairwise(made)}
+
+
+@compared(gives={True})
+def test_texts_are_where_they_say(kind):
+    return slices(parser_of(kind), SENTENCES)
+
+
+@compared(gives={True})
+def test_repeated_texts_are_where_they_say(kind):
+    return slices(parser_of(kind), "Same. Other. " * 60)
+
+
+@compared(gives=[])
+def test_white_space_is_no_chunk(kind):
+    return texts(parser_of(kind), " \n\n\t ")
+
+
+@compared(gives=True)
+def test_documents_in_one_call_are_cut_as_one_by_one(kind):
+    return in_batches(parser_of(kind))
+
+
+@compared()
+def test_it_cuts_what_markdownnodeparser_has_cut(kind):
     """The chunks of a pipeline that cut by headings first."""
     first = MarkdownNodeParser()([Document(text=f"# A\n\n{FOO}\n\n# B\n\n{BAR}", id_="d")])
     return [node.text for node in parser_of(kind)(first)]
 
 
-def many_with_a_tokenizer(kind):
+@compared(gives=True)
+def test_a_tokenizer_of_one_s_own_counts(kind):
     return len(texts(parser_of(kind, 20, tokenizer=str.split), SENTENCES)) > 10
 
 
-def from_defaults(kind):
-    return texts(kind.from_defaults(chunk_size=20, chunk_overlap=0), f"{FOO}. {BAR}")
+@compared(gives=True)
+def test_too_much_overlap_is_refused(kind):
+    return "Error" in refusal(lambda: parser_of(kind, 10, 20))
 
 
-def a_long_value(kind):
+@compared()
+def test_from_defaults_makes_it(kind):
+    return from_defaults(kind)
+
+
+@compared()
+def test_it_comes_back_from_pickle(kind):
+    return texts(pickle.loads(pickle.dumps(parser_of(kind))), FOO)  # noqa: S301
+
+
+@compared(gives=50)
+def test_it_is_json(kind):
+    return json.loads(parser_of(kind).to_json())["chunk_size"]
+
+
+@compared(gives=[("ImageNode", "aGk=", "A photo.")])
+def test_an_image_with_a_text_stays_an_image(kind):
+    made = parser_of(kind)([ImageDocument(image="aGk=", text="A photo.")])
+    return [(type(node).__name__, node.image, node.text) for node in made]
+
+
+@compared(stock=["ValueError", "ValueError"], ours=["64", "199"], differs="shrinking-defaults")
+def test_chunk_size_alone(kind):
+    return [refusal(lambda size=size: kind(chunk_size=size).chunk_size) for size in (64, 199)]
+
+
+@compared(stock=[""], ours=[], differs="empty-node")
+def test_an_empty_document(kind):
+    return texts(parser_of(kind), "")
+
+
+@compared(stock="ValueError", ours="1", differs="metadata-size")
+def test_a_long_value_of_metadata(kind):
     return refusal(
         lambda: len(nodes(parser_of(kind, 50), FOO, metadata={"summary": "word " * 100}))
     )
 
 
-def of_another_class(kind):
+@compared(stock={True, False}, ours={True}, differs="code-lines")
+def test_code(kind):
+    return {one.splitlines()[-1] in CODE.splitlines() for one in texts(parser_of(kind, 100), CODE)}
+
+
+@compared(gives=True)
+def test_a_misspelt_setting_is_refused(kind):
+    return "Error" in refusal(lambda: kind(chunk_sizee=10))
+
+
+@compared(stock="ValueError", ours="['Some words.']", differs="unknown-kinds")
+def test_another_class(kind):
     given = Node(text_resource=MediaResource(text="Some words."))
     return refusal(
         lambda: [node.get_content(MetadataMode.NONE) for node in parser_of(kind)([given])]
     )
-
-
-def image_and_text(kind):
-    made = parser_of(kind)([ImageDocument(image="aGk=", text="A photo.")])
-    return [(type(node).__name__, node.image, node.text) for node in made]
-
-
-CASES = [
-    Case(
-        "a short text is one chunk",
-        lambda kind: texts(parser_of(kind), "Hello! How are you? I am fine."),
-    ),
-    Case(
-        "paragraphs are kept apart",
-        lambda kind: texts(parser_of(kind, 20), f"{FOO}\n\n\n{BAR}"),
-        gives=[FOO, BAR],
-    ),
-    Case(
-        "sentences are kept apart",
-        lambda kind: texts(parser_of(kind, 20), f"{FOO}. {BAR}"),
-        gives=[f"{FOO}.", BAR],
-    ),
-    Case("chunks fit the size", lambda kind: fits(parser_of(kind), SENTENCES), gives=(True, True)),
-    Case(
-        "Chinese fits the size",
-        lambda kind: fits(parser_of(kind, 100), CHINESE),
-        gives=(True, True),
-    ),
-    Case(
-        "a word that is longer than a chunk",
-        lambda kind: fits(parser_of(kind, 100), "abcdefgh" * 200),
-        stock=(True, True),
-        gives=(False, False),
-        differs="long-words",
-    ),
-    Case("nothing is lost", lambda kind: whole(parser_of(kind), SENTENCES), gives=True),
-    Case(
-        "nothing of one long word is lost",
-        lambda kind: whole(parser_of(kind), "abcdefgh" * 200),
-        gives=True,
-    ),
-    Case("sentences stay whole", lambda kind: sentences(parser_of(kind)), gives={(True, True)}),
-    Case("chunks overlap where that is asked for", overlapping, gives={True}),
-    Case("texts are where they say", lambda kind: slices(parser_of(kind), SENTENCES), gives={True}),
-    Case(
-        "repeated texts are where they say",
-        lambda kind: slices(parser_of(kind), "Same. Other. " * 60),
-        gives={True},
-    ),
-    Case("white space is no chunk", lambda kind: texts(parser_of(kind), " \n\n\t "), gives=[]),
-    Case(
-        "documents in one call are cut as one by one",
-        lambda kind: in_batches(parser_of(kind)),
-        gives=True,
-    ),
-    Case("it cuts what MarkdownNodeParser has cut", after_markdown),
-    Case("a tokenizer of one's own counts", many_with_a_tokenizer, gives=True),
-    Case(
-        "too much overlap is refused",
-        lambda kind: "Error" in refusal(lambda: parser_of(kind, 10, 20)),
-        gives=True,
-    ),
-    Case("from_defaults makes it", from_defaults),
-    Case(
-        "it comes back from pickle",
-        lambda kind: texts(pickle.loads(pickle.dumps(parser_of(kind))), FOO),  # noqa: S301
-    ),
-    Case("it is JSON", lambda kind: json.loads(parser_of(kind).to_json())["chunk_size"], gives=50),
-    Case(
-        "an image with a text stays an image",
-        image_and_text,
-        gives=[("ImageNode", "aGk=", "A photo.")],
-    ),
-    Case(
-        "chunk_size alone",
-        lambda kind: [
-            refusal(lambda size=size: kind(chunk_size=size).chunk_size) for size in (64, 199)
-        ],
-        stock=["ValueError", "ValueError"],
-        gives=["64", "199"],
-        differs="shrinking-defaults",
-    ),
-    Case(
-        "an empty document",
-        lambda kind: texts(parser_of(kind), ""),
-        stock=[""],
-        gives=[],
-        differs="empty-node",
-    ),
-    Case(
-        "a long value of metadata",
-        a_long_value,
-        stock="ValueError",
-        gives="1",
-        differs="metadata-size",
-    ),
-    Case(
-        "code",
-        lambda kind: {
-            one.splitlines()[-1] in CODE.splitlines() for one in texts(parser_of(kind, 100), CODE)
-        },
-        stock={True, False},
-        gives={True},
-        differs="code-lines",
-    ),
-    Case(
-        "a misspelt setting is refused",
-        lambda kind: "Error" in refusal(lambda: kind(chunk_sizee=10)),
-        gives=True,
-    ),
-    Case(
-        "another class",
-        of_another_class,
-        stock="ValueError",
-        gives="['Some words.']",
-        differs="unknown-kinds",
-    ),
-]
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_sentence_splitter(case):
-    compare(case, SentenceSplitter, HeadingAwareMarkdownNodeParser)
