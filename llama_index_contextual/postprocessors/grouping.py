@@ -46,8 +46,8 @@ class GroupingPostprocessor(Checked, BaseNodePostprocessor):
         counts: Counter[str] = Counter()
         hits = []
         for hit in nodes:
-            by_key = self.group_by is not None
-            value = hit.node.metadata.get(self.group_by) if by_key else hit.node.ref_doc_id
+            key = self.group_by
+            value = hit.node.ref_doc_id if key is None else hit.node.metadata.get(key)
             group = repr(value)  # a list cannot be counted
             counts[group] += 1
             if value is None or counts[group] <= self.group_size:
