@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from llama_index.core.schema import BaseNode, Document, NodeRelationship, RelatedNodeInfo, TextNode
 
 from llama_index_contextual.app.folder.convert import DocumentReader
-from llama_index_contextual.retrievers.code_features import code_record
+from llama_index_contextual.context.source_code import is_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -94,7 +94,7 @@ def code_search() -> DataSet:
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = path.relative_to(folder).as_posix()
         repository, inside = name.split("/", 1)
-        if code_record(inside, ""):
+        if is_code(inside):
             text = path.read_bytes().decode("utf-8", "ignore")
             documents.setdefault(repository, []).append(
                 Document(text=text, id_=name, metadata={"path": inside})

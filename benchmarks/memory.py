@@ -39,9 +39,8 @@ from llama_index.core.schema import QueryBundle
 from llama_index_contextual import ContextualFusionRetriever, MemoryContext
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.chunking import default_parser
-from llama_index_contextual.retrievers.any_store import run
 from llama_index_contextual.retrievers.query_dates import lexicon, split_words
-from llama_index_contextual.retrievers.question import Question, answer_question
+from llama_index_contextual.retrievers.question import Question
 from llama_index_contextual.utils.dates import date_from_path
 
 if TYPE_CHECKING:
@@ -145,10 +144,10 @@ def searched(index: ContextualIndex, message: Message) -> list[str]:
 
 def message_hits(index: ContextualIndex, message: Message) -> list[Hit]:
     """The first 100 chunks of the mode for messages, on the day of the message."""
-    arms = index.as_retriever().retrievers  # type: ignore[attr-defined]
-    retriever = ContextualFusionRetriever(arms, mode="message", similarity_top_k=100)
+    retrievers = index.as_retriever().retrievers
+    retriever = ContextualFusionRetriever(retrievers, mode="message", similarity_top_k=100)
     question = Question(queries=(QueryBundle(message.text),), is_explained=True, today=message.day)
-    return list(run(answer_question(retriever, question, on_loop=False)).hits)
+    return list(retriever.answer(question).hits)
 
 
 def ranked(index: ContextualIndex, message: Message) -> list[str]:

@@ -44,7 +44,7 @@ from llama_index.core.schema import QueryBundle
 from retrieval import Bench
 
 from llama_index_contextual import retrievers
-from llama_index_contextual.retrievers.explanation import LEAST, Evidence, relevance
+from llama_index_contextual.retrievers.relevance import LEAST, Evidence, relevance
 from llama_index_contextual.retrievers.vector import E5, MINILM
 
 if TYPE_CHECKING:
@@ -355,9 +355,10 @@ def main() -> None:
     ]
     print("\n\n".join(parts))
     if options.write:
-        target = Path(retrievers.__file__).with_name("relevance.json")
-        content = {**json.loads(target.read_text("utf-8"))["weights"], **shipped}
-        target.write_text(json.dumps({"weights": content}, indent=2) + "\n", "utf-8")
+        target = Path(retrievers.__file__).with_name("weights.json")
+        sections = json.loads(target.read_text("utf-8"))
+        sections["relevance"].update(shipped)
+        target.write_text(json.dumps(sections, indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

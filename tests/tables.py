@@ -4,13 +4,11 @@ from types import SimpleNamespace
 
 
 def ranked(table):
-    """The candidates of a table, best first, with their reasons."""
+    """Return the candidates of a table, best first, with their reasons."""
+    raw = dict(zip(table.node_ids, table.raw.tolist(), strict=True))
     return [
         SimpleNamespace(
-            node_id=one,
-            score=score,
-            raw=table.raw[table.row_of[one]],
-            credits=table.credits_of(one),
+            node_id=node_id, score=score, raw=raw[node_id], credits=table.credits_of(node_id)
         )
-        for one, score in table.ranked().items()
+        for node_id, score in table.best_first().items()
     ]

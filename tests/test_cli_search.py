@@ -208,7 +208,7 @@ def test_a_known_page_of_the_kubernetes_docs_is_found_with_its_lines(run, data, 
 def test_explain_tells_why(run, notes):
     done = run("search", "restore drill", "-f", notes, "--explain", "--json", "--top-k", 2)
     explained = json.loads(done.stdout)
-    assert set(explained["arms"]) == {"vector", "bm25"}
+    assert set(explained["retrievers"]) == {"vector", "bm25"}
     assert len(explained["hits"]) == 2
     assert "bm25" in run("search", "restore drill", "-f", notes, "--explain").stdout
 

@@ -67,6 +67,9 @@ def test_a_question_is_a_span_of_its_retriever(index, parents, way):
     else:
         asyncio.run(retriever.aretrieve("When does the freeze start?"))
     assert parents[0] == (f"ContextualFusionRetriever.{way}", "None")
+    retrievers = dict(parents[1:])
+    for name in ("ContextualVectorRetriever", "ContextualBM25Retriever"):
+        assert retrievers[f"{name}.candidates"].startswith("ContextualFusionRetriever.")
 
 
 @pytest.mark.server

@@ -25,13 +25,12 @@ from llama_index_contextual.memory.digest import (
 )
 from llama_index_contextual.memory.snippets import with_snippets
 from llama_index_contextual.postprocessors.recency import RecencyPostprocessor
-from llama_index_contextual.retrievers.any_store import run
-from llama_index_contextual.retrievers.arms import keyword_of
+from llama_index_contextual.retrievers.asking import keyword_retriever_of
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
-from llama_index_contextual.retrievers.learned import Mode
 from llama_index_contextual.retrievers.query import days_filter
 from llama_index_contextual.retrievers.query_dates import lexicon_of
-from llama_index_contextual.retrievers.question import Question, answer_question
+from llama_index_contextual.retrievers.question import Question
+from llama_index_contextual.retrievers.rankings import Mode
 from llama_index_contextual.retrievers.terms import query_groups, terms_of
 from llama_index_contextual.utils.errors import whole
 from llama_index_contextual.utils.metadata import period_of
@@ -107,7 +106,7 @@ class MemoryContext:
         if not isinstance(retriever, ContextualFusionRetriever):
             retriever = ContextualFusionRetriever([retriever])
         self._fusion = retriever
-        self._has_keyword_index = keyword_of(retriever.retrievers) is not None
+        self._has_keyword_index = keyword_retriever_of(retriever.members) is not None
         self._can_filter = all(hasattr(part, "with_filters") for part in retriever.retrievers)
 
     def get(
@@ -289,7 +288,7 @@ class MemoryContext:
             ageless=settings.evergreen if settings.include_recency else ("*",),
             **question,
         )
-        explanation = run(answer_question(retriever, parsed, on_loop=False))
+        explanation = retriever.answer(parsed)
         hits = self._entries_of(text, explanation, only_ranks_count=bool(postprocessors))
         return _Answer(explanation, ranking.best_first(hits))
 

@@ -11,7 +11,8 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBun
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.retrievers.any_store import PoolRetriever, call, stored_nodes
+from llama_index_contextual.retrievers.any_store import stored_nodes
+from llama_index_contextual.retrievers.base import PoolRetriever
 from llama_index_contextual.retrievers.bm25_index import Candidate, TermScores
 from llama_index_contextual.retrievers.filters import (
     both,
@@ -170,15 +171,13 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
 
     # Answering
 
-    async def candidates(
-        self, queries: Sequence[QueryBundle], top_k: int, *, on_loop: bool
-    ) -> list[list[Candidate]]:
-        """Ids and scores of the best ``top_k`` of each query, best first; among them those of :meth:`named`."""
+    def candidates(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
+        """Return ids and scores of the best nodes for each query, best first, among them those of :meth:`named`."""
 
         def work(store: Any) -> list[list[Candidate]]:
             return [self._matches(store, query.query_str, top_k) for query in queries]
 
-        return await call(self.ask, work, on_loop=on_loop)
+        return self.ask(work)
 
     def _matches(self, store: Any, text: str, top_k: int) -> list[Candidate]:
         matches = store.keyword_query(query_groups(text), top_k, self.filters)
@@ -211,7 +210,9 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
                 found[max(map(Candidate, ids, scores), key=lambda one: one.score or 0.0)] = value
         return found
 
-    async def _flow(self, query: QueryBundle, *, on_loop: bool) -> list[NodeWithScore]:
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        query = query_bundle
+
         def work(store: Any) -> list[NodeWithScore]:
             hits = self._matches(store, query.query_str, self.similarity_top_k)
             if self.filters is not None and not query.query_str.strip():
@@ -226,7 +227,7 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
                 if hit.node_id in nodes
             ]
 
-        return await call(self.ask, work, on_loop=on_loop)
+        return self.ask(work)
 
     # Reading nodes and terms
 

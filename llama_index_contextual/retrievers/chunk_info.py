@@ -1,4 +1,7 @@
-"""What the ranking reads of a chunk, whatever the query is: described when the chunk is indexed, looked up by row."""
+"""What the ranking reads of a chunk, whatever the query is.
+
+Described when the chunk is indexed, looked up by row.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ CHUNK_INFO_VERSION: Final = 1  # raise it when the same chunk would be described
 
 _INNER_HEADING_VALUE: Final = 0.5  # as a name; the name of a document has 1
 _IN_TEXT_BONUS: Final = 0.01  # for a heading that stands in the chunk, not above it
+_LEAST_HASHED: Final = 8  # words of a text with a hash
 _MAY_BE_HEADING: Final = re.compile(r"^ {0,3}(?:#|=+\s*$|-+\s*$)", re.MULTILINE)
 _CODE_WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _NO_LETTERS: Final = re.compile(r"[\W_]+")
@@ -53,13 +57,15 @@ class ChunkInfo:
         citation: Where the chunk stands: ``path#L3-L5``; empty for no path.
         section: The header path.
         day: The day of the note.
-        names: Folded headings above and in the chunk, each with its value as a name of the document, 0 to 1.
+        names: Folded headings above and in the chunk, each with its value as a name of the
+        document, 0 to 1.
         heading_terms: Terms of the innermost heading; empty where that is the outermost, too.
         context_terms: How often each term occurs in the contexts of the chunk.
         is_code: Whether the file is source code.
         file_terms: Terms of the file's name, for source code.
         definitions: Names that the chunk defines, for source code.
-        text_hash: Equal for chunks with the same words in the same order.
+        text_hash: Equal for chunks with the same words in the same order; None for a short text,
+            which means what the heading above it says.
     """
 
     path: str
@@ -72,7 +78,7 @@ class ChunkInfo:
     is_code: bool
     file_terms: frozenset[str]
     definitions: tuple[DefinedName, ...]
-    text_hash: int
+    text_hash: int | None
 
     def to_json(self) -> list[Any]:
         """Return the values in field order as JSON has them."""
@@ -183,8 +189,13 @@ def _definitions_in(text: str, path: str) -> tuple[DefinedName, ...]:
     return tuple(defined_names)
 
 
-def _hash_of(text: str) -> int:
-    """Return a number for the words of a text, which white space and case do not change."""
-    words = " ".join(text.casefold().split())
-    digest = blake2b(words.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+def _hash_of(text: str) -> int | None:
+    """Return a number for the words of a text, which white space and case do not change.
+
+    None for a short text.
+    """
+    words = text.casefold().split()
+    if len(words) < _LEAST_HASHED:
+        return None
+    digest = blake2b(" ".join(words).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)

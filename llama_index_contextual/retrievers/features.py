@@ -1,313 +1,401 @@
-"""The signals of candidates beyond their scores, from what a keyword arm of ours reads of chunks.
+"""The features of the ranking: each is one reason to rank a chunk higher or lower.
 
-========== ==========================================================================================================
-match      BM25 as a share of the summed rarity (idf) of the question's words: how much of the question is found
-nearness   how near to each other the question's neighbouring words stand, weighted by their rarity
-date       1 on a day that the question names, less over the week after it
-names      1 for the best chunk of a document whose name (file, title, alias) is the question, less for a heading
-heading    the share of the question's rarity in the chunk's text, whatever its context has, times the share of its
-           heading's words that the question has, or 1 where that is its document's outermost or none: contexts give
-           the name of a page to all of its chunks, and the one right below the heading asked for stays ahead
-========== ==========================================================================================================
-
-They mean the same for every question, and are 0 for all candidates where there is no keyword arm of ours. What does not
-depend on the question, the :class:`ChunkRecord`, is read once for each chunk and kept by the index.
+To add a feature, write a class with a ``name`` and a ``values`` method, append it to
+:data:`FEATURES` and give its name a weight in ``weights.json``. A feature in :data:`RANK_FEATURES`
+also reads the scores that all features before it give.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import date, datetime
-from functools import lru_cache
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from llama_index_contextual.node_parser.node_metadata import headings_of
-from llama_index_contextual.retrievers.code_features import (
-    CodeRecord,
-    code_record,
-    definition_grade,
-)
-from llama_index_contextual.retrievers.names import (
-    LONGEST_NAME,
-    TOP_HEADING,
-    folded_name,
-    titles_in,
-)
-from llama_index_contextual.retrievers.query_dates import closeness, find_dates, lexicon_of
-from llama_index_contextual.retrievers.terms import language_of, query_groups, terms_of
-from llama_index_contextual.utils import metadata as meta
+from llama_index_contextual.retrievers import query_dates
+from llama_index_contextual.retrievers.chunk_info import code_key, code_terms
+from llama_index_contextual.retrievers.names import LONGEST_NAME, folded_name
+from llama_index_contextual.retrievers.terms import language_of, query_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from llama_index_contextual.retrievers.arrays import Floats
-    from llama_index_contextual.retrievers.bm25_index import TermScores
+    from llama_index_contextual.retrievers.candidates import Candidates, Query
+    from llama_index_contextual.retrievers.chunk_info import ChunkInfo
 
 
-_HEADING: Final = 0.5  # as a share of the weight of names: the value of a heading inside a document
-_IN_TEXT: Final = 0.01  # more where the heading stands in the chunk, and not above it
-# Of a question of several parts: what stands between them; the least share of its rarity that is one; the share of a
-# part with which a chunk speaks of it; what a whole part counts, in log-odds; how many hits stay before its best chunk.
+class Feature(Protocol):
+    """One reason to rank a candidate higher or lower."""
+
+    name: str
+
+    def values(self, query: Query, candidates: Candidates) -> Floats:
+        """Return one value per candidate, usually between 0 and 1."""
+
+
+class RankFeature(Protocol):
+    """A reason that depends on how the other candidates rank."""
+
+    name: str
+
+    def values(self, query: Query, candidates: Candidates, scores: Floats) -> Floats:
+        """Return one value per candidate, given the scores of all candidates so far."""
+
+
+class VectorFeature:
+    """The similarity of the vectors of query and chunk."""
+
+    name = "vector"
+
+    def values(self, query: Query, candidates: Candidates) -> Floats:  # noqa: ARG002
+        """Return the stretched cosine similarity, times the trust in the embedding."""
+        return candidates.vector_scores
+
+
+class KeywordFeature:
+    """The BM25 score beside those of the other candidates."""
+
+    name = "keyword"
+
+    def values(self, query: Query, candidates: Candidates) -> Floats:  # noqa: ARG002
+        """Return the stretched BM25 score."""
+        return candidates.keyword_scores
+
+
+class MatchFeature:
+    """How much of the query a chunk contains."""
+
+    name = "match"
+
+    def values(self, query: Query, candidates: Candidates) -> Floats:  # noqa: ARG002
+        """Return BM25 as a share of the summed idf of the query."""
+        return candidates.matched
+
+
+class NearnessFeature:
+    """How near to each other the words of the query stand in a chunk."""
+
+    name = "nearness"
+
+    def values(self, query: Query, candidates: Candidates) -> Floats:  # noqa: ARG002
+        """Return 1 for the query as a phrase, less the further apart its neighbouring words are."""
+        return candidates.nearness
+
+
+class DateFeature:
+    """How close the day of a chunk is to the days that the query names."""
+
+    name = "date"
+
+    def values(self, query: Query, candidates: Candidates) -> Floats:
+        """Return 1 on a named day, less over the week after it, 0 on all other days."""
+        closeness = np.zeros(len(candidates.node_ids))
+        days = {row: info.day for row, info in candidates.described if info.day is not None}
+        if not days:
+            return closeness
+        lexicon = query_dates.lexicon_of(query.text)
+        named_dates = query_dates.find_dates(query.text, query.today, lexicon)
+        if named_dates:
+            for row, day in days.items():
+                closeness[row] = query_dates.closeness(day, named_dates)
+        return closeness
+
+
+class HeadingFeature:
+    """How much of the query stands in the text below a heading that the query names.
+
+    Contexts give the name of a page to all of its chunks. Their terms do not count here, so that
+    the chunk right below the heading stays ahead of the others.
+    """
+
+    name = "heading"
+
+    def values(self, query: Query, candidates: Candidates) -> Floats:
+        """Return the named share of the heading times the share of the query in the text.
+
+        Source code has no headings and 0.
+        """
+        shares = np.zeros(len(candidates.node_ids))
+        for row, info in candidates.described:
+            if info.is_code:
+                continue
+            named_share = 1.0  # of a chunk below the title of its document
+            if info.heading_terms:
+                named_terms = info.heading_terms & query.columns.keys()
+                named_share = len(named_terms) / len(info.heading_terms)
+            if named_share:
+                in_text = _counts_in_text(query, candidates.term_counts[row], info) > 0
+                shares[row] = named_share * (query.idf @ in_text) / (query.information or 1.0)
+        return shares
+
+
+def _counts_in_text(query: Query, counts: Floats, info: ChunkInfo) -> Floats:
+    """Return how often a chunk holds each term of the query outside its contexts."""
+    in_text = counts.copy()
+    for term in info.context_terms.keys() & query.columns.keys():
+        in_text[query.columns[term]] -= info.context_terms[term]
+    return in_text
+
+
+# Source code
+
+_PROSE_FACTOR: Final = 0.5  # a question with a question mark is about more than a name
+_SPEAKERS: Final = 3  # chunks that speak for their file
+_IDENTIFIER: Final = re.compile(r"\b[A-Za-z_][^\WA-Z_]*[A-Z_]\w*")
+_COMMON_WORD_VALUE: Final = 0.5  # of a word of a file name that most chunks hold; a rare word has 1
+
+
+def _is_question(query: Query) -> bool:
+    return "?" in query.text
+
+
+class CodeFeature:
+    """A feature of files of source code; it is 0 for the chunks of all other files."""
+
+    def values(self, query: Query, candidates: Candidates) -> Floats:
+        """Return the value of the file for each of its chunks.
+
+        Half of it for a question in prose.
+        """
+        values = np.zeros(len(candidates.node_ids))
+        factor = _PROSE_FACTOR if _is_question(query) else 1.0
+        for rows in candidates.code_files.values():
+            values[rows] = factor * self.file_value(query, candidates, rows)
+        return values
+
+    def file_value(self, query: Query, candidates: Candidates, rows: Sequence[int]) -> float:
+        """Return the value of a file, given the rows of its chunks."""
+        raise NotImplementedError
+
+
+class FileNameFeature(CodeFeature):
+    """How much of the name of a file the query contains."""
+
+    name = "file name"
+
+    def file_value(self, query: Query, candidates: Candidates, rows: Sequence[int]) -> float:
+        """Return the share of the words of the name that the query has.
+
+        Frequent words count less.
+        """
+        info = candidates.info[rows[0]]
+        if info is None or not info.file_terms:
+            return 0.0
+        rarity = {}
+        for group, idf in zip(query.groups, query.idf.tolist(), strict=True):
+            rarity.update(dict.fromkeys(group, idf / (query.idf.max() or 1.0)))
+        value = 0.0
+        for term in info.file_terms & code_terms(query.text):
+            value += _COMMON_WORD_VALUE + (1 - _COMMON_WORD_VALUE) * rarity.get(term, 1.0)
+        return value / len(info.file_terms)
+
+
+class DefinesFeature(CodeFeature):
+    """How much of a name that a file defines the query contains."""
+
+    name = "defines"
+
+    def file_value(self, query: Query, candidates: Candidates, rows: Sequence[int]) -> float:
+        """Return the share for the best name of the file, half where a single word of several is shared."""
+        words = code_terms(query.text)
+        best = 0.0
+        for info in filter(None, map(candidates.info.__getitem__, rows)):
+            for defined in info.definitions:
+                shared = len(defined.terms & words)
+                if shared:
+                    certainty = min(1.0, shared / min(2, len(words)))
+                    best = max(best, shared / len(defined.terms) * certainty)
+        return best
+
+
+class FileVectorFeature(CodeFeature):
+    """The similarity of several chunks of a file: they speak for the file together."""
+
+    name = "file vector"
+
+    def file_value(self, query: Query, candidates: Candidates, rows: Sequence[int]) -> float:  # noqa: ARG002
+        """Return the mean of the three best vector scores, 0 for a missing one."""
+        best = sorted(candidates.cosines[rows].tolist(), reverse=True)[:_SPEAKERS]
+        return float(sum(best)) / _SPEAKERS
+
+
+class ExactFeature:
+    """Whether a chunk defines a name that stands in the query."""
+
+    name = "exact"
+
+    def values(self, query: Query, candidates: Candidates) -> Floats:
+        """Return 1 for chunks that define the name as it is spelled.
+
+        If there are none, in any spelling.
+        """
+        grades = np.zeros(len(candidates.node_ids))
+        names = [query.text, *_IDENTIFIER.findall(query.text)]
+        for row in _all_rows(candidates.code_files.values()):
+            grades[row] = max(spelling_grade(name, candidates.info[row]) for name in names)
+        best = grades.max(initial=0)
+        factor = _PROSE_FACTOR if _is_question(query) else 1.0
+        values: Floats = factor * ((grades > 0) & (grades == best))
+        return values
+
+
+def spelling_grade(name: str, info: ChunkInfo | None) -> int:
+    """Return 2 for a chunk that defines a name as it is spelled, 1 for another spelling, else 0."""
+    if info is None or not info.definitions:
+        return 0
+    written = name.strip(" ()")
+    key = code_key(name)
+    grades = (
+        2 if defined.name == written else int(defined.key == key) for defined in info.definitions
+    )
+    return max(grades)
+
+
+def _all_rows(files: Iterable[Sequence[int]]) -> list[int]:
+    return [row for rows in files for row in rows]
+
+
+# Features that read the ranking
+
+_MOST_REPEATS: Final = 3
+_QUESTION_SHARE: Final = (
+    0.5 / 9.0
+)  # of the loss, for a question that several chunks may answer together
 _BETWEEN_PARTS: Final = re.compile(
     r"[,;/&+、]|\b(?:and|or|vs|versus|und|oder|et|ou|y|e|и|или)\b", re.IGNORECASE
 )
-_LEAST_PART: Final = 0.15
-_SPEAKS: Final = 0.6
-_WHOLE: Final = 10.0
-_UNMOVED: Final = 3
-_STEP: Final = 1e-6  # log-odds below what comes before it
-_SAME: Final = 0.8  # Jaccard similarity of word pairs from which two chunks are nearly equal
+_LEAST_PART: Final = 0.15  # of the information of a question
+_COVERS: Final = 0.6  # of the information of a part, with which a chunk speaks of it
+_WHOLE_PART: Final = 10.0  # log-odds
+_UNMOVED: Final = 3  # hits that stay before the best chunk of a part
+_STEP: Final = 1e-6  # log-odds below the candidate before it
 
 
-class ChunkRecord(NamedTuple):
-    """What the ranking reads of a chunk, whatever the question is.
+class NameFeature:
+    """Whether a document is called as the query is: by its file, title, alias or heading."""
 
-    Args:
-        path: Of its file; "" where it has none.
-        section: Its header path.
-        names: Its headings, folded, with the value of each as a name.
-        heading: Terms of its heading, where that is not its document's outermost.
-        context: Terms of its contexts, each between blanks: one text takes a tenth of the room of many.
-        code: Names in it, where it is of a source file.
-        day: The day of its note.
+    name = "names"
+
+    def values(self, query: Query, candidates: Candidates, scores: Floats) -> Floats:
+        """Return the value of the name for the best chunk of each document, 0 for all other chunks.
+
+        The best has a heading of that name or defines it. Where filters leave the best chunk of a
+        document out, the best chunk that they admit has the value, too.
+        """
+        values = np.zeros(len(candidates.node_ids))
+        name = folded_name(query.text) if len(query.text) <= LONGEST_NAME else ""
+        if not name:
+            return values
+        document_values = {}
+        for row, info in candidates.described:
+            node_id = candidates.node_ids[row]
+            if node_id in candidates.named:
+                document_values[info.path or node_id] = candidates.named[node_id]
+
+        best: dict[Any, tuple[float, float, float, int]] = {}
+        for row, info in candidates.described:
+            node_id = candidates.node_ids[row]
+            document = info.path or node_id
+            heading_value = info.names.get(name, 0.0)
+            value = max(document_values.get(document, 0.0), heading_value)
+            if value:
+                grade = spelling_grade(query.text, info) if info.is_code else heading_value
+                rank = (value, grade, float(scores[row]), -row)
+                key = (document, node_id in candidates.admitted)
+                best[key] = max(best.get(key, rank), rank)
+        for value, _, _, negated_row in best.values():
+            values[-negated_row] = value
+        return values
+
+
+class FurtherChunkFeature:
+    """How many chunks of the same file of source code rank higher.
+
+    Who types words looks for places in the code. A question may be answered by several chunks of
+    one file.
     """
 
-    path: str
-    section: str
-    names: Mapping[str, float]
-    heading: frozenset[str]
-    context: str
-    code: CodeRecord | None
-    day: date | None
+    name = "further chunk"
+
+    def values(self, query: Query, candidates: Candidates, scores: Floats) -> Floats:
+        """Return the number of chunks before each, three at most.
+
+        A fraction of it for a question.
+        """
+        repeats = np.zeros(len(scores))
+        seen = Counter[str]()
+        if candidates.code_files:
+            for row in np.argsort(-scores, kind="stable").tolist():
+                info = candidates.info[row]
+                if info is not None and info.is_code:
+                    repeats[row] = min(seen[info.path], _MOST_REPEATS)
+                    seen[info.path] += 1
+        return repeats * (_QUESTION_SHARE if _is_question(query) else 1.0)
 
 
-def record_of(metadata: Mapping[str, Any], text: str) -> ChunkRecord:
-    """The record of a chunk."""
-    path = str(metadata.get(meta.PATH) or metadata.get("file_path") or "")
-    code = code_record(path, text)
-    headings = () if code else tuple(title for title, _, _ in headings_of(text))
-    section = str(metadata.get(meta.HEADER_PATH) or "")
-    names = _names_of(headings, section)
-    contexts = "\n".join(
-        str(meta.value_of(metadata, key) or "") for key in (meta.CONTEXT, meta.LEXICAL_CONTEXT)
-    )
-    heading = frozenset(_terms_in("".join(titles_in(section)[1:][-1:])).split())
-    return ChunkRecord(
-        path, section, names, heading, _terms_in(contexts), code, meta.day_of(metadata)
-    )
+class PartFeature:
+    """What lifts the best chunk of each part of a question behind the first three hits.
 
+    ``retries and the timeout`` has two parts.
 
-@lru_cache(maxsize=4096)
-def _terms_in(text: str) -> str:
-    """Terms of a heading or a context, which chunks of a document share, each between blanks."""
-    return "".join(f" {term} " for term in terms_of(text))
-
-
-class PoolReads(NamedTuple):
-    """What a keyword arm of ours reads of candidates.
-
-    Args:
-        arm: Its name.
-        ids: Of the candidates.
-        terms: Scores of the question's terms in each.
-        nearness: Of the question's words in each; 0 for a message, whose text is too long for it.
-        records: Of each; None of one that the store lost.
-        named: Of documents whose name the question is the best chunk's id, and the value of that name: negative for
-            one that it is but for spaces and a plural, which counts where no chunk is called so.
-        wanted: Those of the ids that the filters admit; of others a name takes nothing away.
+    The first three stay, as two parts of a question in prose often have one answer.
     """
 
-    arm: str
-    ids: Sequence[str]
-    terms: TermScores
-    nearness: Floats
-    records: Sequence[ChunkRecord | None]
-    named: Mapping[str, float]
-    wanted: Collection[str]
+    name = "part"
 
-    @property
-    def weight(self) -> float:
-        """The summed idf of the question's words, which no BM25 score exceeds."""
-        return float(sum(self.terms.idfs))
-
-
-def read_pool(
-    query: str,
-    name: str,
-    arm: Any,
-    ids: Sequence[str],
-    wanted: Collection[str],
-    *,
-    is_message: bool = False,
-) -> PoolReads:
-    """Everything that the ranking of some candidates needs from a keyword arm.
-
-    Args:
-        query: The question.
-        name: The arm's.
-        arm: A keyword arm of ours.
-        ids: The candidates.
-        wanted: Those of them that are admitted.
-        is_message: Whether nearness is left out.
-    """
-    groups = query_groups(query)
-
-    def read(store: Any) -> PoolReads:
-        near = np.zeros(len(ids)) if is_message else store.nearness(groups, ids)
-        records = store.records(ids, record_of)
-        among = {*store.rows_of(wanted).values()}
-        named = {
-            one.node_id: value
-            for of in (None, among)
-            for one, value in arm.named(store, query, of).items()
-        }
-        return PoolReads(name, ids, store.term_scores(groups, ids), near, records, named, wanted)
-
-    reads: PoolReads = arm.ask(read)
-    return reads
-
-
-def date_shares(query: str, records: Sequence[ChunkRecord | None], today: date | None) -> Floats:
-    """The nearness of each chunk's day to the days that the question names; "last week" counts from ``today``."""
-    shares = np.zeros(len(records))
-    if days := [
-        (row, one.day) for row, one in enumerate(records) if one is not None and one.day is not None
-    ]:
-        dates = find_dates(query, today or datetime.now().astimezone().date(), lexicon_of(query))
-        for row, day in days:
-            shares[row] = closeness(day, dates)
-    return shares
-
-
-def heading_shares(reads: PoolReads) -> Floats:
-    """How much of the question stands in the text of each chunk below a heading asked for; 0 for source files."""
-    groups, counts = reads.terms.groups, reads.terms.counts
-    wanted = {term for group in groups for term in group}
-    shares, of_context = np.zeros(len(counts)), np.zeros_like(counts)
-    for row, one in enumerate(reads.records):
-        if one is None or one.code is not None or (one.heading and not one.heading & wanted):
-            continue
-        shares[row] = len(one.heading & wanted) / len(one.heading) if one.heading else 1.0
-        for at in counts[row].nonzero()[0].tolist():
-            of_context[row, at] = sum(one.context.count(f" {term} ") for term in groups[at])
-    found: Floats = ((counts > of_context) * reads.terms.idfs).sum(axis=1)
-    return shares * found / (reads.weight or 1.0)
-
-
-# Names
-
-
-@lru_cache(maxsize=65_536)
-def _names_of(headings: Sequence[str], header_path: str) -> Mapping[str, float]:
-    """The outermost heading of a chunk, the innermost and those in it, folded, with the value of each as a name."""
-    titles = titles_in(header_path)
-    values = {_HEADING: [*titles[-1:], *headings], TOP_HEADING: titles[:1]}
-    named = {folded_name(one): value for value, several in values.items() for one in several}
-    in_text = {*map(folded_name, headings)}
-    return {name: value + _IN_TEXT * (name in in_text) for name, value in named.items()}
-
-
-def name_shares(query: str, reads: PoolReads, raw: Floats) -> Floats:
-    """The value of the name that the question is, for the best chunk of each document that is called so; 0 for others.
-
-    The best is one with a heading of that name, of a source file one that defines it. Where filters leave it out, the
-    best one that they admit has the value, too.
-
-    Args:
-        query: The question.
-        reads: Of the candidates.
-        raw: Their scores so far.
-    """
-    name, shares, met = (
-        folded_name(query) if len(query) <= LONGEST_NAME else "",
-        np.zeros(len(raw)),
-        set[Any](),
-    )
-    records = {row: one for row, one in enumerate(reads.records) if one and name}
-    if not reads.named and not any(name in one.names for one in records.values()):
-        return shares
-    documents = {row: one.path or reads.ids[row] for row, one in records.items()}
-    of_named = {
-        documents[row]: reads.named[reads.ids[row]]
-        for row in records
-        if reads.ids[row] in reads.named
-    }
-    named = {row: of_named.get(document, 0.0) for row, document in documents.items()}
-    values = {row: max(named[row], one.names.get(name, 0.0)) for row, one in records.items()}
-    values = values if any(values.values()) else {row: -value for row, value in named.items()}
-    grades = {
-        row: definition_grade(query, one.code) if one.code else one.names.get(name, 0.0)
-        for row, one in records.items()
-    }
-    for row in sorted(values, key=lambda row: (-values[row], -grades[row], -raw[row], row)):
-        document = (records[row].path, reads.ids[row] in reads.wanted)
-        if document not in met or not records[row].path:
-            shares[row] = values[row]
-            met.add(document)
-    return shares
-
-
-# Questions of several parts
-
-
-def part_lifts(query: str, reads: PoolReads, raw: Floats) -> Floats:
-    """What puts the best chunk of each part of a question (``retries and the timeout``) behind the first three hits.
-
-    0 where those before it speak of that part, and everywhere for a question of one part. The first three stay, as two
-    parts of a question in prose often have one answer.
-
-    Args:
-        query: The question.
-        reads: Of the candidates.
-        raw: Their scores so far.
-    """
-    columns, language = (
-        {group: at for at, group in enumerate(reads.terms.groups)},
-        language_of(query),
-    )
-    idfs, lifts = np.array(reads.terms.idfs), np.zeros(len(raw))
-    groups = (query_groups(part, language) for part in _BETWEEN_PARTS.split(query))
-    parts = [
-        sorted({columns[group] for group in of_part if group in columns}) for of_part in groups
-    ]
-    parts = [part for part in parts if part and idfs[part].sum() > _LEAST_PART * reads.weight]
-    if len(parts) < 2 or not len(raw):  # noqa: PLR2004
+    def values(self, query: Query, candidates: Candidates, scores: Floats) -> Floats:
+        """Return the lifts in log-odds; 0 where a chunk that ranks higher speaks of the part."""
+        lifts = np.zeros(len(scores))
+        parts = _parts_of(query)
+        if len(parts) < 2 or not len(scores):  # noqa: PLR2004
+            return lifts
+        shown = np.argsort(-scores, kind="stable")[:_UNMOVED].tolist()
+        last_score = float(scores[shown[-1]])
+        has_term = candidates.term_counts > 0
+        for columns in parts:
+            idf = query.idf[columns]
+            shares = has_term[:, columns] @ idf / idf.sum()
+            covers = shares >= _COVERS
+            if covers.any() and not covers[shown].any():
+                row = int(np.where(covers, scores + _WHOLE_PART * shares, -np.inf).argmax())
+                last_score = max(float(scores[row]), last_score - _STEP)
+                lifts[row] = last_score - scores[row]
+                shown.append(row)
         return lifts
-    held, shown = reads.terms.counts > 0, np.argsort(-raw, kind="stable")[:_UNMOVED].tolist()
-    last = float(raw[shown[-1]])
-    for part in parts:
-        shares = held[:, part] @ idfs[part] / idfs[part].sum()
-        speaks = shares >= _SPEAKS
-        if speaks[shown].any() or not speaks.any():
-            continue
-        row = int(np.where(speaks, raw + _WHOLE * shares, -np.inf).argmax())
-        last = max(float(raw[row]), last - _STEP)
-        lifts[row] = last - raw[row]
-        shown.append(row)
-    return lifts
 
 
-# Near duplicates
+def _parts_of(query: Query) -> list[list[int]]:
+    """Return the columns of the terms of each part of a question that says enough."""
+    column_of = {group: column for column, group in enumerate(query.groups)}
+    texts = _BETWEEN_PARTS.split(query.text)
+    if len(texts) == 1:
+        return []
+    language = language_of(query.text)
+    parts = []
+    for text in texts:
+        groups = query_groups(text, language)
+        columns = sorted({column_of[group] for group in groups if group in column_of})
+        if query.idf[columns].sum() > _LEAST_PART * query.information:
+            parts.append(columns)
+    return parts
 
 
-class NearDuplicates:
-    """The pairs of words of the texts so far; notes of different days repeat nothing."""
-
-    def __init__(self) -> None:
-        self._met: list[tuple[frozenset[int], date | None]] = []
-
-    def has(self, text: str, metadata: Mapping[str, Any]) -> bool:
-        """Whether a text is nearly equal to one of those so far; if not, it is one of them from now on."""
-        words, day = text.casefold().split(), meta.day_of(metadata)
-        pairs = frozenset(map(hash, pairwise(words))) or frozenset([hash(tuple(words))])
-        for others, other_day in self._met:
-            few, many = sorted((len(pairs), len(others)))
-            if few >= _SAME * many and day == other_day:
-                both = len(pairs & others)
-                if both >= _SAME * (few + many - both):
-                    return True
-        self._met.append((pairs, day))
-        return False
+FEATURES: Final[tuple[Feature, ...]] = (
+    VectorFeature(),
+    KeywordFeature(),
+    MatchFeature(),
+    NearnessFeature(),
+    DateFeature(),
+    HeadingFeature(),
+    FileNameFeature(),
+    DefinesFeature(),
+    ExactFeature(),
+    FileVectorFeature(),
+)
+RANK_FEATURES: Final[tuple[RankFeature, ...]] = (
+    NameFeature(),
+    FurtherChunkFeature(),
+    PartFeature(),
+)

@@ -231,14 +231,6 @@ class State(KeywordView):
         """Return new node objects for those of the ids that are indexed."""
         return {node_id: _copy(self.stored[row]) for node_id, row in self.rows_of(node_ids).items()}
 
-    def records(
-        self, node_ids: Sequence[str], make: Callable[[Mapping[str, Any], str], T]
-    ) -> Sequence[T | None]:
-        """Return the result of ``make(metadata, text)`` for each node; None for unknown ids."""
-        nodes = self.nodes(node_ids)
-        made = {id_: make(node.metadata, node.get_content()) for id_, node in nodes.items()}
-        return [made.get(node_id) for node_id in node_ids]
-
     def texts(self, rows: Ints) -> Iterable[str]:
         """Return the texts of nodes, as :func:`lexical_text` makes them."""
         return (lexical_text(self.stored[row]) for row in rows.tolist())

@@ -16,7 +16,7 @@ age             how new it is: 1 on the day of the message, and a fourth of it a
 Age hides an old session that the message goes on with. So every third session is the best of those left by the text
 alone, where none is of a later day. The best chunk of a session comes first. Others count a tenth of it, a twentieth
 and so on, so that the first hits are of as many sessions.
-``benchmarks/train.py`` trains the numbers in ``messages.json``, but that of age, which was chosen with that turn. The
+``benchmarks/train.py`` trains the numbers in ``weights.json``, but that of age, which was chosen with that turn. The
 figures, and what was tried besides, are in ``benchmarks/results/memory.md``.
 """
 
@@ -33,20 +33,22 @@ import numpy as np
 
 from llama_index_contextual.retrievers.learned import (
     LEAST,
-    Mode,
-    Table,
+    KeywordReads,
+    matched_shares,
+    read_candidates,
     shipped_weights,
-    stretch,
     trust_in,
 )
+from llama_index_contextual.retrievers.rankings import ScoreTable, stretch
 from llama_index_contextual.utils.language import sentences_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from llama_index_contextual.retrievers.arrays import Floats
-    from llama_index_contextual.retrievers.features import PoolReads
-    from llama_index_contextual.retrievers.learned import Ranking
+    from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+    from llama_index_contextual.retrievers.chunk_info import ChunkInfo
+    from llama_index_contextual.retrievers.rankings import Ranking
 
 FEATURES: Final = ("session vector", "session keyword", "sentence", "age")
 HALF_LIFE_DAYS: Final = 30.0
@@ -69,13 +71,17 @@ def sentences_of(message: str) -> list[str]:
     return [one for one in sentences if one in longest and len(one.split()) >= _LEAST_WORDS]
 
 
-def sessions_of(reads: PoolReads) -> list[tuple[str, object]]:
-    """The session of each candidate: its file, or the candidate itself, and the day or the section in it."""
-    pairs = zip(reads.ids, reads.records, strict=True)
-    return [
-        (node_id, None) if one is None else (one.path or node_id, one.day or one.section)
-        for node_id, one in pairs
-    ]
+def sessions_of(
+    node_ids: Sequence[str], info: Sequence[ChunkInfo | None]
+) -> list[tuple[str, object]]:
+    """Return the session of each candidate: its file, or the candidate itself, and the day or the section in it."""
+    sessions: list[tuple[str, object]] = []
+    for node_id, chunk in zip(node_ids, info, strict=True):
+        if chunk is None:
+            sessions.append((node_id, None))
+        else:
+            sessions.append((chunk.path or node_id, chunk.day or chunk.section))
+    return sessions
 
 
 def newness_of(
@@ -95,18 +101,18 @@ def newness_of(
 def fuse_sessions(
     query: str,
     rankings: Sequence[Ranking],
-    reads: PoolReads,
+    keywords: tuple[str, ContextualBM25Retriever],
     today: date,
     *,
     half_life_days: float = HALF_LIFE_DAYS,
     ageless: Sequence[str] = (),
-) -> Table:
-    """Rankings of chunks fused by their sessions.
+) -> tuple[ScoreTable, Sequence[ChunkInfo | None]]:
+    """Return chunks scored by their sessions, and what is known of each chunk.
 
     Args:
         query: The message.
         rankings: Of all arms for the message, and of arms that do not match words for its sentences.
-        reads: Of the keyword arm for the candidates: those that the whole message finds.
+        keywords: The name of a keyword retriever and the retriever.
         today: The day of the message.
         half_life_days: After so many days the feature age is a fourth.
         ageless: Globs of paths that never age.
@@ -115,8 +121,13 @@ def fuse_sessions(
         ``raw`` is the log-odds of a chunk's session, less for each chunk of it that comes before, and ``score`` is
         ``raw`` as a share of the best. Among ``credits`` are the features, with rank 0.
     """
-    table, features = chunk_features(query, rankings, reads)
-    sessions = sessions_of(reads)
+    # The sentences are no questions of their own: they speak for what the whole message finds.
+    table = ScoreTable([ranking for ranking in rankings if ranking.query == 0])
+    reads = read_candidates(
+        query, keywords, table.node_ids, frozenset(table.node_ids), with_nearness=False
+    )
+    features = chunk_features(query, rankings, table, reads)
+    sessions = sessions_of(table.node_ids, reads.info)
     ages = {one: newness_of(one, today, half_life_days, ageless) for one in sessions}
     known = {one: age for one, age in ages.items() if age is not None}
     middle = median(known.values()) if known else 0.0  # the newness of a session without an age
@@ -131,7 +142,7 @@ def fuse_sessions(
             float(best[0, 2]),
             age,
         ]
-    added = np.zeros((len(reads.ids), len(FEATURES) + 1))
+    added = np.zeros((len(table.node_ids), len(FEATURES) + 1))
     totals = {
         session: (math.fsum(parts), math.fsum(parts[:-1])) for session, parts in credits_.items()
     }
@@ -149,9 +160,9 @@ def fuse_sessions(
             [1.0, *(_FURTHER / place for place in range(1, len(rows)))]
         )
     for name, column in zip((*FEATURES, "turn"), added.T, strict=True):
-        table.columns.append((name, 0, column, column, None))
+        table.show_feature(name, column)
     table.scores = np.maximum(table.raw / max(float(table.raw.max(initial=0.0)), LEAST), LEAST)
-    return table
+    return table, reads.info
 
 
 def _in_turn(totals: Mapping[Any, tuple[float, float]]) -> dict[Any, float]:
@@ -167,34 +178,34 @@ def _in_turn(totals: Mapping[Any, tuple[float, float]]) -> dict[Any, float]:
 
 
 def chunk_features(
-    query: str, rankings: Sequence[Ranking], reads: PoolReads
-) -> tuple[Table, Floats]:
-    """The candidates with their ranks, which add nothing by themselves, and all features but age, one a column.
+    query: str, rankings: Sequence[Ranking], table: ScoreTable, reads: KeywordReads
+) -> Floats:
+    """Return all features but age in log-odds, one a column: each value times its weight.
 
-    A feature is in log-odds: its value times its weight.
+    The ranks of the candidates are added to the table; they add nothing by themselves.
     """
     whole, trust = [one for one in rankings if one.query == 0], trust_in(query, rankings, reads)
-    table, shares = Table(whole), Counter[bool]()
-    features, spread = np.zeros((len(table.ids), len(FEATURES) - 1)), 0.0
+    shares = Counter[bool]()
+    features, spread = np.zeros((len(table.node_ids), len(FEATURES) - 1)), 0.0
     for one in whole:
         shares[one.is_keyword] += one.weight  # type: ignore[assignment]
     for one in whole:
-        scores = one.in_ranks[1]
-        table.add_ranking(one, np.zeros(len(scores)))
+        table.add_ranking(one, np.zeros(len(one.scores)))
         if one.is_keyword:
-            values = np.minimum(scores / (reads.weight or 1.0), 1.0)
+            values = matched_shares(one, reads)
         else:
-            values = stretch(scores, Mode.LEARNED, one.compared)
-            spread = max(spread, float(np.std(scores[: one.compared])) if len(scores) else 0.0)
+            values = stretch(one.scores, one.compared_scores)
+            spread = max(spread, float(np.std(one.compared_scores)) if len(one.scores) else 0.0)
         features[:, int(one.is_keyword)] += table.spread(
-            one, trust.get(one.arm, 1.0) * one.weight * values
+            one, trust.get(one.retriever, 1.0) * one.weight * values
         )
     for kind, share in shares.items():
         features[:, int(kind)] /= share or 1.0
     vectors = [one for one in rankings if not one.is_keyword]
     for ranking in ([one for one in vectors if one.query] or vectors) if spread else ():
-        scores = ranking.in_ranks[1]
-        last = scores[: ranking.compared][-1] if len(scores) else 0.0
-        above = trust.get(ranking.arm, 1.0) * (scores - last) / (_RANGE * spread)
+        last = ranking.compared_scores[-1] if len(ranking.scores) else 0.0
+        above = trust.get(ranking.retriever, 1.0) * (ranking.scores - last) / (_RANGE * spread)
         features[:, 2] = np.maximum(features[:, 2], table.spread(ranking, above))
-    return table, features * [shipped_weights("messages")[name] for name in FEATURES[:-1]]
+    weights = np.array([shipped_weights("messages")[name] for name in FEATURES[:-1]])
+    weighted: Floats = features * weights
+    return weighted

@@ -1,12 +1,13 @@
-"""The vector arm: cosine scores, every filter, and no blocked event loop."""
+"""Retrieve by vector: cosine scores, every filter, and no blocked event loop."""
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index.core import Settings
+from llama_index.core import Settings, VectorStoreIndex
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
     FilterOperator,
@@ -16,7 +17,8 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
-from llama_index_contextual.retrievers.any_store import AnyStore, PoolRetriever, call, is_chroma
+from llama_index_contextual.retrievers.any_store import AnyStore, is_chroma, node_matches
+from llama_index_contextual.retrievers.base import Pool, PoolRetriever
 from llama_index_contextual.retrievers.filters import both, check_filters
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.errors import (
@@ -36,63 +38,70 @@ if TYPE_CHECKING:
     from llama_index.core.schema import IndexNode, QueryBundle
     from typing_extensions import Self
 
+    from llama_index_contextual.retrievers.base import StoreReader
     from llama_index_contextual.retrievers.bm25_index import Candidate
-
 
 MINILM: Final = "all-minilm"
 E5: Final = "multilingual-e5"
 _REMEMBERED: Final = 16  # queries whose vectors are remembered: a digest asks twice
 
 
-class ReadStore:
-    """Search a store that something else changes.
+class OwnStore:
+    """Search the store of this package's own index, which something else changes.
 
     Args:
-        reader: Has ``snapshot()``, in whose context everything that is read comes from one state of the store, and
-            ``ask(work)``, which calls ``work`` with the newest state.
+        reader: Reads the store.
     """
 
-    filters_words, asks_async = True, False
+    obeys_operators = True
+    asks_async = False
 
-    def __init__(self, reader: Any) -> None:
-        self.ask, self.snapshot = reader.ask, reader.snapshot
+    def __init__(self, reader: StoreReader) -> None:
+        self.ask = reader.ask
+        self.snapshot = reader.snapshot
 
     def gives_cosines(self, _: VectorStoreQuery) -> bool:
-        """Whether the scores are cosine similarities."""
+        """Return whether the scores are cosine similarities: always."""
         return True
 
-    needs_vector = gives_cosines
+    def needs_vector(self, _: VectorStoreQuery) -> bool:
+        """Return whether the query has to be embedded: always."""
+        return True
 
-    async def search_each(
-        self, queries: Sequence[VectorStoreQuery], *, on_loop: bool
-    ) -> list[list[Candidate]]:
-        """The best of each of some queries, which differ by their vectors alone."""
+    def search(self, queries: Sequence[VectorStoreQuery]) -> list[list[Candidate]]:
+        """Return the best hits of queries that differ only by their vectors."""
+        if not queries:
+            return []
         vectors = [query.query_embedding or [] for query in queries]
-
-        def work() -> Any:
-            top_k, filters = queries[0].similarity_top_k, queries[0].filters
-            return self.ask(lambda store: store.dense_queries(vectors, top_k, filters))
-
-        return await call(work, on_loop=on_loop) if queries else []
+        top_k = queries[0].similarity_top_k
+        filters = queries[0].filters
+        hits: list[list[Candidate]] = self.ask(
+            lambda store: store.dense_queries(vectors, top_k, filters)
+        )
+        return hits
 
 
 class ContextualVectorRetriever(PoolRetriever):
     """Retrieve by vector from a LlamaIndex vector store.
 
-    It stands where ``VectorIndexRetriever`` stood. From Chroma the score is the cosine similarity, -1 to 1, whatever
-    the collection's distance function, and ties break by node id; from other stores both are theirs. No call blocks the
-    event loop.
+    It replaces ``VectorIndexRetriever``. From Chroma the score is the cosine similarity, -1 to 1,
+    whatever the collection's distance function, and ties break by node id; other stores decide
+    both. No call blocks the event loop.
 
     Args:
-        index: A ``VectorStoreIndex`` on any store, which brings its embedding, its objects and its callbacks, too; or a
-            store that holds text.
-        similarity_top_k: Most nodes a query returns; of a hybrid query the store decides how many.
-        embed_model: Embeds queries; default that of the index, else ``Settings.embed_model`` when first used.
-        filters: Nodes that may be returned. They mean the same on every store: what a store does not filter as we do is
-            filtered on its hits, and the query is repeated for more until there are enough or no more.
+        index: A ``VectorStoreIndex`` on any store, which brings its embedding, its objects and its
+            callbacks, too; or a store that holds text.
+        similarity_top_k: The most nodes that a query returns; for a hybrid query the store decides
+        how many.
+        embed_model: Embeds queries; default the model of the index, else ``Settings.embed_model``
+        when first used.
+        filters: Nodes that may be returned. They mean the same on every store: what a store would
+            filter differently is filtered on its hits, and the query is repeated for more until
+            there are enough hits or no more.
         doc_ids: Only nodes of these documents; None for all.
         node_ids: Only these nodes; None for all.
-        vector_store_query_mode: As LlamaIndex names them: ``"mmr"``, ``"hybrid"`` … where the store knows them.
+        vector_store_query_mode: As LlamaIndex names them: ``"mmr"``, ``"hybrid"`` … where the store
+        knows them.
         alpha: For hybrid queries of a store, 0 to 1: 0 is keywords only, 1 vectors only.
         sparse_top_k: For hybrid queries of a store: its hits by keywords.
         hybrid_top_k: For hybrid queries of a store: its hits in all.
@@ -121,12 +130,15 @@ class ContextualVectorRetriever(PoolRetriever):
         objects: list[IndexNode] | None = None,
         vector_store_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        store, index = (index, None) if isinstance(index, ReadStore) else _store_and_index(index)
+        self._reader: OwnStore | AnyStore
+        if isinstance(index, OwnStore):
+            self._reader = index
+        else:
+            self._reader, index = _any_store_of(index, vector_store_kwargs)
         if objects is None and object_map is None:
             object_map = getattr(index, "_object_map", None)
-        callback_manager = callback_manager or getattr(index, "_callback_manager", None)
         super().__init__(
-            callback_manager=callback_manager,
+            callback_manager=callback_manager or getattr(index, "_callback_manager", None),
             object_map=object_map,
             objects=objects,
             verbose=verbose,
@@ -139,114 +151,188 @@ class ContextualVectorRetriever(PoolRetriever):
             filters = both(filters, MetadataFilters(filters=[documents]))
         self._query = VectorStoreQuery(
             node_ids=None if node_ids is None else list(dict.fromkeys(node_ids)),
-            mode=_mode_of(store, vector_store_query_mode),
+            mode=_mode_of(self._reader, vector_store_query_mode),
             alpha=None if alpha is None else amount("alpha", alpha, zero=True, most=1),
             sparse_top_k=None if sparse_top_k is None else whole("sparse_top_k", sparse_top_k),
             hybrid_top_k=None if hybrid_top_k is None else whole("hybrid_top_k", hybrid_top_k),
         )
-        self.similarity_top_k, self.filters = whole("similarity_top_k", similarity_top_k), filters
-        self._reader = (
-            store if isinstance(store, ReadStore) else AnyStore(store, index, vector_store_kwargs)
-        )
-        self.filters_words, self.asks_async = self._reader.filters_words, self._reader.asks_async
-        self.is_comparable = self._reader.gives_cosines(self._query)
+        self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
+        self.filters = filters
+        self.obeys_operators = self._reader.obeys_operators
+        self.keeps_scores = self._reader.gives_cosines(self._query)
+        self.asks_async = self._reader.asks_async
         self._embed_model = embed_model or getattr(index, "_embed_model", None)
         self._vectors: dict[tuple[str, ...], tuple[BaseEmbedding, list[float]]] = {}
 
     @classmethod
-    def over(cls, reader: Any, embed_model: BaseEmbedding | None = None, **settings: Any) -> Self:
-        """A retriever over a store that something else changes.
+    def over(
+        cls,
+        reader: StoreReader,
+        embed_model: BaseEmbedding | None = None,
+        *,
+        similarity_top_k: int = 10,
+        filters: MetadataFilters | None = None,
+    ) -> Self:
+        """Return a retriever over the store of this package's own index.
 
         Args:
-            reader: Gives the newest state of the store.
+            reader: Reads the newest state of the store.
             embed_model: Embeds queries; default ``Settings.embed_model`` when first used.
-            settings: ``similarity_top_k`` and ``filters``.
+            similarity_top_k: The most nodes that a query returns.
+            filters: Nodes that may be returned.
         """
-        return cls(ReadStore(reader), embed_model=embed_model, **settings)
+        store = OwnStore(reader)
+        return cls(store, similarity_top_k, embed_model=embed_model, filters=filters)
 
     @property
     def cosines_of(self) -> str:
-        """Model of the cosines, whoever runs it: :data:`MINILM`, :data:`E5`, or "" for others.
+        """Return the model of the cosines, :data:`MINILM` or :data:`E5`, whoever runs it; "" for others.
 
-        The meaning of other cosines for fusion and relevance was not measured.
+        What other cosines mean for fusion and relevance was not measured.
         """
-        model = self._embed_model or Settings._embed_model  # noqa: SLF001  the property would make one
-        name = str(getattr(model, "model_name", "")).lower() if self.is_comparable else ""
+        if not self._reader.gives_cosines(self._query):
+            return ""
+        model = self._embed_model or Settings._embed_model  # noqa: SLF001  the property would load one
+        name = str(getattr(model, "model_name", "")).lower()
         return next((part for part in (MINILM, E5) if part in name), "")
 
     @property
     def embed_model(self) -> BaseEmbedding:
-        """Embeds queries; ``Settings.embed_model`` is resolved only where this retriever has none."""
+        """Return the model that embeds queries.
+
+        ``Settings.embed_model`` where this retriever has none.
+        """
         return self._embed_model or Settings.embed_model
 
-    async def candidates(
-        self, queries: Sequence[QueryBundle], top_k: int, *, on_loop: bool
+    def candidates(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
+        """Return ids and scores of the best ``top_k`` nodes for each query, best first.
+
+        None for an empty query.
+        """
+        hits = self._reader.search(self._store_queries(queries, top_k))
+        return _for_each(queries, hits)
+
+    def pools(self, queries: Sequence[QueryBundle], size: int, least: int) -> list[Pool]:
+        """Return the best nodes for each query as a fusion compares them.
+
+        A store of another package is queried once, where enough of its best hits match.
+        """
+        if self.filters is None or isinstance(self._reader, OwnStore):
+            return super().pools(queries, size, least)
+        unfiltered = self.without_filters().candidates(queries, size)
+        matching = [self._matching(hits) for hits in unfiltered]
+        for hits, all_hits in zip(matching, unfiltered, strict=True):
+            if len(hits) < least and len(all_hits) == size:
+                matching = self.candidates(queries, size)
+                break
+        return [Pool(*lists) for lists in zip(matching, unfiltered, strict=True)]
+
+    def _matching(self, hits: Sequence[Candidate]) -> list[Candidate]:
+        """Return the hits that match the filters of this retriever."""
+        return [hit for hit in hits if hit.node and node_matches(self.filters, hit.node)]
+
+    async def acandidates(
+        self, queries: Sequence[QueryBundle], top_k: int
     ) -> list[list[Candidate]]:
-        """Ids and scores of the best ``top_k`` of each query, best first; [] for an empty query."""
-        questions = [
-            one
-            for one in queries
-            if one.embedding is not None or any(map(str.strip, one.embedding_strs))
-        ]
-        embeddings: list[Any] = [query.embedding for query in questions]
+        """Return what :meth:`candidates` returns, by the store's own asynchronous query."""
+        if not isinstance(self._reader, AnyStore):
+            return await super().acandidates(queries, top_k)
+        # The synchronous embedding in a thread: the asynchronous one of many models computes on the
+        # event loop.
+        store_queries = await asyncio.to_thread(self._store_queries, queries, top_k)
+        return _for_each(queries, await self._reader.asearch(store_queries))
+
+    def _store_queries(self, queries: Sequence[QueryBundle], top_k: int) -> list[VectorStoreQuery]:
+        """Return the queries as a store takes them, without empty ones."""
+        queries = [query for query in queries if _has_content(query)]
+        vectors: Sequence[list[float] | None] = [query.embedding for query in queries]
         if self._reader.needs_vector(self._query):
-            # The synchronous embedding in a thread: many models' asynchronous one computes on the event loop.
-            embeddings = await call(self._embeddings, questions, on_loop=on_loop)
-        settings = replace(self._query, similarity_top_k=top_k, filters=self.filters)
-        pairs = zip(embeddings, questions, strict=True)
-        store_queries = [
-            replace(settings, query_embedding=one, query_str=query.query_str)
-            for one, query in pairs
-        ]
-        answers = iter(await self._reader.search_each(store_queries, on_loop=on_loop))
+            vectors = self._embed(queries)
         return [
-            next(answers) if any(query is one for one in questions) else [] for query in queries
+            replace(
+                self._query,
+                similarity_top_k=top_k,
+                filters=self.filters,
+                query_embedding=vector,
+                query_str=query.query_str,
+            )
+            for query, vector in zip(queries, vectors, strict=True)
         ]
 
-    def _embeddings(self, queries: Sequence[QueryBundle]) -> list[list[float]]:
-        """The vector that came with each query, else one that is made; several are made at the same time."""
+    def _embed(self, queries: Sequence[QueryBundle]) -> list[list[float]]:
+        """Return the vector that came with each query, else that of the model.
+
+        New ones are made at the same time.
+        """
         model = self.embed_model
-        texts = dict.fromkeys(
-            tuple(query.embedding_strs) for query in queries if query.embedding is None
-        )
-        known = {
-            text: one[1] for text in texts if (one := self._vectors.get(text)) and one[0] is model
-        }
-        missing = [text for text in texts if text not in known]
-        futures = {
-            text: in_thread(model.get_agg_embedding_from_queries, list(text))
-            for text in missing[1:]
-        }
-        known |= {text: model.get_agg_embedding_from_queries(list(text)) for text in missing[:1]}
-        known |= {text: future.result() for text, future in futures.items()}
-        self._vectors.update({text: (model, known[text]) for text in missing})
+        vectors: dict[tuple[str, ...], list[float]] = {}
+        new_texts: dict[tuple[str, ...], None] = {}
+        for query in queries:
+            text = tuple(query.embedding_strs)
+            known_model, vector = self._vectors.get(text, (None, []))
+            if known_model is model:
+                vectors[text] = vector
+            elif query.embedding is None:
+                new_texts[text] = None
+        embed = model.get_agg_embedding_from_queries
+        first, *others = new_texts or [()]
+        futures = {text: in_thread(embed, list(text)) for text in others}
+        if first:
+            vectors[first] = embed(list(first))
+        vectors |= {text: future.result() for text, future in futures.items()}
+
+        # Remember the newest.
+        self._vectors.update({text: (model, vectors[text]) for text in new_texts})
         for text in list(self._vectors)[:-_REMEMBERED]:
             self._vectors.pop(text, None)
         return [
-            known[tuple(query.embedding_strs)] if query.embedding is None else query.embedding
+            vectors[tuple(query.embedding_strs)] if query.embedding is None else query.embedding
             for query in queries
         ]
 
 
-def _store_and_index(source: Any) -> tuple[Any, Any]:
-    """A vector store and its index; None for the index where there is the store alone."""
-    is_store = isinstance(source, BasePydanticVectorStore)
-    store, index = (source, None) if is_store else (getattr(source, "vector_store", None), source)
-    if not isinstance(store, BasePydanticVectorStore) or not (store.stores_text or index):
-        raise SettingError(
-            f"index={type(store or source).__name__} holds no text. "
-            "Cure: the VectorStoreIndex on it, or a store that holds text (Chroma, Qdrant, ...)."
-        )
-    return store, index
+def _has_content(query: QueryBundle) -> bool:
+    return query.embedding is not None or any(text.strip() for text in query.embedding_strs)
 
 
-def _mode_of(store: object, name: VectorStoreQueryMode | str) -> VectorStoreQueryMode:
-    """The mode of this name, or the default where the store would ignore it."""
+def _for_each(
+    queries: Sequence[QueryBundle], hits: Sequence[list[Candidate]]
+) -> list[list[Candidate]]:
+    """Return the hits of each query, none for an empty one."""
+    remaining = iter(hits)
+    return [next(remaining) if _has_content(query) else [] for query in queries]
+
+
+def _any_store_of(
+    source: object, options: Mapping[str, Any] | None
+) -> tuple[AnyStore, VectorStoreIndex | None]:
+    """Return the store of an index with its index, or a store that holds text with None.
+
+    Raises:
+        SettingError: The source is neither.
+    """
+    if isinstance(source, BasePydanticVectorStore) and source.stores_text:
+        return AnyStore(source, options=options), None
+    if isinstance(source, VectorStoreIndex):
+        names = getattr(source.index_struct, "nodes_dict", None)
+        return AnyStore(source.vector_store, source.docstore, names, options), source
+    raise SettingError(
+        f"index={type(source).__name__} holds no text. "
+        "Pass the VectorStoreIndex on it, or a store that holds text (Chroma, Qdrant, ...)."
+    )
+
+
+def _mode_of(store: OwnStore | AnyStore, name: VectorStoreQueryMode | str) -> VectorStoreQueryMode:
+    """Return the mode of this name, or the default where the store would ignore it."""
     one_of("vector_store_query_mode", name, tuple(mode.value for mode in VectorStoreQueryMode))
     mode = VectorStoreQueryMode(name)
-    if not is_chroma(store) or mode in {VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR}:
+    is_known = mode in {VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR}
+    if is_known or not isinstance(store, AnyStore) or not is_chroma(store.store):
         return mode
-    message = f"Chroma ignores vector_store_query_mode={mode.value!r} and answers by vectors alone"
-    cure = "ContextualFusionRetriever with a ContextualBM25Retriever"
-    warnings.warn(f"{message}. Cure: {cure}.", ContextualWarning, stacklevel=3)
+    warnings.warn(
+        f"Chroma ignores vector_store_query_mode={mode.value!r} and answers by vectors alone. "
+        "Use a ContextualFusionRetriever with a ContextualBM25Retriever.",
+        ContextualWarning,
+        stacklevel=3,
+    )
     return VectorStoreQueryMode.DEFAULT

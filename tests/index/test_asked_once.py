@@ -13,7 +13,6 @@ from llama_index.core.schema import QueryBundle
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.database import Snapshot
 from llama_index_contextual.memory.context import MemoryContext
-from llama_index_contextual.retrievers.any_store import run
 
 MESSAGE = "I came back from the lake with Ana. The red boat needs new paint. Marta lent me her old brushes for it."
 DATED = "On 2026-03-04 we were at the lake. The red boat needs new paint. Marta lent me her old brushes for it."
@@ -59,15 +58,15 @@ def index(tmp_path_factory):
         yield index
 
 
-def arms_of(index):
-    return index._reader.arms(None)
+def retrievers_of(index):
+    return index._reader.retrievers(None)
 
 
 def test_sentences_asked_together_are_answered_as_each_alone(index):
     queries = [QueryBundle(MESSAGE), *map(QueryBundle, MESSAGE.split(". ")), QueryBundle(" ")]
-    together = run(arms_of(index)[0].candidates(queries, 20, on_loop=False))
+    together = retrievers_of(index)[0].candidates(queries, 20)
     alone = [
-        run(arms_of(index)[0].candidates([query], 20, on_loop=False))[0] for query in queries
+        retrievers_of(index)[0].candidates([query], 20)[0] for query in queries
     ]  # another retriever, which remembers nothing
     assert together == alone
     assert [len(found) for found in together] == [20, 20, 20, 20, 0]

@@ -11,7 +11,6 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.app.index.caches import Caches, UnitVectors, VectorIndex, unit_vectors
-from llama_index_contextual.retrievers.any_store import run
 from llama_index_contextual.utils.errors import FingerprintError
 
 QUESTIONS = (
@@ -63,7 +62,7 @@ def brute(index, embedding, question, top_k=10, admitted=lambda _: True):
 
 def asked(index, question, filters=None, top_k=10):
     vector, _ = index.as_retriever(filters=filters).retrievers
-    [found] = run(vector.candidates([QueryBundle(question)], top_k, on_loop=False))
+    [found] = vector.candidates([QueryBundle(question)], top_k)
     return [(one.node_id, one.score) for one in found]
 
 

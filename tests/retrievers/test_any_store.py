@@ -252,19 +252,20 @@ def test_mmr_is_that_of_the_store(on, kind):
 
 def test_a_mode_that_chroma_ignores_is_said(on):
     with pytest.warns(
-        ContextualWarning, match="Chroma ignores vector_store_query_mode='hybrid'.* Cure: "
+        ContextualWarning,
+        match="Chroma ignores vector_store_query_mode='hybrid'.* Use a Contextual",
     ):
         retriever = ContextualVectorRetriever(
             on("chroma"), vector_store_query_mode=VectorStoreQueryMode.HYBRID
         )
     assert names(retriever.retrieve(QUESTION)) == "01234567"
-    with pytest.raises(SettingError, match="vector_store_query_mode='mrm'"):
+    with pytest.raises(SettingError, match="`vector_store_query_mode` must be one of"):
         ContextualVectorRetriever(on("chroma"), vector_store_query_mode="mrm")
 
 
 def test_a_store_without_text_needs_its_index(on):
     with pytest.raises(
-        SettingError, match=r"SimpleVectorStore holds no text\. Cure: the VectorStoreIndex on it"
+        SettingError, match=r"SimpleVectorStore holds no text\. Pass the VectorStoreIndex on it"
     ):
         ContextualVectorRetriever(on("simple").vector_store)
 

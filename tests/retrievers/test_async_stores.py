@@ -54,13 +54,13 @@ async def test_a_store_with_an_async_client_alone_is_awaited(only_async):
     assert {hit.node.node_id for hit in hits} == {hit.node.node_id for hit in stock}
 
 
-async def test_a_fusion_awaits_it_with_the_keyword_arm(only_async):
+async def test_a_fusion_awaits_it_with_the_keyword_retriever(only_async):
     fusion = ContextualFusionRetriever(
         [ContextualVectorRetriever(only_async), ContextualBM25Retriever(nodes())]
     )
     explanation = await fusion.aexplain("when does the gateway restart?")
     assert not explanation.warnings
-    assert {one.arm for one in explanation.hits[0].credits} >= {"vector", "bm25"}
+    assert {one.name for one in explanation.hits[0].credits} >= {"vector", "bm25"}
 
 
 class Hybrid(SimpleVectorStore):
@@ -110,7 +110,7 @@ class Unlisted(SimpleVectorStore):
 def test_a_store_that_cannot_list_its_nodes_is_named_with_a_cure(problem):
     Unlisted.problems.append(problem)
     index = VectorStoreIndex.from_vector_store(Unlisted(), embed_model=HashedWords())
-    with pytest.raises(SettingError, match=r"Unlisted cannot list its nodes .* Cure: pass nodes="):
+    with pytest.raises(SettingError, match=r"Unlisted cannot list its nodes .* Pass nodes="):
         ContextualBM25Retriever.from_defaults(index=index)
 
 

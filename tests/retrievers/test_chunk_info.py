@@ -49,10 +49,15 @@ def test_json_keeps_everything(metadata):
 
 
 def test_texts_with_the_same_words_have_the_same_hash():
-    first, second, third = (
-        describe_chunk({}, text).text_hash for text in ("One two", "ONE\n two ", "two one")
-    )
+    text = "The gateway waits thirty seconds before it closes a connection."
+    same = text.upper().replace(" ", "\n ")
+    other = text.replace("thirty", "sixty")
+    first, second, third = (describe_chunk({}, one).text_hash for one in (text, same, other))
     assert first == second != third
+
+
+def test_a_short_text_has_no_hash_because_its_heading_says_what_it_means():
+    assert describe_chunk({}, "Yes, it is.").text_hash is None
 
 
 def test_headings_in_a_text_are_names():
@@ -68,4 +73,56 @@ def test_headings_in_a_text_are_names():
 def test_odd_texts_take_no_time(text):
     started = time.thread_time()
     describe_chunk({"path": "a.md"}, text)
+    assert time.thread_time() - started < 1
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("class Gate:\n    def open_door(self):\n        door = 1", ("Gate", "open_door")),
+        (
+            "export default async function sendMail(to) {\nconst retries = 3;",
+            ("sendMail", "retries"),
+        ),
+        ("func (c *Command) Execute() error {", ("Execute",)),
+        ("pub(crate) struct Queue<T> {\nimpl Queue {", ("Queue", "Queue")),
+        ("public static <T> List<T> copyOf(List<T> other) {", ("copyOf",)),
+        ("    protected void onLoad(int size)", ("onLoad",)),
+        ("res.send = function send(body) {", ("send",)),
+        (
+            "void Gate::open(int key) {\n  async close(key) {\n  suspend fun <T> load(x: T) {",
+            ("open", "close", "load"),
+        ),
+        (
+            "defmodule Plug.Conn do\n  def self.parse(x)\nfunction M.run(a)",
+            ("Conn", "parse", "run"),
+        ),
+        (
+            "data class Point(val x: Int)\nobject Main\nparse :: Text -> Int",
+            ("Point", "Main", "parse"),
+        ),
+        ("an object that waits\nit('waits', () => {\n} else if (x) {\nreturn new Gate() {", ()),
+        ("x = call(public, private)\nif (ready) {", ()),
+    ],
+)
+def test_the_names_that_a_chunk_defines(text, names):
+    info = describe_chunk({"path": "a.java"}, text)
+    assert tuple(defined.name for defined in info.definitions) == names
+
+
+def test_definitions_of_a_long_line_take_no_time():
+    started = time.thread_time()
+    for text in (
+        "public " * 40_000,
+        "(" * 100_000,
+        "pub(" * 50_000,
+        " ".join(["static"] * 40) + "\n" * 10_000,
+        "f(" * 50_000,
+        "f(\n" * 50_000,
+        "f((a)\n" * 20_000,
+        "f()\n:\n" * 5_000,
+        "impl<" * 20_000,
+        "'''" * 20_000,
+    ):
+        describe_chunk({"path": "a.c"}, text)
     assert time.thread_time() - started < 1

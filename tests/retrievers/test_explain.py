@@ -26,7 +26,7 @@ def pairs(found):
 
 
 def credit_of(hit, arm):
-    return next((one for one in hit.credits if one.arm == arm), None)
+    return next((one for one in hit.credits if one.name == arm), None)
 
 
 def test_it_explains_the_answer_that_retrieve_gives(arms):
@@ -46,10 +46,11 @@ def test_a_hit_tells_ranks_scores_terms_and_sums_up(arms):
     assert hit.source == "notes/dog.md"
     assert {term.term for term in hit.terms} == {"cooki", "dog"}
     assert {term.document_frequency for term in hit.terms} == {1}
-    bm25, vector = credit_of(hit, "bm25"), credit_of(hit, "vector")
+    bm25 = credit_of(hit, "bm25")
+    vector = credit_of(hit, "vector")
     assert bm25.credit == pytest.approx(0.5 / (10 + bm25.rank))
     assert hit.credits == (vector, bm25)
-    assert sum(term.score for term in hit.terms) == pytest.approx(bm25.score)
+    assert sum(term.score for term in hit.terms) == pytest.approx(bm25.value)
 
 
 def test_what_only_one_arm_found_says_so(arms):
@@ -76,9 +77,9 @@ def test_it_prints_a_line_for_each_hit(arms):
 def test_it_serialises(arms):
     explanation = ContextualFusionRetriever(arms).explain("Cookie the dog")
     data = json.loads(json.dumps(explanation.to_dict()))
-    assert data["arms"] == explanation.arms
+    assert data["retrievers"] == explanation.retrievers
     assert [hit["node_id"] for hit in data["hits"]] == [hit.node_id for hit in explanation]
-    assert {one["arm"]: one["rank"] for one in data["hits"][0]["credits"]}["bm25"] == 1
+    assert {one["name"]: one["rank"] for one in data["hits"][0]["credits"]}["bm25"] == 1
 
 
 class Variants(MockLLM):
@@ -96,8 +97,8 @@ def test_variants_that_an_llm_writes_reach_the_keyword_arm_only(arms):
     explanation = retriever.explain("Cookie")
     assert explanation.queries == ("Cookie", "carrots", "sofa")
     credits_ = [one for hit in explanation for one in hit.credits]
-    assert {one.query for one in credits_ if one.arm == "vector"} == {0}
-    assert {one.query for one in credits_ if one.arm == "bm25"} == {0, 1, 2}
+    assert {one.query for one in credits_ if one.name == "vector"} == {0}
+    assert {one.query for one in credits_ if one.name == "bm25"} == {0, 1, 2}
     assert pairs(asyncio.run(retriever.aretrieve("Cookie"))) == pairs(retriever.retrieve("Cookie"))
 
 

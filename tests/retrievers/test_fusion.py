@@ -11,8 +11,8 @@ from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from tables import ranked
 
 from llama_index_contextual.retrievers.bm25_index import Candidate
-from llama_index_contextual.retrievers.learned import Ranking
-from llama_index_contextual.retrievers.learned import fuse as fuse_into_a_table
+from llama_index_contextual.retrievers.rankings import Ranking, in_ranks
+from llama_index_contextual.retrievers.rankings import fuse as fuse_into_a_table
 
 SETTINGS = {"mode": FUSION_MODES.RECIPROCAL_RANK, "k": 60.0, "pool": 100}
 
@@ -21,8 +21,9 @@ def fuse(rankings, **given):
     return ranked(fuse_into_a_table(rankings, **given))
 
 
-def ranking(arm, weight, *scored, query=0):
-    return Ranking(arm, query, weight, [Candidate(name, score) for name, score in scored])
+def ranking(retriever, weight, *scored, query=0):
+    ids, scores = in_ranks([Candidate(name, score) for name, score in scored])
+    return Ranking(retriever, query, weight, ids, scores, len(ids))
 
 
 def test_reciprocal_ranks_by_weight():
@@ -73,6 +74,12 @@ def test_what_has_no_score_counts_by_its_order_after_what_has(missing):
 def test_a_score_of_zero_among_negative_ones_is_the_best():
     logits = ranking("one", 1.0, ("a", -1.0), ("b", 0.0))
     assert [one.node_id for one in fuse([logits], **SETTINGS)] == ["b", "a"]
+
+
+def test_the_last_possible_rank_is_just_above_the_floor_from_which_scores_are_normalized():
+    everything = ranking("one", 1.0, *((f"{number:03}", -number) for number in range(100)))
+    last = fuse([everything], **SETTINGS)[-1]
+    assert last.score == pytest.approx((1 / 160 - 1 / 161) / (1 / 61 - 1 / 161))
 
 
 def test_what_two_queries_found_can_pass_a_better_rank():

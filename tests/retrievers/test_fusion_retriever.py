@@ -151,7 +151,7 @@ def test_a_failing_arm_degrades_with_a_warning():
     ours = ContextualFusionRetriever(arms)
     with pytest.warns(
         ContextualWarning,
-        match=r"arm 'Fixed 2' failed: OSError: disk gone; the other arms answered",
+        match=r"Retriever 'Fixed 2' failed: OSError: disk gone\. The results come from the other",
     ):
         assert ids(ours.retrieve("q")) == ["a"]
     with pytest.warns(ContextualWarning, match="disk gone"):
@@ -160,7 +160,7 @@ def test_a_failing_arm_degrades_with_a_warning():
 
 def test_all_arms_failing_is_an_error():
     arms = [Fixed([hit("a", 1.0)]), Fixed(error=OSError("disk gone"))]
-    with pytest.raises(RetrievalError, match=r"No retrieval arm could answer: .*disk gone"):
+    with pytest.raises(RetrievalError, match=r"All retrievers failed: .*disk gone"):
         ContextualFusionRetriever(arms[1:]).retrieve("q")
 
 
@@ -258,6 +258,6 @@ def test_what_is_no_list_of_retrievers_is_refused_with_the_cure(index, nodes):
     for given in (one, index, 7, [], [one, index], [one, "bm25"]):
         with pytest.raises(
             SettingError,
-            match=r"is not a list of retrievers\. Cure: .*\(\[index\.as_retriever\(\), ",
+            match=r"is not a list of retrievers\. Pass .*\(\[index\.as_retriever\(\), ",
         ):
             ContextualFusionRetriever(given)

@@ -11,26 +11,29 @@ from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
-from tables import ranked
 
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
-from llama_index_contextual.retrievers.bm25_index import Candidate, TermScores, idf
-from llama_index_contextual.retrievers.features import PoolReads, date_shares, read_pool
+from llama_index_contextual.retrievers.bm25_index import TermScores, idf
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.retrievers.learned import (
-    Ranking,
+    KeywordReads,
+    collect,
     english_trust,
-    fuse_learned,
+    read_candidates,
+    score_candidates,
     shipped_weights,
     trust_in,
 )
 from llama_index_contextual.retrievers.node_index import KeywordIndex, lexical_text
+from llama_index_contextual.retrievers.rankings import Ranking, ScoreTable
 from llama_index_contextual.retrievers.terms import query_groups, terms_of
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 
+QUESTION = "budget of the house"
+
 
 class Fixed(BaseRetriever):
-    """An arm that gives what it is told to."""
+    """Return nodes with given scores."""
 
     def __init__(self, *hits):
         super().__init__()
@@ -54,10 +57,25 @@ def learned(arms):
     return ContextualFusionRetriever(arms, mode="learned", similarity_top_k=6)
 
 
-def reads(ids, nearness):
-    """Reads of chunks of which nothing else is known, for a question whose words weigh 8."""
+def reads_of(ids, nearness):
+    """Return reads of chunks of which nothing else is known, for a query whose words weigh 8."""
     terms = TermScores((("x",),), (1,), (8.0,), *np.zeros((2, len(ids), 1)))
-    return PoolReads("k", ids, terms, np.array(nearness), [None] * len(ids), {}, {*ids})
+    return KeywordReads("k", terms, np.array(nearness), [None] * len(ids), {})
+
+
+def ranking(name, scores, weight=0.5, **more):
+    """Return the ranking of a retriever with these scores, best first."""
+    values = np.array([*scores.values()])
+    return Ranking(name, 0, weight, [*scores], values, len(scores), **more)
+
+
+def scored(rankings, reads=None):
+    """Return the table of rankings scored by all features."""
+    table = ScoreTable(rankings)
+    today = date(2026, 4, 10)
+    query, candidates = collect("q", today, rankings, table, reads, frozenset(table.node_ids))
+    score_candidates(query, candidates, table, shipped_weights("ranking"))
+    return table
 
 
 def pairs(found):
@@ -116,12 +134,12 @@ def test_the_order_of_words_survives_merging_and_the_disk(nodes, tmp_path):
     for node in nodes:
         retriever.add([node])  # merges on the way
     names = [node.node_id for node in nodes]
-    before = read_pool("budget of the house", "k", retriever, names, set()).nearness.tolist()
+    before = read_candidates(QUESTION, ("k", retriever), names, frozenset(names)).nearness.tolist()
     retriever.persist(tmp_path)
     after = ContextualBM25Retriever.from_persist_dir(tmp_path)
     after.delete(["cat"])
     after.add([nodes[1]])
-    after = read_pool("budget of the house", "k", after, names, set()).nearness.tolist()
+    after = read_candidates(QUESTION, ("k", after), names, frozenset(names)).nearness.tolist()
     assert after == before == plain(nodes, names)
 
 
@@ -142,9 +160,9 @@ def test_words_that_stand_together_win(embedding):
     same = Fixed(("together", 0.5), ("apart", 0.5))
     hits = ContextualFusionRetriever([same, keyword], mode="learned").explain("red kite").hits
     assert hits[0].node_id == "together"
-    earned = {one.arm: one.credit for one in hits[0].credits}
+    earned = {one.name: one.credit for one in hits[0].credits}
     assert earned["nearness"] > 0
-    assert "nearness" not in {one.arm for one in hits[1].credits}
+    assert "nearness" not in {one.name for one in hits[1].credits}
 
 
 DIARY = {
@@ -177,7 +195,7 @@ def test_a_day_that_is_named_counts(question, best):
         .hits
     )
     assert hits[0].node_id == best
-    assert "date" in {one.arm for one in hits[0].credits}
+    assert "date" in {one.name for one in hits[0].credits}
 
 
 @pytest.mark.parametrize("day", ["2022-11-15", "15.11.2022", "11/15/2022", "15 November 2022"])
@@ -201,58 +219,8 @@ def test_the_note_of_a_day_comes_before_notes_that_link_to_other_days(day):
     )
     best = fusion.explain(f"what did we do on {day}").hits[0]
     assert best.node_id == "on"
-    match = next(one for one in best.credits if one.arm == "match")
-    assert match.score > 0.4, "its words are found, in whatever form the question has them"
-
-
-def test_a_week_after_the_named_day_counts_less_and_other_days_nothing():
-    days = {
-        "on": "2026-03-02",
-        "after": "2026-03-06",
-        "before": "2026-03-01",
-        "later": "2026-03-20",
-        "none": None,
-    }
-    nodes = [
-        TextNode(id_=name, text="kite", metadata={"date": day} if day else {})
-        for name, day in days.items()
-    ]
-    records = read_pool("kite", "k", ContextualBM25Retriever(nodes), list(days), set()).records
-    assert date_shares("the kite of 2 March 2026", records, None).tolist() == [
-        1.0,
-        0.5,
-        0.0,
-        0.0,
-        0.0,
-    ]
-    assert date_shares("the kite of yesterday", records, date(2026, 3, 3))[0] == 1.0
-    assert not date_shares("the kite", records, None).any()
-
-
-@pytest.mark.parametrize(
-    "question",
-    ["hard links and parity check", "parity check, hard links", "hard links vs parity check"],
-)
-def test_each_part_of_a_question_has_its_best_chunk_among_the_first(question):
-    texts = {f"links{n}": f"hard links, links that are hard{' wood' * n}" for n in range(8)}
-    texts |= {"parity": "The check of a parity."}
-    texts |= {f"{word}{n}": f"{word} of {n}" for word in ("parity", "check") for n in range(9)}
-    nodes = [TextNode(id_=one, text=text) for one, text in texts.items()]
-    vectors = Fixed(*((one, 0.5) for one in texts))
-    fusion = ContextualFusionRetriever(
-        [vectors, ContextualBM25Retriever(nodes)], mode="learned", similarity_top_k=6
-    )
-    explanation = fusion.explain(question)
-    assert explanation.hits[3].node_id == "parity", "behind the first three"
-    scores = [hit.fused for hit in explanation.hits]
-    assert scores == sorted(scores, reverse=True)
-    for hit in explanation.hits:
-        raw = sum(one.credit for one in hit.credits)
-        assert hit.fused == pytest.approx(
-            raw / sum(one.credit for one in explanation.hits[0].credits)
-        )
-    one_part = fusion.explain(question.replace("parity check", "").strip(", "))
-    assert "part" not in {one.arm for hit in one_part.hits for one in hit.credits}
+    match = next(one for one in best.credits if one.name == "match")
+    assert match.value > 0.4, "its words are found, in whatever form the question has them"
 
 
 def test_the_credits_sum_up_to_the_log_odds(learned):
@@ -297,7 +265,7 @@ def test_it_obeys_filters_and_operators(learned):
     assert [one.node.node_id for one in learned.retrieve("path:notes/dog.md budget")] == ["dog"]
 
 
-def test_any_arms_will_do(nodes, arms):
+def test_any_retrievers_will_do(nodes, arms):
     stock = BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=6)
     for chosen in (
         [arms[0], stock],
@@ -313,34 +281,31 @@ def test_any_arms_will_do(nodes, arms):
     assert ContextualFusionRetriever([Fixed()], mode="learned").retrieve("q") == []
 
 
-def test_arms_of_one_kind_share_its_feature():
-    candidates = [Candidate("a", 2.0), Candidate("b", 1.0)]
-    one = ranked(fuse_learned("q", [Ranking("x", 0, 0.7, candidates)]))
-    rankings = [Ranking("x", 0, 0.2, candidates), Ranking("y", 0, 0.8, candidates)]
-    two = ranked(fuse_learned("q", rankings))
-    assert [f.raw for f in two] == pytest.approx([f.raw for f in one])
+def test_retrievers_of_one_kind_share_its_feature():
+    scores = {"a": 2.0, "b": 1.0}
+    alone = scored([ranking("x", scores, 0.7)])
+    shared = scored([ranking("x", scores, 0.2), ranking("y", scores, 0.8)])
+    assert shared.raw == pytest.approx(alone.raw)
 
 
-def test_the_reasons_of_a_candidate_are_the_rankings_and_features_that_it_has():
+def test_the_reasons_of_a_candidate_are_its_ranks_and_the_features_that_it_has():
     rankings = [
-        Ranking(
-            "x",
-            0,
-            0.5,
-            [Candidate("a", 2.0), Candidate("b", 1.0), Candidate("a", 0.5), Candidate("c", None)],
-        ),
-        Ranking("k", 0, 0.5, [Candidate("b", 3.0)], is_keyword=True),
+        ranking("x", {"a": 2.0, "b": 1.0, "c": 1.0}),
+        ranking("k", {"b": 3.0}, is_keyword=True),
     ]
-    table = fuse_learned("q", rankings, reads(["a", "b", "c"], [0.5, 0.0, 0.0]))
-    assert {one.node_id: [part.arm for part in one.credits] for one in ranked(table)} == {
-        "a": ["x", "nearness"],
-        "b": ["x", "k", "match"],
-        "c": ["x"],
+    table = scored(rankings, reads_of(["a", "b", "c"], [0.5, 0.0, 0.0]))
+    names = {node_id: [part.name for part in table.credits_of(node_id)] for node_id in "abc"}
+    assert names == {
+        "a": ["x", "vector", "nearness"],
+        "b": ["x", "k", "vector", "keyword", "match"],
+        "c": ["x", "vector"],
     }
+    assert table.credits_of("a")[0].rank == 1
+    assert table.credits_of("nobody") == ()
 
 
 class EnglishOnly(Fixed):
-    """An arm that says that its scores are cosines of all-MiniLM-L6-v2."""
+    """Say that the scores are cosines of all-MiniLM-L6-v2."""
 
     cosines_of = "all-minilm"
 
@@ -381,7 +346,7 @@ def test_where_the_english_model_knows_nothing_the_words_decide():
         )
         assert found[0].node_id == "right"
         parts = [(one.node_id, part) for one in found for part in one.credits]
-        earned.append({name: part.credit for name, part in parts if part.arm == arm.__name__})
+        earned.append({name: part.credit for name, part in parts if part.name == "vector"})
     assert earned[1] == pytest.approx({name: 0.2 * credit for name, credit in earned[0].items()})
 
 
@@ -390,32 +355,29 @@ def test_where_the_english_model_knows_nothing_the_words_decide():
     [(0.0, 1.8, 0.0), (1.0, 1.3, 0.5), (2.0, 0.8, 1.0), (8.0, 0.8, 1.0)],
 )
 def test_multilingual_vectors_count_for_more_where_the_words_are_not_found(best, vectors, keywords):
-    words = reads(["a"], [0.0])
-    keyword = Ranking("k", 0, 0.5, [Candidate("a", best)], is_keyword=True)
-    vector = Ranking("v", 0, 0.5, [Candidate("a", 0.9)], model="multilingual-e5")
+    words = reads_of(["a"], [0.0])
+    keyword = ranking("k", {"a": best}, is_keyword=True)
+    vector = ranking("v", {"a": 0.9}, model="multilingual-e5")
     trust = trust_in("¿Cuándo?", [keyword, vector], words)
     assert trust == pytest.approx({"v": vectors, "k": keywords})
-    assert (
-        trust_in("¿Cuándo?", [keyword], words)
-        == trust_in("¿Cuándo?", [keyword, vector], None)
-        == {}
+    assert trust_in("¿Cuándo?", [keyword], words) == {}
+    assert trust_in("¿Cuándo?", [keyword, vector], None) == {}
+
+
+def test_match_is_the_share_of_the_query_that_a_chunk_contains():
+    table = scored(
+        [ranking("k", {"a": 6.0, "b": 2.0}, is_keyword=True)], reads_of(["a", "b"], [0.0, 0.0])
     )
-
-
-def test_match_is_the_share_of_the_question_that_is_found():
-    words = reads(["a", "b"], [0.0, 0.0])
-    keyword = Ranking("k", 0, 1.0, [Candidate("a", 6.0), Candidate("b", 2.0)], is_keyword=True)
-    found = ranked(fuse_learned("q", [keyword], words))
     values = {
-        one.node_id: credit.score
-        for one in found
-        for credit in one.credits
-        if credit.arm == "match"
+        node_id: part.value
+        for node_id in "ab"
+        for part in table.credits_of(node_id)
+        if part.name == "match"
     }
     assert values == pytest.approx({"a": 0.75, "b": 0.25})
 
 
-def test_it_is_the_default_for_the_arms_that_it_was_trained_for(nodes, arms):
+def test_it_is_the_default_for_the_retrievers_that_it_was_trained_for(nodes, arms):
     stock = BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=6)
     assert ContextualFusionRetriever(arms).mode == "learned"
     for chosen, given in (
@@ -426,16 +388,3 @@ def test_it_is_the_default_for_the_arms_that_it_was_trained_for(nodes, arms):
         ([Fixed(), Fixed()], {}),
     ):
         assert ContextualFusionRetriever(chosen, **given).mode == "reciprocal_rerank"
-
-
-def test_the_model_is_a_few_numbers_and_none_speaks_against():
-    assert all(weight >= 0 for weight in shipped_weights("learned").values())
-    assert set(shipped_weights("learned")) == {
-        "vector",
-        "keyword",
-        "match",
-        "nearness",
-        "date",
-        "names",
-        "heading",
-    }

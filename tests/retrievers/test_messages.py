@@ -12,9 +12,10 @@ from tables import ranked
 
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.bm25_index import Candidate, TermScores
-from llama_index_contextual.retrievers.features import PoolReads, read_pool, record_of
+from llama_index_contextual.retrievers.chunk_info import describe_chunk
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
-from llama_index_contextual.retrievers.learned import Ranking, shipped_weights
+from llama_index_contextual.retrievers.learned import shipped_weights
+from llama_index_contextual.retrievers.rankings import Ranking, in_ranks
 from llama_index_contextual.retrievers.sessions import (
     FEATURES,
     _in_turn,
@@ -28,22 +29,41 @@ from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 NOW = date(2026, 4, 10)
 
 
+def ranking(name, scores, weight, query=0, *, is_keyword=False):
+    ids, values = in_ranks([Candidate(*pair) for pair in scores.items()])
+    return Ranking(name, query, weight, ids, values, len(ids), is_keyword)
+
+
+class Known(ContextualBM25Retriever):
+    """Knows the path and the day of each node, and a query whose words weigh 10."""
+
+    def __init__(self, info):
+        super().__init__([])
+        self.info = info
+
+    def ask(self, work):
+        return work(self)
+
+    def named(self, store, text, among=None):
+        return {}
+
+    def term_scores(self, groups, ids):
+        return TermScores((("x",),), (1,), (10.0,), *np.zeros((2, len(ids), 1)))
+
+    def chunk_infos(self, ids):
+        return [self.info[node_id] for node_id in ids]
+
+
 def fused(vector, keyword, sessions, ages, **more):
-    rankings = [
-        Ranking("vector", 0, 0.4, [Candidate(*one) for one in vector.items()]),
-        Ranking("keyword", 0, 0.6, [Candidate(*one) for one in keyword.items()], is_keyword=True),
-    ]
+    rankings = [ranking("vector", vector, 0.4), ranking("keyword", keyword, 0.6, is_keyword=True)]
     for number, answer in enumerate(more.pop("sentences", []), start=1):
-        rankings.append(Ranking("vector", number, 0.4, [Candidate(*one) for one in answer.items()]))
-    ids = sorted(sessions)
-    days = {
-        one: age if age is None else str(NOW - timedelta(days=age)) for one, age in ages.items()
-    }
-    metadata = [{"path": f"{sessions[one]}.md", "date": days[sessions[one]]} for one in ids]
-    records = [record_of(one, "") for one in metadata]
-    terms = TermScores((("x",),), (1,), (10.0,), *np.zeros((2, len(ids), 1)))
-    reads = PoolReads("keyword", ids, terms, np.zeros(len(ids)), records, {}, {*ids})
-    table = fuse_sessions("q", rankings, reads, NOW, **more)
+        rankings.append(ranking("vector", answer, 0.4, number))
+    info = {}
+    for node_id, session in sessions.items():
+        age = ages[session]
+        day = None if age is None else str(NOW - timedelta(days=age))
+        info[node_id] = describe_chunk({"path": f"{session}.md", "date": day}, "")
+    table, _ = fuse_sessions("q", rankings, ("keyword", Known(info)), NOW, **more)
     return ranked(table)
 
 
@@ -53,7 +73,7 @@ def test_more_chunks_that_speak_for_a_session_count_more():
     first, second, *_ = found = fused(vector, {}, sessions, dict.fromkeys("abc", 3))
     assert (first.node_id, second.node_id) == ("a1", "b1")
     assert [one.node_id for one in found].index("a2") > 1  # after the best of another session
-    credits_of = {one.node_id: {part.arm: part.credit for part in one.credits} for one in found}
+    credits_of = {one.node_id: {part.name: part.credit for part in one.credits} for one in found}
     assert credits_of["a1"]["session vector"] > credits_of["b1"]["session vector"]
 
 
@@ -81,7 +101,7 @@ def test_of_two_equal_sessions_the_newer_wins_and_one_without_a_day_is_between()
     ages = {"new": 1, "old": 90, "none": None}
     found = fused(vector, {}, {one: one for one in vector}, ages)
     assert [one.node_id for one in found] == ["new", "none", "old"]
-    age = [next(c.credit for c in one.credits if c.arm == "age") for one in found]
+    age = [next(c.credit for c in one.credits if c.name == "age") for one in found]
     assert age == sorted(age, reverse=True)
     assert age[1] == pytest.approx((age[0] + age[2]) / 2), "the middle of those that have one"
 
@@ -136,8 +156,8 @@ def test_sessions_are_days_of_a_note_else_sections():
         TextNode(id_="bare", text="x"),
     ]
     ids = [node.node_id for node in nodes]
-    reads = read_pool("x", "keyword", ContextualBM25Retriever(nodes), ids, set(), is_message=True)
-    of = dict(zip(reads.ids, sessions_of(reads), strict=True))
+    info = [describe_chunk(node.metadata, node.text) for node in nodes]
+    of = dict(zip(ids, sessions_of(ids, info), strict=True))
     assert of["heading"] == of["heading2"]
     assert len(set(of.values())) == 6
     new = {node_id: newness_of(session, NOW, 10) for node_id, session in of.items()}

@@ -13,8 +13,7 @@ from llama_index_contextual import (
     ContextualVectorRetriever,
     HeadingAwareMarkdownNodeParser,
 )
-from llama_index_contextual.retrievers.any_store import run
-from llama_index_contextual.retrievers.features import record_of
+from llama_index_contextual.retrievers.chunk_info import describe_chunk
 from llama_index_contextual.retrievers.names import document_names, folded_name
 
 NOTES = {
@@ -69,7 +68,7 @@ def test_the_chunk_that_a_filter_leaves_of_a_named_note_comes_first(embedding_of
     second = MetadataFilters(filters=[MetadataFilter(key="part", value=2)])
     explanation = fusion.with_filters(second).explain("Python")
     assert explanation.hits[0].node_id == "1"
-    assert {one.arm: one.score for one in explanation.hits[0].credits}["names"] == 1
+    assert {one.name: one.value for one in explanation.hits[0].credits}["names"] == 1
 
 
 @pytest.mark.parametrize(
@@ -99,7 +98,7 @@ def test_the_exact_name_of_a_note_comes_first(vault, question, path):
     explanation = vault.explain(question)
     assert explanation.hits[0].node.node.metadata["path"] == path
     assert explanation.relevance >= 0.95
-    assert "names" in {credit.arm for credit in explanation.hits[0].credits}
+    assert "names" in {credit.name for credit in explanation.hits[0].credits}
 
 
 @pytest.mark.parametrize("question", ["Named slots", "Slots"])
@@ -124,7 +123,7 @@ def test_the_chunk_with_the_heading_comes_before_what_follows_in_its_section(que
 
 def test_only_the_best_chunk_of_a_named_document_is_lifted(vault):
     named = [
-        hit for hit in vault.explain("GIL").hits if "names" in {one.arm for one in hit.credits}
+        hit for hit in vault.explain("GIL").hits if "names" in {one.name for one in hit.credits}
     ]
     assert len(named) == 1
 
@@ -132,7 +131,7 @@ def test_only_the_best_chunk_of_a_named_document_is_lifted(vault):
 def test_a_question_that_is_no_name_names_nothing(vault):
     for question in ("how does the GIL work?", "release the GIL lock of threads", ""):
         assert not any(
-            credit.arm == "names" for hit in vault.explain(question).hits for credit in hit.credits
+            credit.name == "names" for hit in vault.explain(question).hits for credit in hit.credits
         )
 
 
@@ -165,9 +164,9 @@ def test_the_names_of_a_path():
 
 def test_all_headings_in_a_chunk_are_names():
     text = "#seed\n###### upstream: [[Paths|Path]]\n\n### Why so?\n\n```\n# no heading\n```\n\nUnderlined\n---\nText."
-    record = record_of({"path": "a.md", "header_path": ""}, text)
+    record = describe_chunk({"path": "a.md", "header_path": ""}, text)
     assert record.names.keys() - {""} == {"upstream path", "why so", "underlined"}
-    assert not record_of({"path": "a.py"}, "# Comment\nx = 1").names.keys() - {""}
+    assert not describe_chunk({"path": "a.py"}, "# Comment\nx = 1").names.keys() - {""}
 
 
 def test_a_name_without_a_path_is_a_title():
@@ -261,9 +260,7 @@ def test_documents_of_one_name_are_among_the_candidates_and_no_more_than_were_wa
         for text, one in zip(texts, paths, strict=True)
     ]
     nodes = HeadingAwareMarkdownNodeParser()(documents)
-    [found] = run(
-        ContextualBM25Retriever(nodes).candidates([QueryBundle("kites")], top_k, on_loop=False)
-    )
+    [found] = ContextualBM25Retriever(nodes).candidates([QueryBundle("kites")], top_k)
     assert len({one.node_id for one in found}) == len(found) == top_k
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
     paths_of = {node.node_id: node.metadata["path"] for node in nodes}

@@ -15,8 +15,8 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
-from llama_index_contextual.retrievers.explanation import LEAST, Evidence, min_score_for, relevance
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
+from llama_index_contextual.retrievers.relevance import LEAST, Evidence, min_score_for, relevance
 from llama_index_contextual.retrievers.vector import E5, MINILM, ContextualVectorRetriever
 from llama_index_contextual.utils.errors import SettingError
 
@@ -262,8 +262,8 @@ def test_hits_below_a_least_relevance_are_dropped_in_every_mode(arms, mode):
 
 def test_scores_below_zero_stay_where_nothing_is_dropped():
     class Below(ContextualBM25Retriever):
-        async def candidates(self, queries, top_k, *, on_loop):
-            [found] = await super().candidates(queries, top_k, on_loop=on_loop)
+        def candidates(self, queries, top_k):
+            [found] = super().candidates(queries, top_k)
             return [
                 [
                     one._replace(score=-100.0 if number else one.score)

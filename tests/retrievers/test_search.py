@@ -10,7 +10,7 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
-from llama_index_contextual.retrievers.any_store import AnyStore, run
+from llama_index_contextual.retrievers.any_store import AnyStore
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.retrievers.node_index import KeywordIndex
@@ -46,7 +46,7 @@ class Vectors:
             VectorStoreQuery(list(one), similarity_top_k=top_k, filters=filters)
             for one in embeddings
         ]
-        return run(store.search_each(asked, on_loop=False))
+        return store.search(asked)
 
 
 def pairs(found):
@@ -63,15 +63,15 @@ def readers(index, nodes, collection):
 
 
 @pytest.mark.parametrize("filters", [None, NEW])
-def test_arms_over_a_reader_answer_as_arms_of_their_own_do(readers, index, embedding, filters):
+def test_retrievers_over_a_reader_answer_as_others_do(readers, index, embedding, filters):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
     vector = ContextualVectorRetriever(index, embed_model=embedding)
     vectors, keywords = readers
-    arms = (
+    over_readers = (
         ContextualVectorRetriever.over(vectors, embedding),
         ContextualBM25Retriever.over(keywords),
     )
-    for own, over in zip((vector, keyword), arms, strict=True):
+    for own, over in zip((vector, keyword), over_readers, strict=True):
         expected = pairs(own.with_filters(filters).retrieve("the budget of the house"))
         assert expected
         assert pairs(over.with_filters(filters).retrieve("the budget of the house")) == expected
@@ -80,7 +80,11 @@ def test_arms_over_a_reader_answer_as_arms_of_their_own_do(readers, index, embed
         .with_filters(filters)
         .explain("Cookie and the budget")
     )
-    over = ContextualFusionRetriever(arms).with_filters(filters).explain("Cookie and the budget")
+    over = (
+        ContextualFusionRetriever(over_readers)
+        .with_filters(filters)
+        .explain("Cookie and the budget")
+    )
     assert over.to_dict() == whole.to_dict()
 
 

@@ -316,9 +316,9 @@ class ContextualIndex:
         options.setdefault("min_score", defaults["retrieval.min_score"] or 0.0)
         if "node_postprocessors" not in options:
             options["node_postprocessors"] = self._reader.postprocessors(recency, rerank)
-        arms = self._reader.arms(filters)
-        if len(arms) == 1 and not options.keys() & {"rrf_k", "retriever_weights"}:
+        retrievers = self._reader.retrievers(filters)
+        if len(retrievers) == 1 and not options.keys() & {"rrf_k", "retriever_weights"}:
             options.setdefault(
                 "mode", "learned"
             )  # keywords alone know names, days and definitions, too
-        return ContextualFusionRetriever(arms, similarity_top_k=top_k, **options)
+        return ContextualFusionRetriever(retrievers, similarity_top_k=top_k, **options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import json
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import numpy as np
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _ID: Final = "\0id"  # keys that no metadata has
-_RECORD: Final = "\0record"
 
 
 class IndexView(KeywordView):
@@ -55,20 +53,6 @@ class IndexView(KeywordView):
             one.node_id: one
             for one in self.snapshot.nodes(sorted({*self.rows_of(node_ids).values()}))
         }
-
-    def records(
-        self, node_ids: Sequence[str], make: Callable[[dict[str, Any], str], _T]
-    ) -> Sequence[_T | None]:
-        """Result of ``make(metadata, text)`` for each node, made once for each; None for unknown ids."""
-
-        def read(_: str, numbers: Rows) -> list[_T]:
-            return [
-                make(json.loads(one.metadata), one.text) for one in self.snapshot.node_rows(numbers)
-            ]
-
-        rows = self.rows_of(node_ids)
-        made = dict(zip(rows, self._caches.values(_RECORD, list(rows.values()), read), strict=True))
-        return [made.get(node_id) for node_id in node_ids]
 
     def column(self, key: str) -> Sequence[Any]:
         """Values of a metadata key, one for each node."""
@@ -198,10 +182,10 @@ class IndexReader:
         with self.snapshot() as view:
             return work(view)
 
-    def arms(
+    def retrievers(
         self, filters: MetadataFilters | None
     ) -> list[ContextualVectorRetriever | ContextualBM25Retriever]:
-        """The vector arm and the keyword arm, with the same filters; without an embedding the latter alone."""
+        """Return the vector and the keyword retriever with the same filters; without an embedding the latter alone."""
         words = ContextualBM25Retriever.over(self, similarity_top_k=POOL, filters=filters)
         embedding = self.settings.embedding
         if isinstance(embedding, NoEmbedding):

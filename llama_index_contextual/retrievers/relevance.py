@@ -1,0 +1,221 @@
+"""How likely an index answers a query at all.
+
+A fused score ranks: something is best even where nothing answers. Relevance is a logistic model
+that tells questions with known answers from keyboard mash, other languages, other subjects, and
+questions whose answer was taken out of the index. Like learned fusion it is a sum in log-odds.
+``benchmarks/relevance.py`` trains its weights; ``benchmarks/results/relevance.md`` has the figures.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+from llama_index_contextual.retrievers.asking import keyword_retriever_of
+from llama_index_contextual.retrievers.features import NameFeature
+from llama_index_contextual.retrievers.learned import shipped_weights
+from llama_index_contextual.retrievers.query import unknown_words_note
+from llama_index_contextual.retrievers.vector import E5, MINILM, ContextualVectorRetriever
+from llama_index_contextual.utils.tokens import is_spelled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from llama_index_contextual.retrievers.asking import WeightedRetriever
+    from llama_index_contextual.retrievers.rankings import Ranking, ScoreTable
+
+AUTO: Final = "auto"
+LEAST: Final = 0.05  # loses no first hit of any retriever; see benchmarks/results/relevance.md
+# Embeddings whose cosines were measured: their name in the weights, and the cosine of unrelated
+# texts.
+_MEASURED: Final = {MINILM: ("local", 0.0), E5: ("e5", 0.7)}
+_OTHER_WORDS: Final = 0.5  # the best hit holds less of a query than this: it may be in other words
+_BY_VECTORS: Final = (
+    0.3  # the most relevance of a query in other words: few of those have an answer
+)
+_COMPARED_PLACE: Final = 9  # the best keyword score is compared with that of the tenth hit
+_NAMED: Final = 0.95  # the least relevance of a query that is the name of the first hit
+_CLOSE_HITS: Final = 3  # of these the one that holds most of the subject is judged
+_TINY: Final = 1e-6
+
+MinScore: TypeAlias = float | Literal["auto"]
+
+
+def min_score_for(chosen: MinScore, *, is_calibrated: bool) -> float:
+    """Return the relevance that a hit needs as a number.
+
+    Args:
+        chosen: The user's choice, for each hit. ``"auto"`` stands for :data:`LEAST`, for the best
+            hit of a query alone: the first hit of a retriever may stand far down in the fusion.
+        is_calibrated: Whether it is known what relevance means here. Elsewhere ``"auto"`` leaves
+            out nothing.
+    """
+    if chosen != AUTO:
+        return float(chosen)
+    return LEAST if is_calibrated else 0.0
+
+
+class Evidence(NamedTuple):
+    """What speaks for an answer, of the best hit of a query.
+
+    Attributes:
+        nearest: The highest cosine of the vector retriever; None without one.
+        farthest: The lowest. For embeddings that were not measured it stands for texts that have
+        nothing in common.
+        cosine: The cosine of the best hit; the lowest where the vector retriever did not return it.
+        words: The share of the query's words that the best hit holds, by rarity; None without a
+        keyword retriever.
+        lead: By what share the best keyword score exceeds the tenth, 0 to 1; 1 where fewer chunks
+            hold a word. The words of a subject are in many places, an answer stands out.
+        model: The embedding whose cosines they are, empty for one that was not measured.
+        spelled: Whether any word of the query is in a language that the model reads.
+    """
+
+    nearest: float | None = None
+    farthest: float = 0.0
+    cosine: float = 0.0
+    words: float | None = None
+    lead: float = 0.0
+    model: str = MINILM
+    spelled: bool = True
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Return whether it was measured what relevance means for such retrievers."""
+        return self.model in _MEASURED and self.nearest is not None and self.words is not None
+
+    def features(self) -> dict[str, float]:
+        """Return the numbers that the model weighs.
+
+        Cosines are stretched from that of unrelated texts to 1.
+        """
+        _, zero = _MEASURED.get(self.model, ("", self.farthest))
+        scale = max(1 - zero, _TINY)
+        words = self.words or 0.0
+        return {
+            "nearest": ((self.nearest or 0.0) - zero) / scale,
+            "cosine": (self.cosine - zero) / scale,
+            "words": words,
+            "lead": words * self.lead,  # nonsense with one rare word stands out, too
+        }
+
+
+class Judgement(NamedTuple):
+    """How likely an index answers a query.
+
+    Attributes:
+        relevance: 0 to 1; None where it is not known.
+        is_calibrated: Whether it was measured what relevance means for such retrievers and such a
+        query.
+        evidence: What the relevance is computed from.
+        unknown_words: A line on the words of the query that the index does not know; empty where it
+            knows all.
+    """
+
+    relevance: float | None = None
+    is_calibrated: bool = False
+    evidence: Evidence | None = None
+    unknown_words: str = ""
+
+
+def relevance(
+    evidence: Evidence, weights: Mapping[str, Mapping[str, float]] | None = None
+) -> float | None:
+    """Return the likelihood that an index answers a query, 0 to 1; None where it is not known.
+
+    A query in other words than those of the notes ("crash" for "outage") has only its vector to
+    speak for it. So the model of vectors alone judges it, too, and can lift it to 0.3: it is not
+    left out, and it is not trusted.
+
+    Args:
+        evidence: What speaks for an answer.
+        weights: The weights of each model; default those of the package.
+    """
+    weights = weights or shipped_weights("relevance")
+    vectors, _ = _MEASURED.get(evidence.model, ("other", 0.0))
+    features = evidence.features()
+    if evidence.nearest is None:
+        return None if evidence.words is None else _likelihood(features, weights["words"])
+    by_vectors = _likelihood(features, weights[vectors])
+    if evidence.words is None:
+        return by_vectors
+    combined = _likelihood(features, weights[f"{vectors} and words"])
+    if evidence.spelled and evidence.words < _OTHER_WORDS:
+        return max(combined, min(by_vectors, _BY_VECTORS))
+    return combined
+
+
+def _likelihood(features: Mapping[str, float], weights: Mapping[str, float]) -> float:
+    summands = [weights.get(name, 0.0) * value for name, value in features.items()]
+    log_odds = math.fsum([weights["constant"], *summands])
+    return 1 / (1 + math.exp(-log_odds))
+
+
+def judge(
+    text: str,
+    subject: str,
+    members: Sequence[WeightedRetriever],
+    rankings: Sequence[Ranking],
+    table: ScoreTable,
+) -> Judgement:
+    """Return how likely the index answers a query, by its best candidate.
+
+    Args:
+        text: The query.
+        subject: What a relevant hit holds of the query: "What did we decide about retries?" finds
+            other decisions, too. Of the first three candidates the one that holds most of it is
+            judged. Empty for the whole query.
+        members: The retrievers.
+        rankings: Their answers.
+        table: The fused candidates.
+    """
+    keywords = keyword_retriever_of(members)
+    vector = None
+    for member in members:
+        if vector is None and isinstance(member.retriever, ContextualVectorRetriever):
+            vector = member
+    ranking_of = {ranking.retriever: ranking for ranking in rankings if ranking.query == 0}
+    best_ids = list(table.best_first())[: _CLOSE_HITS if subject else 1]
+    best_id = best_ids[0] if best_ids else ""
+    words = None
+    lead = 0.0
+    unknown_words = ""
+    if keywords is not None:
+        name, retriever = keywords
+        terms = retriever.term_scores(subject or text, best_ids)
+        if 0 in terms.frequencies:
+            unknown_words = unknown_words_note(text, terms)
+        shares = terms.shares() or []
+        words = max(shares, default=0.0)
+        if shares:
+            best_id = best_ids[shares.index(words)]
+        if name in ranking_of:
+            lead = _lead(ranking_of[name].compared_scores.tolist())
+    model = getattr(vector.retriever, "cosines_of", "") if vector else ""
+    evidence = Evidence(
+        words=words, lead=lead, model=model, spelled=model == E5 or is_spelled(text)
+    )
+    if vector is not None and vector.name in ranking_of:
+        ranking = ranking_of[vector.name]
+        cosines = dict(zip(ranking.node_ids, ranking.compared_scores.tolist(), strict=False))
+        if cosines:
+            lowest = min(cosines.values())
+            evidence = evidence._replace(
+                nearest=max(cosines.values()),
+                farthest=lowest,
+                cosine=cosines.get(best_id, lowest),
+            )
+    likelihood = relevance(evidence)
+    credits_of_best = table.credits_of(best_ids[0]) if best_ids else ()
+    is_named = any(credit.name == NameFeature.name for credit in credits_of_best)
+    if likelihood is not None and is_named:
+        likelihood = max(likelihood, _NAMED)
+    return Judgement(likelihood, evidence.is_calibrated, evidence, unknown_words)
+
+
+def _lead(scores: Sequence[float]) -> float:
+    """Return by what share the best score exceeds the tenth."""
+    if not any(scores):
+        return 0.0
+    tenth = scores[_COMPARED_PLACE] if len(scores) > _COMPARED_PLACE else 0.0
+    return 1 - tenth / scores[0]

@@ -1,0 +1,383 @@
+"""The features of the ranking: each changes an order, and means what its docstring says."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import NodeWithScore, TextNode
+
+from llama_index_contextual.retrievers import features, learned
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.candidates import Candidates, Query
+from llama_index_contextual.retrievers.chunk_info import describe_chunk
+from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
+
+EVERY_FEATURE = (*features.FEATURES, *features.RANK_FEATURES)
+
+
+class Fixed(BaseRetriever):
+    """Return nodes with given scores."""
+
+    def __init__(self, scores):
+        super().__init__()
+        self.scores = scores
+
+    def _retrieve(self, query_bundle):
+        return [
+            NodeWithScore(node=TextNode(id_=node_id, text=node_id), score=score)
+            for node_id, score in self.scores.items()
+        ]
+
+
+class Case(NamedTuple):
+    """A query, and chunks of which the feature puts another one first.
+
+    Attributes:
+        query: The query.
+        chunks: Text and metadata by id. Equal scores are ranked by id.
+        vectors: Vector scores by id; by default all are equal.
+    """
+
+    query: str
+    chunks: dict[str, tuple[str, dict[str, str]]]
+    vectors: dict[str, float] = {}  # noqa: RUF012  nothing changes it
+
+
+def code(path, text):
+    return text, {"path": path}
+
+
+FAR = "one two three four five six seven eight nine"  # so many words apart nothing is near
+PARITY = {
+    **{
+        f"links{number}": (f"hard links, links that are hard{' wood' * number}", {})
+        for number in range(8)
+    },
+    **{f"parity{number}": (f"parity of {number}", {}) for number in range(9)},
+    **{f"check{number}": (f"check of {number}", {}) for number in range(9)},
+    "parity": ("The check of a parity.", {}),
+}
+
+CASES = {
+    "vector": Case("kite", {"a": ("kite", {}), "b": ("kite", {})}, {"a": 0.2, "b": 0.9}),
+    "keyword": Case(
+        "red kite",
+        {"a": ("red kite over green hills", {}), "b": ("red kite over hills", {})},
+        {"a": 0.9, "b": 0.89},
+    ),
+    "match": Case(
+        "red kite wing tail",
+        {
+            "a": (f"blue {FAR} kite {FAR} wing {FAR} tail", {}),
+            "b": (f"red {FAR} kite {FAR} wing {FAR} tail", {}),
+            "c": (f"tail {FAR} {FAR} {FAR} {FAR}", {}),
+        },
+        {"a": 0.9, "b": 0.2, "c": 0.1},
+    ),
+    "nearness": Case(
+        "red kite", {"a": ("red hills green kite", {}), "b": ("hills green red kite", {})}
+    ),
+    "date": Case(
+        "tests of 9 March 2026",
+        {
+            "a": ("tests failed", {"date": "2026-01-01"}),
+            "b": ("tests failed", {"date": "2026-03-09"}),
+        },
+    ),
+    "heading": Case(
+        "retries of the worker",
+        {
+            "a": ("retries of the worker and storage", {"header_path": "Jobs > Storage"}),
+            "b": ("retries of the worker and storage", {"header_path": "Jobs > Worker"}),
+        },
+    ),
+    "file name": Case(
+        "fill the retry queue",
+        {
+            "a": code("src/app.py", "fill retry queue"),
+            "b": code("src/queue.py", "fill retry queue"),
+        },
+    ),
+    "defines": Case(
+        "retry the queue",
+        {
+            "a": code("src/a.py", "pass\nRetryQueue class"),
+            "b": code("src/b.py", "class RetryQueue:\npass"),
+        },
+    ),
+    "exact": Case(
+        "see RetryQueue",
+        {
+            "a": code("src/a.py", "class Retry_Queue:\npass RetryQueue"),
+            "b": code("src/b.py", "class RetryQueue:\npass Retry_Queue"),
+        },
+    ),
+    "file vector": Case(
+        "kite",
+        {
+            "a": code("src/a.py", "pass"),
+            "b": code("src/b.py", "one"),
+            "b2": code("src/b.py", "two"),
+            "b3": code("src/b.py", "three"),
+            "c": ("four", {}),
+            "d": ("five", {}),
+        },
+        {"a": 0.9, "b": 0.89, "b2": 0.89, "b3": 0.89, "c": 0.1, "d": 0.1},
+    ),
+    "names": Case(
+        "GIL", {"a": ("GIL GIL", {"path": "a.md"}), "b": ("GIL", {"path": "notes/GIL.md"})}
+    ),
+    "further chunk": Case(
+        "kite",
+        {
+            "a": code("src/a.py", "kite kite kite"),
+            "a2": code("src/a.py", "kite kite"),
+            "b": code("src/b.py", "kite"),
+        },
+    ),
+    "part": Case("hard links and parity check", PARITY),
+}
+
+
+def ranking(case):
+    """Return the ids of the hits of a case, best first."""
+    nodes = [
+        TextNode(
+            id_=node_id, text=text, metadata=metadata, excluded_embed_metadata_keys=[*metadata]
+        )
+        for node_id, (text, metadata) in case.chunks.items()
+    ]
+    noise = [TextNode(id_=f"z{number}", text=f"filler {number}") for number in range(6)]
+    vectors = Fixed(dict.fromkeys(case.chunks, 0.5) | case.vectors)
+    fusion = ContextualFusionRetriever(
+        [vectors, ContextualBM25Retriever([*nodes, *noise])], mode="learned"
+    )
+    return [hit.node.node_id for hit in fusion.retrieve(case.query)]
+
+
+@pytest.mark.parametrize("feature", EVERY_FEATURE, ids=lambda feature: feature.name)
+def test_a_feature_that_is_taken_out_changes_the_ranking(feature, monkeypatch):
+    case = CASES[feature.name]
+    with_feature = ranking(case)
+    weights = dict(learned.shipped_weights("ranking"))
+    del weights[feature.name]
+    monkeypatch.setattr(learned, "shipped_weights", lambda _: weights)
+    assert ranking(case) != with_feature
+
+
+def test_each_feature_has_a_weight_and_a_name_of_its_own():
+    names = [feature.name for feature in EVERY_FEATURE]
+    assert sorted(names) == sorted(learned.shipped_weights("ranking"))
+    assert len(names) == len(set(names))
+
+
+def test_only_further_chunks_speak_against_a_candidate():
+    weights = learned.shipped_weights("ranking")
+    assert {name for name, weight in weights.items() if weight < 0} == {"further chunk"}
+
+
+# What the values mean
+
+
+def query_of(text, **idf):
+    """Return a query whose terms have these weights."""
+    return Query(
+        text=text,
+        today=date(2026, 3, 3),
+        groups=tuple((term,) for term in idf),
+        idf=np.array([*idf.values()]),
+    )
+
+
+def candidates_of(chunks, *, counts=None, cosines=None, **known):
+    """Return candidates of which nothing is known beside this."""
+    size = len(chunks)
+    nothing = np.zeros(size)
+    values = {
+        "node_ids": [str(number) for number in range(size)],
+        "vector_scores": nothing,
+        "keyword_scores": nothing,
+        "matched": nothing,
+        "term_counts": np.zeros((size, 0)) if counts is None else np.array(counts, float),
+        "nearness": nothing,
+        "info": [chunk and describe_chunk(*chunk) for chunk in chunks],
+        "named": {},
+        "admitted": frozenset(map(str, range(size))),
+        "cosines": nothing if cosines is None else np.array(cosines),
+    }
+    return Candidates(**(values | known))
+
+
+DAYS = ["2026-03-02", "2026-03-06", "2026-03-01", "2026-03-20", None]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("the kite of 2 March 2026", [1.0, 0.5, 0.0, 0.0, 0.0]),
+        ("the kite of yesterday", [1.0, 0.5, 0.0, 0.0, 0.0]),
+        ("the kite", [0.0] * 5),
+    ],
+)
+def test_a_named_day_and_the_week_after_it_count(query, expected):
+    candidates = candidates_of([({"date": day} if day else {}, "kite") for day in DAYS])
+    assert features.DateFeature().values(query_of(query), candidates).tolist() == expected
+
+
+HEADINGS = ["Retries", "Retries > Limits", "Retries > Storage"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ((2, 1), [1.0, 1.0, 0.0, 0.0, 0.0]),
+        ((1, 1), [0.25, 0.25, 0.0, 0.0, 0.0]),  # the context holds "retries" once, the text never
+        ((0, 0), [0.0] * 5),
+    ],
+)
+def test_a_heading_counts_by_what_the_text_below_it_holds_outside_its_context(counts, expected):
+    page = {"path": "a.md", "context": "Document: a.md > Retries"}
+    chunks = [({**page, "header_path": path}, "text") for path in HEADINGS]
+    candidates = candidates_of([*chunks, None, ({"path": "a.py"}, "x")], counts=[counts] * 5)
+    values = features.HeadingFeature().values(query_of("q", retri=3.0, limit=1.0), candidates)
+    assert values.tolist() == pytest.approx(expected)
+
+
+FILES = [
+    ({"path": "src/retry_queue.py"}, "class RetryQueue:\n"),
+    ({"path": "src/retry_queue.py"}, "x = 1\n"),
+    ({"path": "tests/test_retry.py"}, "def test_retry_queue():\n"),
+    ({"path": "note.md"}, ""),
+]
+
+
+@pytest.mark.parametrize(
+    ("feature", "expected"),
+    [
+        (features.FileNameFeature(), [1.0, 1.0, 0.5, 0.0]),
+        (features.DefinesFeature(), [1.0, 1.0, 2 / 3, 0.0]),
+        (features.ExactFeature(), [1.0, 0.0, 0.0, 0.0]),
+        (features.FileVectorFeature(), [0.5, 0.5, 0.1, 0.0]),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_values_of_source_files(feature, expected):
+    query = query_of("how does the RetryQueue wait", retri=2.0, queue=2.0)
+    candidates = candidates_of(FILES, cosines=[0.9, 0.6, 0.3, 1.0])
+    assert feature.values(query, candidates).tolist() == pytest.approx(expected)
+    prose = query_of("how does the RetryQueue wait?", retri=2.0, queue=2.0)
+    halves = [value / 2 for value in expected]
+    assert feature.values(prose, candidates).tolist() == pytest.approx(halves)
+
+
+def test_a_frequent_word_of_a_file_name_counts_less():
+    query = query_of("the RetryQueue", retri=2.0, queue=1.0)
+    values = features.FileNameFeature().values(query, candidates_of(FILES))
+    assert values[0] == pytest.approx(0.875)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"), [("retry queue", [0, 1, 2, 3, 3]), ("How?", [0, 1, 2, 3, 3])]
+)
+def test_further_chunks_of_a_file_count_up_to_three(query, expected):
+    candidates = candidates_of([FILES[0]] * 5)
+    scores = np.array([5.0, 4.0, 3.0, 2.0, 1.0])
+    values = features.FurtherChunkFeature().values(query_of(query), candidates, scores)
+    share = 0.5 / 9 if "?" in query else 1.0
+    assert values.tolist() == pytest.approx([share * number for number in expected])
+
+
+@pytest.mark.parametrize("query", ["retry_queue", "RetryQueue", "retry queue", "RetryQueue()"])
+def test_the_chunk_that_defines_the_name_comes_first(query):
+    chunks = {
+        "use": code("src/retry_queue.py", "RetryQueue RetryQueue RetryQueue: the retry queue"),
+        "definition": code("src/retry_queue.py", "class RetryQueue:\n    def push(self): ..."),
+        "other": code("src/app.py", "RetryQueue RetryQueue queue retry"),
+    }
+    assert ranking(Case(query, chunks))[0] == "definition"
+
+
+@pytest.mark.parametrize("query", ["Plans", "Plans()"])
+def test_a_type_comes_before_a_variable_and_before_what_implements_it(query):
+    chunks = {
+        "variable": code("src/day.rs", "let plans = Plans::new(); use_of(plans, Plans); Plans"),
+        "trait": code("src/day.rs", "impl Plans for Week { fn plans(&self) {} } // Plans Plans"),
+        "type": code("src/day.rs", "pub trait Plans {\n    fn first(&self) -> Day;\n}"),
+    }
+    assert ranking(Case(query, chunks))[0] == "type"
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["hard links and parity check", "parity check, hard links", "hard links vs parity check"],
+)
+def test_the_best_chunk_of_each_part_stands_behind_the_first_three(query):
+    assert ranking(Case(query, PARITY))[3] == "parity"
+
+
+def test_a_question_of_one_part_lifts_nothing():
+    query = query_of("hard links", hard=1.0, link=1.0)
+    candidates = candidates_of([({}, "x")] * 4, counts=[[1, 1]] * 4)
+    assert not features.PartFeature().values(query, candidates, np.zeros(4)).any()
+
+
+@pytest.mark.parametrize(
+    ("question", "first", "last"),
+    [("how many retries?", "top", "other"), ("how many retries by the worker?", "asked", "other")],
+)
+def test_a_chunk_below_the_title_or_the_heading_asked_for_is_lifted_above_other_headings(
+    question, first, last
+):
+    text = "A job of the worker is tried three times, retry limits say so, whichever it is."
+    paths = {"other": "Retries > Storage", "asked": "Retries > Worker", "top": "Retries"}
+    nodes = [
+        TextNode(
+            id_=name,
+            text=text,
+            metadata={"path": f"{name}.md", "header_path": path, "date": f"2026-01-0{day}"},
+        )
+        for day, (name, path) in enumerate(paths.items(), 1)
+    ]
+    for node in nodes:
+        node.excluded_embed_metadata_keys = list(node.metadata)
+    hits = ContextualFusionRetriever([ContextualBM25Retriever(nodes)], mode="learned").explain(
+        question
+    )
+    credits_of = {hit.node_id: {one.name: one.credit for one in hit.credits} for hit in hits}
+    order = [*credits_of]
+    assert first in order[: order.index(last)]
+    assert order[-1] == last
+    assert "heading" in credits_of["top"]
+    assert "heading" not in credits_of["other"], "its page's name is no merit of its"
+    assert credits_of[first]["heading"] == pytest.approx(credits_of["top"]["heading"])
+
+
+TEXT = "The gateway waits thirty seconds before it closes a connection that is idle and says so."
+
+
+def test_chunks_with_the_same_text_are_one_hit_that_names_the_other_places():
+    chunks = {
+        "a": (TEXT, {"path": "a.md", "start_line": 1, "end_line": 2}),
+        "b": (TEXT.upper(), {"path": "b.md", "start_line": 5, "end_line": 5}),
+        "other": ("A gateway restarts at night; connections are closed then.", {}),
+        "day": (TEXT, {"path": "2026-04-09.md"}),
+    }
+    nodes = [TextNode(id_=id_, text=text, metadata=meta) for id_, (text, meta) in chunks.items()]
+    keywords = ContextualBM25Retriever(nodes)
+    fusion = ContextualFusionRetriever([keywords], mode="learned")
+    hits = fusion.explain("gateway connection idle").hits
+    assert {hit.node_id for hit in hits} in ({"a", "other", "day"}, {"b", "other", "day"})
+    twins = {hit.node_id: hit.also_at for hit in hits}
+    assert twins.get("a", twins.get("b")) in (("b.md#L5",), ("a.md#L1-L2",))
+    assert twins["other"] == twins["day"] == (), "a note of a day is news of that day"
+    assert "also at" in str(fusion.explain("gateway connection idle"))
+    assert hits[0].to_dict()["also_at"] == list(hits[0].also_at)
+    assert hits[0].node.node.metadata == dict(chunks[hits[0].node_id][1]), (
+        "metadata stay the user's"
+    )
+    ranks = ContextualFusionRetriever([keywords], mode="reciprocal_rerank")
+    assert len(ranks.retrieve("gateway connection idle")) == 4
