@@ -34,7 +34,8 @@ from pptx.util import Inches
 from reportlab.lib.styles import getSampleStyleSheet
 from reportlab.platypus import Paragraph, Preformatted, SimpleDocTemplate, Table
 
-from llama_index_contextual.app.folder.convert import ConversionProcess, DocumentReader
+from llama_index_contextual.app.folder.convert import DocumentReader
+from llama_index_contextual.app.folder.process import ConversionProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from mkdocs.structure.files import File
 
+from llama_index_contextual.app.folder.formats import table_of_formats
+
 if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
@@ -27,8 +29,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Point to the figures where the site has them."""
-    return markdown.replace("](../benchmarks/", "](benchmarks/")
+    """Point to the figures where the site has them, and list the formats that are read."""
+    markdown = markdown.replace("](../benchmarks/", "](benchmarks/")
+    return markdown.replace("<!-- formats -->", table_of_formats())
 
 
 def on_page_content(html: str, **_: Any) -> str:

@@ -19,7 +19,7 @@ import pytest
 from pathspec import GitIgnoreSpec
 
 import llama_index_contextual as package
-from llama_index_contextual.app.folder.walk import pattern_of, spec_of
+from llama_index_contextual.app.folder.patterns import pattern_of, spec_of
 from llama_index_contextual.context.answers import refusal, split_answers
 from llama_index_contextual.retrievers.query_dates import FURTHER_LANGUAGES, LANGUAGES, lexicon
 
@@ -45,11 +45,11 @@ EXAMPLES = {
 }
 # Expressions that see no more than so many characters: (how many, why).
 BOUNDED = {
-    "app.folder.office._number": (255, "a format of a number"),
-    "app.folder.office._FORM": (255, "the same"),
-    "app.folder.office._WORD": (255, "the same"),
-    "app.folder.pdf._BROKEN": (100, "the end of a block"),
-    "app.folder.pdf._VALUE": (60, "a cell is cut before"),
+    "app.folder.tables._CONDITION": (255, "a format of a number"),
+    "app.folder.tables._FORM": (255, "the same"),
+    "app.folder.tables._WORD": (255, "the same"),
+    "app.folder.converters.pdf._BROKEN": (100, "the end of a block"),
+    "app.folder.pdf_tables._VALUE": (60, "a cell is cut before"),
     "context.source_code._ASSIGNED": (300, "a line that may define a name"),
     "context.source_code._SIGNED": (300, "the same"),
     "context.source_code._FUNCTION": (600, "a function up to its body"),
@@ -63,20 +63,21 @@ ANCHORED = {
     "app.serve.html._WITHIN_LIST",
     "app.settings.models._NAME",
     "node_parser.sections._LEAD",
-    "app.folder.markup._TEX_ITEM",
-    "app.folder.markup._ORG",
-    "app.folder.markup._ORG_HEADING",
-    "app.folder.markup._RST_LINE",
-    "app.folder.markup._RST_RULE",
-    "app.folder.markup._RST",
-    "app.folder.markup._ORG_KEYWORD",
-    "app.folder.markup._org_line",
-    "app.folder.markup._of_notebook",
-    "app.folder.formats._BLOCK",
-    "app.folder.formats._LIST",
-    "app.folder.formats.integer",
-    "app.folder.html._ITEM",
-    "app.folder.html._end_block",
+    "app.folder.converters.latex._ITEM",
+    "app.folder.converters.org._BLOCK",
+    "app.folder.converters.org._HEADING",
+    "app.folder.converters.rst._HEADING_LINE",
+    "app.folder.converters.rst._TABLE_RULE",
+    "app.folder.converters.rst._BLOCK",
+    "app.folder.converters.org._KEYWORD",
+    "app.folder.converters.org._TABLE_RULE",
+    "app.folder.converters.org._COMMENT",
+    "app.folder.converters.notebook._HEADING",
+    "app.folder.markdown._BLOCK",
+    "app.folder.markdown._LIST",
+    "app.folder.archive.integer",
+    "app.folder.html_to_markdown._ITEM_NUMBER",
+    "app.folder.html_to_markdown._NUMBERED",
     "node_parser.front_matter._FRONT_MATTER",
     "node_parser.front_matter._KEY",
     "node_parser.blocks._CONTAINER",

@@ -156,7 +156,7 @@ def _work(opened: ContextualIndex) -> _Work:
     Raises:
         SettingError: A first index would be empty.
     """
-    from llama_index_contextual.app.folder.formats import FORMATS, suffix_of
+    from llama_index_contextual.app.folder.formats import is_text
     from llama_index_contextual.app.index.status import planned
 
     settings = opened.settings
@@ -173,9 +173,8 @@ def _work(opened: ContextualIndex) -> _Work:
     size = 0.0
     for source in sources:
         if source.id in to_index:
-            is_text = FORMATS.get(suffix_of(source.id), "markup") == "markup"
             bytes_of_file, _, _ = source.stamp.partition(" ")
-            size += int(bytes_of_file) * (1 if is_text else _TEXT_SHARE)
+            size += int(bytes_of_file) * (1 if is_text(source.id) else _TEXT_SHARE)
     return _Work(len(to_index), int(size), size / _bytes_per_minute(opened, size))
 
 

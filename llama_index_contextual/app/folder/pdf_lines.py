@@ -1,53 +1,40 @@
-"""The lines of a page of a PDF, in the order in which they are read: words, their places, columns of the page.
+"""The lines of a page of a PDF, in the order in which they are read, also where the page has columns.
 
-PDFium gives the place, size and weight of each letter. Words on one height make a line; wide gaps part it into
-cells; where names or prose begin below one another near the middle of the page, it has two columns.
+Words on one height make a line; wide gaps part it into cells; where names or prose begin below one another near the
+middle of the page, it has two columns.
 """
 
 from __future__ import annotations
 
-import ctypes
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import groupby, pairwise, repeat
+from itertools import groupby, pairwise
 from typing import Any, Final
 
-FAR: Final = 100_000  # points by which turned text stands below the rest
+from llama_index_contextual.app.folder.pdf_words import PageWords, Word, join_letters
+
+FAR: Final = 100_000  # points by which turned text is below other text
 LEAST_ROWS: Final = 3  # of a table
 SAME_PLACE: Final = 4.0  # points by which what is at one place differs
 LARGER: Final = 1.12  # than most letters: a heading's
-_NO_LETTERS: Final = dict.fromkeys(
-    (*range(0x7F, 0xA0), 0xAD, 0x200B, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF)
-)
-_HYPHENS: Final = frozenset({2, 0xFFFE})  # what PDFium gives for a hyphen at the end of a line
-_SPACES: Final = _HYPHENS | {0, 9, 10, 13, 32, 160}
-_MARKS: Final = ".,;:!?"  # behind a word
 GAP: Final = 1.0  # of a letter's size: a wider one parts cells
+_BESIDE: Final = 0.35  # of a letter's size: words on one line differ by less
+_LEAST_LINES: Final = 4  # of prose that begin at the right one of two columns
+_LEAST_FILLED: Final = 5  # of other text
+_FILLED: Final = 0.3  # of the lines of the left column that end near the right one
 _LEAST_NARROW: Final = 8  # lines of one of three columns or more
-_HANGING: Final = (
-    8  # steps of half a place by which the first word of a line may stand further left than others
-)
+# Steps of half a place by which the first word of a line may be further left than others.
+_HANGING: Final = 8
 _MIDDLE: Final = (0.4, 0.65)  # of the width of a page: where the right one of two columns begins
-_BOLD: Final = re.compile(rb"bold|black|heavy|semibd|demi", re.IGNORECASE)
+_LETTERS: Final = re.compile(r"\(?[^\W\d]")
+
+Line = list[Word]
 
 
-@dataclass(slots=True)
-class Word:
-    """A word, in points from the lower left corner; ``size`` is the height of its letters."""
-
-    text: str
-    left: float
-    right: float
-    base: float
-    size: float
-    bold: bool
-
-
-def lines_of(document: Any, number: int, left_out: Counter[str]) -> list[list[Word]]:
-    """The lines of a page from top to bottom, turned text behind the others; none where the page cannot be read."""
+def lines_of(document: Any, number: int, left_out: Counter[str]) -> list[Line]:
+    """Return the lines of a page from top to bottom, turned text last; none where the page cannot be read."""
     import pypdfium2
     import pypdfium2.raw as pdfium
 
@@ -63,231 +50,199 @@ def lines_of(document: Any, number: int, left_out: Counter[str]) -> list[list[Wo
         text = page.get_textpage()
     except pypdfium2.PdfiumError:
         return []
-    found = _words(text)
-    directions = sorted(found.values(), key=lambda words: -sum(len(word.text) for word in words))
-    lines: list[list[Word]] = []
-    for at, words in enumerate(directions):
-        for word in words:
-            word.base -= at * FAR  # below all others
-        lines += _joined(words)
+    directions = PageWords(text).by_direction(left_out).values()
     text.close()
     page.close()
+    lines: list[Line] = []
+    for rank, words in enumerate(sorted(directions, key=_length, reverse=True)):
+        for word in words:
+            word.base -= rank * FAR  # below all others
+        lines += _joined(words)
     return lines
 
 
-def _words(page: Any) -> dict[int, list[Word]]:
-    """The words of a page by the direction in which they run, in degrees, with their places along it."""
-    import pypdfium2.raw as pdfium
-
-    raw, count = page.raw, page.count_chars()
-    codes = [*map(pdfium.FPDFText_GetUnicode, repeat(raw), range(count)), 32]
-    x, y, left, right, bottom, top = (ctypes.c_double() for _ in range(6))
-    box, flags, font = pdfium.FS_RECTF(), ctypes.c_int(), ctypes.create_string_buffer(128)
-    words: dict[int, list[Word]] = {}
-    start = -1
-    for index, code in enumerate(codes):
-        if code not in _SPACES:
-            start = index if start < 0 else start
-            continue
-        first, start = start, -1
-        if first < 0 or not (
-            text := _text_of(codes[first:index])
-        ):  # no letter is left of some words
-            continue
-        text += "-" if code in _HYPHENS else ""
-        pdfium.FPDFText_GetCharOrigin(raw, first, x, y)
-        pdfium.FPDFText_GetCharBox(raw, index - 1, left, right, bottom, top)
-        pdfium.FPDFText_GetLooseCharBox(raw, first, box)
-        pdfium.FPDFText_GetFontInfo(raw, first, font, 128, flags)
-        bold = bool(_BOLD.search(font.value)) or pdfium.FPDFText_GetFontWeight(raw, first) >= 600  # noqa: PLR2004
-        turn = round(-math.degrees(pdfium.FPDFText_GetCharAngle(raw, first)))
-        straight = 90 * round(turn / 90)
-        turn = (straight if abs(turn - straight) <= 5 else turn) % 360  # noqa: PLR2004  a scanned page is skewed
-        begin, base, end, size = x.value, y.value, right.value, abs(box.top - box.bottom)
-        if turn:
-            along, across = math.cos(math.radians(turn)), math.sin(math.radians(turn))
-            begin, base = x.value * along + y.value * across, y.value * along - x.value * across
-            end = max(
-                one.value * along + other.value * across
-                for one in (left, right)
-                for other in (bottom, top)
-            )
-            size = size if abs(along) > abs(across) else abs(box.right - box.left)
-        elif (stop := len(text.rstrip(_MARKS))) > 1 and text[
-            stop - 1
-        ].isdecimal():  # its last digits may be raised
-            cut, above = stop, base + 0.25 * size
-            while cut > 1 and _is_above(raw, first + cut - 1, above):
-                cut -= 1
-            text = f"{text[:cut]}^{text[cut:]}" if cut < stop else text
-        elif text[0].isdecimal() and text[-1].isalpha():  # its first digits may be raised
-            pdfium.FPDFText_GetCharOrigin(raw, index - 1, x, y)
-            base = min(base, y.value)
-        words.setdefault(turn, []).append(
-            Word(text, begin, max(end, begin), base, size or 1.0, bold)
-        )
-    return words
+def _length(words: Iterable[Word]) -> int:
+    return sum(len(word.text) for word in words)
 
 
-def _is_above(page: Any, index: int, base: float) -> bool:
-    import pypdfium2.raw as pdfium
-
-    x, y = ctypes.c_double(), ctypes.c_double()
-    return bool(pdfium.FPDFText_GetCharOrigin(page, index, x, y)) and y.value > base
-
-
-def _text_of(codes: Sequence[int]) -> str:
-    """Units of UTF-16 as text, without what is no letter or sign."""
-    text = "".join(chr(code) for code in codes if 32 <= code < 0x110000)  # noqa: PLR2004
-    if not text.isascii():
-        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "ignore")
-    return text.translate(_NO_LETTERS)
-
-
-def _joined(words: Sequence[Word]) -> list[list[Word]]:
-    """Words as lines, from top to bottom, of a page with columns one column after the other.
+def _joined(words: Sequence[Word]) -> list[Line]:
+    """Return words as lines, from top to bottom, of a page with columns one column after the other.
 
     PDFium gives words in the order in which they were drawn: a table may be drawn column by column.
     """
+    lines = _lines(_pieces(words))
+    gutters = _gutters(lines)
+    ordered: list[Line] = []
+    for is_bridging, group in groupby(lines, key=lambda line: _bridges_any(line, gutters)):
+        block = list(group)
+        has_columns = not is_bridging and any(_is_aligned(block, gutter) for gutter in gutters)
+        edges = [-math.inf, *(gutters if has_columns else []), math.inf]
+        for left, right in pairwise(edges):
+            for line in block:
+                piece = [word for word in line if left <= word.left < right]
+                if piece:
+                    ordered.append(piece)
+    return ordered
+
+
+def _pieces(words: Sequence[Word]) -> list[Line]:
+    """Return words that were drawn one after the other on a line; raised digits belong to the word before."""
     pieces = [[words[0]]]
     for word in words[1:]:
         before = pieces[-1][-1]
         if _is_raised(before, word):
-            before.text, before.right = f"{before.text}^{word.text}", word.right
+            before.text = f"{before.text}^{word.text}"
+            before.right = word.right
         elif _is_beside(before, word) and before.left <= word.left < before.right + 8 * word.size:
             pieces[-1].append(word)
         else:
             pieces.append([word])
-    lines: list[list[Word]] = []
+    return pieces
+
+
+def _lines(pieces: Iterable[Line]) -> list[Line]:
+    lines: list[Line] = []
     for piece in sorted(pieces, key=lambda piece: -piece[0].base):
         if lines and _is_beside(lines[-1][0], piece[0]):
             lines[-1] += piece
         else:
             lines.append(list(piece))
-    lines = [sorted(line, key=lambda word: word.left) for line in lines]
-    gutters = _gutters(lines)
-    result: list[list[Word]] = []
-    for is_bridging, group in groupby(
-        lines, key=lambda line: any(_bridges(line, gutter) for gutter in gutters)
-    ):
-        some = list(group)
-        is_table = is_bridging or not any(
-            _is_aligned(some, gutter) for gutter in gutters
-        )  # over all columns
-        for low, high in pairwise([-math.inf, *([] if is_table else gutters), math.inf]):
-            result += filter(
-                None, ([word for word in line if low <= word.left < high] for line in some)
-            )
-    return result
+    return [join_letters(sorted(line, key=lambda word: word.left)) for line in lines]
 
 
 def _is_raised(before: Word, word: Word) -> bool:
-    """Whether a word is smaller digits above the end of another."""
+    """Return whether a word is smaller digits above the end of another."""
     is_higher = 0.2 * before.size < word.base - before.base < 0.7 * before.size
     is_next = abs(word.left - before.right) < 0.2 * before.size
     return is_higher and is_next and word.size < 0.85 * before.size and word.text.isdecimal()
 
 
-def _is_beside(one: Word, other: Word) -> bool:
-    return abs(one.base - other.base) < 0.35 * max(one.size, other.size)
+def _is_beside(word: Word, other: Word) -> bool:
+    return abs(word.base - other.base) < _BESIDE * max(word.size, other.size)
 
 
-def _gutters(lines: Sequence[list[Word]]) -> list[float]:
-    """The places where columns of a page begin, but the first; none for a page of one column.
+def _gutters(lines: Sequence[Line]) -> list[float]:
+    """Return the places where columns of a page begin, but the first; none for a page of one column.
 
     Names or prose begin there on several lines. In a table, values do. Two columns are found by the middle of the page;
     of more, each has to be full of prose.
     """
-    left, right = min(line[0].left for line in lines), max(line[-1].right for line in lines)
-    starts = Counter(
-        round(word.left / SAME_PLACE)
-        for line in lines
-        for before, word in pairwise([None, *line])
-        if word is not None
-        and re.match(r"\(?[^\W\d]", word.text)
-        and (before is None or word.left - before.right > GAP * word.size)
-    )
-    many = _narrow_columns(
-        lines, sorted(at for at, count in starts.items() if count >= _LEAST_NARROW), left, right
-    )
-    if len(many) > 1:
-        return many
+    left = min(line[0].left for line in lines)
+    right = max(line[-1].right for line in lines)
+    starts = _starts_of_text(lines)
+    frequent = sorted(place for place, count in starts.items() if count >= _LEAST_NARROW)
+    narrow = _narrow_columns(lines, frequent, left, right)
+    if len(narrow) > 1:
+        return narrow
     low, high = (left + share * (right - left) for share in _MIDDLE)
-    middle = {at: count for at, count in starts.items() if low < at * SAME_PLACE < high}
-    at = max(middle, key=middle.__getitem__, default=0)
-    if middle.get(at, 0) < 5:  # noqa: PLR2004
+    middle = {place: count for place, count in starts.items() if low < place * SAME_PLACE < high}
+    place = max(middle, key=middle.__getitem__, default=0)
+    count = middle.get(place, 0)
+    if count < _LEAST_LINES:
         return []
-    gutter, columns = _place(lines, at), (list[list[Word]](), list[list[Word]]())
+    gutter = _gutter(lines, place)
+    least_filled = _FILLED if count >= _LEAST_FILLED else 1
+    return [gutter] if _has_two_columns(lines, gutter, right - left, least_filled) else []
+
+
+def _starts_of_text(lines: Iterable[Line]) -> Counter[int]:
+    """Return how often words begin cells, by their place."""
+    starts: Counter[int] = Counter()
+    for line in lines:
+        right = -math.inf
+        for word in line:
+            if word.left - right > GAP * word.size and _LETTERS.match(word.text):
+                starts[round(word.left / SAME_PLACE)] += 1
+            right = word.right
+    return starts
+
+
+def _has_two_columns(
+    lines: Iterable[Line], gutter: float, width: float, least_filled: float
+) -> bool:
+    """Return whether lines are beside one another on both sides of a gutter, and prose or filled up to it."""
+    left_pieces: list[Line] = []
+    right_pieces: list[Line] = []
     for line in lines:
         if not _bridges(line, gutter):
-            for is_right, piece in groupby(line, key=lambda word: word.left >= gutter):
-                columns[is_right].append(list(piece))
-    bases = [one[0].base for one in columns[1] if one[0].left < gutter + _HANGING * SAME_PLACE]
-    beside = (
-        one[0] for one in columns[0] if any(abs(one[0].base - base) < one[0].size for base in bases)
-    )
-    if sum(1 for _ in beside) < LEAST_ROWS:  # a table below or above short lines
-        return []
-    is_prose = all(_word_count(column) >= 4 * sum(map(_cell_count, column)) for column in columns)
-    filled = sum(
-        piece[-1].right > gutter - 0.12 * (right - left) for piece in columns[0]
-    )  # up to the gutter
-    return [gutter] if is_prose or filled > 0.3 * len(columns[0]) else []
+            left_piece = [word for word in line if word.left < gutter]
+            right_piece = [word for word in line if word.left >= gutter]
+            if left_piece:
+                left_pieces.append(left_piece)
+            if right_piece:
+                right_pieces.append(right_piece)
+    edge = gutter + _HANGING * SAME_PLACE
+    bases = [piece[0].base for piece in right_pieces if piece[0].left < edge]
+    beside = 0
+    for piece in left_pieces:
+        first = piece[0]
+        beside += any(abs(first.base - base) < first.size for base in bases)
+    if beside < LEAST_ROWS:  # a table below or above short lines
+        return False
+    if _is_prose(left_pieces) and _is_prose(right_pieces):
+        return True
+    filled = sum(piece[-1].right > gutter - 0.12 * width for piece in left_pieces)
+    return filled > least_filled * len(left_pieces)
 
 
-def _cell_count(piece: Sequence[Word]) -> int:
+def _is_prose(pieces: Sequence[Line]) -> bool:
+    return _word_count(pieces) >= 4 * sum(map(_cell_count, pieces))
+
+
+def _cell_count(piece: Line) -> int:
     return 1 + sum(after.left - word.right > GAP * word.size for word, after in pairwise(piece))
 
 
-def _word_count(pieces: Iterable[list[Word]]) -> int:
+def _word_count(pieces: Iterable[Line]) -> int:
     return sum(word.text[:1].isalpha() for piece in pieces for word in piece)
 
 
-def _place(lines: Sequence[list[Word]], at: int) -> float:
-    """Where a column begins: bullets, and headings, stand further left than most of its lines."""
-    start = (at - 0.75) * SAME_PLACE
-    steps = (start - step * SAME_PLACE / 2 for step in range(_HANGING))
-    return min(steps, key=lambda place: sum(_bridges(line, place) for line in lines))
+def _gutter(lines: Sequence[Line], place: int) -> float:
+    """Return where a column begins: bullets, and headings, are further left than most of its lines."""
+    start = (place - 0.75) * SAME_PLACE
+    steps = [start - step * SAME_PLACE / 2 for step in range(_HANGING)]
+    return min(steps, key=lambda gutter: sum(_bridges(line, gutter) for line in lines))
 
 
 def _narrow_columns(
-    lines: Sequence[list[Word]], starts: Iterable[int], left: float, right: float
+    lines: Sequence[Line], places: Iterable[int], left: float, right: float
 ) -> list[float]:
-    """The places where three columns or more begin, but the first, if each of them is full of prose."""
-    places, begin = list[float](), left
-    for at in starts:
-        gutter = _place(lines, at)
+    """Return the places where three columns or more begin, but the first, if each of them is full of prose."""
+    gutters = []
+    begin = left
+    for place in places:
+        gutter = _gutter(lines, place)
         if gutter - begin < 0.12 * (right - left):
             continue
-        beside = (line for line in lines if line[0].left < gutter and not _bridges(line, gutter))
-        pieces = [
-            [word for word in line if begin - SAME_PLACE <= word.left < gutter] for line in beside
-        ]
-        pieces = [piece for piece in pieces if piece]
+        pieces = []
+        for line in lines:
+            piece = [word for word in line if begin - SAME_PLACE <= word.left < gutter]
+            if piece and not _bridges(line, gutter):
+                pieces.append(piece)
         filled = sum(piece[-1].right > gutter - 0.4 * (gutter - begin) for piece in pieces)
-        if (
-            len(pieces) >= _LEAST_NARROW
-            and 2 * filled > len(pieces)
-            and _word_count(pieces) > 2 * len(pieces)
-        ):
-            places.append(gutter)
+        is_full = len(pieces) >= _LEAST_NARROW and 2 * filled > len(pieces)
+        if is_full and _word_count(pieces) > 2 * len(pieces):
+            gutters.append(gutter)
             begin = gutter
-    return places
+    return gutters
 
 
-def _bridges(line: Sequence[Word], gutter: float) -> bool:
-    """Whether a line runs on over the gutter."""
+def _bridges_any(line: Line, gutters: Iterable[float]) -> bool:
+    return any(_bridges(line, gutter) for gutter in gutters)
+
+
+def _bridges(line: Line, gutter: float) -> bool:
+    """Return whether a line runs on over the gutter."""
     before = max((word.right for word in line if word.left < gutter), default=-math.inf)
     after = min((word.left for word in line if word.left >= gutter), default=math.inf)
     return before > gutter or after - before < 0.6 * line[0].size
 
 
-def _is_aligned(lines: Sequence[list[Word]], gutter: float) -> bool:
-    """Whether enough lines begin at a gutter."""
-    starts = [
-        first.left
-        for line in lines
-        if (first := next((word for word in line if word.left >= gutter), None))
-    ]
+def _is_aligned(lines: Sequence[Line], gutter: float) -> bool:
+    """Return whether enough lines begin at a gutter."""
+    starts = []
+    for line in lines:
+        behind = [word.left for word in line if word.left >= gutter]
+        starts += behind[:1]
     aligned = sum(start < gutter + _HANGING * SAME_PLACE for start in starts)
     return aligned >= max(LEAST_ROWS, 0.3 * len(starts))

@@ -1,119 +1,56 @@
 """Which files an index reads, of one folder or of several that have names.
 
-Ignore rules, hidden folders, symbolic links, sizes and Obsidian vaults decide. The patterns of ``.gitignore`` take time
-in proportion to a path's length. A path is in POSIX form and relative to the one folder, because it is the document's
-identity: the same on every machine. Of several folders it begins with the name of its own: ``notes/2026/plan.md`` is
-``2026/plan.md`` in the folder that is called ``notes``.
+Ignore rules, hidden folders, symbolic links, sizes and Obsidian vaults decide. A path is in POSIX form and relative to
+the one folder, because it is the document's identity: the same on every machine. Of several folders it begins with the
+name of its own: ``notes/2026/plan.md`` is ``2026/plan.md`` in the folder that is called ``notes``.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
 import os
-import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pathspec import GitIgnoreSpec
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from llama_index_contextual.app.folder import MOST_BYTES, VAULT, Folders, formats, read_file
+from llama_index_contextual.app.folder import formats
+from llama_index_contextual.app.folder.files import MOST_BYTES, is_inside, read_file
+from llama_index_contextual.app.folder.patterns import (
+    is_ignored,
+    matcher_of,
+    pattern_of,
+    spec_of,
+)
+from llama_index_contextual.app.folder.vault import MOST_SETTINGS, VAULT, folders_without_notes
 from llama_index_contextual.app.settings.registry import FOLDER_FILE, Size
 from llama_index_contextual.utils.errors import Checked, DocumentError
 from llama_index_contextual.utils.text import MARKDOWN_SUFFIXES, SOURCE_SUFFIXES, counted
 
 if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
     from typing_extensions import Self
+
+    from llama_index_contextual.app.folder.folders import Folders
 
 # What the context "pattern" is made for, and reads where nobody names the files.
 SOURCE_INCLUDE: Final = tuple(f"*{suffix}" for suffix in SOURCE_SUFFIXES)
-_MOST_TEXT: Final = 1_000_000  # bytes of an ignore file, or of settings of a vault
-# Where the settings of a vault name the folder of its templates: Obsidian's own, and the plugin Templater's.
-_TEMPLATES: Final = {
-    "templates.json": "folder",
-    "plugins/templater-obsidian/data.json": "templates_folder",
-}
-_STAR: Final = "[^/]*"  # what pathspec makes of a star
-_SUFFIX: Final = re.compile(r"\*\.[\w.-]+")
-
-
-def spec_of(lines: Iterable[str]) -> GitIgnoreSpec:
-    """Patterns as one, each in linear time."""
-    return GitIgnoreSpec([_linear(pattern) for pattern in GitIgnoreSpec.from_lines(lines).patterns])
-
-
-def _linear(pattern: Any) -> Any:
-    """A pattern that takes time in proportion to a path's length: ``*a*a*a*b`` takes its third power otherwise.
-
-    Of the stars of one segment only the last has to try more than one place: where what stands between two of them is
-    found first, the rest has the most room. A lookahead and a reference to it keep the regex from trying others.
-    """
-    if pattern.regex is None:
-        return pattern
-    first, *pieces = pattern.regex.pattern.split(_STAR)
-    if "".join([first, *pieces]).count(".+") > 2:  # noqa: PLR2004  each one more multiplies the places that are tried
-        raise ValueError("it has too many double stars")
-    for number, piece in enumerate(pieces[:-1]):
-        is_last = "(" in piece  # of its segment
-        first += (
-            f"{_STAR}{piece}"
-            if is_last
-            else f"(?=(?P<star{number}>{_STAR}?{piece}))(?P=star{number})"
-        )
-    return type(pattern)(re.compile(_STAR.join([first, *pieces[-1:]])), pattern.include)
-
-
-def pattern_of(line: str) -> GitIgnoreSpec | None:
-    """A line of an ignore file; None where it is no pattern (``[z-a]``, a lone ``!``, a last backslash)."""
-    try:
-        return spec_of([line])
-    except (ValueError, re.error):
-        return None
-
-
-def is_ignored(specs: Iterable[tuple[str, GitIgnoreSpec]], path: str) -> bool:
-    """Whether a path is to be left out.
-
-    Args:
-        specs: The ignore files that hold there, outermost first, each with the path of its folder.
-        path: That of a folder ends in a slash.
-    """
-    verdicts = (spec.check_file(path[len(base) :]).include for base, spec in reversed([*specs]))
-    return next(
-        (verdict for verdict in verdicts if verdict is not None), False
-    )  # git: the deepest file decides
-
-
-def matcher_of(include: tuple[str, ...]) -> Callable[[str], bool]:
-    """Whether patterns name a path; where one that is no suffix speaks of it, that decides.
-
-    A suffix, as ``*.md``, also names ``NOTES.MD``, and never all of a folder ``notes.md``.
-    """
-    suffixes = tuple(line[1:].lower() for line in include if _SUFFIX.fullmatch(line))
-    spec = spec_of(line for line in include if not _SUFFIX.fullmatch(line))
-
-    def is_named(path: str) -> bool:
-        verdict = spec.check_file(path).include
-        return path.lower().endswith(suffixes) if verdict is None else verdict
-
-    return is_named
+IGNORE_FILE: Final = ".gitignore"
+INDEX_FOLDER: Final = ".contextual"  # an index that a folder brings along; nothing in it is read
+_DRAWING: Final = ".excalidraw.md"
+_DEEPEST: Final = 100  # folders in one another
+_SHOWN_KINDS: Final = 5  # of files that are not read
 
 
 def default_include() -> tuple[str, ...]:
-    """The patterns of the files that are read where nobody names any: text, and what the extra converts."""
-    suffixes = (
-        *MARKDOWN_SUFFIXES,
-        ".txt",
-        ".text",
-        ".rst",
-        *(formats.FORMATS if formats.has_extra() else ()),
-    )
+    """Return the patterns of the files that are read where nobody names any: text, and what the extra converts."""
+    suffixes = [*MARKDOWN_SUFFIXES, ".txt", ".text", ".rst"]
+    if formats.has_extra():
+        suffixes += formats.known_formats()
     return tuple(dict.fromkeys(f"*{suffix}" for suffix in suffixes))
 
 
@@ -143,19 +80,23 @@ class FileRules(Checked, BaseModel):
     @field_validator("include", "exclude")
     @classmethod
     def _are_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        if wrong := [pattern for pattern in patterns if pattern_of(pattern) is None]:
+        wrong = [pattern for pattern in patterns if pattern_of(pattern) is None]
+        if wrong:
             raise ValueError(f"escape or correct {wrong}, which no .gitignore could hold")
         return patterns
 
     def changed(self, **values: Any) -> Self:
-        """The same with other values, which are checked.
+        """Return the same rules with other values, which are checked.
 
         Raises:
             SettingError: A value cannot work.
         """
-        return type(self)(
-            **{**{name: getattr(self, name) for name in self.model_fields_set}, **values}
-        )
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**{**given, **values})
+
+    def most_bytes(self, path: str) -> int:
+        """Return how large a file may be; pictures are most of a document that is converted."""
+        return max(self.max_bytes, MOST_BYTES) if formats.has_format(path) else self.max_bytes
 
 
 class FolderFile(NamedTuple):
@@ -168,7 +109,7 @@ class FolderFile(NamedTuple):
 
 
 def stamp_of(status: os.stat_result) -> str:
-    """A file's size and times, which differ after any change; times of both kinds, as one can be set back."""
+    """Return a file's size and times, which differ after any change; times of both kinds, as one can be set back."""
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
@@ -214,7 +155,7 @@ class _Folder(NamedTuple):
 class _Walk:
     """One walk over a folder, with a stack; ``base`` is its path in the index."""
 
-    found: Discovery
+    discovery: Discovery
     root: Path
     rules: FileRules
     base: str
@@ -222,116 +163,128 @@ class _Walk:
     exclude: str
 
     def run(self, until: float) -> None:
-        """Find the files, until a time by ``time.monotonic``."""
-        is_wanted, found, below = (
-            matcher_of(self.rules.include),
-            self.found,
-            f"{self.below}/" * bool(self.below),
-        )
+        """Gather the files, until a time by ``time.monotonic``."""
+        is_included = matcher_of(self.rules.include)
         stack = [_Folder(str(self.root), self.base, ((self.base, spec_of(self.rules.exclude)),))]
-        while stack and not found.unfinished:
-            found.unfinished, folder = time.monotonic() > until, stack.pop()
-            if folder.base.count("/") > 100 + self.base.count("/"):
-                self._report(
-                    folder.base,
-                    "it is 100 folders deep, and is not read. Cure: move it further up.",
-                )
+        while stack and not self.discovery.unfinished:
+            self.discovery.unfinished = time.monotonic() > until
+            stack += self._walk_folder(stack.pop(), is_included)
+
+    def _walk_folder(self, folder: _Folder, is_included: Callable[[str], bool]) -> list[_Folder]:
+        """Note the files of a folder, and return the folders in it."""
+        if folder.base.count("/") > _DEEPEST + self.base.count("/"):
+            reason = f"it is {_DEEPEST} folders deep, and is not read. Move it further up."
+            self._report(folder.base, reason)
+            return []
+        try:
+            with os.scandir(folder.place) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
+        except OSError as error:
+            self._report(folder.base or "./", f"the folder cannot be read ({error.strerror}).")
+            return []
+        folder = self._with_rules(folder, {entry.name for entry in entries})
+        inner_folders = []
+        for entry in entries:
+            path = folder.base + entry.name
+            if not self._is_visible(entry.name, path):
                 continue
             try:
-                with os.scandir(folder.place) as listing:
-                    entries = sorted(listing, key=lambda entry: entry.name)
+                path.encode()
+                inner = self._note(entry, path, folder, is_included)
+            except UnicodeEncodeError:
+                shown = path.encode("utf-8", "backslashreplace").decode()
+                self._report(shown, "its name is not valid UTF-8. Rename it.")
             except OSError as error:
-                self._report(folder.base or "./", f"the folder cannot be read ({error.strerror}).")
-                continue
-            folder = self._with_rules(folder, {entry.name for entry in entries})
-            for entry in entries:
-                path = folder.base + entry.name
-                is_hidden = entry.name.startswith(".") and not self.rules.hidden
-                if is_hidden or not (f"{path}/".startswith(below) or below.startswith(f"{path}/")):
-                    continue
-                if (
-                    "\\" in entry.name
-                ):  # a path of Windows is shown with slashes: it would pose as another one
-                    self._report(path, "its name has a backslash. Cure: rename it.")
-                    continue
-                try:
-                    path.encode()
-                    if inner := self._entry(entry, path, folder, is_wanted):
-                        stack.append(inner)
-                except UnicodeEncodeError:
-                    shown = path.encode("utf-8", "backslashreplace").decode()
-                    self._report(shown, "its name is not valid UTF-8. Cure: rename it.")
-                except OSError as error:
-                    self._report(path, f"it cannot be read ({error.strerror}).")
+                self._report(path, f"it cannot be read ({error.strerror}).")
+            else:
+                if inner is not None:
+                    inner_folders.append(inner)
+        return inner_folders
 
     def _report(self, path: str, reason: str) -> None:
-        self.found.problems.append(Problem(path, reason))
+        self.discovery.problems.append(Problem(path, reason))
+
+    def _is_visible(self, name: str, path: str) -> bool:
+        """Return whether a file or folder is neither hidden nor outside of what is read."""
+        if name == INDEX_FOLDER or (name.startswith(".") and not self.rules.hidden):
+            return False
+        if self.below:
+            below = f"{self.below}/"
+            if not (f"{path}/".startswith(below) or below.startswith(f"{path}/")):
+                return False
+        # A path of Windows is shown with slashes: it would pose as another one.
+        if "\\" in name:
+            self._report(path, "its name has a backslash. Rename it.")
+            return False
+        return True
 
     def _with_rules(self, folder: _Folder, names: set[str]) -> _Folder:
-        """The folder with its own ignore file, and with the settings of a vault that begins in it."""
-        place, base = Path(folder.place), folder.base
-        if self.rules.gitignore and ".gitignore" in names:
+        """Return the folder with its own ignore file, and with the settings of a vault that begins in it."""
+        place = Path(folder.place)
+        if self.rules.gitignore and IGNORE_FILE in names:
             try:
-                data = read_file(place / ".gitignore", _MOST_TEXT, root=self.root)
-                lines = filter(
-                    pattern_of, data.decode("utf-8", "replace").splitlines()
-                )  # git skips others, too
-                folder = folder._replace(ignores=(*folder.ignores, (base, spec_of(lines))))
+                data = read_file(place / IGNORE_FILE, MOST_SETTINGS, root=self.root)
             except DocumentError as error:
-                self._report(f"{base}.gitignore", f"it is not obeyed: {error}")
+                self._report(f"{folder.base}{IGNORE_FILE}", f"it is not obeyed: {error}")
+            else:
+                # Git skips lines that are no patterns, too.
+                lines = filter(pattern_of, data.decode("utf-8", "replace").splitlines())
+                ignore = (folder.base, spec_of(lines))
+                folder = folder._replace(ignores=(*folder.ignores, ignore))
         if VAULT in names and (place / VAULT).is_dir():
-            no_notes = [f"{base}{VAULT}/", f"{base}.trash/"]
-            for name, key in _TEMPLATES.items():
-                with contextlib.suppress(Exception):  # foreign settings: odd ones are passed over
-                    value = json.loads(read_file(place / VAULT / name, _MOST_TEXT, root=self.root))[
-                        key
-                    ].strip("/ ")
-                    no_notes += [f"{base}{value}/"] if value else []
-            folder = folder._replace(vault=tuple(no_notes))
+            no_notes = folders_without_notes(place, folder.base, self.root)
+            folder = folder._replace(vault=no_notes)
         return folder
 
-    def _entry(
-        self, entry: os.DirEntry[str], path: str, within: _Folder, is_wanted: Callable[[str], bool]
+    def _note(
+        self,
+        entry: os.DirEntry[str],
+        path: str,
+        folder: _Folder,
+        is_included: Callable[[str], bool],
     ) -> _Folder | None:
-        """Note a file or a link; a folder is returned."""
-        found, is_link, is_folder = self.found, entry.is_symlink(), entry.is_dir()
-        if is_ignored(within.ignores, f"{path}/" if is_folder and not is_link else path):
+        """Note a file or a link; return a folder."""
+        is_link = entry.is_symlink()
+        is_folder = entry.is_dir() and not is_link
+        if is_ignored(folder.ignores, f"{path}/" if is_folder else path):
             return None
-        if is_folder and not is_link:
-            return (
-                within._replace(place=entry.path, base=f"{path}/")
-                if entry.path != self.exclude
-                else None
-            )
-        # Pictures are most of a document that is converted.
-        most = max(self.rules.max_bytes, MOST_BYTES * (formats.suffix_of(path) in formats.FORMATS))
-        if not (is_folder or is_wanted(path[len(self.base) :])):
-            if path != self.base + FOLDER_FILE and not is_link and entry.is_file():
-                found.skipped.append(path)
-        elif is_link and not Path(os.path.realpath(entry.path)).is_relative_to(self.root):
-            self._report(
-                path, "a symbolic link out of the folder. Cure: index that folder, too: NAME=PATH."
-            )
-        elif within.vault is not None and (
-            path.startswith(within.vault) or path.lower().endswith(".excalidraw.md")
-        ):
-            found.skipped.append(path)
+        if is_folder:
+            is_excluded = entry.path == self.exclude
+            return None if is_excluded else folder._replace(place=entry.path, base=f"{path}/")
+        if not (entry.is_dir() or is_included(path[len(self.base) :])):
+            is_configuration = path == self.base + FOLDER_FILE
+            if not is_configuration and not is_link and entry.is_file():
+                self.discovery.skipped.append(path)
+        elif is_link and not is_inside(entry.path, self.root):
+            reason = "a symbolic link out of the folder. Index that folder, too: NAME=PATH."
+            self._report(path, reason)
+        elif folder.vault is not None and _holds_no_note(path, folder.vault):
+            self.discovery.skipped.append(path)
         elif is_link and os.stat(entry.path):  # noqa: PTH116  which refuses loops
-            found.skipped.append(path)  # its target has a name of its own
+            self.discovery.skipped.append(path)  # its target has a name of its own
         elif not entry.is_file():
             self._report(path, "not a regular file.")
-        elif (status := entry.stat()).st_size > most:
-            size = f"{status.st_size:,} bytes are more than max_bytes={most:,}"
-            self._report(path, f"{size}. Cure: split it, or raise that.")
         else:
-            found.files.append(
-                FolderFile(path, entry.path, stamp_of(status), within.vault is not None)
-            )
+            self._note_file(entry, path, in_vault=folder.vault is not None)
         return None
+
+    def _note_file(self, entry: os.DirEntry[str], path: str, *, in_vault: bool) -> None:
+        status = entry.stat()
+        most = self.rules.most_bytes(path)
+        if status.st_size > most:
+            size = f"{status.st_size:,} bytes are more than max_bytes={most:,}"
+            self._report(path, f"{size}. Split it, or raise that.")
+        else:
+            file = FolderFile(path, entry.path, stamp_of(status), in_vault)
+            self.discovery.files.append(file)
+
+
+def _holds_no_note(path: str, folders: tuple[str, ...]) -> bool:
+    return path.startswith(folders) or path.lower().endswith(_DRAWING)
 
 
 def summary_of_skipped(paths: Sequence[str], *, offers_code: bool = False) -> str:
-    """A line on files that are not read, by their kinds; "" for none.
+    """Return a line on files that are not read, by their kinds; "" for none.
 
     Args:
         paths: Of the files.
@@ -340,21 +293,18 @@ def summary_of_skipped(paths: Sequence[str], *, offers_code: bool = False) -> st
     if not paths:
         return ""
     suffixes = sorted(Path(path).suffix.lower().removeprefix(".") for path in paths)
-    kinds_of_files = Counter(suffix for suffix in suffixes if suffix and not suffix.isdigit())
-    common = kinds_of_files.most_common(5)  # of as many, in order of their names
-    rest = len(paths) - sum(number for _, number in common)
-    kinds = [f"{number} {kind}" for kind, number in common] + [f"{rest} of other kinds"] * bool(
-        rest
-    )
-    is_lacking = not formats.has_extra() and any(
-        formats.suffix_of(path) in formats.FORMATS for path in paths
-    )
-    cure = (
-        f"; pip install 'llama-index-contextual[{formats.EXTRA}]' reads some of them" * is_lacking
-    )
+    counts = Counter(suffix for suffix in suffixes if suffix and not suffix.isdigit())
+    common = counts.most_common(_SHOWN_KINDS)  # of as many, in order of their names
+    kinds = [f"{number} {kind}" for kind, number in common]
+    other = len(paths) - sum(number for _, number in common)
+    if other:
+        kinds.append(f"{other} of other kinds")
+    summary = f"{counted(len(paths), 'file')} not read: {', '.join(kinds)}"
+    if not formats.has_extra() and any(map(formats.has_format, paths)):
+        summary += f"; pip install 'llama-index-contextual[{formats.EXTRA}]' reads some of them"
     if offers_code and any(path.lower().endswith(SOURCE_SUFFIXES) for path in paths):
-        cure += "; index --context pattern reads source code"
-    return f"{counted(len(paths), 'file')} not read: {', '.join(kinds)}{cure}"
+        summary += "; index --context pattern reads source code"
+    return summary
 
 
 def find(
@@ -365,31 +315,36 @@ def find(
     exclude: Path | None = None,
     until: float = math.inf,
 ) -> Discovery:
-    """Walk the folder of an index, or all of the several.
+    """Walk all folders of an index.
 
     Args:
         folders: Of the index.
         rules: Which files count.
         below: Only this sub-folder or file, in POSIX form; "" is everything.
         exclude: A folder that is never entered: the index's own storage.
-        until: When to stop, by ``time.monotonic``; what is found then is ``unfinished``.
+        until: When to stop, by ``time.monotonic``; the discovery is then ``unfinished``.
     """
-    found, below = Discovery(), below.strip("/")
-    for name, one in folders.collections.items():
-        base = f"{name}/" * bool(name)
+    discovery = Discovery()
+    below = below.strip("/")
+    excluded = "" if exclude is None else str(exclude.resolve())
+    for name, collection in folders.collections.items():
+        base = f"{name}/" if name else ""
         if name and below.partition("/")[0] not in ("", name):
             continue
-        if name and not one.path.is_dir():
-            cure = f"put it back, index {name}=PATH where it is now, or delete index.sqlite3 and index the others"
+        if name and not collection.path.is_dir():
             reason = (
-                f"the folder {one.path} is not there; what is indexed of it stays. Cure: {cure}"
+                f"the folder {collection.path} is not there; what is indexed of it stays. "
+                f"Put it back, index {name}=PATH where it is now, "
+                "or delete index.sqlite3 and index the other folders"
             )
-            found.problems.append(Problem(base, reason))
+            discovery.problems.append(Problem(base, reason))
             continue
         merged = rules.changed(
-            include=one.include or rules.include, exclude=(*rules.exclude, *one.exclude)
+            include=collection.include or rules.include,
+            exclude=(*rules.exclude, *collection.exclude),
         )
-        _Walk(found, one.path, merged, base, below, str(exclude and exclude.resolve())).run(until)
-    for paths in (found.files, found.problems, found.skipped):
-        paths.sort()
-    return found
+        _Walk(discovery, collection.path, merged, base, below, excluded).run(until)
+    discovery.files.sort()
+    discovery.problems.sort()
+    discovery.skipped.sort()
+    return discovery

@@ -7,10 +7,11 @@ import zipfile
 import pytest
 from word_files import cell, control, listed, numbering, paragraph, raised, row, run, table, word
 
-from llama_index_contextual.app.folder import word as converter
+from llama_index_contextual.app.folder.converters import word as converter
+from llama_index_contextual.app.folder.converters.opendocument import read_odt
+from llama_index_contextual.app.folder.converters.rtf import read_rtf
+from llama_index_contextual.app.folder.converters.word import read_docx
 from llama_index_contextual.app.folder.formats import ConversionError
-from llama_index_contextual.app.folder.rich_text import read_odt, read_rtf
-from llama_index_contextual.app.folder.word import read_docx
 
 
 @pytest.fixture
@@ -317,7 +318,7 @@ def test_a_document_that_takes_mammoth_a_minute_is_refused_before(tmp_path, monk
     path = word(tmp_path / "a.docx", paragraph("word " * 2000))
     with pytest.raises(
         ConversionError,
-        match=r"document.xml is of 1\d,\d{3} bytes, more than 5,000. Cure: split it",
+        match=r"document.xml is of 1\d,\d{3} bytes, more than 5,000. Split it",
     ):
         read_docx(path)
 
@@ -332,7 +333,7 @@ def test_an_entity_is_refused_in_any_encoding(tmp_path, encoding):
                 name, text.encode(encoding) if name == "word/styles.xml" else archive.read(name)
             )
     with pytest.raises(
-        ConversionError, match=r"word/styles.xml declares an entity, which is not read. Cure"
+        ConversionError, match=r"word/styles.xml declares an entity, which is not read. Ignore it"
     ):
         read_docx(tmp_path / "b.docx")
 
@@ -573,3 +574,83 @@ def test_links_and_rows_without_an_end_cost_rtf_linear_time(tmp_path):
         started = time.process_time()
         read_rtf(path)
         assert time.process_time() - started < 10
+
+
+CHUNK = '<w:altChunk xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships" r:id="c1"/>'
+RELATIONS = (
+    '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
+    '<Relationship Id="c1" Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/aFChunk" '
+    'Target="{}"/></Relationships>'
+)
+PAGE_OF_CHUNK = (
+    "<html><head><title>x</title></head><body><h1>Pumps</h1><p>40 rpm.</p></body></html>"
+)
+CHUNKS = {
+    "page.html": PAGE_OF_CHUNK,
+    "page.mht": (
+        'MIME-Version: 1.0\nContent-Type: multipart/related; boundary="b"\n\n--b\n'
+        'Content-Type: text/html; charset="utf-8"\nContent-Transfer-Encoding: quoted-printable\n\n'
+        f"{PAGE_OF_CHUNK}\n--b--\n"
+    ),
+    "page.rtf": r"{\rtf1\ansi {\outlinelevel0 Pumps\par}\pard 40 rpm.\par}",
+    "page.txt": "# Pumps\n40 rpm.\n",
+}
+
+
+@pytest.mark.parametrize("name", CHUNKS)
+def test_a_document_in_another_format_is_read_where_word_shows_it(tmp_path, name):
+    path = word(tmp_path / "a.docx", paragraph("Before.") + CHUNK + paragraph("After."))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("word/_rels/document.xml.rels", RELATIONS.format(name))
+        archive.writestr(f"word/{name}", CHUNKS[name])
+    text = read_docx(path).text
+    title = "\\# Pumps" if name.endswith("txt") else "# Pumps"
+    assert text == f"Before.\n\n{title}\n\n40 rpm.\n\nAfter.\n"
+
+
+def test_a_word_document_in_another_one_is_read(tmp_path):
+    inner = word(tmp_path / "inner.docx", paragraph("40 rpm."))
+    path = word(tmp_path / "a.docx", paragraph("Before.") + CHUNK)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("word/_rels/document.xml.rels", RELATIONS.format("inner.docx"))
+        archive.writestr("word/inner.docx", inner.read_bytes())
+    assert read_docx(path).text == "Before.\n\n40 rpm.\n"
+
+
+def test_names_of_parts_are_taken_in_any_case_and_with_backslashes(tmp_path):
+    path = word(tmp_path / "a.docx", paragraph("The pump.", "H1"))
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(tmp_path / "b.docx", "w") as written:
+        for name in source.namelist():
+            other = name.replace("/", "\\") if "rels" in name else name.replace("styles", "Styles")
+            written.writestr(other, source.read(name))
+    assert read_docx(tmp_path / "b.docx").text == "# The pump.\n"
+
+
+def test_an_encrypted_text_of_opendocument_is_named_as_such(tmp_path):
+    path = tmp_path / "secret.odt"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("content.xml", bytes(range(256)))
+        entry = "<m:file-entry><m:encryption-data/></m:file-entry>"
+        names = 'xmlns:m="urn:oasis:names:tc:opendocument:xmlns:manifest:1.0"'
+        archive.writestr("META-INF/manifest.xml", f"<m:manifest {names}>{entry}</m:manifest>")
+    with pytest.raises(ConversionError, match="it is encrypted"):
+        read_odt(path)
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (
+            r"The pump {\f1\i0\*\cs7\cf0 must never run dry} at night.\par",
+            "The pump must never run dry at night.",
+        ),
+        (r"{\f1 \*\cs7 It runs at 40 rpm.}\par", "It runs at 40 rpm."),
+        (r"It runs \*\cs7 at 40 rpm.\par", "It runs at 40 rpm."),
+        (r"{\*\unknown left out}It runs.\par", "It runs."),
+        ("{\n\\*\\unknown left out}It runs.\\par", "It runs."),
+    ],
+)
+def test_only_the_first_word_of_a_group_of_rtf_can_drop_it(tmp_path, source, text):
+    path = tmp_path / "a.rtf"
+    path.write_text(rf"{{\rtf1\ansi\pard {source}}}", "latin-1")
+    assert read_rtf(path).text == f"{text}\n"

@@ -4,8 +4,11 @@ import json
 
 import pytest
 
+from llama_index_contextual.app.folder.converters.latex import read_tex
+from llama_index_contextual.app.folder.converters.notebook import read_ipynb
+from llama_index_contextual.app.folder.converters.org import read_org
+from llama_index_contextual.app.folder.converters.rst import read_rst
 from llama_index_contextual.app.folder.formats import ConversionError
-from llama_index_contextual.app.folder.markup import read_ipynb, read_org, read_rst, read_tex
 
 ORG = {
     "comments": ("* Shop\n** Seals\n# TODO * do not edit\nAsk.\n  # indented\n#\n#x is text\n",
@@ -188,3 +191,16 @@ def test_lists_in_lists_make_no_text_of_the_square_of_their_number(tmp_path):
         "\\begin{document}" + "\\begin{itemize}\\item a " * 3000, "utf-8"
     )
     assert len(read_tex(tmp_path / "a.tex").text) < 300_000
+
+
+@pytest.mark.parametrize("sign", ["\f", "\v", "\x85", "\u2028"])
+@pytest.mark.parametrize(
+    ("suffix", "read", "title"), [(".rst", read_rst, "Pumps\n====="), (".org", read_org, "* Pumps")]
+)
+def test_signs_that_end_no_line_of_an_editor_move_no_line(tmp_path, suffix, read, title, sign):
+    path = tmp_path / f"a{suffix}"
+    path.write_text(f"First.\n{sign}\n{title}\n\nThe pump{sign}runs.\n", "utf-8")
+    source = path.read_text("utf-8").split("\n")
+    lines = read(path).text.split("\n")
+    assert lines.index("The pump runs.") == source.index(f"The pump{sign}runs.")
+    assert lines.index("# Pumps") == 2

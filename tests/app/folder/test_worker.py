@@ -14,14 +14,13 @@ import pytest
 import samples
 from llama_index.core.storage.kvstore import SimpleKVStore
 
+from llama_index_contextual.app.folder import archive
 from llama_index_contextual.app.folder import convert as convert_module
-from llama_index_contextual.app.folder import formats
-from llama_index_contextual.app.folder.convert import (
-    ConversionProcess,
-    ConverterCrashedError,
-    DocumentReader,
-)
+from llama_index_contextual.app.folder.archive import Archive, local
+from llama_index_contextual.app.folder.convert import DocumentReader
 from llama_index_contextual.app.folder.formats import ConversionError
+from llama_index_contextual.app.folder.process import ConversionProcess, ConverterCrashedError
+from llama_index_contextual.app.folder.worker import problem_of
 from llama_index_contextual.utils.errors import DocumentError
 
 pytestmark = [
@@ -94,7 +93,7 @@ def test_memory_has_a_limit(worker, tmp_path):
     ],
 )
 def test_the_process_starts_opens_and_writes_nothing(tmp_path, attempt):
-    start = "import sys; from llama_index_contextual.app.folder.formats import _refuse; sys.addaudithook(_refuse)"
+    start = "import sys; from llama_index_contextual.app.folder.worker import _refuse; sys.addaudithook(_refuse)"
     code = f"{start}\n{attempt}"
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S603
@@ -155,15 +154,15 @@ def test_bombs_are_refused_by_what_they_say_of_themselves(tmp_path, monkeypatch)
     path = tmp_path / "bomb.docx"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr("word/document.xml", b"0" * 100_000)
-    monkeypatch.setattr(formats, "_MOST_BYTES", 99_999)
+    monkeypatch.setattr(archive, "_MOST_BYTES", 99_999)
     with (
         pytest.raises(ConversionError, match="100,000 bytes, more than any document"),
-        formats.open_archive(path),
+        Archive(path),
     ):
         pass
     monkeypatch.undo()
-    monkeypatch.setattr(formats, "_MOST_MEMBERS", 0)
-    with pytest.raises(ConversionError, match="1 files"), formats.open_archive(path):
+    monkeypatch.setattr(archive, "_MOST_MEMBERS", 0)
+    with pytest.raises(ConversionError, match="1 files"), Archive(path):
         pass
 
 
@@ -228,9 +227,9 @@ def test_a_fault_of_ours_is_not_blamed_on_the_file():
             call(*arguments)
         return caught.value
 
-    ours = formats._problem(raised(formats.converter_of, None), "pdf")
-    assert ours.startswith("a fault of llama-index-contextual, not of the file (formats.py, line ")
-    assert ours.endswith("Cure: report it, or ignore it.")
-    theirs = formats._problem(raised(json.loads, "{"), "ipynb")
+    ours = problem_of(raised(local, None), "pdf")
+    assert ours.startswith("a fault of llama-index-contextual, not of the file (archive.py, line ")
+    assert ours.endswith("Report it, or ignore the file.")
+    theirs = problem_of(raised(json.loads, "{"), "ipynb")
     assert theirs.startswith("it is damaged or no ipynb file (JSONDecodeError: ")
-    assert theirs.endswith("Cure: save it again in its program, or ignore it.")
+    assert theirs.endswith("Save it again in its program, or ignore it.")

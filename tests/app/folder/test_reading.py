@@ -41,7 +41,7 @@ BINARY = {
 
 @pytest.mark.parametrize("data", BINARY.values(), ids=BINARY)
 def test_binary_is_refused_with_a_cure(data):
-    with pytest.raises(DocumentError, match=r"binary.*Cure"):
+    with pytest.raises(DocumentError, match=r"binary.*Ignore it"):
         decode(data)
 
 
@@ -54,7 +54,7 @@ def test_binary_is_refused_with_a_cure(data):
     ],
 )
 def test_a_file_of_another_type_is_named_by_its_first_bytes(data, kind):
-    with pytest.raises(DocumentError, match=f"it is {kind}, not text. Cure"):
+    with pytest.raises(DocumentError, match=f"it is {kind}, not text. Ignore it"):
         decode(data)
 
 
@@ -89,11 +89,11 @@ def test_a_file_is_read_up_to_a_size_and_within_its_folder(tmp_path):
         read_file(tmp_path / "in" / "a.md", 3)
     with (tmp_path / "sparse.jsonl").open("wb") as file:
         file.truncate(800_000_000)
-    with pytest.raises(DocumentError, match=r"more than 100,000,000 bytes\. Cure"):
+    with pytest.raises(DocumentError, match=r"more than 100,000,000 bytes\. Split it"):
         read_file(tmp_path / "sparse.jsonl")
     for name in ("in/out.md", "in/up/out.md"):
         assert read_file(tmp_path / name) == b"secret"
-        with pytest.raises(DocumentError, match=r"a symbolic link out of .*Cure"):
+        with pytest.raises(DocumentError, match=r"a symbolic link out of .*Read that file"):
             read_file(tmp_path / name, root=tmp_path / "in")
 
 

@@ -5,11 +5,15 @@ import zipfile
 from email.message import EmailMessage
 
 import pytest
+from outlook_files import outlook
 
-from llama_index_contextual.app.folder import rich_text as converter
-from llama_index_contextual.app.folder.formats import MOST_CELLS, ConversionError, numeral
-from llama_index_contextual.app.folder.html import decoded, html_to_markdown, read_html
-from llama_index_contextual.app.folder.rich_text import read_eml, read_epub, read_msg
+from llama_index_contextual.app.folder.converters.eml import read_eml
+from llama_index_contextual.app.folder.converters.epub import read_epub
+from llama_index_contextual.app.folder.converters.html import read_html
+from llama_index_contextual.app.folder.converters.msg import read_msg
+from llama_index_contextual.app.folder.formats import ConversionError
+from llama_index_contextual.app.folder.html_to_markdown import decode_html, html_to_markdown
+from llama_index_contextual.app.folder.markdown import MOST_CELLS, numeral
 
 TABLES = {
     "a cell over two rows": (
@@ -78,7 +82,7 @@ def test_a_table_is_one_grid(rows, markdown):
 def test_spans_cannot_make_a_table_of_millions_of_cells():
     rows = "<tr><td colspan=1000 rowspan=65000>x<td>y" + "<tr><td>z" * 2000
     assert MOST_CELLS < 1001 * 2000
-    with pytest.raises(ConversionError, match=r"a table of more than 500,000 cells\. Cure"):
+    with pytest.raises(ConversionError, match=r"a table of more than 500,000 cells\. Split it"):
         html_to_markdown(f"<table>{rows}</table>")
 
 
@@ -295,7 +299,7 @@ def test_numbers_of_lines_are_no_code_and_letters_of_fonts_of_symbols_are_bullet
 
 def test_a_charset_is_found_behind_a_long_preamble():
     page = f"<html><head>{' ' * 5000}<meta charset=windows-1251><body>Приливы".encode("cp1251")
-    assert html_to_markdown(decoded(page)).text == "Приливы\n"
+    assert html_to_markdown(decode_html(page)).text == "Приливы\n"
 
 
 def test_what_a_page_lacks_as_text_is_counted():
@@ -317,7 +321,7 @@ def test_what_a_page_lacks_as_text_is_counted():
 
 @pytest.mark.parametrize("text", ["Grüße\n", "naïve café", "ü", "São Paulo"])
 def test_accents_without_a_charset_are_western(text):
-    assert decoded(text.encode("cp1252")) == decoded(text.encode("cp1252"), "utf-8") == text
+    assert decode_html(text.encode("cp1252")) == decode_html(text.encode("cp1252"), "utf-8") == text
 
 
 def test_a_page_is_decoded_as_it_says(tmp_path):
@@ -449,31 +453,64 @@ def test_a_body_of_any_type_of_text_is_read(received, kind, body, text):
     assert received(f"Subject: x\nContent-Type: {kind}\n\n{body}".encode()) == text
 
 
-def test_a_mail_of_outlook_is_read_as_others_are(tmp_path, monkeypatch):
-    """The package reads the file; its attributes are tried here, as no program here writes such a file."""
-    import datetime as dt
+def test_a_mail_of_outlook_is_read_as_others_are(tmp_path):
+    headers = b"To: Tom <tom@example.org>\r\nDate: Mon, 02 Mar 2026 10:00:00 +0000\r\n\r\n"
+    path = outlook(tmp_path, subject=b"Pumps", html=HTML.encode(), headers=headers, sender=b"Iris")
+    mail = read_msg(path)
+    assert mail.parts[0].text.startswith("# Pumps\n\nThe blue pump is 20 % off")
+    assert mail.metadata["date"] == "2026-03-02"
+    assert mail.metadata["to"] == "Tom <tom@example.org>"
+    assert mail.metadata["sender"] == "Iris"
 
-    import oxmsg
 
-    class Fake:
-        subject, sender, body, html_body = "Pumps", "Iris <iris@example.org>", " ", HTML
-        sent_date = dt.datetime(2026, 3, 2, 10, tzinfo=dt.timezone.utc)
-        recipients, attachments, message_headers = [], [], {"To": "Tom <tom@example.org>"}
+@pytest.mark.parametrize(
+    ("properties", "text"),
+    [
+        ({"body": b"The pump \x81 runs"}, "The pump \ufffd runs"),
+        ({"body": b"The pump runs", "code_page": 99999}, "The pump runs"),
+        ({"body": b"The pump runs", "internet_code_page": 99999}, "The pump runs"),
+        (
+            {"html": b"<p>The caf\xe9 pump runs", "internet_code_page": 65001},
+            "The caf\ufffd pump runs",
+        ),
+        (
+            {"html": "<p>\u30dd\u30f3\u30d7".encode("iso-2022-jp"), "internet_code_page": 50220},
+            "\u30dd\u30f3\u30d7",
+        ),
+        (
+            {"body": "\u041d\u0430\u0441\u043e\u0441".encode("cp1251"), "code_page": 1251},
+            "\u041d\u0430\u0441\u043e\u0441",
+        ),
+    ],
+)
+def test_an_odd_byte_or_code_page_costs_a_letter_and_not_the_mail(tmp_path, properties, text):
+    path = outlook(tmp_path, subject=b"Pumps", **properties)
+    assert read_msg(path).text == f"# Pumps\n\n{text}\n"
 
-        @classmethod
-        def load(cls, path):
-            assert path.endswith("a.msg")
-            return cls()
 
-    assert {name for name in vars(Fake) if name[0] != "_"} <= set(dir(oxmsg.Message))
-    monkeypatch.setattr(oxmsg, "Message", Fake)
-    converted = read_msg(tmp_path / "a.msg")
-    assert converted.parts[0].text.startswith("# Pumps\n\nThe blue pump is 20 % off")
-    assert (converted.metadata["date"], converted.metadata["to"]) == (
-        "2026-03-02",
-        "Tom <tom@example.org>",
+def test_a_file_that_outlook_did_not_write_is_refused(tmp_path):
+    (tmp_path / "a.msg").write_bytes(b"Subject: Pumps")
+    with pytest.raises(ConversionError, match="no mail of Outlook"):
+        read_msg(tmp_path / "a.msg")
+
+
+@pytest.mark.parametrize("start", [b"\xef\xbb\xbf", b"\n\n"])
+def test_what_comes_before_the_headers_of_a_mail_hides_none(tmp_path, start):
+    (tmp_path / "a.eml").write_bytes(start + b"Subject: Pumps\n\nThe pump runs.")
+    assert read_eml(tmp_path / "a.eml").text == "# Pumps\n\nThe pump runs.\n"
+
+
+def test_an_invitation_without_a_text_says_what_when_and_where(tmp_path):
+    event = (
+        "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nSUMMARY:Pump inspection\r\n"
+        "DTSTART;TZID=Europe/Berlin:20260302T090000\r\nDTEND:20260302T100000Z\r\n"
+        "LOCATION:North\r\n  berth\\, shed 2\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
     )
-    assert converter.read_msg is read_msg
+    path = tmp_path / "a.eml"
+    path.write_bytes(f"Subject: Invitation\r\nContent-Type: text/calendar\r\n\r\n{event}".encode())
+    text = read_eml(path).text
+    assert "Subject: Pump inspection\nBegin: 2026-03-02 09:00\nEnd: 2026-03-02 10:00 UTC" in text
+    assert "Place: North berth, shed 2" in text
 
 
 @pytest.mark.parametrize(

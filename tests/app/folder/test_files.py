@@ -150,7 +150,7 @@ def test_a_large_file_is_reported_with_its_size_and_the_setting(tree):
     found = find_files(root, FileRules(max_bytes=1000))
     assert paths(found) == ["small.md"]
     assert [str(problem) for problem in found.problems] == [
-        "big.md: 2,000 bytes are more than max_bytes=1,000. Cure: split it, or raise that."
+        "big.md: 2,000 bytes are more than max_bytes=1,000. Split it, or raise that."
     ]
 
 
@@ -167,7 +167,7 @@ def test_a_link_inside_the_folder_is_not_read_twice_and_one_out_of_it_is_reporte
     assert paths(found) == ["a.md"]
     assert {problem.path for problem in found.problems} == {"out.md", "broken.md"}
     reasons = {problem.path: problem.reason for problem in found.problems}
-    assert reasons["out.md"].endswith("Cure: index that folder, too: NAME=PATH.")
+    assert reasons["out.md"].endswith("Index that folder, too: NAME=PATH.")
 
 
 def test_a_link_inside_the_folder_is_listed_as_not_read(tree):

@@ -1,11 +1,13 @@
 """Where words stand on a page of a PDF says what they are: columns of the page, tables, headings, running lines."""
 
 import pytest
+from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
 from llama_index_contextual.app.folder.convert import DocumentReader
-from llama_index_contextual.app.folder.pdf import Line, _prose
-from llama_index_contextual.app.folder.pdf_lines import Word
+from llama_index_contextual.app.folder.converters.pdf import Line, _prose
+from llama_index_contextual.app.folder.pdf_words import Word, in_reading_order
+from llama_index_contextual.utils.errors import DocumentError
 
 PROSE = "The harbour keeps a book of tides, in which each keeper writes what he saw in his years of service there."
 
@@ -504,3 +506,163 @@ def test_a_number_begins_another_heading(drawn):
         [*headings, *((50, 690 - 14 * at, "The harbour keeps a book.") for at in range(5))]
     )
     assert "# Annual report\n\n# 1 Overview\n\n" in text
+
+
+def raw_pdf(path, content, letters):
+    """Write a page whose font F2 maps bytes to letters; F1 is an ordinary font."""
+    pairs = "\n".join(f"<{code:02X}> <{text.encode('utf-16-be').hex()}>" for code, text in letters)
+    mapping = (
+        "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /X def /CMapType 2 def "
+        f"1 begincodespacerange <00> <FF> endcodespacerange\n{len(letters)} beginbfchar\n{pairs}\nendbfchar "
+        "endcmap CMapName currentdict /CMap defineresource pop end end"
+    )
+    fonts = "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding"
+    return write_objects(
+        path,
+        "<< /Font << /F1 5 0 R /F2 6 0 R >> >>",
+        f"<< /Length {len(content)} >>\nstream\n{content}\nendstream",
+        f"{fonts} >>",
+        f"{fonts} /ToUnicode 7 0 R >>",
+        f"<< /Length {len(mapping)} >>\nstream\n{mapping}\nendstream",
+    )
+
+
+def write_objects(path, resources, *objects):
+    page = f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 4 0 R /Resources {resources} >>"
+    tree = ("<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Kids [3 0 R] /Count 1 >>", page)
+    data = b"%PDF-1.4\n"
+    for number, text in enumerate((*tree, *objects), start=1):
+        data += f"{number} 0 obj\n{text}\nendobj\n".encode("latin-1")
+    path.write_bytes(data + b"trailer << /Root 1 0 R >>\n%%EOF")
+    return DocumentReader().load_data(path)
+
+
+def drawn_backwards(lines, y=700):
+    """Return how programs draw lines from right to left: the leftmost letter first, up to the right margin."""
+    letters = sorted({letter for line in lines for letter in line if letter != " "})
+    codes = {
+        letter: 97 + number if number < 26 else 39 + number for number, letter in enumerate(letters)
+    }
+    content = []
+    for number, line in enumerate(lines):
+        text = "".join(chr(codes[letter]) if letter != " " else " " for letter in reversed(line))
+        content.append(
+            f"BT /F2 12 Tf 1 0 0 1 {500 - 6 * len(line)} {y - 20 * number} Tm ({text}) Tj ET"
+        )
+    return " ".join(content), [(code, letter) for letter, code in codes.items()] + [(32, " ")]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["המשאבה של הנמל פועלת בארבעים סיבובים", "קים שומר את המפתח של בית המשאבות"],
+        ["تعمل مضخة الميناء بأربعين دورة", "يحتفظ كريم بمفتاح بيت المضخة"],
+    ],
+)
+def test_lines_from_right_to_left_are_read_in_their_order(tmp_path, lines):
+    content, letters = drawn_backwards(lines)
+    [page] = raw_pdf(tmp_path / "a.pdf", content, letters)
+    assert page.text.split("\n") == lines
+
+
+def test_numbers_and_words_that_run_the_other_way_keep_their_order():
+    def placed(*texts):
+        return [
+            Word(text, 50.0 * at, 50.0 * at + 40, 0, 10, bold=False)
+            for at, text in enumerate(texts)
+        ]
+
+    def read(*texts):
+        return [word.text for word in in_reading_order(placed(*texts))]
+
+    assert read("דקות", "40", "rpm", "משאבה", "של") == [
+        "של",
+        "משאבה",
+        "40",
+        "rpm",
+        "דקות",
+    ]
+    assert read("The", "word", "של", "משאבה", "is", "Hebrew") == [
+        "The",
+        "word",
+        "משאבה",
+        "של",
+        "is",
+        "Hebrew",
+    ]
+
+
+def test_a_glyph_of_two_arabic_letters_keeps_their_order(tmp_path):
+    content = "BT /F2 12 Tf 1 0 0 1 300 700 Tm (abc) Tj ET"
+    letters = [(97, "\u0644"), (98, "\u0644\u0627"), (99, "\u062e")]
+    [page] = raw_pdf(tmp_path / "a.pdf", content, letters)
+    assert page.text == "\u062e\u0644\u0627\u0644"
+
+
+def glyph_numbers(text):
+    return "".join(f"{ord(letter) - 29:04X}" for letter in text)
+
+
+CIPHER = (
+    "<< /Type /Font /Subtype /Type0 /BaseFont /ABCDEF+Arial /Encoding /Identity-H /DescendantFonts [6 0 R] >>",
+    (
+        "<< /Type /Font /Subtype /CIDFontType2 /BaseFont /ABCDEF+Arial /CIDSystemInfo << /Registry (Adobe) "
+        "/Ordering (Identity) /Supplement 0 >> /DW 556 /CIDToGIDMap /Identity /FontDescriptor 7 0 R >>"
+    ),
+    (
+        "<< /Type /FontDescriptor /FontName /ABCDEF+Arial /Flags 4 /FontBBox [0 -200 1000 900] /ItalicAngle 0 "
+        "/Ascent 900 /Descent -200 /CapHeight 700 /StemV 80 >>"
+    ),
+    "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
+)
+
+
+@pytest.mark.parametrize("is_all", [True, False])
+def test_a_font_that_names_no_letters_is_said_to_be_unreadable(tmp_path, is_all):
+    content = f"BT /F1 12 Tf 60 700 Td <{glyph_numbers('The pump of the harbour')}> Tj ET"
+    if not is_all:
+        content += " BT /F2 12 Tf 60 660 Td (Plain words below.) Tj ET"
+    stream = f"<< /Length {len(content)} >>\nstream\n{content}\nendstream"
+    arguments = (tmp_path / "a.pdf", "<< /Font << /F1 5 0 R /F2 8 0 R >> >>", stream, *CIPHER)
+    if is_all:
+        with pytest.raises(DocumentError, match=r"do not say which letters they draw\. Use .*OCR"):
+            write_objects(*arguments)
+    else:
+        [page] = write_objects(*arguments)
+        assert page.text == "Plain words below."
+        assert page.metadata["left_out"] == "19 unreadable characters"
+
+
+@pytest.mark.parametrize("is_shuffled", [True, False])
+@pytest.mark.parametrize("pitch", [1.0, 1.5])
+def test_letters_that_are_placed_one_by_one_become_words(drawn, pitch, is_shuffled):
+    cells = []
+    for number, line in enumerate(("The pump of the harbour", "runs by night")):
+        x = 60.0
+        for letter in line:
+            if letter != " ":
+                cells.append((x, 700 - 20 * number, letter))
+            x += pitch * stringWidth(letter, "Helvetica", 10)
+    if is_shuffled:
+        cells.sort(key=lambda cell: cell[2])
+    [text] = drawn(cells)
+    assert text.split() == ["The", "pump", "of", "the", "harbour", "runs", "by", "night"]
+
+
+def test_letters_with_spaces_between_them_stay_apart(drawn):
+    assert drawn([(60, 700, "A B C D E F")]) == ["A B C D E F"]
+
+
+def test_columns_of_four_lines_are_read_one_after_the_other(drawn):
+    sides = [
+        [f"{side}{number} keeper wrote what he saw of the tides" for number in range(4)]
+        for side in ("Left", "Right")
+    ]
+    cells = []
+    for number in range(4):
+        cells += [
+            (50, 760 - 13 * number, sides[0][number]),
+            (310, 760 - 13 * number, sides[1][number]),
+        ]
+    [text] = drawn(cells)
+    assert text.split() == " ".join(sides[0] + sides[1]).split()

@@ -9,11 +9,8 @@ from previewed import preview
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.evaluation import Passage, load_questions
 from llama_index_contextual.app.folder import formats
-from llama_index_contextual.app.folder.convert import (
-    ConversionProcess,
-    ConverterCrashedError,
-    DocumentReader,
-)
+from llama_index_contextual.app.folder.convert import DocumentReader
+from llama_index_contextual.app.folder.process import ConversionProcess, ConverterCrashedError
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.serve.html import chunk_data
 from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser

@@ -12,13 +12,17 @@ from openpyxl.cell.text import InlineFont
 from openpyxl.chart import BarChart, Reference
 from openpyxl.comments import Comment
 from openpyxl.drawing.image import Image as SheetImage
+from openpyxl.utils.datetime import MAC_EPOCH
 from PIL import Image
 from pptx.oxml.ns import qn
 from pptx.util import Inches
 
 from llama_index_contextual.app.folder.convert import DocumentReader
+from llama_index_contextual.app.folder.converters.csv import read_csv
+from llama_index_contextual.app.folder.converters.slides import read_pptx
+from llama_index_contextual.app.folder.converters.workbook import read_xlsx
 from llama_index_contextual.app.folder.formats import ConversionError
-from llama_index_contextual.app.folder.office import read_csv, read_pptx, read_xlsx, shown
+from llama_index_contextual.app.folder.tables import shown
 from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
 from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
 
@@ -61,16 +65,6 @@ VALUES = [
     (5, 'General" kg"', "5"),
     (dt.timedelta(minutes=90, seconds=5), "[mm]:ss", "1:30:05"),
     ("a_x000D_b", "General", "a b"),
-    (
-        CellRichText("10", TextBlock(UP, "6"), " cells of 5 m", TextBlock(UP, "2 ")),
-        "General",
-        "10^6 cells of 5 m^2",
-    ),
-    (
-        CellRichText("the 2", TextBlock(UP, "nd"), TextBlock(InlineFont(b=True), " day")),
-        "General",
-        "the 2nd day",
-    ),
     (True, "General", "TRUE"),
     (None, "0.00", ""),
 ]
@@ -198,8 +192,8 @@ def test_a_workbook_says_who_made_it_and_when_or_nothing(tmp_path):
 
 
 def test_a_sheet_of_too_many_cells_is_refused(workbook, monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.app.folder.formats.MOST_CELLS", 5)
-    with pytest.raises(ConversionError, match=r"more than 5 cells\. Cure: split it"):
+    monkeypatch.setattr("llama_index_contextual.app.folder.markdown.MOST_CELLS", 5)
+    with pytest.raises(ConversionError, match=r"more than 5 cells\. Split it"):
         workbook(["a", "b"], ["c", "d"], ["e", "f"])
 
 
@@ -273,3 +267,68 @@ def test_slides_have_their_numbers_spans_and_raised_letters(tmp_path):
         "# Counts in C\\#\n\n- 10^6 cells, H2O, 2nd\n3. one\n4. two\n   - a) x\n\n\\# of units\n\n1\\. no item\n\n"
         "| A | B | C |\n| --- | --- | --- |\n| ab |  | c |\n| d |  | c |\n"
     )
+
+
+def changed(path, target, change):
+    """Write a copy of a ZIP archive whose members are changed by a function of name and text; return its path."""
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(target, "w") as written:
+        for name in source.namelist():
+            new_name, text = change(name, source.read(name).decode())
+            written.writestr(new_name, text)
+    return target
+
+
+def replaced(*pairs):
+    def change(name, text):
+        for old, new in pairs:
+            text = text.replace(old, new)
+        return name, text
+
+    return change
+
+
+OOXML = "http://schemas.openxmlformats.org"
+DETAILS = {
+    "strict": replaced(
+        (f"{OOXML}/spreadsheetml/2006/main", "http://purl.oclc.org/ooxml/spreadsheetml/main"),
+        (
+            f"{OOXML}/officeDocument/2006/relationships",
+            "http://purl.oclc.org/ooxml/officeDocument/relationships",
+        ),
+    ),
+    "empty fill": replaced(("<fill><patternFill/></fill>", "<fill/>")),
+    "family of a font": replaced(('<family val="2"', '<family val="34"')),
+    "day in another form": replaced(("T10:00:00Z", "."), ("2026-11-20", "20.11.2026")),
+    "empty style": replaced((' r="A1"', ' r="A1" s=""')),
+    "pane without a number": replaced(
+        ('<sheetView workbookViewId="0">', '<sheetView workbookViewId="0"><pane xSplit=""/>')
+    ),
+    "styles of nothing": lambda name, text: (name, "<styleSheet/>" if "styles" in name else text),
+    "capitals": lambda name, text: (name.replace("sharedStrings", "SharedStrings"), text),
+    "backslashes": lambda name, text: (name.replace("/", "\\"), text),
+}
+
+
+@pytest.mark.parametrize("detail", DETAILS)
+def test_details_of_looks_names_and_metadata_hide_no_cell(tmp_path, detail):
+    book = openpyxl.Workbook()
+    book.properties.created = dt.datetime.fromisoformat("2026-11-20T10:00")
+    book.active.title = "Fees"
+    book.active.append(["Item", "Price"])
+    book.active.append(["Pump", 40])
+    book.save(tmp_path / "plain.xlsx")
+    path = changed(tmp_path / "plain.xlsx", tmp_path / "other.xlsx", DETAILS[detail])
+    assert read_xlsx(path).text == "# Fees\n\n| Item | Price |\n| --- | --- |\n| Pump | 40 |\n"
+
+
+def test_raised_letters_and_days_since_1904_are_read(tmp_path):
+    book = openpyxl.Workbook()
+    book.epoch = MAC_EPOCH
+    book.active.append(["Cells", "Day"])
+    raised = CellRichText("10", TextBlock(UP, "6"), " cells of 5 m", TextBlock(UP, "2 "))
+    book.active.append([raised, dt.date(2026, 3, 1)])
+    day = CellRichText("the 2", TextBlock(UP, "nd"), TextBlock(InlineFont(b=True), " day"))
+    book.active.append([day, dt.time(9, 5)])
+    book.save(tmp_path / "raised.xlsx")
+    text = read_xlsx(tmp_path / "raised.xlsx").text
+    assert "| 10^6 cells of 5 m^2 | 2026-03-01 |\n| the 2nd day | 09:05:00 |" in text

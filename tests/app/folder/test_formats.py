@@ -1,16 +1,19 @@
 """Each format, from a real file to Markdown: its headings, lists, tables and places, and a broken twin of it."""
 
 import posixpath
+import sys
 from email.message import EmailMessage
 
 import pytest
 import samples
 
+from llama_index_contextual.app.folder import Folders, converters, formats, walk, worker
 from llama_index_contextual.app.folder.convert import DocumentReader
-from llama_index_contextual.app.folder.formats import FORMATS, OTHER_NAMES, suffix_of
-from llama_index_contextual.app.folder.html import html_to_markdown
+from llama_index_contextual.app.folder.formats import known_formats, suffix_of
+from llama_index_contextual.app.folder.html_to_markdown import html_to_markdown
+from llama_index_contextual.app.settings.registry import Collection
 from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.utils.errors import DocumentError
+from llama_index_contextual.utils.errors import DocumentError, MissingExtraError
 from llama_index_contextual.utils.metadata import citation, citation_of
 
 TIDE = "The tide at Aldmoor is four metres."
@@ -141,22 +144,77 @@ def test_a_suffix_is_what_python_takes_for_one_in_small_letters(path):
     assert suffix_of(path) == posixpath.splitext(path.replace("\\", "/"))[1].lower()
 
 
-def test_each_format_is_tried_but_outlook_mail_which_no_program_here_writes():
-    assert {*map(suffix_of, samples.MAKERS), ".msg", *OTHER_NAMES} == set(FORMATS)
+def first_suffix(suffix):
+    return known_formats()[suffix].suffixes[0]
+
+
+def test_each_format_has_a_sample_but_outlook_mail_which_no_program_here_writes():
+    assert {first_suffix(suffix_of(name)) for name in samples.MAKERS} | {".msg"} == {
+        known.suffixes[0] for known in known_formats().values()
+    }
     assert set(EXPECTED) == set(samples.MAKERS) - {"report.pdf"}
 
 
-@pytest.mark.parametrize("suffix", OTHER_NAMES)
+OTHER_SUFFIXES = [suffix for suffix in known_formats() if suffix != first_suffix(suffix)]
+
+
+@pytest.mark.parametrize("suffix", OTHER_SUFFIXES)
 def test_another_suffix_of_a_format_is_read_alike(suffix, tmp_path):
-    sample = samples.make(
-        next(name for name in samples.MAKERS if suffix_of(name) == OTHER_NAMES[suffix]), tmp_path
-    )
+    first = first_suffix(suffix)
+    name = next(name for name in samples.MAKERS if suffix_of(name) == first)
+    sample = samples.make(name, tmp_path)
     texts = [page.text for page in DocumentReader().load_data(sample)]
     renamed = sample.rename(sample.with_suffix(suffix))
     assert [page.text for page in DocumentReader().load_data(renamed)] == texts
-    assert citation(f"a{suffix}", 1, 2, "3") == citation(
-        f"a{OTHER_NAMES[suffix]}", 1, 2, "3"
-    ).replace(OTHER_NAMES[suffix], suffix)
+    cited = citation(f"a{first}", 1, 2, "3")
+    assert citation(f"a{suffix}", 1, 2, "3") == cited.replace(first, suffix)
+
+
+GEMINI = """
+from llama_index_contextual.app.folder.formats import Conversion, Part, format_of
+
+
+@format_of("Gemini text", ".gmi", packages=("no_such_package",), kept="links")
+def read_gmi(path):
+    return Conversion([Part(path.read_text("utf-8").replace("=>", "-"))])
+"""
+
+
+@pytest.fixture
+def gemini(tmp_path, monkeypatch):
+    """Add a module for a format to the converters; return a folder with a file of it."""
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "gmi.py").write_text(GEMINI, "utf-8")
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "a.gmi").write_text("=> a link\n", "utf-8")
+    with monkeypatch.context() as changed:
+        changed.setattr(converters, "__path__", [*converters.__path__, str(modules)])
+        formats.known_formats.cache_clear()
+        changed.setattr(formats, "has_extra", formats.has_extra.__wrapped__)
+        yield folder
+    sys.modules.pop(f"{converters.__name__}.gmi", None)
+    formats.known_formats.cache_clear()
+
+
+def test_a_module_beside_the_converters_is_all_that_a_new_format_needs(gemini, monkeypatch):
+    # Conversion
+    assert worker.convert(gemini / "a.gmi", ".gmi")["parts"] == [("- a link\n", {})]
+    # Messages
+    with pytest.raises(MissingExtraError, match=r"what reads \.gmi files \(Gemini text\)"):
+        DocumentReader().load_data(gemini / "a.gmi")
+    with pytest.raises(DocumentError, match=r"\.xyz is no format that is read.*\.gmi"):
+        DocumentReader().documents(gemini / "a.xyz", b"")
+    assert "documents" in walk.summary_of_skipped(["a.gmi"])
+    # The walk
+    with monkeypatch.context() as changed:
+        changed.setattr(formats, "has_extra", lambda: True)
+        rules = walk.FileRules()
+    folders = Folders(gemini, {"": Collection(path=gemini)})
+    assert [file.path for file in walk.find(folders, rules).files] == ["a.gmi"]
+    # The documentation
+    assert "| Gemini text | `.gmi` | no_such_package |  | links |  |" in formats.table_of_formats()
 
 
 def test_a_pdf_has_pages_headings_tables_and_no_running_lines(tmp_path):

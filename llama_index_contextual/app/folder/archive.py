@@ -1,0 +1,225 @@
+"""Office files, OpenDocument and EPUB: ZIP archives of XML.
+
+Whoever packed them is not trusted: sizes are checked before a member is read, and entities of XML are refused. Names
+of members are taken as Office takes them: in any case, and with slashes of both kinds.
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
+
+from llama_index_contextual.app.folder.formats import ConversionError
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element
+    from typing_extensions import Self
+
+# Bytes of all members, as the archive declares; a member that lies is cut.
+_MOST_BYTES: Final = 500_000_000
+_MOST_MEMBERS: Final = 50_000
+_MOST_XML: Final = 50_000_000  # bytes of a member that is parsed
+_MOST_INTEGER: Final = 10**6
+_OLE: Final = b"\xd0\xcf\x11\xe0"  # how old and encrypted files of Office begin
+# Namespaces of "Strict Open XML", and what other programs write in their place.
+_STRICT: Final = re.compile(rb"purl\.oclc\.org/ooxml/(\w+)/(\w+)")
+_TRANSITIONAL: Final = rb"schemas.openxmlformats.org/\1/2006/\2"
+_CORE: Final = {"creator": "author", "initial-creator": "author", "creation-date": "created"}
+_CORE_KEYS: Final = ("title", "subject", "author", "created", "modified")
+# Elements of Office and OpenDocument that are no text.
+_PICTURES: Final = {"blip": "picture", "imagedata": "picture", "image": "picture"}
+_COMMENTS: Final = {"comment": "comment", "cm": "comment", "annotation": "comment"}
+_NO_TEXT: Final = {
+    **_PICTURES,
+    **_COMMENTS,
+    "chart": "chart",
+    "object": "object",
+    "oleObj": "object",
+    "videoFile": "video",
+    "audioFile": "sound",
+}
+
+
+class Relation(NamedTuple):
+    """A reference from a member of an Office file to another one."""
+
+    id: str
+    kind: str
+    target: str
+
+
+class Archive:
+    """A ZIP archive whose members are not too large.
+
+    Raises:
+        ConversionError: It is damaged, encrypted or too large.
+    """
+
+    def __init__(self, file: Path | IO[bytes]) -> None:
+        try:
+            self._zip = zipfile.ZipFile(file)
+        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+            if isinstance(file, Path) and file.read_bytes()[:4] == _OLE:
+                why = "encrypted, or of an old version of Office"
+            else:
+                why = f"damaged ({error})"
+            raise ConversionError(
+                f"it is {why}. Save it without a password in today's format, or ignore it."
+            ) from error
+        members = self._zip.infolist()
+        self._members = {_key(member.filename): member for member in members}
+        size = sum(member.file_size for member in members)
+        if size > _MOST_BYTES or len(members) > _MOST_MEMBERS:
+            contents = f"{len(members):,} files and {size:,} bytes"
+            raise ConversionError(
+                f"it is a ZIP archive of {contents}, more than any document. Ignore it."
+            )
+        if any(member.flag_bits & 1 for member in members) or self._is_encrypted_opendocument():
+            raise ConversionError("it is encrypted. Save it without a password, or ignore it.")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._zip.close()
+
+    def __contains__(self, name: str) -> bool:
+        return _key(name) in self._members
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the members, in lower case and with slashes."""
+        return list(self._members)
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of a member, with the usual namespaces in the place of strict ones."""
+        return _STRICT.sub(_TRANSITIONAL, self._zip.read(self._members[_key(name)]))
+
+    def xml(self, name: str, most: int = _MOST_XML) -> _Element:
+        """Return a member as XML; an empty element where there is none."""
+        from lxml import etree
+
+        if name not in self:
+            return etree.Element("none")
+        self._check_size(name, most)
+        # Loads no DTD, no network, no huge tree.
+        parser = etree.XMLParser(resolve_entities=False, collect_ids=False)
+        try:
+            root = etree.fromstring(self.read(name), parser)
+        except etree.XMLSyntaxError as error:
+            raise _damaged(name, error) from error
+        dtd = root.getroottree().docinfo.internalDTD
+        if dtd is not None and any(True for _ in dtd.iterentities()):
+            raise _entity_error(name)
+        return root
+
+    def elements(self, name: str, tag: str, most: int) -> Iterator[_Element]:
+        """Return the elements of a name in a member that is too large for a tree, one after the other."""
+        from lxml import etree
+
+        if name not in self:
+            return
+        self._check_size(name, most)
+        data = self.read(name)
+        if b"<!DOCTYPE" in data.replace(b"\0", b""):  # in UTF-16, too; text cannot hold "<"
+            raise _entity_error(name)
+        context = etree.iterparse(io.BytesIO(data), tag=f"{{*}}{tag}", huge_tree=True)
+        try:
+            for _, element in context:
+                yield element
+                element.clear()
+        except etree.XMLSyntaxError as error:
+            raise _damaged(name, error) from error
+
+    def relations(self, name: str) -> list[Relation]:
+        """Return what a member of an Office file refers to inside the archive; "" is the archive itself."""
+        folder, base = posixpath.split(name)
+        relations = []
+        for child in self.xml(posixpath.join(folder, "_rels", f"{base}.rels")):
+            if attribute(child, "TargetMode") != "External":
+                target = attribute(child, "Target").replace("\\", "/")
+                path = posixpath.normpath(posixpath.join("/", folder, target))
+                kind = posixpath.basename(attribute(child, "Type"))
+                relations.append(Relation(attribute(child, "Id"), kind, path.lstrip("/")))
+        return relations
+
+    def related(self, name: str, kind: str) -> list[str]:
+        """Return the names of the members of a kind that a member refers to."""
+        return [relation.target for relation in self.relations(name) if relation.kind == kind]
+
+    def main(self, default: str) -> str:
+        """Return the name of the member that an Office file begins with."""
+        return next(iter(self.related("", "officeDocument")), default)
+
+    def _check_size(self, name: str, most: int) -> None:
+        size = self._members[_key(name)].file_size
+        if size > most:
+            raise ConversionError(
+                f"its {name} is of {size:,} bytes, more than {most:,}. Split it, or ignore it."
+            )
+
+    def _is_encrypted_opendocument(self) -> bool:
+        manifest = "META-INF/manifest.xml"
+        return manifest in self and b"encryption-data" in self.read(manifest)
+
+
+def _key(name: str) -> str:
+    return name.replace("\\", "/").lower()
+
+
+def _damaged(name: str, error: Exception) -> ConversionError:
+    return ConversionError(f"it is damaged ({name}: {error}). Save it anew, or ignore it.")
+
+
+def _entity_error(name: str) -> ConversionError:
+    return ConversionError(f"its {name} declares an entity, which is not read. Ignore it.")
+
+
+def integer(text: object, default: int = 1, most: int = _MOST_INTEGER) -> int:
+    """Return a number of an attribute, up to a bound; the default where it is none."""
+    match = re.fullmatch(r"\s{0,9}(\d{1,9})\s{0,9}", str(text))
+    return min(int(match[1]), most) if match else default
+
+
+def local(element: _Element) -> str:
+    """Return an element's name without its namespace; "" of a comment."""
+    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
+
+
+def attribute(element: _Element | None, name: str) -> str:
+    """Return an attribute by its name without a namespace; "" where there is none."""
+    if element is not None:
+        for key, value in element.attrib.items():
+            if str(key).rpartition("}")[2] == name:
+                return str(value)
+    return ""
+
+
+def count_left_out(root: _Element) -> Counter[str]:
+    """Return what of XML is no text here, with its number."""
+    kinds = map(local, root.iter())
+    return Counter(_NO_TEXT[kind] for kind in kinds if kind in _NO_TEXT)
+
+
+def core_metadata(root: _Element, date: str = "modified") -> dict[str, str]:
+    """Return title, author and dates as Office, OpenDocument and EPUB write them.
+
+    Args:
+        root: The element that holds them.
+        date: What the element ``date`` means.
+    """
+    metadata: dict[str, str] = {}
+    for element in root.iter():
+        name = local(element)
+        key = date if name == "date" else _CORE.get(name, name)
+        if key in _CORE_KEYS:
+            text = "".join(map(str, element.itertext())).strip()
+            if text:
+                metadata.setdefault(key, text)
+    return metadata

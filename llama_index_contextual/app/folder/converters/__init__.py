@@ -1,0 +1,1 @@
+"""Converters of document formats to Markdown; each module declares the formats that it reads."""

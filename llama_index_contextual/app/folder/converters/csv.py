@@ -1,0 +1,38 @@
+"""Tables of values that a sign separates."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from llama_index_contextual.app.folder.files import decode
+from llama_index_contextual.app.folder.formats import Conversion, Part, format_of
+from llama_index_contextual.app.folder.tables import tables_of
+
+_DELIMITERS: Final = ";\t|,"
+_SAMPLE: Final = 100_000  # characters
+_SAMPLE_LINES: Final = 20
+_LONGEST_FIELD: Final = 1_000_000
+
+
+@format_of("CSV", ".csv", ".tsv", kept="titles")
+def read_csv(path: Path) -> Conversion:
+    """Return a table; the first line is its header, and empty ones mean nothing."""
+    text = decode(path.read_bytes()).text.removeprefix("\ufeff").replace("\0", "")
+    csv.field_size_limit(_LONGEST_FIELD)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
+    return Conversion([Part(tables_of(row for row in rows if any(map(str.strip, row))))])
+
+
+def _delimiter(text: str) -> str:
+    """Return the sign that most lines have as often as one another."""
+    lines = re.sub('"[^"]*"', "", text[:_SAMPLE]).split("\n")[:_SAMPLE_LINES]
+    alike = {}
+    for sign in _DELIMITERS:
+        counts = Counter(line.count(sign) for line in lines if sign in line)
+        alike[sign] = max(counts.values(), default=0)
+    return max(alike, key=alike.__getitem__)

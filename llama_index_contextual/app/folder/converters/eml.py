@@ -1,0 +1,201 @@
+"""Mail as it is sent: its texts, mails in it, and the names of its attachments."""
+
+from __future__ import annotations
+
+import contextlib
+import email
+import email.policy
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from llama_index_contextual.app.folder.files import decode
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, format_of
+from llama_index_contextual.app.folder.markdown import escape, heading
+from llama_index_contextual.utils.errors import DocumentError
+
+if TYPE_CHECKING:
+    from email.message import EmailMessage, MIMEPart
+
+_MARKUP: Final = ("text/html", "text/enriched", "text/richtext")
+_INVITATION: Final = "text/calendar"
+_MOST_HEADER: Final = 3_000  # characters; metadata keep 2,000, and name what is longer
+_HEADERS: Final = {"subject": "subject", "from": "sender", "to": "to", "cc": "cc"}
+# What an invitation says, by its keys.
+_EVENT: Final = {
+    "SUMMARY": "Subject",
+    "DTSTART": "Begin",
+    "DTEND": "End",
+    "LOCATION": "Place",
+    "ORGANIZER": "Organizer",
+    "DESCRIPTION": "Description",
+}
+_DAY: Final = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z?))?")
+
+
+class _ShortHeaders(email.policy.EmailPolicy):
+    """Reads the start of a header, as written where it is nested: Python's parser takes the square of its length."""
+
+    def header_fetch_parse(self, name: str, value: str) -> Any:
+        """Return the value of a header."""
+        try:
+            return super().header_fetch_parse(name, value[:_MOST_HEADER])
+        except RecursionError:
+            return value[:_MOST_HEADER]
+
+
+@format_of(
+    "Mail",
+    ".eml",
+    packages=("bs4", "lxml"),
+    kept="HTML that says more, mails in it, invitations without a text",
+    dropped="attachments: named",
+)
+def read_eml(path: Path) -> Conversion:
+    """Return a mail as it is sent."""
+    message = _message(path.read_bytes())
+    if not message.keys():
+        raise ConversionError("it is no mail: it has no headers. Ignore it.")
+    attachments: list[MIMEPart] = []
+    pages = _pages(message, attachments)
+    if not any(page.text.strip() for page in pages):
+        invitations = [part for part in attachments if part.get_content_type() == _INVITATION]
+        pages += map(_invitation, invitations)
+    names = [part.get_filename() or part.get_content_type() for part in attachments]
+    return mail_page(pages, names, mail_metadata(message))
+
+
+def html_of_mail(data: bytes) -> str:
+    """Return the page that a mail, or a web page saved as one file, holds; "" if it holds none."""
+    from llama_index_contextual.app.folder.html_to_markdown import decode_html
+
+    for part in _message(data).walk():
+        payload = part.get_payload(decode=True)
+        if part.get_content_type() == "text/html" and isinstance(payload, bytes):
+            return decode_html(payload, part.get_content_charset() or "")
+    return ""
+
+
+def _message(data: bytes) -> EmailMessage:
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        data = data.decode("utf-16", "replace").encode()
+    start = data.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return cast("EmailMessage", email.message_from_bytes(start, policy=_ShortHeaders()))
+
+
+def mail_page(
+    pages: Sequence[Conversion], attachments: Iterable[str], metadata: dict[str, str]
+) -> Conversion:
+    """Return a mail as one part: its subject, its texts and the names of what is attached."""
+    names = list(filter(None, (" ".join(name.split()) for name in attachments)))
+    subject = metadata["subject"]
+    blocks = [heading(1, subject) if subject else ""]
+    blocks += [page.text.strip() for page in pages]
+    if names:
+        blocks.append(f"Attached: {', '.join(names)}")
+    left_out = Counter(attachment=len(names))
+    for page in pages:
+        left_out.update(page.left_out)
+    text = "\n\n".join(filter(None, blocks))
+    return Conversion([Part(f"{text}\n")], {"title": subject, **metadata}, left_out)
+
+
+def mail_metadata(headers: EmailMessage | Mapping[str, Any]) -> dict[str, str]:
+    """Return the metadata of a mail, from its headers by their names."""
+    metadata = {}
+    for name, key in _HEADERS.items():
+        value = str(headers.get(name, "")).replace("\0", "")
+        metadata[key] = " ".join(value.split())
+    with contextlib.suppress(ValueError, TypeError):
+        metadata["date"] = parsedate_to_datetime(str(headers.get("date"))).date().isoformat()
+    return metadata
+
+
+def _pages(part: Any, attachments: list[MIMEPart], depth: int = 1) -> list[Conversion]:
+    """Return the texts of a part in their order, and of alternatives one; add what is no text to ``attachments``."""
+    kind = part.get_content_type()
+    inner_parts = part.get_payload() if part.is_multipart() else []
+    if inner_parts and kind == "message/rfc822":
+        mail = inner_parts[0]
+        title = heading(depth + 1, mail_metadata(mail)["subject"] or "Mail")
+        return [Conversion([Part(title)]), *_pages(mail, attachments, depth + 1)]
+    if inner_parts:
+        alternatives = [
+            (inner.get_content_type(), _pages(inner, attachments, depth)) for inner in inner_parts
+        ]
+        if kind == "multipart/alternative":
+            return fullest_pages(alternatives)
+        return [page for _, pages in alternatives for page in pages]
+    is_text = part.get_content_maintype() in ("text", "multipart") and kind != _INVITATION
+    if is_text and not part.is_attachment() and not part.get_filename():
+        with contextlib.suppress(DocumentError):  # it is binary
+            return [text_page(_text(part), kind)]
+    attachments.append(part)
+    return []
+
+
+def _text(part: Any) -> str:
+    from llama_index_contextual.app.folder.html_to_markdown import decode_html
+
+    data = part.get_payload(decode=True)
+    default = "" if part.get_content_type() in _MARKUP else "utf-8"
+    charset = part.get_content_charset() or default
+    return decode_html(data, charset) if isinstance(data, bytes) else ""
+
+
+def text_page(text: str, kind: str) -> Conversion:
+    """Return a text of a media type as Markdown."""
+    from llama_index_contextual.app.folder.html_to_markdown import html_to_markdown
+
+    if kind in _MARKUP and text.strip():
+        return html_to_markdown(text)
+    lines = "\n".join(line.rstrip() for line in text.splitlines()).strip()
+    return Conversion([Part(escape(lines, keep_lists=True))])
+
+
+def _invitation(part: Any) -> Conversion:
+    """Return what the first event of a calendar says, a line for each of its properties."""
+    data = part.get_payload(decode=True) or b""
+    unfolded = re.sub(r"\r?\n[ \t]", "", decode(data).text)
+    event = unfolded.partition("BEGIN:VEVENT")[2].partition("END:VEVENT")[0]
+    lines = []
+    for line in event.splitlines():
+        key, _, value = line.partition(":")
+        label = _EVENT.get(key.partition(";")[0].upper())
+        if label and value:
+            lines.append(f"{label}: {_event_value(value)}")
+    return text_page("\n".join(lines), _INVITATION)
+
+
+def _event_value(value: str) -> str:
+    match = _DAY.fullmatch(value)
+    if match is None:
+        return re.sub(r"\\([,;\\])", r"\1", re.sub(r"\\[nN]", "\n", value))
+    year, month, day, hour, minute, zone = match.groups(default="")
+    time = f" {hour}:{minute}{' UTC' if zone else ''}" if hour else ""
+    return f"{year}-{month}-{day}{time}"
+
+
+def fullest_pages(alternatives: Sequence[tuple[str, list[Conversion]]]) -> list[Conversion]:
+    """Return the plain text, or the richest form where fewer than half of its words are in the plain text."""
+    plain: list[Conversion] = []
+    rich: list[Conversion] = []
+    for kind, pages in alternatives:
+        if not any(page.text.strip() for page in pages):
+            continue
+        if kind != "text/plain":
+            rich = pages
+        elif not plain:
+            plain = pages
+    rich_words = _words(rich)
+    is_poor = 2 * len(rich_words & _words(plain)) < len(rich_words)
+    chosen = rich if is_poor else plain
+    return chosen or [page for _, pages in alternatives for page in pages]
+
+
+def _words(pages: Iterable[Conversion]) -> set[str]:
+    text = " ".join(page.text for page in pages)
+    return set(re.findall(r"\w+", text.lower()))

@@ -1,0 +1,94 @@
+"""Jupyter notebooks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+from llama_index_contextual.app.folder.files import decode
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, format_of
+from llama_index_contextual.app.folder.markdown import escape, fence
+
+_LONG_PART: Final = 1500  # characters after which a part ends at the next cell
+_LONG_OUTPUT: Final = 2000  # characters of an output that are kept
+_NO_TEXT: Final = ("image/", "video/", "audio/", "application/vnd.jupyter.widget")
+_HEADING: Final = re.compile(r"\s*#{1,6}\s")
+# Colours, and moves of a terminal's cursor.
+_CONTROL: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
+# States of a progress bar but the last.
+_OVERWRITTEN: Final = re.compile(r"^.*\r(?=[^\r\n])|\r+$", re.MULTILINE)
+_PICTURE: Final = re.compile(r"data:[\w/+.-]{1,60};base64,[A-Za-z0-9+/=]*")
+
+
+@format_of("Notebook", ".ipynb", place="cell", kept="code, text of outputs", dropped="pictures")
+def read_ipynb(path: Path) -> Conversion:
+    """Return a Jupyter notebook: cells in order, code and the text of its outputs as fences.
+
+    A part begins at a heading, and at the next cell where it is long; ``cell`` is the number of its first one.
+
+    Raises:
+        ConversionError: It is no notebook of version 4.
+    """
+    notebook = json.loads(decode(path.read_bytes()).text)
+    try:
+        return _convert(notebook)
+    except (AttributeError, LookupError, TypeError) as error:  # lists in the place of objects
+        raise ConversionError(
+            "it is no Jupyter notebook of version 4. Save it anew, or ignore it."
+        ) from error
+
+
+def _convert(notebook: dict[str, Any]) -> Conversion:
+    about: dict[str, Any] = notebook.get("metadata") or {}
+    language_info = about.get("language_info") or {}
+    kernel = about.get("kernelspec") or {}
+    language = str(language_info.get("name") or kernel.get("language") or "python")
+    left_out: Counter[str] = Counter()
+    parts: list[tuple[int, list[str]]] = []
+    for number, cell in enumerate(notebook["cells"], start=1):
+        text, pictures = _PICTURE.subn("", _joined(cell.get("source")).rstrip())
+        left_out["picture"] += pictures
+        if not text.strip():
+            continue
+        is_long = bool(parts) and sum(map(len, parts[-1][1])) > _LONG_PART
+        if not parts or is_long or _HEADING.match(text):
+            parts.append((number, []))
+        blocks = parts[-1][1]
+        kind = cell.get("cell_type")
+        if kind == "code":
+            blocks.append(fence(text, language))
+        else:
+            blocks.append(escape(text, keep_lists=True) if kind == "raw" else text)
+        outputs = [_output(output, left_out) for output in cell.get("outputs") or []]
+        shown = "\n".join(filter(None, outputs))
+        if shown.strip():
+            blocks.append(fence(shown))
+    pages = [Part("\n\n".join(blocks) + "\n", {"cell": number}) for number, blocks in parts]
+    return Conversion(pages, {"title": str(about.get("title") or "")}, +left_out)
+
+
+def _joined(source: Any) -> str:
+    """Return a text that a notebook holds as one string or as lines."""
+    return "".join(map(str, source)) if isinstance(source, list) else str(source or "")
+
+
+def _output(output: dict[str, Any], left_out: Counter[str]) -> str:
+    """Return the plain text of an output; count pictures in it, and the end of what is long."""
+    data: dict[str, Any] = output.get("data") or {}
+    if any(media_type.startswith(_NO_TEXT) for media_type in data):
+        left_out["picture"] += 1
+        return ""
+    kind = output.get("output_type")
+    if kind == "error":
+        text = f"{output.get('ename')}: {output.get('evalue')}"
+    elif kind == "stream":
+        text = _joined(output.get("text"))
+    else:
+        text = _joined(data.get("text/markdown") or data.get("text/plain"))
+    left_out["output"] += bool(data and not text)
+    text = _OVERWRITTEN.sub("", _CONTROL.sub("", text)).strip("\n\r")
+    left_out["output character"] += max(0, len(text) - _LONG_OUTPUT)
+    return text[:_LONG_OUTPUT]

@@ -1,0 +1,327 @@
+"""PDF to Markdown, page by page: headings by their letters, tables by their columns.
+
+A PDF has no paragraphs, headings or tables. Lines in larger or bolder letters than most are headings; lines that most
+pages repeat at their edge are no text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain, groupby, pairwise
+from pathlib import Path
+from statistics import mode
+from typing import Any, Final
+
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, format_of
+from llama_index_contextual.app.folder.markdown import BULLETS, escape, heading
+from llama_index_contextual.app.folder.pdf_lines import FAR, GAP, LARGER, SAME_PLACE, lines_of
+from llama_index_contextual.app.folder.pdf_tables import find_tables, table
+from llama_index_contextual.app.folder.pdf_words import Word, in_reading_order
+from llama_index_contextual.utils.text import counted
+
+_FULL: Final = 0.6  # of the longest line: a heading that is shorter ends there
+_MUCH_LARGER: Final = 1.3  # than most letters: no running header
+_EDGE: Final = 4  # lines at the top of a page, or at its bottom, that may be no text
+_REPEATED: Final = 0.3  # of the pages; odd and even ones may differ
+_LONGEST_HEADING: Final = 130  # characters
+_LONGEST_OWNER: Final = 60  # characters of a name above a heading
+_MOST_OWNERS: Final = 2  # lines above a heading that belong to it
+_LOWEST: Final = 6  # level of a heading
+_CURRENCIES: Final = frozenset("$€£¥")
+_OPENING: Final = _CURRENCIES | {"("}
+_CLOSING: Final = (")", "%", ")%")
+
+_BULLET: Final = re.compile(rf"[•●▪■◦‣·o–{BULLETS}-](?=\s)\s*")
+_NUMBERED: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){0,4}\.?\s+[^\W\d_]")  # a heading of its own
+_BROKEN: Final = re.compile(r"(\S{0,99}\w)-$")  # the word before a hyphen at the end of a line
+_DAY: Final = re.compile(r"D:(\d{4})(\d\d)?(\d\d)?")
+_FILE_NAME: Final = re.compile(r"\.\w{2,4}$|^Microsoft \w+ - ")
+
+Style = tuple[float, bool]  # size of letters, and whether they are bold
+
+
+class Line:
+    """Words on one height; ``cells`` are they joined where gaps are narrow.
+
+    Attributes:
+        level: Of a heading, or 0.
+        is_name: Whether it is the name of an owner above a heading.
+        size: The height of its largest letters.
+        usual: The height of most of its letters.
+        bold: Whether all its words are bold.
+    """
+
+    def __init__(self, words: list[Word]) -> None:
+        self.words = words
+        self.level = 0
+        self.is_name = False
+        self.text = " ".join(word.text for word in in_reading_order(words))
+        self.base = words[0].base
+        self.size = max(word.size for word in words)
+        self.usual = mode(round(word.size, 1) for word in words for _ in word.text)
+        self.width = words[-1].right - words[0].left
+        self.bold = all(word.bold for word in words if any(map(str.isalpha, word.text)))
+        self.cells = _cells(words)
+
+    @property
+    def style(self) -> Style:
+        """Return the size of its letters, in steps of half a point, and whether they are bold."""
+        return round(self.usual * 2) / 2, self.bold
+
+    def gap_below(self, line: Line) -> float:
+        """Return how far it is below another line, in points."""
+        return line.base - self.base
+
+
+def _cells(words: Sequence[Word]) -> list[Word]:
+    """Return a line's words joined where the gaps are narrow; a currency's sign goes to its number."""
+    groups: list[list[Word]] = []
+    for word in words:
+        if groups and _is_in_cell(groups[-1], word):
+            groups[-1].append(word)
+        else:
+            groups.append([word])
+    cells = []
+    for group in groups:
+        first = group[0]
+        text = ""
+        for word in in_reading_order(group):
+            is_apart = text and text[-1] not in _OPENING and word.text[0] not in ")%"
+            text += f" {word.text}" if is_apart else word.text
+        size = first.size
+        bold = all(word.bold for word in group)
+        cells.append(Word(text, first.left, group[-1].right, first.base, size, bold))
+    return cells
+
+
+def _is_in_cell(cell: Sequence[Word], word: Word) -> bool:
+    first = cell[0]
+    is_currency = len(cell) == 1 and first.text in _OPENING
+    if is_currency or word.text in _CLOSING:
+        return True
+    is_near = word.left - cell[-1].right < GAP * min(first.size, word.size)
+    return is_near and word.text not in _CURRENCIES
+
+
+@format_of(
+    "PDF",
+    ".pdf",
+    packages=("pypdfium2",),
+    place="page",
+    kept="columns, turned text, raised digits, typed fields of forms",
+    dropped="pictures, comments, ticked boxes, running headers and footers, fonts without letters",
+)
+def read_pdf(path: Path) -> Conversion:
+    """Return the pages of a PDF.
+
+    Raises:
+        ConversionError: It is encrypted, damaged, or has no text.
+    """
+    import pypdfium2
+
+    try:
+        document = pypdfium2.PdfDocument(path)
+    except pypdfium2.PdfiumError as error:
+        if "password" in str(error).lower():
+            raise ConversionError(
+                "it is encrypted. Save it without a password, or ignore it."
+            ) from error
+        raise ConversionError(f"it is damaged or no PDF ({error}). Ignore it.") from error
+    document.init_forms()
+    left_out: Counter[str] = Counter()
+    numbers = range(len(document))
+    pages = [list(map(Line, lines_of(document, number, left_out))) for number in numbers]
+    if not any(pages):
+        raise ConversionError(_without_text(len(pages), left_out))
+    left_out += _drop_edges(pages)
+    _find_headings(pages)
+    parts = [Part(_page(lines), {"page": number}) for number, lines in enumerate(pages, start=1)]
+    return Conversion(parts, _metadata(document), left_out)
+
+
+def _without_text(pages: int, left_out: Counter[str]) -> str:
+    if left_out["unreadable character"]:
+        reason = "its fonts do not say which letters they draw"
+    else:
+        reason = f"it has no text, but pictures on {counted(pages, 'page')} (scanned)"
+    return f"{reason}. Use a reader with OCR, in Python: readers={{'.pdf': …}}; or ignore it."
+
+
+def _metadata(document: Any) -> dict[str, str]:
+    info = document.get_metadata_dict(skip_empty=True)
+    title = info.get("Title", "").strip()
+    is_name_of_file = " " not in title or _FILE_NAME.search(title)
+    return {
+        "title": "" if is_name_of_file else title,
+        "author": info.get("Author", "").strip(),
+        "created": _day(info.get("CreationDate", "")),
+        "modified": _day(info.get("ModDate", "")),
+    }
+
+
+def _day(text: str) -> str:
+    match = _DAY.match(text)
+    return "-".join(filter(None, match.groups())) if match else ""
+
+
+def _drop_edges(pages: Sequence[list[Line]]) -> Counter[str]:
+    """Take headers, footers and numbers of pages out of the edges of pages, and count them."""
+    largest = _MUCH_LARGER * _usual_size(pages)
+    edges = [list(_edges(lines, largest)) for lines in pages]
+    seen: Counter[tuple[str, int]] = Counter()
+    for edge in edges:
+        seen.update({key for key, _ in edge})
+    most = max(2, _REPEATED * len(pages))
+    left_out: Counter[str] = Counter()
+    for lines, edge in zip(pages, edges, strict=True):
+        dropped = set()
+        for key, line in edge:
+            if seen[key] > most:
+                dropped.add(line)
+                _, place = key
+                left_out["repeated margin line" if place else "page number"] += 1
+        lines[:] = [line for line in lines if line not in dropped]
+    return left_out
+
+
+def _edges(lines: Sequence[Line], largest: float) -> Iterator[tuple[tuple[str, int], Line]]:
+    """Return the lines at the edges of a page, each with its text without numbers, and its place."""
+    # A page of columns ends with the last line of these.
+    downwards = sorted(lines, key=lambda line: -line.base)
+    for line in (*downwards[:_EDGE], *downwards[_EDGE:][-_EDGE:]):
+        if line.size >= largest:
+            continue
+        text = re.sub(r"\d+", "#", line.text.casefold()).strip()
+        is_number = len(line.cells) == 1 and not any(map(str.isalpha, text))
+        yield (text, 0 if is_number else round(line.base / SAME_PLACE)), line
+
+
+def _usual_size(pages: Sequence[list[Line]]) -> float:
+    sizes: Counter[float] = Counter()
+    for line in chain(*pages):
+        size, _ = line.style
+        sizes[size] += len(line.text)
+    return max(sizes, key=sizes.__getitem__, default=0.0)
+
+
+def _find_headings(pages: Sequence[list[Line]]) -> None:
+    """Give lines that are headings a level: by size, and at the size of the text by weight and capitals."""
+    body = _usual_size(pages)
+    running = _running_styles(pages)
+    ranks: dict[Line, tuple[float, bool, bool]] = {}
+    for line in chain(*pages):
+        size, bold = line.style
+        is_prominent = size >= body * LARGER or (bold and size >= body * 0.9)
+        if is_prominent and line.style not in running and _may_be_heading(line):
+            ranks[line] = (max(size, body), line.text.isupper(), bold)
+    ordered = sorted(set(ranks.values()), reverse=True)
+    for line, rank in ranks.items():
+        line.level = min(ordered.index(rank) + 1, _LOWEST)
+    for lines in pages:
+        for above, line in pairwise(lines):
+            is_alike = line.style == above.style and line.size >= body * LARGER
+            is_close = 0 < line.gap_below(above) < 1.8 * line.size
+            is_lower = line.level == 0 and line.text[0].islower()
+            if above.level and is_alike and is_close and is_lower:
+                line.level = above.level  # a heading of two lines
+
+
+def _running_styles(pages: Sequence[list[Line]]) -> set[Style]:
+    """Return the styles of running text: most lines of it go on from a wide line above."""
+    characters: Counter[Style] = Counter()  # of lines without cells
+    running: Counter[Style] = Counter()  # of those that go on from a wide line above
+    for lines in pages:
+        wide = _FULL * max((line.width for line in lines), default=0.0)
+        single = (line for line in lines if len(line.cells) == 1)
+        for style, run in groupby(single, key=lambda line: line.style):
+            texts = list(run)
+            characters[style] += sum(len(line.text) for line in texts)
+            for above, line in pairwise(texts):
+                if above.width > wide and 0 < line.gap_below(above) < 2.2 * line.size:
+                    running[style] += len(line.text)
+    return {style for style, count in running.items() if count > 0.5 * characters[style]}
+
+
+def _may_be_heading(line: Line) -> bool:
+    text = line.text
+    if len(line.cells) != 1 or len(text) > _LONGEST_HEADING:
+        return False
+    if line.base <= -FAR / 2:  # a turned line is a mark, or at the side
+        return False
+    if text[-1] in ".,;:-" or text[0].islower():
+        return False
+    is_unit = text[0] == "(" and text[-1] == ")"
+    letters = sum(map(str.isalpha, text))
+    return not is_unit and 2 * letters > max(5, len(text.replace(" ", "")))
+
+
+def _page(lines: Sequence[Line]) -> str:
+    """Return the lines of a page as Markdown; short lines at its top are headings with the one below them.
+
+    So a company's name above a statement is part of the heading.
+    """
+    first = next((index for index, line in enumerate(lines) if line.level), 0)
+    owners = lines[:first] if first <= _MOST_OWNERS else ()
+    if all(len(line.text) <= _LONGEST_OWNER and len(line.cells) == 1 for line in owners):
+        for line in owners:
+            line.level = lines[first].level
+            line.is_name = True
+    blocks: list[str] = []
+    position = 0
+    for start, end in find_tables(lines):
+        blocks += _prose(lines[position:start])
+        blocks.append(table(lines[start:end]))
+        position = end
+    blocks += _prose(lines[position:])
+    return "\n\n".join(blocks)
+
+
+def _prose(lines: Sequence[Line]) -> list[str]:
+    """Return paragraphs and headings."""
+    blocks: list[str] = []
+    width = max((line.width for line in lines), default=0.0)
+    above: Line | None = None
+    for line in lines:
+        is_continued = above is not None and _continues(above, line, width)
+        above = line
+        text = line.text
+        if line.level:
+            if is_continued:
+                blocks[-1] += f" {text}"
+            else:
+                blocks.append(heading(line.level, text))
+            continue
+        bullet = _BULLET.match(text)
+        if bullet:
+            text = f"- {text[bullet.end() :]}"
+        elif not text[0].isdigit():  # a number begins an item here, too
+            text = escape(text)
+        if is_continued:
+            blocks[-1] = _joined(blocks[-1], text)
+        else:
+            blocks.append(text)
+    return blocks
+
+
+def _continues(above: Line, line: Line, width: float) -> bool:
+    """Return whether a line goes on with the paragraph or heading above it."""
+    if line.level != above.level:
+        return False
+    if not line.level:
+        return 0 < line.gap_below(above) < 1.7 * max(line.size, above.size)
+    is_open = above.width > _FULL * width or above.is_name or line.text[0].islower()
+    is_close = line.gap_below(above) < 1.8 * above.size
+    return is_open and is_close and not _NUMBERED.match(line.text)
+
+
+def _joined(block: str, text: str) -> str:
+    """Return a paragraph with its next line; a word that a hyphen parts becomes whole."""
+    word = _BROKEN.search(block[-100:])
+    if word is None or not text[0].isalnum():
+        return f"{block}\n{text}"
+    start = word[1]
+    is_one_word = start[-1].isalpha() and text[0].islower()
+    keeps_hyphen = "-" in start or len(start) == 1 or not is_one_word
+    return (block if keeps_hyphen else block[:-1]) + text

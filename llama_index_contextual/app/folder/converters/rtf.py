@@ -1,0 +1,126 @@
+"""Rich Text Format by striprtf; marks in the place of control words tell headings, items and cells from text."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import re
+from html import escape
+from pathlib import Path
+from typing import Final
+
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, format_of
+from llama_index_contextual.app.folder.markdown import NUMBER
+
+_HEADING, _ITEM, _CELL, _ROW, _TABLE, _NOTE, _RAISED, _RAISED_END = map(chr, range(0xE010, 0xE018))
+_MARKS: Final = {
+    "outlinelevel": _HEADING,
+    "listtext": _ITEM,
+    "pntext": _ITEM,
+    "footnote": _NOTE,
+    "trowd": _TABLE,
+    "intbl": _TABLE,
+    "cell": _CELL,
+    "row": _ROW,
+}
+_ANY_MARK: Final = re.compile(f"[{_HEADING}-{_TABLE}]")
+_WORD: Final = re.compile(rf"(?<!\\)\\({'|'.join(_MARKS)})(?![a-z])(\d?) ?")
+_SUPER: Final = re.compile(r"(?<!\\)\\super(?![a-z\d]) ?([^{}\\]{1,20})")
+# Only the first word of a group says that a program may ignore the group.
+_STAR_INSIDE: Final = re.compile(r"(?<=[^{\\\s])(\s?)\\\*")
+_LEFT_OUT: Final = {"comment": r"\*\annotation", "picture": r"\pict", "text box": r"\shptxt"}
+_INFO: Final = re.compile(r"\{\\(title|author|subject) ([^{}]{0,1000})\}")
+_LOWEST: Final = 6  # level of a heading
+
+
+@format_of(
+    "Rich Text Format",
+    ".rtf",
+    packages=("striprtf", "bs4", "lxml"),
+    kept="numbers, notes",
+    dropped="pictures, comments, text boxes",
+)
+def read_rtf(path: Path) -> Conversion:
+    """Return a text in the Rich Text Format.
+
+    Raises:
+        ConversionError: It is none.
+    """
+    from striprtf.striprtf import rtf_to_text
+
+    from llama_index_contextual.app.folder.html_to_markdown import html_to_markdown
+
+    data = path.read_bytes()
+    page = html_to_markdown(f"<body>{rtf_to_html(data)}</body>", is_marked=True)
+    source = data.decode("latin-1")
+    metadata = {}
+    for key, value in _INFO.findall(source):
+        metadata[key] = rtf_to_text(f"{{\\rtf1 {value}}}", errors="replace")
+    left_out = {name: source.count(word) for name, word in _LEFT_OUT.items()}
+    return Conversion(page.parts, metadata, left_out)
+
+
+def rtf_to_html(data: bytes) -> str:
+    """Return a text in the Rich Text Format as HTML, with marks of the numbers of items."""
+    from striprtf.striprtf import rtf_to_text
+
+    source = data.decode("latin-1")
+    if not source.lstrip().startswith("{\\rtf"):
+        raise ConversionError("it is damaged or no RTF file. Ignore it.")
+    text = rtf_to_text(_prepared(source), _encoding(source), "replace")
+    # Halves of letters beyond U+FFFF.
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    *rows, last = text.split(_ROW)
+    lines: list[str] = []
+    for row in rows:
+        before, _, cells = row.partition(_TABLE)
+        lines += before.split("\n")
+        lines.append(cells.replace("\n", " ") + _ROW)
+    lines += last.split("\n")
+    html = "".join(map(_block, lines))
+    html = re.sub("</(ul|table)><\\1>", "", html)
+    html = html.replace(_RAISED, "<sup>").replace(_RAISED_END, "</sup>")
+    return _ANY_MARK.sub("", html.replace(_NOTE, " Note: "))
+
+
+def _encoding(source: str) -> str:
+    match = re.search(r"\\ansicpg(\d{1,5})", source)
+    with contextlib.suppress(LookupError):
+        return codecs.lookup(f"cp{match[1] if match else ''}").name
+    return "cp1252"
+
+
+def _prepared(source: str) -> str:
+    """Return RTF with marks in the place of words and around raised letters, and without what misleads striprtf."""
+    source = _STAR_INSIDE.sub(r"\1", source)
+    source = _SUPER.sub(
+        lambda raised: f"{_written(_RAISED)}{raised[1]}{_written(_RAISED_END)}", source
+    )
+    source = _WORD.sub(lambda word: f"{_written(_MARKS[word[1]])}{word[2]}", source)
+    # A font without a charset is of the text's.
+    source = re.sub(r"(\{\\f\d+)(?![^{}]{0,200}\\fcharset)", r"\1\\fcharset1", source)
+    # striprtf takes no missing number for 0, as RTF does, and looks for links in quadratic time.
+    source = re.sub(r"(?<!\\)\\bin(?![a-z\d])", r"\\bin0", source)
+    return source.replace("\\fldinst", "\\code")
+
+
+def _written(mark: str) -> str:
+    return f"{{\\uc0\\u{ord(mark) - 65536} }}"
+
+
+def _block(line: str) -> str:
+    """Return a heading, a row, an item or a paragraph as HTML."""
+    _, is_heading, heading = line.rpartition(_HEADING)
+    if is_heading and heading[:1].isdecimal():
+        text = heading[1:].split(_ITEM)[-1].strip()
+        if text:
+            level = min(int(heading[0]) + 1, _LOWEST)
+            return f"<h{level}>{escape(text)}</h{level}>"
+    if line.endswith(_ROW):
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in line.split(_CELL)[:-1])
+        return f"<table><tr>{cells}</tr></table>"
+    if _ITEM in line:
+        number, _, text = line.rpartition(_ITEM)[2].strip().partition("\t")
+        mark = NUMBER.format(escape(number)) if any(map(str.isalnum, number)) else ""
+        return f"<ul><li>{mark}{escape(text)}</li></ul>"
+    return f"<p>{escape(line)}</p>" if line.strip() else ""

@@ -1,0 +1,205 @@
+"""Workbooks of Excel, read from their XML.
+
+Only what cells hold and how numbers are shown is read. Looks, views and other details that programs write in their own
+ways cannot make a workbook unreadable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from llama_index_contextual.app.folder import markdown
+from llama_index_contextual.app.folder.archive import (
+    Archive,
+    attribute,
+    core_metadata,
+    count_left_out,
+    integer,
+    local,
+)
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, format_of
+from llama_index_contextual.app.folder.formulas import superscript
+from llama_index_contextual.app.folder.tables import Value, shown, tables_of
+
+_LONGEST_CODE: Final = 255  # characters of a number format
+_CHARTS: Final = "xl/charts/"
+_MOST_SHEET: Final = 500_000_000  # bytes of a sheet, which is read row by row
+_CELL: Final = re.compile(r"\$?([A-Za-z]{1,3})\$?\d")
+
+
+class _NumberFormat(NamedTuple):
+    """How a number is shown."""
+
+    code: str = "General"
+    is_date: bool = False
+    is_duration: bool = False
+
+
+@format_of(
+    "Excel",
+    ".xlsx",
+    ".xlsm",
+    packages=("openpyxl", "lxml"),
+    place="sheet",
+    kept="values as shown, titles",
+    dropped="pictures, charts",
+)
+def read_xlsx(path: Path) -> Conversion:
+    """Return a workbook: a part for each sheet that holds something.
+
+    Raises:
+        ConversionError: It is damaged, or no workbook.
+    """
+    left_out: Counter[str] = Counter()
+    parts = []
+    with Archive(path) as archive:
+        name = archive.main("xl/workbook.xml")
+        if name not in archive:
+            raise ConversionError(f"it is damaged or no workbook (it has no {name}). Ignore it.")
+        targets = {relation.id: relation for relation in archive.relations(name)}
+        workbook = _Workbook(archive, name)
+        sheets = set()
+        for sheet in workbook.root.iterfind(".//{*}sheet"):
+            relation = targets.get(attribute(sheet, "id"))
+            if relation is None or relation.kind != "worksheet":
+                continue
+            sheets.add(relation.target.lower())
+            text = tables_of(workbook.rows(relation.target, left_out))
+            if text.strip():
+                title = attribute(sheet, "name")
+                parts.append(Part(f"{markdown.heading(1, title)}\n\n{text}", {"sheet": title}))
+        for member in archive.names:
+            is_chart = member.startswith(_CHARTS)
+            if member.endswith(".xml") and member not in sheets and not is_chart:
+                left_out += count_left_out(archive.xml(member))
+        metadata = core_metadata(archive.xml("docProps/core.xml"))
+    return Conversion(parts, metadata, left_out)
+
+
+class _Workbook:
+    """The texts and number formats that the sheets of a workbook share."""
+
+    def __init__(self, archive: Archive, name: str) -> None:
+        self.root = archive.xml(name)
+        self._archive = archive
+        self._texts: list[str] = []
+        for member in archive.related(name, "sharedStrings"):
+            self._texts += map(_text, archive.xml(member).iterfind("{*}si"))
+        self._formats: list[_NumberFormat] = []
+        for member in archive.related(name, "styles"):
+            self._formats += _number_formats(archive.xml(member))
+        properties = self.root.find("{*}workbookPr")
+        self._starts_in_1904 = attribute(properties, "date1904") in ("1", "true")
+
+    def rows(self, name: str, left_out: Counter[str]) -> Iterator[list[str]]:
+        """Return the cells of a sheet as they are shown, without empty ones at the end of a row."""
+        count = 0
+        last_number = 0
+        for row in self._archive.elements(name, "row", _MOST_SHEET):
+            number = integer(row.get("r"), last_number + 1)
+            if number > last_number + 1:
+                yield []  # empty rows part tables
+            last_number = number
+            values: list[str] = []
+            for cell in row.iterfind("{*}c"):
+                column = _column(cell.get("r"), len(values))
+                markdown.check_size(count + column)
+                values += [""] * (column + 1 - len(values))
+                values[column] = self._shown(cell)
+                left_out["uncalculated formula"] += _is_uncalculated(cell)
+            while values and not values[-1]:
+                values.pop()
+            count += len(values)
+            markdown.check_size(count)
+            yield values
+
+    def _shown(self, cell: Any) -> str:
+        style = integer(cell.get("s"), 0)
+        is_known = style < len(self._formats)
+        number_format = self._formats[style] if is_known else _NumberFormat()
+        return shown(self._value(cell, number_format), number_format.code)
+
+    def _value(self, cell: Any, number_format: _NumberFormat) -> Value:
+        kind = cell.get("t", "n")
+        if kind == "inlineStr":
+            return _text(cell)
+        text = cell.findtext("{*}v") or ""
+        if not text:
+            return None
+        if kind == "s":
+            index = integer(text, len(self._texts))
+            return self._texts[index] if index < len(self._texts) else ""
+        if kind == "b":
+            return text.strip() in ("1", "true")
+        return self._number(text, number_format) if kind in ("n", "d") else text
+
+    def _number(self, text: str, number_format: _NumberFormat) -> Value:
+        """Return a number, or the day or time that its format shows; the text where it is none of these."""
+        from openpyxl.utils.datetime import MAC_EPOCH, WINDOWS_EPOCH, from_excel, from_ISO8601
+
+        value: Value = text
+        try:
+            number = float(text) if re.search("[.eE]", text) else int(text)
+        except ValueError:
+            with contextlib.suppress(ValueError):
+                value = from_ISO8601(text)
+            return value
+        if not number_format.is_date:
+            return number
+        epoch = MAC_EPOCH if self._starts_in_1904 else WINDOWS_EPOCH
+        try:
+            value = from_excel(number, epoch, timedelta=number_format.is_duration)
+        except (OverflowError, ValueError):
+            value = "#VALUE!"  # as Excel shows a day that does not exist
+        return value
+
+
+def _number_formats(styles: Any) -> list[_NumberFormat]:
+    """Return the number format of each style of cells."""
+    from openpyxl.styles.numbers import BUILTIN_FORMATS, is_date_format, is_timedelta_format
+
+    codes: dict[int, str] = dict(BUILTIN_FORMATS)
+    for declared in styles.iterfind("{*}numFmts/{*}numFmt"):
+        code = declared.get("formatCode", "")
+        codes[integer(declared.get("numFmtId"), 0)] = code[:_LONGEST_CODE]
+    formats = []
+    for style in styles.iterfind("{*}cellXfs/{*}xf"):
+        code = codes.get(integer(style.get("numFmtId"), 0)) or codes[0]
+        is_date = is_date_format(code)
+        formats.append(_NumberFormat(code, is_date, is_timedelta_format(code)))
+    return formats
+
+
+def _text(element: Any) -> str:
+    """Return the text of a cell in all its fonts, without how it is spoken."""
+    text = ""
+    for piece in element.iter("{*}t"):
+        run = piece.getparent()
+        if local(run) == "rPh":
+            continue
+        raised = run.find("{*}rPr/{*}vertAlign")
+        if attribute(raised, "val") == "superscript":
+            text += superscript((piece.text or "").strip())
+        else:
+            text += piece.text or ""
+    return text
+
+
+def _column(reference: str | None, default: int) -> int:
+    """Return the number of a column from 0, of a reference such as ``AB12``."""
+    match = _CELL.match(reference or "")
+    if match is None:
+        return default
+    column = 0
+    for letter in match[1].upper():
+        column = 26 * column + ord(letter) - ord("A") + 1
+    return column - 1
+
+
+def _is_uncalculated(cell: Any) -> bool:
+    return cell.find("{*}f") is not None and not cell.findtext("{*}v")

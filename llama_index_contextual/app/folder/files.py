@@ -1,0 +1,128 @@
+"""The one way to open a file that a user, an agent or a folder names, and how its bytes become text."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from llama_index_contextual.utils.errors import DocumentError
+from llama_index_contextual.utils.text import replace_surrogates
+
+UNREAD: Final = "it cannot be read"  # by the system; that may change while size and times stay
+MOST_BYTES: Final = 100_000_000
+_FLAGS: Final = (
+    os.O_RDONLY
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_NOCTTY", 0)
+)
+_CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_SAMPLE: Final = 100_000  # characters that are searched for control characters
+# Text holds hardly any control characters but white space, escape and form feed.
+_BINARY_SHARE: Final = 0.01
+# How files begin that may hold no NUL byte, and are no text all the same.
+_STARTS: Final = {
+    b"%PDF-1.": "a PDF",
+    b"%PDF-2.": "a PDF",
+    b"PK\x03\x04": "a ZIP or Office file",
+    b"{\\rtf1": "an RTF file",
+}
+_WIDE_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+
+
+class FileText(NamedTuple):
+    """A file's text, and what had to be repaired to read it ("" if nothing)."""
+
+    text: str
+    repair: str = ""
+
+
+def read_file(path: Path | str, most: int = MOST_BYTES, *, root: Path | None = None) -> bytes:
+    """Return the bytes of a regular file.
+
+    A pipe or a device is refused before it is opened, so that no call hangs or never ends. Use this function for each
+    file whose name comes from outside: ``preview FILE``, ``evaluate -q FILE``, an ignore file, settings in a folder.
+
+    Args:
+        path: The file.
+        most: Bytes that it may have; a sparse file counts with its full size.
+        root: The folder that it must lie in after all links are followed; None for any.
+
+    Raises:
+        DocumentError: It is no regular file, larger, outside of the root, or the system refuses. The message does not
+            name the path.
+    """
+    try:
+        status = os.stat(path)  # noqa: PTH116  which knows of loops of links in all versions of Python
+        _check_is_regular(status)
+        if root is not None and not is_inside(path, root):
+            raise DocumentError(
+                f"it is a symbolic link out of {root}. Read that file under its own name."
+            )
+        with open(os.open(path, _FLAGS), "rb") as file:  # noqa: PTH123  a descriptor
+            opened = os.fstat(file.fileno())
+            _check_is_regular(opened)  # it may have changed in between
+            size = max(status.st_size, opened.st_size)
+            data = file.read(most + 1) if size <= most else b""
+    except (OSError, ValueError) as error:  # a ValueError: NUL in a name
+        reason = getattr(error, "strerror", None) or error
+        raise DocumentError(f"{UNREAD} ({reason}).") from error
+    if max(size, len(data)) > most:
+        raise DocumentError(f"it has more than {most:,} bytes. Split it.")
+    return data
+
+
+def is_inside(path: Path | str, folder: Path) -> bool:
+    """Return whether a path lies in a folder after all links are followed."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
+def _check_is_regular(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise DocumentError(
+            f"{UNREAD} (no regular file). Name a file that is no pipe, device or folder."
+        )
+
+
+def decode(data: bytes) -> FileText:
+    """Return the text of a file: UTF-8, UTF-16 with its mark, or Windows-1252 where the bytes are no UTF-8.
+
+    Lone surrogates, which no parser or store takes, become U+FFFD. Line ends stay as they are, because a chunk's text
+    is a slice of the document's.
+
+    Raises:
+        DocumentError: It is binary.
+    """
+    is_wide = data.startswith(_WIDE_MARKS)
+    repair = ""
+    try:
+        codec, errors = ("utf-16", "replace") if is_wide else ("utf-8-sig", "surrogatepass")
+        text = data.decode(codec, errors)
+    except UnicodeDecodeError as error:
+        # Latin-1 bytes in the wild are Windows-1252; the five bytes that it leaves undefined become U+FFFD.
+        text = data.removeprefix(b"\xef\xbb\xbf").decode("cp1252", "replace")
+        byte = f"byte 0x{error.object[error.start]:02x} at {error.start:,}"
+        repair = f"{byte} is no UTF-8; read as Windows-1252. Convert it to UTF-8"
+    kind = _binary_kind(data, "" if is_wide else text)
+    if kind:
+        raise DocumentError(f"it is {kind}, not text. Ignore it, or give its type a reader.")
+    clean, count = replace_surrogates(text)
+    if count:
+        repair = f"{count} lone surrogate(s) replaced by U+FFFD"
+    return FileText(clean, repair)
+
+
+def _binary_kind(data: bytes, text: str) -> str:
+    """Return what a file is that is no text, or "" for text."""
+    for start, kind in _STARTS.items():
+        if data.startswith(start):
+            return kind
+    if "\0" in text:
+        return "binary (it holds NUL bytes)"
+    sample = text[:_SAMPLE]
+    if len(_CONTROL.findall(sample)) > _BINARY_SHARE * len(sample):
+        return "binary (control characters)"
+    return ""

@@ -1,0 +1,40 @@
+"""Formulas as text on one line: 10^6, log_10, (a+b)/2."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# A part of a formula that needs no parentheses.
+_WHOLE: Final = re.compile(r"[-+\u2212±]?(?:\d[\d.,]*|[^\W\d_]+)?[^\w\s()/]*|[(\[][^()[\]]*[)\]]")
+_ORDINALS: Final = frozenset(
+    [
+        "st",
+        "nd",
+        "rd",
+        "th",
+        "er",
+        "re",
+        "ère",
+        "e",
+        "ème",
+        "o",
+        "a",
+        "os",
+        "as",
+        "tm",
+        "sm",
+        "®",
+        "™",
+    ]
+)
+
+
+def in_parentheses(text: str) -> str:
+    """Return a part of a formula, in parentheses where it has several pieces."""
+    return text if _WHOLE.fullmatch(text) else f"({text})"
+
+
+def superscript(text: str) -> str:
+    """Return letters above the line, as text: nd, ^6, ^(n+1)."""
+    return text if text.lower() in _ORDINALS else f"^{in_parentheses(text)}"

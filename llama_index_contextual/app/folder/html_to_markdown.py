@@ -1,0 +1,513 @@
+"""HTML to Markdown: the text of a page in its order, without scripts, menus and what only lays it out.
+
+Word, OpenDocument, EPUB, RTF, slides and mail pass through here as well, so that spans, numbers of lists and escaping
+are the same everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import product
+from typing import Final
+
+from bs4 import BeautifulSoup, Tag, UnicodeDammit
+from bs4.element import PreformattedString
+
+from llama_index_contextual.app.folder import markdown
+from llama_index_contextual.app.folder.archive import integer
+from llama_index_contextual.app.folder.files import decode
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part
+from llama_index_contextual.app.folder.formulas import in_parentheses, superscript
+
+_SPACES: Final = str.maketrans("\xa0\n\r", "   ", "\xad")
+_MARKS: Final = str.maketrans("", "", "\0\ue000\ue001\ue002")
+_DROPPED: Final = frozenset(
+    [
+        "head",
+        "script",
+        "style",
+        "template",
+        "nav",
+        "noscript",
+        "svg",
+        "iframe",
+        "object",
+        "canvas",
+        "select",
+        "rt",
+        "rp",
+    ]
+)
+_DROPPED_ROLES: Final = ("navigation", "banner", "contentinfo", "menu", "dialog")
+_DROPPED_CLASSES: Final = frozenset(("linenos", "source-line-no", "mw-editsection", "katex-html"))
+_HEADINGS: Final = ["h1", "h2", "h3", "h4", "h5", "h6"]
+_LISTS: Final = ("ul", "ol")
+_BLOCKS: Final = frozenset(
+    (
+        *_HEADINGS,
+        *_LISTS,
+        *[
+            "pre",
+            "table",
+            "blockquote",
+            "p",
+            "div",
+            "address",
+            "article",
+            "aside",
+            "center",
+            "details",
+            "dialog",
+            "fieldset",
+        ],
+        *[
+            "figcaption",
+            "figure",
+            "footer",
+            "form",
+            "header",
+            "hgroup",
+            "main",
+            "section",
+            "summary",
+            "dt",
+            "dd",
+            "dl",
+        ],
+        *[
+            "caption",
+            "legend",
+            "label",
+            "button",
+            "body",
+            "html",
+            "li",
+            "tbody",
+            "thead",
+            "tfoot",
+            "tr",
+            "td",
+            "th",
+            "hr",
+        ],
+    )
+)
+# Signs before the parts of a formula.
+_FORMULA_SIGNS: Final = {
+    "mfrac": ("", "/"),
+    "msup": ("", "^"),
+    "msub": ("", "_"),
+    "msubsup": ("", "_", "^"),
+    "munderover": ("", "_", "^"),
+}
+_LANGUAGE: Final = re.compile(r"(?:language|lang|highlight-source|highlight)-(\w+)")
+_BULLET: Final = re.compile(rf"^[{markdown.BULLETS}]\s+", re.MULTILINE)
+_ITEM_NUMBER: Final = re.compile(r"\d{1,9}[.)]$")
+_NUMBERED: Final = re.compile("^\ue000([^\ue000\ue001]{0,100})\ue001\\s*")
+_NEXT_LINE: Final = re.compile(r"\n(?=[^\n])")
+# A role, a type of EPUB or a class of a link.
+_NOTE: Final = re.compile("noteref|footnote-ref|fnref")
+_LONGEST_NOTE: Final = 5  # characters of the sign of a note
+_LEAST_NAMED: Final = 100  # characters of an element that is left out: then it is named
+_DEEPEST: Final = 200  # elements in one another
+_LONG_CELL: Final = 200  # characters: longer ones are no data
+_WIDEST: Final = 1000  # columns that a cell spans
+_METADATA: Final = {
+    "author": "author",
+    "article:published_time": "created",
+    "article:modified_time": "modified",
+}
+_WESTERN: Final = (None, "ascii", "utf-8", "iso-8859-1", "windows-1252")
+
+
+def decode_html(data: bytes, charset: str = "") -> str:
+    """Return text in a charset, that of its mark or else the one declared in it; guess Western ones as those of files.
+
+    Args:
+        data: A page, or a text whose charset is named.
+        charset: As a mail names it.
+    """
+    known = [charset] if charset else []
+    decoded = UnicodeDammit(data, known_definite_encodings=known, is_html=True)
+    # Of a few bytes the guess is worthless: "café" would be Urdu.
+    is_guess = decoded.detector.chardet_encoding and not re.search(rb"[\x80-\xff]{3}", data)
+    if is_guess or decoded.original_encoding in _WESTERN:
+        return decode(data).text
+    return str(decoded.unicode_markup)
+
+
+def body_of(page: str) -> str:
+    """Return what the body of a page holds, as HTML, to be put into another page."""
+    soup = BeautifulSoup(page.translate(_MARKS), "lxml")
+    return soup.body.decode_contents() if soup.body else ""
+
+
+def html_to_markdown(text: str, *, is_marked: bool = False) -> Conversion:
+    """Return a page as Markdown; of a page that marks its main text, that alone.
+
+    Args:
+        text: HTML.
+        is_marked: Whether marks of numbers and pages are in it.
+
+    Raises:
+        ConversionError: Its elements are nested too deeply.
+    """
+    text = text.replace("\0", "") if is_marked else text.translate(_MARKS)
+    soup = BeautifulSoup(text, "lxml")
+    metadata = _metadata(soup)
+    for element in soup.find_all():
+        if sum(1 for _ in element.parents) > _DEEPEST:
+            raise ConversionError("its elements are nested too deeply. Ignore it.")
+    _normalize(soup)
+    left_out = _remove_hidden(soup)
+    main = _main_element(soup)
+    outside = len(soup.get_text(" ", strip=True)) - len(main.get_text(" ", strip=True))
+    if outside > _LEAST_NAMED:
+        left_out["outside character"] += outside
+    blocks = _Writer().blocks(main)
+    return Conversion([Part("\n\n".join(blocks) + "\n")], metadata, +left_out)
+
+
+def _metadata(soup: BeautifulSoup) -> dict[str, str]:
+    title = soup.title.get_text() if soup.title else ""
+    metadata = {"title": " ".join(title.split())}
+    for element in soup.find_all("meta"):
+        name = str(element.get("name") or element.get("property") or "")
+        key = _METADATA.get(name.lower())
+        content = str(element.get("content") or "").strip()
+        if key and content:
+            metadata.setdefault(key, content)
+    return metadata
+
+
+def _main_element(soup: BeautifulSoup) -> Tag:
+    for element in soup.select("main, [role=main]"):
+        if element.get_text(strip=True):
+            return element
+    return soup
+
+
+def _normalize(soup: BeautifulSoup) -> None:
+    """Give elements that say by other means what they are the names of HTML; formulas become text."""
+    for element in soup.find_all(role="heading"):
+        level = max(1, integer(element.get("aria-level"), 2, 6))
+        element.name = f"h{level}"
+    for element in soup.find_all("span", style=re.compile(r"vertical-align:\s*super")):
+        element.name = "sup"
+    for element in soup.find_all("math"):
+        for part in reversed(element.find_all(list(_FORMULA_SIGNS))):
+            part.string = _formula_text(part)
+        source = element.find("annotation") or element
+        element.string = source.get_text(strip=True)
+
+
+def _formula_text(element: Tag) -> str:
+    text = ""
+    signs = _FORMULA_SIGNS[element.name]
+    for sign, part in zip(signs, element.find_all(recursive=False), strict=False):
+        part_text = part.get_text(strip=True)
+        if part_text:
+            text += sign + in_parentheses(part_text)
+    return text
+
+
+def _remove_hidden(soup: BeautifulSoup) -> Counter[str]:
+    """Take out what is no text of the page, or a menu; return its counts. What may be unfolded is text."""
+    left_out = Counter(
+        picture=len(soup.find_all(["img", "svg", "canvas"])), script=len(soup.find_all("script"))
+    )
+    for element in soup.find_all():
+        if element.decomposed or not _is_hidden(element):
+            continue
+        size = len(element.get_text(" ", strip=True))
+        if size > _LEAST_NAMED and element.name not in ("head", "script", "style"):
+            left_out[f"<{element.name}> character"] += size
+        element.decompose()
+    return left_out
+
+
+def _is_hidden(element: Tag) -> bool:
+    """Return whether an element is a menu, a small button, a footer of the page, or a sign that links a heading."""
+    name = element.name
+    if name in _DROPPED or element.get("role") in _DROPPED_ROLES:
+        return True
+    if not _DROPPED_CLASSES.isdisjoint(element.get("class") or ()):
+        return True
+    if name == "button":
+        return element.find_parent("pre") is not None
+    if name == "footer":
+        text_elements = ["main", "article", "section", "blockquote", "figure"]
+        return element.find_parent(text_elements) is None
+    if name == "a" and "#" in str(element.get("href")):
+        return not any(map(str.isalnum, element.get_text()))
+    return False
+
+
+class _Writer:
+    """Writes elements as blocks of Markdown, which empty lines part; in a cell or heading, as text on one line."""
+
+    def __init__(self, *, is_inline: bool = False) -> None:
+        self.number = ""  # of an item, before its text
+        self._is_inline = is_inline
+        self._blocks: list[str] = []
+        self._line: list[str] = []
+
+    def blocks(self, element: Tag) -> list[str]:
+        """Return the blocks of what an element holds."""
+        self._add_children(element)
+        self._end_block()
+        return self._blocks
+
+    def _add_children(self, element: Tag) -> None:
+        for child in element.children:
+            if isinstance(child, Tag):
+                self._add(child)
+            elif not isinstance(child, PreformattedString):  # a comment
+                self._line.append(str(child).translate(_SPACES))
+
+    def _add(self, element: Tag) -> None:
+        name = element.name
+        if name == "br":
+            self._line.append("\n")
+        elif element.get("type") == "checkbox":
+            sign = "x" if element.has_attr("checked") else " "
+            self._line.append(f"[{sign}] ")
+        elif name in ("code", "kbd", "samp") and element.get_text().strip():
+            code = element.get_text().strip()
+            self._line.append(f"`{code.translate(_SPACES)}`")
+        elif name in ("sup", "sub") or (name == "a" and _NOTE.search(str(element.attrs))):
+            self._line.append(_raised_or_lowered(element, self._last_character()))
+        elif name in ("del", "s", "strike"):
+            text = _inline(element)
+            self._line.append(f"~~{text}~~" if text else "")
+        elif name in _BLOCKS:
+            self._end_block()
+            self._blocks += filter(None, self._block(element))
+            self._end_block()
+        else:
+            self._add_children(element)
+
+    def _last_character(self) -> str:
+        for piece in reversed(self._line):
+            if piece:
+                return piece[-1]
+        return ""
+
+    def _end_block(self) -> None:
+        """Make a block of the text that goes on to here, escaped where it begins a line."""
+        text = re.sub(r"[^\S\n]+", " ", "".join(self._line)).strip()
+        self._line = []
+        mark = _NUMBERED.match(text)
+        if mark:
+            self.number = mark[1]
+            text = text[mark.end() :]
+        lines = [line.strip() for line in text.split("\n")]
+        text = "\n".join(lines).strip()
+        if text:
+            text = " ".join(text.split()) if self._is_inline else markdown.escape(text)
+            self._blocks.append(_BULLET.sub("- ", text))
+
+    def _block(self, element: Tag) -> list[str]:
+        """Return the blocks of an element, or none after its text was added."""
+        name = element.name
+        if name in _LISTS:
+            # A list of headings lays out a page.
+            is_list = self._is_inline or name == "ol" or element.find(_HEADINGS) is None
+            if is_list:
+                return [self._list(element)]
+        elif not self._is_inline:
+            if name in _HEADINGS:
+                text = _inline(element)
+                return [markdown.heading(int(name[1]), text)] if text else []
+            if name == "pre":
+                return [_code(element)]
+            if name == "blockquote":
+                return [_quote(element)]
+            if name == "table" and not _is_layout(element):
+                return _table(element)
+        self._add_children(element)
+        return []
+
+    def _list(self, element: Tag) -> str:
+        """Return items with the numbers that a browser shows."""
+        step = -1 if element.has_attr("reversed") else 1
+        count = len(element.find_all("li", recursive=False))
+        number = integer(element.get("start"), 1 if step > 0 else count)
+        lines: list[str] = []
+        indent = ""
+        for child in element.find_all(recursive=False):
+            if child.name in _LISTS:
+                lines.append(indent + _indented(self._list(child), indent))
+                continue
+            item = _Writer(is_inline=self._is_inline)
+            blocks = item.blocks(child)
+            text = ("\n\n" if child.find("p", recursive=False) else "\n").join(blocks)
+            if not text or _only_holds_lists(child):
+                lines.append(text)
+                continue
+            number = integer(child.get("value"), number)
+            label = item.number
+            if not label and element.name == "ol":
+                label = f"{markdown.numeral(number, str(element.get('type') or '1'))}."
+            is_number = _ITEM_NUMBER.match(label) is not None
+            bullet = f"{label} " if is_number else f"- {label}".rstrip() + " "
+            indent = " " * (len(bullet) if is_number else 2)
+            lines.append(bullet + _indented(text, indent))
+            number += step
+        return "\n".join(filter(None, lines))
+
+
+def _only_holds_lists(item: Tag) -> bool:
+    first = next((child for child in item.children if str(child).strip()), None)
+    return isinstance(first, Tag) and first.name in _LISTS
+
+
+def _indented(text: str, indent: str) -> str:
+    return _NEXT_LINE.sub(f"\n{indent}", text)
+
+
+def _inline(element: Tag) -> str:
+    """Return what an element holds, on one line."""
+    return " ".join(_Writer(is_inline=True).blocks(element))
+
+
+def _quote(element: Tag) -> str:
+    lines = "\n\n".join(_Writer().blocks(element)).split("\n")
+    return "\n".join(f"> {line}".rstrip() for line in lines)
+
+
+def _code(element: Tag) -> str:
+    for line_break in element.find_all("br"):
+        line_break.replace_with("\n")
+    code = element.get_text().strip("\n")
+    if not code.strip():
+        return ""
+    classes: list[str] = []
+    for holder in (element, *element.find_all("code"), *list(element.parents)[:3]):
+        classes += holder.get("class") or []
+    language = _LANGUAGE.search(" ".join(classes))
+    return markdown.fence(code, language[1] if language else "")
+
+
+def _raised_or_lowered(element: Tag, before: str) -> str:
+    """Return a number above or below the line so that it stays apart from the one beside it: 10^6, log_10."""
+    text = element.get_text().strip()
+    if not text:
+        return element.get_text()
+    if len(text) <= _LONGEST_NOTE and _is_note(element):
+        return f" [{text.strip('[]()')}]"
+    if element.name == "sup" and (before.isalnum() or before in (")", "]")):
+        return superscript(text)
+    after = str(element.next_sibling or "")[:1]
+    is_beside_digit = before.isdigit() or after.isdigit()
+    if element.name == "sub" and (is_beside_digit or in_parentheses(text) != text):
+        return f"_{in_parentheses(text)}{' ' if after.isdigit() else ''}"
+    return element.get_text()
+
+
+def _is_note(element: Tag) -> bool:
+    """Return whether raised text is a link, or in or around one that leads to a place on the page."""
+    if element.name == "a":
+        return True
+    link = element.find("a", href=True) or element.find_parent("a", href=True)
+    return isinstance(link, Tag) and "#" in str(link["href"])
+
+
+# Tables
+
+
+def _own(element: Tag, names: list[str]) -> list[Tag]:
+    """Return rows of a table, or cells of a row, that are of no other one in it."""
+    return [
+        inner for inner in element.find_all(names) if inner.find_parent(element.name) is element
+    ]
+
+
+def _cells(row: Tag) -> list[Tag]:
+    return _own(row, ["td", "th"])
+
+
+def _is_layout(table: Tag) -> bool:
+    """Return whether a table only lays out a page: it has one column, or holds blocks that no cell of data holds."""
+    rows = [_cells(row) for row in _own(table, ["tr"])]
+    width = max(map(len, rows), default=0)
+    if width < 2 or table.get("role") in ("presentation", "none"):  # noqa: PLR2004
+        return True
+    if table.find([*_HEADINGS, "table", "pre"]) is None or _own(table, ["th", "caption"]):
+        return False
+    if len(rows) == 1:
+        return True
+    sizes = (len(cell.get_text(strip=True)) for row in rows for cell in row)
+    return max(sizes, default=0) > _LONG_CELL
+
+
+def _table(table: Tag) -> list[str]:
+    """Return the caption and the cells of a table, and the pages that begin in it.
+
+    What spans rows is repeated in each of them; names of columns in several rows are joined.
+    """
+    rows = _own(table, ["tr"])
+    header_rows: list[int] = []
+    grid: dict[tuple[int, int], str] = {}
+    for number, row in enumerate(rows):
+        cells = _cells(row)
+        is_header = _is_header(row, cells, table) and not (len(cells) == 1 and not header_rows)
+        if is_header and (not header_rows or header_rows[-1] == number - 1):
+            header_rows.append(number)
+        _fill(grid, number, cells, len(rows) - number, is_header=is_header)
+    width = 1 + max((column for _, column in grid), default=0)
+    markdown.check_size(width * len(rows))
+    lines = [
+        [grid.get((number, column), "") for column in range(width)] for number in range(len(rows))
+    ]
+    if 1 < len(header_rows) < len(lines):
+        start = header_rows[0]
+        end = header_rows[-1] + 1
+        lines[start:end] = [_joined_header(lines[start:end])]
+    caption = table.find("caption")
+    title = _inline(caption) if isinstance(caption, Tag) else ""
+    text = markdown.table_of(lines)
+    pages = markdown.PAGE * text.count(markdown.PAGE)
+    return [title, text.replace(markdown.PAGE, ""), pages]
+
+
+def _is_header(row: Tag, cells: Sequence[Tag], table: Tag) -> bool:
+    if not cells:
+        return False
+    in_head = row.find_parent(["thead", "table"]) is not table
+    return in_head or all(cell.name == "th" for cell in cells)
+
+
+def _fill(
+    grid: dict[tuple[int, int], str],
+    row: int,
+    cells: Sequence[Tag],
+    rows_left: int,
+    *,
+    is_header: bool,
+) -> None:
+    """Put the cells of a row into a grid, in each place that they span."""
+    column = 0
+    for cell in cells:
+        while (row, column) in grid:
+            column += 1
+        text = _inline(cell)
+        width = max(1, integer(cell.get("colspan"), most=_WIDEST))
+        height = max(1, integer(cell.get("rowspan"), most=rows_left) or rows_left)
+        markdown.check_size(len(grid) + width * height)
+        for down, right in product(range(height), range(width)):
+            is_shown = right == 0 or is_header
+            if down > 0 and len(text) > markdown.REPEATED:
+                is_shown = False
+            grid[row + down, column + right] = text if is_shown else ""
+        column += width
+
+
+def _joined_header(rows: Sequence[Sequence[str]]) -> list[str]:
+    header = []
+    for names in zip(*rows, strict=True):
+        distinct = dict.fromkeys(filter(None, names))
+        header.append(" ".join(distinct))
+    return header

@@ -1,0 +1,162 @@
+"""How converters write Markdown: escaped text, headings, code, tables, and numbers as programs show them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from llama_index_contextual.app.folder.formats import ConversionError
+
+MOST_CELLS: Final = 500_000  # of a table
+REPEATED: Final = 80  # characters of a cell that is repeated in the rows that it spans
+PAGE: Final = "\ue002"  # where a page begins
+NUMBER: Final = "\ue000{}\ue001"  # before the text of an item: its number as a program shows it
+# Bullets of fonts of symbols; boxes to tick are others.
+BULLETS: Final = "\uf02d\uf06c\uf06e\uf076\uf0a7\uf0b7\uf0d8"
+# What Markdown takes for a block at the start of a line: a heading, an underline or rule, a table's rule, a fence,
+# HTML, front matter; comments of Obsidian; and what people also write for lists and quotes.
+_SIGNS: Final = (
+    r"#{1,6}(?:\s|$)|=+\s*$|[-|:][-|:\s]*$|_{3,}\s*$|`{3}|~{3}|<[a-zA-Z/!?]|\||\+{3,}\s*$|%%"
+)
+_BLOCK: Final = re.compile(rf"[\s{PAGE}]*(?={_SIGNS})")
+_LIST: Final = re.compile(
+    rf"[\s{PAGE}]*(?:(?=[-+*>](?:\s|$)|(?:\*\s*){{3,}}$)|\d{{1,9}}(?=[.)](?:\s|$)))"
+)
+# Code, or what begins a comment or tag of MDX, Liquid, Jinja or Hugo anywhere on a line.
+_TAG: Final = re.compile(r"(?<!`)(`{1,9})[^`]{1,1000}\1|\{(?=/\*|%|#\s)|(?<=\{)\{(?=<)")
+# Names of Word and of slides for what HTML calls the type of a list.
+_LIST_TYPES: Final = {
+    "lowerLetter": "a",
+    "alphaL": "a",
+    "upperLetter": "A",
+    "alphaU": "A",
+    "lowerRoman": "i",
+    "romanL": "i",
+    "upperRoman": "I",
+    "romanU": "I",
+}
+_ROMAN: Final = {
+    1000: "m",
+    900: "cm",
+    500: "d",
+    400: "cd",
+    100: "c",
+    90: "xc",
+    50: "l",
+    40: "xl",
+    10: "x",
+    9: "ix",
+    5: "v",
+    4: "iv",
+    1: "i",
+}
+_MOST_ROMAN: Final = 3999
+_LETTERS: Final = 26
+_NARROW: Final = 3  # columns; a title above a narrower table looks like a row of it
+
+
+def escape(text: str, *, keep_lists: bool = False) -> str:
+    r"""Return plain text as Markdown: a backslash before what would begin a block or a tag, as in ``\# of units``.
+
+    Args:
+        text: One line or several.
+        keep_lists: Whether lines that look like items of a list, or like quotes, are such.
+    """
+    lines = []
+    for line in text.split("\n"):
+        escaped = _TAG.sub(_escape_tag, line) if "{" in line else line
+        begin = _BLOCK.match(escaped)
+        if begin is None and not keep_lists:
+            begin = _LIST.match(escaped)
+        if begin:
+            escaped = f"{begin[0]}\\{escaped[begin.end() :]}"
+        lines.append(escaped)
+    return "\n".join(lines)
+
+
+def _escape_tag(match: re.Match[str]) -> str:
+    is_code = bool(match[1])
+    return match[0] if is_code else "{\\"
+
+
+def heading(level: int, text: str) -> str:
+    """Return a heading of one line."""
+    words = " ".join(text.split())
+    # Markdown would take signs at the end for the end of the heading.
+    title = words.rstrip("#")
+    signs = words[len(title) :]
+    if signs:
+        signs = f"\\{signs}"
+    return f"{'#' * max(1, min(level, 6))} {title}{signs}"
+
+
+def fence(code: str, language: str = "") -> str:
+    """Return code between ticks, more of them than it contains."""
+    longest = max(map(len, re.findall("`+", code)), default=0)
+    ticks = "`" * max(3, 1 + longest)
+    return f"{ticks}{language}\n{code.rstrip()}\n{ticks}"
+
+
+def check_size(cells: int) -> None:
+    """Refuse a table of too many cells."""
+    if cells > MOST_CELLS:
+        raise ConversionError(
+            f"it holds a table of more than {MOST_CELLS:,} cells. Split it, or ignore it."
+        )
+
+
+def table_of(rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table of plain text, whose first row is the header; titles above it are lines of text."""
+    filled = []
+    for row in rows:
+        cells = [" ".join(cell.split()) for cell in row]
+        if any(cells):
+            filled.append(cells)
+    width = max(map(len, filled), default=0)
+    check_size(width * len(filled))
+    blocks = []
+    while _begins_with_title(filled, width):
+        title = filled.pop(0)
+        blocks.append(escape(title[0]))
+    lines = [_table_line(row, width) for row in filled]
+    if lines:
+        lines.insert(1, f"|{' --- |' * width}")
+    blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def _begins_with_title(rows: Sequence[Sequence[str]], width: int) -> bool:
+    """Return whether the first of several rows only has a first cell, and stands above names of columns."""
+    if len(rows) < 2 or not rows[0][0] or any(rows[0][1:]):  # noqa: PLR2004
+        return False
+    names = [cell for cell in rows[1] if cell]
+    has_digits = any(map(str.isdigit, "".join(names)))
+    return width >= _NARROW or (len(names) > 1 and not has_digits)
+
+
+def _table_line(row: Sequence[str], width: int) -> str:
+    cells = [cell.replace("|", r"\|") for cell in row]
+    cells += [""] * (width - len(row))
+    return f"| {' | '.join(cells)} |"
+
+
+def numeral(number: int, kind: str) -> str:
+    """Return a number as HTML, Word and slides show it: as letters, in Roman numerals, or as it is."""
+    list_type = _LIST_TYPES.get(kind, kind)
+    if list_type in ("a", "A") and number > 0:
+        repeats, letter = divmod(number - 1, _LETTERS)
+        text = chr(ord("a") + letter) * min(repeats + 1, 10)
+    elif list_type in ("i", "I") and 0 < number <= _MOST_ROMAN:
+        text = _roman(number)
+    else:
+        return f"{number:02}" if list_type == "decimalZero" else str(number)
+    return text.upper() if list_type.isupper() else text
+
+
+def _roman(number: int) -> str:
+    text = ""
+    for value, letters in _ROMAN.items():
+        text += letters * (number // value)
+        number %= value
+    return text

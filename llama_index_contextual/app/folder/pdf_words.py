@@ -1,0 +1,247 @@
+"""The words of a page of a PDF, with their places.
+
+PDFium gives the place, size and weight of each letter, and the letters of Hebrew and Arabic words in the order in which
+they are read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise, repeat
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+_NO_LETTERS: Final = dict.fromkeys(
+    (*range(0x7F, 0xA0), 0xAD, 0x200B, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF)
+)
+_HYPHENS: Final = frozenset({2, 0xFFFE})  # what PDFium gives for a hyphen at the end of a line
+_SPACES: Final = _HYPHENS | {0, 9, 10, 13, 32, 160}
+_MARKS: Final = ".,;:!?"  # behind a word
+_BOLD: Final = re.compile(rb"bold|black|heavy|semibd|demi", re.IGNORECASE)
+_BOLD_WEIGHT: Final = 600
+_RIGHT_TO_LEFT: Final = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
+_SKEW: Final = 5  # degrees by which a scanned page may be turned
+_RAISED: Final = 0.25  # of a letter's size
+_LEAST_LETTERS: Final = 3  # in a row that are placed one by one
+_LETTER_GAP: Final = 0.15  # of a letter's size, beyond the usual gap: a wider one parts words
+
+
+@dataclass(slots=True)
+class Word:
+    """A word, in points from the lower left corner; ``size`` is the height of its letters."""
+
+    text: str
+    left: float
+    right: float
+    base: float
+    size: float
+    bold: bool
+    is_before_space: bool = True  # else PDFium guesses from the gap that the word ends
+
+    @property
+    def is_right_to_left(self) -> bool:
+        """Return whether the word is Hebrew, Arabic or the like."""
+        return not self.text.isascii() and _RIGHT_TO_LEFT.search(self.text) is not None
+
+
+class PageWords:
+    """Reads the words of a page."""
+
+    def __init__(self, page: Any) -> None:
+        import pypdfium2.raw as pdfium
+
+        self._pdfium = pdfium
+        self._raw = page.raw
+        count = page.count_chars()
+        codes = map(pdfium.FPDFText_GetUnicode, repeat(self._raw), range(count))
+        self._codes = [*codes, 32]
+        self._x = ctypes.c_double()
+        self._y = ctypes.c_double()
+        self._edges = [ctypes.c_double() for _ in range(4)]
+        self._box = pdfium.FS_RECTF()
+        self._flags = ctypes.c_int()
+        self._font = ctypes.create_string_buffer(128)
+
+    def by_direction(self, left_out: Counter[str]) -> dict[int, list[Word]]:
+        """Return the words by the direction in which they run, in degrees, with their places along it.
+
+        Words in a font that does not say which letters it draws are counted and left out.
+        """
+        words: dict[int, list[Word]] = {}
+        start = -1
+        for index, code in enumerate(self._codes):
+            if code not in _SPACES:
+                start = index if start < 0 else start
+                continue
+            if start >= 0:
+                self._add(words, start, index, left_out)
+            start = -1
+        return words
+
+    def _add(
+        self, words: dict[int, list[Word]], start: int, end: int, left_out: Counter[str]
+    ) -> None:
+        text = self._text(start, end)
+        if not text:  # no letter is left of some words
+            return
+        if self._is_unreadable(start, end):
+            left_out["unreadable character"] += len(text)
+            return
+        if self._codes[end] in _HYPHENS:
+            text += "-"
+        turn = self._turn(start)
+        word = self._turned(text, start, end, turn) if turn else self._straight(text, start, end)
+        words.setdefault(turn, []).append(word)
+
+    def _text(self, start: int, end: int) -> str:
+        """Return units of UTF-16 as text, without what is no letter or sign."""
+        codes = self._codes[start:end]
+        text = "".join(chr(code) for code in codes if 32 <= code < 0x110000)  # noqa: PLR2004
+        if text.isascii():
+            return text.translate(_NO_LETTERS)
+        if _RIGHT_TO_LEFT.search(text):
+            text = unicodedata.normalize("NFKC", self._reordered(start, end))
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "ignore")
+        return text.translate(_NO_LETTERS)
+
+    def _reordered(self, start: int, end: int) -> str:
+        """Return a word from right to left; PDFium reverses the letters of a glyph that stands for several."""
+        text = ""
+        for _, glyph in groupby(range(start, end), key=lambda index: self._origin(index)[0]):
+            letters = [chr(self._codes[index]) for index in glyph]
+            text += "".join(reversed(letters))
+        return text
+
+    def _is_unreadable(self, start: int, end: int) -> bool:
+        has_error = self._pdfium.FPDFText_HasUnicodeMapError
+        errors = sum(has_error(self._raw, index) == 1 for index in range(start, end))
+        return bool(2 * errors > end - start)
+
+    def _straight(self, text: str, start: int, end: int) -> Word:
+        left, base = self._origin(start)
+        box = self._loose_box(start)
+        size = abs(box.top - box.bottom)
+        last = self._char_box(end - 1)
+        stop = len(text.rstrip(_MARKS))
+        if stop > 1 and text[stop - 1].isdecimal():  # its last digits may be raised
+            cut = stop
+            while cut > 1 and self._origin(start + cut - 1)[1] > base + _RAISED * size:
+                cut -= 1
+            if cut < stop:
+                text = f"{text[:cut]}^{text[cut:]}"
+        elif text[0].isdecimal() and text[-1].isalpha():  # its first digits may be raised
+            base = min(base, self._origin(end - 1)[1])
+        word = self._word(text, start, end, (left, max(last[1], left), base, size))
+        if word.is_right_to_left:
+            word.right = max(left, self._char_box(start)[1])
+            word.left = min(left, last[0])
+        return word
+
+    def _turned(self, text: str, start: int, end: int, turn: int) -> Word:
+        along = math.cos(math.radians(turn))
+        across = math.sin(math.radians(turn))
+        x, y = self._origin(start)
+        left, right, bottom, top = self._char_box(end - 1)
+        corners = [x * along + y * across for x in (left, right) for y in (bottom, top)]
+        box = self._loose_box(start)
+        is_flat = abs(along) > abs(across)
+        size = abs(box.top - box.bottom) if is_flat else abs(box.right - box.left)
+        begin = x * along + y * across
+        place = (begin, max(*corners, begin), y * along - x * across, size)
+        return self._word(text, start, end, place)
+
+    def _word(
+        self, text: str, start: int, end: int, place: tuple[float, float, float, float]
+    ) -> Word:
+        left, right, base, size = place
+        is_before_space = self._pdfium.FPDFText_IsGenerated(self._raw, end) != 1
+        return Word(text, left, right, base, size or 1.0, self._is_bold(start), is_before_space)
+
+    def _is_bold(self, index: int) -> bool:
+        self._pdfium.FPDFText_GetFontInfo(self._raw, index, self._font, 128, self._flags)
+        if _BOLD.search(self._font.value):
+            return True
+        return bool(self._pdfium.FPDFText_GetFontWeight(self._raw, index) >= _BOLD_WEIGHT)
+
+    def _turn(self, index: int) -> int:
+        """Return the direction of a letter in degrees; a scanned page may be a little skewed."""
+        angle = self._pdfium.FPDFText_GetCharAngle(self._raw, index)
+        turn = round(-math.degrees(angle))
+        straight = 90 * round(turn / 90)
+        return (straight if abs(turn - straight) <= _SKEW else turn) % 360
+
+    def _origin(self, index: int) -> tuple[float, float]:
+        self._pdfium.FPDFText_GetCharOrigin(self._raw, index, self._x, self._y)
+        return self._x.value, self._y.value
+
+    def _char_box(self, index: int) -> list[float]:
+        """Return the left, right, bottom and top edge of a letter."""
+        self._pdfium.FPDFText_GetCharBox(self._raw, index, *self._edges)
+        return [edge.value for edge in self._edges]
+
+    def _loose_box(self, index: int) -> Any:
+        self._pdfium.FPDFText_GetLooseCharBox(self._raw, index, self._box)
+        return self._box
+
+
+def in_reading_order(words: Sequence[Word]) -> list[Word]:
+    """Return the words of a line, which are in order of their places, in the order in which they are read.
+
+    A line runs from right to left where most of its words do. Words that run the other way keep their own order.
+    """
+    if not any(word.is_right_to_left for word in words):
+        return list(words)
+    letters = [word for word in words if any(map(str.isalpha, word.text))]
+    backwards = 2 * sum(word.is_right_to_left for word in letters) > len(letters)
+    ordered: list[Word] = []
+    runs = groupby(
+        reversed(words) if backwards else words,
+        key=lambda word: word.is_right_to_left == backwards,
+    )
+    for is_with_line, run in runs:
+        ordered += run if is_with_line else reversed(list(run))
+    return ordered
+
+
+def join_letters(line: Sequence[Word]) -> list[Word]:
+    """Return the words of a line; letters that were placed one by one are joined to words by their gaps.
+
+    Letters between which a space was written stay apart.
+    """
+    runs: list[list[Word]] = [[]]
+    for word in line:
+        runs[-1].append(word)
+        if word.is_before_space:
+            runs.append([])
+    joined: list[Word] = []
+    for run in runs:
+        letters = sum(len(word.text) == 1 and word.text.isalpha() for word in run)
+        is_single = letters >= _LEAST_LETTERS and 2 * letters > len(run)
+        joined += _joined_by_gaps(run) if is_single else run
+    return joined
+
+
+def _joined_by_gaps(run: Sequence[Word]) -> list[Word]:
+    gaps = [after.left - word.right for word, after in pairwise(run)]
+    usual = sorted(gaps)[len(gaps) // 4]  # few gaps part words
+    limit = max(usual, 0) + _LETTER_GAP * run[0].size
+    groups = [[run[0]]]
+    for word, gap in zip(run[1:], gaps, strict=True):
+        if gap <= limit and gap < word.size:
+            groups[-1].append(word)
+        else:
+            groups.append([word])
+    words = []
+    for group in groups:
+        first = group[0]
+        text = "".join(word.text for word in in_reading_order(group))
+        right = group[-1].right
+        words.append(Word(text, first.left, right, first.base, first.size, first.bold))
+    return words

@@ -1,0 +1,178 @@
+"""Rows of cells as Markdown tables, and values of cells as spreadsheets show them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable, Sequence
+from decimal import ROUND_HALF_UP, Decimal
+from itertools import groupby
+from typing import Final
+
+from llama_index_contextual.app.folder.markdown import escape, table_of
+
+Value = str | bool | float | dt.datetime | dt.date | dt.time | dt.timedelta | None
+
+# A format of numbers: words, digits, decimals, words. Words are quoted, escaped, a currency, a colour, spaces or signs;
+# between digits, as in numbers of telephones, they are signs or escaped.
+_WORDS: Final = r"""((?:"[^"]*"|\\.|\[[^\]<>=]*\]|[_*].|[^0#?.,@/"\\\[_*a-zA-Z])*)"""
+_FORM: Final = re.compile(
+    rf"{_WORDS}([0#?](?:(?:[-() ]|\\.)*[0#?,])*)?(?:\.([0#?]{{1,10}})(,*))?{_WORDS}"
+)
+_WORD: Final = re.compile(r""""([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[_*].""")
+_CONDITION: Final = re.compile(r"\[[<>=]")
+_ESCAPED: Final = re.compile(r"_x00[01][0-9A-Fa-f]_")  # control characters, as Excel writes them
+_MOST_TITLES: Final = 4  # rows of one cell that are no table
+_MOST_NUMBER: Final = 1e15  # Excel has no more digits
+_FIRST_YEAR: Final = 1900  # of Excel; a time without a day is in it
+
+
+def tables_of(rows: Iterable[Sequence[str]]) -> str:
+    """Return rows as tables.
+
+    Behind an empty row another table begins if names of columns follow; else the same goes on.
+    """
+    tables: list[list[Sequence[str]]] = []
+    for is_filled, group in groupby(rows, key=lambda row: _count(row) > 0):
+        if not is_filled:
+            continue
+        block = list(group)
+        if tables and len(tables[-1]) > 1 and not _begins_table(block):
+            tables[-1] += block
+        else:
+            tables.append(block)
+    blocks: list[str] = []
+    for table in tables:
+        if len(table) <= _MOST_TITLES and all(_count(row) == 1 for row in table):
+            blocks += [escape("".join(row).strip()) for row in table]
+        else:
+            first = min(map(_first_filled, table))
+            blocks.append(table_of(row[first:] for row in table))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _count(row: Sequence[str]) -> int:
+    return sum(bool(cell.strip()) for cell in row)
+
+
+def _first_filled(row: Sequence[str]) -> int:
+    return next(column for column, cell in enumerate(row) if cell.strip())
+
+
+def _begins_table(rows: Sequence[Sequence[str]]) -> bool:
+    """Return whether rows begin with a title, or with names above values."""
+    if _count(rows[0]) == 1:
+        return True
+    below = "".join(cell for row in rows[1:] for cell in row)
+    return not _has_digit("".join(rows[0])) and _has_digit(below)
+
+
+def _has_digit(text: str) -> bool:
+    return any(map(str.isdigit, text))
+
+
+def shown(value: Value, form: str = "General") -> str:
+    """Return a value of a cell as its format shows it; days are ISO dates.
+
+    Args:
+        value: Of the cell.
+        form: The number format of the cell, as ``0.0%`` or ``[h]:mm``.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, str):
+        return _ESCAPED.sub(" ", value)
+    if isinstance(value, int | float):
+        return _number(value, form)
+    signs = set(_WORD.sub("", form).lower())
+    if isinstance(value, dt.timedelta):
+        return _duration(value, has_seconds="s" in signs)
+    return _moment(value, signs)
+
+
+def _duration(value: dt.timedelta, *, has_seconds: bool) -> str:
+    total = round(value.total_seconds())
+    minutes, seconds = divmod(abs(total), 60)
+    hours, minutes = divmod(minutes, 60)
+    sign = "-" if total < 0 else ""
+    end = f":{seconds:02}" if seconds or has_seconds else ""
+    return f"{sign}{hours}:{minutes:02}{end}"
+
+
+def _moment(value: dt.datetime | dt.date | dt.time, signs: set[str]) -> str:
+    if isinstance(value, dt.time):
+        time = value
+    elif isinstance(value, dt.datetime):
+        time = value.time()
+    else:
+        time = dt.time()
+    has_seconds = bool(time.second) or "s" in signs
+    clock = f"{time:%H:%M:%S}" if has_seconds else f"{time:%H:%M}"
+    if isinstance(value, dt.time):
+        return clock
+    if value.year <= _FIRST_YEAR and signs.isdisjoint("yd"):
+        return clock
+    return f"{value:%Y-%m-%d}" if time == dt.time() else f"{value:%Y-%m-%d} {clock}"
+
+
+def _number(value: float, form: str) -> str:
+    """Return a number with the places, thousands, percent, leading zeros and words of its format; else as it is."""
+    plain = f"{value:.15g}" if isinstance(value, float) else str(value)
+    section, is_signed = _section(value, form.split(";"))
+    match = _FORM.fullmatch(section)
+    if match is None or abs(value) > _MOST_NUMBER or _CONDITION.search(form):
+        return plain
+    before, digits, places, commas, after = match.groups(default="")
+    start = _WORD.sub(_written, before)
+    end = _WORD.sub(_written, after)
+    if not digits and not places:
+        return start.strip() or plain
+    integer_form = digits.rstrip(",")
+    power = -3 * (len(digits) - len(integer_form) + len(commas))
+    if "%" in _WORD.sub("", before + after):
+        power += 2
+    number = Decimal(repr(abs(value))).scaleb(power)
+    number = number.quantize(Decimal(1).scaleb(-len(places)), ROUND_HALF_UP)
+    group = "," if "," in integer_form else ""
+    units, _, decimals = f"{number:{group}f}".partition(".")
+    least = len(places.rstrip("#?"))
+    decimals = decimals[:least] + decimals[least:].rstrip("0")
+    zeros = integer_form.count("0")
+    is_hidden = units == "0" and not zeros and not decimals
+    units = "" if is_hidden else units.zfill(zeros)
+    if not set(integer_form) <= set("0#?,"):
+        if group:
+            return plain
+        units = _with_signs(units, integer_form.replace("\\", ""))
+    sign = "-" if is_signed and number > 0 else ""
+    point = "." if decimals else ""
+    return f"{sign}{start}{units}{point}{decimals}{end}".strip()
+
+
+def _section(value: float, sections: Sequence[str]) -> tuple[str, bool]:
+    """Return the section of a format that holds for a number, and whether a minus has to be put before it."""
+    if value < 0 and len(sections) > 1:
+        return sections[1], False
+    if value == 0 and len(sections) > 2:  # noqa: PLR2004
+        return sections[2], False
+    return sections[0], value < 0
+
+
+def _written(match: re.Match[str]) -> str:
+    """Return what a word of a format shows: quoted and escaped text, and the sign of a currency."""
+    return match[1] or match[2] or match[3] or ""
+
+
+def _with_signs(units: str, form: str) -> str:
+    """Return digits with the signs that a format has between them, as in numbers of telephones."""
+    digits = list(units)
+    signs = []
+    for sign in reversed(form):
+        if sign not in "0#?":
+            signs.append(sign)
+        elif digits:
+            signs.append(digits.pop())
+    text = "".join(reversed(signs)).lstrip(" -/.")
+    return "".join(digits) + text

@@ -1,0 +1,108 @@
+"""The process that converts documents: limits of time, memory and size, no connections, no programs, no writing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, Final
+
+from llama_index_contextual.app.folder.formats import ConversionError, known_formats
+from llama_index_contextual.utils.errors import DocumentError
+
+IDLE: Final = 30  # seconds without work after which the process ends
+_GRACE: Final = 5  # seconds for the calling process to end a conversion that takes too long
+# Characters and parts of a document: all of the Kubernetes documentation is half of that.
+_MOST_CHARACTERS: Final = 20_000_000
+_MOST_PARTS: Final = 20_000
+_WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+_FORBIDDEN: Final = (
+    "socket.connect",
+    "subprocess.Popen",
+    "os.exec",
+    "os.fork",
+    "os.posix_spawn",
+    "os.system",
+)
+
+
+def serve(megabytes: int) -> None:
+    """Convert what standard input names, a JSON object a line, until it ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a library prints is no answer
+    sys.dont_write_bytecode = True
+    _limit_resources(megabytes)
+    sys.addaudithook(_refuse)
+    set_alarm = getattr(signal, "alarm", int)
+    for line in sys.stdin.buffer:
+        job = json.loads(line)
+        # A conversion that hangs after the calling process has died ends, too.
+        set_alarm(int(job["seconds"]) + _GRACE)
+        answer = convert(Path(job["path"]), job["suffix"])
+        set_alarm(IDLE)
+        answers.write(f"{json.dumps(answer)}\n")
+        answers.flush()
+
+
+def _limit_resources(megabytes: int) -> None:
+    if sys.platform == "win32":
+        return
+    import resource
+
+    limits = {
+        resource.RLIMIT_AS: megabytes * 1_000_000,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_FSIZE: 0,
+    }
+    for kind, value in limits.items():
+        # macOS knows no limit of memory, others a lower one.
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(kind, (value, value))
+
+
+def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
+    is_writing = False
+    if event == "open":
+        flags = arguments[2]
+        is_writing = isinstance(flags, int) and bool(flags & _WRITING)
+    if is_writing or event in _FORBIDDEN:
+        raise PermissionError(f"a converter may not do that ({event})")
+
+
+def convert(path: Path, suffix: str) -> dict[str, Any]:
+    """Return a document as plain data: parts and metadata, or the problem that it has."""
+    try:
+        conversion = known_formats()[suffix].convert(path)
+    except Exception as error:  # noqa: BLE001  anything can be wrong in a foreign document
+        return {"problem": problem_of(error, suffix[1:])}
+    characters = sum(len(part.text) for part in conversion.parts)
+    if characters > _MOST_CHARACTERS or len(conversion.parts) > _MOST_PARTS:
+        limits = f"{_MOST_CHARACTERS:,} characters of text, or {_MOST_PARTS:,} pages or sheets"
+        return {"problem": f"it holds more than {limits}. Split it, or ignore it."}
+    return conversion.to_dict()
+
+
+def problem_of(error: Exception, kind: str) -> str:
+    """Return why a conversion failed: damage, where a library refused the file; else a fault of this package."""
+    if isinstance(error, ConversionError | DocumentError):
+        return str(error)
+    if isinstance(error, RecursionError | MemoryError):
+        return (
+            "it is nested too deeply, or needs too much memory. "
+            "Ignore it, or pass DocumentReader(megabytes=…) among readers=."
+        )
+    shown = f"{type(error).__name__}: {error}"[:200]
+    raised = traceback.extract_tb(error.__traceback__)[-1]
+    place = Path(raised.filename)
+    is_ours = Path(__file__).parent in place.parents
+    if is_ours and type(error).__module__ == "builtins":
+        where = f"{place.name}, line {raised.lineno}"
+        return (
+            f"a fault of llama-index-contextual, not of the file ({where}: {shown}). "
+            "Report it, or ignore the file."
+        )
+    return f"it is damaged or no {kind} file ({shown}). Save it again in its program, or ignore it."
