@@ -15,6 +15,7 @@ The model for messages was trained on the five people of ``realmem-notes``; figu
 from __future__ import annotations
 
 import functools
+import json
 import math
 import random
 import shutil
@@ -22,21 +23,28 @@ import statistics
 import tempfile
 from collections import defaultdict
 from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from common import (
     RememberingEmbedding,
     command_line,
+    contextual_chunks,
     fast_folder,
+    hybrid,
     intervals,
     machine,
     markdown_table,
 )
 from datasets import DATA, Message, queries, realmem_notes
-from llama_index.core.schema import QueryBundle
+from llama_index.core.schema import Document, QueryBundle
 
-from llama_index_contextual import ContextualFusionRetriever, MemoryContext
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    MemoryContext,
+)
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.chunking import default_parser
 from llama_index_contextual.retrievers.query_dates import lexicon, split_words
@@ -48,6 +56,8 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.memory.digest import MemoryDigest
     from llama_index_contextual.retrievers.explanation import Hit
+
+PAIRS = Path(__file__).parents[1] / "tests" / "memory" / "changed_statements.json"
 
 Place = tuple[str, int, int]  # path, first line, last line
 
@@ -410,6 +420,29 @@ def updates(wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) -> 
     return markdown_table(header, rows)
 
 
+def pairs(embedding: RememberingEmbedding) -> str:
+    """Return the table of pairs of an old and a new statement: how often the new one comes first."""
+    data = json.loads(PAIRS.read_text("utf-8"))
+    now = date.fromisoformat(data["now"])
+    first = {"hybrid": 0, "keywords alone": 0}
+    for pair in data["pairs"]:
+        notes = {**data["background"], **dict([pair["old"], pair["new"]])}
+        documents = [
+            Document(text=text, id_=path, metadata={"path": path}) for path, text in notes.items()
+        ]
+        nodes = contextual_chunks(documents)
+        retrievers = {
+            "hybrid": hybrid(nodes, embedding, 50),
+            "keywords alone": ContextualFusionRetriever([ContextualBM25Retriever(nodes)]),
+        }
+        for name, retriever in retrievers.items():
+            entries = MemoryContext(retriever).get(pair["question"], now=now).entries
+            paths = [entry.path for entry in entries]
+            first[name] += paths[:1] == [pair["new"][0]]
+    rows = [[name, f"{count} of {len(data['pairs'])}"] for name, count in first.items()]
+    return markdown_table(["", "the new statement first"], rows)
+
+
 def first_of(hits: Sequence[Place], gold: Sequence[tuple[str, int]]) -> float:
     """Place of the first hit that holds a gold line, from 0; infinite if none does."""
     return next(
@@ -420,7 +453,7 @@ def first_of(hits: Sequence[Place], gold: Sequence[tuple[str, int]]) -> float:
 
 def main() -> None:
     """Run and print the Markdown of results/memory.md."""
-    parts = ["messages", "recall", "sessions", "shown", "updates"]
+    parts = ["messages", "recall", "sessions", "shown", "pairs", "updates"]
     names = ["locomo-notes", "chat-notes"]  # for recall and shown
     arguments = command_line(__doc__, questions=int, parts=parts, sets=names)
     embedding, limit, sets = RememberingEmbedding(), arguments.questions, arguments.sets
@@ -441,6 +474,7 @@ def main() -> None:
         "shown": lambda: markdown_table(
             header, [row for name in sets for row in shown(name, questions(name, limit), embedding)]
         ),
+        "pairs": lambda: pairs(embedding),
         "updates": lambda: updates(questions("chat-notes", None), embedding),
     }
     print(f"# Memory\n\n{machine()}\n")

@@ -6,7 +6,6 @@ import math
 from collections import ChainMap
 from dataclasses import replace
 from itertools import filterfalse, pairwise
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.memory.snippets import split_sentences
@@ -168,7 +167,7 @@ def newest_first(
     for place, hit in enumerate(hits):
         statement = best_statement(hit, subject, split_terms)
         is_about_subject = statement.worth >= min_worth > 0
-        if is_about_subject and statement.day and not is_evergreen(hit.path, evergreen):
+        if is_about_subject and statement.day and not meta.is_evergreen(hit.path, evergreen):
             days[place] = statement.day
     newest_places = sorted(days, key=lambda place: days[place], reverse=True)
     ordered = list(hits)
@@ -205,11 +204,6 @@ def best_statement(
         if worth > best.worth or is_newer:
             best = Statement(worth, day)
     return best
-
-
-def is_evergreen(path: str, patterns: Iterable[str]) -> bool:
-    """Tell whether a path matches one of the patterns for notes that never age."""
-    return any(PurePosixPath(path).match(pattern) for pattern in patterns)
 
 
 # ``ranking="derived"``, as the authors of ``memory_context`` describe it

@@ -265,6 +265,11 @@ def period_of(metadata: Mapping[str, Any]) -> Period | None:
     return Period(day, day)
 
 
+def is_evergreen(path: str, patterns: Iterable[str]) -> bool:
+    """Tell whether a path matches one of the patterns of notes that never age."""
+    return any(PurePosixPath(path).match(pattern) for pattern in patterns)
+
+
 def display_path(metadata: Mapping[str, Any], root: str | None = None) -> str:
     """Return the path to show for a document; never an absolute one, which names private folders.
 
