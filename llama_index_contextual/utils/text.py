@@ -1,4 +1,4 @@
-"""Texts: the names of their files, their tags, what is code or encoded bytes in them, and how terminals show them."""
+"""Texts: file names, tags, code and encoded bytes in them, and what a terminal shows of them."""
 
 from __future__ import annotations
 
@@ -15,22 +15,41 @@ from typing import Final
 
 from llama_index_contextual.utils.errors import ContextualWarning
 
-# Files that hold Markdown: its own suffixes, those of MDX, of Quarto and R Markdown, and of Cursor's rules. In lower
-# case; "NOTES.MD" is Markdown too.
+# Files that hold Markdown: its own suffixes, those of MDX, of Quarto and R Markdown, and of
+# Cursor's rules. In lower case; "NOTES.MD" is Markdown too.
 MARKDOWN_SUFFIXES: Final = (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".mdc", ".qmd", ".rmd")
 MARKDOWN_TYPE: Final = "text/markdown"  # the media type
-# Files of source code; first those of languages where every function has a keyword: "len(rest) > 0 {" defines nothing
-# there, though it looks like C.
+# Files of source code; first those of languages where every function has a keyword: "len(rest) > 0
+# {" defines nothing there, though it looks like C.
 KEYWORD_SUFFIXES: Final = tuple(
     ".ex .exs .go .jl .kt .kts .lua .php .pl .pm .ps1 .py .pyi .r .rb .rs .scala .swift .zig".split()  # noqa: SIM905
 )
-_OTHERS: Final = """
-    .bash .c .cc .cjs .clj .cpp .cs .cxx .dart .erl .fs .groovy .h .hh .hpp .hs .java .js .jsx .m .mjs .ml .mm .sh .sql
-    .tcl .ts .tsx .vb .vue
-"""
-SOURCE_SUFFIXES: Final = (*KEYWORD_SUFFIXES, *_OTHERS.split())
-# "[[Name#Heading|Text]]" of Obsidian and of wikis, with "!" before what is embedded: its name, heading and text. In a
-# table it is "[[Name\\|Text]]".
+SOURCE_SUFFIXES: Final = (
+    *KEYWORD_SUFFIXES,
+    *[
+        ".bash",
+        ".c",
+        ".cc",
+        ".cjs",
+        ".clj",
+        ".cpp",
+        ".cs",
+        ".cxx",
+        ".dart",
+        ".erl",
+        ".fs",
+        ".groovy",
+        ".h",
+        ".hh",
+        ".hpp",
+        ".hs",
+        ".java",
+        ".js",
+    ],
+    *[".jsx", ".m", ".mjs", ".ml", ".mm", ".sh", ".sql", ".tcl", ".ts", ".tsx", ".vb", ".vue"],
+)
+# "[[Name#Heading|Text]]" of Obsidian and of wikis, with "!" before what is embedded: its name,
+# heading and text. In a table it is "[[Name\\|Text]]".
 WIKI_LINK: Final = re.compile(
     r"!?\[\[([^\[\]|#\n\\]{0,300})(#[^\[\]|\n\\]{0,300})?(?:\\?\|([^\[\]\n]{0,300}))?\]\]"
 )
@@ -38,8 +57,9 @@ _SIZE: Final = re.compile(r"\d{1,5}(?:x\d{1,5})?")  # of "![[a.png|400]]" and "!
 _SUFFIX: Final = re.compile(r"(?<!\A)\.[^\W\d][\w+-]*\Z")
 _FOREIGN_DIGIT: Final = re.compile(r"(?![0-9])\d")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
-# Characters that move the cursor, ring the bell, begin a command to the terminal or turn the direction of a line. ASCII
-# ones are shown as their pictures (from U+2400). The others have no picture and are shown as escapes.
+# Characters that move the cursor, ring the bell, begin a command to the terminal or turn the
+# direction of a line. ASCII ones are shown as their pictures (from U+2400). The others have no
+# picture and are shown as escapes.
 _PICTURES: Final[dict[int, int | str | None]] = {
     **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"},
     **{code: f"\\x{code:x}" for code in range(0x80, 0xA0)},
@@ -54,13 +74,14 @@ _PICTURES: Final[dict[int, int | str | None]] = {
 
 
 def wiki_text(link: re.Match[str]) -> str:
-    """The text of a match of :data:`WIKI_LINK`; "" for none, and where it is the size of what is embedded."""
+    """Return the text of a match of :data:`WIKI_LINK`; "" for none and for the size of a picture."""
     text = (link[3] or "").strip()
-    return "" if link[0].startswith("!") and _SIZE.fullmatch(text) else text
+    is_size = link[0].startswith("!") and _SIZE.fullmatch(text)
+    return "" if is_size else text
 
 
 def short_hash(value: object) -> str:
-    """16 hexadecimal digits of the SHA-256 of a value's JSON, the same on every machine.
+    """Return 16 hexadecimal digits of the SHA-256 of a value's JSON, the same on every machine.
 
     Args:
         value: Anything; what JSON cannot show counts as its ``str``.
@@ -70,45 +91,56 @@ def short_hash(value: object) -> str:
 
 
 def plain_digits(text: str) -> str:
-    """A text of the same length with ASCII digits for those of other scripts."""
-    return text if text.isascii() else _FOREIGN_DIGIT.sub(lambda digit: str(int(digit[0])), text)
+    """Return a text of the same length with ASCII digits for those of other scripts."""
+    if text.isascii():
+        return text
+    return _FOREIGN_DIGIT.sub(lambda digit: str(int(digit[0])), text)
 
 
 def absolute_path(path: str | Path) -> Path:
-    """A path in full, as far as its links lead somewhere: ``Path.resolve`` fails at a loop of links."""
-    return Path(os.path.realpath(os.path.expanduser(path)))  # noqa: PTH111  which passes over an unknown user, too
+    """Return the absolute path without links; ``Path.resolve`` fails at a loop of links."""
+    expanded = os.path.expanduser(path)  # noqa: PTH111  which passes over an unknown user, too
+    return Path(os.path.realpath(expanded))
 
 
 def printable(text: str, *, one_line: bool = False) -> str:
-    """A text that a terminal shows and does not obey. A name must stay on one line, so its newlines go too."""
+    """Return a text that a terminal shows and does not obey.
+
+    Args:
+        text: The text.
+        one_line: Whether newlines are shown as signs, too, as in a name.
+    """
     visible = text.translate(_PICTURES)
     return visible.replace("\n", "\u2424").replace("\t", " ") if one_line else visible
 
 
 def printable_lines(lines: Iterable[str]) -> str:
-    """Lines as a terminal shows them, where no name or text within one begins another."""
+    """Return lines as a terminal shows them, where no text within a line begins another."""
     return "\n".join(printable(line, one_line=True) for line in lines)
 
 
-def counted(number: int, thing: str) -> str:
-    """A number with the name of what is counted: ``1 chunk``, ``2,000 chunks``."""
-    return f"{number:,} {thing}{'' if number == 1 else 'es' if thing.endswith('x') else 's'}"
+def counted(number: int, noun: str) -> str:
+    """Return a number with the name of what is counted: ``1 chunk``, ``2,000 chunks``."""
+    if number == 1:
+        return f"1 {noun}"
+    ending = "es" if noun.endswith("x") else "s"
+    return f"{number:,} {noun}{ending}"
 
 
 def is_markdown(path: str, suffixes: Sequence[str] = MARKDOWN_SUFFIXES) -> bool:
-    """Whether a file of this name holds Markdown.
+    """Return whether a file of this name holds Markdown.
 
     Args:
-        path: Of the file; "" for none.
-        suffixes: Of Markdown files, in lower case; ``"*"`` is any. A name without a suffix, or none at all, counts as
-            Markdown wherever there are some. (``Release 2.0`` has no suffix.)
+        path: The path of the file; "" for none.
+        suffixes: The suffixes of Markdown files in lower case; ``"*"`` is any. A name without a
+            suffix counts as Markdown unless there are none. (``Release 2.0`` has no suffix.)
     """
     suffix = _SUFFIX.search(PurePosixPath(path).name.lower())
     return bool(suffixes) and ("*" in suffixes or suffix is None or suffix[0] in suffixes)
 
 
 def replace_surrogates(text: str) -> tuple[str, int]:
-    """The text with U+FFFD for each lone surrogate, and how many there were: no store or parser takes them."""
+    """Return the text with U+FFFD for lone surrogates, which no store takes, and their number."""
     try:
         text.encode()  # much faster than to look for one
     except UnicodeEncodeError:
@@ -117,22 +149,22 @@ def replace_surrogates(text: str) -> tuple[str, int]:
 
 
 def storable(text: str) -> tuple[str, int]:
-    """The text with U+FFFD for what databases do not keep, NUL and lone surrogates, and how many there were."""
+    """Return the text with U+FFFD for each NUL and lone surrogate, and their number."""
     clean, count = replace_surrogates(text)
     return clean.replace("\0", "\ufffd"), count + clean.count("\0")
 
 
 def without_surrogates(text: str, name: str) -> str:
-    """The text with U+FFFD for each lone surrogate, and warn about the thing called ``name`` if it has any."""
+    """Return the text with U+FFFD for each lone surrogate, with a warning about ``name`` if any."""
     clean, count = replace_surrogates(text)
     if count:
-        what = f"{name} holds lone surrogates, which are no text; each became U+FFFD"
-        warnings.warn(what, ContextualWarning, stacklevel=2)
+        message = f"{name} holds lone surrogates, which are no text; each became U+FFFD"
+        warnings.warn(message, ContextualWarning, stacklevel=2)
     return clean
 
 
 def lines_of(text: str) -> Iterator[str]:
-    """The lines of a text, each with its end, as citations count them: LF, CR LF or CR ends one.
+    """Return the lines of a text with their ends (LF, CR LF or CR), as citations count them.
 
     ``str.splitlines`` takes form feeds and U+2028 for ends, too.
     """
@@ -149,19 +181,17 @@ _TAG: Final = re.compile(r"(?<![^\s(])(?<!\]\()(?<!\]: )(?<!\{ )(?<!\{: )#([\w/-
 
 
 def without_code(text: str) -> str:
-    """A text of the same length in which code is blank."""
-    return (
-        _ONLY_CODE.sub(lambda code: _VISIBLE.sub(" ", code[0]), text)
-        if "`" in text or "~~~" in text
-        else text
-    )
+    """Return a text of the same length in which code is blank."""
+    if "`" not in text and "~~~" not in text:
+        return text
+    return _ONLY_CODE.sub(lambda code: _VISIBLE.sub(" ", code[0]), text)
 
 
 def inline_tags(text: str) -> list[str]:
-    """The tags in a text, ``#health/running``, without their sign: each once, in order.
+    """Return the tags in a text, ``#health/running``, without their sign: each once, in order.
 
-    As in Obsidian, a tag follows white space or a parenthesis, has letters, digits, ``_``, ``-`` and ``/``, and not
-    only digits. Code, indented code too, and quotations hold none.
+    As in Obsidian, a tag follows white space or a parenthesis, has letters, digits, ``_``, ``-``
+    and ``/``, and not only digits. Code, indented code too, and quotations hold none.
     """
     if not _TAG.search(text):
         return []
@@ -177,10 +207,11 @@ def inline_tags(text: str) -> list[str]:
             tag = match[1].strip("/")
             if tag.strip("0123456789/-_"):
                 tags.setdefault(tag.casefold(), tag)
-    return [*tags.values()]
+    return list(tags.values())
 
 
-# Pictures and other files that are written into a text as letters: data URIs, unbroken runs, and lines as in mail.
+# Pictures and other files that are written into a text as letters: data URIs, unbroken runs, and
+# lines as in mail.
 _NEXT: Final = r"(?:[^\w+/=\\\r\n-][^\w/\\\r\n]{0,9})?(?:\r\n?|\n)[^\w/\\\r\n`#-]{0,19}"  # to the next line of mail, or of code  # noqa: E501
 _ENCODED: Final = re.compile(
     r"(?<![\w+/\\-])(?:(?i:(?P<uri>data:)(?:(?<=([\"'])data:)|)(?:[\w.+-]{1,99}/[\w.+-]{1,99})?(?:;[\w=.+-]{1,99}){0,9},"
@@ -203,25 +234,26 @@ _SAMPLE: Final = 2000  # characters that say whether a run is bytes
 
 @lru_cache(maxsize=4)  # each slice of a document needs the document's
 def encoded_runs(text: str) -> list[tuple[int, int]]:
-    """Where bytes stand in a text as letters: data URIs, and unbroken runs or lines of base64 or hexadecimal digits."""
+    """Return where bytes stand in a text as letters: data URIs, base64 or hexadecimal digits."""
     return [
         run.span() for run in _ENCODED.finditer(text) if run["uri"] or _is_encoded(run[0][:_SAMPLE])
     ]
 
 
 def readable(text: str, start: int = 0, end: int | None = None) -> str:
-    """A text, or a part of it, with ``…`` for each of its :func:`encoded_runs`, as it is embedded and shown."""
+    """Return a text or a part of it with ``…`` for :func:`encoded_runs`, as it is embedded."""
     end = len(text) if end is None else end
-    parts, at = [], start
-    for first, last in encoded_runs(text):
-        if last > start and first < end:
-            parts += [text[at : max(first, start)], "…"]
-            at = min(last, end)
-    return "".join([*parts, text[at:end]])
+    parts: list[str] = []
+    position = start
+    for run_start, run_end in encoded_runs(text):
+        if run_end > start and run_start < end:
+            parts += [text[position : max(run_start, start)], "…"]
+            position = min(run_end, end)
+    return "".join([*parts, text[position:end]])
 
 
 def _is_encoded(run: str) -> bool:
-    """Whether a run is bytes: mixed hexadecimal digits, base32, or letters of both cases with digits, and few words."""
+    """Return whether a run is bytes: letters of both cases with digits, and few words."""
     sample = _AROUND_LINES.sub("", run)
     if _HEX.fullmatch(sample):
         return len(sample) > _LONGEST_CHECKSUM and not sample.isalpha() and not sample.isdecimal()
