@@ -141,7 +141,7 @@ def test_a_page_of_chunks_holds_each_text_once():
             "![[B#x]]",
             '<p><a href="@[[B#x]]" rel="noopener noreferrer">B &gt; x</a></p>',
         ),
-        ("![[b.PNG|200]]", '<p><span class="image">b.PNG</span></p>'),
+        ("![[b.PNG|200]]", '<p><span class="image" data-picture="notes/b.PNG">b.PNG</span></p>'),
         ("![[b.base|200x80]]", '<p><a href="@[[b.base]]" rel="noopener noreferrer">b.base</a></p>'),
         ("[[b|2024]]", '<p><a href="@[[b]]" rel="noopener noreferrer">2024</a></p>'),
         ("# H", "<h1>H</h1>"),

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
     from typing_extensions import Self
 
-_MOST_BYTES: Final = 20_000_000  # of a file of questions
+_MAX_BYTES: Final = 20_000_000  # of a file of questions
 _EXAMPLE: Final = '{"question": "…", "path": "a.md", "lines": "12-16"}'
 _LINES: Final = re.compile(r"L?(\d{1,9})(?:\s*[-–]\s*L?(\d{1,9}))?")
 
 
 def _first_and_last(lines: Any) -> Any:
-    """Lines as a file of questions has them: ``"12-16"`` or ``12``."""
+    """Return first and last line of lines as a file of questions has them: ``"12-16"`` or ``12``."""
     match = _LINES.fullmatch(str(lines))
     return (match[1], match[2] or match[1]) if match else lines
 
@@ -64,7 +64,7 @@ class Passage(
         return " ".join(filter(None, (place, f'"{self.text}"' if self.text else "")))
 
     def is_in(self, node: BaseNode) -> bool:
-        """Whether a chunk holds this passage.
+        """Return whether a chunk holds this passage.
 
         Raises:
             SettingError: The passage has lines, but the chunk's metadata has none.
@@ -107,12 +107,12 @@ class Question:
     gold: tuple[Passage, ...]
 
     def covered_by(self, node: BaseNode) -> frozenset[Passage]:
-        """Those of the passages that a chunk holds."""
+        """Return the passages that a chunk holds."""
         return frozenset(passage for passage in self.gold if passage.is_in(node))
 
 
 def load_questions(path: str | Path) -> list[Question]:
-    """Questions of a file of JSON lines.
+    """Return the questions of a file of JSON lines.
 
     Each line has ``question`` and the place of its answer: ``path``, ``path`` and ``lines`` (``"12-16"`` or ``12``),
     ``path`` and ``page``, or ``text``. An answer in several places needs several lines with the same question.
@@ -120,20 +120,36 @@ def load_questions(path: str | Path) -> list[Question]:
     Raises:
         DocumentError: The file or one of its lines cannot be read. The message names the line.
     """
-    passages, place = dict[str, list[Passage]](), str(path)
+    passages = dict[str, list[Passage]]()
+    place = str(path)
     try:
-        for number, line in enumerate(
-            read_file(Path(path), _MOST_BYTES).decode("utf-8-sig").split("\n"), 1
-        ):
+        text = read_file(Path(path), _MAX_BYTES).decode("utf-8-sig")
+        for number, line in enumerate(text.split("\n"), 1):
             place = f"{path}:{number}"
             if line.strip():
-                entry = from_json(line)
-                if not isinstance(entry, dict) or not str(entry.get("question") or "").strip():
-                    raise DocumentError("it has no question")  # noqa: TRY301
-                passages.setdefault(str(entry.pop("question")).strip(), []).append(Passage(**entry))
+                question, passage = _entry_of(line)
+                passages.setdefault(question, []).append(passage)
     except (DocumentError, ValueError) as error:
-        cure = "" if "Cure: " in str(error) else f". Cure: UTF-8, and lines such as {_EXAMPLE}"
-        raise DocumentError(f"{place}: {str(error).removesuffix('.')}{cure}") from error
+        hint = (
+            ""
+            if isinstance(error, SettingError)
+            else f". Write UTF-8, and lines such as {_EXAMPLE}"
+        )
+        raise DocumentError(f"{place}: {str(error).removesuffix('.')}{hint}") from error
     if not passages:
-        raise DocumentError(f"{path} has no questions. Cure: write lines such as {_EXAMPLE}")
+        raise DocumentError(f"{path} has no questions. Write lines such as {_EXAMPLE}")
     return [Question(question, tuple(dict.fromkeys(gold))) for question, gold in passages.items()]
+
+
+def _entry_of(line: str) -> tuple[str, Passage]:
+    """Return the question and the passage of a line.
+
+    Raises:
+        DocumentError: It has no question.
+        ValueError: It is not JSON, or names no place.
+    """
+    entry = from_json(line)
+    question = str(entry.pop("question", None) or "").strip() if isinstance(entry, dict) else ""
+    if not question:
+        raise DocumentError("it has no question")
+    return question, Passage(**entry)

@@ -86,7 +86,7 @@ def test_prints_a_table_a_notebook_shows_one_and_data_says_the_same():
     [
         ({"retrievers": {}}, "is empty"),
         ({"questions": []}, "no questions"),
-        ({"top_k": []}, "counts no hits"),
+        ({"top_k": []}, "`top_k` is empty"),
         ({"top_k": [0]}, "whole number"),
         ({"top_k": [2.5]}, "whole number"),
         ({"top_k": [True]}, "whole number"),

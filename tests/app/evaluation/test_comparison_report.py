@@ -47,3 +47,11 @@ def test_a_page_with_the_table_and_changed_questions(comparison):
         ("gained", "second"),
         ("lost", "first"),
     ]
+
+
+def test_the_page_has_a_chart_with_intervals_and_the_questions_that_each_row_misses(comparison):
+    page = comparison.to_html()
+    assert page.count('class="bar"') == page.count('class="interval"') == 4
+    missed = dict(re.findall(r"<summary>(\w+): (\d) missed</summary>", page))
+    assert missed == {"plain": "2", "contexts": "3"}
+    assert [len(row["missed"]) for row in comparison.to_dict()["rows"]] == [2, 3]

@@ -158,7 +158,7 @@ def test_the_questions_of_the_examples_have_answers_in_the_notes(embedding, recw
     [
         ({"contexts": ["headings", "magic"]}, "must be one of .*'magic'"),
         ({"contexts": ["headings", "llm"], "llm": "magic:x"}, "magic:x"),
-        ({"questions": []}, "there are no questions"),
+        ({"questions": []}, "There are no questions"),
         ({"chunk": 3}, "chunk"),
     ],
 )

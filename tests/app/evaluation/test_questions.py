@@ -50,7 +50,7 @@ def test_a_message_names_a_passage_as_people_cite_it():
 
 
 def test_lines_need_a_chunk_that_knows_its_own():
-    with pytest.raises(SettingError, match=r"no start_line and end_line.*Cure"):
+    with pytest.raises(SettingError, match=r"no start_line and end_line"):
         Passage(path="a.md", lines=(1, 2)).is_in(node(path="a.md"))
 
 
@@ -83,7 +83,11 @@ def test_a_file_of_json_lines(tmp_path):
     ("name", "text", "message"),
     [
         ("q.jsonl", "", r"q\.jsonl has no questions"),
-        ("q.jsonl", '{"question": "x", "path": "a"}\n{', r"q\.jsonl:2: EOF while parsing.*Cure: "),
+        (
+            "q.jsonl",
+            '{"question": "x", "path": "a"}\n{',
+            r"q\.jsonl:2: EOF while parsing.*Write UTF-8",
+        ),
         ("q.jsonl", "[1]", r"q\.jsonl:1: it has no question"),
         ("q.jsonl", '{"path": "a"}', r"q\.jsonl:1: it has no question"),
         ("q.jsonl", '{"question": "x"}', r"q\.jsonl:1: .*a path .* or a text"),
@@ -105,5 +109,5 @@ def test_a_wrong_file_is_named_with_the_line(tmp_path, name, text, message):
 )
 def test_a_file_that_is_absent_or_in_another_encoding_is_named(tmp_path, name, message):
     (tmp_path / "q.jsonl").write_bytes('{"question": "Wie groß?"}'.encode("latin-1"))
-    with pytest.raises(DocumentError, match=rf"{name}: {message}.*[^.]\. Cure: UTF-8"):
+    with pytest.raises(DocumentError, match=rf"{name}: {message}.*[^.]\. Write UTF-8"):
         load_questions(tmp_path / name)

@@ -1,0 +1,188 @@
+"""Measure contexts on a folder: an index for each, and the same questions to all of them."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index.core.storage.kvstore import SimpleKVStore
+
+from llama_index_contextual.app.evaluation.comparison import (
+    RANK_DEPTH,
+    TOP_K,
+    Comparison,
+    checked_depths,
+    compare,
+)
+from llama_index_contextual.app.index.index import ContextualIndex
+from llama_index_contextual.app.settings.embeddings import NoEmbedding
+from llama_index_contextual.context import registry
+from llama_index_contextual.context.base import ContextGenerator, SourceDocument
+from llama_index_contextual.utils.errors import ContextualWarning, SettingError
+from llama_index_contextual.utils.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from llama_index.core.llms import LLM
+    from llama_index.core.schema import BaseNode
+
+    from llama_index_contextual.app.evaluation.questions import Question
+
+BASELINE: Final = "text alone"
+_METADATA: Final = "LlamaIndex metadata"  # what is embedded if no context is written
+_MAX_NAMED: Final = 3  # answers that a warning names
+
+
+def evaluate(
+    folder: str | Path,
+    questions: Sequence[Question],
+    *,
+    contexts: Iterable[str] | None = None,
+    storage: str | Path | None = None,
+    top_k: Iterable[int] = TOP_K,
+    say: Callable[[str], object] = lambda _: None,
+    show_progress: bool = False,
+    llm: str | LLM | None = None,
+    **options: Any,
+) -> Comparison:
+    """Index a folder with its text alone and with contexts, and ask every index the same questions.
+
+    The rows have the same files, chunks and embedding, and all use the retriever of :class:`ContextualIndex`.
+    Differences are to "text alone". ``"off"`` is the row "LlamaIndex metadata": what LlamaIndex embeds by itself, here
+    path and header path. Every different text is embedded once.
+
+    Args:
+        folder: The documents.
+        questions: Questions and the places of their answers. See :func:`load_questions`.
+        contexts: Names of context generators, and ``"off"``; by default those that cost nothing. The contexts of
+            ``"llm"`` are kept in the content cache, where every index of the folder finds them again.
+        storage: A folder that keeps the indexes, so that a second run embeds only what changed. By default they are
+            made in a temporary folder and deleted.
+        top_k: Numbers of hits to count.
+        say: Called with an estimate first, and with a line before each index is made.
+        show_progress: Whether to draw progress bars on stderr.
+        llm: The language model of the contexts of ``"llm"``; default that of the settings.
+        **options: More of :meth:`ContextualIndex.open`.
+
+    Raises:
+        SettingError: A setting is wrong, or there are no documents or questions.
+        ContextError: The key of the language model is missing or refused.
+    """
+    depths = checked_depths(questions, top_k)
+    settings = ContextualIndex.open(folder, **options, reindex=True).settings
+    embedding = settings.embedding
+    if not isinstance(embedding, NoEmbedding):
+        embedding = embedding.model_copy(update={"embeddings_cache": SimpleKVStore()})
+    # Each kind of context has default files of its own, but rows must not differ by these.
+    options |= {
+        "files": settings.reading.rules,
+        "embed_model": embedding,
+        "node_parser": settings.parser,
+    }
+    contexts_of_rows = _contexts_of_rows(folder, contexts, llm, options)
+    with ExitStack() as stack:
+        if storage is None:
+            temporary = tempfile.TemporaryDirectory(prefix="contextual-evaluation-")
+            storage = stack.enter_context(temporary)
+        root = Path(storage).expanduser()
+        indexes = dict[str, ContextualIndex]()
+        for name, context in contexts_of_rows.items():
+            opened = ContextualIndex.open(
+                folder,
+                **options,
+                context=context,
+                storage=root / name,
+                config=settings.configuration.values,
+            )
+            indexes[name] = stack.enter_context(opened)
+        say(_work(indexes))
+        for name, index in indexes.items():
+            say(f"Indexing {folder}: {name}")
+            # It is confirmed because each row was asked for.
+            report = index.refresh(show_progress=show_progress, confirm=True)
+            if name == BASELINE:
+                for failure in report.failed:
+                    warnings.warn(f"could not be read: {failure}", ContextualWarning, stacklevel=2)
+                _check_answers(index.nodes(), questions, folder)
+        most = max(*depths, RANK_DEPTH)
+        retrievers = {name: index.as_retriever(most) for name, index in indexes.items()}
+        return compare(retrievers, questions, top_k=depths)
+
+
+def _contexts_of_rows(
+    folder: str | Path,
+    contexts: Iterable[str] | None,
+    llm: str | LLM | None,
+    options: Mapping[str, Any],
+) -> dict[str, str | ContextGenerator]:
+    """Return the context of each row of the table, by its name."""
+    if contexts is None:
+        kinds = [name for name in registry.names() if registry.is_free(name)]
+    else:
+        kinds = [registry.context_name(name) for name in contexts]
+    rows: dict[str, str | ContextGenerator] = {BASELINE: _TextAlone()}
+    for kind in kinds:
+        rows[_METADATA if kind == "off" else kind] = kind
+    if "llm" in rows:  # its contexts are kept with the folder
+        model: dict[str, Any] = {"llm": llm} if llm else {}
+        paid = ContextualIndex.open(folder, **options, context="llm", reindex=True, **model)
+        rows["llm"] = paid.settings.contexts.generator or "llm"
+    return rows
+
+
+class _TextAlone(ContextGenerator):
+    """Contexts without a word, beside which no metadata is embedded."""
+
+    name = "text alone"
+    embeds_metadata = False
+
+    def generate(
+        self,
+        nodes: Sequence[BaseNode],
+        document: SourceDocument,  # noqa: ARG002
+    ) -> list[str]:
+        return ["" for _ in nodes]
+
+
+def _work(indexes: Mapping[str, ContextualIndex]) -> str:
+    """Return the work of a run: documents, and calls of a language model."""
+    documents = counted(len(indexes[BASELINE].files()), "document")
+    text = f"{documents} in {len(indexes)} indexes"
+    for index in indexes.values():
+        if index.settings.paid_source:
+            cost = index.estimate()
+            calls = counted(cost.calls, "call")
+            text += f"; {calls}, about {cost.tokens.prompt:,} tokens in"
+    return text
+
+
+def _check_answers(
+    nodes: Sequence[BaseNode], questions: Sequence[Question], folder: str | Path
+) -> None:
+    """Warn of answers that no chunk holds: the path or the quotation is wrong, or the text is in two chunks.
+
+    Raises:
+        SettingError: No chunk holds any of them, or there are no chunks.
+    """
+    if not nodes:
+        raise SettingError(f"{folder} holds no files to index. Choose a folder of Markdown files.")
+    lost = list[str]()
+    for question in questions:
+        held = {passage for node in nodes for passage in question.covered_by(node)}
+        lost += [
+            f"{question.text!r} ({passage})" for passage in question.gold if passage not in held
+        ]
+    if not lost:
+        return
+    named = "; ".join(lost[:_MAX_NAMED]) + (" …" if len(lost) > _MAX_NAMED else "")
+    message = (
+        f"{counted(len(lost), 'answer')} in no chunk: {named}. Write paths relative to the folder, and few words as "
+        "text."
+    )
+    if len(lost) == sum(len(question.gold) for question in questions):
+        raise SettingError(message)
+    warnings.warn(message, ContextualWarning, stacklevel=3)
