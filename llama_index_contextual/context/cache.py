@@ -43,6 +43,11 @@ _SELECT: Final = f"SELECT {COLUMNS} FROM kept WHERE collection = ?"  # noqa: S60
 _DELETE: Final = "DELETE FROM kept WHERE collection = ? AND key = ?"
 
 
+def _in_thread(method: Callable[..., Any]) -> Any:
+    """Return an asynchronous form of a method that does not block the event loop."""
+    return lambda *arguments, **named: asyncio.to_thread(method, *arguments, **named)
+
+
 class SQLiteKVStore(SqliteFile, BaseKVStore):
     """Key-value store in a file that threads and processes share; a write is on disk at once.
 
@@ -109,32 +114,11 @@ class SQLiteKVStore(SqliteFile, BaseKVStore):
         with self.transaction() as connection, self.explained():
             return connection.execute(_DELETE, (collection, key)).rowcount > 0
 
-    async def aput_all(
-        self,
-        kv_pairs: Iterable[tuple[str, dict[str, Any]]],
-        collection: str = DEFAULT_COLLECTION,
-        batch_size: int = DEFAULT_BATCH_SIZE,
-    ) -> None:
-        """Write several values without blocking the event loop."""
-        await asyncio.to_thread(self.put_all, kv_pairs, collection, batch_size)
-
-    async def aput(
-        self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION
-    ) -> None:
-        """Write one value without blocking the event loop."""
-        await asyncio.to_thread(self.put, key, val, collection)
-
-    async def aget(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
-        """Return one value without blocking the event loop."""
-        return await asyncio.to_thread(self.get, key, collection)
-
-    async def aget_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
-        """Return all values of a collection without blocking the event loop."""
-        return await asyncio.to_thread(self.get_all, collection)
-
-    async def adelete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
-        """Delete one value without blocking the event loop."""
-        return await asyncio.to_thread(self.delete, key, collection)
+    aput = _in_thread(put)
+    aput_all = _in_thread(put_all)
+    aget = _in_thread(get)
+    aget_all = _in_thread(get_all)
+    adelete = _in_thread(delete)
 
 
 def is_sound(row: tuple[Any, ...]) -> bool:
