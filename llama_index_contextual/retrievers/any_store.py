@@ -353,7 +353,7 @@ def stored_nodes(store: BasePydanticVectorStore) -> list[BaseNode]:
     nodes: list[BaseNode] = []
     try:
         for page in _pages_of_ids(store):
-            nodes += _list_nodes(store, page)
+            nodes += listed_nodes(store, page)
     except Exception as error:  # each store has its own
         raise SettingError(
             f"{type(store).__name__} cannot list its nodes ({error!r}). Pass nodes= or docstore=."
@@ -361,7 +361,7 @@ def stored_nodes(store: BasePydanticVectorStore) -> list[BaseNode]:
     return sorted(nodes, key=lambda node: node.node_id)
 
 
-def _list_nodes(store: BasePydanticVectorStore, ids: list[str] | None) -> list[BaseNode]:
+def listed_nodes(store: BasePydanticVectorStore, ids: list[str] | None) -> list[BaseNode]:
     """Return the nodes with these ids, all for None.
 
     Pgvector lists none without a filter, and takes an empty one.

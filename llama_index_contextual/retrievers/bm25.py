@@ -1,10 +1,10 @@
-"""The keyword arm: BM25 over the EMBED view and the lexical context, as a LlamaIndex retriever."""
+"""The keyword retriever: BM25 over the EMBED view and the lexical context, for LlamaIndex."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
@@ -20,38 +20,41 @@ from llama_index_contextual.retrievers.filters import (
     filter_in_words,
     nearest_names,
 )
+from llama_index_contextual.retrievers.index_members import IndexMembers
 from llama_index_contextual.retrievers.node_index import KeywordIndex
 from llama_index_contextual.retrievers.terms import query_groups
-from llama_index_contextual.utils.errors import SettingError, refuse_unknown, whole
+from llama_index_contextual.utils.errors import SettingError, whole
 
 if TYPE_CHECKING:
+    from llama_index.core.callbacks import CallbackManager
     from typing_extensions import Self
 
-
-T = TypeVar("T")
-_MOST_NAMED: Final = 50  # documents of one name
-_READ_OF_DOCUMENT: Final = 200  # chunks of a document of which the best one is taken
-_BASE_SETTINGS: Final = ("callback_manager", "object_map", "objects", "verbose")
+_MOST_NAMED: Final = 50  # documents of the same name
+_MOST_READ: Final = 200  # chunks of a document among which the best is looked for
 
 
 class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
-    """A ``BM25Retriever`` of LlamaIndex with the same sources, ``similarity_top_k``, filters and persistence.
+    """Retrieve by words, with the sources, filters and persistence of LlamaIndex's ``BM25Retriever``.
 
-    The engine is another one: it follows single edits, and all views of an index share it.
-    Adding or deleting a node touches that node only, and scores still equal those of a full
-    rebuild. Scores are BM25 (Lucene's form), greater than 0; ties break by node id. A node without a matching term is
-    not among the hits, so a query that matches nothing returns an empty list. An empty query with filters returns the
-    nodes that pass the filters, with a score of 0. Nodes come back as new objects, equal (same ``hash``) to those of
-    the vector store. It is thread-safe: readers work on an immutable state, writers take turns.
+    The engine is another one: it follows single edits, and all views of an index share it. Adding
+    or deleting a node touches that node only, and scores equal those of a full rebuild. Scores are
+    BM25 (Lucene's form), greater than 0; ties break by node id. A node without a matching term is
+    not a hit, so a query that matches nothing returns an empty list. An empty query with filters
+    returns the nodes that match the filters, with a score of 0. Nodes come back as new objects,
+    equal (same ``hash``) to those of the vector store. Readers work on an immutable state and
+    writers take turns, so threads may share a retriever.
 
-    It takes a query for words. Operators (``path:``, ``tag:``) are read by the :class:`ContextualFusionRetriever` that
-    it is an arm of, also as the only one.
+    The retriever takes a query for words. Operators (``path:``, ``tag:``) are read by a
+    :class:`ContextualFusionRetriever`, also over this retriever alone.
 
     Args:
         nodes: What to index; may be empty.
-        similarity_top_k: Most nodes a query returns; any size.
-        filters: Nodes that this retriever may return; the index holds all.
-        settings: ``object_map``, ``callback_manager`` and others of LlamaIndex's retrievers.
+        similarity_top_k: The most nodes that a query returns.
+        filters: Nodes that may be returned; the index contains all.
+        callback_manager: LlamaIndex's callbacks.
+        objects: Index nodes whose objects answer in their place.
+        object_map: The objects of index nodes by id.
+        verbose: Whether LlamaIndex prints what it retrieves.
 
     Raises:
         SettingError: A setting cannot work.
@@ -63,31 +66,34 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
         *,
         similarity_top_k: int = 10,
         filters: MetadataFilters | None = None,
-        **settings: Any,
+        callback_manager: CallbackManager | None = None,
+        objects: list[IndexNode] | None = None,
+        object_map: dict[str, Any] | None = None,
+        verbose: bool = False,
     ) -> None:
-        for unknown in {"stemmer", "language", "token_pattern", "skip_stemming", "tokenizer"} & set(
-            settings
-        ):
-            raise SettingError(
-                f"{unknown}= belongs to bm25s. Cure: leave it out; each text has its own language here."
-            )
-        refuse_unknown(type(self).__name__, settings, _BASE_SETTINGS)
         check_filters(filters)
-        # Not BM25Retriever.__init__: it builds a bm25s index, which refuses empty corpora and cannot change.
-        BaseRetriever.__init__(self, **settings)
+        # Not BM25Retriever.__init__: it builds an index of bm25s, which cannot be empty or change.
+        BaseRetriever.__init__(
+            self,
+            callback_manager=callback_manager,
+            objects=objects,
+            object_map=object_map,
+            verbose=verbose,
+        )
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         self.filters = filters
         self._reader: Any = KeywordIndex()
+        self._members: IndexMembers | None = None
         if nodes is not None:
             self.add(nodes)
 
     @classmethod
     def over(cls, reader: Any, **settings: Any) -> Self:
-        """A retriever over a store that something else changes.
+        """Return a retriever over a store that something else changes.
 
         Args:
             reader: Gives the newest state of the store.
-            settings: ``similarity_top_k``, ``filters``, and what every LlamaIndex retriever takes.
+            settings: Those of the class.
         """
         retriever = cls(**settings)
         retriever._reader = reader
@@ -102,15 +108,19 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
         vector_store: BasePydanticVectorStore | None = None,
         **settings: Any,
     ) -> ContextualBM25Retriever:
-        """A retriever over exactly one of four sources.
+        """Return a retriever over the nodes of exactly one source.
+
+        What is deleted from an index later, as by ``index.delete_ref_doc``, is not returned any
+        more; what is inserted later has to be added with :meth:`add`. A retriever over another
+        source, or one that was persisted and loaded, changes by :meth:`add` and :meth:`delete` only.
 
         Args:
-            index: Any index; from its vector store where that stores text (Chroma leaves the docstore empty), else
-                from its docstore.
-            nodes: The nodes themselves; may be empty.
-            docstore: A LlamaIndex document store.
+            index: Any index of LlamaIndex. Its nodes are read from its vector store where that
+                stores text (Chroma leaves the document store empty), else from its document store.
+            nodes: The nodes; may be empty.
+            docstore: A document store of LlamaIndex.
             vector_store: A vector store that holds text, such as Chroma.
-            settings: As for the class.
+            settings: Those of the class.
 
         Raises:
             SettingError: There is no source or more than one, or the store cannot list its nodes.
@@ -121,170 +131,190 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
             "docstore": docstore,
             "vector_store": vector_store,
         }
-        names = [name for name, value in sources.items() if value is not None]
-        if len(names) != 1:
+        given = [name for name, source in sources.items() if source is not None]
+        if len(given) != 1:
             raise SettingError(
-                f"Sources given: {names or 'none'}. Cure: exactly one of {', '.join(sources)}."
+                f"from_defaults() needs exactly one of {', '.join(sources)} "
+                f"(got {' and '.join(given) or 'none'})."
             )
+        members = None
         if index is not None:
-            # Where the store holds the text, it is the truth: the docstore is empty, or holds whole documents.
-            store, docstore = getattr(index, "vector_store", None), getattr(index, "docstore", None)
-            if store is not None and (store.stores_text or not (docstore and docstore.docs)):
-                vector_store = store
-        if vector_store is not None:
+            members = IndexMembers(index)
+            nodes = members.nodes()
+        elif vector_store is not None:
             nodes = stored_nodes(vector_store)
         elif docstore is not None:
             nodes = list(docstore.docs.values())
-        elif nodes is None:
-            raise SettingError(
-                f"index={type(index).__name__} is none. Cure: an index of LlamaIndex, or nodes=."
-            )
-        return cls(nodes, **settings)
+        retriever = cls(nodes, **settings)
+        retriever._members = members
+        return retriever
 
-    # Changing the index
+    # Changes
 
     @property
     def index(self) -> KeywordIndex:
-        """The index behind this retriever; a SettingError where it reads a store that something else changes."""
+        """Return the index of this retriever.
+
+        Raises:
+            SettingError: Something else changes what this retriever reads.
+        """
         if not isinstance(self._reader, KeywordIndex):
             raise SettingError(
-                "This retriever only reads its store. Cure: change and persist what the store is of."
+                "This retriever only reads its store. Change or persist that store instead."
             )
         return self._reader
 
     def add(self, nodes: Sequence[BaseNode]) -> None:
-        """Index nodes; a node whose id is indexed already replaces the old one. Only these nodes are analysed."""
-        new = list(nodes) if isinstance(nodes, Iterable) else [nodes]
-        if not all(isinstance(node, BaseNode) for node in new):
+        """Index nodes. A node whose id is indexed replaces the old one; only these are analysed."""
+        added = list(nodes) if isinstance(nodes, Iterable) else [nodes]
+        if not all(isinstance(node, BaseNode) for node in added):
             raise SettingError(
-                f"nodes={type(nodes).__name__} is not a list of nodes. Cure: a list of LlamaIndex nodes; for a store "
-                "ContextualBM25Retriever.from_defaults(index=..., docstore=..., vector_store=...) with one of them."
+                f"`nodes` must be a list of LlamaIndex nodes (got {type(nodes).__name__}). For a store, "
+                "call ContextualBM25Retriever.from_defaults() with index=, docstore= or vector_store=."
             )
-        self.object_map.update(
-            {n.index_id: n.obj for n in new if isinstance(n, IndexNode) and n.obj is not None}
-        )
-        self.index.add(new)
+        for node in added:
+            if isinstance(node, IndexNode) and node.obj is not None:
+                self.object_map[node.index_id] = node.obj
+        self.index.add(added)
 
     def delete(self, node_ids: Iterable[str]) -> int:
-        """Delete nodes by id and return their number; unknown ids are ignored."""
+        """Delete nodes by id and return how many there were; unknown ids are ignored."""
         return self.index.delete(node_ids)
 
-    # Answering
+    # Answers
 
     def candidates(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
-        """Return ids and scores of the best nodes for each query, best first, among them those of :meth:`named`."""
+        """Return ids and scores of the best nodes for each query, best first, with those of :meth:`named`."""
+        texts = [query.query_str for query in queries]
+        while True:
+            answers: list[list[Candidate]] = self.ask(
+                lambda store: [self._best(store, text, top_k) for text in texts]
+            )
+            ids = [candidate.node_id for candidates in answers for candidate in candidates]
+            if not self._delete_gone(ids):
+                return answers
 
-        def work(store: Any) -> list[list[Candidate]]:
-            return [self._matches(store, query.query_str, top_k) for query in queries]
+    def _delete_gone(self, node_ids: Sequence[str]) -> bool:
+        """Delete nodes that the index of :meth:`from_defaults` has lost, and return whether it had."""
+        return self._members is not None and self.delete(self._members.gone(node_ids)) > 0
 
-        return self.ask(work)
-
-    def _matches(self, store: Any, text: str, top_k: int) -> list[Candidate]:
-        matches = store.keyword_query(query_groups(text), top_k, self.filters)
-        among = None if self.filters is None else store.admitted(self.filters).tolist()
-        named = {one.node_id: one for one in self.named(store, text, among)}
-        others = [one for one in matches if one.node_id not in named]
-        return (
-            sorted([*named.values(), *others][:top_k], key=lambda one: -(one.score or 0.0))
-            if named
-            else matches
-        )
+    def _best(self, store: Any, text: str, top_k: int) -> list[Candidate]:
+        """Return the best nodes with a matching term or a document whose name is the query."""
+        matches: list[Candidate] = store.keyword_query(query_groups(text), top_k, self.filters)
+        rows = None if self.filters is None else store.admitted(self.filters).tolist()
+        named = self.named(store, text, rows)
+        if not named:
+            return matches
+        named_ids = {candidate.node_id for candidate in named}
+        unnamed = [candidate for candidate in matches if candidate.node_id not in named_ids]
+        best = [*named, *unnamed][:top_k]
+        return sorted(best, key=lambda candidate: -(candidate.score or 0.0))
 
     def named(
-        self, store: Any, text: str, among: Iterable[int] | None = None
+        self, store: Any, text: str, rows: Iterable[int] | None = None
     ) -> dict[Candidate, float]:
-        """The best chunk of each document whose name a query is, of all or of some rows, and the value of that name.
+        """Return the best chunk of each document whose name a query is, and the value of that name.
 
-        Names are a path, a file's name, a title, an alias, and the heading with which a document begins. No term finds
-        what is called as stop words are (``About.md``), nor the note ``Python`` among hundreds that speak of it.
+        Names are a path, the name of a file, a title, an alias, and the heading with which a
+        document begins. No term finds a name of stop words (``About.md``), nor the note ``Python``
+        among hundreds that mention it.
+
+        Args:
+            store: The state of the index.
+            text: The query.
+            rows: The rows that may be returned; None for all.
         """
-        documents, found = store.names.find_named(text)[:_MOST_NAMED], dict[Candidate, float]()
-        rows_among = None if among is None or not documents else {*among}
-        for first, value in documents:
-            rows = [
-                row for row in store.rows_beside(first) if rows_among is None or row in rows_among
-            ]
-            ids = store.ids_of(rows[:_READ_OF_DOCUMENT])
+        documents = store.names.find_named(text)[:_MOST_NAMED]
+        if not documents:
+            return {}
+        admitted_rows = None if rows is None else set(rows)
+        named = {}
+        for first_row, value in documents:
+            document_rows = store.rows_beside(first_row)
+            if admitted_rows is not None:
+                document_rows = [row for row in document_rows if row in admitted_rows]
+            ids = store.ids_of(document_rows[:_MOST_READ])
             scores = store.term_scores(query_groups(text), ids).scores.sum(axis=1).tolist()
-            if ids:
-                found[max(map(Candidate, ids, scores), key=lambda one: one.score or 0.0)] = value
-        return found
+            candidates = [Candidate(*pair) for pair in zip(ids, scores, strict=True)]
+            if candidates:
+                best = max(candidates, key=lambda candidate: candidate.score or 0.0)
+                named[best] = value
+        return named
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        query = query_bundle
+        text = query_bundle.query_str
 
-        def work(store: Any) -> list[NodeWithScore]:
-            hits = self._matches(store, query.query_str, self.similarity_top_k)
-            if self.filters is not None and not query.query_str.strip():
-                hits = [
-                    Candidate(one, 0.0)
-                    for one in store.selected_ids(self.filters)[: self.similarity_top_k]
-                ]
-            nodes = store.nodes([hit.node_id for hit in hits])
+        def answer(store: Any) -> list[NodeWithScore]:
+            if self.filters is not None and not text.strip():
+                ids = store.selected_ids(self.filters)[: self.similarity_top_k]
+                candidates = [Candidate(node_id, 0.0) for node_id in ids]
+            else:
+                candidates = self._best(store, text, self.similarity_top_k)
+            nodes = store.nodes([candidate.node_id for candidate in candidates])
             return [
-                NodeWithScore(node=nodes[hit.node_id], score=hit.score)
-                for hit in hits
-                if hit.node_id in nodes
+                NodeWithScore(node=nodes[node_id], score=score) for node_id, score, _ in candidates
             ]
 
-        return self.ask(work)
+        while True:
+            results = self.ask(answer)
+            if not self._delete_gone([result.node.node_id for result in results]):
+                return results
 
-    # Reading nodes and terms
+    # Nodes and terms
 
     def __len__(self) -> int:
         return int(self.ask(lambda store: len(store.rows)))
 
     def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
-        """Ids of the nodes that these filters and this view's admit."""
+        """Return the ids of the nodes that match these filters and those of the retriever."""
         all_filters = both(self.filters, filters)
         return self.ask(lambda store: store.selected_ids(all_filters))
 
     def term_scores(self, text: str, node_ids: Sequence[str]) -> TermScores:
-        """Share of each term of a query in the score of each node."""
-        return self.ask(lambda store: store.term_scores(query_groups(text), node_ids))  # type: ignore[no-any-return]
+        """Return what each term of a query adds to the score of each node."""
+        scores: TermScores = self.ask(lambda store: store.term_scores(query_groups(text), node_ids))
+        return scores
 
     def suggest(self, query: str) -> list[str]:
         """Return names and words of the index that a misspelt query may mean, best first.
 
-        The list is empty where the index knows all words of the query, and nothing is searched for.
+        The list is empty where the index knows all words of the query. Nothing is searched for.
 
         Example:
-            ``suggest("dikstra")`` gives ``["Dijkstra's Algorithm", "Dijkstra"]``.
+            ``suggest("dikstra")`` returns ``["Dijkstra's Algorithm", "Dijkstra"]``.
         """
         return self.ask(lambda store: store.suggest(query))
 
     def empty_filters(self) -> list[str]:
-        """Those of this view's filters that no node passes, in words, with the nearest values that there are."""
-        parts = (
-            self.filters.filters
-            if self.filters is not None and self.filters.condition == "and"
-            else []
-        )
+        """Return the filters that no node matches, in words, with the nearest values that exist."""
+        if self.filters is None or self.filters.condition not in {None, "and"}:
+            return []
+        members = self.filters.filters
 
-        def work(store: Any) -> list[str]:
-            empty = [
-                part for part in parts if not len(store.admitted(MetadataFilters(filters=[part])))
+        def find_empty(store: Any) -> list[str]:
+            alone = [MetadataFilters(filters=[member]) for member in members]
+            empty = [filters.filters[0] for filters in alone if not len(store.admitted(filters))]
+            if not empty:
+                return []
+            nodes = store.nodes(store.selected_ids()).values()
+            metadata_of_nodes = [node.metadata for node in nodes]
+            described = [
+                filter_in_words(member) + nearest_names(member, metadata_of_nodes)
+                for member in empty
             ]
-            metas = (
-                [node.metadata for node in store.nodes(store.selected_ids()).values()]
-                if empty
-                else []
-            )
-            return list(
-                dict.fromkeys(filter_in_words(part) + nearest_names(part, metas) for part in empty)
-            )
+            return list(dict.fromkeys(described))
 
-        return self.ask(work)
+        return self.ask(find_empty)
 
-    # Keeping it on disk
+    # Files
 
     def get_persist_args(self) -> dict[str, Any]:
-        """The settings of the retriever that persisting keeps; those of the index are kept with it."""
+        """Return the settings that :meth:`persist` keeps."""
         filters = None if self.filters is None else self.filters.model_dump(mode="json")
         return {"similarity_top_k": self.similarity_top_k, "filters": filters}
 
     def persist(self, path: str | Path, encoding: str = "utf-8", **_: Any) -> None:  # noqa: ARG002
-        """Write the index and every setting to a folder; a crash leaves the old or the new state.
+        """Write the index and the settings to a folder; a crash leaves the old or the new state.
 
         Args:
             path: The folder; made if it is missing.
@@ -294,17 +324,16 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
 
     @classmethod
     def from_persist_dir(cls, path: str | Path, encoding: str = "utf-8", **overrides: Any) -> Self:  # noqa: ARG003
-        """The retriever that :meth:`persist` wrote, every setting included.
+        """Return the retriever that :meth:`persist` wrote, with its settings.
 
         Args:
             path: The folder.
             encoding: Ignored: the format fixes it.
-            overrides: ``similarity_top_k``, ``filters``, ``callback_manager``, ``object_map``, for those that were
-                persisted.
+            overrides: Settings of the class in place of those that were persisted.
 
         Raises:
             StorageError: The folder holds no index, or it is damaged.
-            FingerprintError: Texts have other terms in this version.
+            FingerprintError: This version reads texts differently.
         """
         index, settings = KeywordIndex.load(Path(path))
         if settings["filters"] is not None:

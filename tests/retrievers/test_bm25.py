@@ -103,12 +103,12 @@ async def test_ids_and_nodes_of_an_answer_are_of_one_moment():
 
 
 @pytest.mark.parametrize("name", ["language", "stemmer", "analyzer", "similarity_topk"])
-def test_settings_of_the_stock_class_and_misspelt_ones_are_refused_with_a_cure(name):
+def test_settings_of_the_stock_class_and_misspelt_ones_are_refused(name):
     for make in (
         ContextualBM25Retriever,
         lambda nodes, **more: ContextualBM25Retriever.from_defaults(nodes=nodes, **more),
     ):
-        with pytest.raises(SettingError, match=name):
+        with pytest.raises(TypeError, match=name):
             make([], **{name: "de"})
 
 
@@ -236,7 +236,7 @@ def test_none_or_several_sources_are_an_error(sources):
 
 
 def test_what_is_no_index_is_an_error():
-    with pytest.raises(SettingError, match=r"index=str is none\. Cure: an index of LlamaIndex"):
+    with pytest.raises(SettingError, match=r"`index` must be an index of LlamaIndex"):
         ContextualBM25Retriever.from_defaults(index="notes")
 
 
@@ -352,13 +352,13 @@ def test_an_index_is_read_from_its_store_even_if_its_docstore_holds_whole_docume
 @pytest.mark.parametrize(
     ("kind", "cure"),
     [
-        ("index", r"VectorStoreIndex is not a list of nodes\. Cure: .*from_defaults\(index="),
-        ("store", r"ChromaVectorStore is not a list of nodes\. Cure: .* vector_store="),
-        ("docstore", r"SimpleDocumentStore is not a list of nodes\. Cure: .* docstore="),
-        ("text", r"nodes=str is not a list of nodes\. Cure: a list"),
-        ("texts", r"nodes=list is not a list of nodes\. Cure: a list"),
-        ("node", r"nodes=TextNode is not a list of nodes\. Cure: a list"),
-        ("number", r"nodes=int is not a list of nodes\. Cure: a list"),
+        ("index", r"list of LlamaIndex nodes .got VectorStoreIndex.*index="),
+        ("store", r"list of LlamaIndex nodes .got ChromaVectorStore.*vector_store="),
+        ("docstore", r"list of LlamaIndex nodes .got SimpleDocumentStore.*docstore="),
+        ("text", r"list of LlamaIndex nodes .got str"),
+        ("texts", r"list of LlamaIndex nodes .got list"),
+        ("node", r"list of LlamaIndex nodes .got TextNode"),
+        ("number", r"list of LlamaIndex nodes .got int"),
     ],
 )
 def test_what_is_no_list_of_nodes_is_refused_with_the_cure(index, store, nodes, kind, cure):

@@ -1,0 +1,69 @@
+"""A keyword retriever over an index leaves out what was deleted from that index."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import pickle
+
+import pytest
+from llama_index.core import Document, SummaryIndex, VectorStoreIndex
+
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
+from llama_index_contextual.retrievers.index_members import IndexMembers
+from llama_index_contextual.utils.errors import SettingError
+
+DOCUMENTS = [
+    Document(text=f"The kangaroo number {number} jumps.", id_=f"d{number}") for number in range(4)
+]
+
+
+def documents_of(results):
+    return sorted(result.node.ref_doc_id for result in results)
+
+
+@pytest.fixture(params=["simple", "chroma", "summary"])
+def any_index(request, embedding):
+    if request.param == "chroma":
+        index = VectorStoreIndex.from_vector_store(
+            request.getfixturevalue("store"), embed_model=embedding
+        )
+        for document in DOCUMENTS:
+            index.insert(document)
+        return index
+    if request.param == "summary":
+        return SummaryIndex.from_documents(DOCUMENTS)
+    return VectorStoreIndex.from_documents(DOCUMENTS, embed_model=embedding)
+
+
+def test_a_deleted_document_is_not_returned(any_index):
+    retriever = ContextualBM25Retriever.from_defaults(index=any_index, similarity_top_k=2)
+    fusion = ContextualFusionRetriever([retriever], similarity_top_k=4)
+    assert documents_of(fusion.retrieve("kangaroo")) == ["d0", "d1", "d2", "d3"]
+    any_index.delete_ref_doc("d1")
+    results = retriever.retrieve("number 1 kangaroo")
+    assert len(results) == 2, "another node takes the place"
+    assert "d1" not in documents_of(results)
+    any_index.delete_ref_doc("d2", delete_from_docstore=True)
+    assert documents_of(fusion.retrieve("kangaroo")) == ["d0", "d3"]
+    assert documents_of(asyncio.run(retriever.aretrieve("kangaroo"))) == ["d0", "d3"]
+    assert documents_of(copy.copy(retriever).retrieve("kangaroo")) == ["d0", "d3"]
+
+
+def test_what_was_deleted_before_is_not_indexed(any_index):
+    any_index.delete_ref_doc("d1")
+    retriever = ContextualBM25Retriever.from_defaults(index=any_index)
+    assert len(retriever) == 3
+
+
+def test_a_copy_in_another_process_follows_nothing(embedding):
+    index = VectorStoreIndex.from_documents(DOCUMENTS, embed_model=embedding)
+    retriever = ContextualBM25Retriever.from_defaults(index=index)
+    sent = pickle.loads(pickle.dumps(retriever))  # noqa: S301
+    assert documents_of(sent.retrieve("kangaroo")) == ["d0", "d1", "d2", "d3"]
+
+
+def test_something_else_is_refused():
+    with pytest.raises(SettingError, match="must be an index of LlamaIndex"):
+        IndexMembers("nothing")
