@@ -17,7 +17,7 @@ def embedding():
 def folder(tmp_path):
     """A folder with two pages and two dated notes."""
     files = {
-        "guide.md": "# Guide\n\n## Install\n\nRun the installer.\n\n## Pinning\n\nPin a version in lock.toml.\n",
+        "guide.md": "# Guide\n\nInstall: run the installer.\n\nPinning: pin a version in lock.toml.\n",
         "faq.md": "# FAQ\n\nWhy is it slow? Because the cache is cold.\n",
         "memory/2026-01-28.md": "# Morning\n\nJC's dog Cookie loves carrots.\n",
         "memory/2026-04-09.md": "# Evening\n\nThe release moved to Friday.\n",

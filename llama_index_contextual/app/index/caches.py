@@ -1,8 +1,8 @@
 """Arrays that are derived from an index: BM25, vectors and names of documents.
 
-A cache is behind by the rows that it lacks and by those that it has too many: two set differences, since a row never
-changes and its number is never used again. Writers keep the arrays on disk. Where they are missing or damaged, whoever
-searches derives them in memory.
+An array index is behind by the rows that it lacks and by those that it has too many: two set
+differences, since a row never changes and its number is never used again. Writers keep the arrays
+on disk. Where they are missing or damaged, whoever searches derives them in memory.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.database import NodeRow, Rows, Snapshot
     from llama_index_contextual.retrievers.arrays import Ints
 
-T = TypeVar("T", bound=ArrayIndex)
+_T = TypeVar("_T", bound=ArrayIndex)
 
-_SHARE: Final = 50  # arrays are written anew where every fiftieth row is another; below that a reader derives the rest
+_WRITTEN_FROM: Final = 1 / 50  # share of other rows; below that a reader derives the missing ones
 _ROWS_AT_ONCE: Final = 1000  # whose vectors are in memory together
-_REMEMBERED: Final = 50_000  # rows whose ids, records, or values of a metadata key are remembered
+_MAX_VALUES: Final = 50_000  # rows whose ids, records or values of a metadata key are kept
 
 
 class Moment(NamedTuple):
@@ -49,9 +49,9 @@ class Moment(NamedTuple):
         revision: Of the index.
         words: BM25 over all chunks.
         infos: What the ranking reads of each chunk.
-        vectors: Vectors of all chunks; none without an embedding, or with another than made the index.
+        vectors: Vectors of all chunks; none without an embedding, or with another one.
         names: Names of all documents.
-        answers: What was found among all chunks.
+        answers: What was computed for all chunks, by name.
     """
 
     revision: tuple[str, int]
@@ -67,11 +67,12 @@ class Caches:
 
     Args:
         folder: Where writers keep the arrays.
-        model: Identity of the embedding model; "" for none.
+        model: The identity of the embedding model; "" for none.
     """
 
     def __init__(self, folder: Path, model: str) -> None:
-        self.model, self._folder = model, folder
+        self.model = model
+        self._folder = folder
         self._lock = threading.Lock()
         self._moment: Moment | None = None
         self._makers = {
@@ -80,122 +81,140 @@ class Caches:
             "vectors": model,
             "names": str(NAMES_VERSION),
         }
-        self._saved: dict[str, Ints] = {}  # the rows on disk, by kind
+        self._saved_rows: dict[str, Ints] = {}  # on disk, by kind
         self._values: dict[str, dict[int, Any]] = {}
 
     def at(self, snapshot: Snapshot) -> Moment:
-        """What is derived at a moment of the index. That of an earlier one than before is made for this call."""
-        wanted = snapshot.state.revision
-        with self._lock:
-            now = self._moment
-            if now is not None and now.revision == wanted:
-                return now
-            rows, first = snapshot.rows(), snapshot.first_rows()
-            if now is None or now.revision[0] != wanted[0]:
-                snapshot.refuse_lost_chunks(len(rows))
-                words = self._load("bm25", Bm25Index(), snapshot)
-                infos = self._load("infos", ChunkInfoIndex(), snapshot)
-                vectors = self._load("vectors", VectorIndex(), snapshot)
-                now = Moment(
-                    (wanted[0], 0),
-                    words,
-                    infos,
-                    vectors,
-                    self._load("names", NameIndex(), snapshot),
-                    {},
-                )
-            embedded = rows if snapshot.state.model == self.model else rows[:0]
-            words, lacking = _with_rows(now.words, rows)
-            words = words.with_texts(lacking, map(lexical_text, snapshot.nodes(lacking)))
-            infos, lacking = _with_rows(now.infos, rows)
-            infos = infos.with_infos(lacking, map(_describe, snapshot.node_rows(lacking)))
-            vectors, lacking = _with_rows(now.vectors, embedded)
-            vectors = vectors.changed((), *self._vectors_of(snapshot, lacking))
-            names, lacking = _with_rows(now.names, np.array([*first], np.int64))
-            metadata = (json.loads(one.metadata) for one in snapshot.node_rows(lacking))
-            names = names.with_documents(
-                lacking, zip(map(first.__getitem__, lacking.tolist()), metadata, strict=True)
-            )
-            made = Moment(wanted, words, infos, vectors, names, {})
-            if wanted >= now.revision:
-                self._moment = made
-                self._drop({*np.setdiff1d(now.words.rows, rows).tolist()})
-            return made
+        """Return what is derived at a moment of the index.
 
-    def _load(self, kind: str, empty: Any, snapshot: Snapshot) -> Any:
-        """The arrays on disk, where they are of this index; else those of no rows."""
-        self._saved[kind] = empty.rows
+        What is derived of an earlier moment than before is not kept.
+        """
+        revision = snapshot.state.revision
+        with self._lock:
+            before = self._moment
+            if before is not None and before.revision == revision:
+                return before
+            if before is None or before.revision[0] != revision[0]:
+                snapshot.refuse_lost_chunks()
+                before = self._loaded(snapshot)
+            moment = self._derived(before, snapshot)
+            if revision >= before.revision:
+                self._moment = moment
+                deleted = np.setdiff1d(before.words.rows, moment.words.rows)
+                self._drop_values(set(deleted.tolist()))
+            return moment
+
+    def _loaded(self, snapshot: Snapshot) -> Moment:
+        """Return what is on disk."""
+        return Moment(
+            (snapshot.state.identity, 0),
+            self._load("bm25", Bm25Index(), snapshot),
+            self._load("infos", ChunkInfoIndex(), snapshot),
+            self._load("vectors", VectorIndex(), snapshot),
+            self._load("names", NameIndex(), snapshot),
+            {},
+        )
+
+    def _load(self, kind: str, empty: _T, snapshot: Snapshot) -> _T:
+        """Return the arrays on disk where they are of this index; else those of no rows."""
+        self._saved_rows[kind] = empty.rows
         try:
-            index, content = empty.load(self._path_of(kind))
-            makers = content
-        except Exception:  # noqa: BLE001  whatever is wrong, it is derived again
+            index, maker = empty.load(self._path_of(kind))
+        except Exception:  # noqa: BLE001  whatever is wrong, they are derived again
             return empty
-        if makers != [self._makers[kind], snapshot.state.identity]:
+        if maker != self._maker_of(kind, snapshot):
             return empty
-        self._saved[kind] = index.rows
+        self._saved_rows[kind] = index.rows
         return index
+
+    def _derived(self, before: Moment, snapshot: Snapshot) -> Moment:
+        """Return what is derived of a moment, with as much of an earlier one as possible."""
+        rows = snapshot.rows()
+        words, new = _with_rows(before.words, rows)
+        words = words.with_texts(new, map(lexical_text, snapshot.nodes(new)))
+        infos, new = _with_rows(before.infos, rows)
+        infos = infos.with_infos(new, map(_describe, snapshot.node_rows(new)))
+
+        embedded = rows if snapshot.state.model == self.model else rows[:0]
+        vectors, new = _with_rows(before.vectors, embedded)
+        vectors = vectors.changed((), *_unit_vectors_of(snapshot, new))
+
+        key_of_first = snapshot.first_rows()
+        names, new = _with_rows(before.names, np.array([*key_of_first], np.int64))
+        keys = [key_of_first[row] for row in new.tolist()]
+        metadata = [json.loads(node.metadata) for node in snapshot.node_rows(new)]
+        names = names.with_documents(new, zip(keys, metadata, strict=True))
+        return Moment(snapshot.state.revision, words, infos, vectors, names, {})
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Write the arrays that changed much; where that fails, the next process derives them."""
+        moment = self.at(snapshot)
+        indexes: dict[str, ArrayIndex] = {
+            "bm25": moment.words,
+            "infos": moment.infos,
+            "vectors": moment.vectors,
+            "names": moment.names,
+        }
+        for kind, index in indexes.items():
+            number_of_rows = len(np.unique(index.rows))
+            other_rows = len(np.setxor1d(index.rows, self._saved_rows[kind]))
+            if other_rows > number_of_rows * _WRITTEN_FROM:
+                with contextlib.suppress(StorageError):
+                    index.save(self._path_of(kind), self._maker_of(kind, snapshot))
+                    self._saved_rows[kind] = index.rows
 
     def _path_of(self, kind: str) -> Path:
         return self._folder / f"{kind}.arrays"
 
-    def save(self, snapshot: Snapshot) -> None:
-        """Keep the arrays on disk where they changed much. Where that fails, the next process derives them."""
-        now = self.at(snapshot)
-        identity, _ = now.revision
-        indexes = {
-            "bm25": now.words,
-            "infos": now.infos,
-            "vectors": now.vectors,
-            "names": now.names,
-        }
-        for kind, index in indexes.items():
-            size = len(np.unique(index.rows))
-            if size < _SHARE * len(np.setxor1d(index.rows, self._saved[kind])):
-                with contextlib.suppress(StorageError):
-                    index.save(self._path_of(kind), [self._makers[kind], identity])
-                    self._saved[kind] = index.rows
-
-    def _vectors_of(self, snapshot: Snapshot, rows: Rows) -> list[UnitVectors]:
-        """Return the unit vectors of rows, which all have one."""
-        if not len(rows):
-            return []
-        units = [
-            unit_vectors(snapshot.vectors(rows[start : start + _ROWS_AT_ONCE]))
-            for start in range(0, len(rows), _ROWS_AT_ONCE)
-        ]
-        return [UnitVectors(np.asarray(rows, np.int64), np.concatenate(units))]
+    def _maker_of(self, kind: str, snapshot: Snapshot) -> list[str]:
+        """Return what is kept beside arrays: they are of this index, and made by today's code."""
+        return [self._makers[kind], snapshot.state.identity]
 
     def values(
-        self, key: str, rows: Sequence[int], read: Callable[[str, Rows], Sequence[Any]]
+        self, name: str, rows: Sequence[int], read: Callable[[Rows], Sequence[Any]]
     ) -> list[Any]:
-        """What ``read`` makes of each of some rows, once for each.
+        """Return what ``read`` makes of rows, once for each row.
 
         Args:
-            key: A name of it, such as a key of the metadata.
-            rows: Their numbers.
-            read: Makes it of some rows, ascending.
+            name: A name of it, such as a key of the metadata.
+            rows: The numbers of the rows.
+            read: Makes it of rows, which ascend.
         """
-        known = self._values.get(key, {})
-        if len(known) > _REMEMBERED or key not in self._values:
-            known = self._values[key] = {}
-        if missing := sorted({row for row in rows if row not in known}):
-            known.update(zip(missing, read(key, np.array(missing, np.int64)), strict=True))
+        known = self._values.setdefault(name, {})
+        if len(known) > _MAX_VALUES:
+            known = self._values[name] = {}
+        missing = sorted({row for row in rows if row not in known})
+        if missing:
+            known.update(zip(missing, read(np.array(missing, np.int64)), strict=True))
         return [known[row] for row in rows]
 
-    def _drop(self, rows: set[int]) -> None:
-        """Drop values of rows that are deleted. Other threads go on with the mappings that they have."""
-        for key, known in [*self._values.items()] if rows else ():
-            self._values[key] = {
-                row: value for row, value in known.copy().items() if row not in rows
-            }
+    def _drop_values(self, deleted: set[int]) -> None:
+        """Forget values of deleted rows; other threads go on with the mappings that they have."""
+        if not deleted:
+            return
+        for name, known in list(self._values.items()):
+            living = known.copy()
+            for row in deleted:
+                living.pop(row, None)
+            self._values[name] = living
+
+
+def _unit_vectors_of(snapshot: Snapshot, rows: Rows) -> list[UnitVectors]:
+    """Return the unit vectors of rows, none for no rows."""
+    units = []
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        vectors = snapshot.vectors(rows[start : start + _ROWS_AT_ONCE])
+        units.append(unit_vectors(vectors))
+    return [UnitVectors(rows, np.concatenate(units))] if units else []
 
 
 def _describe(node: NodeRow) -> ChunkInfo:
     return describe_chunk(json.loads(node.metadata), node.text)
 
 
-def _with_rows(index: T, rows: Ints) -> tuple[T, Ints]:
-    """An index of some rows at most, and those that it lacks."""
+def _with_rows(index: _T, rows: Ints) -> tuple[_T, Ints]:
+    """Return an index of at most these rows, and the rows that it lacks."""
     known = index.rows  # both ascend, which numpy's set differences do not use
     lacking = np.delete(rows, matches(known, rows)[1])
-    return index.changed(np.delete(known, matches(rows, known)[1])), lacking
+    unwanted = np.delete(known, matches(rows, known)[1])
+    return index.changed(unwanted), lacking

@@ -19,7 +19,13 @@ from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from llama_index_contextual.app.index.rows import DocumentRow, IndexState, NodeRow, to_node
+from llama_index_contextual.app.index.rows import (
+    DocumentRow,
+    IndexState,
+    NodeRow,
+    fields_of,
+    to_node,
+)
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.errors import DocumentError, StorageError
 from llama_index_contextual.utils.sqlite_file import AMONG, SqliteFile, checksum_of
@@ -139,8 +145,10 @@ class Database(SqliteFile):
     def _check_rows(self, connection: sqlite3.Connection) -> None:
         snapshot = Snapshot(connection, self)
         snapshot.documents()
-        for _ in snapshot.node_rows(snapshot.rows()):  # each is compared with its checksum
-            pass
+        for row in snapshot.node_rows(snapshot.rows()):  # each is compared with its checksum
+            fields_of(row)
+            if not isinstance(json.loads(row.metadata), dict):
+                raise TypeError("the metadata of a node is not an object")
         if any(snapshot.fetch(query) for query in _NEVER):
             raise ValueError("documents or chunks are lost")
         if snapshot.state.dimensions:
@@ -336,15 +344,16 @@ class Snapshot:
                 vectors[embed_hash] = np.frombuffer(value, "<f4")
         return vectors
 
-    def refuse_lost_chunks(self, number_of_chunks: int) -> None:
+    def refuse_lost_chunks(self) -> None:
         """Refuse the file where documents should have more or fewer chunks than there are.
 
         Raises:
             DamagedError: That is so.
         """
         [(expected,)] = self.fetch("SELECT coalesce(sum(nodes), 0) FROM documents")
-        if expected != number_of_chunks:
-            self.refuse(f"it has {number_of_chunks} chunks instead of {expected}")
+        [(actual,)] = self.fetch("SELECT count(*) FROM chunks")
+        if expected != actual:
+            self.refuse(f"it has {actual} chunks instead of {expected}")
 
     def _selected(
         self, columns: str, rows: Sequence[int] | Rows, table: str = "chunks", key: str = "id"

@@ -1,4 +1,4 @@
-"""What a question reads: one moment of the database, and the arrays that are derived from it."""
+"""What a query reads: one moment of the database, and the arrays that are derived from it."""
 
 from __future__ import annotations
 
@@ -32,72 +32,77 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.names import NameIndex
 
 _T = TypeVar("_T")
-_ID: Final = "\0id"  # keys that no metadata has
+_ID: Final = "\0id"  # a name of values that is no key of the metadata
 
 
 class IndexView(KeywordView):
     """One moment of an index, as retrievers read it."""
 
     def __init__(self, snapshot: Snapshot, reader: IndexReader) -> None:
-        self.snapshot, self._reader, self._caches = snapshot, reader, reader.settings.caches
+        self.snapshot = snapshot
+        self._reader = reader
+        self._caches = reader.settings.caches
         self._moment = self._caches.at(snapshot)
-        self.engine, self.answers = self._moment.words, self._moment.answers
+        self.engine = self._moment.words
         self.infos = self._moment.infos
-        self._row_of: dict[str, int] = {}  # of nodes that were found
+        self.answers = self._moment.answers
+        self._row_of: dict[str, int] = {}  # by node id, as far as it was needed
 
     # Nodes and filters
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """New node objects for those of the ids that exist."""
-        return {
-            one.node_id: one
-            for one in self.snapshot.nodes(sorted({*self.rows_of(node_ids).values()}))
-        }
+        """Return new node objects by id, without unknown ids."""
+        rows = sorted(set(self.rows_of(node_ids).values()))
+        return {node.node_id: node for node in self.snapshot.nodes(rows)}
 
     def column(self, key: str) -> Sequence[Any]:
-        """Values of a metadata key, one for each node."""
-        return self.answer(
-            f"metadata {key}", lambda: self._caches.values(key, self.rows.tolist(), self._values)
-        )
+        """Return the values of a metadata key, one for each node."""
+        return self.answer(f"metadata {key}", lambda: self._column(key))
 
-    def _values(self, key: str, rows: Rows) -> list[Any]:
-        if key != COLLECTION or "" in self.snapshot.state.folders:
+    def _column(self, key: str) -> list[Any]:
+        is_of_several = "" not in self.snapshot.state.folders
+
+        def read(rows: Rows) -> list[Any]:
+            if key == COLLECTION and is_of_several:
+                return [str(path).partition("/")[0] for path in self.snapshot.values(PATH, rows)]
             return self.snapshot.values(key, rows)
-        return [str(path).partition("/")[0] for path in self.snapshot.values(PATH, rows)]
+
+        return self._caches.values(key, self.rows.tolist(), read)
 
     @property
     def names(self) -> NameIndex:
-        """Names of the documents, by the numbers of their first nodes."""
+        """The names of the documents, by the numbers of their first nodes."""
         return self._moment.names
 
     def rows_beside(self, row: int) -> list[int]:
-        """Numbers of the nodes of a node's document."""
+        """Return the numbers of the nodes of a node's document."""
         return self.snapshot.rows_beside(row)
 
     def texts(self, rows: Rows) -> list[str]:
-        """The texts of nodes, as the keyword arm reads them."""
+        """Return the texts of nodes, as the keyword retriever reads them."""
         ordered = np.sort(rows)
-        texts = dict(
-            zip(ordered.tolist(), map(lexical_text, self.snapshot.nodes(ordered)), strict=True)
-        )
-        return [texts[row] for row in rows.tolist()]
+        texts = map(lexical_text, self.snapshot.nodes(ordered))
+        text_of = dict(zip(ordered.tolist(), texts, strict=True))
+        return [text_of[row] for row in rows.tolist()]
 
     # Numbers and ids
 
     def ids_of(self, rows: Sequence[int]) -> list[str]:
-        """The ids of nodes by number."""
-        ids: list[str] = self._caches.values(
-            _ID, rows, lambda _, numbers: self.snapshot.column("node_id", numbers)
-        )
+        """Return the ids of nodes by number."""
+        ids: list[str] = self._caches.values(_ID, rows, self._read_ids)
         self._row_of.update(zip(ids, rows, strict=True))
         return ids
 
+    def _read_ids(self, rows: Rows) -> list[str]:
+        return self.snapshot.column("node_id", rows)
+
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
-        """The numbers of nodes by id, without unknown ids."""
-        wanted = list(node_ids)
-        if missing := [node_id for node_id in wanted if node_id not in self._row_of]:
+        """Return the numbers of nodes by id, without unknown ids."""
+        ids = list(node_ids)
+        missing = [node_id for node_id in ids if node_id not in self._row_of]
+        if missing:
             self._row_of.update(self.snapshot.rows_of(missing))
-        return {node_id: self._row_of[node_id] for node_id in wanted if node_id in self._row_of}
+        return {node_id: self._row_of[node_id] for node_id in ids if node_id in self._row_of}
 
     # Vectors
 
@@ -107,21 +112,25 @@ class IndexView(KeywordView):
         top_k: int,
         filters: MetadataFilters | None = None,
     ) -> list[list[Candidate]]:
-        """The ``top_k`` nodes nearest to each vector, best first, ties by id; scores are cosines, -1 to 1.
+        """Return the ``top_k`` nodes nearest to each vector, best first, ties by id.
+
+        Scores are cosines, -1 to 1.
 
         Raises:
             FingerprintError: The embedding is another one of the same name.
-            StorageError: The index was made again since with another embedding; words find in it as before.
+            StorageError: The index was made again since with another embedding.
         """
-        model, ours = self.snapshot.state.model, self._caches.model
-        if model != ours:
+        model = self.snapshot.state.model
+        if model != self._caches.model:
             raise StorageError(
-                f"the index was made with the embedding {model}, not with {ours}: their vectors do not compare. "
-                "Cure: open it again, with the former."
+                f"the index was made with the embedding {model}, not with {self._caches.model}: "
+                "their vectors do not compare. Open it again, with the former."
             )
+        if not embeddings:
+            return []
         self._reader.check_identity(self.snapshot)
         among = None if filters is None else self.admitted(filters)
-        hits = self._moment.vectors.nearest(embeddings, top_k, among) if embeddings else []
+        hits = self._moment.vectors.nearest(embeddings, top_k, among)
         return [self.best(rows, scores, top_k) for rows, scores in hits]
 
 
@@ -135,15 +144,16 @@ class IndexReader:
     def __init__(self, settings: IndexSettings) -> None:
         self.settings = settings
         self._is_checked = False
-        self._current = contextvars.ContextVar[IndexView | None]("view of a question", default=None)
+        self._current = contextvars.ContextVar[IndexView | None]("view of a query", default=None)
 
     def __deepcopy__(self, memo: object) -> IndexReader:
         return self  # a copy of a retriever follows the same index
 
     def __reduce__(self) -> NoReturn:
         raise CopyError(
-            f"the index in {self.settings.database.path} is open in this process and cannot be pickled, nor its "
-            "retrievers. Cure: pickle the folder's path, and ContextualIndex.open() it where it arrives."
+            f"the index in {self.settings.database.path} is open in this process and cannot be "
+            "pickled, nor its retrievers. Pickle the path of the folder, and open the index where "
+            "it arrives."
         )
 
     def check_identity(self, snapshot: Snapshot) -> None:
@@ -156,13 +166,13 @@ class IndexReader:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[IndexView]:
-        """One view of the newest moment: all that is read in this context, by its threads too, sees the same.
+        """Open a view of the newest moment, the same for all that runs within, threads too.
 
         Raises:
             StorageError: There is no index, or it cannot be read.
         """
         view = self._current.get()
-        if view is not None and not view.snapshot.has_ended:  # else a thread outlived its question
+        if view is not None and not view.snapshot.has_ended:  # else a thread outlived its query
             yield view
             return
         with self.settings.database.reading() as snapshot:
@@ -174,7 +184,7 @@ class IndexReader:
                 self._current.reset(token)
 
     def ask(self, work: Callable[[IndexView], _T]) -> _T:
-        """Result of ``work``, which only reads, for a view.
+        """Return the result of ``work`` for a view.
 
         Raises:
             StorageError: The index cannot be read.
@@ -185,41 +195,39 @@ class IndexReader:
     def retrievers(
         self, filters: MetadataFilters | None
     ) -> list[ContextualVectorRetriever | ContextualBM25Retriever]:
-        """Return the vector and the keyword retriever with the same filters; without an embedding the latter alone."""
-        words = ContextualBM25Retriever.over(self, similarity_top_k=POOL, filters=filters)
+        """Return the vector retriever, if there is an embedding, and the keyword retriever."""
+        keywords = ContextualBM25Retriever.over(self, similarity_top_k=POOL, filters=filters)
         embedding = self.settings.embedding
         if isinstance(embedding, NoEmbedding):
-            return [words]
-        return [
-            ContextualVectorRetriever.over(self, embedding, similarity_top_k=POOL, filters=filters),
-            words,
-        ]
+            return [keywords]
+        vectors = ContextualVectorRetriever.over(
+            self, embedding, similarity_top_k=POOL, filters=filters
+        )
+        return [vectors, keywords]
 
     def postprocessors(
         self, recency: bool | float | None, rerank: BaseNodePostprocessor | None
     ) -> list[BaseNodePostprocessor]:
-        """The postprocessors of a retriever, in the order of their work; see :meth:`ContextualIndex.as_retriever`."""
-        defaults = self.settings.configuration
+        """Return the postprocessors of a retriever; see :meth:`ContextualIndex.as_retriever`."""
+        configuration = self.settings.configuration
         steps: list[BaseNodePostprocessor] = []
-        half_life = defaults["retrieval.recency"] if recency is None else recency
+        half_life = configuration["retrieval.recency"] if recency is None else recency
+        if half_life is True:
+            half_life = configuration["retrieval.half_life_days"]
         if half_life is not False:
-            days = (
-                defaults["retrieval.half_life_days"]
-                if half_life is True
-                else amount("recency", half_life)
-            )
+            days = amount("recency", half_life)
             steps.append(RecencyPostprocessor(half_life_days=days))
         if rerank is not None:
-            if not isinstance(rerank, BaseNodePostprocessor):
-                raise SettingError(
-                    f"`rerank` must be a LlamaIndex node postprocessor (got {rerank!r})."
-                )
-            from llama_index.core.postprocessor import (
-                LLMRerank,
-                StructuredLLMRerank,
-            )  # with their prompts
-            from llama_index.core.postprocessor.rankGPT_rerank import RankGPTRerank
-
-            hides_contexts = isinstance(rerank, LLMRerank | StructuredLLMRerank | RankGPTRerank)
-            steps.append(RerankWithContext(rerank) if hides_contexts else rerank)
+            steps.append(_shown_contexts(rerank))
         return steps
+
+
+def _shown_contexts(rerank: BaseNodePostprocessor) -> BaseNodePostprocessor:
+    """Return a reranker that sees contexts: some of LlamaIndex's read the bare text."""
+    if not isinstance(rerank, BaseNodePostprocessor):
+        raise SettingError(f"`rerank` must be a LlamaIndex node postprocessor (got {rerank!r}).")
+    from llama_index.core.postprocessor import LLMRerank, StructuredLLMRerank  # with their prompts
+    from llama_index.core.postprocessor.rankGPT_rerank import RankGPTRerank
+
+    hides_contexts = isinstance(rerank, LLMRerank | StructuredLLMRerank | RankGPTRerank)
+    return RerankWithContext(rerank) if hides_contexts else rerank

@@ -1,8 +1,9 @@
 """One refresh: what changed is made again, in an order that a kill at any instant leaves whole.
 
-New vectors and contexts are in the content cache before the chunks that they are for. Each document is written whole in
-one transaction; where another embedding replaces that of the index, all of them are. What was not finished is not
-there, so the next refresh does it. Ids are deterministic and vectors kept, so doing it again embeds nothing twice.
+New vectors and contexts are in the content cache before the chunks that they are for. Each document
+is written whole in one transaction; where another embedding replaces that of the index, all of them
+are. What was not finished is not there, so the next refresh does it. Ids are deterministic and
+vectors are kept, so doing it again embeds nothing twice.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from llama_index_contextual.app.index.embedder import (
     check_identity,
     chunks_of,
 )
-from llama_index_contextual.app.index.rows import DocumentRow, IndexState
+from llama_index_contextual.app.index.rows import DocumentRow, NodeRow
 from llama_index_contextual.app.index.settings import PAID, IndexSettings, nodes_hash
 from llama_index_contextual.app.index.status import RefreshReport, make_plan
 from llama_index_contextual.app.settings.loading import USER_FILE, user_folder
@@ -46,7 +47,7 @@ from llama_index_contextual.utils.errors import (
 from llama_index_contextual.utils.text import storable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from llama_index.core.schema import BaseNode, Document
 
@@ -54,23 +55,22 @@ if TYPE_CHECKING:
     _Prepared = tuple[DocumentRow, list[Chunk]]
 
 logger = logging.getLogger(__name__)
+# Chunks that get contexts together and are written together: few at first, so that something can be
+# searched soon.
+FIRST_CHUNKS: Final = 16
+BATCH_CHUNKS: Final = 256
+_MAX_DELETED_SHARE: Final = 0.5  # of the documents, without a confirmation
+_MAX_PAID_SHARE: Final = 0.2  # of the chunks whose contexts are paid for again, the same
+_MADE_AGAIN: Final = "made again"  # in place of the hash of the settings that made a document
 _dispatcher: Final = get_dispatcher(__name__)
-FIRST_CHUNKS: Final = (
-    16  # chunks that are written together at first, so that something can be searched soon
-)
-BATCH_CHUNKS: Final = (
-    256  # chunks whose contexts are asked for together, and that are written together
-)
-_MOST_DELETED: Final = 0.5  # share of the documents that a refresh deletes without a confirmation
-_MOST_PAID: Final = 0.2  # share of the chunks whose contexts it pays for again
-_LACKING: Final = (
-    "lacking"  # in place of the hash of the settings that made a document: it is made again
-)
 
 
 @contextlib.contextmanager
 def writing(settings: IndexSettings) -> Iterator[bool]:
-    """Write alone, after what is damaged was set aside, and keep the caches; yields :meth:`IndexSettings.replaces`.
+    """Write alone, after a damaged database was set aside, and keep the arrays at the end.
+
+    Yields:
+        What :meth:`IndexSettings.replaces` returns.
 
     Raises:
         LockedError: Another process is writing.
@@ -82,47 +82,57 @@ def writing(settings: IndexSettings) -> Iterator[bool]:
             settings.database.check()
             replaces = settings.replaces(settings.database.state())
         except DamagedError as error:
-            logger.warning(
-                "%s The file is set aside as %s and built again; what was paid for is kept. Documents that were passed "
-                "as objects have to be passed again.",
-                error,
-                settings.database.set_aside().name,
-            )
+            _set_aside(settings, error)
         yield replaces
-        with settings.database.reading() as snapshot:  # so that no question has to derive them
+        with settings.database.reading() as snapshot:  # so that no query has to derive them
             settings.caches.save(snapshot)
-            remember(settings, snapshot.state)
+            kept = snapshot.state.model_dump(include={"folders", "choices", "identity", "change"})
+        if kept != settings.layout.remembered_settings():
+            settings.layout.remember_settings(kept)
 
 
-def remember(settings: IndexSettings, state: IndexState) -> None:
-    """Keep beside the index what outlives it, and the number of its last change."""
-    values = state.model_dump(include={"folders", "choices", "identity", "change"})
-    if values != settings.layout.remembered_settings():
-        settings.layout.remember_settings(values)
+def _set_aside(settings: IndexSettings, error: DamagedError) -> None:
+    logger.warning(
+        "%s The file is set aside as %s and built again. Documents that were passed as objects have "
+        "to be passed again.",
+        error,
+        settings.database.set_aside().name,
+    )
 
 
 @_dispatcher.span
 def refresh_index(
     settings: IndexSettings, documents: Iterable[Document] | None, **options: bool
 ) -> RefreshReport:
-    """Refresh an index.
+    """Refresh an index; one whose damage shows on the way is set aside and made again.
 
     Args:
         settings: Of the index.
         documents: As :meth:`ContextualIndex.refresh` takes them.
-        **options: The others of :meth:`ContextualIndex.refresh`.
+        **options: The other arguments of :meth:`ContextualIndex.refresh`.
 
     Raises:
         ConfirmationError: It would delete or pay for much, and may not.
-        SettingError: They are no documents, or the index is to be replaced, and there are documents.
+        SettingError: These are not documents, or they are passed while the index is replaced.
     """
     checked = check_documents(documents, settings.folders)
+    try:
+        return _refresh(settings, checked, options)
+    except DamagedError as error:
+        with settings.layout.hold():
+            _set_aside(settings, error)
+    return _refresh(settings, checked, options)
+
+
+def _refresh(
+    settings: IndexSettings, documents: Sequence[Document] | None, options: Mapping[str, bool]
+) -> RefreshReport:
     with writing(settings) as replaces:
-        if checked is not None and replaces:
+        if documents is not None and replaces:
             raise SettingError(
                 "`reindex=True` replaces the whole index. Call refresh() without documents first."
             )
-        report = Refresh(settings, replaces, **options).run(checked)
+        report = Refresh(settings, replaces, **options).run(documents)
         settings.content_cache.prune()
     return report
 
@@ -147,171 +157,196 @@ class Refresh:
         retry_contexts: bool,
         confirm: bool,
     ) -> None:
-        self.settings, self.show_progress, self.confirm = settings, show_progress, confirm
+        self.settings = settings
+        self.replaces = replaces
+        self.show_progress = show_progress
+        self.confirm = confirm
+        self.made_with = nodes_hash(settings.fingerprint)
         self.before = settings.database.documents()
-        self.documents = {} if replaces else {**self.before, **self._lacking(retry_contexts)}
-        self.embedder = Embedder(
-            settings.embedding, settings.content_cache, None if replaces else settings.database
-        )
-        self.replaces, self.made_with = replaces, nodes_hash(settings.fingerprint)
-        self.report, self.bar = RefreshReport(), tqdm(disable=True)
-        self._begin: Callable[[], contextlib.AbstractContextManager[Transaction]] = (
-            settings.database.writing
-        )
+        self.documents: dict[str, DocumentRow] = {}
+        if not replaces:
+            self.documents = {**self.before, **self._with_fallbacks(retry_contexts)}
+        database = None if replaces else settings.database
+        self.embedder = Embedder(settings.embedding, settings.content_cache, database)
+        self.report = RefreshReport()
+        self.bar = tqdm(disable=True)
+        self._replacement: Transaction | None = None
 
     def run(self, documents: Sequence[Document] | None) -> RefreshReport:
         """Bring the index up to date with its folder, or with documents."""
-        settings, failed = self.settings, list[Problem]()
+        settings = self.settings
+
+        # Compare what is there with what is indexed.
+        failed: list[Problem] = []
         reading = replace(settings.reading, converter=partial(settings.converter, keep=True))
-        sources = {one.id: one for one in gather(documents, reading, self.documents, failed)}
-        now = {key: one.sha256 for key, one in sources.items()}
-        indexed = {key: one for key, one in self.documents.items() if one.is_indexed}
-        self.report = report = make_plan(
-            indexed, now, self.made_with, failed, deletes=documents is None
-        )
-        if report.to_index and indexed:
+        gathered = gather(documents, reading, self.documents, failed)
+        sources = {source.id: source for source in gathered}
+        hashes = {key: source.sha256 for key, source in sources.items()}
+        indexed = {key: row for key, row in self.documents.items() if row.is_indexed}
+        self.report = make_plan(indexed, hashes, self.made_with, failed, deletes=documents is None)
+        to_index = self.report.to_index
+
+        # Refuse what the user has to confirm.
+        if to_index and indexed:
             with settings.database.reading() as snapshot:
                 check_identity(snapshot, settings.embedding)
         if not self.confirm:
-            self._ask(indexed, {*now.values()})
-        with contextlib.ExitStack() as stack:
-            if (
-                self.replaces
-            ):  # whoever reads sees the former index until all of the new one is there
-                whole = stack.enter_context(settings.database.writing())
-                whole.delete_documents(self.before)
-                whole.set_state(dimensions=0)
-                self._begin = lambda: contextlib.nullcontext(whole)
-            to_index = report.to_index
-            is_hidden = not (self.show_progress and sys.stderr.isatty() and to_index)
-            self.bar = stack.enter_context(
-                tqdm(total=len(to_index), desc="Indexing", unit=" documents", disable=is_hidden)
-            )
+            self._require_few_deletions(indexed, set(hashes.values()))
+            self._require_few_payments()
+
+        # Write.
+        with self._replacing(), self._progress_bar(len(to_index)):
             for group in self._parsed([sources[key] for key in to_index]):
                 self._write(self._prepared(group))
             self._finish(sources, to_index, is_whole=documents is None)
-        return report
+        return self.report
 
-    def _lacking(self, retry_contexts: bool) -> dict[str, DocumentRow]:
-        """The documents that are made again although nothing changed.
-
-        They lack contexts in whose place others stood in. What they have is kept.
-        """
-        if not any(one.is_indexed for one in self.before.values()):
-            return {}
+    def _with_fallbacks(self, retry_contexts: bool) -> dict[str, DocumentRow]:
+        """Return the documents that are made again because contexts in them fell back."""
         paid = self.settings.paid_source
-        if paid is None or not retry_contexts:
+        if paid is None or not retry_contexts or not self.before:
             return {}
         query = f"SELECT DISTINCT key {JOINED} WHERE context_source != ?"
         with self.settings.database.reading() as snapshot:
             keys = [key for (key,) in snapshot.fetch(query, [paid])]
-        return {key: self.before[key]._replace(made_with=_LACKING) for key in keys}
+        return {key: self.before[key]._replace(made_with=_MADE_AGAIN) for key in keys}
 
-    def _ask(self, indexed: Mapping[str, DocumentRow], hashes: set[str]) -> None:
-        """Stop where more would be lost or paid than a change of some files explains.
+    def _require_few_deletions(self, indexed: Mapping[str, DocumentRow], hashes: set[str]) -> None:
+        """Stop where more documents would be deleted than a change of some files explains.
 
         Args:
             indexed: The documents that are indexed.
-            hashes: Of what is there now: a file that was moved is not lost.
+            hashes: The hashes of what is there now: a file that was moved is not lost.
         """
         lost = sum(indexed[key].sha256 not in hashes for key in self.report.deleted)
-        if lost > len(indexed) * _MOST_DELETED:
+        if lost > len(indexed) * _MAX_DELETED_SHARE:
             raise ConfirmationError(
-                f"this refresh would delete {lost} of {len(indexed)} documents, which the file rules of this process "
-                "no longer find. Cure: check that the folder is mounted, and the rules and readers; or, to delete "
-                "them, refresh(confirm=True), or index --yes."
+                f"this refresh would delete {lost} of {len(indexed)} documents, which the file rules "
+                "of this process no longer find. Check that the folder is mounted, and the rules and "
+                "readers; or, to delete them, call refresh(confirm=True), or index --yes."
             )
-        settings, state = self.settings, self.settings.database.state()
-        if (
-            not self.report.outdated
-            or state.settings.get("context.generator") == settings.contexts.fingerprint
-        ):
+
+    def _require_few_payments(self) -> None:
+        """Stop where many contexts of a language model would be paid for again."""
+        settings = self.settings
+        generator = settings.database.state().settings.get("context.generator")
+        if not self.report.outdated or generator == settings.contexts.fingerprint:
             return
         with settings.database.reading() as snapshot:
             sources = snapshot.context_sources()
-        chunks, paid = (
-            sum(sources.values()),
-            sum(n for source, n in sources.items() if source.startswith(PAID)),
-        )
-        if paid > chunks * _MOST_PAID:
+        chunks = sum(sources.values())
+        paid = sum(count for source, count in sources.items() if source.startswith(PAID))
+        if paid > chunks * _MAX_PAID_SHARE:
             raise ConfirmationError(
-                f"this refresh would replace the contexts of {paid} of {chunks} chunks by a language model, because "
-                "settings differ from those that made them. Cure: the former settings, by options or under "
-                f'[folders."{settings.folders.root}"] in {user_folder() / USER_FILE}; or, to pay for contexts again, '
+                f"this refresh would replace the contexts of {paid} of {chunks} chunks by a language "
+                "model, because settings differ from those that made them. Use the former settings, "
+                f'by options or under [folders."{settings.folders.root}"] in '
+                f"{user_folder() / USER_FILE}; or, to pay for contexts again, call "
                 "refresh(confirm=True), or index --yes."
             )
 
+    @contextlib.contextmanager
+    def _replacing(self) -> Iterator[None]:
+        """Write everything in one transaction where the embedding is another one.
+
+        Until its end readers see the former index.
+        """
+        if not self.replaces:
+            yield
+            return
+        with self.settings.database.writing() as transaction:
+            transaction.delete_documents(self.before)
+            transaction.set_state(dimensions=0)
+            self._replacement = transaction
+            yield
+
+    @contextlib.contextmanager
+    def _progress_bar(self, total: int) -> Iterator[None]:
+        is_shown = self.show_progress and sys.stderr.isatty() and total > 0
+        with tqdm(total=total, desc="Indexing", unit=" documents", disable=not is_shown) as bar:
+            self.bar = bar
+            yield
+
     def _parsed(self, sources: Iterable[Source]) -> Iterator[list[_Parsed]]:
-        """Sources with their nodes, in their order, some together; one that cannot be read is reported, alone."""
+        """Yield groups of sources with their nodes; one that cannot be read is reported."""
         group: list[_Parsed] = []
-        most = min(FIRST_CHUNKS, BATCH_CHUNKS)
+        size = 0
+        enough = min(FIRST_CHUNKS, BATCH_CHUNKS)
         for source in sources:
             try:
                 content = source.load()
                 nodes = self.settings.parser.get_nodes_from_documents(content.documents)
             except DocumentError as error:
-                self.report.fail(source.id, str(error))
-                self.bar.update()
+                self._fail(source.id, error)
                 continue
             group.append((source, content, nodes))
-            if sum(len(nodes) for *_, nodes in group) >= most:
+            size += len(nodes)
+            if size >= enough:
                 yield group
-                group, most = [], min(2 * most, BATCH_CHUNKS)
+                group = []
+                size = 0
+                enough = min(2 * enough, BATCH_CHUNKS)
         if group:
             yield group
 
+    def _fail(self, key: str, error: DocumentError) -> None:
+        self.report.fail(key, str(error))
+        self.bar.update()
+
     def _prepared(self, group: Sequence[_Parsed]) -> list[_Prepared]:
-        """What is to be written of sources, with contexts."""
-        contexts, prepared = self.settings.contexts, []
+        """Return what is to be written of sources, with contexts."""
+        # Requests for several documents go to a language model together.
         documents = [document for _, content, _ in group for document in content.documents]
-        nodes = [node for *_, nodes_of in group for node in nodes_of]
-        if nodes:  # calls for several documents go to a model together
-            contexts(
-                nodes,
-                documents,
-                progress=lambda _: self.bar.set_postfix(calls=contexts.usage.calls),
-            )
+        nodes = [node for *_, nodes_of_source in group for node in nodes_of_source]
+        contexts = self.settings.contexts
+        if nodes:
+            contexts(nodes, documents, progress=self._show_calls)
         del nodes
-        for source, content, nodes_of in group:
+
+        prepared = []
+        for source, content, nodes_of_source in group:
             if content.repair:
                 self.report.repaired.append(Problem(source.id, content.repair))
-            chunks = chunks_of(nodes_of)
-            state = content.sha256, content.stamp, self.made_with, len(chunks)
-            prepared.append((DocumentRow(source.id, source.kind, *state), chunks))
+            try:
+                chunks = chunks_of(nodes_of_source)
+            except DocumentError as error:
+                self._fail(source.id, error)
+                continue
+            row = DocumentRow(
+                source.id, source.kind, content.sha256, content.stamp, self.made_with, len(chunks)
+            )
+            prepared.append((row, chunks))
         return prepared
+
+    def _show_calls(self, _: object) -> None:
+        self.bar.set_postfix(calls=self.settings.contexts.usage.calls)
 
     @_dispatcher.span
     def _write(self, batch: Sequence[_Prepared]) -> None:
         """Embed documents and write them, each whole; one that cannot be written is reported."""
-        chunks = [chunk for _, chunks in batch for chunk in chunks]
+        chunks = [chunk for _, chunks_of_document in batch for chunk in chunks_of_document]
         result = self.embedder.embed(chunks, [document.key for document, _ in batch])
-        faults = result.problems
         self.report.embedded += result.sent
         with self._transaction() as transaction:
-            for document, parts in batch:
+            for document, chunks_of_document in batch:
+                rows = [chunk.row for chunk in chunks_of_document]
                 try:
-                    if fault := next(
-                        (
-                            faults[one.row.embed_hash]
-                            for one in parts
-                            if one.row.embed_hash in faults
-                        ),
-                        "",
-                    ):
-                        raise DocumentError(fault)  # noqa: TRY301  as one of its ids does
-                    transaction.replace_document(
-                        document, [one.row for one in parts], result.vectors
-                    )
-                    self.documents[document.key] = document
-                except DocumentError as error:  # noqa: PERF203  each document by itself
+                    _refuse_unusable(rows, result.problems)
+                    transaction.replace_document(document, rows, result.vectors)
+                except DocumentError as error:
                     self.report.fail(document.key, str(error))
+                else:
+                    self.documents[document.key] = document
         self.bar.update(len(batch))
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Transaction]:
         """Write in one transaction, and the settings in the first one."""
         written = self.settings.written()
-        with self._begin() as transaction:
+        with contextlib.ExitStack() as stack:
+            transaction = self._replacement
+            if transaction is None:
+                transaction = stack.enter_context(self.settings.database.writing())
             if any(getattr(transaction.state, name) != value for name, value in written.items()):
                 transaction.set_state(**written)
                 kept = transaction.state.model_dump(include={"folders", "choices"})
@@ -322,40 +357,55 @@ class Refresh:
         self, sources: Mapping[str, Source], to_index: Sequence[str], *, is_whole: bool
     ) -> None:
         """Delete what is no longer there, and note what is known of documents whose chunks stay."""
-        report, noted = self.report, self._noted(sources, sources.keys() - set(to_index))
-        forgotten = [
-            key for key, row in self.documents.items() if not row.is_indexed and key not in sources
-        ]
-        deleted = [*report.deleted, *(forgotten if is_whole else [])]
+        report = self.report
+        noted = self._noted(sources, sources.keys() - set(to_index))
+        deleted = list(report.deleted)
+        if is_whole:
+            failed_before = [key for key, row in self.documents.items() if not row.is_indexed]
+            deleted += [key for key in failed_before if key not in sources]
         with self._transaction() as transaction:
             if deleted:
                 transaction.delete_documents(deleted)
             if noted:
                 transaction.put_documents(noted)
             report.context_sources = transaction.context_sources()
-        report.documents = sum(one.is_indexed for one in self.documents.values()) - len(
-            report.deleted
-        )
-        passed = [
-            key for key, row in self.before.items() if row.kind == "document" and key not in sources
-        ]
-        made = {key: row.made_with for key, row in self.documents.items()}
-        reason = "it has to be made again, and is no file. Cure: pass the document again."
-        report.failed += [Problem(key, reason) for key in passed if made.get(key) != self.made_with]
+        indexed = sum(row.is_indexed for row in self.documents.values())
+        report.documents = indexed - len(report.deleted)
+        report.failed += self._passed_objects_to_pass_again(sources)
         report.failed.sort(key=lambda problem: problem.path)
 
+    def _passed_objects_to_pass_again(self, sources: Mapping[str, Source]) -> list[Problem]:
+        """Return the documents that are not files and that other settings would make otherwise."""
+        reason = "it has to be made again, and is not a file. Pass the document again."
+        problems = []
+        for key, row in self.before.items():
+            if row.kind == "document" and key not in sources:
+                current = self.documents.get(key)
+                if current is None or current.made_with != self.made_with:
+                    problems.append(Problem(key, reason))
+        return problems
+
     def _noted(self, sources: Mapping[str, Source], unchanged: set[str]) -> list[DocumentRow]:
-        """Documents that cannot be indexed, those that no longer fail, and today's size and times."""
-        noted = []
-        failed = {
-            one.path: one.reason for one in self.report.failed if not one.reason.startswith(UNREAD)
+        """Return the rows of documents that fail now or no longer, or have another size or time."""
+        reasons = {
+            problem.path: problem.reason
+            for problem in self.report.failed
+            if not problem.reason.startswith(UNREAD)
         }
+        noted = []
         for key, source in sources.items():
-            row = new = self.documents.get(key, DocumentRow(key))
-            if key in failed and source.stamp:
-                new = row._replace(failed=storable(failed[key])[0], stamp=source.stamp)
+            before = self.documents.get(key, DocumentRow(key))
+            row = before
+            if key in reasons and source.stamp:
+                row = before._replace(failed=storable(reasons[key])[0], stamp=source.stamp)
             elif key in unchanged:
-                new = row._replace(failed="", stamp=stamp_if_stable(source.stamp))
-            if new != row:
-                noted.append(new)
+                row = before._replace(failed="", stamp=stamp_if_stable(source.stamp))
+            if row != before:
+                noted.append(row)
         return noted
+
+
+def _refuse_unusable(rows: Iterable[NodeRow], problems: Mapping[str, str]) -> None:
+    for row in rows:
+        if row.embed_hash in problems:
+            raise DocumentError(problems[row.embed_hash])

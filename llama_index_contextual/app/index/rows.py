@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from llama_index_contextual.utils.errors import DocumentError
 from llama_index_contextual.utils.metadata import CONTEXT_SOURCE, value_of
 from llama_index_contextual.utils.text import storable
 
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
+
+
+MAX_FIELDS_BYTES: Final = 20_000_000  # of a node beside its text and metadata, such as a picture
 
 
 class DocumentRow(NamedTuple):
@@ -113,6 +117,9 @@ def row_of(node: BaseNode, embedded: str) -> NodeRow:
     Args:
         node: The node. Of a class that is not LlamaIndex's it becomes one of that.
         embedded: Its embedded text.
+
+    Raises:
+        DocumentError: Its other fields are too large to be kept.
     """
     from llama_index.core.schema import IndexNode, MetadataMode, TextNode
     from llama_index.core.storage.docstore.utils import doc_to_json
@@ -124,6 +131,11 @@ def row_of(node: BaseNode, embedded: str) -> NodeRow:
         {"obj": None} if isinstance(node, IndexNode) else {}
     )  # it may be anything; a retriever has an object_map
     rest = json.dumps(doc_to_json(node.model_copy(update=bare)), default=str)
+    if len(rest) > MAX_FIELDS_BYTES:
+        raise DocumentError(
+            f"the node {node_id!r} has more than {MAX_FIELDS_BYTES:,} bytes beside its text and "
+            "metadata. Leave out what it need not carry, such as a picture."
+        )
     metadata = json.loads(json.dumps(node.metadata, default=str), parse_constant=str)
     return NodeRow(
         0,
@@ -137,11 +149,39 @@ def row_of(node: BaseNode, embedded: str) -> NodeRow:
     )
 
 
+def _decompressed(data: bytes) -> bytes:
+    """Return the fields of a node, which a few bytes could say are gigabytes.
+
+    Raises:
+        ValueError: They are cut, or larger than any that is written.
+    """
+    decompressor = zlib.decompressobj()
+    content = decompressor.decompress(data, MAX_FIELDS_BYTES)
+    if not decompressor.eof:
+        raise ValueError(f"a node's fields are cut, or have more than {MAX_FIELDS_BYTES:,} bytes")
+    return content
+
+
+def fields_of(row: NodeRow) -> dict[str, Any]:
+    """Return the other fields of a node, with its class, as LlamaIndex writes them.
+
+    Raises:
+        ValueError: They are something else.
+    """
+    from llama_index.core.schema import ObjectType
+
+    content: dict[str, Any] = json.loads(_decompressed(row.rest))
+    if not isinstance(content["__data__"], dict):
+        raise TypeError("a node's fields are not an object")
+    ObjectType(content["__type__"])
+    return content
+
+
 def to_node(row: NodeRow) -> BaseNode:
     """The node of a row, a new object each time."""
     from llama_index.core.storage.docstore.utils import json_to_doc
 
-    content = json.loads(zlib.decompress(row.rest))
+    content = fields_of(row)
     fields = content["__data__"]
     fields |= {
         "metadata": json.loads(row.metadata),
