@@ -28,10 +28,15 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Point to the figures where the site has them, and list the formats that are read."""
-    markdown = markdown.replace("](../benchmarks/", "](benchmarks/")
-    return markdown.replace("<!-- formats -->", table_of_formats())
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Point to the benchmark pages where the site has them, and list the formats that are read."""
+    markdown = markdown.replace("<!-- formats -->", table_of_formats())
+    depth = page.file.src_uri.count("/")
+    if page.file.src_uri.startswith("benchmarks/"):
+        return markdown
+    in_checkout = "../" * (depth + 1)
+    in_site = "../" * depth
+    return markdown.replace(f"]({in_checkout}benchmarks/", f"]({in_site}benchmarks/")
 
 
 def on_page_content(html: str, **_: Any) -> str:
