@@ -1,46 +1,55 @@
-"""Write the end of docs/command-line.md, the settings, from the declarations of the configuration, which are obeyed."""
+"""Write docs/reference/settings.md from the declarations of the settings."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.app.settings.loading import PREFIX, USER_FILE
-from llama_index_contextual.app.settings.registry import FOLDER_FILE as FILE
-from llama_index_contextual.app.settings.registry import SETTINGS
-from llama_index_contextual.context import registry
+from llama_index_contextual.app.settings.registry import FOLDER_FILE, SETTINGS
 
-_HEADING: Final = "## Settings\n"
-PAGE: Final = Path(__file__).parents[1] / "docs" / "command-line.md"
-_INTRODUCTION: Final = f"""
-`{FILE}` in the folder of the documents is read by Python, the command line and the MCP server alike, by tables:
-`[chunks]` has `chunk_size`. The first place that sets a value counts: an argument or option; a variable, as in
-`{PREFIX}CHUNKS__CHUNK_SIZE`; the folder's file; your own file, `{USER_FILE}` in
-`~/.config/llama-index-contextual`, or where your system keeps such files; the index; the default.
+if TYPE_CHECKING:
+    from llama_index_contextual.app.settings.registry import Setting
 
-**A folder is data**: its own file sets what the column *folder* says ([Security](security.md)).
-`scripts/settings_page.py` makes this section.
+PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "settings.md"
+_INTRODUCTION: Final = f"""\
+# Settings
 
-| key | meaning | default | folder |
-|---|---|---|---|"""
+Python, the command line and the MCP server read the same settings. The first of these that sets a value counts:
+
+1. an argument or an option
+2. an environment variable, as in `{PREFIX}CHUNKS__CHUNK_SIZE`
+3. `{FOLDER_FILE}` in the folder
+4. your own `{USER_FILE}` in `~/.config/llama-index-contextual`, or where your system keeps such files
+5. what the index was made with
+6. the default
+
+A file has tables: `chunks.chunk_size` is `chunk_size` in `[chunks]`. Your own file may also have a table for one folder,
+`[folders."/path/to/notes"]`.
+
+The file of a folder may set only what the column "Folder" allows, because it may come from somebody else
+([Security](../concepts/security.md)). `scripts/settings_page.py` writes this page.
+
+| Setting | Meaning | Default | Folder |
+|---|---|---|---|
+"""
+
+
+def row(setting: Setting) -> str:
+    """Return the table row of a setting."""
+    default = setting.computed or f"`{json.dumps(setting.default, ensure_ascii=False)}`"
+    allowed = setting.harmless
+    if isinstance(allowed, bool):
+        folder = "yes" if allowed else ""
+    else:
+        folder = ", ".join(f"`{value}`" for value in allowed)
+    return f"| `{setting.key}` | {setting.meaning} | {default} | {folder} |\n"
 
 
 def reference() -> str:
-    """Return the page with the section made anew; what stands above it stays."""
-    lines = [PAGE.read_text("utf-8").partition(_HEADING)[0] + _HEADING + _INTRODUCTION]
-    for key, setting in SETTINGS.items():
-        default = setting.computed or f"`{json.dumps(setting.default, ensure_ascii=False)}`"
-        safe = setting.harmless
-        if callable(safe):
-            safe = tuple(filter(safe, registry.names()))
-        folder = (
-            ("yes" if safe else "")
-            if isinstance(safe, bool)
-            else ", ".join(f"`{one}`" for one in safe)
-        )
-        lines.append(f"| `{key}` | {setting.meaning} | {default} | {folder} |")
-    return "\n".join([*lines, ""])
+    """Return the page."""
+    return _INTRODUCTION + "".join(row(setting) for setting in SETTINGS.values())
 
 
 if __name__ == "__main__":
