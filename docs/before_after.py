@@ -11,13 +11,15 @@ import textwrap
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from llama_index.core import SimpleDirectoryReader, VectorStoreIndex
-from llama_index.core.schema import BaseNode
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import LocalEmbedding
+
+if TYPE_CHECKING:
+    from llama_index.core.schema import BaseNode
 
 ROOT: Final = Path(__file__).parents[1]
 IMAGES: Final = ROOT / "docs" / "images"
@@ -92,12 +94,16 @@ def picture(wrong: BaseNode, right: BaseNode, theme: Theme) -> str:
     """Return the picture as SVG."""
     font = "-apple-system, Segoe UI, Helvetica, Arial, sans-serif"
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
-        f'height="{HEIGHT}" font-family="{font}" font-size="16" role="img">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
+            f'height="{HEIGHT}" font-family="{font}" font-size="16" role="img">'
+        ),
         f"<title>{escape(QUESTION)}</title>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="10" fill="{theme.background}"/>',
-        f'<text x="20" y="40" fill="{theme.text}" font-size="18" font-weight="600">'
-        f"{escape(QUESTION)}</text>",
+        (
+            f'<text x="20" y="40" fill="{theme.text}" font-size="18" font-weight="600">'
+            f"{escape(QUESTION)}</text>"
+        ),
         *card(20, "✗ Without contexts", theme.wrong, wrong, theme),
         *card(450, "✓ With contexts", theme.right, right, theme),
         "</svg>",

@@ -1,10 +1,10 @@
-"""Write the end of docs/compatibility.md: what differs from LlamaIndex's classes, from a list that is tested."""
+"""Write the differences from LlamaIndex's classes into docs/reference/compatibility.md."""
 
 import runpy
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "compatibility.md"
+PAGE = ROOT / "docs" / "reference" / "compatibility.md"
 ROOM = ROOT / "tests" / "llama_index_contract"
 HEADING = "## In place of a class of LlamaIndex\n"
 PREFACE = """

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.app.settings.loading import PREFIX, USER_FILE
 from llama_index_contextual.app.settings.registry import FOLDER_FILE, SETTINGS
+from llama_index_contextual.context import registry as contexts
 
 if TYPE_CHECKING:
     from llama_index_contextual.app.settings.registry import Setting
@@ -25,8 +26,8 @@ Python, the command line and the MCP server read the same settings. The first of
 5. what the index was made with
 6. the default
 
-A file has tables: `chunks.chunk_size` is `chunk_size` in `[chunks]`. Your own file may also have a table for one folder,
-`[folders."/path/to/notes"]`.
+A file has tables: `chunks.chunk_size` is `chunk_size` in `[chunks]`. Your own file may also have a table for
+one folder, `[folders."/path/to/notes"]`.
 
 The file of a folder may set only what the column "Folder" allows, because it may come from somebody else
 ([Security](../concepts/security.md)). `scripts/settings_page.py` writes this page.
@@ -40,6 +41,8 @@ def row(setting: Setting) -> str:
     """Return the table row of a setting."""
     default = setting.computed or f"`{json.dumps(setting.default, ensure_ascii=False)}`"
     allowed = setting.harmless
+    if callable(allowed):
+        allowed = tuple(name for name in contexts.names() if allowed(name))
     if isinstance(allowed, bool):
         folder = "yes" if allowed else ""
     else:

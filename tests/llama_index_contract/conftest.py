@@ -13,6 +13,7 @@ One file for each stock class, ``test_<stock class>.py``, and one function for e
         return ...
 
 Both give the same, unless ``differs`` names a row of ``differences.py``. After a change there run
-``python scripts/compatibility_page.py``, which writes the rows into ``docs/compatibility.md``. ``test_differences.py``
-fails where the page is old, a row has no test, or a test names no row.
+``python scripts/compatibility_page.py``, which writes the rows into
+``docs/reference/compatibility.md``. ``test_differences.py`` fails
+where the page is old, a row has no test, or a test names no row.
 """

@@ -1,7 +1,8 @@
 """Every deliberate difference between a class of this package and the stock class that it may stand in for.
 
-``scripts/compatibility_page.py`` writes the end of ``docs/compatibility.md`` from this list. A case in a ``test_*.py``
-of this folder names the ``id`` of a row with ``differs=`` and shows both sides. What no row names is the same in both.
+``scripts/compatibility_page.py`` writes the end of ``docs/reference/compatibility.md`` from this list.
+A case in a ``test_*.py`` of this folder names the ``id`` of a row with ``differs=`` and shows both sides.
+What no row names is the same in both.
 """
 
 from __future__ import annotations

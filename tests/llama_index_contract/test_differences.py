@@ -23,6 +23,6 @@ def test_each_difference_is_shown_by_a_test_and_each_test_names_a_difference_tha
 
 def test_the_page_is_made_from_the_list():
     made = runpy.run_path(str(ROOT / "scripts" / "compatibility_page.py"))["page"]()
-    assert (ROOT / "docs" / "compatibility.md").read_text("utf-8") == made, (
+    assert (ROOT / "docs" / "reference" / "compatibility.md").read_text("utf-8") == made, (
         "run scripts/compatibility_page.py"
     )

@@ -89,8 +89,8 @@ class ContextualIndex:
                 perhaps ``description``, ``include`` and ``exclude``; they join those of the storage. None
                 is what ``storage`` was made from.
             storage: Where the index lives; by default in the user's data directory, a place for each folder.
-            embed_model: A name of docs/embeddings.md, or any LlamaIndex embedding. By default what the index was made
-                with, else ``"local"``.
+            embed_model: A name of docs/guides/embeddings.md, or any LlamaIndex embedding. By default
+                what the index was made with, else ``"local"``.
             context: ``"off"``, ``"headings"`` (or ``"headers"``), ``"pattern"``, ``"llm"``, or a generator of your own.
                 By default what the index was made with, else ``"headings"``.
             node_parser: Any LlamaIndex node parser; by default ours, sized for the embedding.

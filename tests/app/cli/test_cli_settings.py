@@ -48,7 +48,7 @@ def test_every_setting_is_shown_with_its_origin(folder, monkeypatch):
 
 
 def test_the_page_of_the_documentation_is_up_to_date():
-    page = (ROOT / "docs" / "command-line.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text("utf-8")
     script = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))
     assert page == script["reference"](), "run scripts/settings_page.py"
     assert all(f"| `{key}` |" in page for key in SETTINGS)
