@@ -57,11 +57,6 @@ class WeightedRetriever:
     is_keyword: bool
 
     @property
-    def pool_retriever(self) -> PoolRetriever | None:
-        """Return the retriever if it is one of this package."""
-        return self.retriever if isinstance(self.retriever, PoolRetriever) else None
-
-    @property
     def has_filters(self) -> bool:
         """Return whether the retriever leaves out some nodes."""
         return getattr(self.retriever, "filters", None) is not None
@@ -74,7 +69,7 @@ class WeightedRetriever:
     @property
     def is_awaited(self) -> bool:
         """Return whether the retriever does more than compute, so that it has to be awaited on an event loop."""
-        return self.pool_retriever is None or self.pool_retriever.asks_async
+        return not isinstance(self.retriever, PoolRetriever) or self.retriever.asks_async
 
     def with_filters(self, filters: MetadataFilters | None) -> WeightedRetriever:
         """Return a view that returns only nodes that match the filters.
@@ -246,13 +241,13 @@ def _pools_of(member: WeightedRetriever, request: Request, is_compared: bool) ->
     """Return the hits of a retriever for each of its queries, or the error that it raised."""
     queries = request.queries_for(member)
     try:
-        if member.pool_retriever is None:
+        if not isinstance(member.retriever, PoolRetriever):
             answers = [member.retriever.retrieve(query) for query in queries]
             return [_foreign_pool(member, answer) for answer in answers]
         if is_compared:
-            pools = member.pool_retriever.pools(queries, request.pool, request.least)
+            pools = member.retriever.pools(queries, request.pool, request.least)
         else:
-            candidates = member.pool_retriever.candidates(queries, request.pool)
+            candidates = member.retriever.candidates(queries, request.pool)
             pools = [Pool(hits, hits) for hits in candidates]
     except Exception as error:  # noqa: BLE001  the other retrievers answer
         return error
@@ -269,16 +264,16 @@ async def _apools_of(
     retriever: Any = member.retriever
     its_store = getattr(retriever, "_vector_store", None)
     its_methods = {type(retriever)._aretrieve, getattr(type(its_store), "aquery", None)}  # noqa: SLF001
-    if member.pool_retriever is None and its_methods.isdisjoint(_BLOCKING):
+    if not isinstance(retriever, PoolRetriever) and its_methods.isdisjoint(_BLOCKING):
         try:
             answers = [await retriever.aretrieve(query) for query in request.queries_for(member)]
         except Exception as error:  # noqa: BLE001  the other retrievers answer
             return error
         return [_foreign_pool(member, answer) for answer in answers]
-    if member.pool_retriever is not None and member.pool_retriever.asks_async:
+    if isinstance(retriever, PoolRetriever) and retriever.asks_async:
         try:
             queries = request.queries_for(member)
-            candidates = await member.pool_retriever.acandidates(queries, request.pool)
+            candidates = await retriever.acandidates(queries, request.pool)
         except Exception as error:  # noqa: BLE001  the other retrievers answer
             return error
         return [Pool(hits, hits) for hits in map(falling, candidates)]
@@ -385,6 +380,6 @@ def read_nodes(
     nodes: dict[str, BaseNode] = {}
     for member in sorted(members, key=lambda member: not member.is_keyword):
         missing = [node_id for node_id in node_ids if node_id not in nodes]
-        if member.pool_retriever is not None and missing:
-            nodes |= member.pool_retriever.nodes(missing)
+        if missing and isinstance(member.retriever, PoolRetriever):
+            nodes |= member.retriever.nodes(missing)
     return nodes

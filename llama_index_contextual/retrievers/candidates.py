@@ -38,6 +38,11 @@ class Query:
         return float(sum(self.idf.tolist()))
 
     @cached_property
+    def is_question(self) -> bool:
+        """Return whether the query is prose, which is about more than a name."""
+        return "?" in self.text
+
+    @cached_property
     def columns(self) -> Mapping[str, list[int]]:
         """Return the places of each alternative among the terms."""
         columns = defaultdict[str, list[int]](list)

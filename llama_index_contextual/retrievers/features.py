@@ -147,10 +147,6 @@ _IDENTIFIER: Final = re.compile(r"\b[A-Za-z_][^\WA-Z_]*[A-Z_]\w*")
 _COMMON_WORD_VALUE: Final = 0.5  # of a word of a file name that most chunks hold; a rare word has 1
 
 
-def _is_question(query: Query) -> bool:
-    return "?" in query.text
-
-
 class CodeFeature:
     """A feature of files of source code; it is 0 for the chunks of all other files."""
 
@@ -160,7 +156,7 @@ class CodeFeature:
         Half of it for a question in prose.
         """
         values = np.zeros(len(candidates.node_ids))
-        factor = _PROSE_FACTOR if _is_question(query) else 1.0
+        factor = _PROSE_FACTOR if query.is_question else 1.0
         for rows in candidates.code_files.values():
             values[rows] = factor * self.file_value(query, candidates, rows)
         return values
@@ -236,7 +232,7 @@ class ExactFeature:
         for row in _all_rows(candidates.code_files.values()):
             grades[row] = max(spelling_grade(name, candidates.info[row]) for name in names)
         best = grades.max(initial=0)
-        factor = _PROSE_FACTOR if _is_question(query) else 1.0
+        factor = _PROSE_FACTOR if query.is_question else 1.0
         values: Floats = factor * ((grades > 0) & (grades == best))
         return values
 
@@ -332,7 +328,7 @@ class FurtherChunkFeature:
                 if info is not None and info.is_code:
                     repeats[row] = min(seen[info.path], _MOST_REPEATS)
                     seen[info.path] += 1
-        return repeats * (_QUESTION_SHARE if _is_question(query) else 1.0)
+        return repeats * (_QUESTION_SHARE if query.is_question else 1.0)
 
 
 class PartFeature:

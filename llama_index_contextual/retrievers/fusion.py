@@ -18,6 +18,7 @@ from llama_index.core.retrievers.fusion_retriever import FUSION_MODES, QUERY_GEN
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.retrievers import asking
+from llama_index_contextual.retrievers.base import PoolRetriever
 from llama_index_contextual.retrievers.filters import check_filters
 from llama_index_contextual.retrievers.question import (
     Question,
@@ -221,8 +222,8 @@ class ContextualFusionRetriever(BaseRetriever):
         """Return the ranked candidates of a question and the nodes of the best, all from one state of each store."""
         with ExitStack() as stack:
             for member in self.members:
-                if member.pool_retriever is not None:
-                    stack.enter_context(member.pool_retriever.snapshot())
+                if isinstance(member.retriever, PoolRetriever):
+                    stack.enter_context(member.retriever.snapshot())
             members, question = parse(self.members, question, self.mode)
             answers = asking.ask(members, self._request(question))
             return self._rank(members, question, answers)

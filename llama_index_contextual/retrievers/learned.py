@@ -134,7 +134,7 @@ def read_candidates(
         named: dict[str, float] = {}
         for rows in scopes:
             for chunk, value in retriever.named(store, text, rows).items():
-                named[chunk.node_id] = abs(value)
+                named[chunk.node_id] = value
         nearness = np.zeros(len(node_ids))
         return KeywordReads(
             retriever=name,

@@ -125,7 +125,7 @@ def _obey_operators(
         return members, replace(question, notes=(note,))
     obeying = []
     for member in members:
-        obeys = member.pool_retriever is not None and member.pool_retriever.obeys_operators
+        obeys = getattr(member.retriever, "obeys_operators", False)
         obeying.append(member.with_filters(parsed.filters) if obeys else member)
     return obeying, replace(question, operators=parsed.operators, admitted=admitted)
 

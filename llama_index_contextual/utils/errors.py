@@ -109,7 +109,7 @@ class ContextError(ContextualError):
 
 
 class RetrievalError(ContextualError):
-    """No retrieval arm could answer."""
+    """All retrievers of a fusion failed."""
 
 
 class AnswerError(ContextualError):

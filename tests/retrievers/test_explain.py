@@ -146,3 +146,12 @@ def test_a_name_cannot_forge_a_line_or_reach_the_terminal(arms):
     assert any("\n" in hit["source"] for hit in explanation.to_dict()["hits"]), (
         "data stays as it is"
     )
+
+
+def test_variants_do_not_make_a_retriever_more_important(arms):
+    retriever = ContextualFusionRetriever(
+        arms, num_queries=3, llm=Variants(), mode="reciprocal_rerank", rrf_k=20
+    )
+    credits_ = [one for hit in retriever.explain("Cookie") for one in hit.credits]
+    firsts = [one.credit for one in credits_ if one.name == "bm25" and one.rank == 1]
+    assert sum(firsts) == pytest.approx(0.6 / 21)

@@ -319,6 +319,15 @@ def test_the_best_chunk_of_each_part_stands_behind_the_first_three(query):
     assert ranking(Case(query, PARITY))[3] == "parity"
 
 
+def test_a_chunk_with_a_word_of_a_part_does_not_stand_for_it():
+    query = query_of("links and parity check", link=1.0, pariti=1.0, check=1.0)
+    counts = [[1, 0, 1]] * 3 + [[0, 1, 0], [0, 1, 1]]
+    candidates = candidates_of([({}, "x")] * 5, counts=counts)
+    scores = np.array([5.0, 4.0, 3.0, 2.0, 1.0])
+    lifts = features.PartFeature().values(query, candidates, scores)
+    assert np.flatnonzero(lifts).tolist() == [4]
+
+
 def test_a_question_of_one_part_lifts_nothing():
     query = query_of("hard links", hard=1.0, link=1.0)
     candidates = candidates_of([({}, "x")] * 4, counts=[[1, 1]] * 4)
