@@ -285,7 +285,7 @@ class MemoryContext:
             queries=(QueryBundle(text),),
             is_explained=True,
             half_life_days=settings.half_life_days,
-            ageless=settings.evergreen if settings.include_recency else ("*",),
+            evergreen=settings.evergreen if settings.include_recency else ("*",),
             **question,
         )
         explanation = retriever.answer(parsed)

@@ -40,7 +40,7 @@ class Question:
         subject: What a relevant hit holds of the query; empty for all of it.
         today: The day from which "last week" and the ages of sessions count.
         half_life_days: After so many days a session counts a fourth as new.
-        ageless: Globs of paths whose sessions have no age.
+        evergreen: Patterns of paths that never age.
         operators: The operators of the query that are obeyed.
         admitted: Ids of the nodes that satisfy the operators; None for all.
         notes: What was ignored.
@@ -51,7 +51,7 @@ class Question:
     subject: str = ""
     today: date = field(default_factory=lambda: datetime.now().astimezone().date())
     half_life_days: float = HALF_LIFE_DAYS
-    ageless: Sequence[str] = ()
+    evergreen: Sequence[str] = ()
     operators: tuple[str, ...] = ()
     admitted: frozenset[str] | None = None
     notes: tuple[str, ...] = ()
@@ -181,7 +181,7 @@ def _fuse(
             keywords,
             question.today,
             half_life_days=question.half_life_days,
-            ageless=question.ageless,
+            evergreen=question.evergreen,
         )
     else:
         table, info = learned.fuse_learned(

@@ -310,7 +310,7 @@ def test_a_search_is_confined_by_filters_and_says_where_it_cannot_be(memory, arm
         "memory/2026-04-02.md",
         "memory/2026-04-05.md",
     }
-    with pytest.raises(SettingError, match="are not MetadataFilters"):
+    with pytest.raises(SettingError, match="must be MetadataFilters"):
         memory.search("tea", filters={"path": "people/"})
 
 

@@ -18,11 +18,13 @@ from llama_index_contextual.retrievers.learned import shipped_weights
 from llama_index_contextual.retrievers.rankings import Ranking, in_ranks
 from llama_index_contextual.retrievers.sessions import (
     FEATURES,
-    _in_turn,
+    Session,
+    SessionScore,
     fuse_sessions,
     newness_of,
     sentences_of,
     sessions_of,
+    totals_in_turn,
 )
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 
@@ -163,7 +165,7 @@ def test_sessions_are_days_of_a_note_else_sections():
     new = {node_id: newness_of(session, NOW, 10) for node_id, session in of.items()}
     days = {"day": 5, "heading": 1, "heading2": 1, "later": 21}
     assert new == {one: 0.25 ** (days[one] / 10) if one in days else None for one in of}
-    assert {newness_of(session, NOW, 10, ageless=["*"]) for session in of.values()} == {None}
+    assert {newness_of(session, NOW, 10, evergreen=["*"]) for session in of.values()} == {None}
 
 
 def test_sentences_are_those_of_a_message_that_has_several():
@@ -206,14 +208,23 @@ def test_a_message_finds_nothing_that_a_filter_leaves_out(embedding, index):
 
 
 def test_every_third_session_is_the_best_of_the_others_by_its_text():
-    totals = {
-        "today": (5.0, 2.0),
-        "yesterday": (4.5, 1.0),
-        "last week": (4.0, 1.5),
-        "last year": (3.0, 2.9),
+    text_and_age = {
+        "today": (2.0, 3.0),
+        "yesterday": (1.0, 3.5),
+        "last week": (1.5, 2.5),
+        "last year": (2.9, 0.1),
     }
-    assert _in_turn(totals) == {"today": 5.0, "yesterday": 4.5, "last year": 4.0, "last week": 3.0}
-    assert list(_in_turn(totals)) == ["today", "yesterday", "last year", "last week"]
+    scores = {
+        Session(name, None): SessionScore([0], [text], age)
+        for name, (text, age) in text_and_age.items()
+    }
+    totals = totals_in_turn(scores)
+    assert [(session.path, total) for session, total in totals.items()] == [
+        ("today", 5.0),
+        ("yesterday", 4.5),
+        ("last year", 4.0),
+        ("last week", 3.0),
+    ]
 
 
 def test_sessions_of_later_days_take_no_turn():
