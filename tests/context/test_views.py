@@ -16,7 +16,7 @@ from llama_index_contextual import (
     ContextualNodePostprocessor,
     HeadingAwareMarkdownNodeParser,
 )
-from llama_index_contextual.context.base import ContextGenerator
+from llama_index_contextual.context.base import ChunkContext, ContextGenerator
 from llama_index_contextual.context.views import remove_context
 
 BROUGHT = {
@@ -145,6 +145,33 @@ def test_only_what_the_context_says_is_left_out(key, value, context, stays):
     ContextualNodePostprocessor(Says(context))([node])
     assert (f"{key}: {value}" in node.get_content(MetadataMode.EMBED)) is stays
     assert f"{key}: {value}" in node.get_content(MetadataMode.LLM)
+
+
+class Searched(ContextGenerator):
+    """Says one thing to vectors, and another to keyword search."""
+
+    name = "searched"
+
+    def generate(self, nodes, document):
+        return [ChunkContext("About limits.", lexical="The gateway of docs") for _ in nodes]
+
+
+def test_a_title_that_only_keyword_search_reads_stays_embedded_and_a_path_does_not():
+    node = TextNode(text="x", metadata={"title": "The gateway", "path": "docs"})
+    ContextualNodePostprocessor(Searched())([node])
+    assert shown(node) == ["title", "context"]
+
+
+def test_off_embeds_the_headings_of_another_parser_still():
+    node = TextNode(text="x", metadata={"header_path": "/Gateway/"})
+    ContextualNodePostprocessor("off")([node])
+    assert shown(node) == ["header_path"]
+
+
+def test_a_title_of_our_parser_is_not_repeated_and_the_documents_own_stays():
+    node = TextNode(text="x", metadata={"title": "Net", "contextual_title": "Gateway"})
+    ContextualNodePostprocessor(Says("Document: gateway.md"))([node])
+    assert shown(node) == ["title", "context"]
 
 
 def test_an_empty_context_hides_nothing():
