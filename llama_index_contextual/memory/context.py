@@ -137,6 +137,14 @@ class MemoryContext:
         """Return the digest of :meth:`get` without blocking the event loop."""
         return await asyncio.to_thread(self.get, message, seen=seen, now=now)
 
+    def suggest(self, query: str) -> list[str]:
+        """Return names and words of the notes that a misspelt query may mean; none if all are known."""
+        keywords = keyword_retriever_of(self._fusion.members)
+        if keywords is None:
+            return []
+        _, retriever = keywords
+        return retriever.suggest(query)
+
     def search(
         self, query: str, *, max_results: int = 10, filters: MetadataFilters | None = None
     ) -> MemoryDigest:
@@ -315,7 +323,7 @@ class MemoryContext:
             score = hit.relevance
             if score is None or only_ranks_count:
                 score = (explanation.relevance or 1.0) * (_RRF_K + 1) / (_RRF_K + hit.rank)
-            entries.append(MemoryEntry(node, score, terms))
+            entries.append(MemoryEntry(node, score, terms, also_at=hit.also_at))
         return entries
 
     def _digest(

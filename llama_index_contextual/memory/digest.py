@@ -101,6 +101,7 @@ class MemoryEntry:
         snippet: The most relevant sentences, as the note has them, all of one day.
         date: The day of its headings, else of its note, in ISO 8601. A note of a week or a month
             has ``2025-10-01/2025-10-31``.
+        also_at: The citations of other chunks with the same text.
     """
 
     node: BaseNode
@@ -108,6 +109,7 @@ class MemoryEntry:
     terms: Mapping[str, float] = field(default_factory=dict)
     snippet: str = ""
     date: str | None = None
+    also_at: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:

@@ -8,7 +8,13 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.memory.context import MemoryContext, gate_digest
-from llama_index_contextual.memory.digest import HEADER, NOTHING, MemoryDigest, MemoryEntry
+from llama_index_contextual.memory.digest import (
+    HEADER,
+    NOTHING,
+    MemoryDigest,
+    MemoryEntry,
+    shown_path,
+)
 from llama_index_contextual.memory.snippets import with_snippets
 from llama_index_contextual.retrievers.terms import query_groups, terms_of
 from llama_index_contextual.tools.answer import MAX_CHARS, Answer
@@ -24,7 +30,7 @@ from llama_index_contextual.tools.grep import grep
 from llama_index_contextual.tools.listing import listing
 from llama_index_contextual.tools.per_document import few_of_each
 from llama_index_contextual.tools.places import MAX_PART, part_of
-from llama_index_contextual.utils.text import counted
+from llama_index_contextual.utils.text import counted, did_you_mean
 
 if TYPE_CHECKING:
     from llama_index_contextual.tools.notes import Notes
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
 _POOL: Final = 30  # hits among which those of one note are counted
 _RESERVED: Final = 200  # characters of an answer for its first and last lines
 _CHARS_PER_TOKEN: Final = 4
+_MAX_TWINS: Final = 3  # further places of the same text
 _FOUND: Final = "## Found in the notes"
 _NOT_FOUND: Final = "(Nothing found.)"
 
@@ -72,11 +79,20 @@ class NoteTools:
             digests = [
                 self.memory.search(text, max_results=pool, filters=filters) for text in wordings
             ]
-            return _combined(digests, wordings, arguments)
+            digest = _combined(digests, wordings, arguments)
+            return (
+                digest if digest.entries and not digest.notes else self._with_hint(digest, wordings)
+            )
 
         digest = self._fresh(search)
         text = digest.markdown.replace(HEADER, _FOUND, 1).replace(NOTHING, _NOT_FOUND, 1)
         return Answer(text, _data_of(digest))
+
+    def _with_hint(self, digest: MemoryDigest, wordings: Sequence[str]) -> MemoryDigest:
+        """Return the digest with names and words that misspelt queries may mean."""
+        names = [name for text in wordings for name in self.memory.suggest(text)]
+        hint = did_you_mean(names)
+        return replace(digest, notes=(*digest.notes, hint)) if hint else digest
 
     def grep(self, arguments: Grep) -> Answer:
         """Return the lines that hold a pattern."""
@@ -145,6 +161,11 @@ def _combined(
     tokens = (MAX_CHARS - _RESERVED) // _CHARS_PER_TOKEN
     shown = with_snippets(chosen, groups, terms_of, tokens)
     notes = [*dict.fromkeys(note for digest in digests for note in digest.notes)]
+    notes += [
+        f"The text of {entry.citation} is also at {', '.join(map(shown_path, entry.also_at[:_MAX_TWINS]))}"
+        for entry in shown
+        if entry.also_at
+    ]
     hidden = len(entries) - len(shown)
     if hidden:
         notes.append(f"Next: {_next_call(arguments, len(shown))}; {counted(hidden, 'more hit')}.")
@@ -167,6 +188,7 @@ def _data_of(digest: MemoryDigest) -> dict[str, Any]:
             "score": entry.score,
             "date": entry.date,
             "headings": entry.header_path,
+            **({"also_at": list(entry.also_at)} if entry.also_at else {}),
         }
         for entry in digest.entries
     ]

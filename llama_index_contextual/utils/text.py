@@ -127,6 +127,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{ending}"
 
 
+def did_you_mean(names: Iterable[str]) -> str:
+    """Return the question that suggests some names, each once; "" for none."""
+    listed = ", ".join(dict.fromkeys(names))
+    return f"Did you mean: {listed}?" if listed else ""
+
+
 def is_markdown(path: str, suffixes: Sequence[str] = MARKDOWN_SUFFIXES) -> bool:
     """Return whether a file of this name holds Markdown.
 

@@ -27,7 +27,7 @@ from llama_index_contextual.app.cli.options import (
 from llama_index_contextual.app.settings.registry import SETTINGS
 from llama_index_contextual.context import registry
 from llama_index_contextual.utils.errors import ContextualError, ContextualWarning, DocumentError
-from llama_index_contextual.utils.text import absolute_path, counted, printable_lines
+from llama_index_contextual.utils.text import absolute_path, counted, did_you_mean, printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -123,11 +123,14 @@ def _answer_of(
     filters = note_filters(**narrowed)
     with target.open(target.folder, create=False) as index:
         options.tell(str(index.freshness()), "note:")
-        explanation, hits = find_hits(index, " ".join(words), filters=filters, per_file=per_file)
+        explanation, hits, suggestions = find_hits(
+            index, " ".join(words), filters=filters, per_file=per_file
+        )
     if not hits:
         options.tell(nothing)
     for remark in explanation.remarks:
         options.tell(remark)
+    options.tell(did_you_mean(suggestions))
     return _Answer(index.settings.configuration, explanation, hits)
 
 
@@ -146,6 +149,8 @@ def _print_hit(number: int, hit: ShownHit) -> None:
             for is_match, part in marked(line, hit.terms)
         ]
         print_line(*parts, indent=_MARGIN)
+    if hit.hit.also_at:
+        print_line(styled(f"also at {', '.join(hit.hit.also_at)}", dim=True), indent=_MARGIN)
     if hit.more:
         more = f"{counted(hit.more, 'more hit')} in it; --per-file 0 shows them"
         print_line(styled(more, dim=True), indent=_MARGIN)

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index_contextual.app.serve.excerpts import excerpt
+from llama_index_contextual.retrievers.asking import keyword_retriever_of
 from llama_index_contextual.tools.per_document import few_of_each
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.errors import ContextualWarning, SettingError
@@ -91,6 +92,7 @@ class ShownHit:
             "id": self.node.node_id,
             "text": self.node.get_content(),
             "more_in_document": self.more,
+            "also_at": list(self.hit.also_at),
         }
 
 
@@ -100,10 +102,12 @@ class FoundHits(NamedTuple):
     Attributes:
         explanation: How they were found.
         hits: What is shown of them, best first.
+        suggestions: Names and words of the index that a misspelt question may mean.
     """
 
     explanation: Explanation
     hits: list[ShownHit]
+    suggestions: list[str]
 
 
 def note_name(node: BaseNode) -> str:
@@ -148,9 +152,16 @@ def find_hits(
         pool = max(most, _POOL) if per_file else most
         retriever = index.as_retriever(pool, filters=filters, min_score=min_score)
         explanation = retriever.explain(question)
+    suggestions = list[str]()
+    if explanation.judgement.unknown_words or not explanation.hits:
+        keywords = keyword_retriever_of(retriever.members)
+        if keywords is not None:
+            suggestions = keywords[1].suggest(question)
     kept = few_of_each(explanation.hits, _document_of, per_file, most)
     shown = tuple(hit for hit, _ in kept)
-    return FoundHits(replace(explanation, hits=shown), [ShownHit(hit, more) for hit, more in kept])
+    return FoundHits(
+        replace(explanation, hits=shown), [ShownHit(hit, more) for hit, more in kept], suggestions
+    )
 
 
 def _document_of(hit: Hit) -> str:

@@ -270,13 +270,16 @@ class PageApi:
             fields: ``q``, and ``folder``, ``tag``, ``since`` and ``until`` if they narrow it.
         """
         question, filters = _parsed_query(fields)
-        explanation, hits = find_hits(self._index, question, _MAX_HITS, filters, per_file=0)
+        explanation, hits, suggestions = find_hits(
+            self._index, question, _MAX_HITS, filters, per_file=0
+        )
         weak = list[ShownHit]()
         if not hits:
             weak = find_hits(
                 self._index, question, _MAX_HITS, filters, per_file=0, min_score=0.0
             ).hits
-        return _found(explanation, _by_note(hits)[:_MAX_NOTES], _by_note(weak)[:_MAX_WEAK])
+        notes = _by_note(hits)[:_MAX_NOTES]
+        return _found(explanation, notes, _by_note(weak)[:_MAX_WEAK], suggestions)
 
     def answer(self, fields: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         """Yield the sources of an answer as HTML, then its sentences, then what went wrong if anything did."""
@@ -284,7 +287,9 @@ class PageApi:
             if self._model is None:
                 raise SettingError(_NO_MODEL)
             question, filters = _parsed_query(fields)
-            explanation, hits = find_hits(self._index, question, _MAX_SOURCES, filters, per_file=0)
+            explanation, hits, _ = find_hits(
+                self._index, question, _MAX_SOURCES, filters, per_file=0
+            )
             yield _found(explanation, [[hit] for hit in hits])
             sources = [hit.node.get_content(MetadataMode.LLM) for hit in hits]
             for sentence in answer(question, sources, self._model):
@@ -390,12 +395,19 @@ def _found(
     explanation: Explanation,
     notes: Sequence[Sequence[ShownHit]],
     least: Sequence[Sequence[ShownHit]] = (),
+    suggestions: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return notes with their hits as HTML."""
     # The page shows by itself that hits are not relevant enough.
     lines = [line for line in explanation.remarks if "min_score" not in line]
     html = render(
-        "found.html", notes=notes, lines=lines, least=least, marked=marked_html, place_of=place_of
+        "found.html",
+        notes=notes,
+        lines=lines,
+        least=least,
+        suggestions=suggestions,
+        marked=marked_html,
+        place_of=place_of,
     )
     return {"html": html, "count": len(notes)}
 

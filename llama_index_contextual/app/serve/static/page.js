@@ -245,7 +245,9 @@ $("ask").addEventListener("click", ask);
 for (const name of FILTERS) $(name).addEventListener("change", filtered);
 document.addEventListener("click", event => {
   const link = event.target.closest('a[href^="#path="]'), further = event.target.closest(".further"), hit = event.target.closest("#hits .hit");
-  if (link) { event.preventDefault(); read({ path: decodeURIComponent(link.getAttribute("href").slice(6)) }, null, true); }
+  const suggestion = event.target.closest(".suggestion");
+  if (suggestion) { $("question").value = suggestion.textContent; search(); $("question").focus(); }
+  else if (link) { event.preventDefault(); read({ path: decodeURIComponent(link.getAttribute("href").slice(6)) }, null, true); }
   else if (further) read(further.dataset, hit, true);
   else if (hit && !event.target.closest("summary, a") && !String(getSelection())) read(hit.dataset, hit, true);
 });

@@ -1,0 +1,45 @@
+"""Misspelt words lead to names that exist, and equal texts name their other places, wherever hits are shown."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from llama_index_contextual import contextual_tools
+from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.cli import app
+from llama_index_contextual.app.serve.page import PageApi
+
+TWIN = "# Mooring\n\nThe mooring of the harbour is numbered AB-77 and costs forty a month.\n"
+
+
+@pytest.fixture
+def index(tmp_path):
+    (tmp_path / "Dijkstra's Algorithm.md").write_text("# Paths\n\nDijkstra finds them.\n", "utf-8")
+    (tmp_path / "soup.md").write_text("# Soup\n\nCarrots and leeks.\n", "utf-8")
+    for name in ("one.md", "two.md"):
+        (tmp_path / name).write_text(TWIN, "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model="none") as opened:
+        opened.refresh()
+        yield opened
+
+
+def test_a_misspelt_word_is_answered_with_names_that_exist(index):
+    retrieve = contextual_tools(index)[0]
+    assert "Did you mean: Dijkstra's Algorithm" in str(retrieve(query="dikstra"))
+    assert "Did you mean" not in str(retrieve(query="dijkstra"))
+    page = PageApi(index).search({"q": "dikstra"})
+    assert '<button class="plain suggestion">Dijkstra&#39;s Algorithm</button>' in page["html"]
+    done = CliRunner().invoke(app, ["search", "dikstra", "-f", str(index.folder)])
+    assert "Did you mean: Dijkstra's Algorithm" in done.stderr
+
+
+def test_equal_texts_name_their_other_places(index):
+    output = contextual_tools(index)[0](query="mooring number")
+    assert "is also at two.md#L1-L3" in str(output) or "is also at one.md#L1-L3" in str(output)
+    assert output.raw_output.data["hits"][0]["also_at"]
+    assert "also at" in PageApi(index).search({"q": "mooring number"})["html"]
+    done = CliRunner().invoke(app, ["search", "mooring number", "-f", str(index.folder)])
+    assert "also at" in done.stdout
+    done = CliRunner().invoke(app, ["search", "mooring number", "-f", str(index.folder), "--json"])
+    assert json.loads(done.stdout)[0]["also_at"]
