@@ -212,7 +212,7 @@ def test_a_name_with_a_backslash_poses_as_no_other_path(opened, folder):
     (folder / "a\\b").mkdir()
     (folder / "a\\b" / "c.md").write_text("Zebras, too.\n")
     with opened() as index:
-        reason = "its name has a backslash. Cure: rename it."
+        reason = "its name has a backslash. Rename it."
         failed = {problem.path: problem.reason for problem in index.refresh().failed}
         assert failed == {"people\\boss.md": reason, "a\\b": reason}
         [hit] = [
@@ -314,7 +314,7 @@ def test_a_folder_that_is_gone_empties_no_index_and_is_not_made_again(opened, fo
     index = opened(storage=tmp_path / "elsewhere")
     chunks = index.refresh().chunks
     folder.rename(tmp_path / "unmounted")
-    with pytest.raises(StorageError, match=r"docs is no longer there\. Cure: put it back"):
+    with pytest.raises(StorageError, match=r"docs is no longer there\. Put it back"):
         index.refresh()
     assert not folder.exists()
     assert len(index.as_retriever(50).retrieve("cookie")) == chunks

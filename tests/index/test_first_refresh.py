@@ -24,7 +24,7 @@ def broken():
 @pytest.mark.parametrize(
     ("source", "error", "message"),
     [
-        ("notes", SettingError, r"str is no list of documents. Cure: refresh\(\["),
+        ("notes", SettingError, r"str is no list of documents. Call refresh\(\["),
         ("", SettingError, "str is no list of documents"),
         ([Document(text="x", id_="x"), "y"], SettingError, "str is no list of documents"),
         (Document(text="x", id_="x"), SettingError, "Document is no list of documents"),

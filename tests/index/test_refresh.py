@@ -102,8 +102,8 @@ def test_documents_are_added_updated_and_never_delete(opened):
 
 def test_a_document_without_lasting_identity_is_refused_with_a_cure(opened):
     report = opened().refresh([Document(text="who am I?"), Document(id_="a\0b", text="# One")])
-    reason = "it has no identity that lasts: a random UUID, or characters that no database keeps."
-    cure = "Cure: set id_=, or metadata['path']."
+    reason = "it has no stable id: a random UUID, or characters that no database keeps."
+    cure = "Set id_=, or metadata['path']."
     assert [str(failure) for failure in report.failed] == [
         f"document {at}: {reason} {cure}" for at in (0, 1)
     ]

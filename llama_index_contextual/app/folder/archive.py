@@ -1,7 +1,8 @@
 """Office files, OpenDocument and EPUB: ZIP archives of XML.
 
-Whoever packed them is not trusted: sizes are checked before a member is read, and entities of XML are refused. Names
-of members are taken as Office takes them: in any case, and with slashes of both kinds.
+Whoever packed them is not trusted: sizes are checked before a member is read, and entities of XML
+are refused. Names of members are taken as Office takes them: in any case, and with slashes of both
+kinds.
 """
 
 from __future__ import annotations

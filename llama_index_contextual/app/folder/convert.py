@@ -35,14 +35,15 @@ _PROCESS: Final = ConversionProcess()  # of this process
 class DocumentReader(BaseReader):
     """Read PDF, Office, OpenDocument, HTML, EPUB, mail, notebooks and the other formats that have a converter.
 
-    Each page, slide or sheet is a document of Markdown with its tables. ``HeadingAwareMarkdownNodeParser`` carries
-    headings from page to page. Nothing of a document is run or fetched: it is converted in a process of its own, with
-    limits of time, memory and size.
+    Each page, slide or sheet is a document of Markdown with its tables.
+    ``HeadingAwareMarkdownNodeParser`` carries headings from page to page. Nothing of a document is
+    run or fetched: it is converted in a process of its own, with limits of time, memory and size.
 
     Args:
         seconds: The most time that a file may take.
         megabytes: The most memory.
-        conversions: A LlamaIndex key-value store. What is in it is not converted again, and needs no converter.
+        conversions: A LlamaIndex key-value store. What is in it is not converted again, and needs
+            no converter.
         keep: Whether new conversions are written to it.
 
     Raises:
@@ -80,9 +81,10 @@ class DocumentReader(BaseReader):
             fs: Must be None or local.
 
         Returns:
-            Documents with ``page`` and ``page_label``, or ``slide``, ``sheet``, ``cell``; and with ``title``,
-            ``author``, ``created``, ``modified`` of the document, ``subject``, ``sender``, ``to``, ``date`` of mail.
-            The first has ``left_out`` where the text lacks something of the file: ``"3 pictures; 1 script"``.
+            Documents with ``page`` and ``page_label``, or ``slide``, ``sheet``, ``cell``; and with
+            ``title``, ``author``, ``created``, ``modified`` of the document, ``subject``,
+            ``sender``, ``to``, ``date`` of mail. The first has ``left_out`` where the text lacks
+            something of the file: ``"3 pictures; 1 script"``.
 
         Raises:
             DocumentError: It is damaged, encrypted, empty, or takes more than the limits.

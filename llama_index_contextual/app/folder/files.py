@@ -43,8 +43,9 @@ class FileText(NamedTuple):
 def read_file(path: Path | str, most: int = MOST_BYTES, *, root: Path | None = None) -> bytes:
     """Return the bytes of a regular file.
 
-    A pipe or a device is refused before it is opened, so that no call hangs or never ends. Use this function for each
-    file whose name comes from outside: ``preview FILE``, ``evaluate -q FILE``, an ignore file, settings in a folder.
+    A pipe or a device is refused before it is opened, so that no call hangs or never ends. Use this
+    function for each file whose name comes from outside: ``preview FILE``, ``evaluate -q FILE``, an
+    ignore file, settings in a folder.
 
     Args:
         path: The file.
@@ -52,8 +53,8 @@ def read_file(path: Path | str, most: int = MOST_BYTES, *, root: Path | None = N
         root: The folder that it must lie in after all links are followed; None for any.
 
     Raises:
-        DocumentError: It is no regular file, larger, outside of the root, or the system refuses. The message does not
-            name the path.
+        DocumentError: It is no regular file, larger, outside of the root, or the system refuses.
+            The message does not name the path.
     """
     try:
         status = os.stat(path)  # noqa: PTH116  which knows of loops of links in all versions of Python
@@ -90,8 +91,8 @@ def _check_is_regular(status: os.stat_result) -> None:
 def decode(data: bytes) -> FileText:
     """Return the text of a file: UTF-8, UTF-16 with its mark, or Windows-1252 where the bytes are no UTF-8.
 
-    Lone surrogates, which no parser or store takes, become U+FFFD. Line ends stay as they are, because a chunk's text
-    is a slice of the document's.
+    Lone surrogates, which no parser or store takes, become U+FFFD. Line ends stay as they are,
+    because a chunk's text is a slice of the document's.
 
     Raises:
         DocumentError: It is binary.
@@ -102,7 +103,8 @@ def decode(data: bytes) -> FileText:
         codec, errors = ("utf-16", "replace") if is_wide else ("utf-8-sig", "surrogatepass")
         text = data.decode(codec, errors)
     except UnicodeDecodeError as error:
-        # Latin-1 bytes in the wild are Windows-1252; the five bytes that it leaves undefined become U+FFFD.
+        # Latin-1 bytes in the wild are Windows-1252; the five bytes that it leaves undefined become
+        # U+FFFD.
         text = data.removeprefix(b"\xef\xbb\xbf").decode("cp1252", "replace")
         byte = f"byte 0x{error.object[error.start]:02x} at {error.start:,}"
         repair = f"{byte} is no UTF-8; read as Windows-1252. Convert it to UTF-8"

@@ -1,8 +1,9 @@
 """The document formats that are read.
 
-Each module of ``converters`` declares its formats where it defines the functions that read them. Everything else that
-needs to know them asks here: the walk over a folder, the conversion, messages and the documentation. Modules of
-``converters`` import the packages that they need in their functions, so that asking is cheap and needs no extra.
+Each module of ``converters`` declares its formats where it defines the functions that read them.
+Everything else that needs to know them asks here: the walk over a folder, the conversion, messages
+and the documentation. Modules of ``converters`` import the packages that they need in their
+functions, so that asking is cheap and needs no extra.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Conversion(NamedTuple):
 
     Attributes:
         parts: In reading order.
-        metadata: Of the document: ``title``, ``author``, ``created`` ...; for mail ``date``, ``sender``, ``to``.
+        metadata: Of the document: ``title``, ``author``, ``created`` ...; for mail ``date``,
+            ``sender``, ``to``.
         left_out: What of the file is no text here, with its number: ``{"picture": 3}``.
     """
 
@@ -70,7 +72,8 @@ class Format(NamedTuple):
         suffixes: Of its files, in lower case.
         convert: Reads a file.
         packages: What ``convert`` imports; the extra ``documents`` brings it.
-        place: The key that names the place of a part, as ``page``; "" where a document has one part.
+        place: The key that names the place of a part, as ``page``; "" where a document has one
+            part.
         kept: What is kept beside text, headings, lists and tables.
         dropped: What is not read.
     """

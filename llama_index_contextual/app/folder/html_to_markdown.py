@@ -1,7 +1,7 @@
 """HTML to Markdown: the text of a page in its order, without scripts, menus and what only lays it out.
 
-Word, OpenDocument, EPUB, RTF, slides and mail pass through here as well, so that spans, numbers of lists and escaping
-are the same everywhere.
+Word, OpenDocument, EPUB, RTF, slides and mail pass through here as well, so that spans, numbers of
+lists and escaping are the same everywhere.
 """
 
 from __future__ import annotations

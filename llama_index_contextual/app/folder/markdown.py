@@ -14,8 +14,9 @@ PAGE: Final = "\ue002"  # where a page begins
 NUMBER: Final = "\ue000{}\ue001"  # before the text of an item: its number as a program shows it
 # Bullets of fonts of symbols; boxes to tick are others.
 BULLETS: Final = "\uf02d\uf06c\uf06e\uf076\uf0a7\uf0b7\uf0d8"
-# What Markdown takes for a block at the start of a line: a heading, an underline or rule, a table's rule, a fence,
-# HTML, front matter; comments of Obsidian; and what people also write for lists and quotes.
+# What Markdown takes for a block at the start of a line: a heading, an underline or rule, a table's
+# rule, a fence, HTML, front matter; comments of Obsidian; and what people also write for lists and
+# quotes.
 _SIGNS: Final = (
     r"#{1,6}(?:\s|$)|=+\s*$|[-|:][-|:\s]*$|_{3,}\s*$|`{3}|~{3}|<[a-zA-Z/!?]|\||\+{3,}\s*$|%%"
 )

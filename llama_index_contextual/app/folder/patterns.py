@@ -22,9 +22,9 @@ def spec_of(lines: Iterable[str]) -> GitIgnoreSpec:
 def _linear(pattern: Any) -> Any:
     """Return a pattern that takes linear time: ``*a*a*a*b`` takes the third power of a path's length otherwise.
 
-    Of the stars of one segment only the last has to try more than one place: if what is between two of them is matched
-    as early as possible, everything behind it has the most choice. A lookahead and a reference to it keep the regular
-    expression from trying later places.
+    Of the stars of one segment only the last has to try more than one place: if what is between two
+    of them is matched as early as possible, everything behind it has the most choice. A lookahead
+    and a reference to it keep the regular expression from trying later places.
     """
     if pattern.regex is None:
         return pattern

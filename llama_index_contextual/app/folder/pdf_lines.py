@@ -1,7 +1,7 @@
 """The lines of a page of a PDF, in the order in which they are read, also where the page has columns.
 
-Words on one height make a line; wide gaps part it into cells; where names or prose begin below one another near the
-middle of the page, it has two columns.
+Words on one height make a line; wide gaps part it into cells; where names or prose begin below one
+another near the middle of the page, it has two columns.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def _is_beside(word: Word, other: Word) -> bool:
 def _gutters(lines: Sequence[Line]) -> list[float]:
     """Return the places where columns of a page begin, but the first; none for a page of one column.
 
-    Names or prose begin there on several lines. In a table, values do. Two columns are found by the middle of the page;
-    of more, each has to be full of prose.
+    Names or prose begin there on several lines. In a table, values do. Two columns are found by the
+    middle of the page; of more, each has to be full of prose.
     """
     left = min(line[0].left for line in lines)
     right = max(line[-1].right for line in lines)

@@ -1,7 +1,7 @@
 """The words of a page of a PDF, with their places.
 
-PDFium gives the place, size and weight of each letter, and the letters of Hebrew and Arabic words in the order in which
-they are read.
+PDFium gives the place, size and weight of each letter, and the letters of Hebrew and Arabic words
+in the order in which they are read.
 """
 
 from __future__ import annotations
@@ -194,7 +194,8 @@ class PageWords:
 def in_reading_order(words: Sequence[Word]) -> list[Word]:
     """Return the words of a line, which are in order of their places, in the order in which they are read.
 
-    A line runs from right to left where most of its words do. Words that run the other way keep their own order.
+    A line runs from right to left where most of its words do. Words that run the other way keep
+    their own order.
     """
     if not any(word.is_right_to_left for word in words):
         return list(words)

@@ -19,8 +19,9 @@ from llama_index_contextual.utils.errors import DocumentError
 SECONDS: Final = 60.0  # that one document may take
 MEGABYTES: Final = 2000
 _MOST_JOBS: Final = 300  # of one process
-# Not multiprocessing: that imports the caller's script anew, and runs it where it has no "if __name__". Isolated, as
-# "-c" would look for json in the working directory, which may be the folder that is read.
+# Not multiprocessing: that imports the caller's script anew, and runs it where it has no "if
+# __name__". Isolated, as "-c" would look for json in the working directory, which may be the folder
+# that is read.
 _START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from llama_index_contextual.app.folder.worker import serve; serve(int(sys.argv[2]))"
@@ -34,7 +35,8 @@ class ConverterCrashedError(DocumentError):
 class ConversionProcess:
     """A process that converts documents, started when it is first needed. Threads wait for one another.
 
-    A document that makes it hang, crash or grow costs the process, and the next document gets another one.
+    A document that makes it hang, crash or grow costs the process, and the next document gets
+    another one.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """What is read: files of a folder, or documents passed as objects, as sources with an id and a hash.
 
-A source is read when its turn comes, so that a folder is never in memory as a whole, and what is remembered of it is
-the hash of the bytes that were read then, not of what had been seen earlier. Its documents have stable ids and metadata
-that any store takes.
+A source is read when its turn comes, so that a folder is never in memory as a whole, and what is
+remembered of it is the hash of the bytes that were read then, not of what had been seen earlier.
+Its documents have stable ids and metadata that any store takes.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class Source(NamedTuple):
 
     Attributes:
         id: Path relative to the folder, or the id that the user set.
-        sha256: Of its content now; empty for a file that is new for certain, which is hashed when it is read.
+        sha256: Of its content now; empty for a file that is new for certain, which is hashed when
+            it is read.
         kind: ``"file"`` or ``"document"``.
         load: Its documents. It raises a DocumentError where a file cannot be read.
         stamp: Size and times of the file now, or "".
@@ -114,8 +115,8 @@ class Reading:
         Args:
             below: As :func:`~.walk.find` takes it.
             until: The same.
-            known: What is indexed, as rows of the database. Formats that were converted, perhaps on another machine,
-                are not taken for deleted where the converter is not installed.
+            known: What is indexed, as rows of the database. Formats that were converted, perhaps on
+                another machine, are not taken for deleted where the converter is not installed.
         """
         suffixes = set(self.readers)
         for path, row in (known or {}).items():
@@ -239,7 +240,8 @@ def gather(
     Args:
         documents: As :meth:`ContextualIndex.refresh` takes them.
         reading: How the folder is read.
-        known: What is indexed, as rows of the database: a file whose size and times are the same is not read.
+        known: What is indexed, as rows of the database: a file whose size and times are the same is
+            not read.
         failed: Gets what cannot be read.
     """
     if documents is not None:
@@ -277,8 +279,9 @@ def file_sources(
 ) -> list[Source]:
     """Return a source for each file.
 
-    A file is read here only where its size or times differ from what is remembered, or where it is new and another one
-    is missing, which may be the same under another name; and not after the time ``until``.
+    A file is read here only where its size or times differ from what is remembered, or where it is
+    new and another one is missing, which may be the same under another name; and not after the time
+    ``until``.
     """
     paths = {file.path for file in files}
     has_missing = any(row.kind == "file" and path not in paths for path, row in known.items())
@@ -336,9 +339,10 @@ def _document_source(identity: str, documents: list[Document]) -> Source:
 def _identity(document: Document, folders: Folders) -> str:
     """Return the path of the file that a reader made a document of; else its id, else a path; or "".
 
-    So a document of LlamaIndex's reader and the file that it was read from are one document, whether the folder is
-    named by its own path or through a symbolic link, and an absolute path is the same on every machine. A random UUID,
-    as LlamaIndex makes it, would be another id on each run.
+    So a document of LlamaIndex's reader and the file that it was read from are one document,
+    whether the folder is named by its own path or through a symbolic link, and an absolute path is
+    the same on every machine. A random UUID, as LlamaIndex makes it, would be another id on each
+    run.
     """
     path = Path(meta.path_of(document.metadata))
     inside = folders.path_of(path) if path.is_absolute() else None

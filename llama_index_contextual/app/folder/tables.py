@@ -13,8 +13,8 @@ from llama_index_contextual.app.folder.markdown import escape, table_of
 
 Value = str | bool | float | dt.datetime | dt.date | dt.time | dt.timedelta | None
 
-# A format of numbers: words, digits, decimals, words. Words are quoted, escaped, a currency, a colour, spaces or signs;
-# between digits, as in numbers of telephones, they are signs or escaped.
+# A format of numbers: words, digits, decimals, words. Words are quoted, escaped, a currency, a
+# colour, spaces or signs; between digits, as in numbers of telephones, they are signs or escaped.
 _WORDS: Final = r"""((?:"[^"]*"|\\.|\[[^\]<>=]*\]|[_*].|[^0#?.,@/"\\\[_*a-zA-Z])*)"""
 _FORM: Final = re.compile(
     rf"{_WORDS}([0#?](?:(?:[-() ]|\\.)*[0#?,])*)?(?:\.([0#?]{{1,10}})(,*))?{_WORDS}"

@@ -15,7 +15,8 @@ from llama_index_contextual.utils.text import without_code
 VAULT: Final = ".obsidian"  # a folder in a vault
 MOST_SETTINGS: Final = 1_000_000  # bytes of settings, or of an ignore file
 _COMMENT: Final = re.compile("%%")
-# Where the settings of a vault name the folder of its templates: Obsidian's own, and the plugin Templater's.
+# Where the settings of a vault name the folder of its templates: Obsidian's own, and the plugin
+# Templater's.
 _TEMPLATES: Final = {
     "templates.json": "folder",
     "plugins/templater-obsidian/data.json": "templates_folder",

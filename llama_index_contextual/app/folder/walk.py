@@ -1,8 +1,9 @@
 """Which files an index reads, of one folder or of several that have names.
 
-Ignore rules, hidden folders, symbolic links, sizes and Obsidian vaults decide. A path is in POSIX form and relative to
-the one folder, because it is the document's identity: the same on every machine. Of several folders it begins with the
-name of its own: ``notes/2026/plan.md`` is ``2026/plan.md`` in the folder that is called ``notes``.
+Ignore rules, hidden folders, symbolic links, sizes and Obsidian vaults decide. A path is in POSIX
+form and relative to the one folder, because it is the document's identity: the same on every
+machine. Of several folders it begins with the name of its own: ``notes/2026/plan.md`` is
+``2026/plan.md`` in the folder that is called ``notes``.
 """
 
 from __future__ import annotations
@@ -57,16 +58,19 @@ def default_include() -> tuple[str, ...]:
 class FileRules(Checked, BaseModel):
     """Which files of a folder count.
 
-    Symbolic links are not followed: what one inside the folder leads to has a name of its own, and one that leaves it
-    may lead anywhere.
+    Symbolic links are not followed: what one inside the folder leads to has a name of its own, and
+    one that leaves it may lead anywhere.
 
     Attributes:
-        include: ``.gitignore``-style patterns of the files to read, with two double stars at most. One that ends in a
-            suffix, as ``*.md`` does, means files only (``NOTES.MD``, too), never all of a folder ``notes.md``.
-        exclude: More patterns to leave out, as if they stood in a ``.gitignore`` at the folder's top.
+        include: ``.gitignore``-style patterns of the files to read, with two double stars at most.
+            One that ends in a suffix, as ``*.md`` does, means files only (``NOTES.MD``, too), never
+            all of a folder ``notes.md``.
+        exclude: More patterns to leave out, as if they stood in a ``.gitignore`` at the folder's
+            top.
         gitignore: Whether ``.gitignore`` files in the folder are obeyed.
         hidden: Whether files and folders whose name starts with a dot are read.
-        max_bytes: Larger files are reported and not read; of those that are converted, larger than 100 MB or this.
+        max_bytes: Larger files are reported and not read; of those that are converted, larger than
+            100 MB or this.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -128,8 +132,8 @@ class Problem:
 class Discovery:
     """The files of a folder in a stable order, and those that are left out.
 
-    ``skipped`` are files that no pattern names, and none leaves out, links within the folder, and templates and
-    drawings of Obsidian vaults.
+    ``skipped`` are files that no pattern names, and none leaves out, links within the folder, and
+    templates and drawings of Obsidian vaults.
     """
 
     files: list[FolderFile] = field(default_factory=list)
@@ -141,8 +145,8 @@ class Discovery:
 class _Folder(NamedTuple):
     """A folder that is walked later: where it is, and its path in the index, with a slash, or "".
 
-    ``ignores`` are the ignore files that hold in it; ``vault`` is how paths begin that hold no notes, in an Obsidian
-    vault, and None elsewhere.
+    ``ignores`` are the ignore files that hold in it; ``vault`` is how paths begin that hold no
+    notes, in an Obsidian vault, and None elsewhere.
     """
 
     place: str

@@ -1,7 +1,7 @@
 """Mail as Outlook keeps it: a compound file with a stream for each property.
 
-Strings are read leniently: a byte that the code page lacks, or a code page that nobody knows, costs a letter and not
-the mail.
+Strings are read leniently: a byte that the code page lacks, or a code page that nobody knows, costs
+a letter and not the mail.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ _PICTURE: Final = re.compile(r"data:[\w/+.-]{1,60};base64,[A-Za-z0-9+/=]*")
 def read_ipynb(path: Path) -> Conversion:
     """Return a Jupyter notebook: cells in order, code and the text of its outputs as fences.
 
-    A part begins at a heading, and at the next cell where it is long; ``cell`` is the number of its first one.
+    A part begins at a heading, and at the next cell where it is long; ``cell`` is the number of its
+    first one.
 
     Raises:
         ConversionError: It is no notebook of version 4.

@@ -1,7 +1,7 @@
 """PDF to Markdown, page by page: headings by their letters, tables by their columns.
 
-A PDF has no paragraphs, headings or tables. Lines in larger or bolder letters than most are headings; lines that most
-pages repeat at their edge are no text.
+A PDF has no paragraphs, headings or tables. Lines in larger or bolder letters than most are
+headings; lines that most pages repeat at their edge are no text.
 """
 
 from __future__ import annotations

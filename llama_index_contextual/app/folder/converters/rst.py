@@ -14,7 +14,8 @@ from llama_index_contextual.app.folder.markdown import escape, heading, table_of
 _LINE: Final = r"(?P<{0}>[=\-`:.'\"~^_*+#])(?P={0}){{2,}}"  # above or below a heading
 _HEADING_LINE: Final = re.compile(rf"\s*{_LINE.format('sign')}\s*$")
 _TABLE_RULE: Final = re.compile(r"(?:=+(?:[ ]+=+)+|\+(?:[-=]+\+)+)[ ]*$", re.MULTILINE)
-# A table; a heading; a directive of code, a comment, a target or a text with two colons, and what is indented below.
+# A table; a heading; a directive of code, a comment, a target or a text with two colons, and what
+# is indented below.
 _BLOCK: Final = re.compile(
     rf"""(?P<table>{_TABLE_RULE.pattern}\n(?:.*\S.*\n)*)
     |(?P<over>{_LINE.format("upper")})[ ]*\n(?P<middle>.*\S.*)\n(?P=over)[ ]*\n
@@ -70,7 +71,8 @@ class _Blocks:
 def _literal(block: re.Match[str]) -> list[str]:
     """Return a literal block between fences.
 
-    A directive's line becomes the begin of a fence, or the empty one below a text; that behind it the end.
+    A directive's line becomes the begin of a fence, or the empty one below a text; that behind it
+    the end.
     """
     lines = []
     if block["text"] and block["text"] != ":":

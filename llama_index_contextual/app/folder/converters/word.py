@@ -1,7 +1,7 @@
 """Word to HTML by mammoth, and so to Markdown.
 
-Before mammoth sees a document, headings get one style, numbers of headings and lists become text, pages get marks, and
-formulas and text boxes become paragraphs.
+Before mammoth sees a document, headings get one style, numbers of headings and lists become text,
+pages get marks, and formulas and text boxes become paragraphs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Workbooks of Excel, read from their XML.
 
-Only what cells hold and how numbers are shown is read. Looks, views and other details that programs write in their own
-ways cannot make a workbook unreadable.
+Only what cells hold and how numbers are shown is read. Looks, views and other details that programs
+write in their own ways cannot make a workbook unreadable.
 """
 
 from __future__ import annotations
