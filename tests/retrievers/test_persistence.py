@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,6 +11,7 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
+from llama_index_contextual.retrievers import arrays
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.utils.errors import FingerprintError, StorageError
 
@@ -134,3 +136,46 @@ def test_an_index_with_other_terms_is_refused(nodes, tmp_path, monkeypatch):
     monkeypatch.setattr("llama_index_contextual.retrievers.node_index.TERMS_VERSION", 99)
     with pytest.raises(FingerprintError):
         ContextualBM25Retriever.from_persist_dir(tmp_path)
+
+
+def test_a_pipe_in_place_of_the_file_is_damage_and_not_waited_for(nodes, tmp_path):
+    os.mkfifo(tmp_path / "bm25.arrays")
+    with pytest.raises(StorageError, match="missing, damaged"):
+        ContextualBM25Retriever.from_persist_dir(tmp_path)
+
+
+def test_arrays_that_were_changed_with_their_checksums_are_damage(nodes, tmp_path):
+    ContextualBM25Retriever(nodes).persist(tmp_path)
+    path = tmp_path / "bm25.arrays"
+    content, columns = arrays.read_arrays(path)
+    changes = {
+        "terms.tokens": lambda values: values + len(values),
+        "terms.places": lambda values: values - 1,
+        "terms.terms": lambda values: values[::-1],
+        "terms.bounds": lambda values: values[:-1],
+        "terms.starts": lambda values: values * 2,
+        "terms.counts": lambda values: values[1:],
+        "terms.ids": lambda values: values * 0,
+        "infos.bounds": lambda values: values + 1,
+        "infos.data": lambda values: values[:-1],
+        "infos.ids": lambda values: values + 1,
+    }
+    for name, change in changes.items():
+        arrays.write_arrays(path, content, {**columns, name: change(columns[name])})
+        with pytest.raises(StorageError, match="missing, damaged"):
+            ContextualBM25Retriever.from_persist_dir(tmp_path)
+    for name in columns:
+        missing = {other: values for other, values in columns.items() if other != name}
+        arrays.write_arrays(path, content, missing)
+        with pytest.raises(StorageError, match="missing, damaged"):
+            ContextualBM25Retriever.from_persist_dir(tmp_path)
+
+
+def test_a_file_that_is_cut_anywhere_is_damage(nodes, tmp_path):
+    ContextualBM25Retriever(nodes[:2]).persist(tmp_path)
+    path = tmp_path / "bm25.arrays"
+    data = path.read_bytes()
+    for size in range(0, len(data), 97):
+        path.write_bytes(data[:size])
+        with pytest.raises(StorageError, match="missing, damaged"):
+            ContextualBM25Retriever.from_persist_dir(tmp_path)
