@@ -1,108 +1,193 @@
-"""How large the package is: files, lines of code, long files, wide constructors and dataclasses, imports across rooms.
+"""Measure how readable the package is, in units that dense code cannot fake.
 
     python benchmarks/house.py
 
-A room is a folder or a file of the plug-in, or of the application below ``app/``. Lines of code are those without
-docstrings, comments and blank lines. An import counts once for each file and each file of another room that it names.
-The parameters of a constructor are those that the class adds to its LlamaIndex base.
+It prints counts of the source, of the plug-in and of the application, and the walk of one warm
+query through the pipeline of the README: calls, files, and moves from one file to another.
 """
 
 from __future__ import annotations
 
 import ast
+import io
+import re
+import sys
+import threading
+import tokenize
+import warnings
+from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-PACKAGE = Path(__file__).resolve().parents[1] / "llama_index_contextual"
-# What LlamaIndex's constructors take; a class of ours passes them on.
-_NAMES = """
-    callback_manager object_map objects verbose include_metadata include_prev_next_rel id_func use_async
-    query_gen_prompt alpha doc_ids embed_model filters hybrid_top_k llm node_ids num_queries
-    retriever_weights similarity_top_k sparse_top_k vector_store_query_mode
-"""
-OF_LLAMA_INDEX = set(_NAMES.split())
+from common import markdown_table
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
-def code_lines(source: str) -> int:
-    """Number of lines that are neither blank nor a docstring or comment."""
-    prose: set[int] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                prose.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
-    lines = enumerate(source.splitlines(), 1)
-    return sum(
-        bool(line.strip()) and line.strip()[0] != "#" and number not in prose
-        for number, line in lines
-    )
-
-
-def room_of(parts: tuple[str, ...]) -> str:
-    """Name of the room of a file, from its path below the package."""
-    inner = parts[:2] if parts[0] == "app" else parts[:1]
-    return "/".join(inner).removesuffix(".py")
+ROOT: Final = Path(__file__).resolve().parents[1]
+PACKAGE: Final = ROOT / "llama_index_contextual"
+LAYOUT: Final = {
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.COMMENT,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
+VAGUE_NAMES: Final = frozenset(
+    "one ones at found others rest both near wanted several again met of".split()  # noqa: SIM905
+)
+NOT_IMPERATIVE: Final = re.compile(
+    r"^(The|A|An|What|Whether|Those|How|Of|Its|Their|No|Each|One|Every)\b"
+)
+FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+DOCUMENTED: Final = (ast.Module, ast.ClassDef, *FUNCTIONS)
 
 
-def crossings(name: str, tree: ast.Module) -> int:
-    """How many modules of other rooms a file imports."""
-    room, named = room_of(tuple(name.split("/"))), set()
+def docstring_of(node: ast.AST) -> ast.Constant | None:
+    """Return the docstring of a module, class or function as a node of the syntax tree."""
+    if not isinstance(node, DOCUMENTED) or not node.body:
+        return None
+    first = node.body[0]
+    if not isinstance(first, ast.Expr) or not isinstance(first.value, ast.Constant):
+        return None
+    return first.value if isinstance(first.value.value, str) else None
+
+
+def count_docstrings(tree: ast.Module, counts: Counter[str]) -> set[int]:
+    """Count docstrings, remove them from the tree, and return the lines that they stood in."""
+    lines: set[int] = set()
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.ImportFrom)
-            and node.module
-            and node.module.split(".")[0] == PACKAGE.name
-        ):
-            inner = tuple(node.module.split(".")[1:])
-            targets = (
-                [inner]
-                if inner and inner != ("app",)
-                else [(*inner, alias.name) for alias in node.names]
-            )
-            named |= {target for target in targets if room_of(target) != room}
-    return len(named)
+        docstring = docstring_of(node)
+        if docstring is None or not isinstance(node, DOCUMENTED):
+            continue
+        lines.update(range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1))
+        if isinstance(node, FUNCTIONS):
+            counts["docstrings"] += 1
+            counts["not imperative"] += bool(NOT_IMPERATIVE.match(str(docstring.value).strip()))
+        node.body = node.body[1:] or [ast.Pass()]
+    return lines
 
 
-def parameters(node: ast.ClassDef) -> int:
-    """Number of parameters of a constructor, without LlamaIndex's and without ``self``."""
-    for item in node.body:
-        if isinstance(item, ast.FunctionDef) and item.name == "__init__":
-            named = [*item.args.posonlyargs, *item.args.args[1:], *item.args.kwonlyargs]
-            return sum(one.arg not in OF_LLAMA_INDEX for one in named)
-    return 0
+def count_tokens(source: str, docstring_lines: set[int], counts: Counter[str]) -> None:
+    """Count tokens and the lines that hold them, without layout, comments and docstrings."""
+    code_lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in LAYOUT and token.start[0] not in docstring_lines:
+            counts["tokens"] += 1
+            code_lines.update(range(token.start[0], token.end[0] + 1))
+    counts["code lines"] += len(code_lines)
 
 
-def fields(node: ast.ClassDef) -> int:
-    """Number of fields of a dataclass or NamedTuple; 0 of another class."""
-    decorators = [one.func if isinstance(one, ast.Call) else one for one in node.decorator_list]
-    plain = any(isinstance(one, ast.Name) and one.id == "dataclass" for one in decorators)
-    plain = plain or any(isinstance(one, ast.Name) and one.id == "NamedTuple" for one in node.bases)
-    return sum(isinstance(item, ast.AnnAssign) for item in node.body) if plain else 0
+def count_syntax(tree: ast.Module, counts: Counter[str]) -> None:
+    """Count the nodes of a syntax tree, and those that make code hard to read."""
+    for node in ast.walk(tree):
+        counts["nodes"] += 1
+        counts["statements"] += isinstance(node, ast.stmt)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            counts["vague names"] += node.id in VAGUE_NAMES
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+            counts["tuple assignments"] += isinstance(node.targets[0], ast.Tuple)
+        if isinstance(node, ast.ImportFrom):
+            counts["star imports"] += any(alias.name == "*" for alias in node.names)
+
+
+def measure(paths: Iterable[Path]) -> dict[str, float]:
+    """Return the figures of some files."""
+    counts = Counter[str]()
+    for path in paths:
+        source = path.read_text("utf-8")
+        tree = ast.parse(source)
+        counts["files"] += 1
+        count_tokens(source, count_docstrings(tree, counts), counts)
+        count_syntax(tree, counts)
+        if path.name == "__init__.py":
+            definitions = (ast.FunctionDef, ast.ClassDef)
+            counts["in __init__"] += sum(isinstance(node, definitions) for node in tree.body)
+    return {
+        "files": counts["files"],
+        "code lines": counts["code lines"],
+        "tokens": counts["tokens"],
+        "tokens per code line": counts["tokens"] / counts["code lines"],
+        "AST nodes per statement": counts["nodes"] / counts["statements"],
+        "tuple assignments per 100 statements": 100
+        * counts["tuple assignments"]
+        / counts["statements"],
+        "vague names": counts["vague names"],
+        "docstrings that are not imperative, %": 100
+        * counts["not imperative"]
+        / max(1, counts["docstrings"]),
+        "star imports": counts["star imports"],
+        "functions and classes in `__init__` files": counts["in __init__"],
+    }
+
+
+class Walk:
+    """The calls of functions of the package while a query is answered."""
+
+    def __init__(self) -> None:
+        self.files: list[str] = []
+
+    def trace(self, frame: Any, event: str, _: object) -> None:
+        """Record a call; comprehensions and the like are no functions of their own."""
+        code = frame.f_code
+        is_named = not code.co_name.startswith("<")
+        if event == "call" and is_named and code.co_filename.startswith(str(PACKAGE)):
+            self.files.append(code.co_filename)
+
+    def describe(self) -> str:
+        """Return calls, files, and moves between files."""
+        moves = sum(before != after for before, after in zip(["", *self.files], self.files))  # noqa: B905
+        return f"{len(self.files)} calls, {len(set(self.files))} files, {moves} moves between files"
+
+
+def walk() -> str:
+    """Trace one warm query through the pipeline of the README."""
+    from llama_index.core import SimpleDirectoryReader, VectorStoreIndex
+
+    import llama_index_contextual as package
+    from llama_index_contextual.app import LocalEmbedding
+
+    reader = SimpleDirectoryReader(str(ROOT / "examples" / "notes"), recursive=True)
+    chunks = package.HeadingAwareMarkdownNodeParser()(reader.load_data())
+    nodes = package.ContextualNodePostprocessor()(chunks)
+    index = VectorStoreIndex(nodes, embed_model=LocalEmbedding())
+    retrievers = [package.ContextualVectorRetriever(index), package.ContextualBM25Retriever(nodes)]
+    fusion = package.ContextualFusionRetriever(retrievers, similarity_top_k=3)
+    fusion.retrieve("What is the default timeout of the gateway?")
+    calls = Walk()
+    threading.setprofile(calls.trace)
+    sys.setprofile(calls.trace)
+    try:
+        fusion.retrieve("How long does the scheduler wait?")
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return calls.describe()
+
+
+def table(parts: dict[str, Sequence[Path]]) -> str:
+    """Return the figures of some parts of the package as a table."""
+    figures = {name: measure(paths) for name, paths in parts.items()}
+    rows: list[list[object]] = []
+    for label in next(iter(figures.values())):
+        values = [f"{figures[name][label]:,.1f}".removesuffix(".0") for name in parts]
+        rows.append([label, *values])
+    return markdown_table(["", *parts], rows)
 
 
 def main() -> None:
-    """Print the counts."""
-    sources = {
-        path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8")
-        for path in sorted(PACKAGE.rglob("*.py"))
+    """Print all figures."""
+    warnings.simplefilter("ignore")
+    paths = sorted(PACKAGE.rglob("*.py"))
+    application = PACKAGE / "app"
+    parts = {
+        "all": paths,
+        "plug-in": [path for path in paths if application not in path.parents],
+        "application": [path for path in paths if application in path.parents],
     }
-    trees = {name: ast.parse(source) for name, source in sources.items()}
-    lines = {name: code_lines(source) for name, source in sources.items()}
-    plug_in = [count for name, count in lines.items() if not name.startswith(("app/", "__main__"))]
-    classes = [
-        (name, node)
-        for name in trees
-        for node in ast.walk(trees[name])
-        if isinstance(node, ast.ClassDef)
-    ]
-    print(f"files, lines of code: {len(lines)}, {sum(lines.values()):,}")
-    print(f"plug-in alone: {len(plug_in)}, {sum(plug_in):,}")
-    longest = max((len(source.splitlines()), name) for name, source in sources.items())
-    widest = max((parameters(node), f"{name}:{node.name}") for name, node in classes)
-    fullest = max((fields(node), f"{name}:{node.name}") for name, node in classes)
-    print("longest file: {} ({})".format(*longest))
-    print("most parameters of a constructor: {} ({})".format(*widest))
-    print("most fields of a dataclass: {} ({})".format(*fullest))
-    print(f"imports across rooms: {sum(crossings(*one) for one in trees.items())}")
+    print(table(parts))
+    print(f"\none warm query: {walk()}")
 
 
 if __name__ == "__main__":
