@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import datetime as dt
 import hashlib
 import os
 import platform
+import shutil
 import sqlite3
 import tempfile
 from collections import defaultdict
@@ -44,6 +46,10 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, Document
 
     from llama_index_contextual.context.base import SourceDocument
+
+# Nothing of a run is in the user's data directory, and no run finds the vectors of another one.
+os.environ["LLAMA_INDEX_CONTEXTUAL_STORAGE"] = tempfile.mkdtemp(prefix="contextual-benchmark-")
+atexit.register(shutil.rmtree, os.environ["LLAMA_INDEX_CONTEXTUAL_STORAGE"], ignore_errors=True)
 
 CACHE = Path(
     os.environ.get("LLAMA_INDEX_CONTEXTUAL_CACHE")

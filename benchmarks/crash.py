@@ -165,6 +165,8 @@ class Stage:
             root / "docs" / "large.md",
         )
         self.docs.mkdir(parents=True, exist_ok=True)
+        self.data = root / "data"
+        os.environ["LLAMA_INDEX_CONTEXTUAL_STORAGE"] = str(self.data)
 
     def model_of(self, action: str) -> str:
         """Name of the embedding: a replacement takes the other one of two, and all else the present one."""
@@ -221,7 +223,8 @@ class Stage:
         else:
             self.large.unlink(missing_ok=True)
         if action == "index":
-            shutil.rmtree(self.storage, ignore_errors=True)
+            for folder in (self.storage, self.data):
+                shutil.rmtree(folder, ignore_errors=True)
             for log in (self.embeddings, self.calls, self.model):
                 log.unlink(missing_ok=True)
 
@@ -245,7 +248,7 @@ class Stage:
                 try:
                     index.as_retriever().retrieve(QUESTION)
                 except StorageError as error:  # questions repair nothing, and name what does
-                    if "Cure: llama-index-contextual index" not in str(error):
+                    if "Run: llama-index-contextual index" not in str(error):
                         found.append(f"an error without its cure: {error}")
             index.refresh(confirm=True)
             status = index.status(check=True)

@@ -48,7 +48,7 @@ DIRECTIONS = np.random.default_rng(0).standard_normal((16_384, 384), dtype=np.fl
 COLUMNS = {
     "build": ("build, s", ",.0f"), "build_cpu": ("of it CPU, s", ",.0f"), "build_peak": ("its memory, MiB", ",.0f"),
     "index.sqlite3": ("index.sqlite3, bytes a chunk", ",.0f"),
-    "paid.sqlite3": ("paid.sqlite3, bytes a chunk", ",.0f"), "cache": ("cache, bytes a chunk", ",.0f"),
+    "cache": ("cache, bytes a chunk", ",.0f"),
     "open": ("open and first answer, s", ".2f"), "open_cpu": ("of it CPU, s", ".2f"),
     "p50": ("question p50, ms", ".1f"), "p95": ("p95, ms", ".1f"), "rss": ("memory of a reader, MiB", ",.0f"),
     "refresh": ("refresh of one page, s", ".2f"), "nothing": ("refresh of nothing, s", ".2f"),

@@ -130,9 +130,7 @@ def main() -> None:
     """Ask, and print a table."""
     if command_line(__doc__, sizes=False).sizes:
         with TemporaryDirectory() as folder:
-            shutil.copytree(
-                NOTES, Path(folder) / "notes", ignore=shutil.ignore_patterns(".contextual")
-            )
+            shutil.copytree(NOTES, Path(folder) / "notes")
             header = [
                 "tool",
                 "described, characters",

@@ -49,9 +49,7 @@ def page() -> None:
     """Draw the page of `serve`: a document beside its hits, why a hit is there in the dark, and a narrow window."""
     with tempfile.TemporaryDirectory() as folder:
         notes = Path(folder) / "notes"
-        shutil.copytree(
-            ROOT / "examples" / "notes", notes, ignore=shutil.ignore_patterns(".contextual")
-        )
+        shutil.copytree(ROOT / "examples" / "notes", notes)
         with ContextualIndex.open(notes) as index:
             index.refresh()
         command = [
