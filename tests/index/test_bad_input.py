@@ -10,9 +10,8 @@ from llama_index.core.readers.base import BaseReader
 from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app import index as index_room
 from llama_index_contextual.app.folder import sources
-from llama_index_contextual.app.index import BackgroundRefresh
+from llama_index_contextual.app.index import BackgroundRefresh, background
 from llama_index_contextual.app.settings import local as onnx
 from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.utils.errors import (
@@ -104,7 +103,7 @@ def test_an_index_is_not_behind_because_of_a_file_that_cannot_be_read(
         "1 not indexed",
     )
     assert status.documents == 4 + was_text, "what the index had of it stays"
-    monkeypatch.setattr(index_room, "_LOOK_EVERY", 0)
+    monkeypatch.setattr(background, "_LOOK_SECONDS", 0)
     keeper = BackgroundRefresh(index, patience=10)
     assert not keeper.look()
     assert index.settings.database.state().change == change, "nothing was done"
