@@ -3,10 +3,10 @@
     python benchmarks/tool_choice.py --sizes                     # descriptions and answers, in characters and tokens
     python benchmarks/tool_choice.py                             # by a small model
 
-Twenty tasks, as a user puts them to an agent, each with the tools that do it. The model sees the tools as the server
-lists them, and may answer with nothing but one of their names. A small model prefers what stands at certain places of a
-list, so each task is asked with the list turned round three ways. The same is asked with the names alone, which shows
-what the descriptions add. The model is SmolLM2-135M on llama.cpp's server, which ``tests/servers.py`` starts.
+Twenty-four tasks, as a user puts them to an agent, each with the tools that do it. The model sees the tools as the
+server lists them, and may answer with nothing but one of their names. A small model prefers what stands at certain
+places of a list, so each task is asked with the list turned round three ways. The same is asked with the names alone,
+which shows what the descriptions add. The model is SmolLM2-135M on llama.cpp's server; ``tests/servers.py`` starts it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ TASKS = [
         "Before you answer this message, look what is known: does JC like ginger?",
         {"memory_context"},
     ),
-    ("Find the exact sentence about the freeze date in October.", {"search"}),
-    ("Search the notes of last week for the word invoice.", {"search"}),
-    ("Which notes with the tag health mention running?", {"search"}),
-    ("Search for three wordings at once: timeout, time limit, deadline.", {"search"}),
+    ("Find the exact sentence about the freeze date in October.", {"retrieve"}),
+    ("Search the notes of last week for the word invoice.", {"retrieve", "grep"}),
+    ("Which notes with the tag health mention running?", {"retrieve"}),
+    ("Search for three wordings at once: timeout, time limit, deadline.", {"retrieve"}),
     ("Open memory/2026-04-09.md.", {"read"}),
     ("Show me lines 3 to 9 of people/ana.md.", {"read"}),
     ("A hit cited report.pdf#page=4. Read that page.", {"read"}),
@@ -56,8 +56,12 @@ TASKS = [
     ("Which files does the memory have?", {"list"}),
     ("Is the index up to date? How many documents does it hold?", {"list"}),
     ("Which tags can a search be narrowed by?", {"list"}),
-    ("Search notes whose status is open for the word dredging.", {"search"}),
-    ("Find who repaired the boat.", {"search"}),
+    ("Search notes whose status is open for the word dredging.", {"retrieve"}),
+    ("Find who repaired the boat.", {"retrieve"}),
+    ("Find every line with the error code E4042.", {"grep"}),
+    ("List all notes that mention Marta Ruiz by name.", {"grep"}),
+    ("Which lines match the regular expression TODO|FIXME?", {"grep"}),
+    ("Where exactly does the identifier max_retries occur?", {"grep"}),
     ("Show the section Timeout of [[Gateway]].", {"read"}),
     (
         "The user wrote: thanks, and what about the roof? Look what the notes say before you answer.",
@@ -68,8 +72,9 @@ TURNS = 3
 NOTES = Path(__file__).parents[1] / "examples" / "notes"
 CALLS: dict[str, dict[str, Any]] = {
     "memory_context": {"message": "what did we decide about retries?"},
-    "search": {"query": "default timeout of the gateway"},
+    "retrieve": {"query": "default timeout of the gateway"},
     "read": {"path": "docs/gateway.md#L12-L16"},
+    "grep": {"pattern": "timeout"},
     "list": {},
 }
 

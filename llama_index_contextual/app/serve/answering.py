@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from llama_index.core.llms import LLM, ChatMessage
 
 NOTHING: Final = "Nothing in the index answers this."
-_CURE: Final = (
-    "Cure: --llm ollama:MODEL (the default is qwen3:0.6b on this machine: ollama serve), openai:MODEL or "
+_HINT: Final = (
+    "Choose a model: --llm ollama:MODEL (the default is qwen3:0.6b on this machine: ollama serve), openai:MODEL or "
     "openai:MODEL@URL (extra llm). search finds passages without a model."
 )
 _SILENT: Final = "The sources do not say."
@@ -81,7 +81,7 @@ class Sentence:
     problems: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """The text, with its problems after it."""
+        """Return the text, with its problems after it."""
         body = self.text.rstrip()
         return (
             f"{body} (⚠ {'; '.join(self.problems)}){self.text[len(body) :]}"
@@ -91,7 +91,7 @@ class Sentence:
 
 
 def checked(text: str, sources: Sequence[str]) -> Sentence:
-    """A sentence with the sources that it names, and the problems of its citations.
+    """Return a sentence with the sources that it names, and the problems of its citations.
 
     Args:
         text: One sentence.
@@ -122,7 +122,7 @@ def checked(text: str, sources: Sequence[str]) -> Sentence:
 
 
 def _holds(source: str, quotation: str) -> bool:
-    """Whether a source has the words of a quotation, in one place or around its ellipses."""
+    """Return whether a source has the words of a quotation, in one place or around its ellipses."""
     text = _plain(source)
     return all(_plain(part).strip(" .,;:!?") in text for part in _ELLIPSIS.split(quotation))
 
@@ -156,7 +156,7 @@ def sentences_of(parts: Iterable[str], sources: Sequence[str]) -> Iterator[Sente
 
 
 def _after(text: str, start: int) -> int:
-    """The start of a sentence when numbers right before it belong to the sentence before."""
+    """Return the start of a sentence when numbers right before it belong to the sentence before."""
     if _OPEN.match(text, start):
         return len(text)  # nobody knows yet
     numbers = _AFTER.match(text, start)
@@ -164,7 +164,7 @@ def _after(text: str, start: int) -> int:
 
 
 def fenced(sources: Sequence[str]) -> str:
-    """The sources as a prompt shows them, by number, between lines with a random mark: no text can close its own."""
+    """Return the sources by number between lines with a random mark, so that no text can close its own."""
     mark = secrets.token_hex(4)
     blocks = (
         f"<source {number} {mark}>\n{text}\n</source {number} {mark}>"
@@ -174,7 +174,7 @@ def fenced(sources: Sequence[str]) -> str:
 
 
 def answering_model(llm: str | LLM | None, timeout: float = 60.0) -> LLM:
-    """The model that answers.
+    """Return the model that answers.
 
     Args:
         llm: A LlamaIndex LLM, or its name: ``"ollama:MODEL"``, ``"openai:MODEL"``, ``"openai:MODEL@URL"``. Default:
@@ -220,7 +220,7 @@ def _deltas(model: LLM, messages: Sequence[ChatMessage]) -> Iterator[str]:
             yield part.delta or ""
     except Exception as error:
         raise AnswerError(
-            f"{model_name(model)} cannot be asked: {reason_of(error)}. {_CURE}"
+            f"{model_name(model)} cannot be asked: {reason_of(error)}. {_HINT}"
         ) from error
     if is_empty:  # as of a server that answers something else, which OpenAI's client passes over
-        raise AnswerError(f"{model_name(model)} gave an empty answer. {_CURE}")
+        raise AnswerError(f"{model_name(model)} gave an empty answer. {_HINT}")

@@ -236,7 +236,7 @@ def test_where_no_model_is_named_and_the_default_is_not_there_the_ways_are_named
     last = done.stderr.splitlines()[-1]
     assert "qwen3:0.6b cannot be asked: no connection" in last
     for way in (
-        "Cure: --llm",
+        "Choose a model: --llm",
         "ollama:MODEL",
         "openai:MODEL",
         "openai:MODEL@URL",
@@ -270,7 +270,7 @@ def test_a_model_that_fails_is_an_error(fake_model):
 @pytest.mark.parametrize("text", ["", " \n"])
 def test_an_empty_answer_is_an_error(fake_model, text):
     fake_model.reply = always(Reply(text=text))
-    with pytest.raises(AnswerError, match=r"fake gave an empty answer\. Cure: --llm"):
+    with pytest.raises(AnswerError, match=r"fake gave an empty answer\. Choose a model: --llm"):
         list(answer("how long?", [GATEWAY], answering_model(fake_model.llm)))
 
 
