@@ -233,3 +233,18 @@ def test_the_newest_near_duplicate_takes_the_place_of_the_best():
     assert [entry.id for entry in newest] == ["2026-03-01", "2026-02-01"]
     older_last = without_repetitions(list(reversed(hits)), 3, keep_newest=True)
     assert [entry.id for entry in older_last] == ["2026-03-01", "2026-02-01"]
+
+
+def test_of_statements_of_several_days_in_a_chunk_the_newest_counts():
+    text = "## 2026-01-05\n\nTea is at four.\n\n## 2026-03-05\n\nTea is at five.\n"
+    log = MemoryEntry(TextNode(id_="log", text=text, metadata={"path": "log.md"}), 1.0)
+    statement = best_statement(log, {("tea",): 1.0}, lambda text: text.lower().split())
+    assert statement == (1.0, date(2026, 3, 5))
+
+
+def test_of_near_duplicates_of_one_day_the_best_stays():
+    hits = [
+        MemoryEntry(TextNode(id_=name, text="tea", metadata={"path": f"2026-01-01-{name}.md"}), 1.0)
+        for name in "ab"
+    ]
+    assert [entry.id for entry in without_repetitions(hits, 3, keep_newest=True)] == ["a"]
