@@ -319,7 +319,8 @@ class Refresh:
         return prepared
 
     def _show_calls(self, _: object) -> None:
-        self.bar.set_postfix(calls=self.settings.contexts.usage.calls)
+        if self.settings.paid_source:
+            self.bar.set_postfix(calls=self.settings.contexts.usage.calls)
 
     @_dispatcher.span
     def _write(self, batch: Sequence[_Prepared]) -> None:

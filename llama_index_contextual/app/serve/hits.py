@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -15,6 +16,8 @@ from llama_index_contextual.utils.errors import ContextualWarning, SettingError
 from llama_index_contextual.utils.text import readable
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores.types import MetadataFilters
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 TOP_K: Final = 5
 _POOL: Final = 50  # hits among which those of one document are counted
+_RELEVANT_SHARE: Final = 0.3  # of the best hit's score, which a hit needs to be counted as one more
 _PLACE: Final = (
     metadata.START_LINE,
     metadata.END_LINE,
@@ -159,8 +163,17 @@ def find_hits(
             suggestions = keywords[1].suggest(question)
     kept = few_of_each(explanation.hits, _document_of, per_file, most)
     shown = tuple(hit for hit, _ in kept)
-    return FoundHits(
-        replace(explanation, hits=shown), [ShownHit(hit, more) for hit, more in kept], suggestions
+    further = _further_hits(explanation.hits, {hit.node_id for hit in shown})
+    shown_hits = [ShownHit(hit, further[_document_of(hit)] if more else 0) for hit, more in kept]
+    return FoundHits(replace(explanation, hits=shown), shown_hits, suggestions)
+
+
+def _further_hits(hits: Sequence[Hit], shown_ids: Collection[str]) -> Counter[str]:
+    """Return how many hits of each document are not shown, although they are about as relevant."""
+    return Counter(
+        _document_of(hit)
+        for hit in hits
+        if hit.node_id not in shown_ids and hit.score >= _RELEVANT_SHARE * hits[0].score
     )
 
 

@@ -18,7 +18,7 @@ from llama_index.core.schema import TextNode
 from starlette.testclient import TestClient
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.serve.hits import ShownHit
+from llama_index_contextual.app.serve.hits import ShownHit, find_hits
 from llama_index_contextual.app.serve.html import node_html
 from llama_index_contextual.app.serve.page import PageApi, app_of
 
@@ -496,3 +496,15 @@ def test_without_a_model_an_answer_says_how_to_get_one(folder):
         [part] = api.answer({"q": "boat"})
         assert "serve --llm ollama:" in part["error"]
         assert api.state()["no_model"] == part["error"]
+
+
+def test_further_hits_are_counted_only_if_they_are_about_as_relevant(tmp_path):
+    sections = ["# Turbine\n\nThe turbine of the gateway turns at noon.\n"]
+    sections += [f"# Part {number}\n\nIt turns slowly, {number} times.\n" for number in range(9)]
+    (tmp_path / "a.md").write_text("\n".join(sections), "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.settings.parser.chunk_size = 20
+        index.refresh()
+        found = find_hits(index, "turbine of the gateway turns at noon", per_file=1, min_score=0.0)
+    [hit] = found.hits
+    assert hit.more == 0
