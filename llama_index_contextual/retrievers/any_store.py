@@ -323,7 +323,7 @@ def node_matches(
 
 
 def is_chroma(store: object) -> TypeGuard[ChromaVectorStore]:
-    """Return whether a store is LlamaIndex's on Chroma, without importing it, which would take a second."""
+    """Return whether a store is LlamaIndex's on Chroma, without its import, which takes a second."""
     module = sys.modules.get("llama_index.vector_stores.chroma")
     return module is not None and isinstance(store, module.ChromaVectorStore)
 

@@ -68,7 +68,7 @@ class WeightedRetriever:
 
     @property
     def is_awaited(self) -> bool:
-        """Return whether the retriever does more than compute, so that it has to be awaited on an event loop."""
+        """Return whether the retriever does more than compute, so that it has to be awaited."""
         return not isinstance(self.retriever, PoolRetriever) or self.retriever.asks_async
 
     def with_filters(self, filters: MetadataFilters | None) -> WeightedRetriever:
@@ -79,7 +79,7 @@ class WeightedRetriever:
         """
         if not hasattr(self.retriever, "with_filters"):
             raise SettingError(
-                f"Retriever {self.name!r} has no with_filters(). Give it its filters when you create it."
+                f"Retriever {self.name!r} has no with_filters(). Create it with its filters."
             )
         return replace(self, retriever=self.retriever.with_filters(filters))
 
@@ -199,7 +199,7 @@ class Request:
         return [replace(query) for query in (self.queries if gets_all else self.queries[:1])]
 
     def is_compared(self, members: Sequence[WeightedRetriever]) -> bool:
-        """Return whether scores are compared with those of all chunks, so that filters change none."""
+        """Return whether scores are compared with those of all chunks: filters change none."""
         return isinstance(self.mode, Mode) and all(member.keeps_scores for member in members)
 
 
@@ -231,7 +231,7 @@ def ask(members: Sequence[WeightedRetriever], request: Request) -> Answers:
 
 
 async def aask(members: Sequence[WeightedRetriever], request: Request) -> Answers:
-    """Ask all retrievers at once, each by its own asynchronous method, and return their answers as :func:`ask` does."""
+    """Return what :func:`ask` returns; each retriever is awaited by its own method, all at once."""
     is_compared = request.is_compared(members)
     pools = await asyncio.gather(*(_apools_of(member, request, is_compared) for member in members))
     return _collect(members, pools, request, is_compared)

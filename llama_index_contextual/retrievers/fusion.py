@@ -219,7 +219,7 @@ class ContextualFusionRetriever(BaseRetriever):
         return await asyncio.to_thread(explain, self.members, question, pool, results)
 
     def _search(self, question: Question) -> tuple[RankedPool, list[NodeWithScore]]:
-        """Return the ranked candidates of a question and the nodes of the best, all from one state of each store."""
+        """Return the ranked candidates and the best nodes, all from one state of each store."""
         with ExitStack() as stack:
             for member in self.members:
                 if isinstance(member.retriever, PoolRetriever):

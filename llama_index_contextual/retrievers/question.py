@@ -159,7 +159,9 @@ def rank(
         warnings=tuple(notes),
         judgement=judgement,
     )
-    return RankedPool(table, {one: relevant[one] for one in also_at}, also_at, explanation)
+    return RankedPool(
+        table, {node_id: relevant[node_id] for node_id in also_at}, also_at, explanation
+    )
 
 
 def _fuse(
@@ -278,7 +280,7 @@ def best_nodes(
     while remaining and len(results) < size:
         batch = remaining[: size - len(results)]
         remaining = remaining[len(batch) :]
-        loaded = asking.read_nodes(members, [one for one in batch if one not in nodes])
+        loaded = asking.read_nodes(members, [node_id for node_id in batch if node_id not in nodes])
         for node_id in batch:
             node = nodes.get(node_id) or loaded.get(node_id)
             if node is not None:
