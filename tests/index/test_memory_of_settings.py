@@ -94,7 +94,9 @@ def test_what_a_model_wrote_is_not_replaced_without_a_confirmation(opened, folde
         chunks = index.refresh().chunks
     with (
         opened() as other,
-        pytest.raises(ConfirmationError, match=rf"{chunks} of {chunks} chunks.*Cure: .*--yes"),
+        pytest.raises(
+            ConfirmationError, match=rf"{chunks} of {chunks} chunks.*Use the former.*--yes"
+        ),
     ):
         other.refresh()
     with opened() as other, BackgroundRefresh(other, "wait") as keeper:
@@ -118,7 +120,8 @@ def test_a_refresh_that_would_delete_most_documents_has_to_be_confirmed(opened, 
         index.refresh()
     with opened(files=FileRules(include=("*.py",))) as other:
         with pytest.raises(
-            ConfirmationError, match=r"would delete 4 of 4 documents.*Cure: .*confirm=True.*--yes"
+            ConfirmationError,
+            match=r"would delete 4 of 4 documents.*Check that.*confirm=True.*--yes",
         ):
             other.refresh()
         assert other.status().documents == 4

@@ -115,7 +115,7 @@ def test_documents_given_by_hand_have_to_be_passed_again_and_that_is_said(opened
     with opened(context="off") as index:
         report = index.refresh()
         assert [str(problem) for problem in report.failed] == [
-            "by-hand: it has to be made again, and is no file. Cure: pass the document again."
+            "by-hand: it has to be made again, and is not a file. Pass the document again."
         ]
         assert index.refresh(zebras).outdated == ["by-hand"]
         assert index.refresh().failed == []

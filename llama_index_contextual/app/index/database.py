@@ -84,7 +84,7 @@ class Database(SqliteFile):
     _documents: tuple[object, dict[str, DocumentRow]] = None, {}
 
     def state(self) -> IndexState:
-        """What is true of the whole index; an empty state where nothing was indexed yet.
+        """Return what is true of the whole index; an empty state where nothing was indexed yet.
 
         Raises:
             DamagedError: It cannot be read.
@@ -95,7 +95,7 @@ class Database(SqliteFile):
             return snapshot.state
 
     def documents(self) -> dict[str, DocumentRow]:
-        """Every document, those that failed at their first time too; nobody changes what is returned.
+        """Return every document, also those that failed; nobody changes the mapping.
 
         Raises:
             DamagedError: It cannot be read.
@@ -111,7 +111,7 @@ class Database(SqliteFile):
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Snapshot]:
-        """One moment of the file: whatever is written meanwhile, it shows the same.
+        """Open one moment of the file: whatever is written meanwhile, it shows the same.
 
         Raises:
             DamagedError: It cannot be read.
@@ -218,16 +218,14 @@ class Snapshot:
             self.has_ended = True
 
     def fetch(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Rows of a query."""
+        """Return the rows of a query."""
         with self._lock, self._file.explained():
             if self.has_ended:
-                raise StorageError(
-                    f"a question to {self._file.path} has ended. Cure: ask it again."
-                )
+                raise StorageError(f"a query of {self._file.path} has ended. Start it again.")
             return self._connection.execute(query, values).fetchall()
 
     def among(self, query: str, values: Iterable[Any]) -> list[Any]:
-        """Rows of a query that ends in :data:`AMONG`, for some values."""
+        """Return the rows of a query that ends in :data:`AMONG`, for some values."""
         return self.fetch(query, [json.dumps([*values])])
 
     def refuse(self, problem: str) -> NoReturn:
@@ -240,18 +238,16 @@ class Snapshot:
             raise ValueError(problem)
 
     def documents(self) -> dict[str, DocumentRow]:
-        """All documents by key, those that failed at their first time too."""
-        return {
-            one[0]: DocumentRow._make(one)
-            for one in self.fetch(f"SELECT {_DOCUMENT} FROM documents")  # noqa: S608
-        }
+        """Return all documents by key, also those that failed."""
+        rows = self.fetch(f"SELECT {_DOCUMENT} FROM documents")  # noqa: S608  our own names
+        return {row[0]: DocumentRow._make(row) for row in rows}
 
     def context_sources(self) -> dict[str, int]:
-        """How many chunks have a context from each source; "" counts those without."""
+        """Return how many chunks have a context from each source; "" counts those without."""
         return dict(self.fetch("SELECT context_source, count(*) FROM chunks GROUP BY 1 ORDER BY 1"))
 
     def rows(self) -> Rows:
-        """Numbers of all chunks, ascending."""
+        """Return the numbers of all chunks, ascending."""
         import numpy as np
 
         # As one text: a million numbers would be a list of 100 MB, and take three times as long one by one.
@@ -263,27 +259,27 @@ class Snapshot:
         )
 
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
-        """Numbers of chunks by id; unknown ids are absent."""
-        keepable = (one for one in node_ids if not storable(one)[1])
+        """Return the numbers of chunks by id; unknown ids are absent."""
+        keepable = (node_id for node_id in node_ids if not storable(node_id)[1])
         return dict(self.among(f"SELECT node_id, id FROM chunks WHERE node_id {AMONG}", keepable))  # noqa: S608
 
     def rows_of_document(self, key: str) -> list[int]:
-        """Numbers of the chunks of a document, ascending."""
+        """Return the numbers of the chunks of a document, ascending."""
         return sorted(
             row for (row,) in self.fetch(f"SELECT chunks.id {JOINED} WHERE key = ?", [key])
         )
 
     def first_rows(self) -> dict[int, str]:
-        """Numbers of the first chunks of all documents, ascending, with the documents' keys."""
+        """Return the numbers of the first chunks of all documents, ascending, with the keys."""
         return dict(self.fetch(f"SELECT min(chunks.id), key {JOINED} GROUP BY document ORDER BY 1"))
 
     def rows_beside(self, row: int) -> list[int]:
-        """Numbers of the chunks of a chunk's document, ascending."""
+        """Return the numbers of the chunks of a chunk's document, ascending."""
         query = "SELECT id FROM chunks WHERE document = (SELECT document FROM chunks WHERE id = ?) ORDER BY 1"
-        return [one for (one,) in self.fetch(query, [row])]
+        return [number for (number,) in self.fetch(query, [row])]
 
     def node_rows(self, rows: Sequence[int] | Rows) -> Iterator[NodeRow]:
-        """Some chunks, ascending by number."""
+        """Yield chunks, ascending by number."""
         with self._file.explained():
             yield from map(_node_row, self._selected(_NODE, rows))
 
@@ -301,20 +297,20 @@ class Snapshot:
             last = page[-1][0]
 
     def nodes(self, rows: Sequence[int] | Rows) -> Iterator[BaseNode]:
-        """The same as new node objects."""
+        """Yield chunks as new node objects."""
         with self._file.explained():
             yield from map(to_node, self.node_rows(rows))
 
     def values(self, key: str, rows: Sequence[int] | Rows) -> list[Any]:
-        """Value of a metadata key of some chunks, ascending by number; None where one has none."""
+        """Return the values of a metadata key of chunks, ascending by number."""
         with self._file.explained():
-            return [
-                one.ref_doc_id if key == metadata.REF_DOC_ID else json.loads(one.metadata).get(key)
-                for one in self.node_rows(rows)
-            ]
+            nodes = self.node_rows(rows)
+            if key == metadata.REF_DOC_ID:
+                return [node.ref_doc_id for node in nodes]
+            return [json.loads(node.metadata).get(key) for node in nodes]
 
     def column(self, column: str, rows: Sequence[int] | Rows) -> list[Any]:
-        """A column of some chunks, ascending by number."""
+        """Return a column of chunks, ascending by number."""
         return [value for (value,) in self._selected(column, rows)]
 
     def vectors(self, rows: Sequence[int] | Rows) -> list[Singles]:
@@ -358,14 +354,14 @@ class Snapshot:
     def _selected(
         self, columns: str, rows: Sequence[int] | Rows, table: str = "chunks", key: str = "id"
     ) -> Iterator[Any]:
-        """Columns of some chunks, ascending by number."""
+        """Yield columns of chunks, ascending by number."""
         query = f"SELECT {columns} FROM {table} WHERE {key} {AMONG} ORDER BY {key}"  # noqa: S608  our own names
         for start in range(0, len(rows), _PAGE):
             part = [int(row) for row in rows[start : start + _PAGE]]
-            found = self.among(query, part)
-            if len(found) < len(part):
+            values = self.among(query, part)
+            if len(values) < len(part):
                 self.refuse("chunks are lost")
-            yield from found
+            yield from values
 
 
 class Transaction(Snapshot):
@@ -416,25 +412,22 @@ class Transaction(Snapshot):
         """
         counts = Counter(node.node_id for node in nodes)
         owners = self.among(f"SELECT node_id, key {JOINED} WHERE node_id {AMONG}", counts)
-        taken = [
-            *(one for one, key in owners if key != document.key),
-            *(one for one in counts if counts[one] > 1),
-        ]
+        taken = [node_id for node_id, key in owners if key != document.key]
+        taken += [node_id for node_id, count in counts.items() if count > 1]
         if taken:
             raise DocumentError(
-                f"two of its chunks, or one of another document, have the id {taken[0]!r}. Cure: a node parser whose "
-                "id_func gives each chunk an id of its own."
+                f"two of its chunks, or one of another document, have the id {taken[0]!r}. Use a node "
+                "parser whose id_func gives each chunk its own id."
             )
         self.put_documents([document])
         [(number,)] = self.fetch("SELECT id FROM documents WHERE key = ?", [document.key])
-        before = {
-            node.node_id: node for node in self.node_rows(self.rows_of_document(document.key))
-        }
-        new = [
-            node
-            for node in nodes
-            if node.node_id not in before or before[node.node_id][1:] != node[1:]
-        ]
+        nodes_before = self.node_rows(self.rows_of_document(document.key))
+        before = {node.node_id: node for node in nodes_before}
+        new = []
+        for node in nodes:
+            former = before.get(node.node_id)
+            if former is None or former[1:] != node[1:]:  # all but the number
+                new.append(node)
         changed = [before[node.node_id] for node in new if node.node_id in before]
         deleted = [node for node_id, node in before.items() if node_id not in counts]
         gone = [(node.row,) for node in (*changed, *deleted)]

@@ -205,11 +205,11 @@ class ContextualIndex:
             return transaction.delete_documents([ref_doc_id])
 
     def freshness(self, budget: float = PATIENCE) -> Freshness:
-        """How far the index is behind its folder, as far as is seen in ``budget`` seconds."""
+        """Return how far the index is behind its folder, as far as is seen in ``budget`` seconds."""
         return freshness_of(self.settings, self.settings.database.documents(), budget)
 
     def status(self, *, check: bool = False) -> IndexStatus:
-        """What the index holds, made with which settings, and how far behind the folder it is; nothing is changed.
+        """Return what the index contains, its settings, and how far it is behind its folder.
 
         Args:
             check: Whether everything is read, and files, databases and caches are compared: ``problems`` names what
@@ -221,7 +221,7 @@ class ContextualIndex:
         return index_status(self.settings, check=check)
 
     def estimate(self) -> ContextEstimate:
-        """Costs of contexts for the whole folder, without making any; those in the cache cost nothing.
+        """Estimate the costs of contexts for the whole folder; those in the cache cost nothing.
 
         A file that cannot be read is left out, with a line in the log.
         """
@@ -238,23 +238,23 @@ class ContextualIndex:
         return estimate
 
     def documents(self) -> dict[str, DocumentRow]:
-        """What is indexed, by path or id: hashes, numbers of nodes."""
+        """Return what is indexed, by path or id: hashes and numbers of nodes."""
         return {
-            key: one for key, one in self.settings.database.documents().items() if one.is_indexed
+            key: row for key, row in self.settings.database.documents().items() if row.is_indexed
         }
 
     def failed(self) -> dict[str, str]:
-        """Why files could not be indexed when a refresh met them last, by path."""
+        """Return why files could not be indexed by the last refresh, by path."""
         return {
-            key: one.failed for key, one in self.settings.database.documents().items() if one.failed
+            key: row.failed for key, row in self.settings.database.documents().items() if row.failed
         }
 
     def files(self, below: str = "") -> list[str]:
-        """The paths of the files that the index reads, all or those below a sub-folder: POSIX, in order."""
+        """Return the paths of the files that the index reads, all or those below a sub-folder."""
         return [file.path for file in self.settings.found(below).files]
 
     def read(self, path: str) -> str | None:
-        """The text of one file of the folder; None where there is none that the index would read.
+        """Return the text of a file of the folder; None where the index would read no such file.
 
         Args:
             path: Relative to the folder, in POSIX form. ``report.pdf#page=12`` is that page alone.
@@ -275,13 +275,13 @@ class ContextualIndex:
         return "\n\n".join(document.text for document in documents) if documents else None
 
     def nodes(self, document: str | None = None) -> list[BaseNode]:
-        """The nodes of the index or of a document, as new objects without vectors, in the order of their writing."""
+        """Return the nodes of the index or of a document, as new objects without vectors."""
         with self.settings.database.reading() as snapshot:
             rows = snapshot.rows() if document is None else snapshot.rows_of_document(document)
             return [*snapshot.nodes(rows)]
 
     def values(self, key: str) -> list[Any]:
-        """The value of a metadata key of every node; None where one has none."""
+        """Return the value of a metadata key of every node; None where one has none."""
         with self.settings.database.reading() as snapshot:
             return snapshot.values(key, snapshot.rows())
 
@@ -294,7 +294,9 @@ class ContextualIndex:
         rerank: BaseNodePostprocessor | None = None,
         **options: Any,
     ) -> ContextualFusionRetriever:
-        """A retriever that fuses vectors and BM25 over the newest state of the index; without an embedding BM25 alone.
+        """Return a retriever that fuses vectors and BM25 over the newest state of the index.
+
+        Without an embedding it searches by BM25 alone.
 
         Args:
             similarity_top_k: How many chunks to return. Default: the configuration's, else 10.

@@ -110,7 +110,7 @@ class IndexState(BaseModel):
 
 
 def row_of(node: BaseNode, embedded: str) -> NodeRow:
-    """The row of a node, without a number.
+    """Return the row of a node, without a number.
 
     In ids and texts NUL and lone surrogates become U+FFFD. Numbers that JSON lacks, such as infinity, become text.
 
@@ -178,7 +178,7 @@ def fields_of(row: NodeRow) -> dict[str, Any]:
 
 
 def to_node(row: NodeRow) -> BaseNode:
-    """The node of a row, a new object each time."""
+    """Return the node of a row, a new object each time."""
     from llama_index.core.storage.docstore.utils import json_to_doc
 
     content = fields_of(row)

@@ -155,11 +155,11 @@ class IndexSettings:
         )
 
     def found(self, below: str = "") -> Discovery:
-        """The files of the folder or of a sub-folder, and the paths of those that are not read."""
+        """Find the files of the folder or of a sub-folder, and those that are not read."""
         return self.reading.find(below, known=self.database.documents())
 
     def converter(self, *, keep: bool = False) -> DocumentReader:
-        """The reader of files that are no text.
+        """Return the reader of files that are not text.
 
         Args:
             keep: Whether it keeps what it converts.
@@ -227,11 +227,11 @@ class IndexSettings:
         return short_hash([__version__, self._choices, sorted(self.descriptions.items())])
 
     def fingerprint_beside(self, state: IndexState) -> dict[str, Any]:
-        """The fingerprint: that of an index where it was made from the same values, which is known at once."""
+        """Return the fingerprint; where the values are those of the index, its own, which is known."""
         return state.settings if state.inputs and state.inputs == self.inputs else self.fingerprint
 
     def differences(self, state: IndexState) -> list[str]:
-        """The settings that differ from those an index was made with."""
+        """Return the settings that differ from those an index was made with."""
         stored, now = state.settings, self.fingerprint_beside(state)
         keys = sorted({*stored, *now}) if stored else []
         return [
@@ -241,7 +241,7 @@ class IndexSettings:
         ]
 
     def replaces(self, state: IndexState) -> bool:
-        """Whether the vectors of an index are another model's, and a refresh replaces them.
+        """Tell whether the vectors of an index are another model's, and a refresh replaces them.
 
         Raises:
             FingerprintError: They are, and it is not to replace them.
@@ -269,7 +269,7 @@ class IndexSettings:
         }
 
     def written(self) -> dict[str, Any]:
-        """What an index remembers of its settings; bytes of a name that are no UTF-8 become U+FFFD."""
+        """Return what an index remembers of its settings."""
         values = {
             "settings": self.fingerprint,
             "choices": self._choices,
@@ -283,7 +283,7 @@ class IndexSettings:
 
 
 def nodes_hash(fingerprint: Mapping[str, Any]) -> str:
-    """The hash of those settings of a fingerprint that make the nodes of a document."""
+    """Return the hash of those settings of a fingerprint that make the nodes of a document."""
     return short_hash(
         {
             key: one
@@ -294,7 +294,7 @@ def nodes_hash(fingerprint: Mapping[str, Any]) -> str:
 
 
 def _name_of(value: Any) -> str:
-    """The name of a function, or of the class of anything that is no plain value."""
+    """Return the name of a function, or of the class of what is not a plain value."""
     return getattr(value, "__qualname__", None) or type(value).__qualname__
 
 
@@ -307,7 +307,7 @@ def open_settings(
     passed: Mapping[str, Any] | None = None,
     context_options: Mapping[str, Any] | None = None,
 ) -> IndexSettings:
-    """The settings of an index.
+    """Return the settings of an index.
 
     Args:
         folder: As :meth:`ContextualIndex.open` takes it, as are the others.
@@ -348,7 +348,7 @@ def open_settings(
 
 
 def _values_of(passed: Mapping[str, Any], context_options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those arguments that are settings, by key."""
+    """Return the arguments that are settings, by key."""
     values = {
         key: passed[key]
         for key in ("embed_model", "context")

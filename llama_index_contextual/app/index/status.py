@@ -17,7 +17,7 @@ from llama_index_contextual.utils.language import WORDS, tell_language
 from llama_index_contextual.utils.text import counted, printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from llama_index_contextual.app.index.database import Snapshot
     from llama_index_contextual.app.index.rows import DocumentRow
@@ -61,7 +61,7 @@ class RefreshReport:
         return sorted([*self.added, *self.changed, *self.outdated])
 
     def fail(self, key: str, reason: str) -> None:
-        """Note that a document cannot be indexed, and why."""
+        """Record that a document cannot be indexed, and why."""
         self.failed.append(Problem(key, reason))
         for names in (self.added, self.changed, self.outdated):
             if key in names:
@@ -73,7 +73,7 @@ class RefreshReport:
         return sum(self.context_sources.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for ``--json``."""
+        """Return plain data, for ``--json``."""
         return {**asdict(self), "chunks": self.chunks}
 
     @property
@@ -105,7 +105,7 @@ def make_plan(
     *,
     deletes: bool = True,
 ) -> RefreshReport:
-    """The report of what there is to do.
+    """Return the report of what there is to do.
 
     Args:
         old: What is indexed.
@@ -125,16 +125,18 @@ def make_plan(
             plan.outdated.append(key)
         else:
             plan.skipped += 1
-    spared = [problem.path for problem in plan.failed]
-    plan.deleted = sorted(
-        key
-        for key, entry in old.items()
-        if deletes and key not in now and entry.kind == "file"
-        if not any(
-            one in (key, "./") or (one.endswith("/") and key.startswith(one)) for one in spared
-        )
-    )
+    if deletes:
+        unread = [problem.path for problem in plan.failed]
+        gone = [key for key, entry in old.items() if key not in now and entry.kind == "file"]
+        plan.deleted = sorted(key for key in gone if not _is_unread(key, unread))
     return plan
+
+
+def _is_unread(key: str, unread: Sequence[str]) -> bool:
+    """Tell whether a document, or a folder that it is in, could not be read."""
+    if "./" in unread or key in unread:
+        return True
+    return any(path.endswith("/") and key.startswith(path) for path in unread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ class IndexStatus:
     @property
     def documents(self) -> int:
         """How many documents."""
-        return sum(one["documents"] for one in self.folders.values())
+        return sum(folder["documents"] for folder in self.folders.values())
 
     @property
     def chunks(self) -> int:
@@ -180,11 +182,11 @@ class IndexStatus:
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for ``--json``."""
+        """Return plain data, for ``--json``."""
         return {**asdict(self), "documents": self.documents, "chunks": self.chunks}
 
     def to_text(self, *, settings: bool = True) -> str:
-        """The report as lines; with each setting that made the index, or only with those that are others now."""
+        """Return the report as lines, with all settings or only with those that differ now."""
         lines = [
             f"collection  {name}: {one['path']} ({counted(one['documents'], 'document')}) {one['description']}".rstrip()
             if name
@@ -252,26 +254,24 @@ class Freshness:
 def freshness_of(
     settings: IndexSettings, rows: Mapping[str, DocumentRow], budget: float
 ) -> Freshness:
-    """How far an index is behind its folder, as far as is seen in so many seconds; see :func:`planned`."""
+    """Return how far an index is behind its folder, as far as is seen in so many seconds."""
     if settings.folders.missing_folders_message:
         return Freshness(
-            certain=False, error=f"{settings.folders.missing_folders_message}. Cure: put it back"
+            certain=False, error=f"{settings.folders.missing_folders_message}. Put it back."
         )
     until = time.monotonic() + budget
     plan, sources = planned(settings, rows, until)
     is_certain = time.monotonic() <= until
-    compared = {
-        one.id for one in sources if is_certain or one.sha256
-    }  # others there was no time to read
-    return Freshness(
-        len(plan.added) + len(compared & {*plan.changed}) + len(plan.deleted), certain=is_certain
-    )
+    # There was no time to read the other sources.
+    compared = {source.id for source in sources if is_certain or source.sha256}
+    changed = len(compared.intersection(plan.changed))
+    return Freshness(len(plan.added) + changed + len(plan.deleted), certain=is_certain)
 
 
 def planned(
     settings: IndexSettings, rows: Mapping[str, DocumentRow], until: float = math.inf
 ) -> tuple[RefreshReport, list[Source]]:
-    """What a refresh would do, with the files that cannot be indexed, and the sources that there are.
+    """Return what a refresh would do, with the files that cannot be indexed, and the sources.
 
     Files are compared by size and times, and read only where these differ.
 
@@ -281,18 +281,16 @@ def planned(
         until: When to stop, by ``time.monotonic``; what was not seen then is not compared.
     """
     discovery = settings.reading.find(until=until, known=rows)
-    sources, failed = (
-        file_sources(discovery.files, settings.reading, rows, until),
-        [*discovery.problems],
-    )
-    for one in sources:
-        row = rows.get(one.id)
-        if row is not None and row.failed and row.stamp == one.stamp:
-            failed.append(Problem(one.id, row.failed))
-        elif not one.sha256 and not os.access(settings.folders.place(one.id), os.R_OK):
-            failed.append(Problem(one.id, f"{UNREAD} (Permission denied)."))
+    sources = file_sources(discovery.files, settings.reading, rows, until)
+    failed = list(discovery.problems)
+    for source in sources:
+        row = rows.get(source.id)
+        if row is not None and row.failed and row.stamp == source.stamp:
+            failed.append(Problem(source.id, row.failed))
+        elif not source.sha256 and not os.access(settings.folders.place(source.id), os.R_OK):
+            failed.append(Problem(source.id, f"{UNREAD} (Permission denied)."))
     unread = {problem.path for problem in failed}
-    documents = {key: one for key, one in rows.items() if one.is_indexed}
+    documents = {key: row for key, row in rows.items() if row.is_indexed}
     now = {source.id: source.sha256 for source in sources if source.id not in unread}
     made_with = nodes_hash(settings.fingerprint_beside(settings.database.state()))
     return make_plan(
@@ -301,7 +299,7 @@ def planned(
 
 
 def shares_of_languages(texts: Iterable[str]) -> dict[str, float]:
-    """The share of each language in some texts, by their letters, the largest first."""
+    """Return the share of each language in texts, by their letters, the largest first."""
     letters: Counter[str] = Counter()
     for text in texts:
         letters[tell_language(text)] += sum(map(str.isalpha, text))
@@ -310,7 +308,7 @@ def shares_of_languages(texts: Iterable[str]) -> dict[str, float]:
 
 
 def languages_in_words(shares: Mapping[str, float]) -> str:
-    """Languages with their shares: ``German 62%, English 38%``; those below one per cent are left out."""
+    """Return languages with their shares: ``German 62%, English 38%``."""
     names = WORDS["names"] | WORDS["other names"]
     return ", ".join(
         f"{names[code].capitalize()} {share:.0%}"
@@ -320,7 +318,7 @@ def languages_in_words(shares: Mapping[str, float]) -> str:
 
 
 def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
-    """Report of what an index holds, and of what a refresh would do.
+    """Return what an index contains, and what a refresh would do.
 
     Args:
         settings: Of the index.
@@ -330,17 +328,18 @@ def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
         StorageError: There is no index, or it is damaged.
     """
     with settings.database.reading() as snapshot:
-        state, rows = snapshot.state, snapshot.documents()
+        state = snapshot.state
+        rows = snapshot.documents()
         plan, _ = planned(settings, rows)
-        documents = [key for key, one in rows.items() if one.is_indexed]
+        documents = [key for key, row in rows.items() if row.is_indexed]
         by_folder = Counter(map(settings.folders.name_of, documents))
         folders = {
             name: {
-                "path": str(one.path),
-                "description": one.description,
+                "path": str(collection.path),
+                "description": collection.description,
                 "documents": by_folder[name],
             }
-            for name, one in settings.folders.collections.items()
+            for name, collection in settings.folders.collections.items()
         }
         chunks = snapshot.rows()
         sample = snapshot.node_rows(
@@ -349,7 +348,7 @@ def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
         return IndexStatus(
             folders=folders,
             storage=str(settings.layout.root),
-            languages=shares_of_languages(one.text for one in sample),
+            languages=shares_of_languages(node.text for node in sample),
             contexts=snapshot.context_sources(),
             bytes_on_disk=settings.layout.sizes(),
             settings=state.settings,
@@ -360,7 +359,7 @@ def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
 
 
 def _problems(settings: IndexSettings, snapshot: Snapshot, plan: RefreshReport) -> list[str]:
-    """What does not agree among the files and the databases, a sentence each; all of it is read."""
+    """Read everything, and return what does not agree, a sentence each."""
     settings.database.check()
     problems = []
     remembered = settings.layout.remembered_settings()
