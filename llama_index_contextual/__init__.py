@@ -1,7 +1,7 @@
-"""Contextual retrieval for LlamaIndex: give every chunk its context back, and find it again.
+"""Contextual retrieval for LlamaIndex: chunks keep the context that chunking takes away.
 
-The names below are the public interface. Each is imported when it is first used, because LlamaIndex alone takes most of
-a second.
+The names below are the public interface. Each is imported when it is first used, because importing
+LlamaIndex takes most of a second.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
     from llama_index_contextual.memory import MemoryContext
     from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
-    from llama_index_contextual.postprocessors import GroupingPostprocessor, RecencyPostprocessor
+    from llama_index_contextual.postprocessors import (
+        GroupingPostprocessor,
+        RecencyPostprocessor,
+        RerankWithContext,
+    )
     from llama_index_contextual.retrievers import (
         ContextualBM25Retriever,
         ContextualFusionRetriever,
@@ -33,6 +37,7 @@ __all__ = [
     "HeadingAwareMarkdownNodeParser",
     "MemoryContext",
     "RecencyPostprocessor",
+    "RerankWithContext",
     "contextual_tools",
 ]
 
@@ -49,8 +54,9 @@ _MODULES: Final = {
     "HeadingAwareMarkdownNodeParser": "node_parser.parser",
     "MemoryContext": "memory.context",
     "RecencyPostprocessor": "postprocessors.recency",
+    "RerankWithContext": "postprocessors.rerank",
     "contextual_tools": "tools.function_tools",
-    # Names of the application, which needs the extra "app". The plug-in never imports it.
+    # These names belong to the application. The plug-in never imports it.
     "ContextualIndex": "app",
     "LocalEmbedding": "app",
 }

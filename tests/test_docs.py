@@ -17,6 +17,7 @@ from zipfile import ZipFile
 
 import pytest
 from llama_index.core.instrumentation import get_dispatcher
+from llama_index.embeddings.ollama import OllamaEmbedding
 from openinference.instrumentation.llama_index import LlamaIndexInstrumentor
 
 import llama_index_contextual
@@ -25,6 +26,7 @@ from llama_index_contextual.utils.errors import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
+LINKED = [ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", *(ROOT / "benchmarks").rglob("*.md")]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -55,7 +57,19 @@ def test_the_demo_prints_what_the_readme_shows():
     assert "llama-index-contextual index FOLDER" in done.stdout
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.server
+def test_the_pipeline_runs_with_an_embedding_on_ollama(ollama_embedding_server, folder, capsys):
+    code = (ROOT / "examples" / "pipeline.py").read_text("utf-8")
+    swapped = code.replace("LocalEmbedding()", "OllamaEmbedding(MODEL, base_url=URL)")
+    assert swapped != code
+    server = {"MODEL": ollama_embedding_server.model, "URL": ollama_embedding_server.url}
+    exec(  # noqa: S102  our own example
+        compile(swapped, "pipeline", "exec"), {"OllamaEmbedding": OllamaEmbedding, **server}
+    )
+    assert capsys.readouterr().out.count("scheduler.md#L") >= 2
+
+
+@pytest.mark.parametrize("page", [*PAGES, *LINKED], ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text("utf-8")):
         assert (page.parent / target).exists(), target
@@ -93,7 +107,7 @@ def test_every_row_of_the_security_page_names_a_test_that_there_is():
     rows = [
         line
         for line in page.splitlines()
-        if line.startswith("| ") and not line.startswith(("| who", "| a program"))
+        if line.startswith("| ") and not line.startswith(("| Who", "| A program"))
     ]
     named = [re.search(r"`([\w/.]+)::(\w+)` \|$", row) for row in rows]
     assert len(rows) > 20

@@ -58,7 +58,7 @@ assert hits and not [name for name in sys.modules if name.startswith("llama_inde
 
 
 @pytest.mark.parametrize(
-    ("code", "cure"),
+    ("code", "extra"),
     [
         ("from llama_index_contextual.app import ContextualIndex", "app"),
         (
@@ -72,11 +72,11 @@ assert hits and not [name for name in sys.modules if name.startswith("llama_inde
         ("from llama_index_contextual.__main__ import main; main()", "app"),
     ],
 )
-def test_a_missing_extra_is_one_sentence_with_its_cure(code, cure):
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(code, extra):
     done = alone(code)
     assert done.returncode == 1
     assert (
-        f"is not installed. Install it with: pip install 'llama-index-contextual[{cure}]'"
+        f"is not installed. Install it with: pip install 'llama-index-contextual[{extra}]'"
         in done.stderr.splitlines()[-1]
     )
 

@@ -47,7 +47,7 @@ class SettingError(ContextualError, ValueError):
     """A setting has a value that cannot be used; the message names the setting and the value."""
 
 
-EXTRAS: Final = ("app", "local", "multilingual", "documents", "chroma", "llm", "ray")
+EXTRAS: Final = ("pipeline", "app", "local", "multilingual", "documents", "chroma", "llm", "ray")
 
 
 class MissingExtraError(ContextualError, ImportError):

@@ -192,7 +192,7 @@ def test_what_a_keyword_arm_scores_0(cls):
     return sorted(found(cls, BM25Retriever(nodes=notes(), similarity_top_k=4), left()))
 
 
-@compared(stock="OSError", ours="['a', 'b', 'c']", differs="fusion-failing-arm")
+@compared(stock="OSError", ours="['a', 'b', 'c']", differs="fusion-failing-retriever")
 def test_an_arm_that_fails(cls):
     return quietly(lambda: found(cls, Fixed(), left()))
 

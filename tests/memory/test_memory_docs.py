@@ -1,4 +1,4 @@
-"""What the documentation says is what the code does."""
+"""The documentation for agents says what the code does."""
 
 import json
 import re
@@ -7,33 +7,31 @@ from pathlib import Path
 import yaml
 
 from llama_index_contextual.memory.digest import HEADER, NOTHING
+from llama_index_contextual.tools.definitions import TOOLS
 
 ROOT = Path(__file__).resolve().parents[2]
-DOC = (ROOT / "docs" / "memory.md").read_text("utf-8")
+AGENTS = (ROOT / "docs" / "guides" / "agents.md").read_text("utf-8")
 
 
-def test_configuration_blocks_are_json():
-    blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", DOC, re.DOTALL)]
-    servers = [block.get("mcpServers") or block.get("servers") for block in blocks]
-    assert [one["notes"]["args"][0] for one in servers if one] == ["mcp", "mcp"]
-    [prompt] = [block["hooks"] for block in blocks if "hooks" in block]
-    assert prompt["UserPromptSubmit"]
+def test_the_configurations_for_mcp_clients_start_the_server_and_the_hook():
+    blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", AGENTS, re.DOTALL)]
+    servers, hooks = blocks
+    assert servers["mcpServers"]["notes"]["args"][0] == "mcp"
+    [prompt] = hooks["hooks"]["UserPromptSubmit"]
+    assert prompt["hooks"][0]["command"].startswith("llama-index-contextual context ")
 
 
-def test_the_skill_names_tools_that_there_are():
+def test_the_skill_names_the_tools_that_exist():
     text = (ROOT / "examples" / "notes-memory" / "SKILL.md").read_text("utf-8")
     _, head, body = text.split("---\n", 2)
     assert yaml.safe_load(head)["name"] == "notes-memory"
     assert len(yaml.safe_load(head)["description"]) < 1024
-    source = (ROOT / "llama_index_contextual" / "app" / "serve" / "mcp_server.py").read_text(
-        "utf-8"
-    )
-    named = set(re.findall(r"`(memory_context|search|read|list|get|status)`", body))
-    assert named == set(re.findall(r"async def _(memory_\w+|search|read|list)\(", source))
+    tools = {tool.name for tool in TOOLS}
+    assert tools == {name for name in tools if f"`{name}`" in body}
 
 
-def test_the_turn_start_instruction_shows_what_the_tool_answers():
+def test_the_instruction_for_the_start_of_a_turn_shows_what_the_tool_returns():
     text = (ROOT / "examples" / "agent-instructions.md").read_text("utf-8")
     assert HEADER in text
     assert NOTHING in text
-    assert {"memory_context", "search"} <= set(re.findall(r"`(\w+)`", text))
+    assert {tool.name for tool in TOOLS} <= set(re.findall(r"`(\w+)`", text))
