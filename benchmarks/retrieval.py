@@ -13,7 +13,8 @@ that the ranked chunks are from. The last rows are ours less others, question by
 "Auto-merging" is LlamaIndex's ``AutoMergingRetriever`` over the stock hybrid of the leaves of a
 ``HierarchicalNodeParser``; ``--rows`` has to name it. With ``--rows`` there are only rows whose names begin so, ours
 and its text alone. ``--pages`` keeps the first pages of kubernetes-docs, those with answers first, ``--collections``
-the first indexes of other sets, and ``--questions`` a fixed sample of them.
+the first indexes of other sets, and ``--questions`` a fixed sample of them. ``--json`` writes recall at 1, 5 and 10 of
+the stock hybrid and of ours into a file, from which ``chart.py`` draws the chart of the README; other sets in it stay.
 
 A second table splits the questions into those that need context and the rest, and gives the failures that contexts
 avoid in each part: a mean over all questions hides what contexts are for, as most questions of public sets repeat words
@@ -22,10 +23,12 @@ of the very chunk that answers them. The rule favours contexts by its nature.
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections import Counter, defaultdict
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from uuid import uuid4
 
@@ -58,7 +61,7 @@ from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llama_index_contextual import ContextualNodePostprocessor
-from llama_index_contextual.app.evaluation import recall_at
+from llama_index_contextual.app.evaluation import interval, recall_at
 from llama_index_contextual.app.index.chunking import default_parser
 from llama_index_contextual.retrievers.terms import query_groups, terms_of
 from llama_index_contextual.utils.metadata import heading_titles, path_of
@@ -73,6 +76,7 @@ if TYPE_CHECKING:
 Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
 CUTS = (1, 5, 10, 20)
+JSON_DEPTHS = CUTS[:3]
 BUDGETS = (2000, 4000, 8000)  # characters
 STOCK = "stock hybrid, same chunks"
 POOL = 100
@@ -391,6 +395,27 @@ def context_need(data: DataSet, benches: dict[str, Bench], before: Recalls, afte
     return f"{head}\n\n{markdown_table(['context is', 'questions', *(f'@{cut}' for cut in CUTS)], rows)}"
 
 
+def write_json(path: Path, data: DataSet, chunk_count: int, stock: Recalls, ours: Recalls) -> None:
+    """Write recall at 1, 5 and 10 of one set into a JSON file, and keep the other sets in it.
+
+    Each figure is a list of the mean and the two ends of its 95 % interval, in per cent.
+    """
+    figures: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    record: dict[str, Any] = {
+        "questions": len(data.questions),
+        "chunks": chunk_count,
+        "machine": machine(),
+    }
+    rows = {"stock": stock, "ours": ours, "difference": ours - stock}
+    for column, depth in enumerate(JSON_DEPTHS):
+        record[f"recall@{depth}"] = {
+            name: [round(value, 2) for value in interval(shares[:, [column]])[0]]
+            for name, shares in rows.items()
+        }
+    figures[data.name] = record
+    path.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n", "utf-8")
+
+
 def main() -> None:
     """Measure the sets that were asked for and print a table each."""
     options = command_line(
@@ -401,6 +426,7 @@ def main() -> None:
         pages=int,
         collections=int,
         questions=int,
+        json=Path,
     )
     embedding = RememberingEmbedding(options.embedding)
     print(f"Machine: {machine()}; embedding {embedding.inner.model_name}.")
@@ -424,6 +450,9 @@ def main() -> None:
             for one in (*others, text)
         ]
         chunks = sum(len(bench.nodes("off")) for bench in benches.values())
+        stock = next((one for one in others if one.name == STOCK), None)
+        if options.json and stock:
+            write_json(options.json, data, chunks, stock.shares, ours.shares)
         head = f"### {name}: {len(data.questions)} questions, {chunks:,} chunks in {len(benches)} index(es)"
         need = context_need(
             data, benches, *(one.shares[:, : len(CUTS)] / 100 for one in (text, ours))
