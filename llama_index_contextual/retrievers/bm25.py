@@ -6,10 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
-from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.retrievers.any_store import stored_nodes
 from llama_index_contextual.retrievers.base import PoolRetriever
@@ -33,7 +31,7 @@ _MOST_NAMED: Final = 50  # documents of the same name
 _MOST_READ: Final = 200  # chunks of a document among which the best is looked for
 
 
-class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
+class ContextualBM25Retriever(PoolRetriever):
     """Retrieve by words, with the sources, filters and persistence of LlamaIndex's ``BM25Retriever``.
 
     The engine is another one: it follows single edits, and all views of an index share it. Adding
@@ -60,6 +58,9 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
         SettingError: A setting cannot work.
     """
 
+    name = "bm25"
+    kind = "keyword"
+
     def __init__(
         self,
         nodes: Sequence[BaseNode] | None = None,
@@ -72,9 +73,7 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
         verbose: bool = False,
     ) -> None:
         check_filters(filters)
-        # Not BM25Retriever.__init__: it builds an index of bm25s, which cannot be empty or change.
-        BaseRetriever.__init__(
-            self,
+        super().__init__(
             callback_manager=callback_manager,
             objects=objects,
             object_map=object_map,
@@ -100,7 +99,7 @@ class ContextualBM25Retriever(PoolRetriever, BM25Retriever):
         return retriever
 
     @classmethod
-    def from_defaults(  # type: ignore[override]
+    def from_defaults(
         cls,
         index: Any | None = None,
         nodes: Sequence[BaseNode] | None = None,

@@ -256,9 +256,6 @@ def _all_rows(files: Iterable[Sequence[int]]) -> list[int]:
 # Features that read the ranking
 
 _MOST_REPEATS: Final = 3
-_QUESTION_SHARE: Final = (
-    0.5 / 9.0
-)  # of the loss, for a question that several chunks may answer together
 _BETWEEN_PARTS: Final = re.compile(
     r"[,;/&+、]|\b(?:and|or|vs|versus|und|oder|et|ou|y|e|и|или)\b", re.IGNORECASE
 )
@@ -316,19 +313,17 @@ class FurtherChunkFeature:
     name = "further chunk"
 
     def values(self, query: Query, candidates: Candidates, scores: Floats) -> Floats:
-        """Return the number of chunks before each, three at most.
-
-        A fraction of it for a question.
-        """
+        """Return the number of chunks before each, three at most; 0 for a question."""
         repeats = np.zeros(len(scores))
+        if query.is_question or not candidates.code_files:
+            return repeats
         seen = Counter[str]()
-        if candidates.code_files:
-            for row in np.argsort(-scores, kind="stable").tolist():
-                info = candidates.info[row]
-                if info is not None and info.is_code:
-                    repeats[row] = min(seen[info.path], _MOST_REPEATS)
-                    seen[info.path] += 1
-        return repeats * (_QUESTION_SHARE if query.is_question else 1.0)
+        for row in np.argsort(-scores, kind="stable").tolist():
+            info = candidates.info[row]
+            if info is not None and info.is_code:
+                repeats[row] = min(seen[info.path], _MOST_REPEATS)
+                seen[info.path] += 1
+        return repeats
 
 
 class PartFeature:

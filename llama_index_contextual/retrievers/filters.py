@@ -69,6 +69,22 @@ def tag_filter(tag: str) -> MetadataFilters:
     return MetadataFilters(filters=[*filters], condition=FilterCondition.OR)
 
 
+def path_filter(text: str) -> MetadataFilters:
+    """Return a filter for paths that contain a text, in any case, also where a reader wrote them."""
+    contains = FilterOperator.TEXT_MATCH_INSENSITIVE
+    keys = (meta.PATH, meta.FILE_PATH)
+    filters = [MetadataFilter(key=key, value=text, operator=contains) for key in keys]
+    return MetadataFilters(filters=[*filters], condition=FilterCondition.OR)
+
+
+def _path_of(part: Filter) -> str | None:
+    """Return the text of a filter that :func:`path_filter` made; None for another filter."""
+    if not isinstance(part, MetadataFilters) or not part.filters:
+        return None
+    text = getattr(part.filters[0], "value", None)
+    return text if isinstance(text, str) and part == path_filter(text) else None
+
+
 def _tag_of(part: Filter) -> str | None:
     """Return the tag of a filter that :func:`tag_filter` made; None for another filter."""
     if not isinstance(part, MetadataFilters) or not part.filters:
@@ -85,6 +101,9 @@ def filter_in_words(part: Filter) -> str:
     tag = _tag_of(part)
     if tag is not None:
         return f"the tag {tag!r}"
+    path = _path_of(part)
+    if path is not None:
+        return f"path containing {path!r}"
     if isinstance(part, MetadataFilters):
         condition = part.condition or FilterCondition.AND
         members = f" {condition.value} ".join(filter_in_words(member) for member in part.filters)
@@ -105,18 +124,19 @@ def nearest_names(part: Filter, metadata_of_nodes: Sequence[Mapping[str, Any]]) 
     """
     known = Counter[str]()
     tag = _tag_of(part)
+    path = _path_of(part)
+    if isinstance(part, MetadataFilter) and part.key == meta.PATH:
+        path = str(part.value)
     if tag is not None:
         kind, name = "tags", tag
         for metadata in metadata_of_nodes:
             for key in (meta.TAGS, meta.INLINE_TAGS):
                 known.update(item.strip() for item in str(metadata.get(key, "")).split(","))
-    elif isinstance(part, MetadataFilters) or part.key in {WORDS, meta.DATE_TS}:
-        return ""
-    elif part.key == meta.PATH:
-        kind, name = "folders", str(part.value).strip("/")
+    elif path is not None:
+        kind, name = "folders", path.strip("/")
         for metadata in metadata_of_nodes:
             known.update(map(str, PurePosixPath(meta.path_of(metadata)).parents))
-    elif part.key in meta.NAMES_TAKEN:
+    elif isinstance(part, MetadataFilters) or part.key in {WORDS, *meta.NAMES_TAKEN}:
         return ""
     else:
         kind, name = "keys", part.key.removeprefix(ITEMS)

@@ -23,13 +23,13 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
-from llama_index_contextual.retrievers.filters import WORDS, item_filter, tag_filter
+from llama_index_contextual.retrievers.filters import WORDS, item_filter, path_filter, tag_filter
 from llama_index_contextual.retrievers.query_dates import find_dates, lexicon_of
 from llama_index_contextual.retrievers.terms import has_stop_words, language_of, query_groups
 from llama_index_contextual.retrievers.words import words_of
 from llama_index_contextual.utils.dates import epoch_seconds
 from llama_index_contextual.utils.errors import SettingError
-from llama_index_contextual.utils.metadata import COLLECTION, DATE_TS, FILE_PATH, PATH, typed
+from llama_index_contextual.utils.metadata import COLLECTION, DATE_TS, typed
 
 if TYPE_CHECKING:
     from llama_index_contextual.retrievers.bm25_index import TermScores
@@ -104,19 +104,11 @@ def _field_filter(field: re.Match[str]) -> Filter:
         return tag_filter(value)
     if field["name"] == "collection":
         return MetadataFilter(key=COLLECTION, value=value)
-    return MetadataFilters(
-        filters=[_part_filter(PATH, value), _part_filter(FILE_PATH, value)],
-        condition=FilterCondition.OR,
-    )
+    return path_filter(value)
 
 
 def _phrase_filter(words: str) -> MetadataFilter:
     return MetadataFilter(key=WORDS, value=words, operator=FilterOperator.TEXT_MATCH)
-
-
-def _part_filter(key: str, value: str) -> MetadataFilter:
-    """Return the filter for values that contain a text, in any case."""
-    return MetadataFilter(key=key, value=value, operator=FilterOperator.TEXT_MATCH_INSENSITIVE)
 
 
 def unknown_words_note(text: str, terms: TermScores) -> str:
@@ -174,9 +166,9 @@ def note_filters(
     if first and last and first > last:
         raise SettingError(f"`since` must not be after `until` (got {since!r} and {until!r}).")
     filters: list[Filter] = [_condition(condition) for condition in where]
-    paths: list[Filter] = [_part_filter(PATH, part) for part in _listed(path)]
+    paths = [path_filter(part) for part in _listed(path)]
     if len(paths) > 1:
-        paths = [MetadataFilters(filters=paths, condition=FilterCondition.OR)]
+        paths = [MetadataFilters(filters=[*paths], condition=FilterCondition.OR)]
     filters += paths
     filters += [tag_filter(name) for name in _listed(tag)]
     if collections:

@@ -9,7 +9,7 @@ from llama_index.core.schema import TextNode
 
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
-from llama_index_contextual.retrievers.query import parse_query
+from llama_index_contextual.retrievers.query import note_filters, parse_query
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 from llama_index_contextual.utils.errors import ContextualWarning
 
@@ -150,3 +150,14 @@ def test_operators_keep_to_a_views_own_filters_and_to_what_is_written_later(keyw
     assert ids(fusion.retrieve('"budget of the house"')) == {"new"}
     view = fusion.with_filters(parse_query("x path:notes").filters)
     assert "new" not in ids(view.retrieve('budget -"zebra"'))
+
+
+@pytest.mark.parametrize("key", ["path", "file_path"])
+def test_a_filter_on_paths_reads_the_path_and_the_file_path_of_a_reader(key):
+    nodes = [
+        TextNode(id_="a", text="alpha", metadata={key: "/notes/Work/a.md"}),
+        TextNode(id_="b", text="alpha", metadata={key: "/notes/home/b.md"}),
+    ]
+    retriever = ContextualBM25Retriever(nodes)
+    assert retriever.selected_ids(note_filters(path="work/")) == ["a"]
+    assert retriever.selected_ids(note_filters(path=["work/", "home/b"])) == ["a", "b"]
