@@ -144,6 +144,8 @@ def _counts_in_text(query: Query, counts: Floats, info: ChunkInfo) -> Floats:
 _PROSE_FACTOR: Final = 0.5  # a question with a question mark is about more than a name
 _SPEAKERS: Final = 3  # chunks that speak for their file
 _IDENTIFIER: Final = re.compile(r"\b[A-Za-z_][^\WA-Z_]*[A-Z_]\w*")
+# The last part of a qualified name: ``send`` of ``res.send``, ``Helpers`` of ``Sinatra::Helpers``.
+_LAST_PART: Final = re.compile(r"\w(?:::|->|[.#])(\w+)(?!\w|(?:::|->|[.#])\w)")
 _COMMON_WORD_VALUE: Final = 0.5  # of a word of a file name that most chunks hold; a rare word has 1
 
 
@@ -228,7 +230,7 @@ class ExactFeature:
         If there are none, in any spelling.
         """
         grades = np.zeros(len(candidates.node_ids))
-        names = [query.text, *_IDENTIFIER.findall(query.text)]
+        names = [query.text, *_IDENTIFIER.findall(query.text), *_LAST_PART.findall(query.text)]
         for row in _all_rows(candidates.code_files.values()):
             grades[row] = max(spelling_grade(name, candidates.info[row]) for name in names)
         best = grades.max(initial=0)

@@ -274,6 +274,15 @@ def test_values_of_source_files(feature, expected):
     assert feature.values(prose, candidates).tolist() == pytest.approx(halves)
 
 
+@pytest.mark.parametrize(
+    "name", ["Jobs::Queue", "jobs.Queue", "app.jobs.Queue", "jobs->Queue", "Jobs#Queue"]
+)
+def test_a_qualified_name_asks_for_the_definition_of_its_last_part(name):
+    files = [({"path": "jobs.py"}, "class Jobs:\n"), ({"path": "queue.py"}, "class Queue:\n")]
+    query = query_of(f"late entries of {name}", queue=2.0)
+    assert features.ExactFeature().values(query, candidates_of(files)).tolist() == [0.0, 1.0]
+
+
 def test_a_frequent_word_of_a_file_name_counts_less():
     query = query_of("the RetryQueue", retri=2.0, queue=1.0)
     values = features.FileNameFeature().values(query, candidates_of(FILES))
