@@ -17,6 +17,7 @@ from llama_index.core.bridge.pydantic import (
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import (
     BaseNode,
+    MetadataMode,
     NodeRelationship,
     NodeWithScore,
     QueryBundle,
@@ -45,6 +46,13 @@ if TYPE_CHECKING:
 
 _LLM_DEFAULTS: Final = {"fallback": "pattern", "batch_size": 8}  # None for the others
 _STORED_SPEC: Final = ("spec", "version", "state")
+# What our parser writes of a chunk's text, and what no longer holds when another step cuts it.
+_KEYS_OF_WHOLE_CHUNK: Final = (
+    metadata.START_LINE,
+    metadata.END_LINE,
+    metadata.TOKEN_COUNT,
+    metadata.CHUNK_HASH,
+)
 
 
 class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostprocessor):
@@ -58,6 +66,9 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     before the embedding and changes the nodes in place. In ``node_postprocessors=[...]`` it gives
     the nodes of an index that was built without contexts free ones (headings or patterns, never an
     LLM's), on copies. A node that has a context keeps it.
+
+    If a splitter cuts the parser's chunks, its pieces inherit the lines of the whole chunk. This
+    step removes those lines, so that nothing is cited that a piece does not hold.
     """
 
     context: str = Field(
@@ -251,6 +262,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         """Remove contexts, and do not embed headings that our parser found."""
         with _updating_neighbours(nodes):
             for node in nodes:
+                _remove_outdated_lines(node)
                 views.remove_context(node)
                 views.hide_headings(node)
         return list(nodes)
@@ -358,12 +370,31 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
             version = self._version_of(made_by)
             views.write_context(node, text, made_by.source, version, context.lexical)
         for node in nodes:
+            _remove_outdated_lines(node)
             views.set_views(
                 node,
                 show_context_to_llm=self.show_context_to_llm,
                 embed_metadata=generator.embeds_metadata,
             )
         return missing
+
+
+def _remove_outdated_lines(node: BaseNode) -> None:
+    """Remove the lines and the counts of a whole chunk from a node that is a piece of it.
+
+    Splitters copy the metadata of what they cut. A piece of it has fewer lines than its range; a
+    chunk of the parser never has.
+    """
+    values = node.metadata
+    start_line = metadata.value_of(values, metadata.START_LINE)
+    end_line = metadata.value_of(values, metadata.END_LINE)
+    is_of_parser = metadata.value_of(values, metadata.HEADING_LEVEL) is not None
+    if not is_of_parser or not isinstance(start_line, int) or not isinstance(end_line, int):
+        return
+    number_of_lines = 1 + node.get_content(metadata_mode=MetadataMode.NONE).count("\n")
+    if number_of_lines <= end_line - start_line:
+        for key in _KEYS_OF_WHOLE_CHUNK:
+            values.pop(metadata.key_in(values, key), None)
 
 
 def _made_by(node: BaseNode) -> tuple[str, str]:
