@@ -4,7 +4,8 @@ from itertools import groupby
 from typing import Annotated, Any, Final, Literal
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.callbacks import CallbackManager
 from llama_index.core.llms import ChatMessage, MessageRole
 from llama_index.core.memory import BaseMemoryBlock
 from llama_index.core.schema import NodeRelationship, NodeWithScore, QueryBundle, TextNode
@@ -18,6 +19,8 @@ _TOOL_DESCRIPTION: Final = (
     "What the user's notes say about a message. Call it with the user's message at the start of "
     "every turn."
 )
+_BLOCK_NAME: Final = "prior_context"
+_BLOCK_DESCRIPTION: Final = "What the user's notes say about the last message."
 _NODE_KEYS: Final = ("citation", "path", "date", "start_line", "end_line", "header_path")
 _KEPT_TURNS: Final = 8
 
@@ -27,10 +30,21 @@ class MemoryContextRetriever(BaseRetriever):
 
     Each node is one quotation with the source of its chunk. Its metadata are ``citation``,
     ``path``, ``header_path``, ``date``, ``start_line`` and ``end_line`` where known.
+
+    Args:
+        memory: What answers.
+        callback_manager: LlamaIndex's callback manager.
+        verbose: Whether LlamaIndex prints each query.
     """
 
-    def __init__(self, memory: MemoryContext, **settings: Any) -> None:
-        super().__init__(**settings)
+    def __init__(
+        self,
+        memory: MemoryContext,
+        *,
+        callback_manager: CallbackManager | None = None,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(callback_manager=callback_manager, verbose=verbose)
         self._memory = memory
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
@@ -64,20 +78,32 @@ class MemoryContextBlock(Checked, BaseMemoryBlock[str]):
 
         memory = Memory.from_defaults(session_id="jc", memory_blocks=[MemoryContextBlock(context=context)])
         await agent.run("does JC like ginger?", memory=memory)
+
+    Args:
+        context: What answers.
+        name: The name of the block, and of the tag that LlamaIndex puts around it.
+        description: What the block holds.
+        priority: Above 0: the block is left out first where tokens are short.
+        **fields: The fields of a subclass.
     """
 
-    name: str = Field(
-        default="prior_context",
-        description="Name of the block, and of the tag that LlamaIndex puts around it.",
-    )
-    description: str | None = Field(default="What the user's notes say about the last message.")
-    priority: int = Field(default=1, description="Above 0: left out first where tokens are short.")
+    name: str = _BLOCK_NAME
+    description: str | None = _BLOCK_DESCRIPTION
+    priority: int = 1
     _context: MemoryContext = PrivateAttr()
     # By session, number of turns and message: an agent asks for a turn again after each tool call.
     _shown: dict[tuple[str, int, str], str] = PrivateAttr(default_factory=dict)
 
-    def __init__(self, context: MemoryContext, **settings: Any) -> None:
-        super().__init__(**settings)
+    def __init__(
+        self,
+        context: MemoryContext,
+        *,
+        name: str = _BLOCK_NAME,
+        description: str | None = _BLOCK_DESCRIPTION,
+        priority: int = 1,
+        **fields: Any,
+    ) -> None:
+        super().__init__(name=name, description=description, priority=priority, **fields)
         self._context = context
 
     async def _aget(

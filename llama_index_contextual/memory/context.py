@@ -90,14 +90,52 @@ class MemoryContext:
     Args:
         source: A ``ContextualIndex``, a retriever of this package, or any other of LlamaIndex,
             whose hits are never held back because it does not tell how relevant they are.
-        **settings: Fields of :class:`MemorySettings`. Default: the configuration of the index.
+        enabled: Whether memory answers at all. Of this and every further setting, None takes the
+            value of the index's configuration, else the default of :class:`MemorySettings`.
+        max_results: The most hits of a digest.
+        max_tokens: The most tokens of a digest. Its first hit is shown whatever it costs.
+        include_recency: Whether age counts: newer notes win among near equals, and the newest
+            statement about a subject comes first. A date in the message counts instead.
+        half_life_days: Days after which the recency factor of a dated note is a half.
+        recency_weight: The share of a score that age may take, 0 to 1.
+        ranking: ``"learned"`` searches once and compares hits by a trained model. ``"derived"``
+            searches for the message, its keywords and its names, and multiplies the scores by
+            factors for age and agreement.
+        min_relevance: The probability with which a hit has to answer the message, 0 to 1. 0 keeps
+            all hits; ``"auto"`` is 0.05, or 0 with another embedding than the local one.
+        evergreen: Patterns of paths that never age.
 
     Raises:
-        SettingError: A setting is out of range or unknown.
+        SettingError: A setting is out of range.
     """
 
-    def __init__(self, source: IndexLike | BaseRetriever, **settings: Any) -> None:
-        self.settings = MemorySettings(**{**_configured(source), **settings})
+    def __init__(
+        self,
+        source: IndexLike | BaseRetriever,
+        *,
+        enabled: bool | None = None,
+        max_results: int | None = None,
+        max_tokens: int | None = None,
+        include_recency: bool | None = None,
+        half_life_days: float | None = None,
+        recency_weight: float | None = None,
+        ranking: Literal["learned", "derived"] | None = None,
+        min_relevance: float | Literal["auto"] | None = None,
+        evergreen: str | Sequence[str] | None = None,
+    ) -> None:
+        passed = {
+            "enabled": enabled,
+            "max_results": max_results,
+            "max_tokens": max_tokens,
+            "include_recency": include_recency,
+            "half_life_days": half_life_days,
+            "recency_weight": recency_weight,
+            "ranking": ranking,
+            "min_relevance": min_relevance,
+            "evergreen": evergreen,
+        }
+        given = {name: value for name, value in passed.items() if value is not None}
+        self.settings = MemorySettings(**{**_configured(source), **given})
         retriever = (
             source
             if isinstance(source, BaseRetriever)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.memory.snippets import split_sentences
 from llama_index_contextual.postprocessors.recency import decay
+from llama_index_contextual.retrievers.sessions import Session
 from llama_index_contextual.utils import dates
 from llama_index_contextual.utils import metadata as meta
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     SplitTerms = Callable[[str], Collection[str]]
     TermGroup = tuple[str, ...]
-    Session = tuple[str, date | None]
 
 _AGREEMENT_FACTOR: Final = 1.15  # of ``ranking="derived"``, for a hit of several queries
 _MIN_SIMILARITY: Final = 0.8  # of near-duplicates
@@ -107,8 +107,8 @@ def is_of_later_day(hit: MemoryEntry, other: MemoryEntry) -> bool:
 
 
 def session_of(hit: MemoryEntry) -> Session:
-    """Return the note of a hit, and its day."""
-    return hit.path, meta.day_of(hit.node.metadata)
+    """Return the session of a hit: its note, and its day."""
+    return Session(hit.path, meta.day_of(hit.node.metadata))
 
 
 # The newest statement

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from llama_index.core.bridge.pydantic import Field
+from llama_index.core.callbacks import CallbackManager
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 from llama_index_contextual.utils.errors import Checked
@@ -25,6 +26,15 @@ class GroupingPostprocessor(Checked, BaseNodePostprocessor):
     up. A node without a document, or without the field, is a group of its own. Scores and order
     stay as they are.
 
+    Args:
+        group_size: How many nodes of a group are kept.
+        group_by: A metadata key; None groups by the document of a node.
+        callback_manager: LlamaIndex's callback manager.
+        **fields: The fields of a subclass.
+
+    Raises:
+        SettingError: A setting is unknown or cannot work.
+
     Examples:
         >>> from llama_index.core.schema import NodeWithScore, TextNode
         >>> pool = [
@@ -35,10 +45,23 @@ class GroupingPostprocessor(Checked, BaseNodePostprocessor):
         ['a1', 'b1']
     """
 
-    group_size: int = Field(default=1, ge=1, description="How many nodes of a group are kept.")
-    group_by: str | None = Field(
-        default=None, description="A metadata key; None groups by the document of a node."
-    )
+    group_size: int = Field(default=1, ge=1)
+    group_by: str | None = None
+
+    def __init__(
+        self,
+        group_size: int = 1,
+        group_by: str | None = None,
+        *,
+        callback_manager: CallbackManager | None = None,
+        **fields: Any,
+    ) -> None:
+        super().__init__(
+            group_size=group_size,
+            group_by=group_by,
+            callback_manager=callback_manager or CallbackManager([]),
+            **fields,
+        )
 
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], _: QueryBundle | None = None

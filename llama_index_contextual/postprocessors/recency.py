@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timezone
-from pathlib import PurePosixPath
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from llama_index.core.bridge.pydantic import Field, PlainSerializer
+from llama_index.core.callbacks import CallbackManager
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.utils.errors import Checked
-from llama_index_contextual.utils.metadata import DATE, date_of, path_of
+from llama_index_contextual.utils.metadata import DATE, date_of, is_evergreen, path_of
 
 _SECONDS_PER_DAY: Final = 86_400.0
 _LEAST_SPREAD: Final = 0.5  # of best score and baseline, as a share of the best
@@ -75,6 +75,19 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
     the newer one, then by id) as new ``NodeWithScore`` objects; the input stays as it was.
     ``FixedRecencyPostprocessor`` of LlamaIndex orders by date alone.
 
+    Args:
+        half_life_days: Days after which the decay factor is one half.
+        weight: How much of the factor counts: 0 none of it, 1 multiplies by it.
+        evergreen: Globs of paths, matched from the right, that never age.
+        date_key: The metadata key that holds a node's date.
+        top_k: Return at most this many nodes; None returns all.
+        now: The present, or a day, which means its midnight; None is the clock.
+        callback_manager: LlamaIndex's callback manager.
+        **fields: The fields of a subclass.
+
+    Raises:
+        SettingError: A setting is unknown or cannot work.
+
     Examples:
         >>> from llama_index.core.schema import NodeWithScore, TextNode
         >>> old = TextNode(id_="old", text="Tea at four.", metadata={"path": "memory/2026-01-09.md"})
@@ -85,31 +98,36 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
         ['new', 'old']
     """
 
-    half_life_days: float = Field(
-        default=30.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="Days after which the decay factor is one half.",
-    )
+    half_life_days: float = Field(default=30.0, gt=0, allow_inf_nan=False)
     # benchmarks/results/memory.md: 0.1 costs 0.1 points of recall@4, 1 costs 34
-    weight: float = Field(
-        default=0.1,
-        ge=0,
-        le=1,
-        description="How much of the factor counts: 0 none of it, 1 multiplies by it.",
-    )
-    evergreen: tuple[str, ...] = Field(
-        default=("MEMORY.md",),
-        description="Globs of paths, matched from the right, that never age.",
-    )
-    date_key: str = Field(default=DATE, description="The metadata key that holds a node's date.")
-    top_k: int | None = Field(
-        default=None, ge=1, description="Return at most this many nodes; None returns all."
-    )
-    now: Annotated[datetime, PlainSerializer(datetime.isoformat)] | None = Field(
-        default=None,
-        description="The present, or a day, which means its midnight; None is the clock.",
-    )
+    weight: float = Field(default=0.1, ge=0, le=1)
+    evergreen: tuple[str, ...] = ("MEMORY.md",)
+    date_key: str = DATE
+    top_k: int | None = Field(default=None, ge=1)
+    now: Annotated[datetime, PlainSerializer(datetime.isoformat)] | None = None
+
+    def __init__(
+        self,
+        half_life_days: float = 30.0,
+        weight: float = 0.1,
+        *,
+        evergreen: Iterable[str] = ("MEMORY.md",),
+        date_key: str = DATE,
+        top_k: int | None = None,
+        now: datetime | date | None = None,
+        callback_manager: CallbackManager | None = None,
+        **fields: Any,
+    ) -> None:
+        super().__init__(
+            half_life_days=half_life_days,
+            weight=weight,
+            evergreen=evergreen,
+            date_key=date_key,
+            top_k=top_k,
+            now=now,
+            callback_manager=callback_manager or CallbackManager([]),
+            **fields,
+        )
 
     def aged(self, nodes: Sequence[NodeWithScore]) -> list[tuple[float, float | None]]:
         """Return score and age in days of every node; the age is None without a date or if evergreen."""
@@ -138,8 +156,7 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
         return [hit for _, hit in rows[: self.top_k]]
 
     def _date_of(self, node: BaseNode) -> date | datetime | None:
-        path = path_of(node.metadata)
-        if path and any(PurePosixPath(path).match(glob) for glob in self.evergreen):
+        if is_evergreen(path_of(node.metadata), self.evergreen):
             return None
         return date_of(node.metadata, self.date_key)
 
