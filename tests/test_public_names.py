@@ -1,3 +1,4 @@
+import inspect
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -7,6 +8,12 @@ import pytest
 import tomlkit
 
 import llama_index_contextual
+
+PUBLIC_CLASSES = [
+    name
+    for name in llama_index_contextual.__all__
+    if name not in {"ContextualError", "ContextualWarning", "contextual_tools"}
+]
 
 
 @pytest.mark.parametrize("name", llama_index_contextual.__all__)
@@ -60,3 +67,20 @@ def test_importing_the_package_imports_no_heavy_part():
     code = f"import sys, llama_index_contextual; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", PUBLIC_CLASSES)
+def test_a_constructor_names_and_documents_its_parameters(name):
+    public_class = getattr(llama_index_contextual, name)
+    parameters = inspect.signature(public_class.__init__).parameters
+    of_llama_index = {"callback_manager", "objects", "object_map", "verbose"}
+    fields = set(getattr(public_class, "model_fields", {}))
+    assert fields <= {*parameters, *of_llama_index, "generator"}
+    documentation = f"{public_class.__doc__}{public_class.__init__.__doc__}"
+    for parameter in parameters.values():
+        if (
+            parameter.name not in {"self", *of_llama_index}
+            and parameter.kind != parameter.VAR_KEYWORD
+        ):
+            assert f"{parameter.name}:" in documentation, parameter.name
+            assert parameter.annotation is not parameter.empty, parameter.name
