@@ -131,7 +131,7 @@ def missing_count(references: Sequence[Span], covered: set[int]) -> int:
 def chroma_scores(references: Sequence[Span], chunks: Sequence[Span]) -> tuple[float, float, float]:
     """Return recall, precision and intersection over union of the retrieved chunks."""
     covered = covered_characters(references, chunks)
-    reference_size = sum(one.end - one.start for one in references)
+    reference_size = sum(reference.end - reference.start for reference in references)
     retrieved_size = sum(chunk.end - chunk.start for chunk in chunks)
     union = retrieved_size + missing_count(references, covered)
     return len(covered) / reference_size, len(covered) / retrieved_size, len(covered) / union
@@ -206,7 +206,7 @@ def chroma(embedding: RememberingEmbedding, size: int | None) -> str:
     corpora = {path.name: path.read_bytes().decode() for path in paths}
     questions = []
     for row in sample(datasets.queries("chunking-evaluation"), size):
-        gold = [Span(one["path"], one["start_char"], one["end_char"]) for one in row["gold"]]
+        gold = [Span(part["path"], part["start_char"], part["end_char"]) for part in row["gold"]]
         questions.append((row["query"], gold))
     documents = [
         Document(text=text, id_=name, metadata={"path": name}) for name, text in corpora.items()
@@ -248,7 +248,7 @@ def locomo(embedding: RememberingEmbedding, size: int | None) -> str:
     rows = sample(datasets.queries("locomo-notes"), size)
     data = DataSet("locomo-notes", {"": documents}, [], lambda _: frozenset())
     rankings = ranked_nodes(Bench(data, "", embedding), [row["query"] for row in rows], embedding)
-    golds = [frozenset(one["path"] for one in row["gold"]) for row in rows]
+    golds = [frozenset(passage["path"] for passage in row["gold"]) for row in rows]
     scores = {}
     for name, ranking in rankings.items():
         pairs = zip(ranking, golds, strict=True)

@@ -1,4 +1,4 @@
-"""Run semble's benchmark of code search: nDCG@10 by line ranges, as its authors count, and by files.
+"""Run semble's benchmark of code search: nDCG@10 by lines, as its authors count, and by files.
 
     git clone https://github.com/MinishLab/semble ../semble
     python benchmarks/code_search.py --semble ../semble/benchmarks [--checkouts FOLDER]
@@ -81,7 +81,7 @@ class Query:
     @property
     def files(self) -> tuple[Target, ...]:
         """Return the files of the targets, without lines."""
-        return tuple(Target(path) for path in dict.fromkeys(one.path for one in self.targets))
+        return tuple(Target(path) for path in dict.fromkeys(target.path for target in self.targets))
 
 
 def gain_of(ranking: Sequence[Hashable], gold: frozenset[Hashable]) -> float:
