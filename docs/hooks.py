@@ -1,4 +1,4 @@
-"""What mkdocs does at the end, to each page and to the site."""
+"""Hooks of mkdocs: add the benchmark pages, the table of formats, and a search that works from a folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = logging.getLogger("mkdocs.hooks.site")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Make the figures part of the site, so that links to them lead somewhere wherever it is."""
+    """Add the benchmark pages to the site."""
     for page in (_BENCHMARKS / "RESULTS.md", *sorted((_BENCHMARKS / "results").glob("*.md"))):
         name = page.relative_to(_BENCHMARKS.parent).as_posix()
         files.append(File.generated(config, name, content=page.read_text("utf-8")))
@@ -29,7 +29,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Point to the benchmark pages where the site has them, and list the formats that are read."""
+    """Correct links to the benchmark pages, and insert the table of formats."""
     markdown = markdown.replace("<!-- formats -->", table_of_formats())
     depth = page.file.src_uri.count("/")
     if page.file.src_uri.startswith("benchmarks/"):
@@ -40,12 +40,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Turn ``:class:`Name```, as docstrings have it, into ``Name``."""
+    """Turn ``:class:`Name``` of a docstring into ``Name``."""
     return _ROLE.sub(r"<code>\1</code>", html)
 
 
 def on_post_build(config: Any, **_: Any) -> None:
-    """Take what the search needs in a folder from the site itself: the theme's pages fetch it from the network."""
+    """Load the script of the search from the site itself. The theme's pages fetch it from the network."""
     site = Path(config.site_dir)
     for page in site.rglob("*.html"):
         text = page.read_text("utf-8")

@@ -86,10 +86,10 @@ SHOWN = ("page", "page-dark", "page-narrow")  # in README and documentation
 def draw(address: str, folder: Path = IMAGES, names: Iterable[str] = SHOWN) -> None:
     """Draw some states of the page at an address."""
     for name in names:
-        size, asked, dark, key = STATES[name]
+        size, query, dark, key = STATES[name]
         with Browser(*size, dark=dark) as browser:
-            browser.go(f"{address}&{asked}")
-            found = "#hits .hit, #hits .empty" if asked else "#hits .start"
+            browser.go(f"{address}&{query}")
+            found = "#hits .hit, #hits .empty" if query else "#hits .start"
             browser.wait(f"document.querySelector('{found}')")
             if key:
                 browser.key(key)

@@ -1,7 +1,7 @@
-"""One question to a LlamaIndex pipeline: without contexts, and then the pipeline of ``pipeline.py`` as it stands.
+"""Ask one question without contexts, and then run ``pipeline.py``, which asks it with contexts.
 
-Run it with ``make demo``, or with ``python examples/demo.py`` after ``pip install -e '.[pipeline]'``. It
-works on a copy of ``examples/notes`` in a temporary folder, with a real Chroma, and without a key or the network.
+Run it with ``make demo``, or with ``python examples/demo.py`` after ``pip install -e '.[pipeline]'``. It works on a
+copy of ``examples/notes`` in a temporary folder. It needs no key and no network.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index_contextual.app import LocalEmbedding
 
 EXAMPLES = Path(__file__).parent
-QUESTION = "What is the default timeout of the gateway?"
+QUESTION = "What is the default number of retries of the scheduler?"
 
 
 def without_contexts() -> None:
-    """Print what LlamaIndex's own parser, arms and fusion find."""
+    """Print what LlamaIndex's own parser, retrievers and fusion find."""
     documents = SimpleDirectoryReader("examples/notes", recursive=True).load_data()
     nodes = SentenceSplitter(chunk_size=512)(MarkdownNodeParser()(documents))
     vectors = VectorStoreIndex(nodes, embed_model=LocalEmbedding()).as_retriever(
@@ -45,20 +45,20 @@ def without_contexts() -> None:
 
 
 def main() -> None:
-    """Print all three answers, and the commands for a folder."""
-    print(f"\n{QUESTION}\n\n1. LlamaIndex's parser and hybrid, without contexts")
+    """Print the hits without and with contexts, and the commands for a folder."""
+    print(f"\n{QUESTION}\n\n1. LlamaIndex without contexts")
     without_contexts()
     print(
-        "\n2. The same hybrid over our chunks and contexts, and 3. our retrievers over them (examples/pipeline.py)"
+        "\n2. LlamaIndex's fusion, then that of this package, with contexts (examples/pipeline.py)"
     )
     runpy.run_path(str(EXAMPLES / "pipeline.py"))
     print(
-        "\nTwo notes say “The default value is … and can be adjusted via the config file”. The context says whose it\n"
-        "is: “Document: examples/notes/docs/gateway.md > Gateway > Timeout”. It is embedded and keyword-indexed, and\n"
-        "never displayed.\n\n"
-        "The same for a folder of your own, with an index that is kept up to date:\n"
-        "  .venv/bin/llama-index-contextual index FOLDER\n"
-        '  .venv/bin/llama-index-contextual search "a question" --folder FOLDER'
+        "\nMany chunks say “The default value is … and can be adjusted via the config file”. The context says\n"
+        "which value: “Document: examples/notes/docs/scheduler.md > Scheduler > Retries”. It is embedded and\n"
+        "indexed with the chunk, and never displayed.\n\n"
+        "To search a folder of your own:\n"
+        "  llama-index-contextual index FOLDER\n"
+        '  llama-index-contextual search "a question" --folder FOLDER'
     )
 
 
@@ -67,4 +67,4 @@ if __name__ == "__main__":
         shutil.copytree(EXAMPLES / "notes", Path(folder) / "examples" / "notes")
         os.chdir(folder)
         main()
-        os.chdir(EXAMPLES)  # a temporary folder that somebody works in cannot be deleted on Windows
+        os.chdir(EXAMPLES)  # Windows cannot delete the working directory

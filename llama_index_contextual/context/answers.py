@@ -58,7 +58,7 @@ _APOLOGY: Final = re.compile(
 
 
 def split_answers(answer: str, count: int) -> dict[int, str]:
-    """Match a model's answer to the chunks that it was asked about.
+    """Match a model's answer to the chunks of its prompt.
 
     Args:
         answer: The answer. After its thoughts, so much is read as contexts for all chunks could

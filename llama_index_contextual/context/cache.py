@@ -127,7 +127,7 @@ def is_sound(row: tuple[Any, ...]) -> bool:
 
 
 class CachedContext(NamedTuple):
-    """The context of a chunk, or why the model gave none; neither if it was not asked."""
+    """The context of a chunk, or why the model gave none; neither if it was not called."""
 
     text: str | None = None
     reason: str = ""
@@ -211,7 +211,7 @@ class ContextCache:
             self.keep([pair for pair in pairs if pair[1].text is not None], document)
 
     def close(self) -> None:
-        """Close the store if it is a file of ours."""
+        """Close the store if this cache opened it."""
         if isinstance(self.store, SQLiteKVStore):
             self.store.close()
 

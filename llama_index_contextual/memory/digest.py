@@ -1,6 +1,6 @@
 """The digest and its settings: a citation and a quotation for each hit, ready for an agent's context.
 
-Notes are untrusted text. The first line of a note follows its citation, and each further line stands behind a quotation
+Notes are untrusted text. The first line of a note follows its citation, and each further line follows a quotation
 mark. So a note keeps its own words, brackets and fences, and none of its lines can pass for a line of the digest.
 """
 

@@ -352,7 +352,7 @@ def hide_keys(
         our_names: The names that our keys have in the node.
         filters: Keys for filters alone.
     """
-    # The path stands beside the name that the document brought.
+    # The path is added to the name that the document brought.
     hidden = [*filters, metadata.PATH]
     if not node.metadata.get(our_names.get(metadata.HEADER_PATH, "")):
         hidden.append(metadata.HEADER_PATH)

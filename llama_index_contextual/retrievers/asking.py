@@ -173,7 +173,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the retrievers of a fusion are asked.
+    """The request to the retrievers of a fusion.
 
     Attributes:
         queries: The original query first. Every retriever gets that, retrievers that match words
@@ -259,7 +259,7 @@ async def _apools_of(
 ) -> PoolsOrError:
     """Return what :func:`_pools_of` returns.
 
-    A retriever that would block the event loop is asked in a thread.
+    A retriever that would block the event loop runs in a thread.
     """
     retriever: Any = member.retriever
     its_store = getattr(retriever, "_vector_store", None)

@@ -17,7 +17,7 @@ from llama_index_contextual.utils.text import is_markdown, lines_of
 if TYPE_CHECKING:
     from llama_index_contextual.tools.notes import Notes
 
-MAX_PART: Final = 64_000  # characters of one answer, however many are asked for
+MAX_PART: Final = 64_000  # characters of one answer, whatever the call requests
 _MAX_SUGGESTED: Final = 3
 _LIKENESS: Final = 0.5  # of a name that is suggested
 _MAX_SIGNS: Final = 9  # "#" in a name: each is tried as the start of a place
@@ -36,7 +36,7 @@ class Part(NamedTuple):
         to_line: The last line.
         total_lines: How many lines the note or its page has.
         text: The lines.
-        is_cut: Whether more was asked for than the text has.
+        is_cut: Whether the call requests more than the text has.
     """
 
     path: str
@@ -53,7 +53,7 @@ class Part(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A note, and what stands behind the ``#`` of its citation: lines, a page, a heading or nothing."""
+    """A note, and what follows the ``#`` of its citation: lines, a page, a heading or nothing."""
 
     path: str
     mark: str

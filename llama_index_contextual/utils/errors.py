@@ -113,7 +113,7 @@ class RetrievalError(ContextualError):
 
 
 class AnswerError(ContextualError):
-    """A language model that should answer a question cannot be asked, or failed."""
+    """A language model that should answer a question is unavailable, or failed."""
 
 
 class CopyError(ContextualError, TypeError):

@@ -249,7 +249,7 @@ def _goes_on(before: str, following: str, language: str) -> bool:
     if following in _GOES_ON or (needs_space and (bare == before or closers.startswith("`"))):
         return True
     is_small = following.isalpha() and not following.isupper()
-    is_quoted = not _QUOTES.isdisjoint(closers)  # "「はい。」と言った", "“Is it?” she asked"
+    is_quoted = not _QUOTES.isdisjoint(closers)  # "「はい。」と言った", "“Is it?” she said"
     if (is_quoted and is_small) or (language != "en" and following.islower()):
         return True
     word = _LAST_WORD.search(before)

@@ -375,7 +375,7 @@ def heading_titles(metadata: Mapping[str, Any]) -> list[str]:
     if not isinstance(header_path, str):
         return []
     text = " ".join(header_path.split())
-    is_stock = HEADING_LEVEL not in metadata  # a heading of ours may be "/api/v1/"
+    is_stock = HEADING_LEVEL not in metadata  # a heading of this parser may be "/api/v1/"
     if is_stock and text.startswith("/") and text.endswith("/"):
         return list(filter(None, text.split("/")))  # the parents only
     return list(filter(None, text.split(HEADER_SEPARATOR)))

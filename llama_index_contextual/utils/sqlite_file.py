@@ -312,7 +312,7 @@ class SqliteFile:
 
 
 def refuse_foreign_files(path: Path) -> None:
-    """Refuse what may stand beside a SQLite file and harm the user when SQLite opens it.
+    """Refuse files beside a SQLite file that harm the user when SQLite opens it.
 
     A rollback journal names a file that SQLite deletes. A log that is a link to another file is overwritten.
 

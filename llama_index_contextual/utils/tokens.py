@@ -126,7 +126,7 @@ def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int] | None =
 
 
 def _default_tokenizer() -> Any:
-    """Return LlamaIndex's tokenizer; the name of ours if it is the same."""
+    """Return LlamaIndex's tokenizer, or the name of the same tokenizer here."""
     import llama_index.core
 
     tokenizer = llama_index.core.global_tokenizer

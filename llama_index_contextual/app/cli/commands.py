@@ -282,7 +282,7 @@ def preview(target: Target, *, file: Path, html: Path | None, as_json: bool) -> 
 
     file = absolute_path(file)
     if not file.is_file():
-        raise DocumentError(f"{file} is no file. Cure: name one that exists")
+        raise DocumentError(f"{file} does not exist. Check the path.")
     with target.open(_folder_of(file, target), reindex=True) as index:
         settings = index.settings
         name, documents = settings.reading.load_file(file)

@@ -102,7 +102,7 @@ def evaluate(
         say(_work(indexes))
         for name, index in indexes.items():
             say(f"Indexing {folder}: {name}")
-            # It is confirmed because each row was asked for.
+            # It is confirmed because the user named each row.
             report = index.refresh(show_progress=show_progress, confirm=True)
             if name == BASELINE:
                 for failure in report.failed:

@@ -86,7 +86,7 @@ class Passage(
         if start is None or end is None:
             raise SettingError(
                 f"a chunk of {self.path} has no {names.START_LINE} and {names.END_LINE}, so lines={self.lines} cannot "
-                "be found. Cure: use HeadingAwareMarkdownNodeParser, which writes them, or give text instead of lines."
+                "be found. Use HeadingAwareMarkdownNodeParser, which writes them, or give text instead of lines."
             )
         return int(start) <= self.lines[1] and self.lines[0] <= int(end)
 

@@ -128,7 +128,7 @@ def table_of(rows: Iterable[Sequence[str]]) -> str:
 
 
 def _begins_with_title(rows: Sequence[Sequence[str]], width: int) -> bool:
-    """Return whether the first of several rows only has a first cell, and stands above names of columns."""
+    """Return whether the first of several rows only has a first cell, and is followed by names of columns."""
     if len(rows) < 2 or not rows[0][0] or any(rows[0][1:]):  # noqa: PLR2004
         return False
     names = [cell for cell in rows[1] if cell]

@@ -170,7 +170,7 @@ class ContextualIndex:
             documents: None for the folder; else documents to add or to replace, which deletes nothing. They need an
                 id that you set, or ``metadata["path"]``.
             show_progress: Whether to show a bar of documents on a terminal.
-            retry_contexts: Whether a language model is asked again for contexts that fell back.
+            retry_contexts: Whether contexts that fell back are generated again.
             confirm: Whether it may delete more than half of the documents, and pay a language model again for more than
                 a fifth of the chunks.
 

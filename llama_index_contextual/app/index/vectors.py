@@ -1,7 +1,7 @@
 """Unit vectors of chunks, compared with all of them: no graph of neighbours, which would lose some.
 
 The vectors that can be among the nearest are compared again in float64, so that equal vectors have equal scores
-whatever stands beside them.
+whatever is beside them.
 """
 
 from __future__ import annotations

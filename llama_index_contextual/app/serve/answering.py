@@ -197,7 +197,7 @@ def answer(question: str, sources: Sequence[str], model: LLM) -> Iterator[Senten
         model: See :func:`answering_model`.
 
     Raises:
-        AnswerError: There is no source, so that the model is not asked; or it cannot be asked, or fails.
+        AnswerError: There is no source, so the model is not called; or the model cannot be called, or fails.
     """
     if not sources:
         raise AnswerError(NOTHING)
@@ -220,7 +220,7 @@ def _deltas(model: LLM, messages: Sequence[ChatMessage]) -> Iterator[str]:
             yield part.delta or ""
     except Exception as error:
         raise AnswerError(
-            f"{model_name(model)} cannot be asked: {reason_of(error)}. {_HINT}"
+            f"{model_name(model)} does not answer: {reason_of(error)}. {_HINT}"
         ) from error
     if is_empty:  # as of a server that answers something else, which OpenAI's client passes over
         raise AnswerError(f"{model_name(model)} gave an empty answer. {_HINT}")

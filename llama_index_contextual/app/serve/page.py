@@ -1,6 +1,6 @@
 """The page of an index: on this machine alone, for who has the token of its address, and for no other page.
 
-The page itself holds nothing of the notes. Whatever it shows it asks for with the token, which stands behind the ``#``
+The page itself contains nothing of the notes. It requests what it shows with the token, which follows the ``#``
 of the address: a browser sends that part to nobody. A request whose ``Host`` or ``Origin`` is another machine's is
 refused, and the page may run no script and load nothing but what comes with this package.
 """

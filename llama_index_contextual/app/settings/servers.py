@@ -35,7 +35,7 @@ _LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
 class AnswerTooLargeError(httpx.TransportError):
-    """Raised for an answer that is larger than its bound, or compressed without being asked to be."""
+    """Raised for an answer that is larger than its bound, or compressed although no request allows that."""
 
 
 class RedirectError(httpx.TransportError):

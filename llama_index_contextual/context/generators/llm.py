@@ -258,7 +258,7 @@ class _Document(NamedTuple):
     known: list[CachedContext]
 
     def missing(self) -> list[int]:
-        """Return the indexes of the chunks that the model is to be asked about."""
+        """Return the indexes of the chunks that need a call of the model."""
         return [index for index, record in enumerate(self.known) if record == CachedContext()]
 
 
@@ -336,7 +336,7 @@ class _Run:
     async def _accept(self, document: _Document, group: list[int], answer: str) -> list[int]:
         """Store the contexts of an answer, and return the chunks to ask about again.
 
-        A chunk that has no usable context when it was asked about alone is left alone until its
+        A chunk that has no usable context from a call of its own is left alone until its
         text, the model or the prompt changes.
         """
         contexts = answers.split_answers(answer, len(group))

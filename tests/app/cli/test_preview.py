@@ -63,4 +63,4 @@ def test_the_tokens_of_one_chunk_are_said_once(run, tmp_path):
 def test_a_file_that_is_none_is_named_with_a_cure(run, tmp_path):
     done = run("preview", tmp_path / "nosuch.md")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "nosuch.md is no file. Cure: " in done.stderr
+    assert "nosuch.md does not exist. Check the path." in done.stderr

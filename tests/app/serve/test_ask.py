@@ -213,7 +213,7 @@ def test_a_model_that_is_not_there_is_named(folder, run):
         llm = f"openai:m@http://127.0.0.1:{probe.getsockname()[1]}/v1"
         done = run("ask", "how long does the gateway wait?", "-f", folder, "--llm", llm)
     assert done.returncode == 1
-    assert "m cannot be asked: no connection" in done.stderr
+    assert "m does not answer: no connection" in done.stderr
     assert run("ask", "x", "-f", folder, "--llm", "gpt").returncode == 1
 
 
@@ -234,7 +234,7 @@ def test_where_no_model_is_named_and_the_default_is_not_there_the_ways_are_named
         )
         return
     last = done.stderr.splitlines()[-1]
-    assert "qwen3:0.6b cannot be asked: no connection" in last
+    assert "qwen3:0.6b does not answer: no connection" in last
     for way in (
         "Choose a model: --llm",
         "ollama:MODEL",
@@ -263,7 +263,7 @@ def test_the_model_of_the_users_own_variable_answers(tmp_path, fake_model, run, 
 
 def test_a_model_that_fails_is_an_error(fake_model):
     fake_model.reply = always(Reply(status=500))
-    with pytest.raises(AnswerError, match=r"fake cannot be asked: HTTP 500"):
+    with pytest.raises(AnswerError, match=r"fake does not answer: HTTP 500"):
         list(answer("how long?", [GATEWAY], answering_model(fake_model.llm)))
 
 

@@ -13,7 +13,7 @@ async function call(path, signal) {
   if (answer.status === 401) throw new Error("This address has no token of the server that runs. Open the one that its terminal shows.");
   throw new Error((await answer.json().catch(() => ({}))).error || `The server says ${answer.status}.`);
 }
-const data = async (...asked) => (await call(...asked)).json();
+const data = async (...request) => (await call(...request)).json();
 
 function say(error) {
   if (error && error.name === "AbortError") return;
