@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.context.answers import MAX_CHARS, clean, refusal, split_answers
+from llama_index_contextual.context.answers import (
+    MAX_CHARS,
+    MOST_READ,
+    clean,
+    refusal,
+    split_answers,
+    storable_line,
+)
 
 WORDS = "The harbour log of Bergen, part 2."
 
@@ -21,6 +28,7 @@ WRAPPED = {
     "label": f"Context: {WORDS}",
     "quotes": f'"{WORDS}"',
     "curly quotes": f"\u201c{WORDS}\u201d",
+    "quotes within quotes": f"\u201c'\u00ab{WORDS}\u00bb'\u201d",
     "fence": f"```text\n{WORDS}\n```",
     "heading": f"## {WORDS}",
     "bold": f"**{WORDS}**",
@@ -140,6 +148,91 @@ def test_a_context_may_use_words_of_the_chunk():
         refusal("Departure of the ferry Aurora, in the harbour log of Bergen.", CHUNK, DOCUMENT)
         == ""
     )
+
+
+def words(count, *, different):
+    """Return a text of so many words, of which some differ from each other."""
+    return " ".join(f"{'abcdefghijkl'[number % different]}word" for number in range(count))
+
+
+@pytest.mark.parametrize(
+    ("context", "reason"),
+    [
+        (words(11, different=4), ""),
+        (words(12, different=4), "repetition"),
+        (words(12, different=5), ""),
+        (words(15, different=6), ""),  # two fifths
+        (words(16, different=6), "repetition"),
+    ],
+)
+def test_a_context_of_twelve_words_repeats_itself_when_few_of_them_differ(context, reason):
+    assert refusal(context, CHUNK, DOCUMENT) == reason
+
+
+@pytest.mark.parametrize(
+    ("context", "reason"),
+    [
+        ("Write a short context for this chunk.", "copy of the prompt"),
+        ("Write a short context for this: the harbour log, kept in Bergen.", "copy of the prompt"),
+        ("Bergen's log. Write a short context for this chunk.", ""),
+        ("Write a short context for ferries.", ""),
+    ],
+)
+def test_a_context_that_begins_with_words_of_the_prompt_is_refused(context, reason):
+    prompt = "Please write a short context for this chunk."
+    assert refusal(context, CHUNK, DOCUMENT, prompt) == reason
+
+
+@pytest.mark.parametrize(
+    ("context", "reason"),
+    [
+        ("A ferry of 1902, in the harbour log.", ""),  # of the document
+        ("The ferry of 7 passengers, in the log.", ""),  # of the chunk
+        ("The ferry of 07 passengers, in the log.", ""),
+        ("The ferry of 1,902 tons and 7.000 miles.", "invented"),
+        ("The ferry of 1,902 tons, in the log.", ""),
+        ("The ferry of 1903, in the harbour log.", "invented"),
+        ("Chunk 3 is about the ferry, as items 4 and part 5 are.", ""),
+        ("Ferry 3 left, as the harbour log says.", "invented"),
+    ],
+)
+def test_a_number_that_neither_chunk_nor_document_holds_is_invented(context, reason):
+    chunk = CHUNK.replace("seven", "7")
+    assert refusal(context, chunk, DOCUMENT) == reason
+
+
+def test_a_few_words_and_most_words_of_the_chunk_are_told_apart():
+    log = "In the log of ships: "
+    assert refusal(f"{log}the ferry Aurora left the harbour.", CHUNK, DOCUMENT) == ""
+    assert refusal(f"Log: {CHUNK}", CHUNK, DOCUMENT) == "copy"
+    assert refusal("Aurora left the harbour at seventeen, it says.", CHUNK, DOCUMENT) == ""
+
+
+def test_a_copy_of_the_chunk_is_refused_without_the_document():
+    assert refusal(CHUNK, CHUNK, "") == "copy"
+
+
+@pytest.mark.parametrize(("context", "reason"), [("Ferries", "empty"), ("Ferry log", "")])
+def test_a_context_has_eight_letters_or_more(context, reason):
+    assert refusal(context, CHUNK, DOCUMENT) == reason
+
+
+def test_a_long_context_ends_with_a_whole_word_and_an_ellipsis():
+    context = clean("harbour " * 100)
+    assert context.endswith(" harbour…")
+    assert MAX_CHARS - len("harbour ") <= len(context) <= MAX_CHARS
+    assert clean("x" * MAX_CHARS) == "x" * MAX_CHARS
+
+
+def test_what_stands_far_behind_in_an_answer_is_not_read():
+    blank = " " * MOST_READ
+    assert clean(f"{blank}about ships") == ""
+    assert storable_line(f"{blank}about ships") == ""
+    thoughts = f"<think>{'hm ' * MOST_READ}</think>"
+    dashes = "-" * MOST_READ
+    answer = f"{thoughts}1: about ships\n{dashes}\n2: about ropes\n{dashes}\n3: about cabins"
+    assert split_answers(answer, 2).keys() == {1, 2}
+    assert split_answers(answer, 3).keys() == {1, 2, 3}
 
 
 @given(st.text(max_size=2000))
