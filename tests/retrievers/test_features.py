@@ -299,6 +299,14 @@ def test_further_chunks_of_a_file_count_up_to_three_and_not_for_a_question(query
     assert values.tolist() == expected
 
 
+def test_further_chunks_of_a_note_are_not_counted_beside_source_code():
+    page = ({"path": "note.md"}, "text")
+    candidates = candidates_of([page, page, FILES[0], None, page])
+    scores = np.array([5.0, 4.0, 3.0, 2.0, 1.0])
+    values = features.FurtherChunkFeature().values(query_of("retry queue"), candidates, scores)
+    assert not values.any()
+
+
 @pytest.mark.parametrize("query", ["retry_queue", "RetryQueue", "retry queue", "RetryQueue()"])
 def test_the_chunk_that_defines_the_name_comes_first(query):
     chunks = {

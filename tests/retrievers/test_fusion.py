@@ -82,6 +82,22 @@ def test_the_last_possible_rank_is_just_above_the_floor_from_which_scores_are_no
     assert last.score == pytest.approx((1 / 160 - 1 / 161) / (1 / 61 - 1 / 161))
 
 
+def test_the_last_rank_of_a_retriever_with_a_small_weight_still_counts():
+    names = [f"{number:03}" for number in range(100)]
+    heavy = ranking("heavy", 1.0, *((name, -place) for place, name in enumerate(names)))
+    light = ranking("light", 0.1, *((f"l{name}", -place) for place, name in enumerate(names)))
+    hits = fuse([heavy, light], **SETTINGS)
+    assert hits[-1].node_id == "l099"
+    assert hits[-1].score > 0
+
+
+@pytest.mark.parametrize("mode", FUSION_MODES)
+def test_a_retriever_with_weight_0_adds_no_candidates(mode):
+    silent = ranking("silent", 0.0, ("b", 9.0))
+    hits = fuse([ranking("one", 1.0, ("a", 2.0)), silent], **(SETTINGS | {"mode": mode}))
+    assert [hit.node_id for hit in hits] == ["a"]
+
+
 def test_what_two_queries_found_can_pass_a_better_rank():
     lists = [
         ranking("one", 0.5, ("a", 2.0), ("b", 1.0)),
