@@ -104,7 +104,16 @@ def test_answers_are_matched_by_number(answer, contexts):
 
 
 @pytest.mark.parametrize(
-    ("answer", "context"), [("1: one", "one"), ("one", "one"), ("2: two", "2: two"), ("", None)]
+    ("answer", "context"),
+    [
+        ("1: one", "one"),
+        ("one", "one"),
+        ("2: two", "2: two"),
+        ("", None),
+        ('["one"]', "one"),
+        ('Ships of Bergen: ["one"]', "one"),
+        ('Ships of Bergen ["one"]', 'Ships of Bergen ["one"]'),
+    ],
 )
 def test_one_chunk_needs_no_number(answer, context):
     assert split_answers(answer, 1).get(1) == context
@@ -202,10 +211,23 @@ def test_a_number_that_neither_chunk_nor_document_holds_is_invented(context, rea
 
 
 def test_a_few_words_and_most_words_of_the_chunk_are_told_apart():
-    log = "In the log of ships: "
-    assert refusal(f"{log}the ferry Aurora left the harbour.", CHUNK, DOCUMENT) == ""
+    log = "In the log of ships"
+    assert refusal(f"{log}: the ferry Aurora left the harbour.", CHUNK, DOCUMENT) == ""
+    assert (
+        refusal(
+            f"{log} and men: the ferry Aurora left the harbour at seven in the morning.",
+            CHUNK,
+            DOCUMENT,
+        )
+        == ""
+    )
     assert refusal(f"Log: {CHUNK}", CHUNK, DOCUMENT) == "copy"
-    assert refusal("Aurora left the harbour at seventeen, it says.", CHUNK, DOCUMENT) == ""
+
+
+def test_words_of_the_chunk_count_as_copied_only_when_whole():
+    context = "Aurora left the harbour at seven"
+    assert refusal(context, CHUNK, "") == "copy"
+    assert refusal(context, CHUNK.replace("seven", "seventeen"), "") == ""
 
 
 def test_a_copy_of_the_chunk_is_refused_without_the_document():
@@ -218,9 +240,10 @@ def test_a_context_has_eight_letters_or_more(context, reason):
 
 
 def test_a_long_context_ends_with_a_whole_word_and_an_ellipsis():
-    context = clean("harbour " * 100)
-    assert context.endswith(" harbour…")
-    assert MAX_CHARS - len("harbour ") <= len(context) <= MAX_CHARS
+    for word in ("harbour", "harbours"):
+        context = clean(f"{word} " * 100)
+        assert context.endswith(f" {word}…")
+        assert MAX_CHARS - len(f" {word}…") < len(context) <= MAX_CHARS
     assert clean("x" * MAX_CHARS) == "x" * MAX_CHARS
 
 

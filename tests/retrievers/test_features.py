@@ -283,10 +283,32 @@ def test_a_qualified_name_asks_for_the_definition_of_its_last_part(name):
     assert features.ExactFeature().values(query, candidates_of(files)).tolist() == [0.0, 1.0]
 
 
+@pytest.mark.parametrize(
+    ("query", "text", "expected"),
+    [
+        ("queue", "class Queue:\n", 1.0),
+        ("retry queue", "class Queue:\n", 0.5),  # one of its two words may be chance
+        ("fill the retry queue", "class Queue:\n", 0.5),
+        ("retry queue", "class Queue:\n    pass\nclass RetryQueue:\n    pass\n", 1.0),
+        ("retry queue", "class RetryQueue:\n    pass\nclass Queue:\n    pass\n", 1.0),
+    ],
+)
+def test_the_name_of_a_file_that_the_query_holds_best_counts(query, text, expected):
+    candidates = candidates_of([({"path": "src/app.py"}, text)])
+    values = features.DefinesFeature().values(query_of(query), candidates)
+    assert values.tolist() == pytest.approx([expected])
+
+
 def test_a_frequent_word_of_a_file_name_counts_less():
     query = query_of("the RetryQueue", retri=2.0, queue=1.0)
     values = features.FileNameFeature().values(query, candidates_of(FILES))
     assert values[0] == pytest.approx(0.875)
+
+
+def test_the_three_best_chunks_of_a_file_speak_for_it():
+    candidates = candidates_of([FILES[0]] * 5, cosines=[0.1, 0.9, 0.3, 0.6, 0.2])
+    values = features.FileVectorFeature().values(query_of("retry queue"), candidates)
+    assert values.tolist() == pytest.approx([0.6] * 5)
 
 
 @pytest.mark.parametrize(
@@ -329,7 +351,12 @@ def test_a_type_comes_before_a_variable_and_before_what_implements_it(query):
 
 @pytest.mark.parametrize(
     "query",
-    ["hard links and parity check", "parity check, hard links", "hard links vs parity check"],
+    [
+        "hard links and parity check",
+        "parity check, hard links",
+        "hard links vs parity check",
+        "hard links & parity check",
+    ],
 )
 def test_the_best_chunk_of_each_part_stands_behind_the_first_three(query):
     assert ranking(Case(query, PARITY))[3] == "parity"
@@ -342,6 +369,34 @@ def test_a_chunk_with_a_word_of_a_part_does_not_stand_for_it():
     scores = np.array([5.0, 4.0, 3.0, 2.0, 1.0])
     lifts = features.PartFeature().values(query, candidates, scores)
     assert np.flatnonzero(lifts).tolist() == [4]
+
+
+def test_the_chunk_with_the_most_of_a_part_stands_for_it():
+    query = query_of("links and parity check bit", link=1.0, pariti=1.0, check=1.0, bit=1.0)
+    counts = [[1, 0, 0, 0]] * 3 + [[0, 1, 1, 0], [0, 1, 1, 1]]
+    candidates = candidates_of([({}, "x")] * 5, counts=counts)
+    lifts = features.PartFeature().values(query, candidates, np.array([5.0, 4.0, 3.0, 2.0, 1.0]))
+    assert np.flatnonzero(lifts).tolist() == [4]
+
+
+def test_a_lifted_chunk_stands_right_behind_the_third_whatever_its_id_is():
+    query = query_of("links and parity check", link=1.0, pariti=1.0, check=1.0)
+    counts = [[0, 1, 1], *[[1, 0, 0]] * 4]
+    candidates = candidates_of([({}, "x")] * 5, counts=counts)
+    scores = np.array([1.0, 5.0, 4.0, 3.0, 2.0])
+    raised = scores + features.PartFeature().values(query, candidates, scores)
+    assert np.argsort(-raised, kind="stable").tolist() == [1, 2, 3, 0, 4]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [" and ", " or ", " und ", " oder ", " et ", " ou ", " y ", " и ", ", ", "; ", " / ", "、"],
+)
+def test_parts_are_told_apart_in_several_languages(between):
+    query = query_of(f"kite{between}wing", kite=1.0, wing=1.0)
+    candidates = candidates_of([({}, "x")] * 4, counts=[[1, 0]] * 3 + [[0, 1]])
+    lifts = features.PartFeature().values(query, candidates, np.array([4.0, 3.0, 2.0, 1.0]))
+    assert np.flatnonzero(lifts).tolist() == [3]
 
 
 def test_a_question_of_one_part_lifts_nothing():

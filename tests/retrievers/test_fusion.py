@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from tables import ranked
 
 from llama_index_contextual.retrievers.bm25_index import Candidate
-from llama_index_contextual.retrievers.rankings import Ranking, in_ranks
+from llama_index_contextual.retrievers.rankings import Ranking, in_ranks, stretch
 from llama_index_contextual.retrievers.rankings import fuse as fuse_into_a_table
 
 SETTINGS = {"mode": FUSION_MODES.RECIPROCAL_RANK, "k": 60.0, "pool": 100}
@@ -69,6 +70,34 @@ def test_what_has_no_score_counts_by_its_order_after_what_has(missing):
     for mode in FUSION_MODES:
         found = fuse([unscored], **(SETTINGS | {"mode": mode}))
         assert [one.node_id for one in found] == ["z", "a", "y"], mode
+
+
+def test_what_has_no_score_counts_as_the_last_that_has_one():
+    mixed = ranking("one", 1.0, ("z", None), ("a", 2.0), ("y", None), ("b", 1.0))
+    simple = SETTINGS | {"mode": FUSION_MODES.SIMPLE}
+    assert {hit.node_id: hit.raw for hit in fuse([mixed], **simple)} == {
+        "a": 2.0,
+        "b": 1.0,
+        "y": 1.0,
+        "z": 1.0,
+    }
+    unscored = ranking("one", 1.0, ("z", None), ("a", None), ("y", None), ("b", None))
+    assert [hit.raw for hit in fuse([unscored], **simple)] == [1.0, 0.75, 0.5, 0.25]
+
+
+@pytest.mark.parametrize("mode", FUSION_MODES)
+def test_a_node_that_a_retriever_returns_twice_counts_once_with_its_best_score(mode):
+    repeated = ranking("one", 1.0, ("a", 1.0), ("b", 5.0), ("a", 9.0))
+    assert [hit.node_id for hit in fuse([repeated], **(SETTINGS | {"mode": mode}))] == ["a", "b"]
+
+
+def test_scores_below_the_scale_are_stretched_to_0():
+    scale = np.array([4.0, 3.0, 2.0])
+    scores = np.array([4.0, 3.0, 2.0, -9.0])
+    assert stretch(scores, scale, by_range=True).tolist() == [1.0, 0.5, 0.0, 0.0]
+    by_deviation = stretch(scores, scale)
+    assert by_deviation[1] == pytest.approx(0.5)
+    assert by_deviation[3] == 0.0
 
 
 def test_a_score_of_zero_among_negative_ones_is_the_best():
