@@ -17,7 +17,13 @@ from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.retrievers import filters as filters_module
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
-from llama_index_contextual.retrievers.filters import admits
+from llama_index_contextual.retrievers.filters import (
+    admits,
+    filter_in_words,
+    item_filter,
+    nearest_names,
+    tag_filter,
+)
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 from llama_index_contextual.utils.errors import SettingError
@@ -268,3 +274,140 @@ def test_chroma_itself_cuts_fractions(collection, store, nodes, embedding):
         ]
     )
     assert "config" in collection.get(where={"n": {"$gte": 3.5}}, include=[])["ids"]  # its n is 3
+
+
+# Filters on tags and items
+
+
+TAGGED = {
+    "front": {"tags": "Home, work/plan"},
+    "text": {"inline_tags": "home"},
+    "list": {"tags": "#Home/garden"},
+    "longer": {"tags": "homework"},
+    "none": {},
+}
+
+
+def names_that_match(filters, rows):
+    return {name for name, values in rows.items() if admits(filters, values)}
+
+
+@pytest.mark.parametrize(
+    ("tag", "matching"),
+    [
+        ("home", {"front", "text", "list"}),
+        ("#HOME/", {"front", "text", "list"}),
+        ("home/garden", {"list"}),
+        ("work", {"front"}),
+        ("plan", set()),
+        ("garden", set()),
+    ],
+)
+def test_a_tag_is_found_in_front_matter_and_text_with_those_below_it(tag, matching):
+    assert names_that_match(tag_filter(tag), TAGGED) == matching
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "matching"),
+    [
+        ("==", "ml", {"both", "upper"}),
+        ("==", "ML, Art", {"both"}),
+        ("!=", "ml", {"number", "missing"}),
+        ("in", ["art", "music"], {"both"}),
+        ("==", 7, {"number"}),
+        (">", 6, {"number"}),
+        ("is_empty", None, {"missing"}),
+        ("text_match", "ar", {"both"}),
+    ],
+)
+def test_a_filter_on_items_reads_each_of_them_in_any_case(operator, value, matching):
+    rows = {"both": "ML, Art", "upper": "ML", "number": "x, 7", "missing": None}
+    values = {name: {} if text is None else {"topics": text} for name, text in rows.items()}
+    part = item_filter("topics", value, FilterOperator(operator))
+    assert names_that_match(MetadataFilters(filters=[part]), values) == matching
+
+
+def test_a_text_in_place_of_a_list_means_itself_and_the_parts_between_its_commas():
+    rows = {name: {"team": name} for name in ("acme", "acme-corp", "red, blue", "red", "blue")}
+    assert names_that_match(one("team", "in", "acme-corp"), rows) == {"acme-corp"}
+    assert names_that_match(one("team", "in", "red, blue"), rows) == {"red, blue", "red", "blue"}
+    assert names_that_match(one("team", "nin", "red, blue"), rows) == {"acme", "acme-corp"}
+
+
+@pytest.mark.parametrize("operator", ["any", "all", "in", "nin"])
+def test_an_operator_on_lists_needs_a_list(operator):
+    with pytest.raises(SettingError, match="must have a list of values"):
+        admits(one("k", operator, 3), {"k": 3})
+
+
+def test_a_document_id_of_the_metadata_comes_before_that_of_the_node():
+    row = {"doc_id": "own", "ref_doc_id": "node"}
+    assert admits(one("doc_id", "==", "own"), row)
+    assert not admits(one("doc_id", "==", "node"), row)
+
+
+def test_a_store_that_searched_lists_was_right_to_let_a_row_pass():
+    filters = one("tags", "==", "x")
+    row = {"tags": ["x", "y"]}
+    assert not admits(filters, row)
+    assert admits(filters, row, passed=filters.filters)
+    assert not admits(filters, {"tags": ["y"]}, passed=filters.filters)
+
+
+# Filters in messages
+
+
+@pytest.mark.parametrize(
+    ("filters", "words"),
+    [
+        (tag_filter("sqlite"), "the tag 'sqlite'"),
+        (item_filter("status", "open"), "status == 'open'"),
+        (MetadataFilter(key="n", value=3, operator=">"), "n > 3"),
+        (MetadataFilter(key="date_ts", value=APRIL_10, operator=">="), "date >= 2026-04-10"),
+        (MetadataFilter(key="n", value=None, operator="is_empty"), "n is_empty"),
+        (
+            MetadataFilter(key="path", value="people/", operator="text_match_insensitive"),
+            "path containing 'people/'",
+        ),
+        (many("or", one("n", "==", 1), one("n", "==", 2)), "(n == 1 or n == 2)"),
+        (
+            MetadataFilters(filters=one("n", "==", 1).filters * 2, condition=None),
+            "(n == 1 and n == 1)",
+        ),
+    ],
+)
+def test_a_message_names_a_filter(filters, words):
+    assert filter_in_words(filters) == words
+
+
+PLACES = [
+    {"path": "people/ann.md", "tags": "work, home", "status": "open"},
+    {"path": "projects/atlas/plan.md", "tags": "work", "inline_tags": "garden", "state": "new"},
+]
+
+
+@pytest.mark.parametrize(
+    ("part", "end"),
+    [
+        (tag_filter("wrok"), " (tags that exist: work, home, garden)"),
+        (tag_filter("work"), ""),
+        (item_filter("statsu", "open"), " (keys that exist: status, state)"),
+        (item_filter("status", "open"), ""),
+        (
+            MetadataFilter(key="path", value="poeple/", operator="text_match_insensitive"),
+            " (folders that exist: people, ",
+        ),
+        (MetadataFilter(key="path", value="people/"), ""),
+        (MetadataFilter(key="date_ts", value=1.0), ""),
+        (one("n", "==", 1), ""),
+    ],
+)
+def test_the_names_nearest_to_that_of_a_filter_are_proposed(part, end):
+    message = nearest_names(part, PLACES)
+    assert message.startswith(end) if end.endswith(", ") else message == end
+
+
+def test_a_message_without_names_says_so_and_proposes_six_at_most():
+    assert nearest_names(tag_filter("work"), [{"path": "a.md"}]) == " (there are no tags)"
+    rows = [{"tags": f"tag{number}"} for number in range(9)]
+    assert nearest_names(tag_filter("tag"), rows).count("tag") == 1 + 6
