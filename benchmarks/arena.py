@@ -110,6 +110,10 @@ class Span:
             return range(0)
         return range(max(self.start, other.start), min(self.end, other.end))
 
+    def meets(self, other: Span) -> bool:
+        """Return whether the two overlap or touch; the benchmark counts both as holding."""
+        return self.path == other.path and self.start <= other.end and other.start <= self.end
+
 
 def covered_characters(references: Sequence[Span], chunks: Iterable[Span]) -> set[int]:
     """Return the characters of the references that chunks hold."""
@@ -138,8 +142,8 @@ def chroma_scores(references: Sequence[Span], chunks: Sequence[Span]) -> tuple[f
 
 
 def precision_omega(references: Sequence[Span], chunks: Iterable[Span]) -> float:
-    """Return the precision of all chunks that hold a character of the references."""
-    holding = [chunk for chunk in chunks if covered_characters(references, [chunk])]
+    """Return the precision of all chunks that overlap or touch a reference."""
+    holding = [chunk for chunk in chunks if any(map(chunk.meets, references))]
     covered = covered_characters(references, holding)
     read = set[int]()
     for chunk in holding:
