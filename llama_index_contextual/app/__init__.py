@@ -1,6 +1,6 @@
 """The application: an index of a folder, its command line, its MCP server and its page.
 
-It stands on the plug-in; the plug-in never imports it.
+It uses the plug-in; the plug-in never imports it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ContextualIndex", "LocalEmbedding"]
 
-_ROOMS: Final = {"ContextualIndex": "index.index", "LocalEmbedding": "settings.local"}
+_MODULES: Final = {"ContextualIndex": "index.index", "LocalEmbedding": "settings.local"}
 
 
 def __getattr__(name: str) -> object:
-    room = _ROOMS.get(name)
-    if room is None:
+    module = _MODULES.get(name)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with needs("The application", "app"):
-        return getattr(import_module(f"{__name__}.{room}"), name)
+        return getattr(import_module(f"{__name__}.{module}"), name)

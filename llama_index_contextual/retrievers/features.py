@@ -55,7 +55,7 @@ class VectorFeature:
 
 
 class KeywordFeature:
-    """The BM25 score beside those of the other candidates."""
+    """The BM25 score, relative to those of the other candidates."""
 
     name = "keyword"
 
@@ -75,7 +75,7 @@ class MatchFeature:
 
 
 class NearnessFeature:
-    """How near to each other the words of the query stand in a chunk."""
+    """How near to each other the words of the query are in a chunk."""
 
     name = "nearness"
 
@@ -104,7 +104,7 @@ class DateFeature:
 
 
 class HeadingFeature:
-    """How much of the query stands in the text below a heading that the query names.
+    """How much of the query is in the text below a heading that the query names.
 
     Contexts give the name of a page to all of its chunks. Their terms do not count here, so that
     the chunk right below the heading stays ahead of the others.
@@ -209,7 +209,7 @@ class DefinesFeature(CodeFeature):
 
 
 class FileVectorFeature(CodeFeature):
-    """The similarity of several chunks of a file: they speak for the file together."""
+    """The similarity of several chunks of a file, added up."""
 
     name = "file vector"
 
@@ -220,7 +220,7 @@ class FileVectorFeature(CodeFeature):
 
 
 class ExactFeature:
-    """Whether a chunk defines a name that stands in the query."""
+    """Whether a chunk defines a name that the query contains."""
 
     name = "exact"
 
@@ -269,7 +269,7 @@ _STEP: Final = 1e-6  # log-odds below the candidate before it
 
 
 class NameFeature:
-    """Whether a document is called as the query is: by its file, title, alias or heading."""
+    """Whether the query is the name of a document: its file, title, alias or heading."""
 
     name = "names"
 
@@ -329,7 +329,7 @@ class FurtherChunkFeature:
 
 
 class PartFeature:
-    """What lifts the best chunk of each part of a question behind the first three hits.
+    """Lifts the best chunk of each part of a question to a place after the first three hits.
 
     ``retries and the timeout`` has two parts.
 

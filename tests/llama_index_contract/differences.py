@@ -85,7 +85,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         Difference(
             "links",
             "copies the metadata of the document into each node's link to it",
-            "stores the id and hash, and only metadata keys that have the name of one of ours",
+            "stores the id and hash, and of the metadata only keys that this package also writes",
             "A store keeps the metadata once.",
         ),
         Difference(

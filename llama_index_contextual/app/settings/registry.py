@@ -222,7 +222,7 @@ _ALL: Final = (
         ChunkSize,
         None,
         "The largest chunk in tokens.",
-        "what the embedding reads, minus room for a context; 400 if that is unknown, and for "
+        "what the embedding reads, minus space for a context; 400 if that is unknown, and for "
         "source code",
         "--chunk-size",
         harmless=True,
@@ -345,8 +345,8 @@ _ALL: Final = (
         "memory.refresh",
         Refreshing,
         None,
-        "Whether a question brings the index up to date: in the background, never, or before the "
-        "answer.",
+        "When a question refreshes the index: `auto` in the background, `wait` before the answer, "
+        "or `never`.",
         "auto for mcp, never for context",
         "--refresh",
         harmless=True,
