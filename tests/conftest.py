@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 import tomlkit
 from hypothesis import settings
+from platformdirs import user_data_path
 
 # CI repeats the same examples, so that a red run means a change; at home every run looks elsewhere. No example has a
 # time limit, which a busy machine would miss.
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("home", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "home")
+
+_USERS_INDEXES = user_data_path("llama-index-contextual", appauthor=False) / "indexes"
 
 # The tests have settings of their own, and so have the processes that they start: what the person who runs them
 # has set changes nothing.
@@ -62,6 +65,26 @@ def content_cache():
     for part in file.parent.glob(f"{file.name}*"):
         part.unlink()
     return file
+
+
+def _indexes_of_user() -> dict[Path, int]:
+    """Return when each index in the user's own data directory was last written."""
+    files = _USERS_INDEXES.glob("*/settings.json")
+    return {file: file.stat().st_mtime_ns for file in files}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def users_indexes(tmp_path_factory):
+    """Fail where a test, or a process that it started, indexed its folder for the user who runs the tests."""
+    before = _indexes_of_user()
+    yield
+    temporary = str(tmp_path_factory.getbasetemp())
+    written = [
+        file
+        for file, time in _indexes_of_user().items()
+        if before.get(file) != time and temporary in file.read_text("utf-8")
+    ]
+    assert not written, "start processes with LLAMA_INDEX_CONTEXTUAL_STORAGE of the tests"
 
 
 @pytest.fixture

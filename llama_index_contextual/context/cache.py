@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -96,8 +97,17 @@ class SQLiteKVStore(SqliteFile, BaseKVStore):
     def get_many(
         self, keys: Iterable[str] | None, collection: str = DEFAULT_COLLECTION
     ) -> dict[str, dict[str, Any]]:
-        """Return the values of those keys that are present; all values if no keys are given."""
-        return {key: json.loads(text) for key, text in self.get_rows(collection, keys)}
+        """Return the values of those keys that are present; all values if no keys are given.
+
+        A value that is not a JSON object counts as absent, since nothing here wrote it.
+        """
+        values = {}
+        for key, text in self.get_rows(collection, keys):
+            with contextlib.suppress(ValueError, TypeError, RecursionError):
+                value = json.loads(text)
+                if isinstance(value, dict):
+                    values[key] = value
+        return values
 
     def get(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
         """Return one value, None if it is absent."""

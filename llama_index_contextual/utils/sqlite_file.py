@@ -74,10 +74,12 @@ class SqliteFile:
     Attributes:
         tables: The statements that make the tables, separated by semicolons.
         layout: The number of these tables, which the file has as its user version.
+        mode: The rights of a new file, less those that the user's mask takes.
     """
 
     tables: ClassVar[str]
     layout: ClassVar[int]
+    mode: ClassVar[int] = 0o666
 
     def __init__(self, path: str | os.PathLike[str], fix: str = _FIX) -> None:
         self.path = Path(path)
@@ -175,6 +177,7 @@ class SqliteFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = _beside(path, f".{uuid.uuid4().hex}.new")
         try:
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, self.mode))
             with contextlib.closing(sqlite3.connect(temporary, isolation_level=None)) as connection:
                 connection.execute("PRAGMA journal_mode=OFF")
                 connection.execute(f"PRAGMA page_size={_PAGE_BYTES}")

@@ -4,16 +4,21 @@ import json
 import os
 import shutil
 import sqlite3
+import tempfile
+import time
 import warnings
 from contextlib import closing
 
+import numpy as np
 import pytest
 from llama_index.core import SimpleDirectoryReader
 from storage import content_file, storage_of
 
 from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.folder.walk import default_include
 from llama_index_contextual.app.index.content_cache import ContentCache
-from llama_index_contextual.utils.errors import ContextualWarning
+from llama_index_contextual.utils.errors import ContextualWarning, StorageError
+from llama_index_contextual.utils.sqlite_file import checksum_of
 
 pytestmark = pytest.mark.filterwarnings(
     "always::llama_index_contextual.utils.errors.ContextualWarning"
@@ -42,6 +47,96 @@ def test_the_variable_chooses_the_place_of_all_indexes(folder, tmp_path, monkeyp
     assert {path.name for path in index.iterdir()} >= {"index.sqlite3", "settings.json", "cache"}
     assert (chosen / "content.sqlite3").is_file()
     assert chosen.stat().st_mode & 0o077 == 0, "texts of a user are not for others"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="rights are others there")
+def test_what_is_kept_of_texts_is_for_the_user_alone(opened, folder, tmp_path, monkeypatch):
+    """The first index may have a place of its own, and the data folder may be one that others read."""
+    for name in ("missing", "public"):
+        data = tmp_path / name
+        monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_STORAGE", str(data))
+        if name == "public":
+            data.mkdir(mode=0o755)
+        with opened(storage=tmp_path / f"storage-{name}") as index:
+            index.refresh()
+        with opened() as index:
+            index.refresh()
+            log = content_file().with_name("content.sqlite3-wal")
+            for path in (content_file(), log, data / "indexes", index.storage):
+                if path.exists():
+                    assert path.stat().st_mode & 0o077 == 0, path
+        assert (name == "public") == bool(data.stat().st_mode & 0o077)
+
+
+def test_a_folder_that_was_replaced_is_told_in_a_new_process(folder, opened, run, monkeypatch):
+    """What the comparison imports takes longer than the time that an answer waits for it."""
+    with opened() as index:
+        index.refresh()
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "faq.md").write_text("# FAQ\n\nOther words now.\n")
+    done = run("search", "carrots", "-f", folder)
+    assert "4 files changed since; run index" in done.stderr
+
+    def slow():
+        time.sleep(0.3)
+        return default_include()
+
+    monkeypatch.setattr("llama_index_contextual.app.index.settings.default_include", slow)
+    with opened() as index:
+        assert index.freshness().changed == 4
+
+
+_POISON = (
+    ("a number", 3),
+    ("text", "{"),
+    ("a list", "[1]"),
+    ("deep", "[" * 100_000),
+    ("odd bytes", b"\0\1\2"),
+    ("not numbers", np.full(384, np.nan, "<f4").tobytes()),
+    ("zero", bytes(4 * 384)),
+    ("endless", np.full(384, np.inf, "<f4").tobytes()),
+    ("an object", '{"text": 5, "reason": [], "parts": 3, "metadata": []}'),
+    ("parts", '{"parts": [["a"], 3], "metadata": {}}'),
+    ("another object", '{"problem": 7}'),
+)
+
+
+@pytest.mark.parametrize("value", [pytest.param(value, id=name) for name, value in _POISON])
+def test_a_value_that_nothing_of_ours_wrote_counts_as_absent(opened, folder, fake_model, value):
+    llm = {"context": "llm", "llm": fake_model.llm}
+    (folder / "page.html").write_text("<html><body><h1>Zebras</h1><p>Sleep.</p></body></html>")
+    with opened(**llm) as index:
+        made = index.refresh()
+    with closing(ContentCache(content_file())) as cache:
+        for collection, key in cache.rows("SELECT collection, key FROM kept"):
+            checksum = checksum_of(
+                collection, key, value if isinstance(value, bytes) else str(value)
+            )
+            cache.insert([(collection, key, value, checksum)])
+    shutil.rmtree(storage_of(folder))
+    with opened(**llm) as index:
+        report = index.refresh()
+        assert (report.failed, report.chunks) == ([], made.chunks)
+        assert report.context_sources == made.context_sources
+        [hit] = index.as_retriever(1).retrieve("Zebras sleep")
+        assert "Zebras" in hit.node.text
+        assert hit.score > 0
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="needs another user")
+def test_a_place_that_may_not_be_read_is_named(folder, tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    for path in (tmp_path, *tmp_path.parents):
+        if path.is_relative_to(tempfile.gettempdir()):
+            path.chmod(0o755)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(StorageError, match="cannot be read"):
+            ContextualIndex.open(folder, storage=closed / "index")
+    finally:
+        os.seteuid(0)
 
 
 def test_an_index_inside_its_folder_is_ignored_and_a_line_says_so(folder, run):

@@ -144,7 +144,7 @@ class DocumentReader(BaseReader):
         if self.conversions is not None:
             kept = self.conversions.get(key, COLLECTION)
         limits = [self._seconds, self._megabytes]
-        if kept is None or kept.get("limits", limits) != limits:
+        if kept is None or not _is_conversion(kept) or kept.get("limits", limits) != limits:
             if known[suffix].packages and not formats.has_extra():
                 raise MissingExtraError(
                     f"what reads {suffix} files ({known[suffix].name})", formats.EXTRA
@@ -167,3 +167,22 @@ class DocumentReader(BaseReader):
         if not any(text.strip() for text, _ in converted["parts"]):
             raise DocumentError("it holds no text. Ignore it.")
         return converted
+
+
+def _is_conversion(kept: Mapping[str, Any]) -> bool:
+    """Tell whether a stored value is a conversion; a store may be shared, so it may be anything."""
+    if isinstance(kept.get("problem"), str):
+        return True
+    parts = kept.get("parts")
+    return (
+        isinstance(kept.get("metadata"), dict)
+        and isinstance(parts, list)
+        and all(map(_is_part, parts))
+    )
+
+
+def _is_part(part: object) -> bool:
+    match part:
+        case [str(), dict()]:
+            return True
+    return False

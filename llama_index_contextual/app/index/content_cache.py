@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -33,6 +34,8 @@ MAX_BYTES: Final = 4_000_000_000  # of one user; 1,000,000 vectors of 384 number
 _VECTORS: Final = "vectors:"
 _FIX: Final = "Run: llama-index-contextual cache --prune 0"
 _ALL: Final = f"SELECT {COLUMNS} FROM kept"  # noqa: S608  our own names
+ONLY_THE_USER: Final = 0o700
+_NUMBER_BYTES: Final = 4  # of a float32
 _BATCH: Final = 1000  # rows that are deleted together
 
 
@@ -52,6 +55,8 @@ class ContentCache(SQLiteKVStore):
             ``README.md`` of one folder is not that of another.
     """
 
+    mode = 0o600  # texts and vectors of a user are not for others
+
     def __init__(self, path: str | os.PathLike[str], scope: str = "") -> None:
         super().__init__(path, _FIX)
         self.scope = scope
@@ -62,9 +67,16 @@ class ContentCache(SQLiteKVStore):
     # Vectors
 
     def vectors(self, model: str, hashes: Iterable[str]) -> dict[str, Singles]:
-        """Return the known vectors of embedded texts, by the hash of the text."""
-        rows = self.get_rows(_collection(model), hashes)
-        return {key: np.frombuffer(blob, "<f4") for key, blob in rows}
+        """Return the known vectors of embedded texts, by the hash of the text.
+
+        A value that no embedding made counts as absent, so that its text is embedded again.
+        """
+        vectors = {}
+        for key, blob in self.get_rows(_collection(model), hashes):
+            vector = _vector(blob)
+            if vector is not None:
+                vectors[key] = vector
+        return vectors
 
     def put_vectors(self, model: str, vectors: Mapping[str, Singles]) -> None:
         """Keep vectors by the hash of the embedded text."""
@@ -120,7 +132,12 @@ class ContentCache(SQLiteKVStore):
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return deleted
 
-    # Damage
+    # The file
+
+    def _create(self, path: Path) -> None:
+        with self.explained():
+            path.parent.mkdir(mode=ONLY_THE_USER, parents=True, exist_ok=True)
+        super()._create(path)
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
         """Return the rows of a query; a damaged file is repaired first."""
@@ -140,7 +157,9 @@ class ContentCache(SQLiteKVStore):
 
     def _repair(self, problem: str) -> None:
         """Set the damaged file aside and take over what can be read of it."""
-        with FileLock(self.path.with_name(f"{self.path.name}.lock")):
+        with self.explained():
+            lock = FileLock(self.path.with_name(f"{self.path.name}.lock")).acquire()
+        with lock:
             try:
                 self.check()  # another process may have repaired it
             except DamagedError:
@@ -148,7 +167,7 @@ class ContentCache(SQLiteKVStore):
             else:
                 return
             sound = _sound_rows(aside)
-            SQLiteKVStore(self.path).insert(sound)
+            super().insert(sound)
         logger.warning(
             "%s It is set aside as %s. %s of its values were taken over.",
             problem.removesuffix(f" {self.fix}"),
@@ -173,6 +192,16 @@ def _sound_rows(path: Path) -> list[tuple[Any, ...]]:
     ):
         sound.extend(row for row in connection.execute(_ALL) if is_sound(row))
     return sound
+
+
+def _vector(value: object) -> Singles | None:
+    """Return a stored vector; None for anything that is not one with a direction."""
+    if not isinstance(value, bytes) or len(value) % _NUMBER_BYTES:
+        return None
+    vector = np.frombuffer(value, "<f4")
+    with np.errstate(over="ignore", invalid="ignore"):
+        square = float(vector @ vector)
+    return vector if 0 < square < math.inf else None
 
 
 def _collection(model: str) -> str:

@@ -259,6 +259,8 @@ def freshness_of(
         return Freshness(
             certain=False, error=f"{settings.folders.missing_folders_message}. Put it back."
         )
+    # Load what a comparison needs first: in a new process that takes longer than the budget.
+    _ = settings.reading, settings.fingerprint_beside(settings.database.state())
     until = time.monotonic() + budget
     plan, sources = planned(settings, rows, until)
     is_certain = time.monotonic() <= until

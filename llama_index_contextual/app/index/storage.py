@@ -118,14 +118,12 @@ class Layout:
         """Refuse links, pipes and devices, which lead out of the storage, hang or never end.
 
         Raises:
-            StorageError: The storage is one, or contains one.
+            StorageError: The storage is one, or contains one, or cannot be read.
         """
-        for path in (self.root, *self.root.rglob("*")):
-            kind = ""
-            if path.is_symlink():
-                kind = "a symbolic link"
-            elif path.exists() and not path.is_file() and not path.is_dir():
-                kind = "not a regular file"
+        with self._explained("read"):
+            paths = [self.root, *self.root.rglob("*")]
+            kinds = [_foreign_kind(path) for path in paths]
+        for path, kind in zip(paths, kinds, strict=True):
             if kind:
                 raise StorageError(
                     f"{path} is {kind}, which no index contains. "
@@ -178,18 +176,29 @@ class Layout:
 
     def _make_folder(self) -> None:
         if self.is_default:
-            data_folder().mkdir(mode=_ONLY_THE_USER, parents=True, exist_ok=True)
+            # The data folder may have been made by somebody who lets others read it.
+            for folder in (data_folder(), self.root.parent, self.root):
+                folder.mkdir(mode=_ONLY_THE_USER, parents=True, exist_ok=True)
         self.root.mkdir(parents=True, exist_ok=True)
 
     @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self, action: str = "written") -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise StorageError(
-                f"the index at {self.root} cannot be written ({error.strerror or error}). "
-                "Make the folder writable, or choose another storage folder."
+                f"the index at {self.root} cannot be {action} ({error.strerror or error}). "
+                "Let this user read and write the folder, or choose another storage folder."
             ) from error
+
+
+def _foreign_kind(path: Path) -> str:
+    """Return what a file is that no index contains; "" for a file or a folder."""
+    if path.is_symlink():
+        return "a symbolic link"
+    if path.exists() and not path.is_file() and not path.is_dir():
+        return "not a regular file"
+    return ""
 
 
 def places(
