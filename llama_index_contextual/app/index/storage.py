@@ -120,7 +120,7 @@ class Layout:
         Raises:
             StorageError: The storage is one, or contains one, or cannot be read.
         """
-        with self._explained("read"):
+        with self._explained("read", "readable"):
             paths = [self.root, *self.root.rglob("*")]
             kinds = [_foreign_kind(path) for path in paths]
         for path, kind in zip(paths, kinds, strict=True):
@@ -182,13 +182,13 @@ class Layout:
         self.root.mkdir(parents=True, exist_ok=True)
 
     @contextlib.contextmanager
-    def _explained(self, action: str = "written") -> Iterator[None]:
+    def _explained(self, action: str = "written", fix: str = "writable") -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise StorageError(
                 f"the index at {self.root} cannot be {action} ({error.strerror or error}). "
-                "Let this user read and write the folder, or choose another storage folder."
+                f"Make the folder {fix}, or choose another storage folder."
             ) from error
 
 
