@@ -235,8 +235,10 @@ def test_the_newest_near_duplicate_takes_the_place_of_the_best():
     assert [entry.id for entry in older_last] == ["2026-03-01", "2026-02-01"]
 
 
-def test_of_statements_of_several_days_in_a_chunk_the_newest_counts():
-    text = "## 2026-01-05\n\nTea is at four.\n\n## 2026-03-05\n\nTea is at five.\n"
+@pytest.mark.parametrize("order", [1, -1], ids=["oldest first", "newest first"])
+def test_of_statements_of_several_days_in_a_chunk_the_newest_counts(order):
+    days = ["## 2026-01-05\n\nTea is at four.\n", "## 2026-03-05\n\nTea is at five.\n"]
+    text = "\n".join(days[::order])
     log = MemoryEntry(TextNode(id_="log", text=text, metadata={"path": "log.md"}), 1.0)
     statement = best_statement(log, {("tea",): 1.0}, lambda text: text.lower().split())
     assert statement == (1.0, date(2026, 3, 5))
@@ -248,3 +250,35 @@ def test_of_near_duplicates_of_one_day_the_best_stays():
         for name in "ab"
     ]
     assert [entry.id for entry in without_repetitions(hits, 3, keep_newest=True)] == ["a"]
+
+
+def words_of(text):
+    return text.lower().replace(".", "").split()
+
+
+@pytest.mark.parametrize(
+    ("newer_text", "first"),
+    [
+        ("red tea cup lid.", "new"),  # four fifths of the subject
+        ("red tea cup.", "old"),
+    ],
+)
+def test_a_statement_holds_four_fifths_of_the_subject(newer_text, first):
+    subject = {(word,): 1.0 for word in ("red", "tea", "cup", "lid", "rim")}
+    texts = {"old": ("2026-01-05", "red tea cup lid rim."), "new": ("2026-03-05", newer_text)}
+    hits = [
+        MemoryEntry(TextNode(id_=name, text=text, metadata={"path": f"{day}.md"}), 1.0)
+        for name, (day, text) in texts.items()
+    ]
+    assert newest_first(hits, subject, words_of)[0].id == first
+
+
+def test_the_day_of_a_heading_comes_before_that_of_the_note():
+    text = "## 2026-01-05\n\nTea is at four.\n"
+    entry = MemoryEntry(TextNode(text=text, metadata={"path": "2026-04-01.md"}), 1.0)
+    assert best_statement(entry, {("tea",): 1.0}, words_of).day == date(2026, 1, 5)
+
+
+def test_a_statement_below_no_dated_heading_is_of_the_day_of_its_note():
+    entry = MemoryEntry(TextNode(text="Tea is at four.", metadata={"path": "2026-04-01.md"}), 1.0)
+    assert best_statement(entry, {("tea",): 1.0}, words_of).day == date(2026, 4, 1)

@@ -64,6 +64,16 @@ def test_of_a_session_that_repeats_another_the_next_chunk_takes_its_place():
     )
 
 
+def test_a_session_that_has_a_hit_already_gets_no_other_before_its_turn():
+    chunks = [("a", "the plan"), ("a", "the plan"), ("c", "lunch"), ("a", "the visa came")]
+    hits = [
+        MemoryEntry(TextNode(text=text, metadata={"path": f"{name}.md"}), 1.0 / place)
+        for place, (name, text) in enumerate(chunks, 1)
+    ]
+    chosen = without_repetitions(hits, 2, by_session=True)
+    assert [entry.node.text for entry in chosen] == ["the plan", "lunch"]
+
+
 @given(st.lists(st.text(max_size=30), max_size=8))
 def test_the_first_text_is_never_a_duplicate(texts):
     dropped = near_duplicates(texts)

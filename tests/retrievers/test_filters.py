@@ -149,6 +149,7 @@ def test_no_condition_means_and(condition, matching):
 def test_filters_without_members_match_everything():
     for condition in ("and", "or", "not"):
         assert admits(MetadataFilters(filters=[], condition=condition), {})
+    assert admits(None, {})
 
 
 def test_a_filter_is_evaluated_once_for_each_distinct_value(monkeypatch):
@@ -338,6 +339,12 @@ def test_a_text_in_place_of_a_list_means_itself_and_the_parts_between_its_commas
 def test_an_operator_on_lists_needs_a_list(operator):
     with pytest.raises(SettingError, match="must have a list of values"):
         admits(one("k", operator, 3), {"k": 3})
+
+
+def test_the_case_of_a_text_does_not_count_in_any_alphabet():
+    rows = {name: {"street": name} for name in ("Hauptstraße", "HAUPTSTRASSE 3", "Weg")}
+    filters = one("street", "text_match_insensitive", "StraSSe")
+    assert names_that_match(filters, rows) == {"Hauptstraße", "HAUPTSTRASSE 3"}
 
 
 def test_a_document_id_of_the_metadata_comes_before_that_of_the_node():

@@ -388,3 +388,17 @@ def test_it_is_the_default_for_the_retrievers_that_it_was_trained_for(nodes, arm
         ([Fixed(), Fixed()], {}),
     ):
         assert ContextualFusionRetriever(chosen, **given).mode == "reciprocal_rerank"
+
+
+@pytest.mark.parametrize(
+    ("log_odds", "scores"),
+    [([4.0, 2.0, -3.0], [1.0, 0.5, 1e-6]), ([0.0, 0.0, 0.0], [1.0] * 3), ([-1.0] * 3, [1.0] * 3)],
+)
+def test_a_score_is_a_share_of_the_best_and_above_0(log_odds, scores):
+    rankings = [ranking("x", {"a": 3.0, "b": 2.0, "c": 1.0})]
+    table = ScoreTable(rankings)
+    admitted = frozenset(table.node_ids)
+    query, candidates = collect("q", date(2026, 4, 10), rankings, table, None, admitted)
+    table.raw = np.array(log_odds)
+    score_candidates(query, candidates, table, {})
+    assert table.scores == pytest.approx(scores)
