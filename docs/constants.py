@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import griffe
 
 if TYPE_CHECKING:
     from griffe import Function
 
+_CONSTANT: Final = re.compile(r"\b_?[A-Z][A-Z_]+\b")
+
 
 class ConstantDefaults(griffe.Extension):
     """Replace a default such as ``POOL`` by its value, ``100``."""
 
     def on_function_instance(self, *, func: Function, **_: Any) -> None:
-        """Replace the defaults of a function that name constants of its module."""
+        """Replace the names of constants in the defaults of a function."""
         module = import_module(func.module.path)
+
+        def value_of(match: re.Match[str]) -> str:
+            value = getattr(module, match[0], None)
+            return repr(value) if isinstance(value, int | float | str) else match[0]
+
         for parameter in func.parameters:
-            value = getattr(module, str(parameter.default), None)
-            if isinstance(value, int | float | str):
-                parameter.default = repr(value)
+            default = str(parameter.default)
+            if _CONSTANT.search(default):
+                parameter.default = _CONSTANT.sub(value_of, default)

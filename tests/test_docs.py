@@ -62,6 +62,8 @@ def test_the_pipeline_runs_with_an_embedding_on_ollama(ollama_embedding_server, 
     code = (ROOT / "examples" / "pipeline.py").read_text("utf-8")
     swapped = code.replace("LocalEmbedding()", "OllamaEmbedding(MODEL, base_url=URL)")
     assert swapped != code
+    # Chroma keeps one client per path in a process, and other tests use ".chroma".
+    swapped = swapped.replace('".chroma"', f'"{folder / "chroma"}"')
     server = {"MODEL": ollama_embedding_server.model, "URL": ollama_embedding_server.url}
     exec(  # noqa: S102  our own example
         compile(swapped, "pipeline", "exec"), {"OllamaEmbedding": OllamaEmbedding, **server}
