@@ -29,7 +29,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from llama_index_contextual.retrievers.bm25_index import Candidate
+from llama_index_contextual.retrievers.bm25_index import Candidate, Pool
 from llama_index_contextual.retrievers.filters import ITEMS, REF_DOC_ALIASES, admits, condition_of
 from llama_index_contextual.utils.errors import (
     ContextualWarning,
@@ -128,6 +128,22 @@ class AnyStore:
             StorageError: The store returns a node whose text is nowhere.
         """
         return [self._search(query) for query in queries]
+
+    def pools(self, queries: Sequence[VectorStoreQuery], least: int) -> list[Pool]:
+        """Return for each query the best hits that its filters admit, and the best of all.
+
+        The store is queried once, unless fewer than ``least`` of its best hits match.
+        """
+        return [self._pool(query, least) for query in queries]
+
+    def _pool(self, query: VectorStoreQuery, least: int) -> Pool:
+        unfiltered = self._search(replace(query, filters=None))
+        if query.filters is None:
+            return Pool(unfiltered, unfiltered)
+        matching = [hit for hit in unfiltered if hit.node and node_matches(query.filters, hit.node)]
+        if len(matching) < least and len(unfiltered) == query.similarity_top_k:
+            matching = self._search(query)
+        return Pool(matching, unfiltered)
 
     async def asearch(self, queries: Sequence[VectorStoreQuery]) -> list[list[Candidate]]:
         """Return what :meth:`search` returns, by the store's own asynchronous query."""

@@ -13,9 +13,9 @@ from llama_index.core.indices.vector_store import VectorIndexRetriever
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.retrievers.base import Pool, PoolRetriever, falling
+from llama_index_contextual.retrievers.base import PoolRetriever, falling
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
-from llama_index_contextual.retrievers.bm25_index import Candidate
+from llama_index_contextual.retrievers.bm25_index import Candidate, Pool
 from llama_index_contextual.retrievers.rankings import Mode, Ranking, in_ranks
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 from llama_index_contextual.utils.errors import (

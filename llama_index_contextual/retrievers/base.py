@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import copy
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.retrievers.bm25_index import Candidate
+from llama_index_contextual.retrievers.bm25_index import Candidate, Pool
 from llama_index_contextual.retrievers.filters import both
 
 if TYPE_CHECKING:
@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 T = TypeVar("T")
-
-
-class Pool(NamedTuple):
-    """The best nodes of a retriever for one query: those that match its filters, and those of all.
-
-    The scores of the latter set the scale, so that a filter changes no score.
-    """
-
-    matching: list[Candidate]
-    unfiltered: list[Candidate]
 
 
 class StoreReader(Protocol):
@@ -62,22 +52,18 @@ class PoolRetriever(BaseRetriever):
     asks_async = False
 
     @abstractmethod
-    def candidates(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
-        """Return ids and scores of the best ``top_k`` nodes for each query, best first."""
-
-    def pools(self, queries: Sequence[QueryBundle], size: int, least: int) -> list[Pool]:  # noqa: ARG002
-        """Return the best nodes for each query as a fusion compares them.
+    def pools(self, queries: Sequence[QueryBundle], size: int, least: int) -> list[Pool]:
+        """Return the best nodes for each query as a fusion compares them, best first.
 
         Args:
             queries: The queries.
             size: The most nodes of each list.
             least: How many matching nodes suffice.
         """
-        matching = self.candidates(queries, size)
-        if self.filters is None:
-            return [Pool(hits, hits) for hits in matching]
-        unfiltered = self.without_filters().candidates(queries, size)
-        return [Pool(*lists) for lists in zip(matching, unfiltered, strict=True)]
+
+    def candidates(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
+        """Return ids and scores of the best ``top_k`` nodes for each query, best first."""
+        return [pool.matching for pool in self.pools(queries, top_k, top_k)]
 
     async def acandidates(
         self, queries: Sequence[QueryBundle], top_k: int

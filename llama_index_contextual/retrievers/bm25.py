@@ -11,7 +11,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Metada
 
 from llama_index_contextual.retrievers.any_store import stored_nodes
 from llama_index_contextual.retrievers.base import PoolRetriever
-from llama_index_contextual.retrievers.bm25_index import Candidate, TermScores
+from llama_index_contextual.retrievers.bm25_index import Candidate, Pool, TermScores
 from llama_index_contextual.retrievers.filters import (
     both,
     check_filters,
@@ -182,32 +182,29 @@ class ContextualBM25Retriever(PoolRetriever):
 
     # Answers
 
-    def candidates(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
-        """Return ids and scores of the best nodes for each query, best first, with those of :meth:`named`."""
+    def pools(self, queries: Sequence[QueryBundle], size: int, least: int) -> list[Pool]:  # noqa: ARG002
+        """Return the best nodes for each query, those of :meth:`named` included."""
         texts = [query.query_str for query in queries]
         while True:
-            answers: list[list[Candidate]] = self.ask(
-                lambda store: [self._best(store, text, top_k) for text in texts]
+            pools: list[Pool] = self.ask(
+                lambda store: [self._pool(store, text, size) for text in texts]
             )
-            ids = [candidate.node_id for candidates in answers for candidate in candidates]
-            if not self._delete_gone(ids):
-                return answers
+            hits = [hit for pool in pools for hit in (*pool.unfiltered, *pool.matching)]
+            if not self._delete_gone([hit.node_id for hit in hits]):
+                return pools
 
     def _delete_gone(self, node_ids: Sequence[str]) -> bool:
         """Delete nodes that the index of :meth:`from_defaults` has lost, and return whether it had."""
         return self._members is not None and self.delete(self._members.gone(node_ids)) > 0
 
-    def _best(self, store: Any, text: str, top_k: int) -> list[Candidate]:
+    def _pool(self, store: Any, text: str, top_k: int) -> Pool:
         """Return the best nodes with a matching term or a document whose name is the query."""
-        matches: list[Candidate] = store.keyword_query(query_groups(text), top_k, self.filters)
-        rows = None if self.filters is None else store.admitted(self.filters).tolist()
-        named = self.named(store, text, rows)
-        if not named:
-            return matches
-        named_ids = {candidate.node_id for candidate in named}
-        unnamed = [candidate for candidate in matches if candidate.node_id not in named_ids]
-        best = [*named, *unnamed][:top_k]
-        return sorted(best, key=lambda candidate: -(candidate.score or 0.0))
+        pool: Pool = store.keyword_query(query_groups(text), top_k, self.filters)
+        unfiltered = _with_named(pool.unfiltered, self.named(store, text), top_k)
+        if self.filters is None:
+            return Pool(unfiltered, unfiltered)
+        rows = store.admitted(self.filters).tolist()
+        return Pool(_with_named(pool.matching, self.named(store, text, rows), top_k), unfiltered)
 
     def named(
         self, store: Any, text: str, rows: Iterable[int] | None = None
@@ -248,7 +245,7 @@ class ContextualBM25Retriever(PoolRetriever):
                 ids = store.selected_ids(self.filters)[: self.similarity_top_k]
                 candidates = [Candidate(node_id, 0.0) for node_id in ids]
             else:
-                candidates = self._best(store, text, self.similarity_top_k)
+                candidates = self._pool(store, text, self.similarity_top_k).matching
             nodes = store.nodes([candidate.node_id for candidate in candidates])
             return [
                 NodeWithScore(node=nodes[node_id], score=score) for node_id, score, _ in candidates
@@ -338,3 +335,16 @@ class ContextualBM25Retriever(PoolRetriever):
         if settings["filters"] is not None:
             settings["filters"] = MetadataFilters.model_validate(settings["filters"])
         return cls.over(index, **{**settings, **overrides})
+
+
+def _with_named(
+    matches: list[Candidate], named: Iterable[Candidate], top_k: int
+) -> list[Candidate]:
+    """Return the best of some matches together with nodes that are among them in any case."""
+    named = list(named)
+    if not named:
+        return matches
+    named_ids = {candidate.node_id for candidate in named}
+    unnamed = [candidate for candidate in matches if candidate.node_id not in named_ids]
+    best = [*named, *unnamed][:top_k]
+    return sorted(best, key=lambda candidate: -(candidate.score or 0.0))

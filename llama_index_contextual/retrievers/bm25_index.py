@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 K1: Final = 1.2
 B: Final = 0.75
-_MOST_REMEMBERED: Final = 32  # terms whose postings are kept: a query needs each three times
+_MOST_REMEMBERED: Final = 8  # queries whose postings are kept: each is read several times
 _REACH: Final = 8  # terms further apart are not near each other
 
 
@@ -67,6 +67,16 @@ class Candidate(NamedTuple):
     node_id: str
     score: float | None
     node: BaseNode | None = None
+
+
+class Pool(NamedTuple):
+    """The best nodes of a retriever for one query: those that match its filters, and those of all.
+
+    The scores of the latter set the scale, so that a filter changes no score.
+    """
+
+    matching: list[Candidate]
+    unfiltered: list[Candidate]
 
 
 class TermEvidence(NamedTuple):
@@ -216,11 +226,15 @@ class TermArrays(RowArrays):
         numbers = [term_number(term) for term in dict.fromkeys(group)]
         return matches(self.terms, np.array(numbers, np.uint64))[0]
 
-    def postings(self, group: Group) -> tuple[Numbers, Numbers]:
-        """Return the places of the rows that contain a term, ascending, and how often each does."""
+    def postings(self, terms: Ints) -> tuple[Numbers, Numbers]:
+        """Return the places of the rows that contain a term, ascending, and how often each does.
+
+        Args:
+            terms: The places in ``terms`` of the alternatives of the term.
+        """
         places = [self.places[:0]]
         counts = [self.counts[:0]]
-        for term in self.places_of(group):
+        for term in terms:
             posting = slice(int(self.starts[term]), int(self.starts[term + 1]))
             places.append(self.places[posting])
             counts.append(self.counts[posting])
@@ -229,10 +243,15 @@ class TermArrays(RowArrays):
         rows, inverse = np.unique(np.concatenate(places), return_inverse=True)
         return rows, np.bincount(inverse, np.concatenate(counts), len(rows))
 
-    def closeness(self, places: Ints, groups: Sequence[Group]) -> Floats:
+    def closeness(self, places: Ints, query_terms: Sequence[Ints]) -> Floats:
         """Return 1 / the smallest distance of each neighbouring pair of terms in rows.
 
-        0 where it is larger than ``_REACH``. The shape is (rows, pairs).
+        Args:
+            places: The places of the rows.
+            query_terms: For each term, the places in ``terms`` of its alternatives.
+
+        Returns:
+            An array of the shape (rows, pairs), 0 where the distance is larger than ``_REACH``.
         """
         # Gather the tokens of the rows.
         starts = self.bounds[places]
@@ -243,8 +262,8 @@ class TermArrays(RowArrays):
 
         # Keep those that are terms of the query; take() is faster than indexing.
         query_places = np.zeros(len(self.terms), dtype=np.int16)
-        for number, group in enumerate(groups, start=1):
-            query_places[self.places_of(group)] = number
+        for number, alternatives in enumerate(query_terms, start=1):
+            query_places[alternatives] = number
         token_terms = query_places.take(tokens)
         positions = np.flatnonzero(token_terms != 0)
         terms = token_terms[positions]
@@ -252,7 +271,7 @@ class TermArrays(RowArrays):
         positions += rows * _REACH  # tokens of different rows are out of each other's reach
 
         # Compare each token with the next ones; fewer than _REACH stand between near ones.
-        closeness = np.zeros((len(places), len(groups) - 1))
+        closeness = np.zeros((len(places), len(query_terms) - 1))
         for lag in range(1, _REACH + 1):
             distances = positions[lag:] - positions[:-lag]
             left = terms[:-lag]
@@ -270,6 +289,27 @@ def _ascends(values: Numbers, *, strictly: bool = False) -> bool:
     return bool((values[1:] >= values[:-1]).all())
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class QueryTerm:
+    """A term of a query, and where an index contains it.
+
+    Attributes:
+        group: The term.
+        idf: Its weight.
+        places: The places in :attr:`Bm25Index.every` of the living rows that contain it, ascending.
+        counts: How often each of them contains it.
+        shares: The share of the weight that each of them gets.
+        vocabulary: For each part of the index, the places of its alternatives in ``terms``.
+    """
+
+    group: Group
+    idf: float
+    places: Ints
+    counts: Floats
+    shares: Floats
+    vocabulary: Sequence[Ints]
+
+
 class Bm25Index(ArrayIndex):
     """BM25 over rows."""
 
@@ -277,7 +317,7 @@ class Bm25Index(ArrayIndex):
 
     def __init__(self, parts: Sequence[Part] = ()) -> None:
         super().__init__(parts)
-        self._remembered: dict[Group, tuple[Ints, Floats]] = {}
+        self._remembered: dict[tuple[Group, ...], Sequence[QueryTerm]] = {}
         part_lengths = [np.diff(arrays.bounds) for arrays, _ in parts]
         lengths = np.concatenate([np.empty(0, np.int64), *part_lengths])
         average = int(lengths[self.live].sum()) / max(len(self), 1) or 1.0
@@ -295,8 +335,8 @@ class Bm25Index(ArrayIndex):
         return self.changed(ids, TermArrays.build(ids, map(terms_of, texts)))
 
     def search(
-        self, groups: Iterable[Group], top_k: int, among: Ints | None = None
-    ) -> tuple[Ints, Floats]:
+        self, groups: Sequence[Group], top_k: int, among: Ints | None = None
+    ) -> list[tuple[Ints, Floats]]:
         """Return the best rows with at least one matching term, best first, and their scores.
 
         Rows that tie with the last of them are added, so that the caller can break ties.
@@ -304,92 +344,93 @@ class Bm25Index(ArrayIndex):
         Args:
             groups: The terms of the query; each counts once.
             top_k: How many rows.
-            among: The rows that may be returned; by default all.
+            among: Rows for which there is a second list: the best of these.
         """
         scores = np.zeros(len(self.every))
-        for group in dict.fromkeys(groups):  # in turn, so that equal texts have equal scores
-            places, counts = self._postings(group)
-            scores[places] += saturation(counts, self._norms[places]) * idf(len(self), len(places))
-        if among is not None:
-            scores[~np.isin(self.every, among)] = 0.0
+        for term in self.read(groups):  # in turn, so that equal texts have equal scores
+            scores[term.places] += term.shares * term.idf
         places = np.flatnonzero(scores)
-        return self.best(scores[places], top_k, places)
+        hits = [self.best(scores[places], top_k, places)]
+        if among is not None:
+            places = places[np.isin(self.every[places], among)]
+            hits.append(self.best(scores[places], top_k, places))
+        return hits
 
-    def holding(self, groups: Iterable[Group]) -> Ints:
+    def holding(self, groups: Sequence[Group]) -> Ints:
         """Return the rows that contain every term, ascending; none without terms."""
-        distinct = tuple(dict.fromkeys(groups))
-        rows = self.rows if distinct else self.rows[:0]
-        for group in distinct:
-            rows = np.intersect1d(rows, self.every[self._postings(group)[0]])
+        rows = self.rows if groups else self.rows[:0]
+        for term in self.read(groups):
+            rows = np.intersect1d(rows, self.every[term.places])
         return rows
 
-    def term_scores(self, groups: Iterable[Group], rows: Sequence[int] | Ints) -> TermScores:
+    def term_scores(self, groups: Sequence[Group], rows: Sequence[int] | Ints) -> TermScores:
         """Return what each term adds to the score of each row; unknown rows contain no term."""
-        distinct = tuple(dict.fromkeys(groups))
-        frequencies = tuple(self.frequency(group) for group in distinct)
-        idfs = tuple(self.rarity(group) for group in distinct)
+        terms = self.read(groups)
         row_places, row_hits = self.find(rows)
-        scores = np.zeros((len(rows), len(distinct)))
+        scores = np.zeros((len(rows), len(terms)))
         counts = np.zeros_like(scores)
-        for column, group in enumerate(distinct):
-            places, term_counts = self._postings(group)
-            postings, hits = matches(places, row_places)
+        for column, term in enumerate(terms):
+            postings, hits = matches(term.places, row_places)
             cells = (row_hits[hits], column)
-            counts[cells] = term_counts[postings]
-            norms = self._norms[places[postings]]
-            scores[cells] = saturation(term_counts[postings], norms) * idfs[column]
-        return TermScores(distinct, frequencies, idfs, scores, counts)
+            counts[cells] = term.counts[postings]
+            scores[cells] = term.shares[postings] * term.idf
+        return TermScores(
+            groups=tuple(term.group for term in terms),
+            frequencies=tuple(len(term.places) for term in terms),
+            idfs=tuple(term.idf for term in terms),
+            scores=scores,
+            counts=counts,
+        )
 
-    def nearness(self, groups: Iterable[Group], rows: Sequence[int] | Ints) -> Floats:
+    def nearness(self, groups: Sequence[Group], rows: Sequence[int] | Ints) -> Floats:
         """Return how near to each other the terms of a query stand in each row, 0 to 1.
 
         It is the mean over neighbouring terms of 1 / (their smallest distance in the row),
         weighted by the smaller idf: a pair is as rare as its more frequent term.
         """
-        distinct = tuple(dict.fromkeys(groups))
+        terms = self.read(groups)
         shares = np.zeros(len(rows))
-        idfs = np.array([self.rarity(group) for group in distinct], np.float64)
+        idfs = np.array([term.idf for term in terms], np.float64)
         weights = np.minimum(idfs[1:], idfs[:-1])
         total = float(weights.sum())
         if not total:
             return shares
         places, hits = self.find(rows)
-        for arrays, inside, part_hits in self.by_part(places):
+        for number, (arrays, inside, part_hits) in enumerate(self.by_part(places)):
+            vocabulary = [term.vocabulary[number] for term in terms]
             # Not a product of matrices: there the sum of a row depends on how many there are.
-            closeness = np.einsum("ij,j->i", arrays.closeness(inside, distinct), weights)
+            closeness = np.einsum("ij,j->i", arrays.closeness(inside, vocabulary), weights)
             shares[hits[part_hits]] = closeness / total
         return shares
 
-    def frequency(self, group: Group) -> int:
-        """Return how many rows contain a term."""
-        return len(self._postings(group)[0])
+    def read(self, groups: Sequence[Group]) -> Sequence[QueryTerm]:
+        """Return the distinct terms of a query in their order, with the rows that contain them."""
+        distinct = tuple(dict.fromkeys(groups))
+        terms = self._remembered.get(distinct)
+        if terms is None:
+            terms = [self._read_term(group) for group in distinct]
+            kept = self._remembered if len(self._remembered) < _MOST_REMEMBERED else {}
+            # A new dictionary, as other threads may read the old one.
+            self._remembered = {**kept, distinct: terms}
+        return terms
 
-    def rarity(self, group: Group) -> float:
-        """Return the idf of a term, and 0 for a day that no row writes in numbers.
-
-        The year, the month and the number of a day are terms as well.
-        """
-        frequency = self.frequency(group)
-        if not frequency and is_day(group):
-            return 0.0
-        return idf(len(self), frequency)
-
-    def _postings(self, group: Group) -> tuple[Ints, Floats]:
-        """Return the places in :attr:`every` of the living rows with a term, and their counts."""
-        remembered = self._remembered.get(group)
-        if remembered is not None:
-            return remembered
+    def _read_term(self, group: Group) -> QueryTerm:
+        vocabulary = []
         all_places = [np.empty(0, np.int64)]
         all_counts = [np.empty(0)]
         start = 0
         for arrays, live in self.parts:
-            places, counts = arrays.postings(group)
+            alternatives = arrays.places_of(group)
+            places, counts = arrays.postings(alternatives)
             is_live = live[places]
+            vocabulary.append(alternatives)
             all_places.append(places[is_live] + start)
             all_counts.append(counts[is_live])
             start += len(live)
-        postings = (np.concatenate(all_places), np.concatenate(all_counts))
-        if len(self._remembered) >= _MOST_REMEMBERED:
-            self._remembered = {}
-        self._remembered = {**self._remembered, group: postings}
-        return postings
+        places = np.concatenate(all_places)
+        counts = np.concatenate(all_counts)
+        weight = idf(len(self.rows), len(places))
+        if not len(places) and is_day(group):
+            weight = 0.0  # the year, the month and the number of a day are terms as well
+        shares = saturation(counts, self._norms[places])
+        return QueryTerm(group, weight, places, counts, shares, vocabulary)

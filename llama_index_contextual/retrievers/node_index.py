@@ -21,7 +21,7 @@ from llama_index.core.storage.docstore.utils import json_to_doc
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.retrievers import arrays
-from llama_index_contextual.retrievers.bm25_index import Bm25Index, Candidate, TermScores
+from llama_index_contextual.retrievers.bm25_index import Bm25Index, Candidate, Pool, TermScores
 from llama_index_contextual.retrievers.chunk_info import (
     CHUNK_INFO_VERSION,
     ChunkInfo,
@@ -157,14 +157,23 @@ class KeywordView(Protocol):
 
     def keyword_query(
         self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None
-    ) -> list[Candidate]:
+    ) -> Pool:
         """Return the best ``top_k`` nodes with a matching term, best first, ties by id.
 
         Filters change no score.
         """
         among = None if filters is None else self.admitted(filters)
-        rows, scores = self.engine.search(groups, top_k, among)
-        return self.best(rows, scores, top_k)
+        return self.pool(self.engine.search(groups, top_k, among), top_k)
+
+    def pool(self, hits: Sequence[tuple[Ints, Floats]], top_k: int) -> Pool:
+        """Return the best ``top_k`` nodes of all rows and, where there are such, of matching rows.
+
+        Args:
+            hits: The rows and scores of all, and perhaps those of the rows that match filters.
+            top_k: How many nodes of each.
+        """
+        lists = [self.best(rows, scores, top_k) for rows, scores in hits]
+        return Pool(matching=lists[-1], unfiltered=lists[0])
 
     def best(self, rows: Ints, scores: Floats, top_k: int) -> list[Candidate]:
         """Return the best ``top_k`` of rows that come by score as candidates, ties by id."""

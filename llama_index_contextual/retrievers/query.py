@@ -73,9 +73,10 @@ def parse_query(text: str) -> ParsedQuery:
         return ParsedQuery(text)
     fields = list(_FIELD.finditer(text))
     rest = _FIELD.sub("", text)
-    phrases: list[re.Match[str]] = []
-    if not has_stop_words(_PHRASE.sub(" ", rest)):
-        phrases = list(_PHRASE.finditer(rest))
+    phrases = list(_PHRASE.finditer(rest))
+    if phrases and has_stop_words(_PHRASE.sub(" ", rest)):
+        phrases = []
+    if phrases:
         rest = _PHRASE.sub(lambda phrase: "" if phrase["dash"] else phrase["words"], rest)
     named = [_value_of(field) for field in fields if not field["dash"]]
     rest = " ".join(rest.split()) or " ".join(named)

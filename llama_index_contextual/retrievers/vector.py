@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from llama_index.core import Settings, VectorStoreIndex
 from llama_index.core.vector_stores.types import (
@@ -17,8 +17,9 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
-from llama_index_contextual.retrievers.any_store import AnyStore, is_chroma, node_matches
-from llama_index_contextual.retrievers.base import Pool, PoolRetriever
+from llama_index_contextual.retrievers.any_store import AnyStore, is_chroma
+from llama_index_contextual.retrievers.base import PoolRetriever
+from llama_index_contextual.retrievers.bm25_index import Pool
 from llama_index_contextual.retrievers.filters import both, check_filters
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.errors import (
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.retrievers.base import StoreReader
     from llama_index_contextual.retrievers.bm25_index import Candidate
+
+T = TypeVar("T")
 
 MINILM: Final = "all-minilm"
 E5: Final = "multilingual-e5"
@@ -68,17 +71,15 @@ class OwnStore:
         """Return whether the query has to be embedded: always."""
         return True
 
-    def search(self, queries: Sequence[VectorStoreQuery]) -> list[list[Candidate]]:
+    def pools(self, queries: Sequence[VectorStoreQuery], least: int) -> list[Pool]:  # noqa: ARG002
         """Return the best hits of queries that differ only by their vectors."""
         if not queries:
             return []
         vectors = [query.query_embedding or [] for query in queries]
         top_k = queries[0].similarity_top_k
         filters = queries[0].filters
-        hits: list[list[Candidate]] = self.ask(
-            lambda store: store.dense_queries(vectors, top_k, filters)
-        )
-        return hits
+        pools: list[Pool] = self.ask(lambda store: store.dense_queries(vectors, top_k, filters))
+        return pools
 
 
 class ContextualVectorRetriever(PoolRetriever):
@@ -205,31 +206,16 @@ class ContextualVectorRetriever(PoolRetriever):
         return self._embed_model or Settings.embed_model
 
     def candidates(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
-        """Return ids and scores of the best ``top_k`` nodes for each query, best first.
-
-        None for an empty query.
-        """
+        """Return ids and scores of the best ``top_k`` nodes for each query, none for an empty one."""
+        if not isinstance(self._reader, AnyStore):
+            return super().candidates(queries, top_k)
         hits = self._reader.search(self._store_queries(queries, top_k))
-        return _for_each(queries, hits)
+        return _for_each(queries, hits, [])
 
     def pools(self, queries: Sequence[QueryBundle], size: int, least: int) -> list[Pool]:
-        """Return the best nodes for each query as a fusion compares them.
-
-        A store of another package is queried once, where enough of its best hits match.
-        """
-        if self.filters is None or isinstance(self._reader, OwnStore):
-            return super().pools(queries, size, least)
-        unfiltered = self.without_filters().candidates(queries, size)
-        matching = [self._matching(hits) for hits in unfiltered]
-        for hits, all_hits in zip(matching, unfiltered, strict=True):
-            if len(hits) < least and len(all_hits) == size:
-                matching = self.candidates(queries, size)
-                break
-        return [Pool(*lists) for lists in zip(matching, unfiltered, strict=True)]
-
-    def _matching(self, hits: Sequence[Candidate]) -> list[Candidate]:
-        """Return the hits that match the filters of this retriever."""
-        return [hit for hit in hits if hit.node and node_matches(self.filters, hit.node)]
+        """Return the best nodes for each query as a fusion compares them, none for an empty one."""
+        store_queries = self._store_queries(queries, size)
+        return _for_each(queries, self._reader.pools(store_queries, least), Pool([], []))
 
     async def acandidates(
         self, queries: Sequence[QueryBundle], top_k: int
@@ -240,7 +226,7 @@ class ContextualVectorRetriever(PoolRetriever):
         # The synchronous embedding in a thread: the asynchronous one of many models computes on the
         # event loop.
         store_queries = await asyncio.to_thread(self._store_queries, queries, top_k)
-        return _for_each(queries, await self._reader.asearch(store_queries))
+        return _for_each(queries, await self._reader.asearch(store_queries), [])
 
     def _store_queries(self, queries: Sequence[QueryBundle], top_k: int) -> list[VectorStoreQuery]:
         """Return the queries as a store takes them, without empty ones."""
@@ -295,12 +281,10 @@ def _has_content(query: QueryBundle) -> bool:
     return query.embedding is not None or any(text.strip() for text in query.embedding_strs)
 
 
-def _for_each(
-    queries: Sequence[QueryBundle], hits: Sequence[list[Candidate]]
-) -> list[list[Candidate]]:
-    """Return the hits of each query, none for an empty one."""
-    remaining = iter(hits)
-    return [next(remaining) if _has_content(query) else [] for query in queries]
+def _for_each(queries: Sequence[QueryBundle], answers: Sequence[T], nothing: T) -> list[T]:
+    """Return the answer to each query, nothing for an empty one."""
+    remaining = iter(answers)
+    return [next(remaining) if _has_content(query) else nothing for query in queries]
 
 
 def _any_store_of(

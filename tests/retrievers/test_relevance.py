@@ -15,6 +15,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.bm25_index import Pool
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.retrievers.relevance import LEAST, Evidence, min_score_for, relevance
 from llama_index_contextual.retrievers.vector import E5, MINILM, ContextualVectorRetriever
@@ -262,14 +263,11 @@ def test_hits_below_a_least_relevance_are_dropped_in_every_mode(arms, mode):
 
 def test_scores_below_zero_stay_where_nothing_is_dropped():
     class Below(ContextualBM25Retriever):
-        def candidates(self, queries, top_k):
-            [found] = super().candidates(queries, top_k)
-            return [
-                [
-                    one._replace(score=-100.0 if number else one.score)
-                    for number, one in enumerate(found)
-                ]
-            ]
+        def pools(self, queries, size, least):
+            [(matching, _)] = super().pools(queries, size, least)
+            further = [candidate._replace(score=-100.0) for candidate in matching[1:]]
+            below = [matching[0], *further]
+            return [Pool(below, below)]
 
     keyword = Below([TextNode(id_=f"n{number}", text="carrots and walks") for number in range(30)])
     hits = ContextualFusionRetriever([keyword], mode="simple", similarity_top_k=30).retrieve(

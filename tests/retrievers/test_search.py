@@ -46,7 +46,7 @@ class Vectors:
             VectorStoreQuery(list(one), similarity_top_k=top_k, filters=filters)
             for one in embeddings
         ]
-        return store.search(asked)
+        return store.pools(asked, top_k)
 
 
 def pairs(found):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.index.database import Rows, Snapshot
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.retrievers.bm25_index import Candidate
+    from llama_index_contextual.retrievers.bm25_index import Pool
     from llama_index_contextual.retrievers.names import NameIndex
 
 _T = TypeVar("_T")
@@ -111,7 +111,7 @@ class IndexView(KeywordView):
         embeddings: Sequence[Sequence[float]],
         top_k: int,
         filters: MetadataFilters | None = None,
-    ) -> list[list[Candidate]]:
+    ) -> list[Pool]:
         """Return the ``top_k`` nodes nearest to each vector, best first, ties by id.
 
         Scores are cosines, -1 to 1.
@@ -131,7 +131,7 @@ class IndexView(KeywordView):
         self._reader.check_identity(self.snapshot)
         among = None if filters is None else self.admitted(filters)
         hits = self._moment.vectors.nearest(embeddings, top_k, among)
-        return [self.best(rows, scores, top_k) for rows, scores in hits]
+        return [self.pool(hits_of_query, top_k) for hits_of_query in hits]
 
 
 class IndexReader:

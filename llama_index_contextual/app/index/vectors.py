@@ -49,24 +49,26 @@ class VectorIndex(ArrayIndex):
 
     def nearest(
         self, queries: Sequence[Sequence[float]], top_k: int, among: Ints | None = None
-    ) -> list[tuple[Ints, Floats]]:
+    ) -> list[list[tuple[Ints, Floats]]]:
         """Return for each query vector the nearest rows and their cosines, best first.
 
         Args:
             queries: The vectors.
             top_k: How many rows. Rows that tie with the last of them are added, so that the caller can break ties.
-            among: Only these rows; unknown ones are ignored. By default all.
+            among: Rows for which there is a second list: the nearest of these.
 
         Raises:
             FingerprintError: A vector has another length than those of the index.
         """
-        live = self.live if among is None else self.live & np.isin(self.every, among)
-        places = np.flatnonzero(live)
+        places = np.flatnonzero(self.live)
+        scopes = [places]
+        if among is not None:
+            scopes.append(places[np.isin(self.every[places], among)])
         if not len(places):
-            return [(self.every[:0], np.empty(0)) for _ in queries]
+            return [[(self.every[:0], np.empty(0)) for _ in scopes] for _ in queries]
         for query in queries:
             self._check_length(len(query))
-        return [self._nearest_to(query, top_k, places) for query in unit_vectors(queries)]
+        return [self._nearest_to(query, top_k, scopes) for query in unit_vectors(queries)]
 
     def _check_length(self, length: int) -> None:
         for arrays, _ in self.parts:
@@ -77,15 +79,24 @@ class VectorIndex(ArrayIndex):
                     "Use the embedding that the index was made with."
                 )
 
-    def _nearest_to(self, query: Singles, top_k: int, places: Ints) -> tuple[Ints, Floats]:
-        """Return the nearest of the rows at some places, and their cosines."""
-        if len(places) > top_k:
-            # Keep what can be among the nearest, whatever the rounding.
-            rough_by_part = [np.einsum("ij,j->i", arrays.units, query) for arrays, _ in self.parts]
-            rough = np.concatenate(rough_by_part)[places]
-            last = np.partition(rough, len(rough) - top_k)[len(rough) - top_k]
-            places = places[rough >= last - 2 * _MARGIN]
-        return self.best(self._cosines(query.astype(np.float64), places), top_k, places)
+    def _nearest_to(
+        self, query: Singles, top_k: int, scopes: Sequence[Ints]
+    ) -> list[tuple[Ints, Floats]]:
+        """Return the nearest of the rows at some places, and their cosines, for each scope."""
+        rough_by_part = [np.einsum("ij,j->i", arrays.units, query) for arrays, _ in self.parts]
+        rough = np.concatenate(rough_by_part)
+        nearest = []
+        for scope in scopes:
+            places = scope
+            if len(places) > top_k:
+                # Keep what can be among the nearest, whatever the rounding.
+                values = rough[places]
+                last = np.partition(values, len(values) - top_k)[len(values) - top_k]
+                places = places[values >= last - 2 * _MARGIN]
+            nearest.append(
+                self.best(self._cosines(query.astype(np.float64), places), top_k, places)
+            )
+        return nearest
 
     def _cosines(self, query: Floats, places: Ints) -> Floats:
         """Return the exact cosines of a query and the rows at some places."""
