@@ -1,11 +1,12 @@
-"""How fast: our hybrid retrieval against LlamaIndex's own, in the same run.
+"""Compare the speed of this package's hybrid retrieval with LlamaIndex's own, in the same run.
 
     python benchmarks/latency.py --sizes 1000 10000 100000
 
-Pages, chunks and vectors are those of ``scale.py``. Ours is ``index.as_retriever()``; stock searches a persistent
-collection of Chroma with the same chunks and vectors. Queries have their vectors, and alternate between the systems.
-Times depend on the machine and on what else runs there: only the ratios are claims. "True ten" is the share of the ten
-nearest chunks, by comparing all of them, that the vector arm finds in ten.
+Pages, chunks and vectors are those of ``scale.py``. "Ours" is ``index.as_retriever()``, "by ranks" the same by
+reciprocal ranks; stock searches a persistent collection of Chroma with the same chunks and vectors. Queries come with
+their vectors and alternate between the systems. Each query is asked twice in a row: "first" is the first time,
+"repeated" the second. Times depend on the machine and on what else runs there, so compare the ratios. "True ten" is
+the share of the ten nearest chunks, by comparing all of them, that the vector retriever has among its ten.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import chromadb
 import numpy as np
@@ -32,15 +33,28 @@ from scale import EMBEDDING, open_at, write_pages
 from llama_index_contextual.retrievers.any_store import stored_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
 
     from llama_index.core.retrievers import BaseRetriever
 
-TOP_K = 10
+TOP_K: Final = 10
+WARM_UP: Final = 20  # queries before the first that counts; they are not among the others
+TIMES: Final = ("first", "repeated")
+
+
+class Speed(NamedTuple):
+    """How long a retriever takes for a query, in milliseconds.
+
+    CPU time is that of all threads, Chroma's included. It stays comparable where other programs compete for the cores.
+    """
+
+    median: float
+    percentile_95: float
+    cpu: float
 
 
 def store_in(folder: Path) -> ChromaVectorStore:
-    """The collection of an index."""
+    """Return the collection of an index."""
     client = chromadb.PersistentClient(
         str(folder / ".chroma"), chromadb.Settings(anonymized_telemetry=False)
     )
@@ -48,7 +62,7 @@ def store_in(folder: Path) -> ChromaVectorStore:
 
 
 def fill(folder: Path, size: int) -> int:
-    """Make an index of some pages, and put its chunks into Chroma with the same vectors; their number."""
+    """Make an index of some pages, put its chunks into Chroma with the same vectors, and return their number."""
     write_pages(folder, size)
     with open_at(folder) as index:
         index.refresh()
@@ -64,64 +78,72 @@ def fill(folder: Path, size: int) -> int:
     return len(nodes)
 
 
-def query_times(
-    retrievers: list[BaseRetriever], queries: list[QueryBundle]
-) -> Iterator[tuple[float, float, float]]:
-    """p50, p95 and mean CPU time of each; queries alternate between them, so that a busy machine is busy for all.
+def query_speeds(
+    retrievers: Sequence[BaseRetriever], queries: Sequence[QueryBundle]
+) -> list[dict[str, Speed]]:
+    """Return for each retriever its speed for first and for repeated queries.
 
-    CPU time (of all threads, Chroma's too) is what remains comparable where other programs compete for the cores.
+    Queries alternate between the retrievers, so that a busy machine is busy for all, and the retrievers take turns at
+    going first, because what follows a heavy query waits for the scheduler.
     """
     for retriever in retrievers:
-        for query in queries[:20]:
+        for query in queries[:WARM_UP]:
             retriever.retrieve(query)
-    times: list[list[float]] = [[] for _ in retrievers]
-    worked = [0.0] * len(retrievers)
-    for turn, query in enumerate(queries):
-        # Taking turns at going first: who comes after a heavy one waits for the scheduler.
-        for number in sorted(
-            range(len(retrievers)), key=lambda one: (one + turn) % len(retrievers)
-        ):
-            retriever = retrievers[number]
-            start, used = time.perf_counter(), time.process_time()
-            retriever.retrieve(query)
-            times[number].append((time.perf_counter() - start) * 1000)
-            worked[number] += (time.process_time() - used) * 1000
-    for found, work in zip(times, worked, strict=True):
-        yield statistics.median(found), statistics.quantiles(found, n=20)[-1], work / len(queries)
+    samples = [{name: list[tuple[float, float]]() for name in TIMES} for _ in retrievers]
+    for turn, query in enumerate(queries[WARM_UP:]):
+        for place in range(len(retrievers)):
+            number = (place + turn) % len(retrievers)
+            for name in TIMES:
+                samples[number][name].append(timed(retrievers[number], query))
+    return [{name: speed_of(sample[name]) for name in TIMES} for sample in samples]
+
+
+def timed(retriever: BaseRetriever, query: QueryBundle) -> tuple[float, float]:
+    """Return the time and the CPU time of one query, in milliseconds."""
+    start = time.perf_counter()
+    cpu_start = time.process_time()
+    retriever.retrieve(query)
+    cpu = time.process_time() - cpu_start
+    return (time.perf_counter() - start) * 1000, cpu * 1000
+
+
+def speed_of(sample: Sequence[tuple[float, float]]) -> Speed:
+    """Return the speed that some times and CPU times make."""
+    times = [milliseconds for milliseconds, _ in sample]
+    cpu = statistics.fmean(milliseconds for _, milliseconds in sample)
+    return Speed(statistics.median(times), statistics.quantiles(times, n=20)[-1], cpu)
 
 
 def true_ten(
-    store: ChromaVectorStore, arms: list[BaseRetriever], queries: list[QueryBundle]
-) -> Iterator[float]:
-    """The share of the ten nearest that each arm finds, in per cent; what is as near as the tenth counts as one."""
-    held = store._collection.get(include=["embeddings"])  # noqa: SLF001
-    places, matrix = (
-        {key: row for row, key in enumerate(held["ids"])},
-        np.array(held["embeddings"], np.float32),
-    )
-    near = [matrix @ np.array(query.embedding, np.float32) for query in queries]
-    for arm in arms:
-        found = [
-            [places[hit.node.node_id] for hit in arm.retrieve(query)[:TOP_K]] for query in queries
-        ]
-        pairs = zip(near, found, strict=True)
-        yield 100 * float(
-            np.mean(
-                [np.sum(one[rows] >= np.sort(one)[-TOP_K] - 1e-5) / TOP_K for one, rows in pairs]
-            )
-        )
+    store: ChromaVectorStore, retrievers: Sequence[BaseRetriever], queries: Sequence[QueryBundle]
+) -> list[float]:
+    """Return the share of the ten nearest chunks that each retriever finds, in per cent.
+
+    What is as near as the tenth counts as one of them.
+    """
+    stored = store._collection.get(include=["embeddings"])  # noqa: SLF001
+    row_of = {node_id: row for row, node_id in enumerate(stored["ids"])}
+    matrix = np.array(stored["embeddings"], np.float32)
+    shares = []
+    for retriever in retrievers:
+        shares_of_queries = []
+        for query in queries:
+            cosines = matrix @ np.array(query.embedding, np.float32)
+            tenth = np.sort(cosines)[-TOP_K] - 1e-5
+            rows = [row_of[hit.node.node_id] for hit in retriever.retrieve(query)[:TOP_K]]
+            shares_of_queries.append(np.sum(cosines[rows] >= tenth) / TOP_K)
+        shares.append(100 * float(np.mean(shares_of_queries)))
+    return shares
 
 
-def measure(
-    folder: Path, questions: list[str]
-) -> tuple[list[tuple[float, float, float]], list[float]]:
-    """Times of ours, of ours by reciprocal ranks, and of stock; and the true ten of our vectors and of stock's."""
+def measure(folder: Path, questions: Sequence[str]) -> tuple[list[dict[str, Speed]], list[float]]:
+    """Return the speeds of ours, of ours by ranks and of stock, and the true ten of our vectors and of stock's."""
     queries = [
         QueryBundle(text, embedding=EMBEDDING.get_query_embedding(text)) for text in questions
     ]
     store = store_in(folder)
     index = VectorStoreIndex.from_vector_store(store, embed_model=EMBEDDING)
-    arms = [
+    stock = [
         index.as_retriever(similarity_top_k=TOP_K),
         BM25Retriever(nodes=stored_nodes(store), similarity_top_k=TOP_K),
     ]
@@ -129,35 +151,37 @@ def measure(
     ours = [
         open_at(folder).as_retriever(TOP_K, mode=mode) for mode in ("learned", "reciprocal_rerank")
     ]
-    times = list(query_times([*ours, stock_hybrid(arms, TOP_K)], queries))
-    return times, list(true_ten(store, [ours[0].retrievers[0], arms[0]], queries))
+    speeds = query_speeds([*ours, stock_hybrid(stock, TOP_K)], queries)
+    return speeds, true_ten(store, [ours[0].retrievers[0], stock[0]], queries)
 
 
 def apart(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call in a fresh process."""
+    """Return the result of a function that is called in a fresh process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(function, arguments)
 
 
 def main() -> None:
     """Measure each size and print a table."""
-    queries, rows = (
-        [question.text for question in kubernetes_docs(1).questions],
-        list[list[object]](),
-    )
+    queries = [question.text for question in kubernetes_docs(1).questions]
+    header = ["chunks", "queries", "", "p50", "p95", "CPU time", "true ten, %"]
+    rows: list[list[object]] = []
     for size in command_line(__doc__, sizes=[1000, 10_000, 100_000]).sizes:
         with tempfile.TemporaryDirectory() as folder:
             chunks = apart(fill, Path(folder), size)
-            (mine, ranks, theirs), shares = apart(measure, Path(folder), queries)
-        for name, other in (("stock", theirs), ("ours by reciprocal ranks", ranks)):
-            cells = [
-                f"{one:.1f} / {two:.1f} ms = {one / two:.2f}"
-                for one, two in zip(mine, other, strict=True)
-            ]
-            nearest = " / ".join(f"{share:.1f}" for share in shares) if name == "stock" else ""
-            rows.append([f"{chunks:,}", f"ours / {name}", *cells, nearest])
-        header = ["chunks", "", "p50", "p95", "CPU time", "true ten, %"]
+            (ours, by_ranks, stock), shares = apart(measure, Path(folder), queries)
+        nearest = " / ".join(f"{share:.1f}" for share in shares)
+        for name in TIMES:
+            for label, other in (("stock", stock), ("by ranks", by_ranks)):
+                cells = ratios(ours[name], other[name])
+                rows.append([f"{chunks:,}", name, f"ours / {label}", *cells, nearest])
         print(f"{machine()}\n\n{markdown_table(header, rows)}\n", flush=True)
+
+
+def ratios(ours: Speed, other: Speed) -> list[str]:
+    """Return two speeds and their ratios as cells of a table."""
+    pairs = zip(ours, other, strict=True)
+    return [f"{left:.1f} / {right:.1f} ms = {left / right:.2f}" for left, right in pairs]
 
 
 if __name__ == "__main__":
