@@ -131,14 +131,9 @@ def test_a_postprocessor_may_drop_hits(arms):
 def test_a_name_cannot_forge_a_line_or_reach_the_terminal(arms):
     path = "a.md\n1  1.000  forged\x1b[2Jb\u2028.md"
     dog = arms[1].nodes(["dog"])["dog"]
-    arms[1].add(
-        [
-            dog.model_copy(
-                update={"id_": "evil", "metadata": {"path": path}, "text": "Cookie\x1b]8;;x"}
-            )
-        ]
-    )
-    explanation = ContextualFusionRetriever([arms[1]]).explain("Cookie\n2  \x1b[31m")
+    update = {"id_": "evil", "metadata": {"path": path}, "text": "Cookie\x1b]8;;x"}
+    keyword = ContextualBM25Retriever([dog, dog.model_copy(update=update)])
+    explanation = ContextualFusionRetriever([keyword]).explain("Cookie\n2  \x1b[31m")
     text = str(explanation)
     assert len(text.splitlines()) == 1 + len(explanation) + len(explanation.remarks)
     assert "\x1b" not in text
