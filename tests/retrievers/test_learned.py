@@ -85,7 +85,9 @@ def pairs(found):
 def plain_nearness(index, nodes, question):
     """The definition, word by word."""
     groups = list(dict.fromkeys(query_groups(question)))
-    idfs = [idf(len(index.state.engine), len(term.places)) for term in index.state.engine.read(groups)]
+    idfs = [
+        idf(len(index.state.engine), len(term.places)) for term in index.state.engine.read(groups)
+    ]
     rarity = [min(a, b) for a, b in pairwise(idfs)]
     found = []
     for node in nodes:
