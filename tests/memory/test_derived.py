@@ -25,6 +25,15 @@ def hit(path, score):
         ("¿le gusta el jengibre a JC?", ("¿le gusta el jengibre a JC?", "gusta jengibre", "JC")),
         ("ginger tea", ("ginger tea",)),
         ("What is the timeout?", ("What is the timeout?", "timeout")),
+        ("Pumps fail in July?", ("Pumps fail in July?", "pumps fail", "July")),
+        ("is NASA late, nasa?", ("is NASA late, nasa?", "late", "NASA")),
+        (
+            "valve bbbbbb cc cccccc dddddd eeeeee ffffff valve",
+            (
+                "valve bbbbbb cc cccccc dddddd eeeeee ffffff valve",
+                "valve bbbbbb cccccc dddddd eeeeee",
+            ),
+        ),
         ("did Marta's sister call?", ("did Marta's sister call?", "sister call", "Marta")),
     ],
 )

@@ -1,11 +1,13 @@
 """Which messages are worth a look into memory."""
 # ruff: noqa: RUF001
 
+from datetime import date
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.memory.gate import gate
+from llama_index_contextual.memory.gate import clean_message, gate, read_message
 from llama_index_contextual.retrievers.query_dates import lexicon, lexicon_of
 
 SKIPPED = {
@@ -292,3 +294,28 @@ def test_an_earlier_digest_does_not_make_a_message():
 @given(st.text(max_size=300))
 def test_any_message_gets_an_answer(message):
     assert gate(message, lexicon()) in {"", *SKIPPED}
+
+
+def test_a_long_message_is_cut_after_a_whole_word():
+    cut = clean_message("harbours " * 300)
+    assert cut.endswith(" harbours")
+    assert 1_000 - len("harbours ") <= len(cut) <= 1_000
+    assert clean_message("x" * 2_000) == "x" * 1_000
+    assert clean_message("tea " + "x" * 2_000) == "tea " + "x" * 996
+
+
+def test_code_within_a_line_is_no_fence():
+    assert clean_message("```tea``` at four?\nOr five?") == "```tea``` at four?\nOr five?"
+    assert clean_message("```sh\nmake tea\n```\nOr five?") == "Or five?"
+    assert clean_message("~~~\nmake tea\n```\nmore\n~~~\nOr five?") == "Or five?"
+
+
+@pytest.mark.parametrize(
+    ("message", "subject"),
+    [
+        ("What did we decide about retries?", "retries?"),
+        ("what did we do yesterday?", "yesterday?"),
+    ],
+)
+def test_words_of_asking_are_no_subject(message, subject):
+    assert read_message(message, lexicon_of(message), date(2026, 4, 10)).subject == subject

@@ -1,17 +1,51 @@
 """Near-duplicates, and the estimate of tokens."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual.memory.digest import MemoryEntry
-from llama_index_contextual.memory.ranking import without_repetitions
+from llama_index_contextual.memory.ranking import (
+    best_first,
+    unseen_hits,
+    without_repetitions,
+)
 from llama_index_contextual.memory.snippets import estimate_tokens, with_snippets
 
 
 def test_a_raised_score_is_1_at_most_in_an_entry():
     hits = [MemoryEntry(TextNode(id_="a", text="tea"), score) for score in (1.8, 0.4)]
     assert [one.score for one in with_snippets(hits, (), str.split, 500)] == [1.0, 0.4]
+
+
+def test_hits_of_one_score_are_in_the_order_of_their_ids():
+    scores = {"b": 0.5, "c": 0.9, "a": 0.5}
+    hits = [MemoryEntry(TextNode(id_=name, text="tea"), score) for name, score in scores.items()]
+    assert [hit.id for hit in best_first(hits)] == ["c", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "unseen"),
+    [
+        ([], ["a", "b"]),
+        (["a"], ["b"]),
+        (["a.md#L3-L5"], ["b"]),
+        (["a.md#L1-L5"], ["b"]),  # with its front matter
+        (["a.md"], ["a", "b"]),
+    ],
+)
+def test_a_hit_that_was_shown_is_known_by_its_id_and_its_citations(seen, unseen):
+    lines = {"start_line": 3, "end_line": 5}
+    hits = [
+        MemoryEntry(TextNode(id_=name, text="tea", metadata={"path": f"{name}.md", **lines}), 1.0)
+        for name in "ab"
+    ]
+    assert [hit.id for hit in unseen_hits(hits, seen)] == unseen
+
+
+def test_texts_that_differ_in_case_alone_repeat_each_other():
+    assert near_duplicates(["Tea is at four.", "TEA IS AT FOUR."]) == {1}
 
 
 def near_duplicates(texts):

@@ -75,3 +75,83 @@ def test_a_list_is_cut_before_an_outer_item():
     texts, _ = pieces(item * 12)
     assert len(texts) > 2
     assert all(text.startswith("- ") for text in texts)
+
+
+@pytest.mark.parametrize("size", range(16, 60))
+def test_a_table_keeps_its_head_and_first_row_and_a_fence_its_ends(size):
+    table = "| id | name of it |\n|----|----|\n" + "| 1 | of the ship |\n" * 30
+    texts, _ = pieces(table, chunk_size=size)
+    assert len(texts) > 1
+    assert texts[0].count("\n") >= 2
+    fence = "```python\n" + "value = compute(1, 2)\n" * 30 + "```"
+    texts, _ = pieces(fence, chunk_size=size)
+    assert len(texts) > 1
+    assert texts[0] != "```python"
+    assert texts[-1] != "```"
+
+
+def test_an_endless_sentence_is_cut_between_words():
+    texts, _ = pieces("harbour " * 400)
+    assert len(texts) > 2
+    assert {word for text in texts for word in text.split()} == {"harbour"}
+
+
+def test_a_chunk_has_the_headings_above_its_first_words():
+    below = " ".join([SENTENCE] * 2)
+    text = f"# Log\n\n{SENTENCE}\n\n## Ships\n\n{below}\n\n## Crews\n\n{below}\n"
+    [span] = split_markdown(text, settings=ChunkSettings(chunk_size=400, min_section_size=200))
+    assert [heading.title for heading in span.path] == ["Log"]
+    assert [heading.title for heading in span.open_path] == ["Log", "Crews"]
+    siblings = f"## Ships\n\n{below}\n\n## Crews\n\n{below}\n"
+    [span] = split_markdown(siblings, settings=ChunkSettings(chunk_size=400, min_section_size=200))
+    assert span.path == ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [({"markdown": True}, 2), ({"markdown": False}, 1)],
+    ids=["Markdown", "plain"],
+)
+def test_a_plain_text_has_no_headings(settings, count):
+    text = f"# Ships\n\n{SENTENCE}\n\n# Crews\n\n{SENTENCE}\n"
+    assert len(split_markdown(text, settings=ChunkSettings(), **settings)) == count
+
+
+def test_a_plain_text_is_cut_between_paragraphs_and_not_between_lines():
+    paragraph = "\n".join([SENTENCE] * 6)  # 48 tokens
+    text = "\n\n".join([paragraph] * 6)
+    spans = split_markdown(
+        text, settings=ChunkSettings(chunk_size=120, chunk_overlap=0), markdown=False
+    )
+    assert {text[span.start : span.end] for span in spans} == {f"{paragraph}\n\n{paragraph}"}
+
+
+def test_a_text_that_is_cut_by_size_alone_has_no_headings():
+    text = f"# Ships\n\n{SENTENCE}\n\n# Crews\n\n{SENTENCE}\n"
+    spans = split_markdown(text, settings=ChunkSettings(semantic=False))
+    assert [span.path for span in spans] == [()]
+
+
+def test_a_byte_order_mark_is_no_text():
+    assert split_markdown("\ufeff") == []
+    [span] = split_markdown("\ufeffTea at four.")
+    assert span.start == 1
+
+
+def test_what_holds_a_picture_alone_is_no_chunk():
+    data = "A" * 4000
+    assert split_markdown(f"![](data:image/png;base64,{data})\n") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("# Ships\n\n## Aurora\n\nShe sails.\n\n## Bergen\n\nShe rests.\n", 1),
+        ("# Ships\n\n## Aurora\n\nShe sails.\n\n# Crews\n\n## Ann\n\nShe rests.\n", 2),
+        ("# Ships\n\nShe sails.\n\n---\n\nShe rests.\n", 2),
+        ("# Log\n\n## 2026-01-05\n\nShe sails.\n\n## 2026-01-06\n\nShe rests.\n", 2),
+    ],
+    ids=["siblings", "other parents", "a rule", "other days"],
+)
+def test_small_sections_merge_with_siblings_of_one_day_and_not_over_a_rule(text, count):
+    assert len(pieces(text, min_section_size=60)[0]) == count
