@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import re
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from mkdocs.structure.files import File
 
 from llama_index_contextual.app.folder.formats import table_of_formats
+from llama_index_contextual.retrievers.features import FEATURES, RANK_FEATURES
+from llama_index_contextual.retrievers.learned import shipped_weights
 
 if TYPE_CHECKING:
     from mkdocs.structure.files import Files
@@ -29,14 +32,25 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Correct links to the benchmark pages, and insert the table of formats."""
+    """Correct links to the benchmark pages, and insert the tables of formats and features."""
     markdown = markdown.replace("<!-- formats -->", table_of_formats())
+    markdown = markdown.replace("<!-- features -->", table_of_features())
     depth = page.file.src_uri.count("/")
     if page.file.src_uri.startswith("benchmarks/"):
         return markdown
     in_checkout = "../" * (depth + 1)
     in_site = "../" * depth
     return markdown.replace(f"]({in_checkout}benchmarks/", f"]({in_site}benchmarks/")
+
+
+def table_of_features() -> str:
+    """Return a Markdown table of the ranking features."""
+    weights = shipped_weights("ranking")
+    lines = ["| Feature | Weight | Meaning |", "|---|---|---|"]
+    for feature in (*FEATURES, *RANK_FEATURES):
+        meaning = (inspect.getdoc(feature) or "").partition("\n")[0]
+        lines.append(f"| {feature.name} | {weights[feature.name]:.2f} | {meaning} |")
+    return "\n".join(lines)
 
 
 def on_page_content(html: str, **_: Any) -> str:

@@ -35,6 +35,7 @@ The file of a folder may set only what the column "Folder" allows, because it ma
 | Setting | Meaning | Default | Folder |
 |---|---|---|---|
 """
+_CONTEXTS: Final = ", ".join(f"`{name}`" for name in contexts.names())
 
 
 def row(setting: Setting) -> str:
@@ -42,12 +43,13 @@ def row(setting: Setting) -> str:
     default = setting.computed or f"`{json.dumps(setting.default, ensure_ascii=False)}`"
     allowed = setting.harmless
     if callable(allowed):
-        allowed = tuple(name for name in contexts.names() if allowed(name))
-    if isinstance(allowed, bool):
+        folder = "those that cost nothing"
+    elif isinstance(allowed, bool):
         folder = "yes" if allowed else ""
     else:
         folder = ", ".join(f"`{value}`" for value in allowed)
-    return f"| `{setting.key}` | {setting.meaning} | {default} | {folder} |\n"
+    meaning = setting.meaning.replace(_CONTEXTS, "see [Contexts](../guides/contexts.md)")
+    return f"| `{setting.key}` | {meaning} | {default} | {folder} |\n"
 
 
 def reference() -> str:

@@ -99,11 +99,6 @@ def test_every_public_name_has_a_reference_page():
     assert {*llama_index_contextual.__all__} <= pages
 
 
-def test_the_table_of_features_is_up_to_date():
-    script = runpy.run_path(str(ROOT / "scripts" / "ranking_page.py"))
-    assert script["PAGE"].read_text("utf-8") == script["page"](), "run scripts/ranking_page.py"
-
-
 def test_every_row_of_the_security_page_names_a_test_that_there_is():
     page = (ROOT / "docs" / "concepts" / "security.md").read_text("utf-8").partition("## Keys")[0]
     rows = [

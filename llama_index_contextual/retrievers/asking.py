@@ -98,9 +98,9 @@ def weighted_retrievers(
     members = list(retrievers) if isinstance(retrievers, Iterable) else []
     if not members or not all(isinstance(member, BaseRetriever) for member in members):
         kinds = ", ".join(type(member).__name__ for member in members)
-        given = f"[{kinds}]" if members else type(retrievers).__name__
+        given = f"[{kinds}]" if isinstance(retrievers, Iterable) else type(retrievers).__name__
         raise SettingError(
-            f"retrievers={given} is not a list of retrievers. "
+            f"`retrievers` must be a list of at least one retriever (got {given}). "
             "Pass at least one, as in ContextualFusionRetriever([index.as_retriever(), ...])."
         )
     are_keyword = [_is_keyword(member) for member in members]

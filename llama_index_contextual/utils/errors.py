@@ -216,8 +216,8 @@ class Checked:
                 super().__init__(**settings)
             except ValidationError as error:  # it is no ContextualError
                 fault = error.errors(include_url=False)[0]
-                name = str(fault["loc"][0]) if fault["loc"] else "settings"
-                message = f"`{name}` {requirement(fault)} (got {fault['input']!r})."
+                name = f"`{fault['loc'][0]}`" if fault["loc"] else type(self).__name__
+                message = f"{name} {requirement(fault)} (got {fault['input']!r})."
                 raise SettingError(message) from error
 
     @classmethod

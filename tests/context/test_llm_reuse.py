@@ -125,7 +125,7 @@ def test_any_key_value_store_will_do(step, fake_model):
 
 def test_a_cache_that_cannot_be_used_is_an_error_before_money_is_spent(step, fake_model, tmp_path):
     (tmp_path / "broken.sqlite").write_text("no database " * 100)
-    with pytest.raises(StorageError, match="Cure: name another file"):
+    with pytest.raises(StorageError, match="Name another file"):
         step(cache=tmp_path / "broken.sqlite")(make_nodes(1))
     assert not fake_model.requests
 

@@ -258,6 +258,6 @@ def test_what_is_no_list_of_retrievers_is_refused_with_the_cure(index, nodes):
     for given in (one, index, 7, [], [one, index], [one, "bm25"]):
         with pytest.raises(
             SettingError,
-            match=r"is not a list of retrievers\. Pass .*\(\[index\.as_retriever\(\), ",
+            match=r"must be a list of at least one retriever .*\. Pass .*\(\[index\.as_retriever\(\), ",
         ):
             ContextualFusionRetriever(given)

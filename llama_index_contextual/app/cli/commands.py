@@ -58,10 +58,14 @@ QUESTION: Final = (
         "--since", default="", help="Only dated files, from this day: 2026-04-09, or 'last week'."
     ),
     click.option(
-        "--tag", multiple=True, help="Only files with this tag, or one below it; of several all."
+        "--tag",
+        multiple=True,
+        help="Only files with this tag or a tag below it; repeat it to require all.",
     ),
     click.option(
-        "--path", multiple=True, help="Only files with this in their path; of several any."
+        "--path",
+        multiple=True,
+        help="Only files with this text in their path; repeat it to allow others.",
     ),
     click.argument("words", nargs=-1, required=True, metavar="QUESTION"),
 )
@@ -229,7 +233,7 @@ def context(target: Target, *, words: Sequence[str], as_json: bool) -> None:
     "--port",
     type=click.IntRange(0, 65535),
     default=8766,
-    help="0 is one that is free. Default: 8766",
+    help="The port; 0 takes a free one. Default: 8766",
 )
 def serve(target: Target, *, port: int) -> None:
     """Show a page to search, read and ask on. Ctrl-C ends it."""
@@ -256,7 +260,7 @@ def serve(target: Target, *, port: int) -> None:
     "--port",
     type=click.IntRange(1, 65535),
     default=8765,
-    help="For http, on 127.0.0.1. Default: 8765",
+    help="The port on 127.0.0.1, for http. Default: 8765",
 )
 def mcp(target: Target, **how: Any) -> None:
     """Serve a folder of notes to agents over MCP."""
@@ -282,6 +286,8 @@ def preview(target: Target, *, file: Path, html: Path | None, as_json: bool) -> 
 
     file = absolute_path(file)
     if not file.is_file():
+        if file.exists():
+            raise DocumentError(f"{file} is not a regular file. Name a file with text.")
         raise DocumentError(f"{file} does not exist. Check the path.")
     with target.open(_folder_of(file, target), reindex=True) as index:
         settings = index.settings
@@ -364,7 +370,7 @@ def _shown_value(configuration: Configuration, key: str) -> Any:
     "-q",
     type=options.PLACE,
     required=True,
-    help="Lines of JSON: question, path or text.",
+    help="A file of JSON lines with question, and path or text.",
 )
 @click.option(
     "--context",
@@ -380,7 +386,7 @@ def _shown_value(configuration: Configuration, key: str) -> Any:
 def evaluate(
     target: Target, *, questions: Path, html: Path | None, as_json: bool, **how: Any
 ) -> None:
-    """Measure on your own questions what contexts find."""
+    """Measure with your own questions whether contexts help."""
     from llama_index_contextual.app.evaluation import evaluate as measure
     from llama_index_contextual.app.evaluation import load_questions
 
@@ -403,11 +409,11 @@ def evaluate(
     "--prune",
     type=click.FloatRange(0),
     metavar="MB",
-    help="Delete the oldest values beyond so much.",
+    help="Delete the oldest entries until this size is left.",
 )
 @as_json
 def cache(*, prune: float | None, as_json: bool) -> None:
-    """Show or prune what is kept for all folders."""
+    """Show or prune the vectors, contexts and documents kept for all folders."""
     from llama_index_contextual.app.index.content_cache import ContentCache
     from llama_index_contextual.app.index.storage import content_file
 

@@ -21,6 +21,7 @@ import click
 
 from llama_index_contextual import __version__
 from llama_index_contextual.app.settings.registry import SETTINGS, Options
+from llama_index_contextual.utils.errors import StorageError
 from llama_index_contextual.utils.metadata import LEFT_OUT, PATH
 from llama_index_contextual.utils.text import printable
 
@@ -237,5 +238,10 @@ def _left_out_parts(settings: IndexSettings) -> list[tuple[str, str]]:
 
 def write_page(file: Path, text: str) -> None:
     """Write a page to a file and say so."""
-    file.write_text(text, "utf-8", errors="replace")
+    try:
+        file.write_text(text, "utf-8", errors="replace")
+    except OSError as error:
+        raise StorageError(
+            f"{file} cannot be written ({error.strerror}). Choose another file."
+        ) from error
     tell(f"Written: {file}")

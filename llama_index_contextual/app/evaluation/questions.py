@@ -53,9 +53,7 @@ class Passage(
     @model_validator(mode="after")
     def _is_a_place(self) -> Self:
         if not (self.path or (self.text and not self.lines and not self.page)):
-            raise ValueError(
-                "a path (which lines and pages need) or a text: the place of the answer"
-            )
+            raise ValueError("a passage needs a path, or a text without lines and page")
         return self
 
     def __str__(self) -> str:
@@ -85,8 +83,9 @@ class Passage(
         )
         if start is None or end is None:
             raise SettingError(
-                f"a chunk of {self.path} has no {names.START_LINE} and {names.END_LINE}, so lines={self.lines} cannot "
-                "be found. Use HeadingAwareMarkdownNodeParser, which writes them, or give text instead of lines."
+                f"a chunk of {self.path} has no {names.START_LINE} and {names.END_LINE}, "
+                f"so lines={self.lines} cannot be found. Use HeadingAwareMarkdownNodeParser, "
+                "which writes them, or give text instead of lines."
             )
         return int(start) <= self.lines[1] and self.lines[0] <= int(end)
 
@@ -148,7 +147,10 @@ def _entry_of(line: str) -> tuple[str, Passage]:
         DocumentError: It has no question.
         ValueError: It is not JSON, or names no place.
     """
-    entry = from_json(line)
+    try:
+        entry = from_json(line)
+    except ValueError as error:
+        raise DocumentError(f"it is not JSON ({error})") from error
     question = str(entry.pop("question", None) or "").strip() if isinstance(entry, dict) else ""
     if not question:
         raise DocumentError("it has no question")

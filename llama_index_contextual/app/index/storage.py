@@ -260,8 +260,8 @@ def _check(root: Path, layout: Layout, state: IndexState) -> None:
     storage = layout.root
     fix = "Name that folder or none, or choose another storage folder for this one."
     if not root.is_dir():
-        what = "a file" if root.is_file() else "no folder"
-        raise SettingError(f"`folder` must be a folder that exists ({str(root)!r} is {what}).")
+        fault = "is not a folder" if root.exists() else "does not exist"
+        raise SettingError(f"`folder` must be a folder that exists ({str(root)!r} {fault}).")
     if storage == root:
         raise SettingError(
             f"`storage` must not be the folder of the documents (got {str(storage)!r})."

@@ -62,11 +62,11 @@ def test_a_second_run_embeds_nothing(run, notes):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["index", "no-such-folder"], 1, "no-such-folder' is no folder"),
+        (["index", "no-such-folder"], 1, "no-such-folder' does not exist"),
         (
             ["status", "my notes/a.md"],
             1,
-            "my notes/a.md' is a file",
+            "my notes/a.md' is not a folder",
         ),
         (
             ["search", "x", "--where", "rating"],
@@ -328,7 +328,7 @@ def test_preview_shows_what_is_embedded_by_the_folder_s_configuration(run, tmp_p
     storage_of(tmp_path).rmdir()
     outside = run("preview", NOTES / "MEMORY.md", "--folder", tmp_path)
     assert (outside.returncode, outside.stdout) == (1, "")
-    assert f"MEMORY.md is not in {tmp_path}. Cure: " in outside.stderr
+    assert f"MEMORY.md is not in {tmp_path}. Name a file " in outside.stderr
 
 
 UNSEEN = ("\x1b", "\x07", "\x7f", "\x9b", "\u202e", "\u200b", "\ufeff", "\U000e0041")
@@ -414,15 +414,15 @@ def test_a_pipe_or_a_device_that_is_named_is_an_error_at_once(run, tmp_path):
     os.mkfifo(tmp_path / "pipe.jsonl")
     with (tmp_path / "huge.jsonl").open("wb") as file:
         file.truncate(800_000_000)
-    for command in (
-        ["preview", tmp_path / "pipe.md"],
-        ["preview", "/dev/zero"],
-        ["evaluate", tmp_path, "-q", tmp_path / "pipe.jsonl"],
-        ["evaluate", tmp_path, "-q", tmp_path / "huge.jsonl"],
+    for hint, *command in (
+        ("Name a file", "preview", tmp_path / "pipe.md"),
+        ("Name a file", "preview", "/dev/zero"),
+        ("Write UTF-8", "evaluate", tmp_path, "-q", tmp_path / "pipe.jsonl"),
+        ("Write UTF-8", "evaluate", tmp_path, "-q", tmp_path / "huge.jsonl"),
     ):
         done = run(*command)
         assert done.returncode == 1, command
-        assert "Cure: " in done.stderr, command
+        assert hint in done.stderr, command
     (tmp_path / "ring").symlink_to(tmp_path / "ring")
     for link in ("ring", "ring/below"):
         place = tmp_path / link

@@ -49,11 +49,12 @@ def test_contexts_find_what_the_text_alone_does_not(folder, embedding):
     said = []
     found = evaluate(folder, QUESTIONS, embed_model=embedding, top_k=[1], say=said.append)
     names = [row.name for row in found.rows]
-    assert names == ["text alone", "LlamaIndex metadata", "headings", "pattern"]
+    assert names[:2] == ["text alone", "LlamaIndex metadata"]
+    assert {"headings", "pattern"} <= {*names}
     recalls = {row.name: row.recalls.mean() for row in found.rows}
     assert recalls["headings"] == 1
     assert recalls["text alone"] < 1
-    headings = found.to_dict()["rows"][2]
+    headings = found.to_dict()["rows"][names.index("headings")]
     assert headings["gained"]
     assert not headings["lost"]
     assert len(said) == 5, "an estimate, and a line for each index"

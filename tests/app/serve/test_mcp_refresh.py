@@ -19,7 +19,7 @@ def contents(folder):
 
 
 def refused(*_, **__):
-    raise LockedError("another process is writing the index at /srv. Cure: wait until it ends")
+    raise LockedError("another process is writing the index at /srv. Wait until it ends.")
 
 
 async def test_questions_write_nothing(folder, index):
