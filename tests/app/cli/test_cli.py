@@ -320,7 +320,7 @@ def test_preview_shows_what_is_embedded_by_the_folder_s_configuration(run, tmp_p
     assert json.loads(run("preview", preview[1], "--json").stdout)[2]["citation"].startswith(
         "gateway.md#L"
     )
-    storage_of(tmp_path).mkdir()
+    storage_of(tmp_path).mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert json.loads(run("preview", preview[1], "--json").stdout) == chunks, (
         "as the index of this folder has them"
