@@ -1,8 +1,9 @@
 """``content.sqlite3``: what cost money or minutes, by content, for all folders of a user.
 
-It keeps vectors by the hash of the embedded text, contexts of language models by chunk, and conversions of files by the
-hash of the file. So a folder that was renamed, copied or moved is neither embedded nor paid for again. An index has
-copies of its own vectors and contexts: whatever is deleted here, every index goes on as before.
+It keeps vectors by the hash of the embedded text, contexts of language models by chunk, and
+conversions of files by the hash of the file. So a folder that was renamed, copied or moved is
+neither embedded nor paid for again. An index has copies of its own vectors and contexts: whatever
+is deleted here, every index goes on as before.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class ContentCache(SQLiteKVStore):
 
     Args:
         path: The file.
-        scope: The folder whose contexts are read and written. The path of a document is relative to its folder, so
-            ``README.md`` of one folder is not that of another.
+        scope: The folder whose contexts are read and written. The path of a document is relative to
+            its folder, so ``README.md`` of one folder is not that of another.
     """
 
     mode = 0o600  # texts and vectors of a user are not for others
@@ -110,7 +111,8 @@ class ContentCache(SQLiteKVStore):
 
         Args:
             max_bytes: The number of bytes.
-            shrink: Whether to give the space back to the disk, which takes a while and as much space again.
+            shrink: Whether to give the space back to the disk, which takes a while and as much
+                space again.
 
         Returns:
             The number of deleted entries.

@@ -1,4 +1,4 @@
-"""`ContextualIndex`: a folder of documents that can be searched, kept up to date at the least cost."""
+"""`ContextualIndex`: a folder of documents that can be searched and is kept up to date."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import logging
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-from llama_index.core.schema import BaseNode, Document
 
 from llama_index_contextual.app.folder.sources import gather
 from llama_index_contextual.app.folder.walk import FileRules, Problem
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from llama_index.core.node_parser import NodeParser
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.readers.base import BaseReader
+    from llama_index.core.schema import BaseNode, Document
     from llama_index.core.vector_stores import MetadataFilters
     from typing_extensions import Self
 
@@ -38,11 +37,8 @@ _PARAMETERS: Final = {*signature(ContextualFusionRetriever.__init__).parameters}
     "self",
     "retrievers",
 }
-_OPTIONS: Final = _PARAMETERS | {
-    "filters",
-    "recency",
-    "rerank",
-}  # of :meth:`ContextualIndex.as_retriever`
+# Of :meth:`ContextualIndex.as_retriever`.
+_OPTIONS: Final = _PARAMETERS | {"filters", "recency", "rerank"}
 
 
 class ContextualIndex:
@@ -55,13 +51,14 @@ class ContextualIndex:
             for hit in index.as_retriever().retrieve("How do I pin a version?"):
                 print(hit.node.metadata["path"], hit.node.metadata["start_line"], hit.node.text)
 
-    One process writes at a time; readers in other processes notice what was written. An object may be used by many
-    threads. Only :meth:`refresh` and :meth:`delete` change an index: questions change nothing on disk, embed no
-    document and ask no context model.
+    One process writes at a time; readers in other processes notice what was written. An object may
+    be used by many threads. Only :meth:`refresh` and :meth:`delete` change an index: questions
+    change nothing on disk, embed no document and ask no context model.
     """
 
     def __init__(self, settings: IndexSettings) -> None:
-        self._reader, self.settings = IndexReader(settings), settings
+        self._reader = IndexReader(settings)
+        self.settings = settings
 
     @classmethod
     def open(
@@ -81,28 +78,31 @@ class ContextualIndex:
     ) -> ContextualIndex:
         """Open the index of a folder; nothing is read or embedded before :meth:`refresh`.
 
-        Settings that made an index are remembered in it, so that a later process names none of them. Python objects are
-        not: a refresh without them makes the documents again with the settings of that process.
+        Settings that made an index are remembered in it, so that a later process names none of
+        them. Python objects are not: a refresh without them makes the documents again with the
+        settings of that process.
 
         Args:
-            folder: The documents. Several folders are a mapping of names to paths, or to mappings with ``path`` and
-                perhaps ``description``, ``include`` and ``exclude``; they join those of the storage. None
-                is what ``storage`` was made from.
-            storage: Where the index lives; by default in the user's data directory, a place for each folder.
-            embed_model: A name of docs/guides/embeddings.md, or any LlamaIndex embedding. By default
-                what the index was made with, else ``"local"``.
-            context: ``"off"``, ``"headings"`` (or ``"headers"``), ``"pattern"``, ``"llm"``, or a generator of your own.
-                By default what the index was made with, else ``"headings"``.
+            folder: The documents. Several folders are a mapping of names to paths, or to mappings
+                with ``path`` and perhaps ``description``, ``include`` and ``exclude``; they join
+                those of the storage. None is what ``storage`` was made from.
+            storage: Where the index lives; by default in the user's data directory, a place for
+                each folder.
+            embed_model: A name of docs/guides/embeddings.md, or any LlamaIndex embedding. By
+                default what the index was made with, else ``"local"``.
+            context: ``"off"``, ``"headings"`` (or ``"headers"``), ``"pattern"``, ``"llm"``, or a
+                generator of your own. By default what the index was made with, else ``"headings"``.
             node_parser: Any LlamaIndex node parser; by default ours, sized for the embedding.
             readers: LlamaIndex readers by suffix, e.g. ``{".pdf": PDFReader()}``.
             files: Which files of the folder are read.
-            reindex: Whether the next refresh may build the index anew for another embedding model; else it is an error.
-            config: A configuration file instead of ``contextual.toml`` in the folder; or settings by key
-                (``"retrieval.top_k"``), which come before all files and variables. Other arguments come before it, and
-                it before what the index was made with.
+            reindex: Whether the next refresh may build the index anew for another embedding model;
+                else it is an error.
+            config: A configuration file instead of ``contextual.toml`` in the folder; or settings
+                by key (``"retrieval.top_k"``), which come before all files and variables. Other
+                arguments come before it, and it before what the index was made with.
             create: Whether an index that does not exist may be made; else it is an error.
-            **context_options: Of the context generator, such as ``llm=``; and settings that are in no table, such as
-                ``show_context_to_llm``.
+            **context_options: Of the context generator, such as ``llm=``; and settings that are in
+                no table, such as ``show_context_to_llm``.
 
         Raises:
             SettingError: A setting is wrong.
@@ -119,13 +119,13 @@ class ContextualIndex:
         settings = open_settings(
             folder, storage, config, reindex=reindex, passed=passed, context_options=context_options
         )
-        with contextlib.suppress(*([DamagedError] if create else [])):  # a refresh repairs it
-            if not create:
-                with settings.database.reading():  # there is one
-                    pass
+        if not create:
+            with settings.database.reading() as snapshot:  # an error where there is none
+                settings.replaces(snapshot.state)
+            return cls(settings)
+        with contextlib.suppress(DamagedError):  # a refresh repairs it
             settings.replaces(settings.database.state())
-        if create:
-            _ = settings.contexts, settings.parser  # a setting that cannot work is an error at once
+        _ = settings.contexts, settings.parser  # a setting that cannot work is an error at once
         return cls(settings)
 
     def __deepcopy__(self, memo: object) -> Self:
@@ -167,12 +167,12 @@ class ContextualIndex:
         """Bring the index up to date; only chunks whose embedded text is new are embedded.
 
         Args:
-            documents: None for the folder; else documents to add or to replace, which deletes nothing. They need an
-                id that you set, or ``metadata["path"]``.
+            documents: None for the folder; else documents to add or to replace, which deletes
+                nothing. They need an id that you set, or ``metadata["path"]``.
             show_progress: Whether to show a bar of documents on a terminal.
             retry_contexts: Whether contexts that fell back are generated again.
-            confirm: Whether it may delete more than half of the documents, and pay a language model again for more than
-                a fifth of the chunks.
+            confirm: Whether it may delete more than half of the documents, and pay a language model
+                again for more than a fifth of the chunks.
 
         Raises:
             ConfirmationError: It would delete or pay for more than that.
@@ -180,9 +180,8 @@ class ContextualIndex:
             EmbeddingError: The model failed; what was finished is kept.
             StorageError: The disk is full, or the storage cannot be written or trusted.
         """
-        from llama_index_contextual.app.index.refresh import (
-            refresh_index,
-        )  # what a question needs not is not imported
+        # A question does not need it.
+        from llama_index_contextual.app.index.refresh import refresh_index
 
         options = {
             "show_progress": show_progress,
@@ -212,8 +211,8 @@ class ContextualIndex:
         """Return what the index contains, its settings, and how far it is behind its folder.
 
         Args:
-            check: Whether everything is read, and files, databases and caches are compared: ``problems`` names what
-                does not agree.
+            check: Whether everything is read, and files, databases and caches are compared:
+                ``problems`` names what does not agree.
 
         Raises:
             StorageError: There is no index, or it is damaged.
@@ -225,7 +224,9 @@ class ContextualIndex:
 
         A file that cannot be read is left out, with a line in the log.
         """
-        settings, failed, documents = self.settings, list[Problem](), list[Document]()
+        settings = self.settings
+        failed: list[Problem] = []
+        documents: list[Document] = []
         for source in gather(None, settings.reading, {}, failed):
             try:
                 documents += source.load().documents
@@ -259,18 +260,21 @@ class ContextualIndex:
         Args:
             path: Relative to the folder, in POSIX form. ``report.pdf#page=12`` is that page alone.
         """
-        file, page = (path, "") if path in self.files(path) else metadata.split_page(path)
+        file = path
+        page = ""
         if file not in self.files(file):
-            return None
+            file, page = metadata.split_page(path)
+            if file not in self.files(file):
+                return None
         try:
             documents = self.settings.reading.load(file)
         except DocumentError:  # it went this moment, or is no text
             return None
         if page:
             documents = [
-                one
-                for one in documents
-                if str(one.metadata.get(metadata.PAGE_LABEL)).casefold() == page.casefold()
+                document
+                for document in documents
+                if str(document.metadata.get(metadata.PAGE_LABEL)).casefold() == page.casefold()
             ]
         return "\n\n".join(document.text for document in documents) if documents else None
 
@@ -301,10 +305,11 @@ class ContextualIndex:
         Args:
             similarity_top_k: How many chunks to return. Default: the configuration's, else 10.
             filters: LlamaIndex metadata filters, e.g. on ``path`` or ``date_ts``.
-            recency: Whether newer notes win among near equals; a number is the half-life in days. Default: the
-                configuration's, else False.
+            recency: Whether newer notes win among near equals; a number is the half-life in days.
+                Default: the configuration's, else False.
             rerank: What ranks the hits again: any LlamaIndex postprocessor.
-            **options: More settings of :class:`ContextualFusionRetriever`, which come before the configuration's.
+            **options: More settings of :class:`ContextualFusionRetriever`, which come before the
+                configuration's.
 
         Raises:
             SettingError: A setting is wrong.
@@ -312,15 +317,12 @@ class ContextualIndex:
         refuse_unknown("as_retriever", options, _OPTIONS)
         defaults = self.settings.configuration
         top_k = whole("similarity_top_k", similarity_top_k or defaults["retrieval.top_k"] or 10)
-        options.setdefault(
-            "candidate_pool", max(POOL, top_k)
-        )  # who asks for 200 hits need not know of it
+        options.setdefault("candidate_pool", max(POOL, top_k))
         options.setdefault("min_score", defaults["retrieval.min_score"] or 0.0)
         if "node_postprocessors" not in options:
             options["node_postprocessors"] = self._reader.postprocessors(recency, rerank)
         retrievers = self._reader.retrievers(filters)
         if len(retrievers) == 1 and not options.keys() & {"rrf_k", "retriever_weights"}:
-            options.setdefault(
-                "mode", "learned"
-            )  # keywords alone know names, days and definitions, too
+            # Keywords alone know names, days and definitions, too.
+            options.setdefault("mode", "learned")
         return ContextualFusionRetriever(retrievers, similarity_top_k=top_k, **options)

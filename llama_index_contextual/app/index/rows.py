@@ -26,11 +26,12 @@ class DocumentRow(NamedTuple):
     Attributes:
         key: Path relative to the folder, or the id that the user set.
         kind: ``"file"`` or ``"document"``; a refresh of a folder deletes only files.
-        sha256: Hash of its bytes (a file) or of its text and metadata (an object); "" where the next refresh makes it
-            again.
-        stamp: Size and times of the file when it was read; the same stamp means the same content, unread. Empty where
-            the file was so new that it could have changed without another time.
-        made_with: Hash of the parser and context settings that made its nodes; "" where it has never been indexed.
+        sha256: Hash of its bytes (a file) or of its text and metadata (an object); "" where the
+            next refresh makes it again.
+        stamp: Size and times of the file when it was read; the same stamp means the same content,
+            unread. Empty where the file was so new that it could have changed without another time.
+        made_with: Hash of the parser and context settings that made its nodes; "" where it has
+            never been indexed.
         nodes: How many nodes it has.
         failed: Why its content with this stamp cannot be indexed; "" where it can.
     """
@@ -77,10 +78,13 @@ class IndexState(BaseModel):
     """What is true of the whole index.
 
     Attributes:
-        settings: Those that made it, as :attr:`IndexSettings.fingerprint` has them; empty before anything was indexed.
-        inputs: Hash of all values that the settings were computed from; "" where some were Python objects.
+        settings: Those that made it, as :attr:`IndexSettings.fingerprint` has them; empty before
+            anything was indexed.
+        inputs: Hash of all values that the settings were computed from; "" where some were Python
+            objects.
         choices: Keys and values of ``contextual.toml`` that made it, for those who set no others.
-        folders: Of the documents, by name: ``path`` and more of each; the name of an only one is "".
+        folders: Of the documents, by name: ``path`` and more of each; the name of an only one is
+            "".
         dimensions: The length of the vectors; 0 where chunks have none.
         change: Grows with every write, and is the highest number that a node ever had, or higher.
         identity: Tells it from all others.
@@ -112,7 +116,8 @@ class IndexState(BaseModel):
 def row_of(node: BaseNode, embedded: str) -> NodeRow:
     """Return the row of a node, without a number.
 
-    In ids and texts NUL and lone surrogates become U+FFFD. Numbers that JSON lacks, such as infinity, become text.
+    In ids and texts NUL and lone surrogates become U+FFFD. Numbers that JSON lacks, such as
+    infinity, become text.
 
     Args:
         node: The node. Of a class that is not LlamaIndex's it becomes one of that.
@@ -124,12 +129,13 @@ def row_of(node: BaseNode, embedded: str) -> NodeRow:
     from llama_index.core.schema import IndexNode, MetadataMode, TextNode
     from llama_index.core.storage.docstore.utils import doc_to_json
 
-    node_id, ref_doc_id = storable(node.node_id)[0], node.ref_doc_id
+    node_id = storable(node.node_id)[0]
+    ref_doc_id = node.ref_doc_id
     bare: dict[str, Any] = {"id_": node_id, "metadata": {}, "embedding": None}
-    bare |= {"text": ""} if isinstance(node, TextNode) else {}
-    bare |= (
-        {"obj": None} if isinstance(node, IndexNode) else {}
-    )  # it may be anything; a retriever has an object_map
+    if isinstance(node, TextNode):
+        bare["text"] = ""
+    if isinstance(node, IndexNode):
+        bare["obj"] = None  # it may be anything; a retriever has an object_map
     rest = json.dumps(doc_to_json(node.model_copy(update=bare)), default=str)
     if len(rest) > MAX_FIELDS_BYTES:
         raise DocumentError(
@@ -183,8 +189,7 @@ def to_node(row: NodeRow) -> BaseNode:
 
     content = fields_of(row)
     fields = content["__data__"]
-    fields |= {
-        "metadata": json.loads(row.metadata),
-        **({"text": row.text} if "text" in fields else {}),
-    }
+    fields["metadata"] = json.loads(row.metadata)
+    if "text" in fields:
+        fields["text"] = row.text
     return json_to_doc(content)

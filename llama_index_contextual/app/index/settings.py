@@ -1,6 +1,7 @@
-"""Settings of an index: from arguments, the configuration and its state; checked against those that made it.
+"""Settings of an index, from arguments, the configuration and its state.
 
-LlamaIndex is imported where an object is first made of them: a status needs none, and is five times as fast.
+LlamaIndex is imported where an object is first made of them: a status needs none, and is five times
+as fast.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ _MODELS: Final = ("embed_model", "context_options.llm")
 
 @dataclass(frozen=True, eq=False)
 class IndexSettings:
-    """The arguments of :meth:`ContextualIndex.open`, completed by the configuration, the index's own, and defaults.
+    """The arguments of :meth:`ContextualIndex.open`, completed.
+
+    What they do not set comes from the configuration, from the index, or from defaults.
 
     Attributes:
         folders: The documents.
@@ -78,7 +81,7 @@ class IndexSettings:
 
     @cached_property
     def embedding(self) -> BaseEmbedding:
-        """What makes vectors."""
+        """Return what makes vectors."""
         from llama_index_contextual.app.settings.models import resolve_embedding
 
         named = self.configuration["embed_model"]
@@ -88,14 +91,14 @@ class IndexSettings:
 
     @property
     def model_id(self) -> str:
-        """The identity of the embedding."""
+        """Return the identity of the embedding."""
         from llama_index_contextual.app.settings.models import model_id
 
         return model_id(self.embedding)
 
     @cached_property
     def parser(self) -> NodeParser:
-        """What makes nodes."""
+        """Return what makes nodes."""
         from llama_index_contextual.app.index.chunking import default_parser
 
         return self.objects.get("node_parser") or default_parser(
@@ -104,13 +107,11 @@ class IndexSettings:
 
     @cached_property
     def contexts(self) -> ContextualNodePostprocessor:
-        """What makes their contexts."""
+        """Return what makes the contexts of nodes."""
         from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
 
-        options, context = (
-            dict(self.context_options),
-            self.objects.get("context", self.configuration["context"]),
-        )
+        options = dict(self.context_options)
+        context = self.objects.get("context", self.configuration["context"])
         if context == "llm":
             from llama_index_contextual.app.settings.models import named_model
 
@@ -126,14 +127,14 @@ class IndexSettings:
 
     @cached_property
     def content_cache(self) -> ContentCache:
-        """What cost money or minutes, of all folders."""
+        """Return the store of what cost money or minutes, for all folders."""
         from llama_index_contextual.app.index.content_cache import ContentCache
 
         return ContentCache(content_file(), scope=str(self.folders.root))
 
     @cached_property
     def caches(self) -> Caches:
-        """What is derived from the index."""
+        """Return what is derived from the index."""
         from llama_index_contextual.app.index.caches import Caches
         from llama_index_contextual.app.settings.embeddings import NoEmbedding
 
@@ -142,7 +143,7 @@ class IndexSettings:
 
     @cached_property
     def reading(self) -> Reading:
-        """Folder, file rules and readers."""
+        """Return the folder, the file rules and the readers."""
         kind = self.contexts.context if "context" in self.objects else self.configuration["context"]
         rules = FileRules(include=default_include() + (SOURCE_INCLUDE if kind == "pattern" else ()))
         rules = rules.changed(**self.configuration.table("files"))
@@ -179,7 +180,7 @@ class IndexSettings:
 
     @property
     def paid_source(self) -> str | None:
-        """The ``context_source`` of contexts that cost something, or None where contexts are free or off."""
+        """Return the ``context_source`` of contexts that cost something; None if none do."""
         generator = self.contexts.generator
         return None if generator is None or generator.free else generator.source
 
@@ -193,12 +194,15 @@ class IndexSettings:
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """Everything that shapes nodes and vectors, and which files are read: ``section.key`` to value.
+        """Return what shapes nodes and vectors: ``section.key`` to value.
 
-        ``parser``: class and settings. ``context``: name and version of the generator; the version is a hash of its
-        prompt, model and settings. ``embedding``: the model. ``reading``: what turns files into documents.
+        ``parser``: class and settings. ``context``: name and version of the generator; the version
+        is a hash of its prompt, model and settings. ``embedding``: the model. ``reading``: what
+        turns files into documents.
         """
-        parser, contexts = self.parser, self.contexts
+        parser = self.parser
+        contexts = self.contexts
+        readers = sorted(self.reading.readers.items())
         fields = type(parser).model_fields.keys() - {"callback_manager", "id_func"}
         values = {
             "parser.class": type(parser).__name__,
@@ -208,9 +212,7 @@ class IndexSettings:
             "context.show_to_llm": contexts.show_context_to_llm,
             "embedding.model": self.model_id,
             "reading.revision": formats.REVISION,
-            "reading.readers": {
-                name: type(one).__name__ for name, one in sorted(self.reading.readers.items())
-            },
+            "reading.readers": {name: type(reader).__name__ for name, reader in readers},
             **{f"files.{name}": value for name, value in self.reading.rules},
         }
         return dict(json.loads(json.dumps(values, default=_name_of)))
@@ -227,18 +229,24 @@ class IndexSettings:
         return short_hash([__version__, self._choices, sorted(self.descriptions.items())])
 
     def fingerprint_beside(self, state: IndexState) -> dict[str, Any]:
-        """Return the fingerprint; where the values are those of the index, its own, which is known."""
-        return state.settings if state.inputs and state.inputs == self.inputs else self.fingerprint
+        """Return the fingerprint; that of the index, which is known, if the values are the same."""
+        if state.inputs and state.inputs == self.inputs:
+            return state.settings
+        return self.fingerprint
 
     def differences(self, state: IndexState) -> list[str]:
         """Return the settings that differ from those an index was made with."""
-        stored, now = state.settings, self.fingerprint_beside(state)
-        keys = sorted({*stored, *now}) if stored else []
-        return [
-            f"{key}: {stored.get(key)!r} → {now.get(key)!r}"
-            for key in keys
-            if stored.get(key) != now.get(key)
-        ]
+        stored = state.settings
+        if not stored:
+            return []
+        current = self.fingerprint_beside(state)
+        differences = []
+        for key in sorted({*stored, *current}):
+            before = stored.get(key)
+            after = current.get(key)
+            if before != after:
+                differences.append(f"{key}: {before!r} → {after!r}")
+        return differences
 
     def replaces(self, state: IndexState) -> bool:
         """Tell whether the vectors of an index are another model's, and a refresh replaces them.
@@ -256,41 +264,42 @@ class IndexSettings:
         raise FingerprintError(
             f"the index in {self.layout.root} was made with the embedding {state.model}, not with "
             f"{self.model_id}: their vectors do not compare. Choose the former, another storage "
-            f"folder, or embed everything again: reindex=True in Python, or {self.layout.refresh_command}{model} --yes"
+            "folder, or embed everything again: reindex=True in Python, or "
+            f"{self.layout.refresh_command}{model} --yes"
         )
 
     @property
     def _choices(self) -> dict[str, Any]:
-        values = self.configuration.values
-        return {
-            key: SETTINGS[key].plain(without_credentials(value) if key in _MODELS else value)
-            for key, value in values.items()
-            if key.partition(".")[0] in _REMEMBERED
-        }
+        choices = {}
+        for key, value in self.configuration.values.items():
+            if key.partition(".")[0] in _REMEMBERED:
+                shown = without_credentials(value) if key in _MODELS else value
+                choices[key] = SETTINGS[key].plain(shown)
+        return choices
 
     def written(self) -> dict[str, Any]:
         """Return what an index remembers of its settings."""
+        folders = {
+            name: collection.model_dump(mode="json", exclude_defaults=True)
+            for name, collection in self.folders.collections.items()
+        }
         values = {
             "settings": self.fingerprint,
             "choices": self._choices,
             "inputs": self.inputs,
-            "folders": {
-                name: one.model_dump(mode="json", exclude_defaults=True)
-                for name, one in self.folders.collections.items()
-            },
+            "folders": folders,
         }
         return dict(json.loads(storable(json.dumps(values, ensure_ascii=False))[0]))
 
 
 def nodes_hash(fingerprint: Mapping[str, Any]) -> str:
     """Return the hash of those settings of a fingerprint that make the nodes of a document."""
-    return short_hash(
-        {
-            key: one
-            for key, one in fingerprint.items()
-            if not key.startswith(("embedding.", "files."))
-        }
-    )
+    of_nodes = {
+        key: value
+        for key, value in fingerprint.items()
+        if not key.startswith(("embedding.", "files."))
+    }
+    return short_hash(of_nodes)
 
 
 def _name_of(value: Any) -> str:
@@ -325,23 +334,22 @@ def open_settings(
     options = dict(context_options or {})
     plain = {key: options.pop(key) for key in SETTINGS.keys() & options.keys()}
     passed = {name: value for name, value in (passed or {}).items() if value is not None}
-    arguments = _values_of(passed, options) | {
-        key: value for key, value in plain.items() if value is not None
-    }
+    arguments = _values_of(passed, options)
+    arguments |= {key: value for key, value in plain.items() if value is not None}
     objects = {
-        name: one for name, one in passed.items() if name != "files" and name not in arguments
+        name: value for name, value in passed.items() if name != "files" and name not in arguments
     }
-    replaced = {*objects, *({"files"} & passed.keys())}
+    replaced = set(objects)
+    if "files" in passed:
+        replaced.add("files")
     configuration = load_configuration(
         folders.root, config, arguments=arguments, remembered=state.choices, replaced=replaced
     )
-    of_folders = {
-        f"{name}/": one.description for name, one in folders.collections.items() if one.description
-    }
-    descriptions, database = (
-        {**configuration["descriptions"], **of_folders},
-        Database(layout.database, layout.fix),
-    )
+    descriptions = dict(configuration["descriptions"])
+    for name, collection in folders.collections.items():
+        if collection.description:
+            descriptions[f"{name}/"] = collection.description
+    database = Database(layout.database, layout.fix)
     return IndexSettings(
         folders, layout, database, configuration, objects, options, descriptions, reindex
     )

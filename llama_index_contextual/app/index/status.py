@@ -1,4 +1,4 @@
-"""What an index holds, how far behind its folder it is, and whether files, databases and caches agree."""
+"""What an index contains, how far it is behind its folder, and whether its parts agree."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ PATIENCE: Final = 0.1  # seconds that an answer may wait for a refresh
 
 @dataclass(slots=True)
 class RefreshReport:
-    """What a refresh does, or did. Documents are named by id: their path relative to the folder, or their own id.
+    """What a refresh does, or did.
+
+    Documents are named by id: their path relative to the folder, or their own id.
 
     Attributes:
         added: Documents that are new.
@@ -37,7 +39,8 @@ class RefreshReport:
         outdated: Documents whose content is the same, made again because settings changed.
         deleted: Documents that are no longer there.
         skipped: How many documents needed nothing.
-        failed: Files and documents that could not be indexed, and why. What the index held of them stays.
+        failed: Files and documents that could not be indexed, and why. What the index held of them
+            stays.
         repaired: Files that could be read only with a repair, and which.
         embedded: How many texts were sent to the embedding model.
         documents: How many documents the index holds now.
@@ -111,7 +114,8 @@ def make_plan(
         old: What is indexed.
         now: What is there: the hash of the content by id.
         made_with: The hash of the settings of today.
-        failed: Files, or folders ending in ``/``, of which nothing is known today; what the index holds of them stays.
+        failed: Files, or folders ending in ``/``, of which nothing is known today; what the index
+            holds of them stays.
         deletes: Whether files that are not there are deleted.
     """
     plan = RefreshReport(failed=list(failed))
@@ -144,7 +148,8 @@ class IndexStatus:
     """What an index holds.
 
     Attributes:
-        folders: The folders of documents by name, "" where there is one: ``path``, ``description``, ``documents``.
+        folders: The folders of documents by name, "" where there is one: ``path``, ``description``,
+            ``documents``.
         storage: Where the index lives.
         languages: The share of each language in a sample of the chunks, by its code.
         contexts: Chunks by what made their context; "" counts those without.
@@ -152,8 +157,8 @@ class IndexStatus:
         settings: What the index was made with, ``section.key`` to value.
         differences: Settings that are others now.
         pending: What a refresh of the whole folder would do, and the files that cannot be indexed.
-        problems: What does not agree among files, databases and caches, a sentence each; None where that was not
-            checked.
+        problems: What does not agree among files, databases and caches, a sentence each; None where
+            that was not checked.
     """
 
     folders: dict[str, dict[str, Any]]
@@ -187,12 +192,7 @@ class IndexStatus:
 
     def to_text(self, *, settings: bool = True) -> str:
         """Return the report as lines, with all settings or only with those that differ now."""
-        lines = [
-            f"collection  {name}: {one['path']} ({counted(one['documents'], 'document')}) {one['description']}".rstrip()
-            if name
-            else f"folder      {one['path']}"
-            for name, one in self.folders.items()
-        ]
+        lines = [_folder_line(name, folder) for name, folder in self.folders.items()]
         contexts = ", ".join(
             f"{number} {source or 'none'}" for source, number in self.contexts.items()
         )
@@ -217,15 +217,24 @@ class IndexStatus:
     __str__ = to_text
 
 
+def _folder_line(name: str, folder: Mapping[str, Any]) -> str:
+    if not name:
+        return f"folder      {folder['path']}"
+    size = counted(folder["documents"], "document")
+    return f"collection  {name}: {folder['path']} ({size}) {folder['description']}".rstrip()
+
+
 @dataclass(frozen=True, slots=True)
 class Freshness:
     """How far an index is behind its folder.
 
     Attributes:
-        changed: Files that were added, changed or deleted since they were indexed, as far as was seen.
+        changed: Files that were added, changed or deleted since they were indexed, as far as was
+            seen.
         certain: False where the time ended before all files were compared.
         refreshing: Whether they are being indexed now.
-        error: Why the index cannot be brought up to date, or was not by the last refresh in the background; or "".
+        error: Why the index cannot be brought up to date, or was not by the last refresh in the
+            background; or "".
     """
 
     changed: int = 0
@@ -238,17 +247,15 @@ class Freshness:
         return bool(self.changed or self.error or self.refreshing)
 
     def __str__(self) -> str:
-        files = counted(self.changed, "file")
-        changed = (
-            f"{files if self.certain else f'at least {files}'} changed since; "
-            if self.changed
-            else ""
-        )
+        changed = ""
+        if self.changed:
+            at_least = "" if self.certain else "at least "
+            changed = f"{at_least}{counted(self.changed, 'file')} changed since; "
         if self.error:
             return f"{changed}the index could not be brought up to date: {self.error}"
-        return (
-            f"{changed}being indexed" if self.refreshing else f"{changed}run index" * bool(changed)
-        )
+        if self.refreshing:
+            return f"{changed}being indexed"
+        return f"{changed}run index" if changed else ""
 
 
 def freshness_of(
@@ -344,9 +351,8 @@ def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
             for name, collection in settings.folders.collections.items()
         }
         chunks = snapshot.rows()
-        sample = snapshot.node_rows(
-            chunks[:: -(-len(chunks) // _SAMPLE_SIZE) or 1]
-        )  # evenly spread
+        step = max(1, math.ceil(len(chunks) / _SAMPLE_SIZE))
+        sample = snapshot.node_rows(chunks[::step])
         return IndexStatus(
             folders=folders,
             storage=str(settings.layout.root),
@@ -371,7 +377,8 @@ def _problems(settings: IndexSettings, snapshot: Snapshot, plan: RefreshReport) 
             f"{settings.layout.database.name} is older than the last refresh: a copy was put back. "
             f"{settings.layout.fix}"
         )
-    kinds = ("added", "changed", "deleted")
-    return problems + sorted(
-        f"{key}: {kind} since the index was made." for kind in kinds for key in getattr(plan, kind)
-    )
+    changes = {"added": plan.added, "changed": plan.changed, "deleted": plan.deleted}
+    lines = []
+    for kind, keys in changes.items():
+        lines += [f"{key}: {kind} since the index was made." for key in keys]
+    return problems + sorted(lines)

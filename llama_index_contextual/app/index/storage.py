@@ -10,7 +10,8 @@
         cache/                 arrays that are derived from index.sqlite3
         write.lock             locked by the process that writes
 
-An index is never inside the folder that it is of, so a folder that somebody else made brings no database.
+An index is never inside the folder that it is of, so a folder that somebody else made brings no
+database.
 """
 
 from __future__ import annotations

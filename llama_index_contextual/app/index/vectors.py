@@ -1,7 +1,7 @@
 """Unit vectors of chunks, compared with all of them: no graph of neighbours, which would lose some.
 
-The vectors that can be among the nearest are compared again in float64, so that equal vectors have equal scores
-whatever is beside them.
+The vectors that can be among the nearest are compared again in float64, so that equal vectors have
+equal scores whatever is beside them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class VectorIndex(ArrayIndex):
 
         Args:
             queries: The vectors.
-            top_k: How many rows. Rows that tie with the last of them are added, so that the caller can break ties.
+            top_k: How many rows. Rows that tie with the last of them are added, so that the caller
+                can break ties.
             among: Rows for which there is a second list: the nearest of these.
 
         Raises:

@@ -13,7 +13,7 @@ from pydantic import PrivateAttr
 
 from llama_index_contextual.app import ContextualIndex
 
-API = (Path(__file__).parents[1] / "docs" / "api.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "observe.md").read_text("utf-8")
 
 
 class Parents(SimpleSpanHandler):
@@ -78,9 +78,8 @@ def test_the_recipes_run(tmp_path):
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "page.md").write_text("# Freeze\n\nThe freeze starts on 14 December.\n", "utf-8")
-    part = API.partition("## Watching it")[2].partition("\n## ")[0]
-    handler, telemetry = re.findall(r"```python\n(.*?)```", part, flags=re.DOTALL)
-    run = [sys.executable, "-c", handler + telemetry]
+    [recipe] = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    run = [sys.executable, "-c", recipe]
     done = subprocess.run(  # noqa: S603
         run, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
     )

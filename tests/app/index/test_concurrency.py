@@ -13,7 +13,7 @@ from llama_index_contextual.utils.errors import LockedError
 
 pytestmark = pytest.mark.process
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 COMMON = """
 import json, sys, time

@@ -12,7 +12,7 @@ from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index import embedder, refresh
 from llama_index_contextual.utils.errors import ContextualWarning, FingerprintError, StorageError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class CountingEmbedding(MockEmbedding):

@@ -16,7 +16,7 @@ from llama_index_contextual.memory.context import MemoryContext
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.utils.errors import FingerprintError, SettingError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 QUESTION = "Which vegetable does Cookie love, carrots?"
 
 

@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = pytest.mark.kill
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RUN = """
 import json, sys
 from pathlib import Path

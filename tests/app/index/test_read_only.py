@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from storage import storage_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MOUNT = 'D=$1; shift; mount --bind "$D" "$D" && mount -o remount,ro,bind "$D" && exec "$@"'
 ALL = """
 import json, sys
