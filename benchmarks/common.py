@@ -1,4 +1,7 @@
-"""What the benchmarks share: command lines, an embedding that remembers, retrievers, the machine, intervals, tables."""
+"""What the benchmarks share.
+
+Command lines, an embedding that remembers, retrievers, the machine, intervals, tables.
+"""
 
 from __future__ import annotations
 
@@ -58,12 +61,13 @@ CACHE = Path(
 
 
 def command_line(description: str | None, **defaults: Any) -> argparse.Namespace:
-    """What the command line names.
+    """Return what the command line names.
 
     Args:
         description: Of the script.
-        defaults: Options. False is a switch, a type a value that may be absent, a list several values, of which those
-            that are strings have to be in it, and a tuple an argument without a name, which is one of it.
+        defaults: Options. False is a switch, a type a value that may be absent, a list several
+            values, of which those that are strings have to be in it, and a tuple an argument
+            without a name, which is one of it.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -88,7 +92,7 @@ def command_line(description: str | None, **defaults: Any) -> argparse.Namespace
 
 
 class RememberingEmbedding(BaseEmbedding):
-    """Wraps an embedding and keeps its vectors on disk by text, so that ten settings embed each text once."""
+    """Wraps an embedding and keeps its vectors on disk by text, to embed each text once."""
 
     _inner: BaseEmbedding = PrivateAttr()
     _store: sqlite3.Connection = PrivateAttr()
@@ -196,7 +200,7 @@ class PreparedContexts(ContextGenerator):
         nodes: Sequence[BaseNode],
         document: SourceDocument,  # noqa: ARG002
     ) -> list[ChunkContext | None]:
-        """What was prepared for each chunk."""
+        """Return what was prepared for each chunk."""
         made = [self._made[node.node_id] for node in nodes]
         return [ChunkContext(one.get(CONTEXT, ""), one.get(LEXICAL_CONTEXT, "")) for one in made]
 
@@ -204,10 +208,10 @@ class PreparedContexts(ContextGenerator):
 def shipped_index(
     nodes: Sequence[BaseNode], documents: Sequence[Document], embedding: BaseEmbedding
 ) -> ContextualIndex:
-    """The index that ships over chunks of a benchmark, with contexts or without, in a folder that is deleted with it.
+    """Yield the index that ships, over chunks of a benchmark, in a temporary folder.
 
-    Chunks and contexts that no setting makes go through ``ContextualIndex`` all the same, so that the arms, their
-    settings and the stored nodes are those that a user gets.
+    Chunks and contexts that no setting makes go through ``ContextualIndex`` all the same, so that
+    the arms, their settings and the stored nodes are those that a user gets.
     """
     folder = tempfile.TemporaryDirectory(prefix="contextual-benchmark-")
     context = (
@@ -230,7 +234,7 @@ def contextual_chunks(documents: Sequence[Document], context: str = "headings") 
 def hybrid(
     nodes: Sequence[BaseNode], embedding: BaseEmbedding, top_k: int
 ) -> ContextualFusionRetriever:
-    """The retrievers of the plug-in over chunks in memory."""
+    """Return the retrievers of the plug-in over chunks in memory."""
     vectors = ContextualVectorRetriever(VectorStoreIndex(nodes, embed_model=embedding))
     return ContextualFusionRetriever(
         [vectors, ContextualBM25Retriever(nodes)], similarity_top_k=top_k
@@ -238,13 +242,16 @@ def hybrid(
 
 
 def stock_hybrid(arms: list[BaseRetriever], top_k: int) -> QueryFusionRetriever:
-    """LlamaIndex's fusion by reciprocal rank, without a model that writes variants of the question."""
+    """Return LlamaIndex's fusion by reciprocal rank, without variants of the question."""
     options = {"llm": MockLLM(), "num_queries": 1, "use_async": False, "mode": "reciprocal_rerank"}
     return QueryFusionRetriever(arms, similarity_top_k=top_k, **options)
 
 
 def fast_folder() -> tempfile.TemporaryDirectory[str]:
-    """A temporary folder in memory where there is one: nothing waits for a disk; a kill loses nothing of it."""
+    """Return a temporary folder in memory where there is one: nothing waits for a disk.
+
+    A kill loses nothing of it.
+    """
     memory = Path("/dev/shm")  # noqa: S108
     return tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None)
 
@@ -254,16 +261,19 @@ def machine() -> str:
     packages = ("llama-index-core", "chromadb", "numpy")
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     today = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
-    return f"{today}, {platform.machine()}, {os.cpu_count()} cores, CPython {platform.python_version()}, {versions}"
+    return (
+        f"{today}, {platform.machine()}, {os.cpu_count()} cores, CPython "
+        f"{platform.python_version()}, {versions}"
+    )
 
 
 def intervals(points: npt.ArrayLike) -> list[str]:
-    """The mean of each column, with its sign and its 95 % interval by bootstrap over the rows."""
+    """Return the mean of each column, signed, with its 95 % bootstrap interval over the rows."""
     return [f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]" for mean, low, high in interval(points)]
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A GitHub table; floats with one decimal."""
+    """Return a GitHub table; floats with one decimal."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     for row in rows:
         cells = [f"{cell:.1f}" if isinstance(cell, float) else str(cell) for cell in row]

@@ -2,11 +2,11 @@
 
     python benchmarks/context_cost.py
 
-Same document, same chunks, same model, each inside an IngestionPipeline with its cache. Four runs each: from nothing,
-once more, with one chunk edited, with another prompt. The model is a stand-in that counts requests and prompt tokens,
-and among these those that a prefix cache would spare it: it has one slot and compares each prompt with the one before,
-as llama.cpp and Ollama do. It answers one line of 25 tokens per chunk. Nothing here says anything about the quality of
-contexts.
+Same document, same chunks, same model, each inside an IngestionPipeline with its cache. Four runs
+each: from nothing, once more, with one chunk edited, with another prompt. The model is a stand-in
+that counts requests and prompt tokens, and among these those that a prefix cache would spare it: it
+has one slot and compares each prompt with the one before, as llama.cpp and Ollama do. It answers
+one line of 25 tokens per chunk. Nothing here says anything about the quality of contexts.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ READING_RATE, WRITING_RATE = (
 RUNS = ("cold", "second run", "one chunk edited", "another prompt")
 ANSWER = "Explains this part of the chapter to readers who look for what it is about and for how it fits the whole book."  # noqa: E501
 OTHER_PROMPT = "Name the subject of the chunk in one short sentence. Answer only with it."
-OURS_OTHER_PROMPT = PromptTemplate(  # opens as ours does: what a user changes is the instruction, as in theirs
+# opens as ours does: what a user changes is the instruction, as in theirs
+OURS_OTHER_PROMPT = PromptTemplate(
     CONTEXT_PROMPT.partition("Chunks of")[0]
     + "{chunks}\nName the subject of each chunk in one short sentence. "
     "Answer with one line per chunk, its number first:\n1: subject of chunk 1"
@@ -83,14 +84,14 @@ class CountingLLM(MockLLM):
 
 
 def counting_llm() -> CountingLLM:
-    """A model that has read nothing yet, and gets messages without the names of their roles."""
+    """Return a model that has read nothing yet, and gets messages without role names."""
     return CountingLLM(
         messages_to_prompt=lambda messages: "\n".join(one.content or "" for one in messages)
     )
 
 
 def load(*, edited: bool) -> tuple[Document, list[BaseNode]]:
-    """The chapter and its chunks, perhaps with one word of one chunk changed."""
+    """Return the chapter and its chunks, perhaps with one word of one chunk changed."""
     path = next((DATA / "markdown" / "rust-book").rglob(CHAPTER))
     document = Document(text=path.read_text("utf-8"), id_=CHAPTER, metadata={"path": CHAPTER})
     size = max(40, len(get_tokenizer()(document.text)) // CHUNKS)
@@ -111,7 +112,7 @@ def load(*, edited: bool) -> tuple[Document, list[BaseNode]]:
 
 
 def measure(make: Step, llm: CountingLLM) -> Iterator[tuple[Counter[str], float]]:
-    """Counts and seconds of each of the four runs."""
+    """Return counts and seconds of each of the four runs."""
     cache = IngestionCache()
     for edited, other_prompt in ((False, False), (False, False), (True, False), (False, True)):
         document, nodes = load(edited=edited)
@@ -164,15 +165,18 @@ def main() -> None:
             ]
             documents = [f"{tokens / size:.1f}" for tokens in (cost["sent"], read)]
             rows.append(
-                [run, name, cost["calls"], cost["sent"], documents[0], read, documents[1], cost["written"],
+                [run, name, cost["calls"], cost["sent"], documents[0], read, documents[1],
+                cost["written"],
                  *(f"{one:.0f} s" for one in times), f"{seconds:.1f} s"]
             )  # fmt: skip
     header = (
-        "run", "who", "calls", "prompt tokens sent", "in documents", "of these to be read", "in documents",
+        "run", "who", "calls", "prompt tokens sent", "in documents", "of these to be read",
+        "in documents",
         "tokens written", "time without a prefix cache", "with one", "wall time here",
     )  # fmt: skip
     print(
-        f"{machine()}.\n`{CHAPTER}`, {size} tokens in {len(nodes)} chunks.\n\n{markdown_table(header, rows)}\n"
+        f"{machine()}.\n`{CHAPTER}`, {size} tokens in {len(nodes)} chunks.\n\n"
+        f"{markdown_table(header, rows)}\n"
     )
 
 

@@ -1,17 +1,20 @@
 """Kill an index at random, again and again, and count what is lost: nothing should be.
 
-One warm interpreter forks a child that works on a folder and kills it with SIGKILL at a random moment; a second child
-then opens the index, asks it, refreshes once, and checks. The index lives on from round to round, so that damage would
-add up. Embedding and LLM are stand-ins that write down each piece of work that they finished, so that work done twice
-shows. What is killed: index, refresh, delete, an LLM pass; the same with a page of thousands of chunks; *derive*: the
-cache, or a part of it, is taken away, and a question and a refresh derive it again; *replace*: another embedding model
-takes the place of the former one.
+One warm interpreter forks a child that works on a folder and kills it with SIGKILL at a random
+moment; a second child then opens the index, asks it, refreshes once, and checks. The index lives on
+from round to round, so that damage would add up. Embedding and LLM are stand-ins that write down
+each piece of work that they finished, so that work done twice shows. What is killed: index,
+refresh, delete, an LLM pass; the same with a page of thousands of chunks; *derive*: the cache, or a
+part of it, is taken away, and a question and a refresh derive it again; *replace*: another
+embedding model takes the place of the former one.
 
-After each kill has to hold: the index opens and answers; after one refresh its chunks are those of a fresh parse of
-the files and `status --check` finds nothing; not more texts were embedded twice than a batch in hand.
+After each kill has to hold: the index opens and answers; after one refresh its chunks are those of
+a fresh parse of the files and `status --check` finds nothing; not more texts were embedded twice
+than a batch in hand.
 
-Then two writers edit pages and refresh, and one of them is killed again and again, while ten readers ask. No reader may
-meet an error, a hit that is no page's, or parts of two versions of a page.
+Then two writers edit pages and refresh, and one of them is killed again and again, while ten
+readers ask. No reader may meet an error, a hit that is no page's, or parts of two versions of a
+page.
 
     python benchmarks/crash.py --rounds 200 --seconds 60
 """
@@ -112,7 +115,10 @@ class CountingLLM(CustomLLM):
         return LLMMetadata(model_name="counting", context_window=32_000)
 
     def complete(self, prompt: str, formatted: bool = False, **_: Any) -> CompletionResponse:  # noqa: ARG002
-        """A sentence that differs from prompt to prompt, in words of the pages: others count as invented."""
+        """Return a sentence that differs from prompt to prompt, in words of the pages.
+
+        Others count as invented.
+        """
         digest = hashlib.sha256(prompt.encode())
         time.sleep(0.003)
         append(Path(self.log), [digest.hexdigest()])
@@ -125,7 +131,7 @@ class CountingLLM(CustomLLM):
         formatted: bool = False,  # noqa: ARG002
         **_: Any,  # noqa: ARG002, RUF100
     ) -> CompletionResponseGen:
-        """The same in one piece."""
+        """Return the same in one piece."""
         yield self.complete(prompt)
 
 
@@ -169,12 +175,15 @@ class Stage:
         os.environ["LLAMA_INDEX_CONTEXTUAL_STORAGE"] = str(self.data)
 
     def model_of(self, action: str) -> str:
-        """Name of the embedding: a replacement takes the other one of two, and all else the present one."""
+        """Name of the embedding.
+
+        A replacement takes the other one of two, and all else the present one.
+        """
         now = self.model.read_text() if self.model.exists() else MODELS[0]
         return now if action != "replace" else MODELS[1 - MODELS.index(now)]
 
     def open(self, action: str) -> ContextualIndex:
-        """The index, in the settings that an action works with."""
+        """Return the index, in the settings that an action works with."""
         options: dict[str, Any] = {
             "context": "headings"
         }  # each time: a model object is not remembered
@@ -229,7 +238,7 @@ class Stage:
                 log.unlink(missing_ok=True)
 
     def work(self, action: str, dice: random.Random) -> None:
-        """What is killed: one action on the folder."""
+        """Return what is killed: one action on the folder."""
         with self.open(action) as index:
             if action == "delete":
                 for path in dice.sample(
@@ -241,7 +250,10 @@ class Stage:
             index.refresh(confirm=True)
 
     def problems(self, action: str) -> list[str]:
-        """What does not hold afterwards: it opens, answers or names what it lacks, and one refresh makes it whole."""
+        """Return what does not hold afterwards.
+
+        It opens, answers or names what it lacks, and one refresh makes it whole.
+        """
         found = []
         with self.open(action) as index:
             if index.exists and action != "replace":  # the kill may have come before it did
@@ -272,7 +284,8 @@ class Stage:
             chunks = Counter(node.node_id for node in index.nodes())
             if chunks != expected:
                 found.append(
-                    f"{(expected - chunks).total()} chunks lost, {(chunks - expected).total()} too many"
+                    f"{(expected - chunks).total()} chunks lost, "
+                    f"{(chunks - expected).total()} too many"
                 )
             if not index.as_retriever(5).retrieve(QUESTION):
                 found.append("no answer")
@@ -282,7 +295,7 @@ class Stage:
 
 
 def page(dice: random.Random, sections: int) -> str:
-    """A page of some sections, each long enough to be a chunk."""
+    """Return a page of some sections, each long enough to be a chunk."""
     parts = [
         f"## Part {n} {dice.choice(WORDS)}\n\n{' '.join(dice.choices(WORDS, k=90))}.\n"
         for n in range(sections)
@@ -309,7 +322,7 @@ def fork(task: Callable[[], object]) -> tuple[int, int]:
 
 
 def output_of(descriptor: int) -> str:
-    """What a child wrote before its end."""
+    """Return what a child wrote before its end."""
     with os.fdopen(descriptor, "rb") as file:
         return file.read().decode()
 
@@ -415,7 +428,10 @@ def read(stage: Stage, until: float, seed: int) -> tuple[int, list[str]]:
 
 
 def crowd(root: Path, seconds: float) -> tuple[int, int, list[str]]:
-    """Two writers, of which one is killed every second, and ten readers; kills, questions, problems."""
+    """Two writers, of which one is killed every second, and ten readers.
+
+    Kills, questions, problems.
+    """
     stage, dice, kills, asked, problems = Stage(root), random.Random(0), 0, 0, list[str]()  # noqa: S311  not secret
     for number in range(PAGES):
         edit(stage, number, 0)
@@ -466,11 +482,13 @@ def main() -> None:
         )
     header = ["killed during", "rounds", "killed in time", "rounds with a problem"]
     print(
-        f"{machine()}; {(time.monotonic() - began) / 60:.1f} min\n\n{markdown_table(header, rows)}\n"
+        f"{machine()}; {(time.monotonic() - began) / 60:.1f} min\n\n"
+        f"{markdown_table(header, rows)}\n"
     )
     print("; ".join(f"{name}: {number}" for name, number in totals(done).items()))
     print(
-        f"\n{WRITERS} writers, {kills} kills, {READERS} readers, {asked:,} questions: {problems or 'no problem'}"
+        f"\n{WRITERS} writers, {kills} kills, {READERS} readers, {asked:,} questions: "
+        f"{problems or 'no problem'}"
     )
 
 

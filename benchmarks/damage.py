@@ -1,14 +1,18 @@
-"""Damage one byte of an index, or cut its files as a loss of power does: it answers right or names what repairs it.
+"""Damage one byte of an index, or cut its files as a loss of power does.
 
-*Bytes*: for each file of a whole index in turn one byte at a random place becomes another one. *Cuts*: a refresh is
-stopped while its database, log and index of the log (``-wal``, ``-shm``) are open, and one of the three is cut at a
-random place. Then the index is asked with and without filters, its status is read and checked, it is refreshed once,
-asked and checked again; after damage to a file of the cache, which a refresh writes anew, every fifth time. A finding
-is one of these: another answer than before without an error that names its cure or a line in the log, after a cut a
-document of which a part is there, anything that ``status --check`` finds after the refresh, another answer then. Texts
-are counted whose vectors are embedded again.
+It answers right or names what repairs it.
 
-    python benchmarks/damage.py --rounds 1000 --cuts 66       # seeds give the same places and bytes again
+*Bytes*: for each file of a whole index in turn one byte at a random place becomes another one.
+*Cuts*: a refresh is stopped while its database, log and index of the log (``-wal``, ``-shm``) are
+open, and one of the three is cut at a random place. Then the index is asked with and without
+filters, its status is read and checked, it is refreshed once, asked and checked again; after damage
+to a file of the cache, which a refresh writes anew, every fifth time. A finding is one of these:
+another answer than before without an error that names its cure or a line in the log, after a cut a
+document of which a part is there, anything that ``status --check`` finds after the refresh, another
+answer then. Texts are counted whose vectors are embedded again.
+
+    python benchmarks/damage.py --rounds 1000 --cuts 66       # seeds give the same places and bytes
+    again
 """
 
 from __future__ import annotations
@@ -50,7 +54,7 @@ if TYPE_CHECKING:
 
 
 class Letters(MockEmbedding):
-    """Vectors of a text's length and letters, long enough that the database of vectors has some pages."""
+    """Vectors of a text's length and letters, long enough to fill pages of the database."""
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         return [
@@ -93,15 +97,21 @@ def documents_of(index: ContextualIndex) -> Documents:
 
 
 def page(number: int, word: str) -> str:
-    """A dated page with a tag."""
-    head = f"---\ntags: [{'odd' if number % 2 else 'even'}]\ndate: 2026-03-{number + 1:02}\n---\n# Page {number}\n\n"
+    """Return a dated page with a tag."""
+    head = (
+        f"---\ntags: [{'odd' if number % 2 else 'even'}]\ndate: 2026-03-{number + 1:02}\n---\n"
+        f"# Page {number}\n\n"
+    )
     return head + "\n\n".join(
         f"## Part {part}\n\n" + f"{word}{number} word{part} " * 40 for part in range(PARTS)
     )
 
 
 def make(folder: Path, logs: Path) -> tuple[list[Any], list[Documents]]:
-    """Make an index, and a copy whose logs were open when the power went; answers, and documents before and after."""
+    """Make an index, and a copy whose logs were open when the power went.
+
+    Answers, and documents before and after.
+    """
     folder.mkdir()
     for number in range(PAGES):
         (folder / f"{number}.md").write_text(page(number, "word"))
@@ -117,7 +127,7 @@ def make(folder: Path, logs: Path) -> tuple[list[Any], list[Documents]]:
 
 
 def attempt(work: Callable[[], Any]) -> Any:
-    """Result of something that may fail if the error names a cure; None then."""
+    """Return the result of something that may fail if the error names a cure; None then."""
     try:
         return work()
     except StorageError as error:

@@ -1,7 +1,7 @@
-"""Real documents and questions for the benchmarks, read from a folder that is not part of the project.
+"""Real documents and questions for the benchmarks, read from a folder outside the project.
 
-The folder is ``../shared/data`` beside the checkout, or the one that ``LLAMA_INDEX_CONTEXTUAL_DATA`` names. Origins and
-licences are listed in ``benchmarks/README.md``.
+The folder is ``../shared/data`` beside the checkout, or the one that
+``LLAMA_INDEX_CONTEXTUAL_DATA`` names. Origins and licences are listed in ``benchmarks/README.md``.
 """
 
 from __future__ import annotations
@@ -88,7 +88,10 @@ def codebases() -> DataSet:
 
 
 def code_search() -> DataSet:
-    """Source files of seven repositories, each an index; 141 questions in three categories; gold: the file."""
+    """Source files of seven repositories, each an index; 141 questions in three categories.
+
+    Gold: the file.
+    """
     documents: dict[str, list[Document]] = {}
     folder = _folder("code-search") / "corpus"
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -112,7 +115,10 @@ def code_search() -> DataSet:
 
 
 def kubernetes_docs(pages: int | None = None) -> DataSet:
-    """1,568 Markdown pages or so many, those with answers first; 200 questions in three forms; gold: the page."""
+    """1,568 Markdown pages or so many, those with answers first; 200 questions in three forms.
+
+    Gold: the page.
+    """
     data = _of_pages("kubernetes-docs")
     gold = {item for question in data.questions for item in question.gold}
     documents = sorted(data.documents[""], key=lambda page: page.doc_id not in gold)[:pages]
@@ -125,7 +131,10 @@ def course_lessons() -> DataSet:
 
 
 def obsidian_help() -> DataSet:
-    """171 notes of Obsidian's help, 58 questions, six of them Russian; gold: the note. Nothing is chosen by them."""
+    """171 notes of Obsidian's help, 58 questions, six of them Russian; gold: the note.
+
+    Nothing is chosen by them.
+    """
     return _of_pages("obsidian-help")
 
 
@@ -137,7 +146,10 @@ def _of_pages(name: str) -> DataSet:
 
 
 def pdf_reports(reports: Sequence[str] = THREE_REPORTS) -> DataSet:
-    """Three PDF reports, or those named, or all 17; a document for each page; 250 to 272 questions; gold: pages."""
+    """Three PDF reports, or those named, or all 17; a document for each page.
+
+    250 to 272 questions; gold: pages.
+    """
     folder = _folder("pdf-reports") / "corpus"
     reports = reports or sorted(path.name for path in folder.glob("*.pdf"))
     documents = [page for name in reports for page in DocumentReader().load_data(folder / name)]
@@ -165,7 +177,10 @@ def pdf_reports(reports: Sequence[str] = THREE_REPORTS) -> DataSet:
 
 
 def locomo_notes() -> DataSet:
-    """272 dated notes of 10 conversations, each an index; 1,981 questions; gold: lines of a note."""
+    """272 dated notes of 10 conversations, each an index; 1,981 questions.
+
+    Gold: lines of a note.
+    """
     documents, questions = _collections("locomo-notes"), []
     lines = _line_spans(documents)
     for row in queries("locomo-notes"):
@@ -182,9 +197,12 @@ def locomo_notes() -> DataSet:
 
 
 def chat_notes() -> DataSet:
-    """50 dated notes of 12 long chats with an assistant, each chat an index; 215 questions; gold: messages.
+    """50 dated notes of 12 long chats with an assistant, each chat an index; 215 questions.
 
-    A chunk covers a message when it holds at least a character of it: a message can be longer than ten chunks.
+    Gold: messages.
+
+    A chunk covers a message when it holds at least a character of it: a message can be longer than
+    ten chunks.
     """
     documents = _collections("chat-notes")
     lines = _line_spans(documents)
@@ -206,16 +224,20 @@ def german_judgments() -> DataSet:
 
 
 def japanese_articles(questions: int | None = None) -> DataSet:
-    """29 Japanese articles, 685 questions or the first so many; gold: a paragraph, of which a chunk holds half."""
+    """29 Japanese articles, 685 questions or the first so many.
+
+    Gold: a paragraph, of which a chunk holds half.
+    """
     data = _of_passages("japanese-articles")
     return replace(data, questions=data.questions[:questions])
 
 
 def docs_intros() -> DataSet:
-    """Questions that the first part of a page answers, of 72 lessons and of 300 Kubernetes pages, each an index.
+    """Questions that the first part of a page answers: 72 lessons and 300 Kubernetes pages.
 
-    Pages are cut at headings and after 800 characters. A question is taken where the first part with prose holds as
-    much of it as any other part of the page, by the rarity of words. Gold: that part, of which a chunk holds half.
+    Pages are cut at headings and after 800 characters. A question is taken where the first part
+    with prose holds as much of it as any other part of the page, by the rarity of words. Gold: that
+    part, of which a chunk holds half.
     """
     documents, questions = dict[str, list[Document]](), list[Question]()
     for data in (course_lessons(), kubernetes_docs(300)):
@@ -268,7 +290,7 @@ def _of_passages(name: str) -> DataSet:
 
 
 def _line_spans(collections: dict[str, list[Document]]) -> Callable[[str, int, int], Span]:
-    """The place of lines of a document: its id, the first and the last."""
+    """Return the place of lines of a document: its id, the first and the last."""
     texts = {
         one.doc_id: one.text.split("\n") for documents in collections.values() for one in documents
     }
@@ -283,7 +305,7 @@ def _line_spans(collections: dict[str, list[Document]]) -> Callable[[str, int, i
 def _passages_covered(
     questions: Sequence[Question], least: float
 ) -> Callable[[BaseNode], frozenset[Hashable]]:
-    """The passages of which a chunk holds at least this share, and a character."""
+    """Return the passages of which a chunk holds at least this share, and a character."""
     passages = defaultdict[str, set[Span]](set)
     for one in (item for question in questions for item in question.gold):
         passages[one[0]].add(one)  # type: ignore[index, arg-type]
@@ -314,7 +336,7 @@ class Message:
     gold: frozenset[str]  # those of them that an answer needs
 
     def measure(self, notes: Iterable[str]) -> list[float]:
-        """Recall of notes, best first, at 5, 10 and 20, all of them at 10 and 20, and nDCG at 10, in per cent."""
+        """Return recall at 5, 10 and 20, of all at 10 and 20, and nDCG at 10, in per cent."""
         hits = [float(note in self.gold) for note in dict.fromkeys(notes)]
         shares = [sum(hits[:depth]) / len(self.gold) for depth in (5, 10, 20)]
         gain = ndcg(hits, [1.0] * len(self.gold), 10)
@@ -322,9 +344,12 @@ class Message:
 
 
 def realmem_notes() -> list[Message]:
-    """700 messages of five people about 1,105 sessions, a note each; gold: the earlier notes that an answer needs.
+    """700 messages of five people about 1,105 sessions, a note each.
 
-    Of 15 the note in which the message was sent is among the gold; that does not count, and two messages have no other.
+    Gold: the earlier notes that an answer needs.
+
+    Of 15 the note in which the message was sent is among the gold; that does not count, and two
+    messages have no other.
     """
     notes = {
         person: [one.metadata["path"] for one in documents]
@@ -340,7 +365,10 @@ def realmem_notes() -> list[Message]:
 
 
 def first_collections(data: DataSet, count: int | None, questions: int | None = None) -> DataSet:
-    """A part of a set: its first collections, and the questions that are asked of them, or a fixed sample of these."""
+    """Return a part of a set.
+
+    Its first collections, and the questions that are asked of them, or a fixed sample of these.
+    """
     kept = dict(sorted(data.documents.items())[:count])
     asked = [one for one in data.questions if one.collection in kept]
     asked = (
@@ -357,7 +385,8 @@ def _folder(name: str) -> Path:
     folder = DATA / name
     if not folder.is_dir():
         sys.exit(
-            f"The data set {name!r} is absent: {folder}. Name its parent folder in LLAMA_INDEX_CONTEXTUAL_DATA."
+            f"The data set {name!r} is absent: {folder}. Name its parent folder in "
+            "LLAMA_INDEX_CONTEXTUAL_DATA."
         )
     return folder
 
@@ -368,12 +397,12 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 
 
 def queries(name: str) -> list[dict[str, Any]]:
-    """The questions of a set, as its file has them."""
+    """Return the questions of a set, as its file has them."""
     return _rows(_folder(name) / "queries.jsonl")
 
 
 def pages_of(name: str) -> list[Document]:
-    """The Markdown files of a set, by their paths."""
+    """Return the Markdown files of a set, by their paths."""
     folder = _folder(name) / "corpus"
     paths = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.md"))]
     return [
@@ -383,7 +412,10 @@ def pages_of(name: str) -> list[Document]:
 
 
 def _collections(name: str) -> dict[str, list[Document]]:
-    """The notes of a set by collection; the id of a note begins with the collection, and its path does not."""
+    """Return the notes of a set by collection.
+
+    The id of a note begins with the collection, and its path does not.
+    """
     documents: dict[str, list[Document]] = {}
     for note in pages_of(name):
         collection, note.metadata["path"] = note.doc_id.split("/", 1)

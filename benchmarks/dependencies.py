@@ -1,7 +1,10 @@
-"""Write the bill of materials: every package that an installation brings, with version, licence and who asks for it.
+"""Write the bill of materials.
 
-    python benchmarks/dependencies.py           # in an environment with all extras, such as .venv of "make test"
-    python benchmarks/dependencies.py --sizes   # megabytes and packages by extras; each row is installed from PyPI
+Every package that an installation brings, with version, licence and who asks for it.
+
+    python benchmarks/dependencies.py           # in an environment with all extras, such as .venv
+    of "make test" python benchmarks/dependencies.py --sizes   # megabytes and packages by extras;
+    each row is installed from PyPI
 
 A package's megabytes are those of its files, with what Python compiles of them.
 """
@@ -87,7 +90,7 @@ def table(found: dict[str, set[str]], names: Iterable[str]) -> str:
 
 
 def page() -> str:
-    """The page, with its tables made anew; what stands above them stays."""
+    """Return the page, with its tables made anew; what stands above them stays."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     base = closure(project["dependencies"])
     parts = [PAGE.read_text("utf-8").partition(HEADING)[0].rstrip(), HEADING.rstrip(), machine()]
@@ -102,7 +105,7 @@ def page() -> str:
 
 
 def installed(folder: Path, *requirements: str) -> list[Distribution]:
-    """The packages of a new environment without pip, after an installation."""
+    """Return the packages of a new environment without pip, after an installation."""
     venv.create(folder, with_pip=False)
     command = [
         sys.executable,

@@ -1,10 +1,13 @@
-"""How well documents are converted, how fast, and in how much memory; ``retrieval.py`` asks for pages of PDFs.
+"""How well documents are converted, how fast, and in how much memory.
+
+``retrieval.py`` asks for pages of PDFs.
 
     python benchmarks/documents.py [--files 40 | --speed]
 
-Pages of ``kubernetes-docs`` are written in each format, and it counts which words, headings, items, rows and pages come
-back; and words and pages of the documents of ``pdf-reports`` and ``faults`` are compared with those that PDFium,
-python-docx, lxml and openpyxl read. ``--speed`` converts the 17 reports.
+Pages of ``kubernetes-docs`` are written in each format, and it counts which words, headings, items,
+rows and pages come back; and words and pages of the documents of ``pdf-reports`` and ``faults`` are
+compared with those that PDFium, python-docx, lxml and openpyxl read. ``--speed`` converts the 17
+reports.
 """
 
 from __future__ import annotations
@@ -68,7 +71,10 @@ class Block(NamedTuple):
 
 
 def blocks_of(markdown: str, *, is_plain: bool = True) -> list[Block]:
-    """The blocks of a Markdown text; where ``is_plain``, links, pictures and emphasis in it are left out."""
+    """Return the blocks of a Markdown text.
+
+    Where ``is_plain``, links, pictures and emphasis in it are left out.
+    """
     blocks: list[Block] = []
     rows: list[list[str]] = []
     kind, level, depth = "text", 1, 0
@@ -132,14 +138,15 @@ def parts_of(blocks: Sequence[Block], lowest: int) -> list[list[Block]]:
 
 
 def write_html(path: Path, blocks: Sequence[Block]) -> int:
-    """A page with a menu."""
-    page = f"<html><head><title>Page</title></head><body><nav>Menu</nav><main>{markup(blocks)}</main></body></html>"
+    """Return a page with a menu."""
+    head = "<head><title>Page</title></head>"
+    page = f"<html>{head}<body><nav>Menu</nav><main>{markup(blocks)}</main></body></html>"
     path.write_text(page, "utf-8")
     return 1
 
 
 def write_epub(path: Path, blocks: Sequence[Block]) -> int:
-    """A book with a chapter for each heading of the first two levels."""
+    """Return a book with a chapter for each heading of the first two levels."""
     chapters = parts_of(blocks, 2)
     names = [f"c{number}" for number in range(len(chapters))]
     items = "".join(f'<item id="{name}" href="{name}.xhtml"/>' for name in names)
@@ -157,7 +164,7 @@ def write_epub(path: Path, blocks: Sequence[Block]) -> int:
 
 
 def write_eml(path: Path, blocks: Sequence[Block]) -> int:
-    """A mail with HTML."""
+    """Return a mail with HTML."""
     message = EmailMessage()
     message["Subject"], message["From"] = "Page", "iris@example.org"
     message.set_content("See the HTML.")
@@ -167,7 +174,7 @@ def write_eml(path: Path, blocks: Sequence[Block]) -> int:
 
 
 def write_docx(path: Path, blocks: Sequence[Block]) -> int:
-    """A Word document with a page for each heading of the first two levels."""
+    """Return a Word document with a page for each heading of the first two levels."""
     document, pages = docx.Document(), parts_of(blocks, 2)
     for number, page in enumerate(pages):
         if number:
@@ -190,7 +197,7 @@ def write_docx(path: Path, blocks: Sequence[Block]) -> int:
 
 
 def write_odt(path: Path, blocks: Sequence[Block]) -> int:
-    """A text of OpenDocument."""
+    """Return a text of OpenDocument."""
     names = {"office": "office", "t": "text", "table": "table"}.items()
     spaces = " ".join(
         f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{kind}:1.0"' for name, kind in names
@@ -244,7 +251,7 @@ def write_rtf(path: Path, blocks: Sequence[Block]) -> int:
 
 
 def write_pptx(path: Path, blocks: Sequence[Block]) -> int:
-    """A slide for each heading, with what stands below it."""
+    """Return a slide for each heading, with what stands below it."""
     show, slides = pptx.Presentation(), parts_of(blocks, 6)
     for part in slides:
         slide = show.slides.add_slide(show.slide_layouts[1])
@@ -266,7 +273,7 @@ def write_pptx(path: Path, blocks: Sequence[Block]) -> int:
 
 
 def write_xlsx(path: Path, blocks: Sequence[Block]) -> int:
-    """A sheet for each table."""
+    """Return a sheet for each table."""
     book = openpyxl.Workbook()
     book.remove(book.active)
     for number, block in enumerate(block for block in blocks if block.kind == "table"):
@@ -278,14 +285,14 @@ def write_xlsx(path: Path, blocks: Sequence[Block]) -> int:
 
 
 def write_csv(path: Path, blocks: Sequence[Block]) -> int:
-    """The tables, without what parts them."""
+    """Return the tables, without what parts them."""
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows(row for block in blocks for row in block.rows)
     return 1
 
 
 def marked(blocks: Sequence[Block], sign: str, fence: Sequence[str], rule: str) -> str:
-    """Blocks as lines of Markdown or Org, with its sign of a heading, its lines around code and its rule of a table."""
+    """Return blocks as lines of Markdown or Org, with its signs of headings, code and tables."""
     pieces: list[str] = []
     for kind, text, level, rows in blocks:
         lines = [f"| {' | '.join(row)} |" for row in rows]
@@ -300,7 +307,7 @@ def marked(blocks: Sequence[Block], sign: str, fence: Sequence[str], rule: str) 
 
 
 def gridded(rows: Sequence[Sequence[str]]) -> str:
-    """A table as a grid of reStructuredText."""
+    """Return a table as a grid of reStructuredText."""
     count = max(map(len, rows))
     table = [[*row, *[""] * count][:count] for row in rows]
     widths = [max(len(row[column]) for row in table) + 2 for column in range(count)]
@@ -313,7 +320,7 @@ def gridded(rows: Sequence[Sequence[str]]) -> str:
 
 
 def write_ipynb(path: Path, blocks: Sequence[Block]) -> int:
-    """A notebook of one cell for each heading."""
+    """Return a notebook of one cell for each heading."""
     sources = [marked(cell, "#", ("```", "```"), "|") for cell in parts_of(blocks, 6)]
     book = [{"cell_type": "markdown", "metadata": {}, "source": source} for source in sources]
     path.write_text(
@@ -340,7 +347,7 @@ def write_org(path: Path, blocks: Sequence[Block]) -> int:
 
 
 def write_pdf(path: Path, blocks: Sequence[Block]) -> int:
-    """A PDF."""
+    """Return a PDF."""
     styles, story = getSampleStyleSheet(), list[object]()
     for kind, text, level, rows in blocks:
         if kind == "table":
@@ -375,7 +382,7 @@ def words_of(text: str) -> Counter[str]:
 
 
 def bag(blocks: Iterable[Block], kind: str) -> Counter[str]:
-    """The texts of a kind of blocks, without spaces, and without what a page of text cannot tell."""
+    """Return the texts of a kind of blocks, without spaces and what a page cannot tell."""
     texts = (block.text for block in blocks if block.kind == kind)
     if kind == "row":
         texts = ("".join(row) for block in blocks for row in block.rows)
@@ -411,7 +418,7 @@ def made_pages(count: int) -> list[list[Block]]:
 
 
 def kept(count: int) -> str:
-    """What converters keep of pages that are written in each format, and of documents of others."""
+    """Return what converters keep of pages in each format, and of other documents."""
     chosen, rows = made_pages(count), []
     for suffix, write in WRITERS.items():
         found, extra = Counter[str](), 0
@@ -509,7 +516,8 @@ def main() -> None:
     """Measure what the command line names."""
     options = command_line(__doc__, speed=False, files=40)
     print(
-        f"{machine()}\n\n{speed(DATA / 'pdf-reports' / 'corpus') if options.speed else kept(options.files)}"
+        f"{machine()}\n\n"
+        f"{speed(DATA / 'pdf-reports' / 'corpus') if options.speed else kept(options.files)}"
     )
 
 

@@ -3,11 +3,12 @@
     python benchmarks/frozen.py write FILE [--folder-index]
     python benchmarks/frozen.py compare OLD NEW
 
-``write`` asks 200 questions each of three sets, one of them also in the mode for messages and as a digest. Chunks,
-contexts and vectors lie in a folder of the cache (made when it is empty), so a difference comes from retrieval alone:
-of the plug-in's retrievers over a ``VectorStoreIndex``, or with ``--folder-index`` of a ``ContextualIndex``.
-``compare`` prints by set the share of questions with the same ids in the same order, where hits with equal scores may
-stand in any order; that with the same ids; the largest difference of scores; recall@5 and mean reciprocal rank.
+``write`` asks 200 questions each of three sets, one of them also in the mode for messages and as a
+digest. Chunks, contexts and vectors lie in a folder of the cache (made when it is empty), so a
+difference comes from retrieval alone: of the plug-in's retrievers over a ``VectorStoreIndex``, or
+with ``--folder-index`` of a ``ContextualIndex``. ``compare`` prints by set the share of questions
+with the same ids in the same order, where hits with equal scores may stand in any order; that with
+the same ids; the largest difference of scores; recall@5 and mean reciprocal rank.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def retriever_of(
     *,
     folder_index: bool,
 ) -> ContextualFusionRetriever:
-    """The hybrid retriever over frozen chunks."""
+    """Return the hybrid retriever over frozen chunks."""
     if not folder_index:
         return hybrid(nodes, embedding, TOP)
     index = shipped_index(nodes, documents, embedding)
@@ -92,7 +93,10 @@ def retriever_of(
 
 
 def answers(*, folder_index: bool) -> dict[str, list[dict[str, Any]]]:
-    """For each set and mode the hits of each question: ids, scores, and the gold that each covers."""
+    """For each set and mode the hits of each question.
+
+    Ids, scores, and the gold that each covers.
+    """
     FROZEN.mkdir(parents=True, exist_ok=True)
     embedding, found = RememberingEmbedding(), defaultdict[str, list[dict[str, Any]]](list)
     for name, make in SETS.items():

@@ -1,13 +1,16 @@
-"""Feed made-up hostile input to every reader of this package, and report what breaks a promise: nothing should.
+"""Feed made-up hostile input to every reader of this package, and report what breaks a promise.
 
-Each input is made from the seed and its number alone, so that a finding comes back by naming both. Markdown documents
-go through parser and contexts, messages through gate, queries and digest, then answers of a language model. A text that
-takes longer than others of its size is read again four times as long: its time may grow with its length and
-not with the square.
+Nothing should.
 
-    python benchmarks/fuzz.py --seconds 30                  # all kinds in turn
-    python benchmarks/fuzz.py --documents 1000000           # so many documents, and a share of the others
-    python benchmarks/fuzz.py --seed 7 --kinds messages --first 12345 --documents 1     # one of them again
+Each input is made from the seed and its number alone, so that a finding comes back by naming both.
+Markdown documents go through parser and contexts, messages through gate, queries and digest, then
+answers of a language model. A text that takes longer than others of its size is read again four
+times as long: its time may grow with its length and not with the square.
+
+    python benchmarks/fuzz.py --seconds 30                  # all kinds in turn python
+    benchmarks/fuzz.py --documents 1000000           # so many documents, and a share of the others
+    python benchmarks/fuzz.py --seed 7 --kinds messages --first 12345 --documents 1     # one of
+    them again
 """
 
 from __future__ import annotations
@@ -52,31 +55,46 @@ import growth  # the tests' own
 SLOW = 4  # times the usual time for its length: then growth is measured
 LOOK_AT_GROWTH = 5000  # and of every so many
 FRAGMENTS = (
-    # words, in scripts that have spaces and that have none; marks that combine, join, turn round or hide
-    "alpha", "beta.", "Gamma?", "delta", " ", "  ", "\t", "é", "e\u0301", "\u0301\u0316", "漢字。", "か？", "คำไทย",
-    "မြန်မာ", "العربية", "עברית", "\u202e", "\u2066", "\u200d", "\ufe0f", "\U0001f468\u200d\U0001f469", "😀",
-    "\u3000", "\xa0", "\u3164", "\u2028", "\x85", "\x0b", "\x0c", "\x1b[31m", "\0", "\ufeff", "\ud800",
+    # words, in scripts that have spaces and that have none; marks that combine, join, turn round or
+    # hide
+    "alpha", "beta.", "Gamma?", "delta", " ", "  ", "\t", "é", "e\u0301", "\u0301\u0316", "漢字。",
+    "か？", "คำไทย",
+    "မြန်မာ", "العربية", "עברית", "\u202e", "\u2066", "\u200d", "\ufe0f",
+    "\U0001f468\u200d\U0001f469", "😀",
+    "\u3000", "\xa0", "\u3164", "\u2028", "\x85", "\x0b", "\x0c", "\x1b[31m", "\0", "\ufeff",
+    "\ud800",
     "\udfff", "\U000e0041", "ﷺ", "ß", "İ", "ǆ", "1.000,50", "2026-11-22", "2026-02-30", "yesterday",
-    "/etc/hosts", "/help", "a@b.c", "https://x.y/z?q=[a](b)", "snake_case", "camelCase", "path:a", '"quoted',
+    "/etc/hosts", "/help", "a@b.c", "https://x.y/z?q=[a](b)", "snake_case", "camelCase", "path:a",
+    '"quoted',
     "-not", "Dr. No", "z. B. so", "…", "' OR 1=1", "{{% x %}}", "\\",
     # blocks
-    "\n", "\n\n", "\r\n", "\r", "\n \n", "# ", "## Title", "###### six", "####### seven", "\n===\n", "\n---\n",
-    "***", "___", "- ", "* a\n", "+ ", "1. ", "999999999. ", "- [ ] ", "> ", "> > ", ">", "    ", "\t- ", "```",
-    "```py\n", "~~~", "````\n", "`", "``a`b``", "$$\n", "$x$", "| a | b |\n|---|---|\n", "|-|", "| 1 | 2 |\n",
-    "|", "[^1]: ", "[^1]", "[a]: /b\n", "[[w|x]]", "[", "](", "![a](", "<", "<!--", "-->", "<details>",
-    "</details>\n", "<script>", "<a b='", "<?", "<![CDATA[", "&amp;", "&#0;", "%%", "{/*", "*/}", ":::",
+    "\n", "\n\n", "\r\n", "\r", "\n \n", "# ", "## Title", "###### six", "####### seven", "\n===\n",
+    "\n---\n",
+    "***", "___", "- ", "* a\n", "+ ", "1. ", "999999999. ", "- [ ] ", "> ", "> > ", ">", "    ",
+    "\t- ", "```",
+    "```py\n", "~~~", "````\n", "`", "``a`b``", "$$\n", "$x$", "| a | b |\n|---|---|\n", "|-|",
+    "| 1 | 2 |\n",
+    "|", "[^1]: ", "[^1]", "[a]: /b\n", "[[w|x]]", "[", "](", "![a](", "<", "<!--", "-->",
+    "<details>",
+    "</details>\n", "<script>", "<a b='", "<?", "<![CDATA[", "&amp;", "&#0;", "%%", "{/*", "*/}",
+    ":::",
     ":::note\n", "^block", "#tag", "**", "*", "__", "~~", "==", "\\\n",
     # front matter, good and bad
-    "---\n", "---\ntitle: x\n---\n", "+++\ntitle = 'x'\n+++\n", "title: ", "tags: [a, b", "date: 2026-13-45\n",
+    "---\n", "---\ntitle: x\n---\n", "+++\ntitle = 'x'\n+++\n", "title: ", "tags: [a, b",
+    "date: 2026-13-45\n",
     "---\na: &x [*x]\n---\n", "date: 2026-04-09\n", "---\ntitle: \ud83d\n---\n", "? ",
     "!!python/object:os.system x\n", "%YAML 1.1\n", "{", "}", ": ",
     # what an agent's digest, or a model's answer, is made of
-    "## Relevant prior context\n", "- [a.md#L1] ", "1: ", "2. ", "1:1:1:", "Chunk 1: ", '{"context": "',
-    "<think>", "</think>", "Here is the context: ", "I'm sorry", "This part of the guide says how", "</chunk>",
+    "## Relevant prior context\n", "- [a.md#L1] ", "1: ", "2. ", "1:1:1:", "Chunk 1: ",
+    '{"context": "',
+    "<think>", "</think>", "Here is the context: ", "I'm sorry", "This part of the guide says how",
+    "</chunk>",
     "context of chunk 1",
 )  # fmt: skip
 LONG = (
-    "a", " ", "\n", "`", "#", "> ", "- ", "|", "[", "*", "漢", "\u0301", "\u200d", "ab ", "<", "a. ", "0", "\t", "_",
+    "a", " ", "\n", "`", "#", "> ", "- ", "|", "[", "*", "漢", "\u0301", "\u200d", "ab ", "<",
+    "a. ",
+    "0", "\t", "_",
     "\\",
 )  # fmt: skip
 TOKENIZERS: tuple[Any, ...] = ("cl100k", "minilm", str.split)
@@ -103,7 +121,10 @@ def text(dice: random.Random) -> str:
 
 
 def settings_of(source: str) -> dict[str, Any]:
-    """One of sixty settings, all tokenizers among them, small, so that a short text is cut; drawn from the text."""
+    """One of sixty settings, all tokenizers among them, small, so that a short text is cut.
+
+    Drawn from the text.
+    """
     choice = int(short_hash(source), 16) % 60
     size = (3, 12, 40, 120, 400)[choice % 5]
     return {
@@ -140,7 +161,10 @@ def cut(source: str) -> Callable[[str], list[Any]]:
 
 
 def check_spans(clean: str, settings: ChunkSettings) -> int:
-    """See that spans are slices within the budget that cover the text, with true lines; say where the body begins."""
+    """See that spans are slices within the budget that cover the text, with true lines.
+
+    Say where the body begins.
+    """
     spans = split_markdown(clean, settings=settings)
     scale = make_scale(clean, settings.tokenizer)
     body = read_front_matter(clean).end
@@ -175,7 +199,7 @@ def check_spans(clean: str, settings: ChunkSettings) -> int:
 
 
 def check_nodes(clean: str, nodes: list[Any], body: int) -> None:
-    """See that nodes are slices with ids of their own, chained, and carry little that can be stored."""
+    """Check that nodes are chained slices with ids of their own and small metadata."""
     promise(len({node.node_id for node in nodes}) == len(nodes), "two chunks have one id")
     promise(not nodes or nodes[0].prev_node is None, "the first chunk follows another")
     for node, following in zip(nodes, [*nodes, None][1:], strict=True):
@@ -267,7 +291,10 @@ KINDS = {
 
 
 def grows_too_fast(work: Callable[[str], object], source: str) -> bool:
-    """Whether four times the text takes more than nine times as long: a square would take sixteen times."""
+    """Whether four times the text takes more than nine times as long.
+
+    A square would take sixteen times.
+    """
     short = source * max(1, 2000 // len(source))
     work(short)
     return growth.grows_too_fast(work, short, short * growth.FACTOR, noise=0.09)
@@ -275,7 +302,10 @@ def grows_too_fast(work: Callable[[str], object], source: str) -> bool:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of one kind: how many inputs, processor time, letters, and an input by what was wrong."""
+    """What became of one kind.
+
+    How many inputs, processor time, letters, and an input by what was wrong.
+    """
 
     done: int = 0
     seconds: float = 0.0
@@ -284,12 +314,12 @@ class Tally:
 
 
 def made(seed: int, kind: str, number: int) -> str:
-    """The input of a seed, a kind and a number."""
+    """Return the input of a seed, a kind and a number."""
     return text(random.Random(f"{seed} {kind} {number}"))  # noqa: S311  reproducible, not secret
 
 
 def fault(kind: str, given: str) -> str:
-    """What a use of an input breaks, and where; "" for nothing."""
+    """Return what a use of an input breaks, and where; "" for nothing."""
     try:
         KINDS[kind].use(given)
     except RecursionError as error:
@@ -298,7 +328,8 @@ def fault(kind: str, given: str) -> str:
         frames = traceback.extract_tb(error.__traceback__)
         ours = [frame for frame in frames if "llama_index_contextual" in frame.filename] or frames
         what = str(error) if isinstance(error, AssertionError) else ""
-        return f"{type(error).__name__} {what} in {os.path.basename(ours[-1].filename)}:{ours[-1].name}"  # noqa: PTH119
+        file = os.path.basename(ours[-1].filename)  # noqa: PTH119
+        return f"{type(error).__name__} {what} in {file}:{ours[-1].name}"
     return ""
 
 
@@ -336,7 +367,10 @@ def run(
     documents: int | None = None,
     seconds: float | None = None,
 ) -> dict[str, Tally]:
-    """Use inputs of some kinds in turn; of other kinds than documents their share, and of a single kind so many."""
+    """Use inputs of some kinds in turn.
+
+    Of other kinds than documents their share, and of a single kind so many.
+    """
     tallies = {kind: Tally() for kind in kinds}
     until = time.monotonic() + seconds if seconds else float("inf")
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -351,7 +385,8 @@ def run(
                     use(kind, seed, number, tallies[kind])
             if number % 50_000 == 0:
                 print(
-                    f"{number:,}, {sum(len(tally.findings) for tally in tallies.values())} findings",
+                    f"{number:,}, "
+                    f"{sum(len(tally.findings) for tally in tallies.values())} findings",
                     file=sys.stderr,
                 )
             if time.monotonic() > until:

@@ -1,19 +1,22 @@
-"""Obsidian's help beside what others publish; and Spanish questions about pages in two languages, for ``retrieval.py``.
+"""Obsidian's help beside what others publish.
+
+And Spanish questions about pages in two languages, for ``retrieval.py``.
 
     pip install -e '.[multilingual]'
     python benchmarks/languages.py [--embeddings local e5]
 
 Obsidian's help, 171 notes and 58 questions, six of them Russian, beside the figures that
-flowing-abyss/obsidian-hybrid-search published (commit 398f27b) for the same notes and questions, ten notes asked for. A
-note counts where its first chunk ranks. nDCG gives a whole answer 1 and a part 0.5. Nothing in this package was chosen
-by these questions.
+flowing-abyss/obsidian-hybrid-search published (commit 398f27b) for the same notes and questions,
+ten notes asked for. A note counts where its first chunk ranks. nDCG gives a whole answer 1 and a
+part 0.5. Nothing in this package was chosen by these questions.
 
-FastAPI's documentation exists in English and Spanish. Its headings carry the same anchor in both, as in
-``{ #request-body }``, so a section is known in both languages. Each question is made by a rule: the Spanish title of a
-page and the Spanish heading of one of its sections, as in "Cuerpo de la petición: Crea tu modelo de datos". Sections
-whose heading has fewer than three words, or shares more than half of its words with the English one, are left out. The
-answer is the section: in the Spanish pages the one with that heading, in the English pages its counterpart. The anchors
-are taken out of the pages before they are cut.
+FastAPI's documentation exists in English and Spanish. Its headings carry the same anchor in both,
+as in ``{ #request-body }``, so a section is known in both languages. Each question is made by a
+rule: the Spanish title of a page and the Spanish heading of one of its sections, as in "Cuerpo de
+la petición: Crea tu modelo de datos". Sections whose heading has fewer than three words, or shares
+more than half of its words with the English one, are left out. The answer is the section: in the
+Spanish pages the one with that heading, in the English pages its counterpart. The anchors are taken
+out of the pages before they are cut.
 """
 
 from __future__ import annotations
@@ -53,12 +56,12 @@ PUBLISHED = (
 
 
 def source(language: str, page: str) -> str:
-    """The text of a page."""
+    """Return the text of a page."""
     return (DATA / "markdown" / "fastapi" / language / "docs" / page).read_text("utf-8")
 
 
 def read(language: str, pages: list[str]) -> tuple[list[Document], Places]:
-    """The pages of a language without anchors, and the lines of each section by page and anchor."""
+    """Return the pages of a language without anchors, and the lines of each section."""
     documents: list[Document] = []
     places: Places = {}
     for page in pages:
@@ -115,7 +118,7 @@ def spanish(language: str) -> DataSet:
 
 
 def both_languages() -> DataSet:
-    """Spanish questions, asked of Spanish pages and, as another collection, of the same pages in English."""
+    """Spanish questions about Spanish pages and about the same pages in English."""
     parts = {language: spanish(language) for language in ("es", "en")}
     documents = {language: part.documents[""] for language, part in parts.items()}
     questions = [
@@ -149,7 +152,7 @@ def ranking(paths: list[str], whole: set[str], part: set[str]) -> tuple[float, f
 
 
 def vault(models: list[str]) -> str:
-    """The table of Obsidian's help."""
+    """Return the table of Obsidian's help."""
     folder = DATA / "obsidian-help" / "corpus"
     rows: list[tuple[object, ...]] = []
     for model in models:

@@ -2,11 +2,12 @@
 
     python benchmarks/latency.py --sizes 1000 10000 100000
 
-Pages, chunks and vectors are those of ``scale.py``. "Ours" is ``index.as_retriever()``, "by ranks" the same by
-reciprocal ranks; stock searches a persistent collection of Chroma with the same chunks and vectors. Queries come with
-their vectors and alternate between the systems. Each query is asked twice in a row: "first" is the first time,
-"repeated" the second. Times depend on the machine and on what else runs there, so compare the ratios. "True ten" is
-the share of the ten nearest chunks, by comparing all of them, that the vector retriever has among its ten.
+Pages, chunks and vectors are those of ``scale.py``. "Ours" is ``index.as_retriever()``, "by ranks"
+the same by reciprocal ranks; stock searches a persistent collection of Chroma with the same chunks
+and vectors. Queries come with their vectors and alternate between the systems. Each query is asked
+twice in a row: "first" is the first time, "repeated" the second. Times depend on the machine and on
+what else runs there, so compare the ratios. "True ten" is the share of the ten nearest chunks, by
+comparing all of them, that the vector retriever has among its ten.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ TIMES: Final = ("first", "repeated")
 class Speed(NamedTuple):
     """How long a retriever takes for a query, in milliseconds.
 
-    CPU time is that of all threads, Chroma's included. It stays comparable where other programs compete for the cores.
+    CPU time is that of all threads, Chroma's included. It stays comparable where other programs
+    compete for the cores.
     """
 
     median: float
@@ -62,7 +64,7 @@ def store_in(folder: Path) -> ChromaVectorStore:
 
 
 def fill(folder: Path, size: int) -> int:
-    """Make an index of some pages, put its chunks into Chroma with the same vectors, and return their number."""
+    """Make an index of pages, copy its vectors into Chroma, and return how many."""
     write_pages(folder, size)
     with open_at(folder) as index:
         index.refresh()
@@ -83,8 +85,9 @@ def query_speeds(
 ) -> list[dict[str, Speed]]:
     """Return for each retriever its speed for first and for repeated queries.
 
-    Queries alternate between the retrievers, so that a busy machine is busy for all, and the retrievers take turns at
-    going first, because what follows a heavy query waits for the scheduler.
+    Queries alternate between the retrievers, so that a busy machine is busy for all, and the
+    retrievers take turns at going first, because what follows a heavy query waits for the
+    scheduler.
     """
     for retriever in retrievers:
         for query in queries[:WARM_UP]:
@@ -137,7 +140,7 @@ def true_ten(
 
 
 def measure(folder: Path, questions: Sequence[str]) -> tuple[list[dict[str, Speed]], list[float]]:
-    """Return the speeds of ours, of ours by ranks and of stock, and the true ten of our vectors and of stock's."""
+    """Return speeds (learned, by ranks, stock) and the true ten of both kinds of vectors."""
     queries = [
         QueryBundle(text, embedding=EMBEDDING.get_query_embedding(text)) for text in questions
     ]
@@ -147,7 +150,8 @@ def measure(folder: Path, questions: Sequence[str]) -> tuple[list[dict[str, Spee
         index.as_retriever(similarity_top_k=TOP_K),
         BM25Retriever(nodes=stored_nodes(store), similarity_top_k=TOP_K),
     ]
-    gc.collect()  # neither system keeps the nodes; a heap full of them would make every garbage collection slow
+    # neither system keeps the nodes; a heap full of them would make every garbage collection slow
+    gc.collect()
     ours = [
         open_at(folder).as_retriever(TOP_K, mode=mode) for mode in ("learned", "reciprocal_rerank")
     ]

@@ -1,12 +1,13 @@
 """Memory on real notes: what the digest finds and shows, what recency costs and gives.
 
-Each person of ``realmem-notes``, and each conversation of ``locomo-notes`` and of ``chat-notes``, is an index of its
-own. Now is the day of a message, or else of the last note; a message is asked when the notes before it are all there
-are.
-Recall@k is the mean share of a question's gold lines that stand in the first k chunks. Words shown is the mean share of
-the words of a gold line, other than stop words and those of the question, that the snippet of a chunk with that line
-holds: a digest of four lines may cite the right chunk and still leave out what was asked for.
-The model for messages was trained on the five people of ``realmem-notes``; figures for others: the script that trains.
+Each person of ``realmem-notes``, and each conversation of ``locomo-notes`` and of ``chat-notes``,
+is an index of its own. Now is the day of a message, or else of the last note; a message is asked
+when the notes before it are all there are. Recall@k is the mean share of a question's gold lines
+that stand in the first k chunks. Words shown is the mean share of the words of a gold line, other
+than stop words and those of the question, that the snippet of a chunk with that line holds: a
+digest of four lines may cite the right chunk and still leave out what was asked for. The model for
+messages was trained on the five people of ``realmem-notes``; figures for others: the script that
+trains.
 
     python benchmarks/memory.py                # everything; minutes
     python benchmarks/memory.py --questions 300 --parts shown updates
@@ -82,7 +83,7 @@ class Conversation(NamedTuple):
 
 
 def questions(dataset: str, limit: int | None) -> list[NoteQuestion]:
-    """The questions that have an answer, or a fixed sample of them."""
+    """Return the questions that have an answer, or a fixed sample of them."""
 
     def passages(row: dict[str, Any], key: str) -> tuple[tuple[str, int], ...]:
         return tuple((one["path"].split("/", 1)[1], one["start_line"]) for one in row.get(key, ()))
@@ -126,7 +127,10 @@ AGES = {"a week": 7, "8 to 30 days": 30, "older": 10**6}  # days at most
 def asked_in_time(
     wanted: Sequence[Message], embedding: RememberingEmbedding
 ) -> Iterator[tuple[Message, ContextualIndex]]:
-    """Each message, and an index of the notes of its person before it: notes are added as they were written."""
+    """Each message, and an index of the notes of its person before it.
+
+    Notes are added as they were written.
+    """
     parser = default_parser(embedding.inner)
     for person in sorted({message.conversation for message in wanted}):
         with (
@@ -147,13 +151,13 @@ def asked_in_time(
 
 
 def searched(index: ContextualIndex, message: Message) -> list[str]:
-    """The notes of a search's first 100 chunks."""
+    """Return the notes of a search's first 100 chunks."""
     hits = index.as_retriever(similarity_top_k=100).retrieve(message.text)
     return [hit.node.metadata["path"] for hit in hits]
 
 
 def message_hits(index: ContextualIndex, message: Message) -> list[Hit]:
-    """The first 100 chunks of the mode for messages, on the day of the message."""
+    """Return the first 100 chunks of the mode for messages, on the day of the message."""
     retrievers = index.as_retriever().retrievers
     retriever = ContextualFusionRetriever(retrievers, mode="message", similarity_top_k=100)
     question = Question(queries=(QueryBundle(message.text),), is_explained=True, today=message.day)
@@ -161,12 +165,12 @@ def message_hits(index: ContextualIndex, message: Message) -> list[Hit]:
 
 
 def ranked(index: ContextualIndex, message: Message) -> list[str]:
-    """The notes of these chunks."""
+    """Return the notes of these chunks."""
     return [str(hit.node.node.metadata["path"]) for hit in message_hits(index, message)]
 
 
 def digested(index: ContextualIndex, message: Message, **settings: Any) -> list[str]:
-    """The notes of a digest of 20 hits."""
+    """Return the notes of a digest of 20 hits."""
     memory = MemoryContext(index, max_results=20, max_tokens=100_000, **settings)
     return [entry.path for entry in memory.get(message.text, now=message.day).entries]
 
@@ -180,7 +184,9 @@ MESSAGE_WAYS: dict[str, Callable[[ContextualIndex, Message], list[str]]] = {
 
 
 def messages(limit: int | None, embedding: RememberingEmbedding) -> str:
-    """Two tables: sessions that an answer needs, and by age those among ten, and messages that find any of theirs.
+    """Two tables.
+
+    Sessions that an answer needs, and by age those among ten, and messages that find any of theirs.
 
     The age of a message's sessions is that of its youngest.
     """
@@ -247,7 +253,7 @@ def plain(
 
 
 def digest(index: ContextualIndex, **settings: Any) -> Callable[[str, date], Sequence[Place]]:
-    """The digest, ten hits long."""
+    """Return the digest, ten hits long."""
     memory = MemoryContext(index, max_results=10, max_tokens=10_000, **settings)
 
     def ask(question: str, now: date) -> list[Place]:
@@ -277,7 +283,7 @@ WAYS: dict[str, Callable[[ContextualIndex], Callable[[str, date], Sequence[Place
 
 
 def quality(dataset: str, wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) -> str:
-    """The table of recall, and of the questions about another conversation that got any hit."""
+    """Return the table of recall, and of strange questions that got any hit."""
     scores: dict[str, list[tuple[bool, float, float]]] = {way: [] for way in WAYS}
     foreign: dict[str, list[bool]] = {way: [] for way in WAYS}
     for one in conversations(dataset, wanted, embedding):
@@ -309,7 +315,7 @@ def quality(dataset: str, wanted: Sequence[NoteQuestion], embedding: Remembering
 
 
 def sessions(wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) -> str:
-    """The table of the notes of a search's first 100 chunks, a note being a session of LoCoMo."""
+    """Return the table of the notes (sessions) of a search's first 100 chunks."""
     modes: dict[str, str | None] = {
         "by ranks, nothing trained": "reciprocal_rerank",
         "learned, the default": None,
@@ -339,7 +345,10 @@ def sessions(wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) ->
 def shown(
     dataset: str, wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding
 ) -> list[list[str]]:
-    """One row a budget: how often the chunk of a gold line is cited, how much of that line the digest shows."""
+    """One row a budget.
+
+    How often the chunk of a gold line is cited, how much of that line the digest shows.
+    """
     budgets = (200, 300, 600)
     found: dict[int, list[tuple[bool, float]]] = {budget: [] for budget in budgets}
     tokens: dict[int, list[float]] = {budget: [] for budget in budgets}
@@ -370,7 +379,7 @@ def shown(
 def shown_of(
     answer: MemoryDigest, question: NoteQuestion, gold: tuple[str, int], lines: dict[str, list[str]]
 ) -> tuple[bool, float]:
-    """Whether the chunk of a gold line is cited, and the share of its words that the snippet shows."""
+    """Return whether a gold chunk is cited, and the share of its words in the snippet."""
     path, line = gold
     citing = [
         entry
@@ -386,7 +395,10 @@ def shown_of(
 
 
 def updates(wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) -> str:
-    """Facts of chat-notes that were updated later: which of both stands higher in a digest of ten."""
+    """Facts of chat-notes that were updated later.
+
+    Which of both stands higher in a digest of ten.
+    """
     recency: dict[str, dict[str, Any]] = {
         "recency off": {"include_recency": False},
         **{f"recency weight {weight}": {"recency_weight": weight} for weight in (0.1, 0.5, 1.0)},
@@ -421,7 +433,10 @@ def updates(wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) -> 
 
 
 def pairs(embedding: RememberingEmbedding) -> str:
-    """Return the table of pairs of an old and a new statement: how often the new one comes first."""
+    """Return the table of pairs of an old and a new statement.
+
+    How often the new one comes first.
+    """
     data = json.loads(PAIRS.read_text("utf-8"))
     now = date.fromisoformat(data["now"])
     first = {"hybrid": 0, "keywords alone": 0}

@@ -2,9 +2,10 @@
 
     python benchmarks/names.py [--sets obsidian-help course-lessons kubernetes-docs] [--pages 300]
 
-Each document of a set is asked for, through ``ContextualIndex``, by its file name, with and without the suffix, as a
-link of a vault, by its title or first heading, and by each of its aliases. Where several documents share a name, each
-of them is right. The set ``obsidian-help`` is for reporting only: nothing is tuned on it.
+Each document of a set is asked for, through ``ContextualIndex``, by its file name, with and without
+the suffix, as a link of a vault, by its title or first heading, and by each of its aliases. Where
+several documents share a name, each of them is right. The set ``obsidian-help`` is for reporting
+only: nothing is tuned on it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def names_of(document: Document, nodes: Sequence[BaseNode]) -> Iterator[tuple[str, str]]:
-    """The names of a document, each with its kind."""
+    """Return the names of a document, each with its kind."""
     path = PurePosixPath(document.metadata["path"])
     yield "file name", path.stem
     yield "with suffix", path.name
@@ -45,7 +46,10 @@ def names_of(document: Document, nodes: Sequence[BaseNode]) -> Iterator[tuple[st
 def measure(
     name: str, documents: list[Document], embedding: RememberingEmbedding
 ) -> list[list[object]]:
-    """The rows of a set: by kind how many names there are, and the shares of those that come first and in three."""
+    """Return the rows of a set.
+
+    By kind how many names there are, and the shares of those that come first and in three.
+    """
     bench = Bench(DataSet(name, {"": documents}, [], lambda _: frozenset()), "", embedding)
     nodes, retriever = bench.nodes("headings"), bench.index("headings").as_retriever(3)
     chunks = defaultdict[str, list["BaseNode"]](list)

@@ -1,7 +1,9 @@
-"""What each step of README's pipeline finds on the example questions: ``python benchmarks/pipeline.py``.
+"""What each step of README's pipeline finds on the example questions.
 
-All rows have the same notes, the same embedding, a Chroma on disk and 10 hits. A passage counts as found where a hit
-holds its text.
+``python benchmarks/pipeline.py``.
+
+All rows have the same notes, the same embedding, a Chroma on disk and 10 hits. A passage counts as
+found where a hit holds its text.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ OURS = (HeadingAwareMarkdownNodeParser(), ContextualNodePostprocessor())
 
 
 def chroma(nodes: list[BaseNode], folder: str) -> VectorStoreIndex:
-    """An index of nodes on a Chroma of its own folder."""
+    """Return an index of nodes on a Chroma of its own folder."""
     collection = chromadb.PersistentClient(tempfile.mkdtemp(dir=folder)).create_collection("notes")
     storage = StorageContext.from_defaults(
         vector_store=ChromaVectorStore(chroma_collection=collection)
@@ -48,7 +50,7 @@ def chroma(nodes: list[BaseNode], folder: str) -> VectorStoreIndex:
 
 
 def retrievers(folder: str) -> dict[str, BaseRetriever]:
-    """The rows, each with one thing changed."""
+    """Return the rows, each with one thing changed."""
 
     def nodes_of(transformations: tuple[TransformComponent, ...]) -> list[BaseNode]:
         documents = SimpleDirectoryReader(

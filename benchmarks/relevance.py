@@ -1,18 +1,22 @@
-"""Train relevance, and measure what it is worth: questions with known answers against questions without one.
+"""Train relevance, and measure what it is worth.
+
+Questions with known answers against questions without one.
 
     python benchmarks/relevance.py [local|e5] [--sets NAME ...] [--write]
 
-Every set is an index or several, asked through ``ContextualIndex``. Three kinds of questions have no answer:
+Every set is an index or several, asked through ``ContextualIndex``. Three kinds of questions have
+no answer:
 
-=========== ==========================================================================================================
+=========== ==================================================================================
 nonsense    34 of keyboard mash, 33 in 21 other languages, 33 English ones of general knowledge
 strangers   questions of other sets, in the same language and partly on kindred subjects
 removed     questions of the set whose notes were deleted from the index, asked, and put back
-=========== ==========================================================================================================
+=========== ==================================================================================
 
-Nonsense, strangers and removed ones weigh the same, and together as much as the questions whose gold is among the first
-20 hits. All figures of a set come from weights that were fitted without it. "Firsts" are questions whose gold stands
-first in the answer of the vector arm or of the keyword arm: no default may cut those.
+Nonsense, strangers and removed ones weigh the same, and together as much as the questions whose
+gold is among the first 20 hits. All figures of a set come from weights that were fitted without it.
+"Firsts" are questions whose gold stands first in the answer of the vector arm or of the keyword
+arm: no default may cut those.
 """
 
 from __future__ import annotations
@@ -75,7 +79,8 @@ SETS: Final[dict[str, dict[str, Callable[[], DataSet]]]] = {
         "locomo-notes": lambda: first_collections(locomo_notes(), 2),
     },
 }
-# What each model weighs; "other" stands for embeddings whose cosines are stretched from the pool's lowest to 1.
+# What each model weighs; "other" stands for embeddings whose cosines are stretched from the pool's
+# lowest to 1.
 MODELS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "local": {
         "local and words": ("cosine", "words", "lead"),
@@ -131,7 +136,7 @@ def ask(
 def answers_of(
     data: DataSet, strangers: Sequence[str], embedding: RememberingEmbedding
 ) -> list[Asked]:
-    """Ask the questions of a set, nonsense of its first collections, and questions whose notes are deleted."""
+    """Ask the questions of a set, nonsense, and questions whose notes are deleted."""
     rng = random.Random(7)  # noqa: S311  no secret
     collections = list(data.documents) if len(data.questions) <= MOST else list(data.documents)[:5]
     asked = []
@@ -194,7 +199,10 @@ def taken_out(
 
 
 def sample_of(asked: Sequence[Asked]) -> tuple[list[Asked], Floats, Floats]:
-    """The questions that count for a fit, which of them have an answer, and what each weighs; together 1,000."""
+    """Return the questions that count for a fit, which have an answer, and their weights.
+
+    Together 1,000.
+    """
     wrong = (
         [one for one in asked if one.kind in kinds]
         for kinds in (set(NONSENSE), {STRANGER}, {REMOVED})
@@ -207,7 +215,10 @@ def sample_of(asked: Sequence[Asked]) -> tuple[list[Asked], Floats, Floats]:
 
 
 def fit(sets: Sequence[Sequence[Asked]], models: Mapping[str, Sequence[str]]) -> Weights:
-    """Constant and weights of each model, by logistic regression; each set counts as much as another."""
+    """Constant and weights of each model, by logistic regression.
+
+    Each set counts as much as another.
+    """
     chosen, truth, weights = zip(*map(sample_of, sets), strict=True)
     y, w = np.concatenate(truth), np.concatenate(weights)
     found: Weights = {}
@@ -238,16 +249,19 @@ def regression(inputs: Floats, y: Floats, w: Floats) -> Floats:
 
 
 def chances(asked: Sequence[Asked], weights: Weights) -> Floats:
-    """The relevance of each question, as the package computes it."""
+    """Return the relevance of each question, as the package computes it."""
     return np.array([relevance(one.evidence, weights) or 0.0 for one in asked])
 
 
 def reliability(
     sets: Mapping[str, list[Asked]], fits: Mapping[str, Weights]
 ) -> tuple[list[list[object]], Floats]:
-    """Rows of expected calibration error and of the share above .5 for each set; and the curve over all of them.
+    """Rows of expected calibration error and of the share above .5 for each set.
 
-    The curve has a row for each tenth: summed weight, relevance times weight, weight of those that are answered.
+    And the curve over all of them.
+
+    The curve has a row for each tenth: summed weight, relevance times weight, weight of those that
+    are answered.
     """
     rows: list[list[object]] = []
     curve = np.zeros((BINS, 3))

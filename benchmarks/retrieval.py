@@ -1,24 +1,29 @@
-"""Recall of plain vectors, of LlamaIndex's stock hybrid and of ours, on sets of real documents and questions.
+"""Recall of plain vectors, of LlamaIndex's hybrid and of this package, on real documents.
 
-    python benchmarks/retrieval.py [--sets NAME ...] [--rows NAME ...] [--embedding e5] [--pages N] [--collections N]
+    python benchmarks/retrieval.py [--sets NAME ...] [--rows NAME ...] [--embedding e5] [--pages N]
+    [--collections N]
 
-Recall@k is the mean over questions of the share of gold items (chunks, passages, lines, pages) that the first k chunks
-cover. Every set has the same rows. A row but "stock chunks" ranks the same chunks with the same embedding; a row
-differs in what its name says. Those of ours are asked through ``ContextualIndex``, and the others of Chroma as it is by
-default. As chunks differ in length, there is also the recall of as many as have 2,000, 4,000 and 8,000 characters
-together, the first one in any case. "Whole" is the share of gold passages that these contain from end to end, where
-chunks that touch are read as one. Where gold items are pages, "k pages" is the recall of the first k different pages
-that the ranked chunks are from. The last rows are ours less others, question by question.
+Recall@k is the mean over questions of the share of gold items (chunks, passages, lines, pages) that
+the first k chunks cover. Every set has the same rows. A row but "stock chunks" ranks the same
+chunks with the same embedding; a row differs in what its name says. Those of ours are asked through
+``ContextualIndex``, and the others of Chroma as it is by default. As chunks differ in length, there
+is also the recall of as many as have 2,000, 4,000 and 8,000 characters together, the first one in
+any case. "Whole" is the share of gold passages that these contain from end to end, where chunks
+that touch are read as one. Where gold items are pages, "k pages" is the recall of the first k
+different pages that the ranked chunks are from. The last rows are ours less others, question by
+question.
 
 "Auto-merging" is LlamaIndex's ``AutoMergingRetriever`` over the stock hybrid of the leaves of a
-``HierarchicalNodeParser``; ``--rows`` has to name it. With ``--rows`` there are only rows whose names begin so, ours
-and its text alone. ``--pages`` keeps the first pages of kubernetes-docs, those with answers first, ``--collections``
-the first indexes of other sets, and ``--questions`` a fixed sample of them. ``--json`` writes recall at 1, 5 and 10 of
-the stock hybrid and of ours into a file, from which ``chart.py`` draws the chart of the README; other sets in it stay.
+``HierarchicalNodeParser``; ``--rows`` has to name it. With ``--rows`` there are only rows whose
+names begin so, ours and its text alone. ``--pages`` keeps the first pages of kubernetes-docs, those
+with answers first, ``--collections`` the first indexes of other sets, and ``--questions`` a fixed
+sample of them. ``--json`` writes recall at 1, 5 and 10 of the stock hybrid and of ours into a file,
+from which ``chart.py`` draws the chart of the README; other sets in it stay.
 
-A second table splits the questions into those that need context and the rest, and gives the failures that contexts
-avoid in each part: a mean over all questions hides what contexts are for, as most questions of public sets repeat words
-of the very chunk that answers them. The rule favours contexts by its nature.
+A second table splits the questions into those that need context and the rest, and gives the
+failures that contexts avoid in each part: a mean over all questions hides what contexts are for, as
+most questions of public sets repeat words of the very chunk that answers them. The rule favours
+contexts by its nature.
 """
 
 from __future__ import annotations
@@ -135,10 +140,10 @@ class Bench:
         self.store = cache(self._store)
 
     def needs_context(self, questions: Sequence[Question]) -> list[bool]:
-        """Whether the path or the headings of the answer hold a part of the question's weight that its text lacks.
+        """Return whether the answer's path or headings hold weight that its text lacks.
 
-        A word weighs ln(1 + chunks / chunks that hold it), and nothing where no chunk's text has it. Of several gold
-        chunks the one whose text holds the most weight is taken as the answer.
+        A word weighs ln(1 + chunks / chunks that hold it), and nothing where no chunk's text has
+        it. Of several gold chunks the one whose text holds the most weight is taken as the answer.
         """
         chunks, found = self._chunks(), list[bool]()
         texts = {node.node_id: {*terms_of(node.get_content())} for node in chunks}
@@ -209,7 +214,7 @@ class Bench:
         return shipped_index(self.nodes(context), self.documents, self.embedding)
 
     def _store(self, context: str) -> VectorStoreIndex:
-        """What LlamaIndex's users have: a collection with Chroma's defaults, compared by angle."""
+        """Return a collection with Chroma's defaults, compared by angle."""
         client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
         space = {"hnsw": {"space": "cosine"}}
         store = ChromaVectorStore(
@@ -243,7 +248,10 @@ class Bench:
 
 
 def _with_places(nodes: Sequence[BaseNode], documents: Sequence[BaseNode]) -> list[BaseNode]:
-    """LlamaIndex's chunks with their places: offsets are often missing, so search from the chunk before."""
+    """LlamaIndex's chunks with their places.
+
+    Offsets are often missing, so search from the chunk before.
+    """
     texts = {document.node_id: document.get_content() for document in documents}
     after: dict[str, int] = {}
     for node in nodes:
@@ -255,7 +263,7 @@ def _with_places(nodes: Sequence[BaseNode], documents: Sequence[BaseNode]) -> li
 
 
 def rows_for(data: DataSet, wanted: Sequence[str]) -> list[Row]:
-    """The rows of a set's table."""
+    """Return the rows of a set's table."""
     context = data.context
     rows = [
         Row("plain vectors", "off", is_stock=True),
@@ -280,7 +288,7 @@ def rows_for(data: DataSet, wanted: Sequence[str]) -> list[Row]:
 
 
 def columns_of(data: DataSet) -> list[str]:
-    """The columns of a set's table."""
+    """Return the columns of a set's table."""
     columns = [*(f"@{cut}" for cut in CUTS), "MRR", *(f"in {budget:,}" for budget in BUDGETS)]
     columns += [f"whole in {budget:,}" for budget in BUDGETS] if data.name in PASSAGES else []
     return columns + ([f"{cut} pages" for cut in CUTS[1:]] if data.name in PAGES else [])
@@ -319,7 +327,7 @@ def measure(
 
 
 def by_form(data: DataSet, stock: Recalls, ours: Recalls) -> str:
-    """A table of recall by the form of the questions, where there are several."""
+    """Return a table of recall by the form of the questions, where there are several."""
     forms, rows = np.array([question.form for question in data.questions]), list[list[object]]()
     for form in sorted({*forms.tolist()}):
         pairs = zip(*(shares[forms == form].mean(axis=0) for shares in (stock, ours)), strict=True)
@@ -335,7 +343,10 @@ def by_form(data: DataSet, stock: Recalls, ours: Recalls) -> str:
 
 
 def whole_share(nodes: Sequence[BaseNode], gold: frozenset[Any], texts: dict[str, str]) -> float:
-    """The share of gold passages that stand in the nodes from end to end; nodes that touch are one."""
+    """Return the share of gold passages that stand in the nodes from end to end.
+
+    Nodes that touch are one.
+    """
     joined: list[list[Any]] = []
     for key, start, end in sorted(
         (node.ref_doc_id, node.start_char_idx, node.end_char_idx) for node in nodes
@@ -352,7 +363,7 @@ def whole_share(nodes: Sequence[BaseNode], gold: frozenset[Any], texts: dict[str
 
 
 def failures_avoided(before: Recalls, after: Recalls) -> list[str]:
-    """Part of the recall missing in ``before`` that ``after`` finds, in per cent, with its interval, for each k."""
+    """Return the share of the recall missing in ``before`` that ``after`` finds, for each k."""
     if not len(before):  # a part of a set that has no question
         return [""] * before.shape[1]
 
@@ -376,7 +387,7 @@ def failures_avoided(before: Recalls, after: Recalls) -> list[str]:
 
 
 def context_need(data: DataSet, benches: dict[str, Bench], before: Recalls, after: Recalls) -> str:
-    """A table of the failures that contexts avoid where they are needed, and elsewhere."""
+    """Return a table of the failures that contexts avoid where they are needed, and elsewhere."""
     needed = np.zeros(len(data.questions), bool)
     for collection, bench in benches.items():
         asked = [
@@ -391,8 +402,14 @@ def context_need(data: DataSet, benches: dict[str, Bench], before: Recalls, afte
         [part, int(chosen.sum()), *failures_avoided(before[chosen], after[chosen])]
         for part, chosen in parts
     ]
-    head = f"Failures avoided against text alone, %, with 95 % intervals (needed: {NEEDED:.0%} of the weight)."
-    return f"{head}\n\n{markdown_table(['context is', 'questions', *(f'@{cut}' for cut in CUTS)], rows)}"
+    head = (
+        f"Failures avoided against text alone, %, with 95 % intervals (needed: {NEEDED:.0%} "
+        "of the weight)."
+    )
+    return (
+        f"{head}\n\n"
+        f"{markdown_table(['context is', 'questions', *(f'@{cut}' for cut in CUTS)], rows)}"
+    )
 
 
 def write_json(path: Path, data: DataSet, chunk_count: int, stock: Recalls, ours: Recalls) -> None:
@@ -453,7 +470,10 @@ def main() -> None:
         stock = next((one for one in others if one.name == STOCK), None)
         if options.json and stock:
             write_json(options.json, data, chunks, stock.shares, ours.shares)
-        head = f"### {name}: {len(data.questions)} questions, {chunks:,} chunks in {len(benches)} index(es)"
+        head = (
+            f"### {name}: {len(data.questions)} questions, {chunks:,} chunks in "
+            f"{len(benches)} index(es)"
+        )
         need = context_need(
             data, benches, *(one.shares[:, : len(CUTS)] / 100 for one in (text, ours))
         )

@@ -1,15 +1,18 @@
-"""How an index of a folder grows: building, memory, disk, questions, the refresh of one document, opening.
+"""How an index of a folder grows.
 
-    python benchmarks/scale.py --sizes 1000 10000 100000
-    python benchmarks/scale.py --folder FOLDER                 # a folder as it is, by the local embedding
+Building, memory, disk, questions, the refresh of one document, opening.
 
-Each size is indexed as a user does it, by `ContextualIndex.refresh` over a folder of real pages (Kubernetes
-documentation); beyond what exists they are repeated with a third of the longer words exchanged for others of the
-corpus. Vectors are the sum of a seeded direction for each word (384 numbers): alike texts have alike vectors, and
-nothing is spent on a model. Building and asking are two processes of their own for each size.
+    python benchmarks/scale.py --sizes 1000 10000 100000 python benchmarks/scale.py --folder FOLDER
+    # a folder as it is, by the local embedding
 
-Where ``LLAMA_INDEX_CONTEXTUAL_CORPUS`` names a folder with Markdown in its ``corpus/``, pages are those, and vectors
-the local embedding's, here and in ``latency.py``.
+Each size is indexed as a user does it, by `ContextualIndex.refresh` over a folder of real pages
+(Kubernetes documentation); beyond what exists they are repeated with a third of the longer words
+exchanged for others of the corpus. Vectors are the sum of a seeded direction for each word (384
+numbers): alike texts have alike vectors, and nothing is spent on a model. Building and asking are
+two processes of their own for each size.
+
+Where ``LLAMA_INDEX_CONTEXTUAL_CORPUS`` names a folder with Markdown in its ``corpus/``, pages are
+those, and vectors the local embedding's, here and in ``latency.py``.
 """
 
 from __future__ import annotations
@@ -46,11 +49,13 @@ CHARACTERS = 540  # a chunk with the defaults has about so many; the table count
 QUESTIONS, WARM = 300, 20
 DIRECTIONS = np.random.default_rng(0).standard_normal((16_384, 384), dtype=np.float32)
 COLUMNS = {
-    "build": ("build, s", ",.0f"), "build_cpu": ("of it CPU, s", ",.0f"), "build_peak": ("its memory, MiB", ",.0f"),
+    "build": ("build, s", ",.0f"), "build_cpu": ("of it CPU, s", ",.0f"),
+    "build_peak": ("its memory, MiB", ",.0f"),
     "index.sqlite3": ("index.sqlite3, bytes a chunk", ",.0f"),
     "cache": ("cache, bytes a chunk", ",.0f"),
     "open": ("open and first answer, s", ".2f"), "open_cpu": ("of it CPU, s", ".2f"),
-    "p50": ("question p50, ms", ".1f"), "p95": ("p95, ms", ".1f"), "rss": ("memory of a reader, MiB", ",.0f"),
+    "p50": ("question p50, ms", ".1f"), "p95": ("p95, ms", ".1f"),
+    "rss": ("memory of a reader, MiB", ",.0f"),
     "refresh": ("refresh of one page, s", ".2f"), "nothing": ("refresh of nothing, s", ".2f"),
 }  # fmt: skip
 
@@ -78,14 +83,17 @@ EMBEDDING = (
 
 
 def open_at(folder: Path) -> ContextualIndex:
-    """The index of a folder of pages of :func:`write_pages`."""
+    """Return the index of a folder of pages of :func:`write_pages`."""
     return ContextualIndex.open(
         folder, embed_model=EMBEDDING, node_parser=default_parser(LocalEmbedding())
     )
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """Paths and texts of real pages; beyond what exists, with words exchanged for others of the corpus, without end."""
+    """Paths and texts of real pages.
+
+    Beyond what exists, with words exchanged for others of the corpus, without end.
+    """
     found = [
         (document.metadata["path"], document.text)
         for document in pages_of(CORPUS or "kubernetes-docs")

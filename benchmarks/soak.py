@@ -1,8 +1,10 @@
-"""Thousands of mixed MCP calls and page requests while notes change: what grows, what is left, how long answers take.
+"""Thousands of mixed MCP calls and page requests while notes change.
 
-The MCP server over stdio and the page each have a process of their own, over one folder of dated notes. Every few calls
-a note is edited, renamed or replaced, so that the MCP server refreshes nearly all the time. Memory, descriptors and
-threads are read from /proc (Linux only).
+What grows, what is left, how long answers take.
+
+The MCP server over stdio and the page each have a process of their own, over one folder of dated
+notes. Every few calls a note is edited, renamed or replaced, so that the MCP server refreshes
+nearly all the time. Memory, descriptors and threads are read from /proc (Linux only).
 
     python benchmarks/soak.py --calls 1000
     python benchmarks/soak.py                       # 10,000 calls
@@ -50,7 +52,7 @@ NUMBERS = random.Random(0)  # noqa: S311  reproducible, not secret
 
 
 def fact() -> str:
-    """A sentence."""
+    """Return a sentence."""
     person, verb, thing = map(NUMBERS.choice, (PEOPLE, VERBS, THINGS))
     return f"{person} {verb} the {thing} for {NUMBERS.randrange(10**6)} pesos."
 
@@ -82,7 +84,7 @@ def change(folder: Path) -> None:
 
 
 def arguments(name: str, folder: Path) -> dict[str, Any]:
-    """What a tool or an address of the page is called with."""
+    """Return what a tool or an address of the page is called with."""
     question = f"what did {NUMBERS.choice(PEOPLE)} do with the {NUMBERS.choice(THINGS)}?"
     path = NUMBERS.choice(sorted(folder.glob("*.md"))).relative_to(folder.parent).as_posix()
     kinds: dict[str, dict[str, Any]] = {
@@ -148,7 +150,7 @@ async def run(
 
 
 def percentiles(seconds: list[float]) -> list[str]:
-    """Number, median, 99th percentile and longest, in milliseconds."""
+    """Return number, median, 99th percentile and longest, in milliseconds."""
     ordered = sorted(seconds)
     values = statistics.median(ordered), ordered[int(0.99 * len(ordered))], ordered[-1]
     return [f"{len(ordered):,}", *(f"{1000 * value:.0f}" for value in values)]

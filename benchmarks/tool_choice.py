@@ -1,12 +1,14 @@
-"""What the tools of the MCP server cost an agent, and whether a small language model chooses the right one.
+"""What the MCP server's tools cost an agent, and whether a small model chooses the right one.
 
-    python benchmarks/tool_choice.py --sizes                     # descriptions and answers, in characters and tokens
-    python benchmarks/tool_choice.py                             # by a small model
+    python benchmarks/tool_choice.py --sizes                     # descriptions and answers, in
+    characters and tokens python benchmarks/tool_choice.py                             # by a small
+    model
 
-Twenty-four tasks, as a user puts them to an agent, each with the tools that do it. The model sees the tools as the
-server lists them, and may answer with nothing but one of their names. A small model prefers what stands at certain
-places of a list, so each task is asked with the list turned round three ways. The same is asked with the names alone,
-which shows what the descriptions add. The model is SmolLM2-135M on llama.cpp's server; ``tests/servers.py`` starts it.
+Twenty-four tasks, as a user puts them to an agent, each with the tools that do it. The model sees
+the tools as the server lists them, and may answer with nothing but one of their names. A small
+model prefers what stands at certain places of a list, so each task is asked with the list turned
+round three ways. The same is asked with the names alone, which shows what the descriptions add. The
+model is SmolLM2-135M on llama.cpp's server; ``tests/servers.py`` starts it.
 """
 
 from __future__ import annotations
@@ -64,7 +66,10 @@ TASKS = [
     ("Where exactly does the identifier max_retries occur?", {"grep"}),
     ("Show the section Timeout of [[Gateway]].", {"read"}),
     (
-        "The user wrote: thanks, and what about the roof? Look what the notes say before you answer.",
+        (
+            "The user wrote: thanks, and what about the roof? Look what the notes say before "
+            "you answer."
+        ),
         {"memory_context"},
     ),
 ]
@@ -80,7 +85,7 @@ CALLS: dict[str, dict[str, Any]] = {
 
 
 def tools() -> dict[str, str]:
-    """The tools as the server lists them: descriptions by name."""
+    """Return the tools as the server lists them: descriptions by name."""
 
     async def listed(index: ContextualIndex) -> dict[str, str]:
         async with mcp.Client(NotesServer(index, refresh="never")) as client:
@@ -91,17 +96,19 @@ def tools() -> dict[str, str]:
 
 
 def chosen(url: str, descriptions: Sequence[tuple[str, str]], task: str, *, described: bool) -> str:
-    """The tool that the model names for a task."""
+    """Return the tool that the model names for a task."""
     lines = [f"- {name}: {text}" if described else f"- {name}" for name, text in descriptions]
     names = [name for name, _ in descriptions]
     schema = {"type": "object", "properties": {"tool": {"enum": names}}, "required": ["tool"]}
     body = {
         "model": servers.MODEL, "temperature": 0, "max_tokens": 40,
         "messages": [
-            {"role": "system", "content": "Choose the tool that does the task.\n\nTools:\n" + "\n".join(lines)},
+            {"role": "system",
+            "content": "Choose the tool that does the task.\n\nTools:\n" + "\n".join(lines)},
             {"role": "user", "content": f"{task}\n\nWhich tool?"},
         ],
-        "response_format": {"type": "json_schema", "json_schema": {"name": "choice", "schema": schema}},
+        "response_format": {"type": "json_schema", "json_schema": {"name": "choice",
+        "schema": schema}},
     }  # fmt: skip
     answer = (
         httpx.post(f"{url}/v1/chat/completions", json=body, timeout=300).raise_for_status().json()
@@ -145,7 +152,8 @@ def main() -> None:
                 "its data",
             ]
             print(
-                f"{machine()}.\n\n{markdown_table(header, asyncio.run(sizes(Path(folder) / 'notes')))}"
+                f"{machine()}.\n\n"
+                f"{markdown_table(header, asyncio.run(sizes(Path(folder) / 'notes')))}"
             )
         return
     if reason := servers.missing():
@@ -165,7 +173,8 @@ def main() -> None:
             print(*sorted(wrong), sep="\n", file=sys.stderr)
     chance = sum(len(wanted) for _, wanted in TASKS) / len(TASKS) / len(listed)
     print(
-        f"{machine()}. Model: {servers.MODEL}. {len(listed)} tools, {len(TASKS)} tasks, {TURNS} orders.\n"
+        f"{machine()}. Model: {servers.MODEL}. {len(listed)} tools, {len(TASKS)} tasks, "
+        f"{TURNS} orders.\n"
     )
     print(markdown_table(["the model sees", "right"], [*rows, ["chance", f"{chance:.0%}"]]))
 

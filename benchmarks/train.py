@@ -1,4 +1,4 @@
-"""Train the weights of the package's models, and measure each set by weights that were trained on the others.
+"""Train the weights of the package's models, and cross-validate them over the sets.
 
     python benchmarks/train.py ranking|code|messages [--sets NAME ...] [--write]
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.retrievers.explanation import Hit
 
-# Chosen by hand: hardly a question of the sets has a date, a name or parts, and the sets differ in the heading.
+# Chosen by hand: hardly a question of the sets has a date, a name or parts, and the sets differ in
+# the heading.
 CHOSEN: Final = {"date", "heading", "names", "further chunk", "part"}
 CODE: Final = {"file name", "defines", "exact", "file vector"}
 _NAMES: Final = [feature.name for feature in (*FEATURES, *RANK_FEATURES)]
@@ -52,7 +53,9 @@ SHOWN: Final = 20
 
 
 class Pool(NamedTuple):
-    """The candidates of a question: values of the features, the sum of the others, which have gold, and their groups.
+    """The candidates of a question.
+
+    Values of the features, the sum of the others, which have gold, and their groups.
 
     A group is a file or a session, and counts at its best candidate.
     """
@@ -70,7 +73,7 @@ class Pool(NamedTuple):
         return list(best.values())
 
     def measure(self, weights: Any) -> list[float]:
-        """Whether gold is among the first 5 and 20, the reciprocal rank of the first, and nDCG@10, in per cent."""
+        """Return recall at 5 and 20, the first reciprocal rank and nDCG@10, in per cent."""
         order = self.order(weights)
         right = self.gold[order]
         first = float(1 / (1 + right.argmax())) if right.any() else 0.0
@@ -80,7 +83,7 @@ class Pool(NamedTuple):
 
 
 def pool_of(hits: Sequence[Hit], model: str, gold: Sequence[bool], groups: Sequence[str]) -> Pool:
-    """The pool of an explained question."""
+    """Return the pool of an explained question."""
     names = TRAINED[model]
     weights = shipped_weights(SECTION[model])
     values = np.zeros((len(hits), len(names)))
@@ -171,7 +174,7 @@ def train(sets: Sequence[Sequence[Pool]], shrink: float) -> Any:
 
 
 def scale_of(sets: Sequence[Sequence[Pool]], weights: Any) -> float:
-    """The factor that turns scores into log-odds that a candidate among the first 20 has gold, by Newton's method."""
+    """Return the factor that turns scores into log-odds of gold among 20, by Newton's method."""
     pools = [one for several in sets for one in several]
     orders = [one.order(weights)[:SHOWN] for one in pools]
     x = np.concatenate(

@@ -67,7 +67,10 @@ def card(left: int, title: str, color: str, node: BaseNode, theme: Theme) -> lis
     text = " ".join(node.get_content().replace("#", "").split())
     lines = textwrap.wrap(text, LINE_LENGTH)[:TEXT_LINES]
     context = str(node.metadata.get("context", "nothing"))
-    place = f"{node.metadata['file_name']}, lines {node.metadata['start_line']} to {node.metadata['end_line']}"
+    place = (
+        f"{node.metadata['file_name']}, lines {node.metadata['start_line']} to "
+        f"{node.metadata['end_line']}"
+    )
     parts = [
         f'<rect x="{left}" y="70" width="{CARD}" height="210" rx="8" fill="{theme.card}"/>',
         f'<rect x="{left}" y="70" width="6" height="210" fill="{color}"/>',
@@ -81,7 +84,8 @@ def card(left: int, title: str, color: str, node: BaseNode, theme: Theme) -> lis
             f'font-size="14">{escape(line + ending)}</text>'
         )
     parts.append(
-        f'<text x="{left + 24}" y="240" fill="{theme.muted}" font-size="13">embedded with it:</text>'
+        f'<text x="{left + 24}" y="240" fill="{theme.muted}" font-size="13">embedded with '
+        "it:</text>"
     )
     shown = context.replace("examples/notes/", "").partition("\n")[0][:LINE_LENGTH]
     parts.append(
@@ -95,7 +99,8 @@ def picture(wrong: BaseNode, right: BaseNode, theme: Theme) -> str:
     font = "-apple-system, Segoe UI, Helvetica, Arial, sans-serif"
     parts = [
         (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+            f'width="{WIDTH}" '
             f'height="{HEIGHT}" font-family="{font}" font-size="16" role="img">'
         ),
         f"<title>{escape(QUESTION)}</title>",

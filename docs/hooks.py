@@ -1,4 +1,7 @@
-"""Hooks of mkdocs: add the benchmark pages, the table of formats, and a search that works from a folder."""
+"""Hooks of mkdocs.
+
+Add the benchmark pages, the table of formats, and a search that works from a folder.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,10 @@ def on_page_content(html: str, **_: Any) -> str:
 
 
 def on_post_build(config: Any, **_: Any) -> None:
-    """Load the script of the search from the site itself. The theme's pages fetch it from the network."""
+    """Load the script of the search from the site itself.
+
+    The theme's pages fetch it from the network.
+    """
     site = Path(config.site_dir)
     for page in site.rglob("*.html"):
         text = page.read_text("utf-8")

@@ -1,6 +1,7 @@
 """Make the pictures of README and documentation again: `python docs/pictures.py`.
 
-They show real output: the HTML page of a file's chunks, and the page that `serve` shows. Chromium draws them.
+They show real output: the HTML page of a file's chunks, and the page that `serve` shows. Chromium
+draws them.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ def chunks() -> None:
 
 
 def page() -> None:
-    """Draw the page of `serve`: a document beside its hits, why a hit is there in the dark, and a narrow window."""
+    """Draw the page of `serve`.
+
+    A document beside its hits, why a hit is there in the dark, and a narrow window.
+    """
     with tempfile.TemporaryDirectory() as folder:
         notes = Path(folder) / "notes"
         shutil.copytree(ROOT / "examples" / "notes", notes)

@@ -1,7 +1,8 @@
 """Ask one question without contexts, and then run ``pipeline.py``, which asks it with contexts.
 
-Run it with ``make demo``, or with ``python examples/demo.py`` after ``pip install -e '.[pipeline]'``. It works on a
-copy of ``examples/notes`` in a temporary folder. It needs no key and no network.
+Run it with ``make demo``, or with ``python examples/demo.py`` after ``pip install -e
+'.[pipeline]'``. It works on a copy of ``examples/notes`` in a temporary folder. It needs no key and
+no network.
 """
 
 from __future__ import annotations
@@ -53,8 +54,10 @@ def main() -> None:
     )
     runpy.run_path(str(EXAMPLES / "pipeline.py"))
     print(
-        "\nMany chunks say “The default value is … and can be adjusted via the config file”. The context says\n"
-        "which value: “Document: examples/notes/docs/scheduler.md > Scheduler > Retries”. It is embedded and\n"
+        "\nMany chunks say “The default value is … and can be adjusted via the config "
+        "file”. The context says\n"
+        "which value: “Document: examples/notes/docs/scheduler.md > Scheduler > "
+        "Retries”. It is embedded and\n"
         "indexed with the chunk, and never displayed.\n\n"
         "To search a folder of your own:\n"
         "  llama-index-contextual index FOLDER\n"

@@ -1,4 +1,7 @@
-"""``llama-index-contextual``, and ``python -m llama_index_contextual``: the command line of the application."""
+"""``llama-index-contextual``, and ``python -m llama_index_contextual``.
+
+The command line of the application.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,13 @@ from typing import Any
 def main() -> None:
     """Run the command line, or name the extra that brings it.
 
-    Ctrl-C ends the process with one line at once, also during imports and at the end of the interpreter, where a
-    ``KeyboardInterrupt`` would be a traceback or nothing. A command with work to finish has it raised in that work
+    Ctrl-C ends the process with one line at once, also during imports and at the end of the
+    interpreter, where a ``KeyboardInterrupt`` would be a traceback or nothing. A command with work
+    to finish has it raised in that work
     (:func:`llama_index_contextual.app.cli.options.interruptible`).
     """
-    # Imports make objects that stay. Looking through them took a tenth of the start and a fifth of the end.
+    # Imports make objects that stay. Looking through them took a tenth of the start and a fifth of
+    # the end.
     gc.set_threshold(100_000, 50, 100)
     atexit.register(gc.freeze)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -11,7 +11,7 @@ PREFACE = """
 The tests in `tests/llama_index_contract` run these classes beside those of LlamaIndex. They make the same calls, and
 compare nodes, metadata views, ids and hits. The tables list every deliberate difference.
 `scripts/compatibility_page.py` writes this section.
-"""
+"""  # noqa: E501
 
 
 def page() -> str:

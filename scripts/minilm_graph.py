@@ -5,10 +5,10 @@ input rows are rounded to eight bits too, each with its own scale, and whole num
 at twice the speed.
 
 ``data/minilm-int8.onnx`` multiplies signed weights. On x86 processors without VNNI onnxruntime adds
-those products in sixteen bits, which overflow. For these ``data/minilm-uint8.onnx`` moves the weights
-to unsigned numbers when it is loaded (128 is their zero point). The products are then added in 32
-bits, and the results are the same, bit by bit. The session option that does this in onnxruntime,
-``session.x64quantprecision``, ends the process in versions 1.24 to 1.29.
+those products in sixteen bits, which overflow. For these ``data/minilm-uint8.onnx`` moves the
+weights to unsigned numbers when it is loaded (128 is their zero point). The products are then added
+in 32 bits, and the results are the same, bit by bit. The session option that does this in
+onnxruntime, ``session.x64quantprecision``, ends the process in versions 1.24 to 1.29.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-# The part of ONNX's published file format (onnx.proto) that we touch: field, number, type; * for many. Protobuf carries
-# all other fields along as they are. The onnx package would do the same, at 20 MB and 0.4 seconds for each process.
+# The part of ONNX's published file format (onnx.proto) that we touch: field, number, type; * for
+# many. Protobuf carries all other fields along as they are. The onnx package would do the same, at
+# 20 MB and 0.4 seconds for each process.
 _FORMAT: Final = """\
 Model: graph 7 Graph
 Graph: node 1 Node*, initializer 5 Tensor*
@@ -63,16 +64,18 @@ def messages() -> dict[str, Any]:
 
 
 def multiply_in_int8(model: bytes) -> bytes:
-    """An ONNX model with its products computed in eight bits; weights are not changed.
+    """Return an ONNX model with its products computed in eight bits; weights are not changed.
 
     Args:
-        model: An ONNX file (opset 13 to 17) whose int8 matrices become 32-bit numbers by Cast and Mul.
+        model: An ONNX file (opset 13 to 17) whose int8 matrices become 32-bit numbers by Cast and
+            Mul.
     """
     parsed = messages()["Model"].FromString(model)
     graph, nodes = parsed.graph, list(parsed.graph.node)
     maker = {node.output[0]: node for node in nodes}
     stored = {tensor.name for tensor in graph.initializer if tensor.data_type == _INT8}
-    # What makes an attention's values: a twelfth of the work, and two thirds of what rounding would cost.
+    # What makes an attention's values: a twelfth of the work, and two thirds of what rounding would
+    # cost.
     biased = [node.input for node in nodes if node.op_type == "Add"]
     precise = {
         name
@@ -154,7 +157,7 @@ def multiply_in_int8(model: bytes) -> bytes:
 
 
 def with_unsigned_weights(model: bytes) -> bytes:
-    """Return the graph of :func:`multiply_in_int8` with the weights of products moved to unsigned numbers."""
+    """Return the graph of :func:`multiply_in_int8` with unsigned weights."""
     parsed = messages()["Model"].FromString(model)
     graph, nodes = parsed.graph, list(parsed.graph.node)
     graph.initializer.add(name="int8.offset", data_type=_INT32, raw_data=np.int32(128).tobytes())
@@ -181,7 +184,7 @@ def with_unsigned_weights(model: bytes) -> bytes:
 
 
 def without_weights(graph: bytes, weights: bytes) -> bytes:
-    """A graph that names the places of its weights in a file."""
+    """Return a graph that names the places of its weights in a file."""
     parsed = messages()["Model"].FromString(graph)
     for tensor in parsed.graph.initializer:
         place = weights.find(tensor.raw_data)

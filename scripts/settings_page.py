@@ -34,7 +34,7 @@ The file of a folder may set only what the column "Folder" allows, because it ma
 
 | Setting | Meaning | Default | Folder |
 |---|---|---|---|
-"""
+"""  # noqa: E501
 _CONTEXTS: Final = ", ".join(f"`{name}`" for name in contexts.names())
 
 

@@ -1,7 +1,9 @@
-"""Print the test files to run after a change: ``python scripts/touched_tests.py [COMMIT]``, default ``HEAD``.
+"""Print the test files to run after a change.
 
-They are the test files that changed since the commit, and those that import a changed module of the package. For a
-module that no test imports, they are the tests of its folder.
+Run ``python scripts/touched_tests.py [COMMIT]``; the default is ``HEAD``.
+
+They are the test files that changed since the commit, and those that import a changed module of the
+package. For a module that no test imports, they are the tests of its folder.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ PACKAGE = "llama_index_contextual"
 
 
 def changed(commit: str) -> list[Path]:
-    """Return the files that differ from a commit, or that git does not track yet; deleted files are left out."""
+    """Return the files that differ from a commit or are untracked, without deleted ones."""
     commands = (
         ["git", "diff", "--name-only", commit],
         ["git", "ls-files", "--others", "--exclude-standard"],

@@ -13,16 +13,16 @@ import tomlkit
 from hypothesis import settings
 from platformdirs import user_data_path
 
-# CI repeats the same examples, so that a red run means a change; at home every run looks elsewhere. No example has a
-# time limit, which a busy machine would miss.
+# CI repeats the same examples, so that a red run means a change; at home every run looks elsewhere.
+# No example has a time limit, which a busy machine would miss.
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("home", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "home")
 
 _USERS_INDEXES = user_data_path("llama-index-contextual", appauthor=False) / "indexes"
 
-# The tests have settings of their own, and so have the processes that they start: what the person who runs them
-# has set changes nothing.
+# The tests have settings of their own, and so have the processes that they start: what the person
+# who runs them has set changes nothing.
 for variable in (
     "XDG_CONFIG_HOME",
     "XDG_DATA_HOME",
@@ -60,7 +60,10 @@ def data():
 
 @pytest.fixture(autouse=True)
 def content_cache():
-    """Begin each test without vectors, contexts and conversions of earlier ones; return the file."""
+    """Begin each test without vectors, contexts and conversions of earlier ones.
+
+    Return the file.
+    """
     file = Path(os.environ["LLAMA_INDEX_CONTEXTUAL_STORAGE"]) / "content.sqlite3"
     for part in file.parent.glob(f"{file.name}*"):
         part.unlink()
@@ -75,7 +78,9 @@ def _indexes_of_user() -> dict[Path, int]:
 
 @pytest.fixture(autouse=True, scope="session")
 def users_indexes(tmp_path_factory):
-    """Fail where a test, or a process that it started, indexed its folder for the user who runs the tests."""
+    """Fail where a test, or a process that it started, indexed its folder for the user who runs the
+    tests.
+    """
     before = _indexes_of_user()
     yield
     temporary = str(tmp_path_factory.getbasetemp())
@@ -89,7 +94,10 @@ def users_indexes(tmp_path_factory):
 
 @pytest.fixture
 def users_own():
-    """Callable: moves what the file of a folder says into the user's own file, as the table of that folder."""
+    """Callable.
+
+    Moves what the file of a folder says into the user's own file, as the table of that folder.
+    """
     from llama_index_contextual.app.settings.loading import USER_FILE, user_folder
 
     own = user_folder() / USER_FILE

@@ -1,4 +1,6 @@
-"""A model server that fails on demand: OpenAI's chat interface over HTTP, with faults that real servers have.
+"""A model server that fails on demand.
+
+OpenAI's chat interface over HTTP, with faults that real servers have.
 
 For faults only. What a real model does is tested with the real one of ``servers.py``.
 """
@@ -128,7 +130,9 @@ class FakeModel(ThreadingHTTPServer):
 
 
 def good_text(request: Request) -> str:
-    """One line per chunk, with words that no chunk of the tests has, and without a number that none has."""
+    """One line per chunk, with words that no chunk of the tests has, and without a number that none
+    has.
+    """
     return "\n".join(
         f"{number}: Explains matter {chr(64 + number)} of this very treatise."
         for number in request.numbers

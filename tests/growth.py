@@ -1,7 +1,7 @@
 """Whether work grows faster than the text that it is given.
 
-Four times the text may take four times as long. A step that is quadratic takes sixteen times as long, so nine is the
-line between both. Times are of the processor.
+Four times the text may take four times as long. A step that is quadratic takes sixteen times as
+long, so nine is the line between both. Times are of the processor.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ def grows_too_fast(
 ) -> bool:
     """Whether a text of four times the length takes more than nine times as long.
 
-    It is measured three times before it counts, because other work on the machine slows single runs.
+    It is measured three times before it counts, because other work on the machine slows single
+    runs.
 
     Args:
         work: What is done with a text.

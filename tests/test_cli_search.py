@@ -1,4 +1,7 @@
-"""``search`` on the command line: hits for a pipe, for a terminal and as JSON, and what narrows them."""
+"""``search`` on the command line.
+
+Hits for a pipe, for a terminal and as JSON, and what narrows them.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ def test_a_question_that_nothing_answers_finds_nothing(run, notes):
     outside = run("search", "freeze", "-f", notes, "--path", "nowhere/")
     assert outside.stderr.splitlines() == [
         "Nothing found.",
-        "no chunk passes the filters: none has path containing 'nowhere/' (folders that exist: memory, docs)",
+        (
+            "no chunk passes the filters: none has path containing 'nowhere/' (folders that "
+            "exist: memory, docs)"
+        ),
     ]
     found = json.loads(
         run("search", "What is the default timeout of the gateway?", "-f", notes, "--json").stdout
@@ -48,7 +54,7 @@ GOLDEN = """\
    The default value is 60 and can be adjusted via the config file. It is given in seconds and counts from the first {a}
    the request until the last byte of the answer, so a slow download counts in full. A request that exceeds it is {b}
    status 504 and is not retried. Values below 5 are refused at start, because health checks would then fail at random.
-"""
+"""  # noqa: E501
 
 
 def test_a_hit_has_name_citation_score_headings_and_three_lines_around_the_match(run, notes):
@@ -120,7 +126,10 @@ def test_words_are_marked_in_the_language_of_the_question_and_stop_words_are_not
 
 
 def test_an_excerpt_is_where_the_words_match_and_shows_no_marks_of_markdown():
-    text = "# Title\n\nFirst line.\n\n---\n\nMore of it.\n\nSee [the **plan**](plan.md) and [[Zoo|zebras]].\n"
+    text = (
+        "# Title\n\nFirst line.\n\n---\n\nMore of it.\n\nSee [the **plan**](plan.md) and "
+        "[[Zoo|zebras]].\n"
+    )
     zebra = frozenset(terms_of("zebras"))
     assert excerpt(text, zebra) == ["First line.", "More of it.", "See the plan and zebras."]
     text = "See [the\nzebras](http://zoo.org/a_b_c).\nThe *wild* ones of `__init__` and snake_case * 2, **_not_** a*b*c.\n"  # noqa: E501

@@ -126,13 +126,19 @@ def test_every_page_is_in_the_navigation():
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium on this machine")
 def test_the_search_of_a_site_in_a_folder_needs_no_network(tmp_path):
-    """The theme fetches a script for it. The hook puts ours in its place, and a worker runs in a page of a folder."""
+    """The theme fetches a script for it.
+
+    The hook puts ours in its place, and a worker runs in a page of a folder.
+    """
     hook = runpy.run_path(str(ROOT / "docs" / "hooks.py"))["on_post_build"]
     shutil.copy(ROOT / "docs" / "offline-search.js", tmp_path)
     (tmp_path / "search.js").write_text(
         "addEventListener('message', e => postMessage(e.data + ' found'));", "utf-8"
     )
-    ask = "const w = new Worker('search.js'); w.addEventListener('message', e => document.body.textContent = e.data);"
+    ask = (
+        "const w = new Worker('search.js'); w.addEventListener('message', e => "
+        "document.body.textContent = e.data);"
+    )
     page = tmp_path / "index.html"
     page.write_text(
         '<head><script src="https://unpkg.com/iframe-worker/shim"></script></head>'
@@ -182,7 +188,9 @@ def test_every_command_is_documented_and_every_documented_command_exists():
 
 
 def texts_of_the_package():
-    """Yield each text in the package's code, with its file and whether it is documentation of that code."""
+    """Yield each text in the package's code, with its file and whether it is documentation of that
+    code.
+    """
     for file in Path(llama_index_contextual.__path__[0]).rglob("*.py"):
         tree = ast.parse(file.read_text("utf-8"))
         bodies = [
@@ -266,7 +274,10 @@ def test_what_pages_import_from_this_package_exists(page):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder as the checkout is: examples, a page of notes and one of docs, and questions; no language model."""
+    """A folder as the checkout is: examples, a page of notes and one of docs, and questions.
+
+    No language model.
+    """
     for name in ("docs", "notes"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "page.md").write_text(

@@ -37,7 +37,7 @@ Cookie loves carrots, and hates the vacuum cleaner, which is why it stays in the
 # no heading
 feed cookie --carrots 3
 ```
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
@@ -252,7 +252,10 @@ def test_a_setting_that_does_not_exist_is_named():
 
 
 def test_a_tokenizer_that_returns_a_mapping_is_refused():
-    """As Hugging Face's tokenizers do when they are called: it has two or three entries, however long the text."""
+    """As Hugging Face's tokenizers do when they are called.
+
+    It has two or three entries, however long the text.
+    """
     parser = HeadingAwareMarkdownNodeParser(
         tokenizer=lambda text: {"input_ids": text.split(), "attention_mask": []}
     )

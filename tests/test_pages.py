@@ -131,7 +131,10 @@ def test_a_page_of_chunks_holds_each_text_once():
         ("[a](b.md#x)", '<p><a href="@notes/b.md" rel="noopener noreferrer">a</a></p>'),
         (
             '[a](https://x.example/?a="b)',
-            '<p><a href="https://x.example/?a=%22b" target="_blank" rel="noopener noreferrer">a</a></p>',
+            (
+                '<p><a href="https://x.example/?a=%22b" target="_blank" rel="noopener '
+                'noreferrer">a</a></p>'
+            ),
         ),
         ("[[B]]", '<p><a href="@[[B]]" rel="noopener noreferrer">B</a></p>'),
         ("[[B#x|t <b>]]", '<p><a href="@[[B#x]]" rel="noopener noreferrer">t &lt;b&gt;</a></p>'),
@@ -267,7 +270,8 @@ def test_a_long_document_is_drawn_page_by_page_and_searched_as_a_whole(tmp_path)
     assert seen.count('<article class="hit chunk">') == 1
 
 
-# Of each page in a frame: is it, or anything of it but the inside of a table's box, wider than the frame?
+# Of each page in a frame: is it, or anything of it but the inside of a table's box, wider than the
+# frame?
 MEASURE = """<!doctype html><script>
 onload = () => {
   const frames = [...document.querySelectorAll("iframe")], wide = [];
@@ -281,7 +285,7 @@ onload = () => {
   }
   document.body.textContent = JSON.stringify([frames.length, wide]);
 };
-</script>"""
+</script>"""  # noqa: E501
 
 
 @needs_chromium
@@ -304,7 +308,10 @@ def test_no_page_is_wider_than_its_window(width, tmp_path):
         "evaluate": compared.to_html(long).replace("<details>", "<details open>"),
     }
     frames = [
-        f'<iframe title="{name}" width="{width}" height="600" frameborder="0" srcdoc="{escape(page)}"></iframe>'
+        (
+            f'<iframe title="{name}" width="{width}" height="600" frameborder="0" '
+            f'srcdoc="{escape(page)}"></iframe>'
+        )
         for name, page in pages.items()
     ]
     seen = in_chromium(MEASURE + "".join(frames), tmp_path)

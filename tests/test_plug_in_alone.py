@@ -1,4 +1,6 @@
-"""The plug-in works where none of the packages of its extras is installed, and a missing extra is one sentence."""
+"""The plug-in works where none of the packages of its extras is installed, and a missing extra is
+one sentence.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ ROOT = Path(__file__).parents[1]
 ABSENT = [
     "rich", "pathspec", "markdown_it", "starlette", "uvicorn", "mcp",
     "onnxruntime", "tokenizers", "chromadb", "kreuzberg", "pypdfium2", "ray",
-    "llama_index.llms.ollama", "llama_index.llms.openai_like", "llama_index.embeddings.ollama", "ollama",
+    "llama_index.llms.ollama", "llama_index.llms.openai_like", "llama_index.embeddings.ollama",
+    "ollama",
     "llama_index.vector_stores.chroma",
     "pytest", "_pytest", "pytest_asyncio",
 ]  # fmt: skip
@@ -52,7 +55,7 @@ fusion = ctx.ContextualFusionRetriever([ctx.ContextualVectorRetriever(index), ct
 hits = ctx.RecencyPostprocessor().postprocess_nodes(fusion.retrieve("gateway default"))
 print(ctx.MemoryContext(fusion).get("what is the gateway's default?").entries[0].snippet)
 assert hits and not [name for name in sys.modules if name.startswith("llama_index_contextual.app")]
-""")
+""")  # noqa: E501
     assert (done.returncode, done.stderr) == (0, "")
     assert "The default is 60." in done.stdout
 
@@ -62,11 +65,17 @@ assert hits and not [name for name in sys.modules if name.startswith("llama_inde
     [
         ("from llama_index_contextual.app import ContextualIndex", "app"),
         (
-            "from llama_index_contextual.app.settings.models import resolve_embedding; resolve_embedding('ollama:m')",
+            (
+                "from llama_index_contextual.app.settings.models import resolve_embedding; "
+                "resolve_embedding('ollama:m')"
+            ),
             "llm",
         ),
         (
-            "from llama_index_contextual.app import LocalEmbedding; LocalEmbedding().get_text_embedding('a')",
+            (
+                "from llama_index_contextual.app import LocalEmbedding; "
+                "LocalEmbedding().get_text_embedding('a')"
+            ),
             "local",
         ),
         ("from llama_index_contextual.__main__ import main; main()", "app"),

@@ -64,7 +64,10 @@ def test_the_version_is_the_distribution_s():
 
 def test_importing_the_package_imports_no_heavy_part():
     heavy = ("chromadb", "onnxruntime", "openai")
-    code = f"import sys, llama_index_contextual; print([name for name in {heavy} if name in sys.modules])"
+    code = (
+        f"import sys, llama_index_contextual; print([name for name in {heavy} if name in "
+        "sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
     assert done.stdout.strip() == "[]"
 

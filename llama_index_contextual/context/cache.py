@@ -215,7 +215,7 @@ class ContextCache:
     def renew(
         self, nodes: Sequence[BaseNode], document: SourceDocument, records: Sequence[CachedContext]
     ) -> None:
-        """Store known records under today's keys too, where the store is one for several folders."""
+        """Store known records under today's keys too, if several folders share the store."""
         if getattr(self.store, "scope", ""):
             pairs = zip(nodes, records, strict=True)
             self.keep([pair for pair in pairs if pair[1].text is not None], document)

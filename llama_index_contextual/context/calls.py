@@ -135,7 +135,10 @@ class ModelCalls:
 
 
 def context_window(llm: LLM) -> int:
-    """Return the tokens that a model takes. This may call its server: do not use it on an event loop."""
+    """Return the tokens that a model takes.
+
+    This may call its server: do not use it on an event loop.
+    """
     with contextlib.suppress(Exception):  # any integration's own error
         window = int(llm.metadata.context_window)
         if window > 0:

@@ -304,7 +304,8 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         )
         if late:
             warnings.warn(
-                f"{counted(late, 'node')} had a vector before the context was written, so the vector does not contain "
+                f"{counted(late, 'node')} had a vector before the context was written, so "
+                "the vector does not contain "
                 "it. Put this step before the embedding, and embed again.",
                 ContextualWarning,
                 stacklevel=3,
@@ -313,7 +314,8 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
             failed = generator.usage.failed
             reasons = f" ({base.in_words(failed)})" if failed else ""
             raise ContextError(
-                f"{missing} of {len(nodes)} chunks got no context from {generator.source}, which has no fallback"
+                f"{missing} of {len(nodes)} chunks got no context from "
+                f"{generator.source}, which has no fallback"
                 f"{reasons}. The others are kept: run again, or allow a fallback."
             )
         return list(nodes)
@@ -352,7 +354,8 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         contexts = [context for group in results for context in group]
         if len(chunks) != len(contexts):
             raise ContextError(
-                f"{generator.source} returned {counted(len(contexts), 'context')} for {len(chunks)} chunks. Return one "
+                f"{generator.source} returned {counted(len(contexts), 'context')} for "
+                f"{len(chunks)} chunks. Return one "
                 "for each, in their order; None where there is none."
             )
         missing = 0

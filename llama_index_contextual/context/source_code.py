@@ -31,8 +31,10 @@ _ASSIGNED: Final = re.compile(
     r"|\bfunction\s([A-Za-z_$][\w$]*)\s?\("
 )
 _SIGNED: Final = re.compile(r"([a-z_]\w*)\s::\s")  # in Haskell
-_FUNCTION: Final = re.compile(  # in C's family: its head, its parameters, what may stand before its body
-    r"([\w~$*&<][\w\t *&<>:\[\],?~$.]*)\((?:[^(){};\"'`]|\((?:[^(){};\"'`]|\([^(){};\"'`]*\))*\))*\)"
+# in C's family: its head, its parameters, what may stand before its body
+_FUNCTION: Final = re.compile(
+    r"([\w~$*&<][\w\t "
+    r"*&<>:\[\],?~$.]*)\((?:[^(){};\"'`]|\((?:[^(){};\"'`]|\([^(){};\"'`]*\))*\))*\)"
     r"(?:[^\S\n]*[\w:-][^;{}=\n]*|\s*(?::|->|throws\b|where\b|noexcept|const\b|override)[^;{}=]{0,200})?\s*\{"
 )
 _NAME: Final = re.compile(r"[\w$~]+(?:::[\w$~]+)*")

@@ -1,4 +1,7 @@
-"""Memory for agents: a short digest of what notes say about a message, and its LlamaIndex adapters."""
+"""Memory for agents.
+
+A short digest of what notes say about a message, and its LlamaIndex adapters.
+"""
 
 from llama_index_contextual.memory.adapters import (
     MemoryContextBlock,

@@ -76,8 +76,9 @@ class MemoryContextBlock(Checked, BaseMemoryBlock[str]):
 
     ::
 
-        memory = Memory.from_defaults(session_id="jc", memory_blocks=[MemoryContextBlock(context=context)])
-        await agent.run("does JC like ginger?", memory=memory)
+        memory = Memory.from_defaults(session_id="jc",
+        memory_blocks=[MemoryContextBlock(context=context)]) await agent.run("does JC like ginger?",
+        memory=memory)
 
     Args:
         context: What answers.

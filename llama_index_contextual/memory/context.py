@@ -176,7 +176,10 @@ class MemoryContext:
         return await asyncio.to_thread(self.get, message, seen=seen, now=now)
 
     def suggest(self, query: str) -> list[str]:
-        """Return names and words of the notes that a misspelt query may mean; none if all are known."""
+        """Return names and words of the notes that a misspelt query may mean.
+
+        None if all are known.
+        """
         keywords = keyword_retriever_of(self._fusion.members)
         if keywords is None:
             return []

@@ -1,7 +1,10 @@
-"""The digest and its settings: a citation and a quotation for each hit, ready for an agent's context.
+"""The digest and its settings.
 
-Notes are untrusted text. The first line of a note follows its citation, and each further line follows a quotation
-mark. So a note keeps its own words, brackets and fences, and none of its lines can pass for a line of the digest.
+A citation and a quotation for each hit, ready for an agent's context.
+
+Notes are untrusted text. The first line of a note follows its citation, and each further line
+follows a quotation mark. So a note keeps its own words, brackets and fences, and none of its lines
+can pass for a line of the digest.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ NOTE_STARTS: Final = ("(Index: ", "(Search: ")
 QUOTE: Final = "  > "
 
 _NOT_PLAIN: Final = re.compile(r"[^\x20-\x7e\n\t]")
-# Characters without a shape in categories that otherwise have one, such as the blank Braille pattern.
+# Characters without a shape in categories that otherwise have one, such as the blank Braille
+# pattern.
 _SHAPELESS: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0d\uffa0\U000e0100-\U000e01ef]"
 )
@@ -129,7 +133,7 @@ class MemoryEntry:
 
     @property
     def citations(self) -> tuple[str, str]:
-        """Return the citation of the chunk, and one from line 1, which includes the front matter."""
+        """Return the citation of the chunk, and one that includes the front matter."""
         from_line_1 = {**self.node.metadata, meta.START_LINE: 1}
         return self._cite(self.node.metadata), self._cite(from_line_1)
 

@@ -152,9 +152,9 @@ def newest_first(
 ) -> list[MemoryEntry]:
     """Return the hits with the newest statement about the subject before older ones.
 
-    A hit makes a statement about the subject where a sentence, with the headings above it that
-    name more than a day, holds most of its terms, by their rarity. Such hits share the places that they had, newest day
-    first. Hits of one day keep their order, and hits without a day their places.
+    A hit makes a statement about the subject where a sentence, with the headings above it that name
+    more than a day, holds most of its terms, by their rarity. Such hits share the places that they
+    had, newest day first. Hits of one day keep their order, and hits without a day their places.
 
     Args:
         hits: The hits of a digest, best first.

@@ -37,11 +37,13 @@ class GroupingPostprocessor(Checked, BaseNodePostprocessor):
 
     Examples:
         >>> from llama_index.core.schema import NodeWithScore, TextNode
+        >>> chunks = [("a1", "a.md", 0.9), ("a2", "a.md", 0.8), ("b1", "b.md", 0.7)]
         >>> pool = [
         ...     NodeWithScore(node=TextNode(id_=name, metadata={"path": path}), score=score)
-        ...     for name, path, score in [("a1", "a.md", 0.9), ("a2", "a.md", 0.8), ("b1", "b.md", 0.7)]
+        ...     for name, path, score in chunks
         ... ]
-        >>> [hit.node.node_id for hit in GroupingPostprocessor(group_by="path").postprocess_nodes(pool)]
+        >>> grouping = GroupingPostprocessor(group_by="path")
+        >>> [hit.node.node_id for hit in grouping.postprocess_nodes(pool)]
         ['a1', 'b1']
     """
 

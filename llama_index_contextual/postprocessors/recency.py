@@ -90,8 +90,8 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
 
     Examples:
         >>> from llama_index.core.schema import NodeWithScore, TextNode
-        >>> old = TextNode(id_="old", text="Tea at four.", metadata={"path": "memory/2026-01-09.md"})
-        >>> new = TextNode(id_="new", text="Tea at five.", metadata={"path": "memory/2026-04-09.md"})
+        >>> old = TextNode(id_="old", text="Tea at 4.", metadata={"path": "2026-01-09.md"})
+        >>> new = TextNode(id_="new", text="Tea at 5.", metadata={"path": "2026-04-09.md"})
         >>> recency = RecencyPostprocessor(now=date(2026, 4, 10))
         >>> pool = [NodeWithScore(node=old, score=0.52), NodeWithScore(node=new, score=0.50)]
         >>> [hit.node.node_id for hit in recency.postprocess_nodes(pool)]
@@ -130,7 +130,10 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
         )
 
     def aged(self, nodes: Sequence[NodeWithScore]) -> list[tuple[float, float | None]]:
-        """Return score and age in days of every node; the age is None without a date or if evergreen."""
+        """Return score and age in days of every node.
+
+        The age is None without a date or if evergreen.
+        """
         now = self.now or datetime.now(timezone.utc)
         if self.now is None or not now.tzinfo:
             now = now.astimezone()

@@ -99,8 +99,10 @@ class AnyStore:
         # LlamaIndex pickles a store without its open client: what arrives fails at its first query.
         if not isinstance(self.store, SimpleVectorStore):
             raise CopyError(
-                f"A retriever over {type(self.store).__name__} cannot be pickled: the store holds an "
-                "open client. Pickle what creates the store, and create store and retriever where it arrives."
+                f"A retriever over {type(self.store).__name__} cannot be pickled: the "
+                "store holds an "
+                "open client. Pickle what creates the store, and create store and "
+                "retriever where it arrives."
             )
         return dict(self.__dict__)
 
@@ -200,7 +202,8 @@ class AnyStore:
         missing = [node_id for node_id in ids if node_id not in nodes]
         if missing:
             raise StorageError(
-                f"{type(self.store).__name__} found node {missing[0]!r}, whose text is not in the docstore. "
+                f"{type(self.store).__name__} found node {missing[0]!r}, whose text is "
+                "not in the docstore. "
                 "Load the index with the docstore that it was persisted with."
             )
         scores: Sequence[float | None] = result.similarities or [None] * len(ids)
@@ -296,7 +299,8 @@ class StoreSearch:
             raise error
         else:
             warnings.warn(
-                f"{type(self._store.store).__name__} gives no more than {self._size // _GROWTH} hits ({error}); "
+                f"{type(self._store.store).__name__} gives no more than "
+                f"{self._size // _GROWTH} hits ({error}); "
                 "there may be more.",
                 ContextualWarning,
                 stacklevel=2,
@@ -339,7 +343,7 @@ def node_matches(
 
 
 def is_chroma(store: object) -> TypeGuard[ChromaVectorStore]:
-    """Return whether a store is LlamaIndex's on Chroma, without its import, which takes a second."""
+    """Return whether a store is LlamaIndex's on Chroma, without importing it."""
     module = sys.modules.get("llama_index.vector_stores.chroma")
     return module is not None and isinstance(store, module.ChromaVectorStore)
 

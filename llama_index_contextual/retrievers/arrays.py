@@ -88,12 +88,12 @@ class ArrayIndex:
         return len(self.rows)
 
     def find(self, rows: Sequence[int] | Ints) -> tuple[Ints, Ints]:
-        """Return the places in :attr:`every` of rows that live, and the places of these in ``rows``."""
+        """Return the places of live rows in :attr:`every`, and in ``rows``."""
         known, hits = matches(self.rows, np.asarray(rows, np.int64))
         return self._places[known], hits
 
     def by_part(self, places: Ints) -> Iterator[tuple[Any, Ints, Ints]]:
-        """Yield for each part its arrays, the given places within it, and where these are in ``places``."""
+        """Yield the arrays of each part, the places within it, and their places in ``places``."""
         start = 0
         for arrays, live in self.parts:
             hits = np.flatnonzero((places >= start) & (places < start + len(live)))
@@ -264,7 +264,7 @@ def require(condition: bool) -> None:
 
 
 def matches(ascending: Numbers, values: Numbers) -> tuple[Ints, Ints]:
-    """Return the places in ascending numbers of the values that are among them, and those of the values."""
+    """Return where values occur in ascending numbers, and which of the values occur."""
     if not len(ascending):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     places = np.minimum(ascending.searchsorted(values), len(ascending) - 1)

@@ -111,7 +111,8 @@ def weighted_retrievers(
     total = sum(weights)
     if len(weights) != len(members) or not total:
         raise SettingError(
-            f"`retriever_weights` must be a number for each of the {len(members)} retrievers, not all 0 "
+            f"`retriever_weights` must be a number for each of the {len(members)} "
+            "retrievers, not all 0 "
             f"(got {weights})."
         )
     names = [_name_of(member) for member in members]

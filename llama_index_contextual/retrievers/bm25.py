@@ -32,7 +32,7 @@ _MOST_READ: Final = 200  # chunks of a document among which the best is looked f
 
 
 class ContextualBM25Retriever(PoolRetriever):
-    """Retrieve by words, with the sources, filters and persistence of LlamaIndex's ``BM25Retriever``.
+    """Retrieve by words, with the interface of LlamaIndex's ``BM25Retriever``.
 
     The engine is another one: it follows single edits, and all views of an index share it. Adding
     or deleting a node touches that node only, and scores equal those of a full rebuild. Scores are
@@ -111,7 +111,8 @@ class ContextualBM25Retriever(PoolRetriever):
 
         What is deleted from an index later, as by ``index.delete_ref_doc``, is not returned any
         more; what is inserted later has to be added with :meth:`add`. A retriever over another
-        source, or one that was persisted and loaded, changes by :meth:`add` and :meth:`delete` only.
+        source, or one that was persisted and loaded, changes by :meth:`add` and :meth:`delete`
+        only.
 
         Args:
             index: Any index of LlamaIndex. Its nodes are read from its vector store where that
@@ -168,8 +169,10 @@ class ContextualBM25Retriever(PoolRetriever):
         added = list(nodes) if isinstance(nodes, Iterable) else [nodes]
         if not all(isinstance(node, BaseNode) for node in added):
             raise SettingError(
-                f"`nodes` must be a list of LlamaIndex nodes (got {type(nodes).__name__}). For a store, "
-                "call ContextualBM25Retriever.from_defaults() with index=, docstore= or vector_store=."
+                "`nodes` must be a list of LlamaIndex nodes (got "
+                f"{type(nodes).__name__}). For a store, "
+                "call ContextualBM25Retriever.from_defaults() with index=, docstore= or "
+                "vector_store=."
             )
         for node in added:
             if isinstance(node, IndexNode) and node.obj is not None:
@@ -194,7 +197,7 @@ class ContextualBM25Retriever(PoolRetriever):
                 return pools
 
     def _delete_gone(self, node_ids: Sequence[str]) -> bool:
-        """Delete nodes that the index of :meth:`from_defaults` has lost, and return whether it had."""
+        """Delete nodes that the index of :meth:`from_defaults` lost; return whether any were."""
         return self._members is not None and self.delete(self._members.gone(node_ids)) > 0
 
     def _pool(self, store: Any, text: str, top_k: int) -> Pool:

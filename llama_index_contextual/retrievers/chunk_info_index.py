@@ -1,4 +1,7 @@
-"""What the ranking reads of each chunk, by row: written when a chunk is indexed, read for candidates."""
+"""What the ranking reads of each chunk, by row.
+
+Written when a chunk is indexed, read for candidates.
+"""
 
 from __future__ import annotations
 

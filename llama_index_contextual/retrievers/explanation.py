@@ -56,7 +56,7 @@ class Hit:
 
     @property
     def source(self) -> str:
-        """Return ``path#L3-L5`` or ``path#page=12`` where metadata say so, else the id of the node."""
+        """Return ``path#L3-L5`` or ``path#page=12`` if metadata say so, else the node's id."""
         return citation_of(self.node.node.metadata) or self.node_id
 
     def to_dict(self) -> dict[str, Any]:

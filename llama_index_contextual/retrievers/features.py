@@ -196,7 +196,7 @@ class DefinesFeature(CodeFeature):
     name = "defines"
 
     def file_value(self, query: Query, candidates: Candidates, rows: Sequence[int]) -> float:
-        """Return the share for the best name of the file, half where one word of several is shared."""
+        """Return the share for the file's best name, half if one of several words is shared."""
         words = code_terms(query.text)
         best = 0.0
         for info in filter(None, map(candidates.info.__getitem__, rows)):

@@ -5,9 +5,9 @@ IS_EMPTY and NOT) and in how they treat a missing key. All retrievers of a fusio
 nodes, so filters are evaluated here.
 
 For a missing key only NE, NIN and IS_EMPTY hold. A comparison between types (``"10" > 3``) is false
-and not an error. Numbers compare by value: 3 is 3.0, and True is 1 as in LlamaIndex's own evaluator,
-because a ``MetadataFilter`` takes no booleans. IN and NIN with a text in place of a list mean the
-text, and the parts between its commas.
+and not an error. Numbers compare by value: 3 is 3.0, and True is 1 as in LlamaIndex's own
+evaluator, because a ``MetadataFilter`` takes no booleans. IN and NIN with a text in place of a list
+mean the text, and the parts between its commas.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def tag_filter(tag: str) -> MetadataFilters:
 
 
 def path_filter(text: str) -> MetadataFilters:
-    """Return a filter for paths that contain a text, in any case, also where a reader wrote them."""
+    """Return a filter for paths that contain a text, in any case, even a reader's own."""
     contains = FilterOperator.TEXT_MATCH_INSENSITIVE
     keys = (meta.PATH, meta.FILE_PATH)
     filters = [MetadataFilter(key=key, value=text, operator=contains) for key in keys]
@@ -97,7 +97,10 @@ def _tag_of(part: Filter) -> str | None:
 
 
 def filter_in_words(part: Filter) -> str:
-    """Return a filter as a message names it: ``path containing 'people/'``, ``the tag 'sqlite'``."""
+    """Return a filter as a message names it.
+
+    ``path containing 'people/'``, ``the tag 'sqlite'``.
+    """
     tag = _tag_of(part)
     if tag is not None:
         return f"the tag {tag!r}"
@@ -208,7 +211,8 @@ def _value_condition(part: MetadataFilter) -> Condition:
     """Return the condition of a filter as LlamaIndex evaluates it."""
     wanted = part.value
     if part.operator == FilterOperator.IN and isinstance(wanted, str):
-        # LlamaIndex takes any part of the text, and so "acme" for "acme-corp"; Qdrant's adapter these.
+        # LlamaIndex takes any part of the text, and so "acme" for "acme-corp"; Qdrant's adapter
+        # these.
         wanted = [wanted, *(item.strip() for item in wanted.split(","))]
     if part.operator in _NEED_LISTS and not isinstance(wanted, list):
         raise SettingError(
@@ -235,7 +239,10 @@ def _value_condition(part: MetadataFilter) -> Condition:
 
 
 def items_of(value: Any) -> list[Any]:
-    """Return a value, and the items between its commas, folded; what reads as a number also as one."""
+    """Return a value, and the items between its commas, folded.
+
+    What reads as a number also as one.
+    """
     if value is None:
         return []
     if not isinstance(value, str):
@@ -292,7 +299,10 @@ def admitted(
 
 
 def _values_of(key: str, column_of: Callable[[str], Sequence[Any]]) -> Sequence[Any]:
-    """Return the values of a key; the document of a node also under the names that stores give it."""
+    """Return the values of a key.
+
+    The document of a node also under the names that stores give it.
+    """
     values = column_of(key)
     if key not in REF_DOC_ALIASES:
         return values

@@ -33,7 +33,8 @@ class IndexMembers:
         self._store: Any = store if has_texts else None
         if self._store is None and self._docstore is None:
             raise SettingError(
-                f"`index` must be an index of LlamaIndex (got {type(index).__name__}). Pass nodes= instead."
+                f"`index` must be an index of LlamaIndex (got {type(index).__name__}). "
+                "Pass nodes= instead."
             )
 
     def __deepcopy__(self, memo: object) -> Self:

@@ -39,7 +39,7 @@ TOP_HEADING: Final = 0.75  # the value of the heading with which a document begi
 
 @lru_cache(maxsize=65_536)  # the same few paths, titles and headings come with each query
 def folded_name(text: str) -> str:
-    """Return a name without case, accents and the brackets of a link, its words between single spaces."""
+    """Return a name without case, accents and link brackets, single spaces between words."""
     name = _ANCHOR.sub(r"\1", text.strip().strip(_QUOTES).strip())
     link = _LINK.fullmatch(name)
     folded = fold(normalise(unquote(link[1] if link else name))).casefold()
@@ -132,7 +132,7 @@ class NameIndex(ArrayIndex):
         return self.changed((), added)
 
     def find_named(self, text: str) -> list[tuple[int, float]]:
-        """Return the rows of the documents whose name a text is, and the values of the name, best first."""
+        """Return the rows of documents that a text names, with their values, best first."""
         name = folded_name(text) if len(text) <= LONGEST_NAME else ""
         if not name:
             return []

@@ -1,4 +1,6 @@
-"""The keyword index of nodes: BM25 over their texts, and beside it the nodes and what is known of each.
+"""The keyword index of nodes.
+
+BM25 over their texts, and beside it the nodes and what is known of each.
 
 Each change makes a new state. Readers go on with the state they began with and wait for nobody.
 """
@@ -58,7 +60,10 @@ _WORD: Final = re.compile(r"\w+")
 
 
 def lexical_text(node: BaseNode) -> str:
-    """Return the text that is indexed: the EMBED view, the lexical context, and the front matter."""
+    """Return the text that is indexed.
+
+    The EMBED view, the lexical context, and the front matter.
+    """
     texts = [readable(node.get_content(metadata_mode=MetadataMode.EMBED))]
     for key in _FURTHER_TEXTS:
         value = metadata.value_of(node.metadata, key)
@@ -186,7 +191,7 @@ class KeywordView(Protocol):
         return self.engine.term_scores(groups, self._numbers(node_ids))
 
     def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Floats:
-        """Return how near to each other neighbouring terms of a query stand in each node, 0 to 1."""
+        """Return how close neighbouring terms of a query are in each node, 0 to 1."""
         return self.engine.nearness(groups, self._numbers(node_ids))
 
     def chunk_infos(self, node_ids: Sequence[str]) -> list[ChunkInfo | None]:

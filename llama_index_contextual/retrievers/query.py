@@ -1,9 +1,10 @@
 """Read a query: its operators, its unknown words, and the filters that an agent or a user writes.
 
 ``path:notes/``, ``tag:work`` and ``collection:docs`` count in every query, and so do ``-path:old/``
-and ``-tag:work``. Quotation marks occur in ordinary questions too, so ``"..."`` and ``-"..."`` count
-only in a query of keywords: a query without stop words outside of quotation marks. What is "Little
-Women" about? is a question and stays as it is; ``"Little Women" plot`` is a query of keywords.
+and ``-tag:work``. Quotation marks occur in ordinary questions too, so ``"..."`` and ``-"..."``
+count only in a query of keywords: a query without stop words outside of quotation marks. What is
+"Little Women" about? is a question and stays as it is; ``"Little Women" plot`` is a query of
+keywords.
 
 What operators say becomes metadata filters, so every retriever that takes filters obeys them.
 """
@@ -208,7 +209,10 @@ def _condition(text: str) -> Filter:
 
 
 def days_filter(first: date | None, last: date | None) -> MetadataFilters:
-    """Return the filter for notes of some days, the first and the last included; None is no limit."""
+    """Return the filter for notes of some days, the first and the last included.
+
+    None is no limit.
+    """
     filters: list[Filter] = []
     for day, operator in ((first, FilterOperator.GTE), (last, FilterOperator.LTE)):
         if day is not None:

@@ -2,7 +2,8 @@
 
 Each language is one YAML file of ``data/languages/``: phrases that need no memory, stop words, and
 how dates are named. The names of months and weekdays stand in ``utils/dates.py``. Questions look
-back, so what is ambiguous is the most recent day that has come: ``April 5`` in March is last year's.
+back, so what is ambiguous is the most recent day that has come: ``April 5`` in March is last
+year's.
 """
 
 from __future__ import annotations

@@ -76,7 +76,10 @@ class Vocabulary:
         return {known: similarity[known] for known in best}
 
     def _names_with(self, similarity: Mapping[str, float], known: set[str]) -> list[str]:
-        """Return the names with similar words: those with most words of the query, short ones first."""
+        """Return the names with similar words.
+
+        Those with most words of the query, short ones first.
+        """
         ranked = []
         for name in self.names:
             words = {_plain(word) for word in words_of(name)}

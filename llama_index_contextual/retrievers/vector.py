@@ -187,7 +187,9 @@ class ContextualVectorRetriever(PoolRetriever):
 
     @property
     def cosines_of(self) -> str:
-        """Return the model of the cosines, :data:`MINILM` or :data:`E5`, whoever runs it; "" for others.
+        """Return the model of the cosines, :data:`MINILM` or :data:`E5`, whoever runs it.
+
+        "" for others.
 
         What other cosines mean for fusion and relevance was not measured.
         """
@@ -206,7 +208,7 @@ class ContextualVectorRetriever(PoolRetriever):
         return self._embed_model or Settings.embed_model
 
     def candidates(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
-        """Return ids and scores of the best ``top_k`` nodes for each query, none for an empty one."""
+        """Return ids and scores of the best ``top_k`` nodes per query, none for an empty one."""
         if not isinstance(self._reader, AnyStore):
             return super().candidates(queries, top_k)
         hits = self._reader.search(self._store_queries(queries, top_k))

@@ -1,4 +1,7 @@
-"""The words of a text, and the parts of a word: those of identifiers, paths, numbers and runs without spaces."""
+"""The words of a text, and the parts of a word.
+
+Those of identifiers, paths, numbers and runs without spaces.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,7 @@ def runs_and_rest(word: str) -> tuple[list[str], str]:
 
 
 def pairs_of(run: str) -> list[str]:
-    """Return the overlapping pairs of the characters of a run without spaces, or its only character."""
+    """Return the overlapping character pairs of a run without spaces, or its only character."""
     characters = _CHARACTER.findall(run)
     return ["".join(pair) for pair in pairwise(characters)] or characters
 
@@ -83,9 +86,9 @@ def pairs_of(run: str) -> list[str]:
 def names_and_parts(word: str) -> list[str]:
     """Return the whole of a compound, those of its segments that are compounds, and the parts.
 
-    ``a.getUserName`` gives ``agetUserName``, ``getUserName``, ``get``, ``User`` and ``Name``. Without
-    their joints ``get_user_name``, ``get-user-name`` and ``getUserName`` are the same. Parts of a
-    single letter are noise.
+    ``a.getUserName`` gives ``agetUserName``, ``getUserName``, ``get``, ``User`` and ``Name``.
+    Without their joints ``get_user_name``, ``get-user-name`` and ``getUserName`` are the same.
+    Parts of a single letter are noise.
     """
     if not word or (_PLAIN.fullmatch(word) and word in (word.lower(), word.upper(), word.title())):
         return [word] if word else []

@@ -1,4 +1,7 @@
-"""What the tools take: parameters with plain types, bounds and descriptions, the same for every kind of agent."""
+"""What the tools take.
+
+Parameters with plain types, bounds and descriptions, the same for every kind of agent.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ Count = Annotated[int, Field(ge=1, le=_MAX_RESULTS)]
 
 
 class Arguments(BaseModel):
-    """The arguments of a tool. None and "" mean "not given", because many clients send them for that."""
+    """The arguments of a tool.
+
+    None and "" mean "not given", because many clients send them for that.
+    """
 
     model_config = ConfigDict(extra="forbid")
 

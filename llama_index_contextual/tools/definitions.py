@@ -1,4 +1,7 @@
-"""The tools: their names, descriptions and parameters, and what they do. Every front end reads this one list."""
+"""The tools: their names, descriptions and parameters, and what they do.
+
+Every front end reads this one list.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,8 @@ class NoteTools:
     Attributes:
         notes: The documents.
         memory: Searches them.
-        has_texts: Whether the texts of the documents are known. Without them only ``retrieve`` works.
+        has_texts: Whether the texts of the documents are known. Without them only ``retrieve``
+            works.
         freshness: Says how far the index is behind its documents; "" if it is not.
         is_empty: Whether nothing is indexed yet, so that a search would fail.
     """
@@ -145,7 +149,9 @@ class NoteTools:
 def _combined(
     digests: Sequence[MemoryDigest], wordings: Sequence[str], arguments: Retrieval
 ) -> MemoryDigest:
-    """Return the hits of several searches as one digest: the best of each search, then the second ones, few of a note.
+    """Return the hits of several searches as one digest.
+
+    The best of each search, then the second ones, few of a note.
 
     Their texts share what fits in a short answer.
     """
@@ -162,7 +168,10 @@ def _combined(
     shown = with_snippets(chosen, groups, terms_of, tokens)
     notes = [*dict.fromkeys(note for digest in digests for note in digest.notes)]
     notes += [
-        f"The text of {entry.citation} is also at {', '.join(map(shown_path, entry.also_at[:_MAX_TWINS]))}"
+        (
+            f"The text of {entry.citation} is also at "
+            f"{', '.join(map(shown_path, entry.also_at[:_MAX_TWINS]))}"
+        )
         for entry in shown
         if entry.also_at
     ]
@@ -229,7 +238,8 @@ TOOLS: Final = (
     Tool(
         "memory_context",
         "What the notes say",
-        "What the user's notes say about a message. Call it with the message at the start of every turn.",
+        "What the user's notes say about a message. Call it with the message at the "
+        "start of every turn.",
         Message,
         NoteTools.memory_context,
         needs_texts=False,
@@ -237,7 +247,8 @@ TOOLS: Final = (
     Tool(
         "retrieve",
         "Search the notes",
-        "Search the user's notes by meaning and words. Gives the best passages with citations that read takes.",
+        "Search the user's notes by meaning and words. Gives the best passages with "
+        "citations that read takes.",
         Retrieval,
         NoteTools.retrieve,
         needs_texts=False,
@@ -245,7 +256,8 @@ TOOLS: Final = (
     Tool(
         "grep",
         "Find exact text",
-        "Find every line that holds exact characters: an error code, an identifier, all notes that mention a name. "
+        "Find every line that holds exact characters: an error code, an identifier, all "
+        "notes that mention a name. "
         "Gives lines with their numbers and citations.",
         Grep,
         NoteTools.grep,
@@ -260,7 +272,8 @@ TOOLS: Final = (
     Tool(
         "list",
         "List the notes",
-        "List which notes there are, with the folders, tags and keys of front matter that narrow a search.",
+        "List which notes there are, with the folders, tags and keys of front matter "
+        "that narrow a search.",
         Listing,
         NoteTools.list,
     ),

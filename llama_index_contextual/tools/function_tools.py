@@ -32,20 +32,20 @@ _NEEDS_TEXTS = (
 
 
 def contextual_tools(source: Any) -> list[FunctionTool]:
-    """Return the tools ``retrieve``, ``grep``, ``read`` and ``list``, and ``memory_context`` if documents have dates.
+    """Return the tools; ``memory_context`` is one of them if documents have dates.
 
     ::
 
         agent = FunctionAgent(tools=contextual_tools(index), llm=llm)
 
-    ``grep`` finds an error code or every note that mentions a name, where ``retrieve`` finds the best passages. Answers
-    have at most 2,500 characters unless a call asks for more. ``ToolOutput.raw_output.data`` holds scores and
-    citations. The MCP server offers the same tools.
+    ``grep`` finds an error code or every note that mentions a name, where ``retrieve`` finds the
+    best passages. Answers have at most 2,500 characters unless a call asks for more.
+    ``ToolOutput.raw_output.data`` holds scores and citations. The MCP server offers the same tools.
 
     Args:
-        source: A ``ContextualIndex``; any LlamaIndex index; a retriever; or a list of a retriever and the nodes that it
-            searches, of nodes alone too. Without nodes, and if a store cannot list its own, there is only ``retrieve``
-            and a warning says so.
+        source: A ``ContextualIndex``; any LlamaIndex index; a retriever; or a list of a retriever
+            and the nodes that it searches, of nodes alone too. Without nodes, and if a store cannot
+            list its own, there is only ``retrieve`` and a warning says so.
 
     Raises:
         SettingError: The source is none of these.
@@ -121,7 +121,8 @@ def _parts_of(source: Iterable[Any]) -> _Parts:
             parts.nodes.extend(inner.nodes)
         else:
             raise SettingError(
-                "`source` must be a ContextualIndex, a LlamaIndex index, a retriever or a list of a retriever and "
+                "`source` must be a ContextualIndex, a LlamaIndex index, a retriever or "
+                "a list of a retriever and "
                 f"nodes (got {type(item).__name__})."
             )
     if not parts.retrievers and not parts.nodes:
@@ -130,7 +131,10 @@ def _parts_of(source: Iterable[Any]) -> _Parts:
 
 
 def _over_index(index: BaseIndex[Any]) -> NoteTools:
-    """Return the tools over a LlamaIndex index. Each call reads the nodes that the index has then."""
+    """Return the tools over a LlamaIndex index.
+
+    Each call reads the nodes that the index has then.
+    """
     nodes = _nodes_of(index)
     try:
         has_texts = bool(nodes()) or not isinstance(index, VectorStoreIndex)
@@ -150,7 +154,10 @@ def _over_index(index: BaseIndex[Any]) -> NoteTools:
 
 
 def _nodes_of(index: BaseIndex[Any]) -> Callable[[], list[BaseNode]]:
-    """Return a function that gives the nodes of an index: those of its docstore, else of its vector store."""
+    """Return a function that gives the nodes of an index.
+
+    Those of its docstore, else of its vector store.
+    """
 
     def nodes() -> list[BaseNode]:
         stored = [node for node in index.docstore.docs.values() if isinstance(node, BaseNode)]

@@ -1,4 +1,4 @@
-"""Find the lines of stored notes that hold exact characters or match a regular expression, within a time limit."""
+"""Find the lines of stored notes that hold exact characters or match an expression, in time."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ def _expression(pattern: str) -> Matcher:
         expression = regex.compile(pattern, flags)
     except regex.error as error:
         raise SettingError(
-            f"`pattern` is not a regular expression: {error}. Without regex, every character is literal."
+            f"`pattern` is not a regular expression: {error}. Without regex, every "
+            "character is literal."
         ) from error
     deadline = time.monotonic() + _SECONDS
 
@@ -77,7 +78,8 @@ def _expression(pattern: str) -> Matcher:
             return expression.search(text, timeout=max(deadline - time.monotonic(), 1e-3))
         except TimeoutError as error:
             raise SettingError(
-                f"`pattern` took more than {_SECONDS:.0f} seconds. Simplify the expression, or narrow it with path."
+                f"`pattern` took more than {_SECONDS:.0f} seconds. Simplify the "
+                "expression, or narrow it with path."
             ) from error
 
     def start(text: str) -> int:
@@ -233,7 +235,10 @@ def _shown(lines: Iterable[Line], matcher: Matcher, arguments: Grep) -> list[Lin
 
 
 def _more(hidden: Counter[str]) -> list[str]:
-    """Return the line that says what is not shown and how to see it; none if everything is shown."""
+    """Return the line that says what is not shown and how to see it.
+
+    None if everything is shown.
+    """
     if not hidden:
         return []
     names = [f"{shown_path(path)} {number}" for path, number in hidden.most_common(_MAX_NOTES)]
@@ -245,7 +250,7 @@ def _more(hidden: Counter[str]) -> list[str]:
 
 
 def _nothing(arguments: Grep) -> str:
-    """Return what an answer without a line says, with a hint if the pattern looks like an expression."""
+    """Return the answer if no line matches, with a hint if the pattern looks like an expression."""
     pattern = printable(arguments.pattern, one_line=True)
     text = f'(No line holds "{pattern}".'
     if not arguments.regex and _LOOKS_LIKE_EXPRESSION.search(arguments.pattern):

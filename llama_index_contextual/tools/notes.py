@@ -1,4 +1,7 @@
-"""What the tools read: documents by path and their stored chunks, of a folder's index or of LlamaIndex nodes."""
+"""What the tools read.
+
+Documents by path and their stored chunks, of a folder's index or of LlamaIndex nodes.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,10 @@ class Notes(ABC):
 
     @abstractmethod
     def text(self, path: str) -> str | None:
-        """Return the text of a document or of a page of it, ``report.pdf#page=4``; None if there is none."""
+        """Return the text of a document or of a page of it, ``report.pdf#page=4``.
+
+        None if there is none.
+        """
 
     @abstractmethod
     def metadata(self) -> Iterable[Metadata]:
@@ -196,7 +202,7 @@ class NodeNotes(Notes):
                 yield passage
 
     def _passages(self) -> list[Passage]:
-        """Return all nodes with text in the order of their documents, without the texts of overlaps."""
+        """Return all nodes in document order, with their texts without overlaps."""
         documents: dict[tuple[str, str], list[TextNode]] = {}
         for node in self._nodes():
             if isinstance(node, TextNode):

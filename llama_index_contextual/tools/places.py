@@ -64,12 +64,13 @@ def part_of(
 ) -> Part:
     """Return the part of a note that a citation names: the note, lines or a page of it, a section.
 
-    Of a part of more than ``most`` characters, as many whole lines as fit are returned. A longer line is cut.
+    Of a part of more than ``most`` characters, as many whole lines as fit are returned. A longer
+    line is cut.
 
     Args:
         notes: The notes.
-        target: ``a.md``, ``a.md#L3-L9``, ``a.md:3-9``, ``report.pdf#page=4``, ``[[Name]]``, ``[[Name#Heading]]``, or
-            an absolute path in the folder.
+        target: ``a.md``, ``a.md#L3-L9``, ``a.md:3-9``, ``report.pdf#page=4``, ``[[Name]]``,
+            ``[[Name#Heading]]``, or an absolute path in the folder.
         first: The first line, from 1, if the target names no lines.
         count: Most lines, if it names none; None is all.
         most: Most characters.
@@ -108,7 +109,10 @@ def _fitting(text: str, most: int) -> str:
 
 
 def relative_path(notes: Notes, path: str) -> str:
-    """Return a path as the notes have it, from one as agents write it: ``/srv/notes/a.md``, ``./a.md``, ``.``."""
+    """Return a path as the notes have it, from one as agents write it.
+
+    ``/srv/notes/a.md``, ``./a.md``, ``.``.
+    """
     path = path.strip().removeprefix("file://")
     for root, prefix in notes.roots.items():
         if f"{path}/".startswith(f"{root}/"):

@@ -1,1 +1,4 @@
-"""What every part of the package needs: errors, metadata keys, text and languages, dates, tokens, SQLite files."""
+"""What every part of the package needs.
+
+Errors, metadata keys, text and languages, dates, tokens, SQLite files.
+"""

@@ -266,8 +266,11 @@ def names_in_passing(title: str) -> bool:
 
 
 # Between the first and the last day of a range; a hyphen inside of "2026-03-05" is none.
-_TO: Final = r"""(?:[ ]?(?:[–—~〜～]|\.\.|から|至|到|(?<!-\d)(?<!-\d\d)-(?![\d.]{0,10}-)|(?<=\.)/)[ ]?
-    |[ ]all['’]|[ _](?:-|to|until|till|through|bis|hasta|al?|au|ao|até|tot|tot[ ]en[ ]met|t/m|по|до)[ _])"""  # noqa: RUF001
+_TO: Final = r"""(?:
+    [ ]?(?:[–—~〜～]|\.\.|から|至|到|(?<!-\d)(?<!-\d\d)-(?![\d.]{0,10}-)|(?<=\.)/)[ ]?
+    |[ ]all['’]
+    |[ _](?:-|to|until|till|through|bis|hasta|al?|au|ao|até|tot|tot[ ]en[ ]met|t/m|по|до)[ _]
+)"""  # noqa: RUF001
 _AND: Final = r"(?:[ ](?:and|&|und|y|et|e|en|и)[ ]|[和と])"
 _MAY_BE_RANGE: Final = re.compile(f"{_TO}|{_AND}", re.VERBOSE | re.IGNORECASE)
 _LONG_WORD: Final = re.compile(r"[^\W\d_]{3,}")

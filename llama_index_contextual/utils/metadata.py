@@ -30,7 +30,8 @@ from llama_index_contextual.utils.dates import (
 )
 
 # What the document is.
-PATH: Final = "path"  # relative to the indexed folder, POSIX form: the document's identity and what a citation shows
+# relative to the indexed folder, POSIX form: the document's identity and what a citation shows
+PATH: Final = "path"
 TITLE: Final = "title"  # from front matter
 TAGS: Final = "tags"  # from front matter, comma-separated
 INLINE_TAGS: Final = (
@@ -44,7 +45,8 @@ FRONT_MATTER: Final = (
     "front_matter"  # the values of all other keys, on the first chunk, for the keyword index
 )
 DATE: Final = "date"  # ISO 8601 date, "2026-04-09"
-DATE_TS: Final = "date_ts"  # the same as seconds since the epoch, midnight UTC: Chroma's $gt and $lt need numbers
+# the same as seconds since the epoch, midnight UTC: Chroma's $gt and $lt need numbers
+DATE_TS: Final = "date_ts"
 REF_DOC_ID: Final = "ref_doc_id"  # no metadata: a filter on it asks for the document
 
 # What LlamaIndex's readers say.
@@ -94,7 +96,8 @@ OVERFLOW: Final = "overflow"  # True where the chunk had to exceed chunk_size; a
 ENCODED_CHARS: Final = (
     "encoded_chars"  # how many characters of it are encoded bytes, which no view shows; else absent
 )
-CONTINUES: Final = "continues"  # later pieces of a split fence or table: its language or header row, for the context
+# later pieces of a split fence or table: its language or header row, for the context
+CONTINUES: Final = "continues"
 
 # What gives it context back.
 CONTEXT: Final = "context"  # embedded and keyword-indexed, not displayed

@@ -1,8 +1,9 @@
 """SQLite files that many threads and processes read and that one writes at a time.
 
-A file may come from somebody else, so nothing beside it is obeyed. SQLite plays back a rollback journal when it opens
-a file, and deletes whatever file that journal names. Our files are in WAL mode from their first moment and never have
-one, so a file with a rollback journal is refused before SQLite sees it.
+A file may come from somebody else, so nothing beside it is obeyed. SQLite plays back a rollback
+journal when it opens a file, and deletes whatever file that journal names. Our files are in WAL
+mode from their first moment and never have one, so a file with a rollback journal is refused before
+SQLite sees it.
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ _FIX: Final = "Name another file, or delete this one (what it keeps is then paid
 
 
 class _Opened(NamedTuple):
-    """The process and the file that a connection belongs to: a fork or a replaced file has others."""
+    """The process and the file that a connection belongs to.
+
+    A fork or a replaced file has others.
+    """
 
     process: int = 0
     file: int = 0
@@ -64,8 +68,8 @@ class _Opened(NamedTuple):
 class SqliteFile:
     """A SQLite file in WAL mode: connections for many threads, and errors that say what to do.
 
-    The file is made at its first write. A copy or a pickle of this object opens the file again, and so does a forked
-    process.
+    The file is made at its first write. A copy or a pickle of this object opens the file again, and
+    so does a forked process.
 
     Args:
         path: The file.
@@ -135,7 +139,8 @@ class SqliteFile:
     def _current_file(self) -> _Opened:
         """Return the process and the file; file 0 is opened anew each time.
 
-        A connection to a file that this process may not write would not see that somebody else writes it.
+        A connection to a file that this process may not write would not see that somebody else
+        writes it.
         """
         try:
             file = self.path.stat().st_ino if is_writable(self.path) else 0
@@ -150,7 +155,8 @@ class SqliteFile:
             self._create(path)
         mode = "rw"
         if not writes and not is_writable(path):
-            # The log of a writer that was killed is read with its index. Without a log nothing can change.
+            # The log of a writer that was killed is read with its index. Without a log nothing can
+            # change.
             log = _beside(path, "-wal")
             has_log = log.exists() and log.stat().st_size
             mode = "ro" if has_log else "ro&immutable=1"
@@ -173,7 +179,10 @@ class SqliteFile:
         return connection
 
     def _create(self, path: Path) -> None:
-        """Make the file with its tables under another name first: a kill leaves all of it or nothing."""
+        """Make the file with its tables under another name first.
+
+        A kill leaves all of it or nothing.
+        """
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = _beside(path, f".{uuid.uuid4().hex}.new")
         try:
@@ -317,7 +326,8 @@ class SqliteFile:
 def refuse_foreign_files(path: Path) -> None:
     """Refuse files beside a SQLite file that harm the user when SQLite opens it.
 
-    A rollback journal names a file that SQLite deletes. A log that is a link to another file is overwritten.
+    A rollback journal names a file that SQLite deletes. A log that is a link to another file is
+    overwritten.
 
     Raises:
         StorageError: There is a rollback journal, or the file or its log is not a regular file.
@@ -325,8 +335,10 @@ def refuse_foreign_files(path: Path) -> None:
     journal = _beside(path, "-journal")
     if os.path.lexists(journal):
         raise StorageError(
-            f"{journal} is not a file of this package: SQLite would obey it, and could delete other files. "
-            f"Nothing was opened. Delete it if you do not know it; if somebody else made {path.parent}, "
+            f"{journal} is not a file of this package: SQLite would obey it, and could "
+            "delete other files. "
+            "Nothing was opened. Delete it if you do not know it; if somebody else made "
+            f"{path.parent}, "
             "use another one."
         )
     for suffix in ("", "-wal", "-shm"):

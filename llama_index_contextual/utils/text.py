@@ -22,7 +22,8 @@ MARKDOWN_TYPE: Final = "text/markdown"  # the media type
 # Files of source code; first those of languages where every function has a keyword: "len(rest) > 0
 # {" defines nothing there, though it looks like C.
 KEYWORD_SUFFIXES: Final = tuple(
-    ".ex .exs .go .jl .kt .kts .lua .php .pl .pm .ps1 .py .pyi .r .rb .rs .scala .swift .zig".split()  # noqa: SIM905
+    ".ex .exs .go .jl .kt .kts .lua .php .pl .pm .ps1 "  # noqa: SIM905
+    ".py .pyi .r .rb .rs .scala .swift .zig".split()
 )
 SOURCE_SUFFIXES: Final = (
     *KEYWORD_SUFFIXES,
@@ -74,7 +75,10 @@ _PICTURES: Final[dict[int, int | str | None]] = {
 
 
 def wiki_text(link: re.Match[str]) -> str:
-    """Return the text of a match of :data:`WIKI_LINK`; "" for none and for the size of a picture."""
+    """Return the text of a match of :data:`WIKI_LINK`.
+
+    "" for none and for the size of a picture.
+    """
     text = (link[3] or "").strip()
     is_size = link[0].startswith("!") and _SIZE.fullmatch(text)
     return "" if is_size else text
@@ -223,7 +227,8 @@ _ENCODED: Final = re.compile(
     r"(?<![\w+/\\-])(?:(?i:(?P<uri>data:)(?:(?<=([\"'])data:)|)(?:[\w.+-]{1,99}/[\w.+-]{1,99})?(?:;[\w=.+-]{1,99}){0,9},"
     r"(?(2)(?:(?!\2)[^\n]){32,}(?=\2)|[^\s\"'<>()\[\]\\]{32,}))"
     rf"|[\w+/=\\-]{{60,}}(?:{_NEXT}[\w+/=\\-]{{60,}})+"
-    rf"(?:{_NEXT}(?:[\w+/\\-]{{20,}}={{0,2}}|[\w+/\\-]{{2,}}={{1,2}})(?=[ \t]*$|[\"'\\]))?|[\w+/=\\-]{{120,}}"
+    rf"(?:{_NEXT}(?:[\w+/\\-]{{20,}}={{0,2}}|[\w+/\\-]{{2,}}={{1,2}})(?=[ "
+    rf"\t]*$|[\"'\\]))?|[\w+/=\\-]{{120,}}"
     r"|(?:(?:0x|\\x|%)[0-9A-Fa-f]{2}[\s,]{0,9}){65,}|(?:[0-9A-Fa-f]{2}:\s{0,30}){65,}[0-9A-Fa-f]{2})",
     re.MULTILINE | re.ASCII,
 )

@@ -1,4 +1,7 @@
-"""What the tests of contexts from a language model share: the chunks of a document, and a run that is checked."""
+"""What the tests of contexts from a language model share.
+
+The chunks of a document, and a run that is checked.
+"""
 
 from __future__ import annotations
 

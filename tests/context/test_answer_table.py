@@ -1,8 +1,9 @@
 """Sixty answers of models, good and bad: which of them are refused, and how often that is right.
 
-Those "by model" are what the local model of ``servers.py`` (SmolLM2, 135 million parameters) said about the chunks of
-``examples/notes``; it rarely says anything of use. Those "by hand" are written as a larger model writes, well and
-badly. The rules have been changed once with this table in view (recall was 83 % before), so other answers fare worse.
+Those "by model" are what the local model of ``servers.py`` (SmolLM2, 135 million parameters) said
+about the chunks of ``examples/notes``; it rarely says anything of use. Those "by hand" are written
+as a larger model writes, well and badly. The rules have been changed once with this table in view
+(recall was 83 % before), so other answers fare worse.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ def test_precision_and_recall_of_the_refusals(capsys):
     bad = {number for number, one in enumerate(ANSWERS) if not one["good"]}
     precision, recall = len(bad & set(refused)) / len(refused), len(bad & set(refused)) / len(bad)
     lines = [
-        f"{len(bad)} of {len(ANSWERS)} answers are bad. Refused: precision {precision:.0%}, recall {recall:.0%}"
+        (
+            f"{len(bad)} of {len(ANSWERS)} answers are bad. Refused: precision "
+            f"{precision:.0%}, recall {recall:.0%}"
+        )
     ]
     lines.append(str(dict(Counter(refused.values()).most_common())))
     wrong = sorted(bad.symmetric_difference(refused))

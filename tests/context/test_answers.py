@@ -137,8 +137,14 @@ NO_CONTEXTS = {
     ],
     "repetition": [
         "1:1:1:1:1:1:1:1:1:1:1",
-        "ferries and more ferries and more ferries and more ferries and more ferries and more ferries and more",
-        "the log of the town and the log of the harbour and the town and the harbour and the log of the town",
+        (
+            "ferries and more ferries and more ferries and more ferries and more ferries and "
+            "more ferries and more"
+        ),
+        (
+            "the log of the town and the log of the harbour and the town and the harbour and "
+            "the log of the town"
+        ),
     ],
 }
 

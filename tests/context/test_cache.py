@@ -1,4 +1,7 @@
-"""The store that contexts are kept in: a LlamaIndex key-value store that survives whatever happens to its process."""
+"""The store that contexts are kept in.
+
+A LlamaIndex key-value store that survives whatever happens to its process.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Chunks of chunks: what one parser cut, another cuts again, and its offsets may count from somewhere else."""
+"""Chunks of chunks.
+
+What one parser cut, another cuts again, and its offsets may count from somewhere else.
+"""
 
 from __future__ import annotations
 

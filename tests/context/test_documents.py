@@ -1,4 +1,7 @@
-"""Which document a chunk's context is made from: the one that was given, else one whose offsets are the chunks' own."""
+"""Which document a chunk's context is made from.
+
+The one that was given, else one whose offsets are the chunks' own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Extractors before and after the context step, from documents to an answer, on four stores: nothing shown is lost."""
+"""Extractors before and after the context step, from documents to an answer, on four stores.
+
+Nothing shown is lost.
+"""
 
 from __future__ import annotations
 

@@ -77,8 +77,14 @@ def test_nothing_known_gives_no_context():
     assert describe({}, SourceDocument(id="1", path="", text="")) == ""
 
 
-IDS = "urteil-001.md scan0012.pdf 0042.txt 1.md 第3章.md IMG_20240312.jpg 2009/17.md 3f2504e0-4f89-11d3.md"
-NAMES = "a.md 石油.md GPT-4.md chapter-3.md report-2024.md deadbeef.md urteile/urteil-001.md RFC_2119_on.md"
+IDS = (
+    "urteil-001.md scan0012.pdf 0042.txt 1.md 第3章.md IMG_20240312.jpg 2009/17.md "
+    "3f2504e0-4f89-11d3.md"
+)
+NAMES = (
+    "a.md 石油.md GPT-4.md chapter-3.md report-2024.md deadbeef.md urteile/urteil-001.md "
+    "RFC_2119_on.md"
+)
 
 
 @pytest.mark.parametrize("path", [*IDS.split(), *NAMES.split(), ""])

@@ -29,7 +29,7 @@ nodes = [
 named = NamedModel(llm, 800)
 ContextualNodePostprocessor("llm", llm=named, cache=cache, num_workers=4, batch_size=8, fallback=None)(nodes)
 assert all(node.metadata["context_source"] == "llm:fake+pattern" for node in nodes)
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture

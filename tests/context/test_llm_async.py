@@ -1,4 +1,7 @@
-"""Contexts from a language model on event loops: one, several, one that runs already, and one that is cancelled."""
+"""Contexts from a language model on event loops.
+
+One, several, one that runs already, and one that is cancelled.
+"""
 
 from __future__ import annotations
 

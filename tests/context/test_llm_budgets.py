@@ -81,7 +81,10 @@ def test_progress_counts_chunks_across_documents(step):
 
 def counted(request, _):
     """A server that counts as LlamaIndex does, and whose contexts have a usual length."""
-    about = "situates the paragraph in the book by telling which part of the whole it belongs to and who speaks of it"
+    about = (
+        "situates the paragraph in the book by telling which part of the whole it belongs to "
+        "and who speaks of it"
+    )
     text = "\n".join(
         f"{n}: Matter {chr(64 + n)} {about}, besides what readers know already."
         for n in request.numbers

@@ -1,4 +1,7 @@
-"""What a call to a language model asks: which chunks, after how much of the document, and how many calls at once."""
+"""What a call to a language model asks.
+
+Which chunks, after how much of the document, and how many calls at once.
+"""
 
 from __future__ import annotations
 

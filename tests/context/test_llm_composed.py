@@ -1,4 +1,6 @@
-"""A context from a language model adds to what is free, and an answer that was paid for once stays usable."""
+"""A context from a language model adds to what is free, and an answer that was paid for once stays
+usable.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Answers that are no contexts: refused by reason, counted, made storable, and not asked for for ever."""
+"""Answers that are no contexts.
+
+Refused by reason, counted, made storable, and not asked for for ever.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ JUNK = {
     "1: <one or two sentences about chunk 1>": "copy of the prompt",
     "1: Explains one thing.\n2: Explains another thing.\n3: Explains a third.": "empty",
     "1:1:1:1:1:1:1:1:1:1:1:1": "repetition",
-    "1: the crew and the crew and the crew and the crew and the crew and the crew and the crew": "repetition",
+    "1: the crew and the crew and the crew and the crew and the crew and the crew and "
+    "the crew": "repetition",
     "1: Paragraph 0 of book.md tells something.": "copy",
     "1: Explains the default value, which is 873 seconds.": "invented",
     "1: Explains what happened on January 12, 1999.": "invented",

@@ -75,7 +75,9 @@ def test_a_call_that_takes_too_long_is_cancelled(step, fake_model):
 NUMBERINGS = {
     "from zero": "0: Explains one thing to readers.\n1: Explains two things to readers.",
     "one twice": "1: Explains one thing to readers.\n1: Explains two things to readers.",
-    "one too many": "1: Explains one thing here.\n2: Explains two things here.\n3: Explains three things here.",
+    "one too many": (
+        "1: Explains one thing here.\n2: Explains two things here.\n3: Explains three things here."
+    ),
     "one missing": "1: Explains one thing to readers.",
 }
 

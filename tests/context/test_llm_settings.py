@@ -1,4 +1,7 @@
-"""The settings of contexts from a language model: chosen, checked, written down, and a key that is not."""
+"""The settings of contexts from a language model.
+
+Chosen, checked, written down, and a key that is not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One list of names of contexts: in Python, on the command line, in the file, in a variable and in ``evaluate``."""
+"""One list of names of contexts.
+
+In Python, on the command line, in the file, in a variable and in ``evaluate``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Contexts from patterns: exact words for pieces of code in several languages, and for pages with headings."""
+"""Contexts from patterns.
+
+Exact words for pieces of code in several languages, and for pages with headings.
+"""
 
 from __future__ import annotations
 
@@ -141,9 +144,8 @@ def test_says_file_enclosing_and_defined():
         PYTHON, ["class Engine:", "        return lookup(query)\n\n    async def close(self):"]
     )
     assert head.text == "From file: search/engine.py. Defines: class Engine."
-    assert (
-        method.text
-        == "From file: search/engine.py. In: class Engine, function search. Defines: function close."
+    assert method.text == (
+        "From file: search/engine.py. In: class Engine, function search. Defines: function close."
     )
 
 

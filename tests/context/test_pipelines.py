@@ -71,7 +71,10 @@ def steps():
 
 
 def index_of(store, documents=()):
-    """The index over a store; a store that keeps no text (LlamaIndex's default one) has it in a document store."""
+    """The index over a store.
+
+    A store that keeps no text (LlamaIndex's default one) has it in a document store.
+    """
     return VectorStoreIndex.from_documents(
         list(documents),
         storage_context=StorageContext.from_defaults(vector_store=store),
@@ -85,7 +88,10 @@ def found(index, query, top_k=1):
 
 
 def deleting(store):
-    """What deletes from a store; LlamaIndex's adapter of LanceDB quotes a document's id as LanceDB quotes a column."""
+    """What deletes from a store.
+
+    LlamaIndex's adapter of LanceDB quotes a document's id as LanceDB quotes a column.
+    """
     if isinstance(store, LanceDBVectorStore):
         return pytest.raises(ValueError, match="No field named")
     return nullcontext()
@@ -152,7 +158,10 @@ def test_upserts_by_a_pipeline(store):
 
 @pytest.mark.process
 def test_workers_that_share_the_pages_of_a_file():
-    """Equal pages keep a node each; the first page of a worker's share begins under no heading, as its page says."""
+    """Equal pages keep a node each.
+
+    The first page of a worker's share begins under no heading, as its page says.
+    """
     line = IngestionPipeline(transformations=steps())
     nodes = line.run(documents=pages(PAGES[:4]), num_workers=2)
     assert [node.metadata["page_label"] for node in nodes] == ["1", "2", "2", "3", "4"]

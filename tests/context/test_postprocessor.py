@@ -1,4 +1,7 @@
-"""Contexts in nodes: what is embedded, what is displayed, what a pipeline and a query engine make of it."""
+"""Contexts in nodes.
+
+What is embedded, what is displayed, what a pipeline and a query engine make of it.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +133,9 @@ def test_off_takes_contexts_out_again(nodes):
 
 
 def without_hashes(node):
-    """A node as data without the hashes of its neighbours, which are wrong where stock parsers wrote them."""
+    """A node as data without the hashes of its neighbours, which are wrong where stock parsers
+    wrote them.
+    """
     data = node.to_dict()
     for related in data["relationships"].values():
         related.pop("hash")

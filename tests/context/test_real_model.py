@@ -1,4 +1,7 @@
-"""Contexts from a real model on loopback: plumbing, caching and counts. Never words: this one is too small for that."""
+"""Contexts from a real model on loopback: plumbing, caching and counts.
+
+Never words: this one is too small for that.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,8 @@ def test_openai_interface_by_name(llama_server, document, nodes, tmp_path):
     assert usage.calls >= 2
     assert set(count_by_source(nodes)) <= {f"llm:{llama_server.model}+pattern", "pattern"}
     assert usage.generated + usage.failed.total() == len(nodes)
-    # The document comes first in every prompt, so after the first call the server has read it already.
+    # The document comes first in every prompt, so after the first call the server has read it
+    # already.
     assert usage.tokens.cached > (usage.calls - 1) * 0.8 * len(get_tokenizer()(TEXT))
     step.close()
 

@@ -1,4 +1,6 @@
-"""What LlamaIndex's DocumentContextExtractor does to its users, and what ours does in its place, on the same faults."""
+"""What LlamaIndex's DocumentContextExtractor does to its users, and what ours does in its place, on
+the same faults.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the views of a node show beside its context: all that a pipeline showed there, less what the context repeats."""
+"""What the views of a node show beside its context.
+
+All that a pipeline showed there, less what the context repeats.
+"""
 
 from __future__ import annotations
 

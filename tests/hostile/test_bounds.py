@@ -1,4 +1,6 @@
-"""A storage that somebody else made takes no memory without a limit, runs nothing, and is made again."""
+"""A storage that somebody else made takes no memory without a limit, runs nothing, and is made
+again.
+"""
 
 import sqlite3
 import subprocess
@@ -33,7 +35,8 @@ def tamper(folder, sql, *values):
         database.create_function("checksum", -1, sqlite_file.checksum_of)
         database.execute(sql, values)
         database.execute(
-            "UPDATE chunks SET checksum = checksum(node_id, coalesce(ref_doc_id, ''), text, metadata, embed_hash, "
+            "UPDATE chunks SET checksum = checksum(node_id, coalesce(ref_doc_id, ''), "
+            "text, metadata, embed_hash, "
             "context_source, rest)"
         )
 
@@ -110,7 +113,8 @@ def test_nothing_of_somebody_else_is_in_the_schema_whatever_its_name(folder, cap
         database.execute(sql.replace("sqlite_x", "x"))
         database.executescript(
             "PRAGMA writable_schema=ON; UPDATE sqlite_master SET name = 'sqlite_x',"
-            "tbl_name = replace(tbl_name, 'x', 'x'), sql = replace(sql, ' x ', ' sqlite_x ') WHERE name = 'x'"
+            "tbl_name = replace(tbl_name, 'x', 'x'), sql = replace(sql, ' x ', ' "
+            "sqlite_x ') WHERE name = 'x'"
         )
     with (
         ContextualIndex.open(folder) as index,

@@ -1,4 +1,7 @@
-"""Documents that are made to hurt, or that just happen: chunks stay small, and so does what they carry."""
+"""Documents that are made to hurt, or that just happen.
+
+Chunks stay small, and so does what they carry.
+"""
 
 import itertools
 import random
@@ -187,7 +190,10 @@ def test_a_line_of_a_hundred_lists_is_the_block_that_it_was(line):
 
 
 def test_a_run_of_rules_is_not_looked_into_each_anew(monkeypatch):
-    """Each rule holds on to the one before it, so all of them together are over the budget; none has a place to cut."""
+    """Each rule holds on to the one before it, so all of them together are over the budget.
+
+    None has a place to cut.
+    """
     finer = mock.Mock(wraps=splitting._cuts_inside)
     monkeypatch.setattr(splitting, "_cuts_inside", finer)
     text = "Above.\n\n" + "---\n" * 3000

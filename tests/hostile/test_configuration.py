@@ -1,4 +1,7 @@
-"""A configuration file is read with bounds: each of these is a clear error, and none keeps a processor busy."""
+"""A configuration file is read with bounds.
+
+Each of these is a clear error, and none keeps a processor busy.
+"""
 
 from __future__ import annotations
 

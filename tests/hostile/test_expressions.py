@@ -1,8 +1,9 @@
-"""Every regular expression of the package takes time in proportion to a text, however that text is made.
+"""Every regular expression of the package takes time in proportion to a text, however that text is
+made.
 
-The whole package is walked: expressions in modules, in their tables and in calls of ``re``. For each one, texts of up
-to a megabyte are made of what it looks for, and the worst may cost a second of processor time. Input that is bounded
-before an expression sees it is as long as that bound.
+The whole package is walked: expressions in modules, in their tables and in calls of ``re``. For
+each one, texts of up to a megabyte are made of what it looks for, and the worst may cost a second
+of processor time. Input that is bounded before an expression sees it is as long as that bound.
 """
 
 import ast
@@ -121,7 +122,9 @@ def walked():
 
 
 def calls_of(module):
-    """The expressions in calls such as ``re.sub(r"...", ...)``, with the function that makes the call."""
+    """The expressions in calls such as ``re.sub(r"...", ...)``, with the function that makes the
+    call.
+    """
     for function in ast.walk(ast.parse(inspect.getsource(module))):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -139,7 +142,8 @@ def calls_of(module):
                     assert function.name in MADE, f"{function.name}: {ast.unparse(given)}"
 
 
-# Functions that put an expression together, of what is no foreign text or is escaped; the first has a test below.
+# Functions that put an expression together, of what is no foreign text or is escaped; the first has
+# a test below.
 MADE = {
     "_invented": "digits of a context",
     "among": "an escaped name",
@@ -249,7 +253,8 @@ def test_a_megabyte_of_the_worst_text_takes_less_than_a_second(name):
 
 
 ANSWERS = [
-    "**a ", "**a*", "<context ", "<think>", "</think>", "'", "\u201c\u201d", "1. a\n", "* ", "chunk\n", "```\n", "# ",
+    "**a ", "**a*", "<context ", "<think>", "</think>", "'", "\u201c\u201d", "1. a\n", "* ",
+    "chunk\n", "```\n", "# ",
     "chunk 1 ", ". 2", "1 : a 2 ", "`a", "a_", "a.a.", "1,000", "9", "(a", "\n", "{", "[",
 ]  # fmt: skip
 
@@ -266,8 +271,10 @@ def test_an_answer_of_a_megabyte_is_read_in_less_than_a_second(unit, count):
 
 FOLDERS = ["a/" * 2000 + "c", "a" * 250, ("a" * 250 + "/") * 15 + "c", "ab/" * 1300 + "c"]
 IGNORED = [
-    "**/a/**/a/**/a/**/b", "a/**/a/**/a/**/a/**/b", "/**/*a*/**/*a*/**/b", "a*/**/a*/**/a*/**/b", "*a*a*a*a*a*b",
-    "*/*/*/*/*/b", "**/a*/**/*a*b", "a/**/a*/**/b", "[a-z]*[a-z]*[a-z]*b", "**a**a**a**b", "**/**/**/**/b",
+    "**/a/**/a/**/a/**/b", "a/**/a/**/a/**/a/**/b", "/**/*a*/**/*a*/**/b", "a*/**/a*/**/a*/**/b",
+    "*a*a*a*a*a*b",
+    "*/*/*/*/*/b", "**/a*/**/*a*b", "a/**/a*/**/b", "[a-z]*[a-z]*[a-z]*b", "**a**a**a**b",
+    "**/**/**/**/b",
 ]  # fmt: skip
 
 

@@ -1,4 +1,7 @@
-"""A folder of somebody else is data: what it says about servers, stores, paths and classes never counts."""
+"""A folder of somebody else is data.
+
+What it says about servers, stores, paths and classes never counts.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +90,8 @@ def test_options_the_environment_a_named_file_and_the_users_own_file_count(
     own.mkdir(parents=True)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(own.parent))
     (own / "config.toml").write_text(
-        '[context_options]\nllm = "openai:own"\n[retrieval]\ntop_k = 3\n[chunks]\nchunk_size = 50\n',
+        '[context_options]\nllm = "openai:own"\n[retrieval]\ntop_k = 3\n[chunks]\n'
+        "chunk_size = 50\n",
         "utf-8",
     )
     (folder / "contextual.toml").write_text("[chunks]\nchunk_size = 77\n", "utf-8")

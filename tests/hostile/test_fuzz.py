@@ -38,7 +38,8 @@ FOUND = {
     "a heading and its text, beyond the cap": (
         "documents",
         (
-            ': : beta.: \r## Relevant prior context\n\u202e>**\U0001f468\u200d\U0001f469</details>\n**a@b.c{"context": '
+            ": : beta.: \r## Relevant prior context\n"
+            '\u202e>**\U0001f468\u200d\U0001f469</details>\n**a@b.c{"context": '
             '"-->## Title'
         ),
     ),

@@ -1,4 +1,6 @@
-"""A rollback journal that somebody made deletes a file of the user when SQLite opens the database beside it."""
+"""A rollback journal that somebody made deletes a file of the user when SQLite opens the database
+beside it.
+"""
 
 import contextlib
 import os
@@ -100,7 +102,10 @@ def filled(command, folder, storage):
 
 @pytest.fixture(params=["default", "named", "content", "inside"])
 def planted(request, folder, thesis, tmp_path):
-    """A database with a planted journal: its storage, or None for the default one, and whether it is ever opened."""
+    """A database with a planted journal.
+
+    Its storage, or None for the default one, and whether it is ever opened.
+    """
     storages = {"named": tmp_path / "named", "inside": folder / ".contextual"}
     storage = storages.get(request.param)
     database = {

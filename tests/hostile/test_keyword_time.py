@@ -1,4 +1,7 @@
-"""Texts and queries that are made to cost time: what the keyword index does with them grows no faster than they do."""
+"""Texts and queries that are made to cost time.
+
+What the keyword index does with them grows no faster than they do.
+"""
 
 import unicodedata
 
@@ -12,8 +15,10 @@ from llama_index_contextual.retrievers.terms import terms_of
 from llama_index_contextual.utils.language import normalise
 
 SEEDS = [
-    *HOSTILE, '"', '"a" ', '-"', "-a ", "path:", "path:a ", 'path:"', "tag:x ", "A", "Aa", "aA", "a_", "_", "a-b.",
-    "::", "->", "1,000", "v1.", "9th", "\u0301", "\u0315\u0300", "\u05b0\u05c1", "\u0e38\u0e48", "\uff26",
+    *HOSTILE, '"', '"a" ', '-"', "-a ", "path:", "path:a ", 'path:"', "tag:x ", "A", "Aa", "aA",
+    "a_", "_", "a-b.",
+    "::", "->", "1,000", "v1.", "9th", "\u0301", "\u0315\u0300", "\u05b0\u05c1", "\u0e38\u0e48",
+    "\uff26",
     "\ufdfa", "語", "é", "ß",
 ]  # fmt: skip
 

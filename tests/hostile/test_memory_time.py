@@ -1,4 +1,7 @@
-"""Messages and notes that are made to cost time: what memory does with them grows no faster than they do."""
+"""Messages and notes that are made to cost time.
+
+What memory does with them grows no faster than they do.
+"""
 
 from datetime import date
 from itertools import count
@@ -13,9 +16,12 @@ from llama_index_contextual.retrievers.query_dates import find_dates, lexicon, u
 from llama_index_contextual.retrievers.terms import terms_of
 
 HOSTILE = [
-    " ", "\t", "\u3000", "\n", "\r\n", "`", "` ", "```\n", "~", "~~~ \n", "#", "# ", "> ", "- ", "1. ", "a", "a ",
-    "a.", "a. ", "a@", "a@b.", "'", "a'", "'s", "[", "](", "<", "<a", "|", "| ", "-", "=-*", "吗 ", "か。", "1",
-    "2026-", "last ", "on monday ", "http://", "\ufe0f", "\u200d", "\U0001f468\u200d", "a\u0301", "\u0301\u0316",
+    " ", "\t", "\u3000", "\n", "\r\n", "`", "` ", "```\n", "~", "~~~ \n", "#", "# ", "> ", "- ",
+    "1. ", "a", "a ",
+    "a.", "a. ", "a@", "a@b.", "'", "a'", "'s", "[", "](", "<", "<a", "|", "| ", "-", "=-*", "吗 ",
+    "か。", "1",
+    "2026-", "last ", "on monday ", "http://", "\ufe0f", "\u200d", "\U0001f468\u200d", "a\u0301",
+    "\u0301\u0316",
     "``~~~`",
     f"{HEADER}\n", "today ", "> - [", ": ", "? ", "# a\n", "## 2026-11-1\n",
 ]  # fmt: skip
@@ -24,7 +30,9 @@ _TURN = count()
 
 
 def slows(work, seed):
-    """Whether the work grows too fast with texts of a seed again and again, ended by what does not match."""
+    """Whether the work grows too fast with texts of a seed again and again, ended by what does not
+    match.
+    """
     return grows_too_fast(work, *((seed * size)[:size] + "!" for size in (SMALL, SMALL * FACTOR)))
 
 

@@ -1,4 +1,7 @@
-"""Metadata that a document brings are bounded where they arrive: size, number, depth, and what contains itself."""
+"""Metadata that a document brings are bounded where they arrive.
+
+Size, number, depth, and what contains itself.
+"""
 
 import pytest
 from llama_index.core import Document
@@ -57,7 +60,8 @@ def test_long_values_and_many_keys_are_cut_and_counted():
     brought |= {f"key{number}": number for number in range(500)}
     with pytest.warns(
         ContextualWarning,
-        match="m.eml: 'title' has 400,000 characters, of which 300 are kept; 'subject' has 400,000 characters, of "
+        match="m.eml: 'title' has 400,000 characters, of which 300 are kept; 'subject' has "
+        "400,000 characters, of "
         "which 2,000 are kept; 503 keys, of which the first 200 are kept",
     ):
         nodes = HeadingAwareMarkdownNodeParser()(

@@ -1,4 +1,6 @@
-"""Servers of models that answer without an end, without a size, or not at all, and every client that asks them."""
+"""Servers of models that answer without an end, without a size, or not at all, and every client
+that asks them.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +137,8 @@ def broken_off(connection, _):
 
 def busy_for_ever(connection, _):
     connection.sendall(
-        b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1000000000\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
+        b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1000000000\r\nContent-Length: "
+        b"2\r\nConnection: close\r\n\r\n{}"
     )
 
 
@@ -322,7 +325,7 @@ REACHED = {
 
 @pytest.mark.parametrize("what", REACHED)
 def test_the_setting_reaches_every_client_and_many_documents_wait_once(what, tmp_path, users_own):
-    """A silent server ends each part within the user's setting, however many documents there are."""
+    """A silent server ends each part within the user's setting, however many documents there are."""  # noqa: E501
     for number in range(6):
         (tmp_path / f"{number}.md").write_text(
             f"# Note {number}\n\nSome words about {number}.\n", "utf-8"

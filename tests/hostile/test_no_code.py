@@ -1,4 +1,7 @@
-"""Nothing that a folder brings is run: no pickle, no eval, no class by name, no settings of a library in its files."""
+"""Nothing that a folder brings is run.
+
+No pickle, no eval, no class by name, no settings of a library in its files.
+"""
 
 from __future__ import annotations
 
@@ -85,8 +88,12 @@ def test_no_file_of_the_package_unpickles_or_evaluates():
     assert len(list(faults_of(bad))) == 7
 
 
-# Whatever unpickles or evaluates from here on ends the process: the libraries that it uses are in it, too.
-PARTS = "import llama_index_contextual.app.cli, llama_index_contextual.app.index, llama_index_contextual.memory"
+# Whatever unpickles or evaluates from here on ends the process: the libraries that it uses are in
+# it, too.
+PARTS = (
+    "import llama_index_contextual.app.cli, llama_index_contextual.app.index, "
+    "llama_index_contextual.memory"
+)
 GUARD = """
 import builtins, os, pickle, sys, traceback
 import _pickle, yaml
@@ -112,7 +119,7 @@ def eval_annotation(*arguments):
     return evaluate(*arguments) if package in ANNOTATIONS else refused()
 
 builtins.eval = eval_annotation
-"""
+"""  # noqa: E501
 WORK = """
 from llama_index_contextual.app.cli import main
 for command in (["index", folder], ["search", "gateway", "--folder", folder], ["context", "what about it?", "--folder",
@@ -123,7 +130,7 @@ for command in (["index", folder], ["search", "gateway", "--folder", folder], ["
         main()
     except SystemExit as end:
         assert end.code in (0, 3), (command, end.code)
-"""
+"""  # noqa: E501
 
 
 class Bomb:
@@ -138,7 +145,9 @@ class Bomb:
 
 @pytest.fixture
 def hostile(tmp_path):
-    """A folder with an index in which everything that could be unpickled or imported touches a file."""
+    """A folder with an index in which everything that could be unpickled or imported touches a
+    file.
+    """
     folder = tmp_path / "notes"
     folder.mkdir()
     (folder / "page.md").write_text(

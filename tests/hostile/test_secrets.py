@@ -1,4 +1,7 @@
-"""Where keys of the environment go: to servers that the user names, and nowhere that a folder or an index names."""
+"""Where keys of the environment go.
+
+To servers that the user names, and nowhere that a folder or an index names.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,8 @@ KEYS = {
         "CHROMA_API_KEY",
     )
 }
-# Every kind of server that a setting can name, each with the keys that its user means it to have. {} is the server.
+# Every kind of server that a setting can name, each with the keys that its user means it to have.
+# {} is the server.
 KINDS = {
     "ollama": ("embed_model", "ollama:x@{}", "OLLAMA_API_KEY"),
     "a model on Ollama": ("context_options.llm", "ollama:x@{}", "OLLAMA_API_KEY"),

@@ -1,6 +1,8 @@
-"""The tests that run each class of ours beside the stock class of LlamaIndex that it may stand in for.
+"""The tests that run each class of ours beside the stock class of LlamaIndex that it may stand in
+for.
 
-One file for each stock class, ``test_<stock class>.py``, and one function for each thing that a pipeline does:
+One file for each stock class, ``test_<stock class>.py``, and one function for each thing that a
+pipeline does:
 
     compared = comparison(MarkdownNodeParser(), HeadingAwareMarkdownNodeParser())
 

@@ -1,7 +1,9 @@
-"""Every deliberate difference between a class of this package and the LlamaIndex class that it can replace.
+"""Every deliberate difference between a class of this package and the LlamaIndex class that it can
+replace.
 
-``scripts/compatibility_page.py`` writes the end of ``docs/reference/compatibility.md`` from this list. For each row, a
-test in this folder names its ``id`` with ``differs=`` and shows both behaviours. Everything else is the same in both.
+``scripts/compatibility_page.py`` writes the end of ``docs/reference/compatibility.md`` from this
+list. For each row, a test in this folder names its ``id`` with ``differs=`` and shows both
+behaviours. Everything else is the same in both.
 """
 
 from __future__ import annotations
@@ -30,20 +32,23 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
     "MarkdownNodeParser, SentenceSplitter → HeadingAwareMarkdownNodeParser": (
         Difference(
             "false-headings",
-            "reads `#` in `~~~` fences and in comments as a heading, and misses underlined headings",
+            "reads `#` in `~~~` fences and in comments as a heading, and misses "
+            "underlined headings",
             "finds the headings that CommonMark defines, and `<h1>` to `<h6>` alone on a line",
             "A wrong heading gives a wrong context.",
         ),
         Difference(
             "front-matter",
             "turns front matter into a node",
-            "writes title, date, tags and description into metadata; the other words are indexed for keyword search",
+            "writes title, date, tags and description into metadata; the other words are "
+            "indexed for keyword search",
             "`layout: post` answers no question.",
         ),
         Difference(
             "header-path",
             "writes `/A/` for the heading `B` below `A`, and `/` if there is no heading",
-            "writes `A > B`, including the chunk's own heading; writes nothing if there is no heading",
+            "writes `A > B`, including the chunk's own heading; writes nothing if there "
+            "is no heading",
             "The innermost heading says most about a chunk.",
         ),
         Difference(
@@ -108,7 +113,8 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         ),
         Difference(
             "metadata-size",
-            "subtracts the metadata from the size of each chunk, and fails if it is longer than `chunk_size`",
+            "subtracts the metadata from the size of each chunk, and fails if it is "
+            "longer than `chunk_size`",
             "counts the text only; a folder index reserves tokens for the context",
             "One long value would shorten every chunk of its document.",
         ),
@@ -158,7 +164,8 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         ),
         Difference(
             "filters-in-text",
-            "reads `IN` with a text as any part of that text; on Qdrant, as its comma-separated parts",
+            "reads `IN` with a text as any part of that text; on Qdrant, as its "
+            "comma-separated parts",
             "reads it as the whole text and its comma-separated parts, on every store",
             "`acme` is a part of `acme-corp`, which is another tenant.",
         ),
@@ -170,7 +177,8 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         ),
         Difference(
             "filters-types",
-            'raises `TypeError` if the metadata and the filter have different types, as in `"ten" > 3`',
+            "raises `TypeError` if the metadata and the filter have different types, as "
+            'in `"ten" > 3`',
             "treats such a comparison as false",
             "One odd note must not make every question fail.",
         ),
@@ -229,7 +237,8 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         Difference(
             "fusion-mode",
             "takes the highest score of any retriever by default",
-            "combines ranks, or learned features if a `ContextualBM25Retriever` and another retriever take part",
+            "combines ranks, or learned features if a `ContextualBM25Retriever` and "
+            "another retriever take part",
             "Scores of different retrievers cannot be compared.",
         ),
         Difference(
@@ -247,12 +256,14 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         Difference(
             "fusion-operators",
             'searches for `"a phrase"`, `path:` and `tag:` as words',
-            "applies these operators if a `ContextualBM25Retriever` takes part; used alone, it searches for them",
+            "applies these operators if a `ContextualBM25Retriever` takes part; used "
+            "alone, it searches for them",
             "An excluded node must be excluded from every retriever.",
         ),
         Difference(
             "fusion-missing-scores",
-            "raises `TypeError` if some hits of a retriever have no score and it has to compare scores",
+            "raises `TypeError` if some hits of a retriever have no score and it has to "
+            "compare scores",
             "ranks them after the others, in the order of the retriever",
             "Any retriever may take part.",
         ),
@@ -324,7 +335,8 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         ),
         Difference(
             "extractor-upsert",
-            "raises an error if its model fails; an upsert has deleted the document's vectors by then",
+            "raises an error if its model fails; an upsert has deleted the document's "
+            "vectors by then",
             "writes a context without a model, and warns",
             "You must not lose a document because a model is unavailable.",
         ),

@@ -14,8 +14,9 @@ THE_SAME: Final = object()
 def comparison(stock_class: Any, our_class: Any) -> Callable[..., Any]:
     """Return a decorator that turns a function of a class into a test of both classes.
 
-    The function gets the stock class, and ours, as its first argument, and returns plain data: what a user would
-    notice. Its other arguments are fixtures and parameters. See :func:`compare` for the decorator's arguments.
+    The function gets the stock class, and ours, as its first argument, and returns plain data: what
+    a user would notice. Its other arguments are fixtures and parameters. See :func:`compare` for
+    the decorator's arguments.
     """
 
     def compared(**expected: Any) -> Callable[[Callable[..., Any]], Callable[..., None]]:
@@ -51,7 +52,8 @@ def compare(
 
     Args:
         run: What is done with a class.
-        stock_class: The stock class, or whatever ``run`` takes in its place (a function that makes a part of it).
+        stock_class: The stock class, or whatever ``run`` takes in its place (a function that makes
+            a part of it).
         our_class: The same of ours.
         gives: What both give. Without it they give the same, which must be something.
         stock: What the stock class gives, where ours gives something else.
@@ -75,7 +77,9 @@ def compare(
 
 
 def refusal(call: Callable[[], Any]) -> str:
-    """Return ``"ValueError"`` or the like where a call raises, and what it returned otherwise, as text."""
+    """Return ``"ValueError"`` or the like where a call raises, and what it returned otherwise, as
+    text.
+    """
     try:
         return repr(call())
     except Exception as error:  # noqa: BLE001  which one is what is compared

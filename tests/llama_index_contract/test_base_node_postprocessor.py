@@ -1,4 +1,6 @@
-"""``ContextualNodePostprocessor`` in ``node_postprocessors``, beside one of LlamaIndex that changes nothing."""
+"""``ContextualNodePostprocessor`` in ``node_postprocessors``, beside one of LlamaIndex that changes
+nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``ContextualBM25Retriever`` where ``BM25Retriever`` stood. Some cases are those of LlamaIndex's integration."""
+"""``ContextualBM25Retriever`` where ``BM25Retriever`` stood.
+
+Some cases are those of LlamaIndex's integration.
+"""
 
 from __future__ import annotations
 

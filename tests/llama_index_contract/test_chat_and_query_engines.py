@@ -1,4 +1,6 @@
-"""Chat and query engines of LlamaIndex over our retrievers, beside the same engines over the stock ones."""
+"""Chat and query engines of LlamaIndex over our retrievers, beside the same engines over the stock
+ones.
+"""
 
 from __future__ import annotations
 

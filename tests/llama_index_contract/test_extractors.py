@@ -1,4 +1,7 @@
-"""Pipelines with LlamaIndex's extractors, without the step that writes contexts and with it: what they showed stays."""
+"""Pipelines with LlamaIndex's extractors, without the step that writes contexts and with it.
+
+What they showed stays.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
-"""An ``IngestionPipeline`` with our steps where stock ones stood: caches, document stores, upserts, workers.
+"""An ``IngestionPipeline`` with our steps where stock ones stood.
 
-Many cases are LlamaIndex's own. ``steps()`` are a parser and a step after it: an extractor, or our contexts.
-Workers are in ``tests/context/test_pipelines.py``: LlamaIndex's ``SentenceSplitter`` never came back from them here.
+Caches, document stores, upserts, workers.
+
+Many cases are LlamaIndex's own. ``steps()`` are a parser and a step after it: an extractor, or our
+contexts. Workers are in ``tests/context/test_pipelines.py``: LlamaIndex's ``SentenceSplitter``
+never came back from them here.
 """
 
 from __future__ import annotations

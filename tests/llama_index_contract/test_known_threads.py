@@ -1,7 +1,9 @@
-"""What goes wrong in hybrid pipelines by LlamaIndex's own threads: the table of the README, stock beside ours.
+"""What goes wrong in hybrid pipelines by LlamaIndex's own threads.
 
-``run`` is called with ``False`` for the stock classes, and with ``True`` for ours. The threads are named by their
-number in run-llama/llama_index.
+The table of the README, stock beside ours.
+
+``run`` is called with ``False`` for the stock classes, and with ``True`` for ours. The threads are
+named by their number in run-llama/llama_index.
 """
 
 from __future__ import annotations

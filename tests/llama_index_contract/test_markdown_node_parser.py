@@ -1,4 +1,7 @@
-"""``HeadingAwareMarkdownNodeParser`` where ``MarkdownNodeParser`` stood. Many cases are LlamaIndex's own."""
+"""``HeadingAwareMarkdownNodeParser`` where ``MarkdownNodeParser`` stood.
+
+Many cases are LlamaIndex's own.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,13 @@ TITLES = "# Main Header\nContent\n## Sub-header\nContent\n### Sub-sub header\nCo
 REPEATED = "# Title\nText.\n\n" + "".join(
     f"## {name}\nContent.\n\n" for name in ("Intro", "Methods", "Intro", "Intro")
 )
-SLASH = "# Main Header\n\nHeader 1 content\n\n## FAQ\nFAQ content\n\n### 24/7 Support\nSupport content\n"
+SLASH = (
+    "# Main Header\n\nHeader 1 content\n\n## FAQ\nFAQ content\n\n### 24/7 Support\nSupport "
+    "content\n"
+)
 WRONG = (
-    "# Header 1\n\n```txt\n# code\n```\n\n* Element\n\n    ```txt\n    # indented code\n    ```\n* Element\n\nText.\n\n"
+    "# Header 1\n\n```txt\n# code\n```\n\n* Element\n\n    ```txt\n    # indented code\n "
+    "   ```\n* Element\n\nText.\n\n"
     "#Not a header\nAlso # not a header\n    # Still not a header\n"
 )
 FENCE = "# Real\n\n~~~sh\n# comment\nmake\n~~~\n\nSetext\n------\n\nWords."
@@ -146,7 +153,9 @@ def test_nodes_name_their_document(parser):
 
 @compared(gives=(6, 6))
 def test_documents_with_one_text_keep_all_their_nodes(parser):
-    """How many different ids the nodes of two documents with one text have, given one after the other."""
+    """How many different ids the nodes of two documents with one text have, given one after the
+    other.
+    """
     made = [*nodes(parser, id_="a"), *nodes(parser, id_="b")]
     return len(made), len({node.node_id for node in made})
 

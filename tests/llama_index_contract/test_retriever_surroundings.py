@@ -1,4 +1,7 @@
-"""What surrounds a retriever: events, callbacks, tools, agents, recursion, evaluation; stock and ours side by side."""
+"""What surrounds a retriever: events, callbacks, tools, agents, recursion, evaluation.
+
+Stock and ours side by side.
+"""
 
 from __future__ import annotations
 

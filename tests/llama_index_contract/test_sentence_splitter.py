@@ -1,4 +1,7 @@
-"""``HeadingAwareMarkdownNodeParser`` where ``SentenceSplitter`` stood. Many cases are LlamaIndex's own."""
+"""``HeadingAwareMarkdownNodeParser`` where ``SentenceSplitter`` stood.
+
+Many cases are LlamaIndex's own.
+"""
 
 from __future__ import annotations
 

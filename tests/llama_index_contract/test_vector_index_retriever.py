@@ -1,4 +1,6 @@
-"""``ContextualVectorRetriever`` where ``VectorIndexRetriever`` stood, on LlamaIndex's default store."""
+"""``ContextualVectorRetriever`` where ``VectorIndexRetriever`` stood, on LlamaIndex's default
+store.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Memory inside LlamaIndex: a retriever, a block of `Memory`, a tool, an agent that gets the digest in every turn."""
+"""Memory inside LlamaIndex.
+
+A retriever, a block of `Memory`, a tool, an agent that gets the digest in every turn.
+"""
 
 import json
 

@@ -1,4 +1,7 @@
-"""The digest of ``ranking="derived"``: its queries, and its formulas with the numbers that its authors give."""
+"""The digest of ``ranking="derived"``.
+
+Its queries, and its formulas with the numbers that its authors give.
+"""
 
 import re
 from datetime import date, datetime, timezone

@@ -108,7 +108,10 @@ HOSTILE = [
 
 
 def outside_of_quotations(text):
-    """What a reader of Markdown finds of a digest beside what notes say: the kinds of blocks, and their texts."""
+    """What a reader of Markdown finds of a digest beside what notes say.
+
+    The kinds of blocks, and their texts.
+    """
     depth, found = 0, []
     for token in MarkdownIt("commonmark").enable("table").parse(text):
         depth += (

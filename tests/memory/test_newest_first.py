@@ -63,7 +63,7 @@ def test_a_value_that_changed_several_times_is_shown_newest_first():
 
 
 def test_values_of_one_day_are_not_history():
-    """Two values of one day keep the order of their relevance, whatever file or line they are in."""
+    """Two values of one day keep the order of their relevance, whatever file or line they are in."""  # noqa: E501
     notes = {
         "memory/2026-02-11-a.md": "# Upload\n\nThe upload timeout is 30, the upload timeout.\n",
         "memory/2026-02-11-b.md": "# Notes\n\nWe talked about the upload, and its timeout is 60.\n",
@@ -121,7 +121,7 @@ def test_the_day_of_a_statement_is_that_of_its_heading():
     memory = memory_of(
         {
             "log.md": log.replace("2026-01-05", "2026-03-05"),
-            "memory/2026-02-11.md": "# Day\n\nThe timeout of the upload is 45, the upload timeout.\n",
+            "memory/2026-02-11.md": "# Day\n\nThe timeout of the upload is 45, the upload timeout.\n",  # noqa: E501
         }
     )
     assert paths_of(memory, TIMEOUT)[0] == "log.md"
@@ -148,7 +148,7 @@ def test_with_recency_off_relevance_alone_orders():
 def test_undated_and_evergreen_notes_keep_their_place():
     undated = {
         "upload.md": "# Upload\n\nThe upload timeout is 20.\n",
-        "memory/2026-03-02.md": "# Day\n\nSomebody said that the timeout of the upload may be 60.\n",
+        "memory/2026-03-02.md": "# Day\n\nSomebody said that the timeout of the upload may be 60.\n",  # noqa: E501
     }
     assert paths_of(memory_of(undated), TIMEOUT)[0] == "upload.md"
     dated = {

@@ -58,7 +58,10 @@ def test_cleaning_never_grows_a_message_and_keeps_to_the_limit(text):
 
 
 def test_a_line_below_an_earlier_digest_is_left_out_too():
-    digest = "## Relevant prior context\n- [a.md#L3]\n  > Cookie\n\n(Index: 3 files changed since; being indexed.)\n"
+    digest = (
+        "## Relevant prior context\n- [a.md#L3]\n  > Cookie\n\n(Index: 3 files changed "
+        "since; being indexed.)\n"
+    )
     assert clean_message(f"{digest}What else does he like?") == "What else does he like?"
 
 

@@ -30,7 +30,7 @@ Atlas is our billing service. It stores everything in PostgreSQL 15. The staging
 
 - Who pays for the second region?
 - When does the contract end?
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,10 @@ def test_what_a_question_or_a_colon_introduces_is_shown(text, query, shown):
 
 
 def test_days_never_share_a_line():
-    text = "## 2026-11-18\n\nWe fixed the boiler.\n\n## 2026-11-19\n\nWe painted the shed and the boiler room.\n"
+    text = (
+        "## 2026-11-18\n\nWe fixed the boiler.\n\n## 2026-11-19\n\nWe painted the shed and "
+        "the boiler room.\n"
+    )
     assert choose_snippet(text, {"shed": 2.0, "boiler": 1.0}, terms, limit=400) == (
         "## 2026-11-19\n\nWe painted the shed and the boiler room.",
         date(2026, 11, 19),
@@ -175,7 +178,7 @@ class SameHash(str):
         return 0
 
 
-def test_of_two_sentences_that_hold_the_same_the_first_is_taken_in_whatever_order_their_terms_come():
+def test_of_two_sentences_that_hold_the_same_the_first_is_taken_in_whatever_order_their_terms_come():  # noqa: E501
     def in_order(text):
         return [SameHash(word.casefold()) for word in split_words(text)]
 

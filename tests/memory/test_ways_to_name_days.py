@@ -1,4 +1,4 @@
-"""Ways in which people name a day, a month or a range, by language, seen from Friday 10 April 2026."""
+"""Ways to name a day, a month or a range, by language, seen from Friday 10 April 2026."""
 # ruff: noqa: RUF001
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Cases as data: ``cases/*.md`` hold an input, a line ``%%% expected``, and one line for each chunk."""
+"""Cases as data.
+
+``cases/*.md`` hold an input, a line ``%%% expected``, and one line for each chunk.
+"""
 
 import warnings
 from bisect import bisect_right
@@ -112,7 +115,8 @@ def test_a_chunk_of_a_quote_starts_where_it_still_reads_as_one(how, starts):
 
 def test_front_matter_that_is_no_yaml_is_read_line_by_line():
     text = (
-        '---\ntitle: Avatar: The Last Airbender\ncreated: 2019-05-05\nauthor: @me\nalias: "open\nsummary: one\n'
+        "---\ntitle: Avatar: The Last Airbender\ncreated: 2019-05-05\nauthor: @me\n"
+        'alias: "open\nsummary: one\n'
         "goes on here\ntags: [a, b]\n# a comment\n---\n\nText.\n"
     )
     with pytest.warns(
@@ -175,7 +179,10 @@ def test_front_matter(text, title):
 
 
 def test_headings_and_atoms_agree_with_markdown_it(data):
-    """A second opinion on real pages; the parsers see the same lines as headings, fences and tables."""
+    """A second opinion on real pages.
+
+    The parsers see the same lines as headings, fences and tables.
+    """
     parser = MarkdownIt("commonmark").enable("table").disable(["inline"])
     pages = sorted((data("kubernetes-docs") / "corpus").glob("*.md"))[::15]
     pages += sorted((data("markdown") / "rust-book").rglob("*.md"))[::5]

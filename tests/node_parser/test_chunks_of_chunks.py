@@ -1,4 +1,7 @@
-"""Our parser after another one: its chunks say where they stand in the document, not in what they were cut from."""
+"""Our parser after another one.
+
+Its chunks say where they stand in the document, not in what they were cut from.
+"""
 
 from __future__ import annotations
 

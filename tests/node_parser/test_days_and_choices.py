@@ -1,4 +1,7 @@
-"""Sections of different days stay apart; fences, tables and rules where the caller says more about them."""
+"""Sections of different days stay apart.
+
+Fences, tables and rules where the caller says more about them.
+"""
 
 import pytest
 from llama_index.core import Document
@@ -105,7 +108,10 @@ def test_the_first_date_of_a_heading_is_its_day(heading, day):
 
 
 def test_a_section_without_a_day_has_none_in_its_context():
-    text = "# 2024-02-29\n\nDentist.\n\n# Ideas\n\nA birdhouse.\n\n# 2024-03-05\n\nRain.\n\n# Recipes\n\nSoup.\n"
+    text = (
+        "# 2024-02-29\n\nDentist.\n\n# Ideas\n\nA birdhouse.\n\n# 2024-03-05\n\nRain.\n\n# "
+        "Recipes\n\nSoup.\n"
+    )
     found = ContextualNodePostprocessor()(nodes(text, min_chunk_size=1))
     assert [(node.metadata.get("date"), "2024" in node.metadata["context"]) for node in found] == [
         ("2024-02-29", True),
@@ -173,7 +179,10 @@ def test_the_tags_of_front_matter(front):
 
 def test_a_section_that_is_large_enough_stands_alone():
     large = "## Large\n\n" + "These are five more words. " * 8
-    text = f"# Notes\n\n## One\n\nFew words.\n\n## Two\n\nFew words.\n\n{large}\n\n## Last\n\nFew words.\n"
+    text = (
+        f"# Notes\n\n## One\n\nFew words.\n\n## Two\n\nFew words.\n\n{large}\n\n## Last\n\n"
+        "Few words.\n"
+    )
     found = words(text, chunk_size=200, min_section_size=20)
     assert [part.split("\n")[0] for part in found] == ["# Notes", "## Large"]
     assert found[1].endswith("## Last\n\nFew words."), "a small last section joins what precedes"

@@ -1,4 +1,7 @@
-"""Bytes that stand in a text as letters are no text: kept in the slice, and embedded, searched and counted nowhere."""
+"""Bytes that stand in a text as letters are no text.
+
+Kept in the slice, and embedded, searched and counted nowhere.
+"""
 
 import base64
 import random
@@ -88,7 +91,10 @@ def test_text_is_text(text):
     assert readable(text) == text
 
 
-TEXT = f"# Report\n\nIntro about pumps.\n\n![chart](data:image/png;base64,{BYTES})\n\nThe {{pump}} is red.\n"
+TEXT = (
+    f"# Report\n\nIntro about pumps.\n\n![chart](data:image/png;base64,{BYTES})\n\nThe "
+    f"{{pump}} is red.\n"
+)
 
 
 def parsed(text, **settings):

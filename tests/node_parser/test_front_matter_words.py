@@ -47,7 +47,8 @@ def nodes():
 
 def test_its_words_stand_on_the_first_chunk_and_in_no_view(nodes):
     assert nodes[0].metadata[FRONT_MATTER] == (
-        "description: Where zebras queue; tags: counter, ticket; aliases: Booth; client: Acme; weight: 40"
+        "description: Where zebras queue; tags: counter, ticket; aliases: Booth; client: "
+        "Acme; weight: 40"
     )
     assert not [node for node in nodes[1:] if FRONT_MATTER in node.metadata]
     for first in (nodes[0], ContextualNodePostprocessor()(nodes)[0]):
@@ -124,7 +125,10 @@ def test_a_block_that_is_no_yaml_is_told_with_the_line_to_look_at():
 
 
 def test_a_question_warns_of_no_front_matter(recwarn):
-    """Templates hold ``{{date}}``. The parser names the file; chunks of other parsers are read for headings alone."""
+    """Templates hold ``{{date}}``.
+
+    The parser names the file; chunks of other parsers are read for headings alone.
+    """
     nodes = [
         TextNode(text=f"---\ncreated: {{{{date}}}}\n---\n# {name}\n\nText of {name}.\n")
         for name in ("Ada", "Bob")

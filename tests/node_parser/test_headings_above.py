@@ -117,7 +117,10 @@ def test_of_a_piece_that_begins_inside_a_section():
 )
 def test_a_heading_in_a_comment_heads_nothing(opening, closing, path):
     blank = "" if opening in {"$$ a", "\\["} else "\n"  # which ends a formula
-    text = f"# Guide\n\nIntro.\n\n{opening}\n## Old\n{blank}```\nx\n{closing}\n\nReal text.\n\n## New\n\nMore.\n"
+    text = (
+        f"# Guide\n\nIntro.\n\n{opening}\n## Old\n{blank}```\nx\n{closing}\n\nReal text.\n\n"
+        "## New\n\nMore.\n"
+    )
     assert [found for found, _ in paths(text, path)] == ["Guide", "Guide > New"]
 
 
@@ -301,7 +304,10 @@ def test_what_follows_a_callout_does_not_stand_under_its_title(opening, closing)
 
 
 def test_a_rule_after_a_callout_is_no_chunk():
-    text = f"# A\n\n{LONG * 2}\n\n<Note>\n\n## B\n\n{LONG * 2}\n\n</Note>\n\n---\n\n# C\n\n{LONG * 2}\n"
+    text = (
+        f"# A\n\n{LONG * 2}\n\n<Note>\n\n## B\n\n{LONG * 2}\n\n</Note>\n\n---\n\n# C\n\n"
+        f"{LONG * 2}\n"
+    )
     assert [found for found, _ in paths(text)] == ["A", "A > B", "C"]
 
 

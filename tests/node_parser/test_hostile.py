@@ -1,4 +1,7 @@
-"""Texts that nobody writes but a file may hold: none may end the process or hold it up for minutes."""
+"""Texts that nobody writes but a file may hold.
+
+None may end the process or hold it up for minutes.
+"""
 
 import subprocess
 import sys

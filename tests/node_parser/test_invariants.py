@@ -1,4 +1,7 @@
-"""What holds for every document: text is a slice, nothing is lost, lines are right, budgets are exact."""
+"""What holds for every document.
+
+Text is a slice, nothing is lost, lines are right, budgets are exact.
+"""
 
 import itertools
 import random
@@ -192,7 +195,10 @@ def test_real_pages_and_their_mutations(data):
 
 
 def test_every_page_in_spanish(data):
-    """Inverted marks, accents, admonitions, and headings with ``{ #id }``; their fences stay whole."""
+    """Inverted marks, accents, admonitions, and headings with ``{ #id }``.
+
+    Their fences stay whole.
+    """
     parser = MarkdownIt("commonmark").disable(["inline"])
     pages = sorted((data("markdown") / "fastapi" / "es").rglob("*.md"))
     assert len(pages) > 50

@@ -1,4 +1,7 @@
-"""What documents bring with them to the parser: ids, pages of a file, kinds of files and nodes, keys named as ours."""
+"""What documents bring with them to the parser.
+
+Ids, pages of a file, kinds of files and nodes, keys named as ours.
+"""
 
 import pytest
 from llama_index.core import Document
@@ -35,7 +38,7 @@ Cookie loves carrots, and hates the vacuum cleaner, which is why it stays in the
 # no heading
 feed cookie --carrots 3
 ```
-"""
+"""  # noqa: E501
 
 
 def ids(parser, *documents):
@@ -67,7 +70,9 @@ def test_chunks_of_chunks_keep_their_ids_while_their_document_has_one():
 
 
 def test_equal_pages_of_one_file_have_ids_of_their_own():
-    """A PDF's pages are documents with one path, and two documents may have the same text and no path at all."""
+    """A PDF's pages are documents with one path, and two documents may have the same text and no
+    path at all.
+    """
     pages = [
         Document(text="Left blank.", metadata={"file_path": "a.pdf", "page_label": page})
         for page in "12"
@@ -82,7 +87,9 @@ def test_equal_pages_of_one_file_have_ids_of_their_own():
     "name", ["/d/report.pdf", "a.docx", "a.html", "a.txt", "Release 2.0", "a.md", ""]
 )
 def test_markdown_is_what_is_markdown_whatever_its_file_is_called(name):
-    """A converter (LlamaParse, docling, MarkItDown, kreuzberg) writes Markdown and names the file that it read."""
+    """A converter (LlamaParse, docling, MarkItDown, kreuzberg) writes Markdown and names the file
+    that it read.
+    """
     text = "# A\n\n## B\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
     [node] = HeadingAwareMarkdownNodeParser()([Document(text=text, metadata={"file_path": name})])
     assert (node.metadata["header_path"], node.metadata["content_type"]) == ("A > B", "table")
@@ -207,7 +214,7 @@ def test_pages_are_read_by_number_and_their_nodes_stay_in_the_order_that_was_giv
     ]
 
 
-def test_a_page_goes_on_where_the_last_one_before_it_ended_and_a_first_one_begins_under_no_heading():
+def test_a_page_goes_on_where_the_last_one_before_it_ended_and_a_first_one_begins_under_no_heading():  # noqa: E501
     one, two, _, four = pages_of(PAGES)
     assert paths_of([two])[0] == ("report.pdf#2", "", 0)
     assert paths_of([one, four])[-1] == ("report.pdf#4", "Report > Costs", 2), (

@@ -1,7 +1,7 @@
 """A second opinion on every example of the CommonMark and GFM specifications: markdown-it-py's.
 
-Compared are top-level headings (lines, level, rendered title), code blocks (lines, info string) and tables (lines). An
-example that differs goes into ``DIFFERENCES`` with its reason.
+Compared are top-level headings (lines, level, rendered title), code blocks (lines, info string) and
+tables (lines). An example that differs goes into ``DIFFERENCES`` with its reason.
 """
 
 import re
@@ -18,7 +18,7 @@ KINDS = {"heading_open": "heading", "fence": "code", "code_block": "code", "tabl
 HTML_HEADINGS = "".join(f"<h{level}>lorem</h{level}>\n\n" for level in range(1, 7))[:-1]
 DIFFERENCES = {
     HTML_HEADINGS: "ours are headings: converters write them",
-    "# [Foo]\n[foo]: /url\n> bar\n": "the brackets of a link that is defined elsewhere stay in a title",
+    "# [Foo]\n[foo]: /url\n> bar\n": "the brackets of a link that is defined elsewhere stay in a title",  # noqa: E501
 }
 
 

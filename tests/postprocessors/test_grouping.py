@@ -24,7 +24,8 @@ def ids(hits):
 POOL = [
     NodeWithScore(node=node(name, document, tags=tags), score=score)
     for name, document, tags, score in [
-        ("a1", "a", ["x"], 0.9), ("a2", "a", ["x"], 0.8), ("b1", "b", ["y"], 0.7), ("loose1", None, None, 0.6),
+        ("a1", "a", ["x"], 0.9), ("a2", "a", ["x"], 0.8), ("b1", "b", ["y"], 0.7), ("loose1", None,
+        None, 0.6),
         ("a3", "a", ["y"], 0.5), ("loose2", None, None, 0.4), ("b2", "b", ["x"], None),
     ]
 ]  # fmt: skip

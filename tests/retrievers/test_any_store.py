@@ -1,4 +1,7 @@
-"""Filters, documents and nodes mean the same on every vector store; none returns what they leave out."""
+"""Filters, documents and nodes mean the same on every vector store.
+
+None returns what they leave out.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ def key(name):
 
 
 def notes():
-    """Eight notes of two documents; "net" is in the first, "web" and "o'ps" hold the word asked for most often."""
+    """Eight notes of two documents.
+
+    "net" is in the first, "web" and "o'ps" hold the word asked for most often.
+    """
     found = []
     for number, team in enumerate(TEAMS):
         source = RelatedNodeInfo(node_id=f"doc{number % 2}")

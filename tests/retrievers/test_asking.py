@@ -120,7 +120,8 @@ def test_fifty_threads_get_what_one_gets_while_a_writer_writes(index, embedding)
     finally:
         stop.set()
         writer.join()
-    # The writer changes document counts, so scores of the keyword arm waver, but never what was found or its order.
+    # The writer changes document counts, so scores of the keyword arm waver, but never what was
+    # found or its order.
     assert {tuple(ids(answer)) for answer in answers} == {tuple(name for name, _ in expected)}
 
 

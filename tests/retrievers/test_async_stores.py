@@ -1,4 +1,6 @@
-"""Stores with a query of their own for an event loop, and stores that say themselves how many hits there are."""
+"""Stores with a query of their own for an event loop, and stores that say themselves how many hits
+there are.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ async def test_a_fusion_awaits_it_with_the_keyword_retriever(only_async):
 
 
 class Hybrid(SimpleVectorStore):
-    """Gives the hits of two halves one after the other, as pgvector does, whatever similarity_top_k says."""
+    """Gives the hits of two halves one after the other, as pgvector does, whatever similarity_top_k
+    says.
+    """
 
     def query(self, query, **kwargs):
         result = super().query(replace(query, mode=VectorStoreQueryMode.DEFAULT), **kwargs)

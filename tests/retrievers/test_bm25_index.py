@@ -264,7 +264,10 @@ def test_a_file_of_something_else_is_none_and_is_replaced(tmp_path, content):
 @pytest.mark.kill
 @pytest.mark.parametrize("at", range(12))
 def test_a_process_that_is_killed_while_it_saves_leaves_the_former_copy(tmp_path, at):
-    """It is killed at each step in turn: before and after a part is written, and the file is replaced."""
+    """It is killed at each step in turn.
+
+    Before and after a part is written, and the file is replaced.
+    """
     expected = state(saved(tmp_path))
     script = f"""
 import os, zlib

@@ -61,7 +61,10 @@ def test_a_short_text_has_no_hash_because_its_heading_says_what_it_means():
 
 
 def test_headings_in_a_text_are_names():
-    text = "#seed\n###### upstream: [[Paths|Path]]\n\n### Why so?\n\n```\n# no\n```\n\nUnderlined\n---\nText."
+    text = (
+        "#seed\n###### upstream: [[Paths|Path]]\n\n### Why so?\n\n```\n# no\n```\n\n"
+        "Underlined\n---\nText."
+    )
     assert describe_chunk({"path": "a.md"}, text).names.keys() == {
         "upstream path",
         "why so",

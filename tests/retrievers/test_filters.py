@@ -1,4 +1,7 @@
-"""Filters: every operator and condition, the same for the evaluator, the keyword arm and the vector arm."""
+"""Filters.
+
+Every operator and condition, the same for the evaluator, the keyword arm and the vector arm.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ def arms():
     nodes = [
         TextNode(
             id_=f"{topic}-{number}",
-            text=f"Note {number} on the {topic}: it is set to {number * 7} in the office of team {number % 3}.",
+            text=f"Note {number} on the {topic}: it is set to {number * 7} in the office of "
+            f"team {number % 3}.",
             metadata={"team": number % 3, "path": f"team{number % 3}/{topic}-{number}.md"},
             excluded_embed_metadata_keys=["team", "path"],
         )

@@ -128,7 +128,8 @@ def test_a_node_counts_once_by_its_id():
         Fixed([hit("a", 1.0, seen="left"), hit("b", 0.9)]),
         Fixed([hit("a", 1.0, seen="right")]),
     )
-    # Other metadata is another hash: two hits to the stock class, one of which its base class hides after the cut.
+    # Other metadata is another hash: two hits to the stock class, one of which its base class hides
+    # after the cut.
     assert ids(stock([left, right], similarity_top_k=2).retrieve("q")) == ["a"]
     assert ids(ContextualFusionRetriever([left, right], similarity_top_k=2).retrieve("q")) == [
         "a",
@@ -258,6 +259,6 @@ def test_what_is_no_list_of_retrievers_is_refused_with_the_cure(index, nodes):
     for given in (one, index, 7, [], [one, index], [one, "bm25"]):
         with pytest.raises(
             SettingError,
-            match=r"must be a list of at least one retriever .*\. Pass .*\(\[index\.as_retriever\(\), ",
+            match=r"must be a list of at least one retriever .*\. Pass .*\(\[index\.as_retriever\(\), ",  # noqa: E501
         ):
             ContextualFusionRetriever(given)

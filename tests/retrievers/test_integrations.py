@@ -1,4 +1,7 @@
-"""Our retrievers inside what people build with LlamaIndex: engines, routers, agents, indexes that change."""
+"""Our retrievers inside what people build with LlamaIndex.
+
+Engines, routers, agents, indexes that change.
+"""
 
 from __future__ import annotations
 
@@ -167,7 +170,7 @@ def test_a_property_graph_is_an_arm(nodes, embedding):
 
 @pytest.fixture
 def changing(store, embedding):
-    """A VectorStoreIndex on Chroma with our transformations, and a docstore so that it can refresh."""
+    """A VectorStoreIndex on Chroma with our transformations, and a docstore so that it can refresh."""  # noqa: E501
     context = StorageContext.from_defaults(vector_store=store, docstore=SimpleDocumentStore())
     return VectorStoreIndex(
         [],

@@ -1,4 +1,7 @@
-"""Learned fusion: what it looks at, that it keeps the promises of the other modes, and that it tells its reasons."""
+"""Learned fusion.
+
+What it looks at, that it keeps the promises of the other modes, and that it tells its reasons.
+"""
 
 from __future__ import annotations
 

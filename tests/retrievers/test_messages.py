@@ -183,7 +183,10 @@ def test_a_retriever_for_messages_finds_the_session_and_says_why(embedding, inde
     keyword = ContextualBM25Retriever.from_defaults(index=index)
     arms = [ContextualVectorRetriever(index, embed_model=embedding), keyword]
     retriever = ContextualFusionRetriever(arms, mode="message", similarity_top_k=3)
-    message = "I am back from my holidays. The kitchen of the new house needs tiles, and the budget is small."
+    message = (
+        "I am back from my holidays. The kitchen of the new house needs tiles, and the "
+        "budget is small."
+    )
     explanation = retriever.explain(message)
     assert explanation.queries[0] == message
     assert len(explanation.queries) == 3

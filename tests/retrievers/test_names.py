@@ -17,10 +17,17 @@ from llama_index_contextual.retrievers.chunk_info import describe_chunk
 from llama_index_contextual.retrievers.names import document_names, folded_name
 
 NOTES = {
-    "notes/GIL.md": "# Global interpreter lock\n\nOne thread at a time runs.\n\n## Release\n\nC code may release it.",
-    "notes/threads.md": "# Threads\n\nThe GIL, the GIL and again the GIL: the GIL keeps threads apart. GIL GIL GIL.",
-    "notes/Deadlock Prevention.md": "---\naliases: [avoid deadlocks, lock order]\n---\nTake locks in one order.",
-    "notes/locks.md": "# Locks\n\nDeadlock prevention, prevention of a deadlock.\n\n## Spin lock\n\nIt waits.",
+    "notes/GIL.md": (
+        "# Global interpreter lock\n\nOne thread at a time runs.\n\n## Release\n\nC code may "
+        "release it."
+    ),
+    "notes/threads.md": (
+        "# Threads\n\nThe GIL, the GIL and again the GIL: the GIL keeps threads apart. GIL GIL GIL."
+    ),
+    "notes/Deadlock Prevention.md": "---\naliases: [avoid deadlocks, lock order]\n---\nTake locks in one order.",  # noqa: E501
+    "notes/locks.md": (
+        "# Locks\n\nDeadlock prevention, prevention of a deadlock.\n\n## Spin lock\n\nIt waits."
+    ),
     "notes/Café-Kasse.md": "The till is beside the door.",
     "notes/shopping.md": "# Groceries\n\nBread, butter and coffee from the cafe, Kasse.",
     "archive/2024.md": "Plans of a year.",
@@ -105,7 +112,10 @@ def test_the_exact_name_of_a_note_comes_first(vault, question, path):
 def test_the_chunk_with_the_heading_comes_before_what_follows_in_its_section(question):
     title, body = ("# Slots\n\nA part has places.", "Slots and slots and slots of it.")
     named, more = (
-        "## Named slots\n\nEach has a label, by which a part is passed to it from outside, whatever it is.",
+        (
+            "## Named slots\n\nEach has a label, by which a part is passed to it from "
+            "outside, whatever it is."
+        ),
         "Named slots, named slots and again named slots.",
     )
     paths = ("Slots", "Slots", "Slots > Named slots", "Slots > Named slots")
@@ -163,7 +173,10 @@ def test_the_names_of_a_path():
 
 
 def test_all_headings_in_a_chunk_are_names():
-    text = "#seed\n###### upstream: [[Paths|Path]]\n\n### Why so?\n\n```\n# no heading\n```\n\nUnderlined\n---\nText."
+    text = (
+        "#seed\n###### upstream: [[Paths|Path]]\n\n### Why so?\n\n```\n# no heading\n```\n\n"
+        "Underlined\n---\nText."
+    )
     record = describe_chunk({"path": "a.md", "header_path": ""}, text)
     assert record.names.keys() - {""} == {"upstream path", "why so", "underlined"}
     assert not describe_chunk({"path": "a.py"}, "# Comment\nx = 1").names.keys() - {""}
@@ -184,7 +197,10 @@ def test_a_name_without_a_path_is_a_title():
 def test_a_name_counts_more_than_a_top_heading_and_that_more_than_another(question, path):
     texts = {
         "tools.md": "# Hammer\n\nIt drives them.\n\n## Care\n\nOil it.",
-        "chest.md": "# Chest\n\n## Hammer\n\nHammer, hammer and hammers.\n\n## Sharp saw\n\nA sharp saw, a saw.",
+        "chest.md": (
+            "# Chest\n\n## Hammer\n\nHammer, hammer and hammers.\n\n## Sharp saw\n\nA sharp "
+            "saw, a saw."
+        ),
         "nails.md": "They are in a box.",
         "box.md": "# Nails\n\nNails, nails, nails and nails.",
         "saws.md": "---\ntitle: Sharp saw\n---\n# Teeth\n\nFive.",

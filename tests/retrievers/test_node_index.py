@@ -1,4 +1,7 @@
-"""What both the keyword index of nodes and the view of a database are made of: filters over rows, words."""
+"""What both the keyword index of nodes and the view of a database are made of.
+
+Filters over rows, words.
+"""
 
 from __future__ import annotations
 

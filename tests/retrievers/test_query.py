@@ -16,7 +16,10 @@ from llama_index_contextual.utils.errors import ContextualWarning
 QUESTIONS = [
     'What is "Little Women" about according to Joanna?',
     'When did Joanna first watch "Eternal Sunshine of the Spotless Mind?',
-    "What is the purpose of the `kubectl get pods --namespace=kube-system -l k8s-app=cilium` command?",
+    (
+        "What is the purpose of the `kubectl get pods --namespace=kube-system -l "
+        "k8s-app=cilium` command?"
+    ),
     "What is the purpose of the WasmEdge::PO namespace?",
     "how do I use find -name on a folder",
     "What does path: mean, and tag: too?",

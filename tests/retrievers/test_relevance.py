@@ -1,4 +1,7 @@
-"""Relevance: low where nothing answers, high where words and vectors agree; what is irrelevant is dropped."""
+"""Relevance: low where nothing answers, high where words and vectors agree.
+
+What is irrelevant is dropped.
+"""
 
 from __future__ import annotations
 
@@ -353,7 +356,9 @@ def test_a_query_with_words_that_the_notes_lack_may_find_nothing(seven_notes, qu
 
 
 def test_by_itself_it_keeps_all_hits_of_a_question_or_none(seven_notes):
-    """What an arm puts first may be far down in the fusion, so that its share of a low relevance is small."""
+    """What an arm puts first may be far down in the fusion, so that its share of a low relevance is
+    small.
+    """
     found = {
         query: seven_notes.explain(query)
         for query in ("slowness", "what are our servers called?", "asdfghjkl")

@@ -1,4 +1,6 @@
-"""Names with accents that follow their letters, as macOS writes them, and typed with whole letters; and the reverse."""
+"""Names with accents that follow their letters, as macOS writes them, and typed with whole letters;
+and the reverse.
+"""
 
 from unicodedata import normalize
 
@@ -21,7 +23,8 @@ def test_a_note_is_named_whatever_the_form_of_its_accents(tmp_path, forms):
     note = of_file("Café Übersicht.md")
     (tmp_path / note).write_text(
         of_file(
-            "---\ntags: [küche]\naliases: [Kaffeeführer]\nort: Köln\n---\n# Größe\n\nDer Espresso.\n"
+            "---\ntags: [küche]\naliases: [Kaffeeführer]\nort: Köln\n---\n# Größe\n\nDer "
+            "Espresso.\n"
         ),
         "utf-8",
     )

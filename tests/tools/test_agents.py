@@ -1,4 +1,6 @@
-"""LlamaIndex's agents with the tools, driven by a scripted model, and the sources that the tools work over."""
+"""LlamaIndex's agents with the tools, driven by a scripted model, and the sources that the tools
+work over.
+"""
 
 import json
 import warnings

@@ -1,4 +1,7 @@
-"""``grep``: which lines it finds, how they are cited, what it leaves out, and how long it may take."""
+"""``grep``.
+
+Which lines it finds, how they are cited, what it leaves out, and how long it may take.
+"""
 
 import time
 from pathlib import Path
@@ -31,7 +34,8 @@ def found(index, pattern, **options):
             "daily/2026-04-09.md#L3", "daily/2026-04-09.md#L4", "daily/2026-04-10.md#L3",
             "daily/2026-04-10.md#L4", "people/marta.md#L6",
         ]),
-        ("^# ", {"regex": True, "path": "daily/"}, ["daily/2026-04-09.md#L1", "daily/2026-04-10.md#L1"]),
+        ("^# ", {"regex": True, "path": "daily/"}, ["daily/2026-04-09.md#L1",
+        "daily/2026-04-10.md#L1"]),
         ("marta ruiz", {"since": "2026-04-10"}, ["daily/2026-04-10.md#L3"]),
         ("marta ruiz", {"tag": "people"}, ["people/marta.md#L6"]),
         ("marta ruiz", {"where": ["status=open"]}, ["people/marta.md#L6"]),

@@ -11,7 +11,10 @@ from llama_index_contextual.utils.errors import DocumentError
 
 
 def test_what_is_cited_is_what_is_read_whatever_else_looks_like_a_line_or_a_heading(tmp_path):
-    note = "# A\u2028b\x0cc\x85d\n\nOne.\n\nUnder\n---\n\nQuokkas.\n\n```sh\n# make\n```\n\nTail.\n\n# Z\n\nZebras.\n"
+    note = (
+        "# A\u2028b\x0cc\x85d\n\nOne.\n\nUnder\n---\n\nQuokkas.\n\n```sh\n# make\n```\n\n"
+        "Tail.\n\n# Z\n\nZebras.\n"
+    )
     (tmp_path / "a.md").write_text(note, "utf-8")
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
         index.refresh()

@@ -1,4 +1,6 @@
-"""Misspelt words lead to names that exist, and equal texts name their other places, wherever hits are shown."""
+"""Misspelt words lead to names that exist, and equal texts name their other places, wherever hits
+are shown.
+"""
 
 import json
 

@@ -1,4 +1,7 @@
-"""Which language a text is in: short texts, code and names are English unless something speaks for another one."""
+"""Which language a text is in.
+
+Short texts, code and names are English unless something speaks for another one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Counts of tokens: those of the tokenizer, in little memory; encoded bytes count as one character."""
+"""Counts of tokens: those of the tokenizer, in little memory.
+
+Encoded bytes count as one character.
+"""
 
 import itertools
 import tracemalloc

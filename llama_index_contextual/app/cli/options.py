@@ -44,7 +44,10 @@ _UNSEEN: Final = re.compile(
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C raise ``KeyboardInterrupt`` in work that has to end in order; elsewhere it ends the process."""
+    """Let Ctrl-C raise ``KeyboardInterrupt`` in work that has to end in order.
+
+    Elsewhere it ends the process.
+    """
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.SIG_IGN:  # a command that a shell runs in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -121,7 +124,8 @@ def command(
 
     Args:
         *keys: Settings that have an option.
-        folder: How the folder is named: by an option, by an argument as well (``"folder"``), or not at all (``""``).
+        folder: How the folder is named: by an option, by an argument as well (``"folder"``), or not
+            at all (``""``).
         more: Further options and arguments.
     """
     key_of = {SETTINGS[key].option.strip("-").replace("-", "_"): key for key in keys}

@@ -26,7 +26,10 @@ class _WarningLines(logging.Handler):
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """Show a warning of this package as a line. A user cannot fix those of libraries, so they are not shown."""
+    """Show a warning of this package as a line.
+
+    A user cannot fix those of libraries, so they are not shown.
+    """
     if issubclass(category, ContextualWarning):
         tell(str(message), "warning:")
 
@@ -55,7 +58,7 @@ def main() -> None:
 
 
 def _set_up_output() -> None:
-    """Show warnings and the log of this package alone, and print what an output cannot encode as escapes."""
+    """Show only this package's warnings and log, and escape what an output cannot encode."""
     warnings.showwarning = _show_warning
     logging.getLogger().addHandler(logging.NullHandler())  # hides what libraries log
     logger = logging.getLogger("llama_index_contextual")

@@ -1,4 +1,7 @@
-"""Measure retrieval on your own documents: retrievers and contexts that answer the same questions, side by side."""
+"""Measure retrieval on your own documents.
+
+Retrievers and contexts that answer the same questions, side by side.
+"""
 
 from llama_index_contextual.app.evaluation.comparison import (
     Comparison,

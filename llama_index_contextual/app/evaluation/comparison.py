@@ -1,4 +1,7 @@
-"""Retrievers that answer the same questions, side by side: a table, differences with intervals, and a page."""
+"""Retrievers that answer the same questions, side by side.
+
+A table, differences with intervals, and a page.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ TOP_K: Final = (5, 10, 20)
 RANK_DEPTH: Final = 10  # the same for all, so that MRR does not grow with top_k
 _FEW: Final = 30  # questions, of which the interval of a bootstrap is too narrow
 _MAX_NAMED: Final = 3  # questions that are listed as gained or lost in a terminal
-_BRACKETS: Final = "In brackets: the 95 % interval of a paired bootstrap. If it contains 0, it shows no difference."
+_BRACKETS: Final = (
+    "In brackets: the 95 % interval of a paired bootstrap. If it contains 0, it shows no "
+    "difference."
+)
 
 
 class RetrieverScores(NamedTuple):
@@ -39,8 +45,10 @@ class RetrieverScores(NamedTuple):
 
     Args:
         name: Its name, as the table shows it.
-        recalls: Share of each question's passages in the first k hits, shape ``(questions, len(top_k))``, 0 to 1.
-        mrr: Mean reciprocal rank of the first hit that holds a passage, 0 to 1; hits after the 10th count as none.
+        recalls: Share of each question's passages in the first k hits, shape ``(questions,
+            len(top_k))``, 0 to 1.
+        mrr: Mean reciprocal rank of the first hit that holds a passage, 0 to 1; hits after the 10th
+            count as none.
     """
 
     name: str
@@ -65,9 +73,10 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, with shares from 0 to 1.
 
-        Each row has the questions that it ``missed``, all or in part, at the smallest number of hits. Each row but the
-        first has its ``difference`` to the first at each number of hits, as mean, low and high end of the 95 % interval
-        by bootstrap, and the questions ``gained`` and ``lost`` at the smallest number.
+        Each row has the questions that it ``missed``, all or in part, at the smallest number of
+        hits. Each row but the first has its ``difference`` to the first at each number of hits, as
+        mean, low and high end of the 95 % interval by bootstrap, and the questions ``gained`` and
+        ``lost`` at the smallest number.
         """
         depths = [str(k) for k in self.top_k]
         first = self.rows[0]
@@ -136,10 +145,16 @@ class Comparison:
     __repr__ = __str__  # hundreds of questions would fill the screen
 
     def to_html(self, title: str = "What contexts find") -> str:
-        """Return a self-contained page: a chart, the table, differences with intervals, and their questions."""
+        """Return a self-contained page.
+
+        A chart, the table, differences with intervals, and their questions.
+        """
         depths = ", ".join(map(str, self.top_k))
         count = counted(len(self.questions), "question")
-        summary = f"How much of the answers to {count} each row finds in the first {depths} hits (recall)."
+        summary = (
+            f"How much of the answers to {count} each row finds in the first {depths} hits "
+            "(recall)."
+        )
         return render("comparison.html", title=title, summary=summary, comparison=self)
 
 
@@ -170,12 +185,16 @@ def compare(
     """Ask several retrievers, of any kind, the same questions.
 
     Args:
-        retrievers: Retrievers by the names that the table shows. The others are compared with the first.
-        questions: Questions with known answers. See :func:`~llama_index_contextual.app.evaluation.load_questions`.
-        top_k: Numbers of hits to count. Each retriever must return as many hits as the largest of them.
+        retrievers: Retrievers by the names that the table shows. The others are compared with the
+            first.
+        questions: Questions with known answers. See
+            :func:`~llama_index_contextual.app.evaluation.load_questions`.
+        top_k: Numbers of hits to count. Each retriever must return as many hits as the largest of
+            them.
 
     Raises:
-        SettingError: There are no retrievers or no questions, or a retriever returns fewer hits than are counted.
+        SettingError: There are no retrievers or no questions, or a retriever returns fewer hits
+            than are counted.
     """
     depths = checked_depths(questions, top_k)
     if not retrievers:
@@ -186,7 +205,8 @@ def compare(
         limit = getattr(retriever, "similarity_top_k", None)
         if isinstance(limit, int) and limit < depths[-1]:
             raise SettingError(
-                f"The retriever {name!r} returns {counted(limit, 'hit')}, but {depths[-1]} are counted. Set "
+                f"The retriever {name!r} returns {counted(limit, 'hit')}, but "
+                f"{depths[-1]} are counted. Set "
                 f"similarity_top_k={depths[-1]}, or a smaller top_k."
             )
         answers = [
@@ -213,6 +233,7 @@ def checked_depths(questions: Sequence[Question], top_k: Iterable[int]) -> tuple
     depths = sorted({whole("top_k", k) for k in top_k})
     if not depths or not questions:
         raise SettingError(
-            "There are no questions, or `top_k` is empty. Pass load_questions(file) and top_k=[5, 10]."
+            "There are no questions, or `top_k` is empty. Pass load_questions(file) and "
+            "top_k=[5, 10]."
         )
     return tuple(depths)

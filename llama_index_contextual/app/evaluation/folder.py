@@ -51,17 +51,19 @@ def evaluate(
 ) -> Comparison:
     """Index a folder with its text alone and with contexts, and ask every index the same questions.
 
-    The rows have the same files, chunks and embedding, and all use the retriever of :class:`ContextualIndex`.
-    Differences are to "text alone". ``"off"`` is the row "LlamaIndex metadata": what LlamaIndex embeds by itself, here
-    path and header path. Every different text is embedded once.
+    The rows have the same files, chunks and embedding, and all use the retriever of
+    :class:`ContextualIndex`. Differences are to "text alone". ``"off"`` is the row "LlamaIndex
+    metadata": what LlamaIndex embeds by itself, here path and header path. Every different text is
+    embedded once.
 
     Args:
         folder: The documents.
         questions: Questions and the places of their answers. See :func:`load_questions`.
-        contexts: Names of context generators, and ``"off"``; by default those that cost nothing. The contexts of
-            ``"llm"`` are kept in the content cache, where every index of the folder finds them again.
-        storage: A folder that keeps the indexes, so that a second run embeds only what changed. By default they are
-            made in a temporary folder and deleted.
+        contexts: Names of context generators, and ``"off"``; by default those that cost nothing.
+            The contexts of ``"llm"`` are kept in the content cache, where every index of the folder
+            finds them again.
+        storage: A folder that keeps the indexes, so that a second run embeds only what changed. By
+            default they are made in a temporary folder and deleted.
         top_k: Numbers of hits to count.
         say: Called with an estimate first, and with a line before each index is made.
         show_progress: Whether to draw progress bars on stderr.
@@ -163,7 +165,9 @@ def _work(indexes: Mapping[str, ContextualIndex]) -> str:
 def _check_answers(
     nodes: Sequence[BaseNode], questions: Sequence[Question], folder: str | Path
 ) -> None:
-    """Warn of answers that no chunk holds: the path or the quotation is wrong, or the text is in two chunks.
+    """Warn of answers that no chunk holds.
+
+    The path or the quotation is wrong, or the text is in two chunks.
 
     Raises:
         SettingError: No chunk holds any of them, or there are no chunks.
@@ -180,7 +184,8 @@ def _check_answers(
         return
     named = "; ".join(lost[:_MAX_NAMED]) + (" …" if len(lost) > _MAX_NAMED else "")
     message = (
-        f"{counted(len(lost), 'answer')} in no chunk: {named}. Write paths relative to the folder, and few words as "
+        f"{counted(len(lost), 'answer')} in no chunk: {named}. Write paths relative to "
+        "the folder, and few words as "
         "text."
     )
     if len(lost) == sum(len(question.gold) for question in questions):

@@ -26,7 +26,8 @@ def interval(values: npt.ArrayLike) -> list[Interval]:
     """Return the mean and the 95 % bootstrap interval of each column.
 
     Args:
-        values: Shape ``(questions, k)``, at least one question. For a paired interval give differences.
+        values: Shape ``(questions, k)``, at least one question. For a paired interval give
+            differences.
     """
     points = np.asarray(values, float)
     generator = np.random.default_rng(0)
@@ -53,7 +54,7 @@ def recall_at(k: int, hits: Sequence[Collection[object]], gold: Collection[objec
 def mean_reciprocal_rank(
     hits_of_queries: Sequence[Sequence[Collection[object]]], golds: Sequence[Collection[object]]
 ) -> float:
-    """Return the mean over queries of 1 / rank of the first hit that covers a gold item, or 0 if none does.
+    """Return the mean over queries of 1 / rank of the first hit with a gold item, or 0 if none has.
 
     Args:
         hits_of_queries: For each query its hits, as :func:`recall_at` takes them.

@@ -24,7 +24,10 @@ _LINES: Final = re.compile(r"L?(\d{1,9})(?:\s*[-–]\s*L?(\d{1,9}))?")
 
 
 def _first_and_last(lines: Any) -> Any:
-    """Return first and last line of lines as a file of questions has them: ``"12-16"`` or ``12``."""
+    """Return first and last line of lines as a file of questions has them.
+
+    ``"12-16"`` or ``12``.
+    """
     match = _LINES.fullmatch(str(lines))
     return (match[1], match[2] or match[1]) if match else lines
 
@@ -32,14 +35,17 @@ def _first_and_last(lines: Any) -> Any:
 class Passage(
     Checked, BaseModel, frozen=True, coerce_numbers_to_str=True, str_strip_whitespace=True
 ):
-    """The place of an answer. A chunk holds it if path, lines, page and text all fit, as far as the place names them.
+    """The place of an answer.
+
+    A chunk holds it if path, lines, page and text all fit, as far as the place names them.
 
     Attributes:
         path: The file, relative to the folder. Its last parts are enough.
         lines: First and last line, 1-based and inclusive. One line in common is enough.
-        text: Words that are in the chunk. Case and white space do not count. Give a sentence at most, because a chunk
-            may end in the middle of a longer text.
-        page: Page of the path, or slide, sheet, cell or chapter, as its chunks' ``page_label`` says it.
+        text: Words that are in the chunk. Case and white space do not count. Give a sentence at
+            most, because a chunk may end in the middle of a longer text.
+        page: Page of the path, or slide, sheet, cell or chapter, as its chunks' ``page_label`` says
+            it.
 
     Raises:
         SettingError: There is neither path nor text, or lines or a page have no path.
@@ -113,8 +119,9 @@ class Question:
 def load_questions(path: str | Path) -> list[Question]:
     """Return the questions of a file of JSON lines.
 
-    Each line has ``question`` and the place of its answer: ``path``, ``path`` and ``lines`` (``"12-16"`` or ``12``),
-    ``path`` and ``page``, or ``text``. An answer in several places needs several lines with the same question.
+    Each line has ``question`` and the place of its answer: ``path``, ``path`` and ``lines``
+    (``"12-16"`` or ``12``), ``path`` and ``page``, or ``text``. An answer in several places needs
+    several lines with the same question.
 
     Raises:
         DocumentError: The file or one of its lines cannot be read. The message names the line.

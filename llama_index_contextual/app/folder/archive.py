@@ -121,7 +121,7 @@ class Archive:
         return root
 
     def elements(self, name: str, tag: str, most: int) -> Iterator[_Element]:
-        """Return the elements of a name in a member that is too large for a tree, one after the other."""
+        """Yield the elements of a name in a member that is too large for a tree."""
         from lxml import etree
 
         if name not in self:
@@ -139,7 +139,10 @@ class Archive:
             raise _damaged(name, error) from error
 
     def relations(self, name: str) -> list[Relation]:
-        """Return what a member of an Office file refers to inside the archive; "" is the archive itself."""
+        """Return what a member of an Office file refers to inside the archive.
+
+        "" is the archive itself.
+        """
         folder, base = posixpath.split(name)
         relations = []
         for child in self.xml(posixpath.join(folder, "_rels", f"{base}.rels")):

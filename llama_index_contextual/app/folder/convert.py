@@ -33,7 +33,7 @@ _PROCESS: Final = ConversionProcess()  # of this process
 
 
 class DocumentReader(BaseReader):
-    """Read PDF, Office, OpenDocument, HTML, EPUB, mail, notebooks and the other formats that have a converter.
+    """Read PDF, Office, OpenDocument, HTML, EPUB, mail, notebooks and other converted formats.
 
     Each page, slide or sheet is a document of Markdown with its tables.
     ``HeadingAwareMarkdownNodeParser`` carries headings from page to page. Nothing of a document is
@@ -52,7 +52,9 @@ class DocumentReader(BaseReader):
     Examples:
         >>> from llama_index.core import SimpleDirectoryReader
         >>> reader = DocumentReader()
-        >>> loader = SimpleDirectoryReader(input_files=["examples/documents/mail.eml"], file_extractor={".eml": reader})
+        >>> loader = SimpleDirectoryReader(
+        ...     input_files=["examples/documents/mail.eml"], file_extractor={".eml": reader}
+        ... )
         >>> [page.metadata["subject"] for page in loader.load_data()]
         ['Dredging of the harbour']
     """
@@ -73,7 +75,9 @@ class DocumentReader(BaseReader):
     def load_data(
         self, file: Path | str, extra_info: dict[str, Any] | None = None, fs: Any = None
     ) -> list[Document]:
-        """Return the parts of a file: pages of a PDF or of Word, slides, sheets, cells of a notebook, chapters.
+        """Return the parts of a file.
+
+        Pages of a PDF or of Word, slides, sheets, cells of a notebook, chapters.
 
         Args:
             file: It must be on this machine.

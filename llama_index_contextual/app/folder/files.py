@@ -1,4 +1,4 @@
-"""The one way to open a file that a user, an agent or a folder names, and how its bytes become text."""
+"""Open files that a user, an agent or a folder names, and decode their bytes."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ def _check_is_regular(status: os.stat_result) -> None:
 
 
 def decode(data: bytes) -> FileText:
-    """Return the text of a file: UTF-8, UTF-16 with its mark, or Windows-1252 where the bytes are no UTF-8.
+    """Return the text of a file.
+
+    UTF-8, UTF-16 with its mark, or Windows-1252 where the bytes are no UTF-8.
 
     Lone surrogates, which no parser or store takes, become U+FFFD. Line ends stay as they are,
     because a chunk's text is a slice of the document's.

@@ -36,23 +36,35 @@ class Folders:
 
     @property
     def missing_folders_message(self) -> str:
-        """Return a message if none of the folders exists, as where a disk is not mounted; else ""."""
+        """Return a message if none of the folders exists, as where a disk is not mounted.
+
+        Else "".
+        """
         paths = [collection.path for collection in self.collections.values()]
         if any(path.is_dir() for path in paths):
             return ""
         return f"the folder {' or '.join(map(str, paths))} is no longer there"
 
     def name_of(self, path: str) -> str:
-        """Return the name of the folder that the path of a document begins with; "" if there is one folder."""
+        """Return the name of the folder that the path of a document begins with.
+
+        "" if there is one folder.
+        """
         return path.partition("/")[0] if self.are_several else ""
 
     def root_of(self, path: str) -> Path | None:
-        """Return the folder that a document is in; None if its path begins with no name of a folder."""
+        """Return the folder that a document is in.
+
+        None if its path begins with no name of a folder.
+        """
         collection = self.collections.get(self.name_of(path))
         return None if collection is None else collection.path
 
     def place(self, path: str) -> Path:
-        """Return where a document is; below the root for one that no folder has, as it was passed as an object."""
+        """Return where a document is.
+
+        Below the root for one that no folder has, as it was passed as an object.
+        """
         folder = self.root_of(path)
         if folder is None:
             return self.root / path

@@ -25,7 +25,10 @@ REVISION: Final = 13  # raised when the same file gives another text, so that it
 
 
 class Part(NamedTuple):
-    """Markdown of a page, a slide, a sheet or some cells; its place is ``{"page": 12}``, or {} of the only part."""
+    """Markdown of a page, a slide, a sheet or some cells.
+
+    Its place is ``{"page": 12}``, or {} of the only part.
+    """
 
     text: str
     place: dict[str, str | int] = {}  # noqa: RUF012  nobody changes it
@@ -138,7 +141,10 @@ def has_extra() -> bool:
 def table_of_formats() -> str:
     """Return a Markdown table of the formats, for the documentation."""
     lines = [
-        "| format | files | read by | cited by | kept beside text, headings, lists, tables | not read |",
+        (
+            "| format | files | read by | cited by | kept beside text, headings, lists, "
+            "tables | not read |"
+        ),
         "|---|---|---|---|---|---|",
     ]
     for known in dict.fromkeys(known_formats().values()):

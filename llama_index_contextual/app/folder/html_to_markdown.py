@@ -1,4 +1,6 @@
-"""HTML to Markdown: the text of a page in its order, without scripts, menus and what only lays it out.
+"""HTML to Markdown.
+
+The text of a page in its order, without scripts, menus and what only lays it out.
 
 Word, OpenDocument, EPUB, RTF, slides and mail pass through here as well, so that spans, numbers of
 lists and escaping are the same everywhere.
@@ -123,7 +125,9 @@ _WESTERN: Final = (None, "ascii", "utf-8", "iso-8859-1", "windows-1252")
 
 
 def decode_html(data: bytes, charset: str = "") -> str:
-    """Return text in a charset, that of its mark or else the one declared in it; guess Western ones as those of files.
+    """Return text in a charset, that of its mark or else the one declared in it.
+
+    Guess Western ones as those of files.
 
     Args:
         data: A page, or a text whose charset is named.
@@ -190,7 +194,10 @@ def _main_element(soup: BeautifulSoup) -> Tag:
 
 
 def _normalize(soup: BeautifulSoup) -> None:
-    """Give elements that say by other means what they are the names of HTML; formulas become text."""
+    """Give elements that say by other means what they are the names of HTML.
+
+    Formulas become text.
+    """
     for element in soup.find_all(role="heading"):
         level = max(1, integer(element.get("aria-level"), 2, 6))
         element.name = f"h{level}"
@@ -214,7 +221,10 @@ def _formula_text(element: Tag) -> str:
 
 
 def _remove_hidden(soup: BeautifulSoup) -> Counter[str]:
-    """Take out what is no text of the page, or a menu; return its counts. What may be unfolded is text."""
+    """Take out what is no text of the page, or a menu; return its counts.
+
+    What may be unfolded is text.
+    """
     left_out = Counter(
         picture=len(soup.find_all(["img", "svg", "canvas"])), script=len(soup.find_all("script"))
     )
@@ -229,7 +239,7 @@ def _remove_hidden(soup: BeautifulSoup) -> Counter[str]:
 
 
 def _is_hidden(element: Tag) -> bool:
-    """Return whether an element is a menu, a small button, a footer of the page, or a sign that links a heading."""
+    """Return whether an element is a menu, a small button, a page footer or a heading's anchor."""
     name = element.name
     if name in _DROPPED or element.get("role") in _DROPPED_ROLES:
         return True
@@ -246,7 +256,10 @@ def _is_hidden(element: Tag) -> bool:
 
 
 class _Writer:
-    """Writes elements as blocks of Markdown, which empty lines part; in a cell or heading, as text on one line."""
+    """Writes elements as blocks of Markdown, which empty lines part.
+
+    In a cell or heading, as text on one line.
+    """
 
     def __init__(self, *, is_inline: bool = False) -> None:
         self.number = ""  # of an item, before its text
@@ -392,7 +405,10 @@ def _code(element: Tag) -> str:
 
 
 def _raised_or_lowered(element: Tag, before: str) -> str:
-    """Return a number above or below the line so that it stays apart from the one beside it: 10^6, log_10."""
+    """Return a number above or below the line so that it stays apart from the one beside it.
+
+    10^6, log_10.
+    """
     text = element.get_text().strip()
     if not text:
         return element.get_text()
@@ -408,7 +424,7 @@ def _raised_or_lowered(element: Tag, before: str) -> str:
 
 
 def _is_note(element: Tag) -> bool:
-    """Return whether raised text is a link, or in or around one that leads to a place on the page."""
+    """Return whether raised text is, holds or is in a link to a place on the page."""
     if element.name == "a":
         return True
     link = element.find("a", href=True) or element.find_parent("a", href=True)
@@ -430,7 +446,10 @@ def _cells(row: Tag) -> list[Tag]:
 
 
 def _is_layout(table: Tag) -> bool:
-    """Return whether a table only lays out a page: it has one column, or holds blocks that no cell of data holds."""
+    """Return whether a table only lays out a page.
+
+    It has one column, or holds blocks that no cell of data holds.
+    """
     rows = [_cells(row) for row in _own(table, ["tr"])]
     width = max(map(len, rows), default=0)
     if width < 2 or table.get("role") in ("presentation", "none"):  # noqa: PLR2004

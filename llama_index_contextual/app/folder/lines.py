@@ -24,7 +24,7 @@ def convert_lines(
     convert_block: Callable[[re.Match[str]], list[str]],
     convert_line: Callable[[str], str],
 ) -> str:
-    """Return a text whose blocks one function converts, where it returns lines for them, and another its other lines.
+    """Return a text whose blocks and other lines are converted by two functions.
 
     Args:
         text: As :func:`text_of_lines` returns it.

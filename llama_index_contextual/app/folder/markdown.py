@@ -1,4 +1,7 @@
-"""How converters write Markdown: escaped text, headings, code, tables, and numbers as programs show them."""
+"""How converters write Markdown.
+
+Escaped text, headings, code, tables, and numbers as programs show them.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,9 @@ _NARROW: Final = 3  # columns; a title above a narrower table looks like a row o
 
 
 def escape(text: str, *, keep_lists: bool = False) -> str:
-    r"""Return plain text as Markdown: a backslash before what would begin a block or a tag, as in ``\# of units``.
+    r"""Return plain text as Markdown.
+
+    A backslash before what would begin a block or a tag, as in ``\# of units``.
 
     Args:
         text: One line or several.
@@ -108,7 +113,10 @@ def check_size(cells: int) -> None:
 
 
 def table_of(rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table of plain text, whose first row is the header; titles above it are lines of text."""
+    """Return a Markdown table of plain text, whose first row is the header.
+
+    Titles above it are lines of text.
+    """
     filled = []
     for row in rows:
         cells = [" ".join(cell.split()) for cell in row]
@@ -128,7 +136,7 @@ def table_of(rows: Iterable[Sequence[str]]) -> str:
 
 
 def _begins_with_title(rows: Sequence[Sequence[str]], width: int) -> bool:
-    """Return whether the first of several rows only has a first cell, and is followed by names of columns."""
+    """Return whether the first of several rows is a title above names of columns."""
     if len(rows) < 2 or not rows[0][0] or any(rows[0][1:]):  # noqa: PLR2004
         return False
     names = [cell for cell in rows[1] if cell]
@@ -143,7 +151,10 @@ def _table_line(row: Sequence[str], width: int) -> str:
 
 
 def numeral(number: int, kind: str) -> str:
-    """Return a number as HTML, Word and slides show it: as letters, in Roman numerals, or as it is."""
+    """Return a number as HTML, Word and slides show it.
+
+    As letters, in Roman numerals, or as it is.
+    """
     list_type = _LIST_TYPES.get(kind, kind)
     if list_type in ("a", "A") and number > 0:
         repeats, letter = divmod(number - 1, _LETTERS)

@@ -20,7 +20,9 @@ def spec_of(lines: Iterable[str]) -> GitIgnoreSpec:
 
 
 def _linear(pattern: Any) -> Any:
-    """Return a pattern that takes linear time: ``*a*a*a*b`` takes the third power of a path's length otherwise.
+    """Return a pattern that takes linear time.
+
+    ``*a*a*a*b`` takes the third power of a path's length otherwise.
 
     Of the stars of one segment only the last has to try more than one place: if what is between two
     of them is matched as early as possible, everything behind it has the most choice. A lookahead
@@ -45,7 +47,10 @@ def _linear(pattern: Any) -> Any:
 
 
 def pattern_of(line: str) -> GitIgnoreSpec | None:
-    """Return a line of an ignore file; None where it is no pattern (``[z-a]``, a lone ``!``, a last backslash)."""
+    """Return a line of an ignore file.
+
+    None where it is no pattern (``[z-a]``, a lone ``!``, a last backslash).
+    """
     try:
         return spec_of([line])
     except (ValueError, re.error):
@@ -67,7 +72,9 @@ def is_ignored(specs: Sequence[tuple[str, GitIgnoreSpec]], path: str) -> bool:
 
 
 def matcher_of(include: Iterable[str]) -> Callable[[str], bool]:
-    """Return a function that tells whether patterns name a path; one that is no suffix takes precedence.
+    """Return a function that tells whether patterns name a path.
+
+    One that is no suffix takes precedence.
 
     A suffix, as ``*.md``, also names ``NOTES.MD``, and never all of a folder ``notes.md``.
     """

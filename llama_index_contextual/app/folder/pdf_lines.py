@@ -1,4 +1,4 @@
-"""The lines of a page of a PDF, in the order in which they are read, also where the page has columns.
+"""Put the lines of a PDF page, with or without columns, into reading order.
 
 Words on one height make a line; wide gaps part it into cells; where names or prose begin below one
 another near the middle of the page, it has two columns.
@@ -34,7 +34,10 @@ Line = list[Word]
 
 
 def lines_of(document: Any, number: int, left_out: Counter[str]) -> list[Line]:
-    """Return the lines of a page from top to bottom, turned text last; none where the page cannot be read."""
+    """Return the lines of a page from top to bottom, turned text last.
+
+    None where the page cannot be read.
+    """
     import pypdfium2
     import pypdfium2.raw as pdfium
 
@@ -86,7 +89,10 @@ def _joined(words: Sequence[Word]) -> list[Line]:
 
 
 def _pieces(words: Sequence[Word]) -> list[Line]:
-    """Return words that were drawn one after the other on a line; raised digits belong to the word before."""
+    """Return words that were drawn one after the other on a line.
+
+    Raised digits belong to the word before.
+    """
     pieces = [[words[0]]]
     for word in words[1:]:
         before = pieces[-1][-1]
@@ -122,7 +128,9 @@ def _is_beside(word: Word, other: Word) -> bool:
 
 
 def _gutters(lines: Sequence[Line]) -> list[float]:
-    """Return the places where columns of a page begin, but the first; none for a page of one column.
+    """Return the places where columns of a page begin, but the first.
+
+    None for a page of one column.
 
     Names or prose begin there on several lines. In a table, values do. Two columns are found by the
     middle of the page; of more, each has to be full of prose.
@@ -160,7 +168,7 @@ def _starts_of_text(lines: Iterable[Line]) -> Counter[int]:
 def _has_two_columns(
     lines: Iterable[Line], gutter: float, width: float, least_filled: float
 ) -> bool:
-    """Return whether lines are beside one another on both sides of a gutter, and prose or filled up to it."""
+    """Return whether lines on both sides of a gutter are prose, or filled up to it."""
     left_pieces: list[Line] = []
     right_pieces: list[Line] = []
     for line in lines:
@@ -198,7 +206,10 @@ def _word_count(pieces: Iterable[Line]) -> int:
 
 
 def _gutter(lines: Sequence[Line], place: int) -> float:
-    """Return where a column begins: bullets, and headings, are further left than most of its lines."""
+    """Return where a column begins.
+
+    Bullets, and headings, are further left than most of its lines.
+    """
     start = (place - 0.75) * SAME_PLACE
     steps = [start - step * SAME_PLACE / 2 for step in range(_HANGING)]
     return min(steps, key=lambda gutter: sum(_bridges(line, gutter) for line in lines))
@@ -207,7 +218,7 @@ def _gutter(lines: Sequence[Line], place: int) -> float:
 def _narrow_columns(
     lines: Sequence[Line], places: Iterable[int], left: float, right: float
 ) -> list[float]:
-    """Return the places where three columns or more begin, but the first, if each of them is full of prose."""
+    """Return where the second and further of three or more columns of prose begin."""
     gutters = []
     begin = left
     for place in places:

@@ -1,4 +1,7 @@
-"""Tables of a page of a PDF: lines whose values are below one another in columns, and the names above these."""
+"""Tables of a page of a PDF.
+
+Lines whose values are below one another in columns, and the names above these.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +45,16 @@ class _Column(NamedTuple):
     right: float
 
     def distance(self, cell: Word) -> tuple[float, float]:
-        """Return how far a cell is from the column, 0 where they overlap, and how far their middles are."""
+        """Return the gap between a cell and the column, or 0, and the distance of their middles."""
         middle = abs(self.left + self.right - cell.left - cell.right) / 2
         return max(self.left - cell.right, cell.left - self.right, 0), middle
 
 
 def find_tables(lines: Sequence[TableLine]) -> list[tuple[int, int]]:
-    """Return where tables start and end: three lines or more with values in cells, and the lines between them."""
+    """Return where tables start and end.
+
+    Three lines or more with values in cells, and the lines between them.
+    """
     runs: list[tuple[int, int]] = []
     for position, line in enumerate(lines):
         if not _is_row(line):
@@ -71,7 +77,7 @@ def find_tables(lines: Sequence[TableLine]) -> list[tuple[int, int]]:
 
 
 def _ends(lines: Sequence[TableLine], end: int, until: int) -> bool:
-    """Return whether another column begins below the rows of a table, or prose, which runs on below its values."""
+    """Return whether another column, or prose, begins below the rows of a table."""
     last = lines[end - 1]
     if lines[until].base > last.base:
         return True
@@ -84,7 +90,10 @@ def _ends(lines: Sequence[TableLine], end: int, until: int) -> bool:
 
 
 def _header_start(lines: Sequence[TableLine], start: int, end: int, floor: int) -> int:
-    """Return where the header of a table starts: above its rows, also with some names of groups between."""
+    """Return where the header of a table starts.
+
+    Above its rows, also with some names of groups between.
+    """
     left = _values_left(lines[start:end])
     first = start
     highest = max(floor, start - 2 - _BETWEEN)
@@ -117,7 +126,7 @@ def _is_row(line: TableLine) -> bool:
 
 
 def _is_years(line: TableLine) -> bool:
-    """Return whether years are above columns, perhaps beside names such as "Change", without a value."""
+    """Return whether years head the columns, perhaps beside names such as "Change"."""
     texts = [cell.text for cell in line.cells[1:]]
     has_year = any(map(_YEAR.search, texts))
     return has_year and all(_YEAR.search(text) or not any(map(str.isdigit, text)) for text in texts)

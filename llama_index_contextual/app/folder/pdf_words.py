@@ -70,7 +70,7 @@ class PageWords:
         self._font = ctypes.create_string_buffer(128)
 
     def by_direction(self, left_out: Counter[str]) -> dict[int, list[Word]]:
-        """Return the words by the direction in which they run, in degrees, with their places along it.
+        """Return the words by their direction in degrees, with their places along it.
 
         Words in a font that does not say which letters it draws are counted and left out.
         """
@@ -112,7 +112,10 @@ class PageWords:
         return text.translate(_NO_LETTERS)
 
     def _reordered(self, start: int, end: int) -> str:
-        """Return a word from right to left; PDFium reverses the letters of a glyph that stands for several."""
+        """Return a word from right to left.
+
+        PDFium reverses the letters of a glyph that stands for several.
+        """
         text = ""
         for _, glyph in groupby(range(start, end), key=lambda index: self._origin(index)[0]):
             letters = [chr(self._codes[index]) for index in glyph]
@@ -192,7 +195,7 @@ class PageWords:
 
 
 def in_reading_order(words: Sequence[Word]) -> list[Word]:
-    """Return the words of a line, which are in order of their places, in the order in which they are read.
+    """Return the words of a line, given in order of their places, in reading order.
 
     A line runs from right to left where most of its words do. Words that run the other way keep
     their own order.
@@ -212,7 +215,9 @@ def in_reading_order(words: Sequence[Word]) -> list[Word]:
 
 
 def join_letters(line: Sequence[Word]) -> list[Word]:
-    """Return the words of a line; letters that were placed one by one are joined to words by their gaps.
+    """Return the words of a line.
+
+    Letters that were placed one by one are joined to words by their gaps.
 
     Letters between which a space was written stay apart.
     """

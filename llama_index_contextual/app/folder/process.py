@@ -33,7 +33,9 @@ class ConverterCrashedError(DocumentError):
 
 
 class ConversionProcess:
-    """A process that converts documents, started when it is first needed. Threads wait for one another.
+    """A process that converts documents, started when it is first needed.
+
+    Threads wait for one another.
 
     A document that makes it hang, crash or grow costs the process, and the next document gets
     another one.
@@ -91,7 +93,7 @@ class ConversionProcess:
         return result
 
     def _running(self, megabytes: int) -> subprocess.Popen[bytes]:
-        """Return the process, or a new one after a crash, a fork, an idle time, other limits or many documents."""
+        """Return the process, or a new one after a crash, a fork, a pause or many documents."""
         is_mine = self._owner == os.getpid()
         is_idle = time.monotonic() - self._last_use > IDLE / 2  # it may be ending
         is_fresh = is_mine and self._megabytes == megabytes and self._jobs < _MOST_JOBS
@@ -125,7 +127,10 @@ class ConversionProcess:
 
 
 def _ask(process: subprocess.Popen[bytes], job: str, seconds: float) -> bytes:
-    """Return the line that a process answers; an unfinished one if it dies, or is ended after some seconds."""
+    """Return the line that a process answers.
+
+    An unfinished one if it dies, or is ended after some seconds.
+    """
     if process.stdin is None or process.stdout is None:
         return b""
     limit = threading.Timer(seconds, process.kill)

@@ -1,4 +1,6 @@
-"""What is read: files of a folder, or documents passed as objects, as sources with an id and a hash.
+"""What is read.
+
+Files of a folder, or documents passed as objects, as sources with an id and a hash.
 
 A source is read when its turn comes, so that a folder is never in memory as a whole, and what is
 remembered of it is the hash of the bytes that were read then, not of what had been seen earlier.
@@ -59,7 +61,9 @@ _LONGEST_REASON: Final = 300  # characters
 
 
 class SourceContent(NamedTuple):
-    """The documents of a source; the hash and stamp of what they were read from; what was repaired, or "".
+    """The documents of a source; the hash and stamp of what they were read from.
+
+    What was repaired, or "".
 
     The hash is empty where the file changed while a reader read it.
     """
@@ -218,7 +222,10 @@ def _stamp(file: FolderFile) -> str:
 
 
 def stamp_if_stable(stamp: str) -> str:
-    """Return a stamp that can be relied upon: "" where the file changed so lately that it may again, unnoticed."""
+    """Return a stamp that can be relied upon.
+
+    "" where the file changed so lately that it may again, unnoticed.
+    """
     now = time.time_ns()
     latest = max(map(int, stamp.split()[1:]), default=now)
     return stamp if latest < now - _SETTLED else ""
@@ -252,7 +259,9 @@ def gather(
 
 
 def check_documents(documents: object, folders: Folders) -> list[Document] | None:
-    """Refuse what cannot be indexed before anything is opened or made; return the documents as a list.
+    """Refuse what cannot be indexed before anything is opened or made.
+
+    Return the documents as a list.
 
     Raises:
         SettingError: They are no documents.
@@ -302,7 +311,10 @@ def file_sources(
 def document_sources(
     documents: Iterable[Document], folders: Folders, failed: list[Problem]
 ) -> list[Source]:
-    """Return a source for each identity among documents passed as objects; add those without one to ``failed``."""
+    """Return a source for each identity among documents passed as objects.
+
+    Add those without one to ``failed``.
+    """
     groups: dict[str, list[Document]] = {}
     for number, document in enumerate(documents):
         identity = _identity(document, folders)
@@ -337,7 +349,9 @@ def _document_source(identity: str, documents: list[Document]) -> Source:
 
 
 def _identity(document: Document, folders: Folders) -> str:
-    """Return the path of the file that a reader made a document of; else its id, else a path; or "".
+    """Return the path of the file that a reader made a document of; else its id, else a path.
+
+    Or "".
 
     So a document of LlamaIndex's reader and the file that it was read from are one document,
     whether the folder is named by its own path or through a symbolic link, and an absolute path is
@@ -409,7 +423,10 @@ def _part(
 
 
 def flat_value(value: Any) -> str | int | float | bool | None:
-    """Return a metadata value as vector stores take it: lists of plain values joined by commas, other ones as JSON."""
+    """Return a metadata value as vector stores take it.
+
+    Lists of plain values joined by commas, other ones as JSON.
+    """
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):

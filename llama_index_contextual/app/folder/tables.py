@@ -118,7 +118,10 @@ def _moment(value: dt.datetime | dt.date | dt.time, signs: set[str]) -> str:
 
 
 def _number(value: float, form: str) -> str:
-    """Return a number with the places, thousands, percent, leading zeros and words of its format; else as it is."""
+    """Return a number with the places, thousands, percent, leading zeros and words of its format.
+
+    Else as it is.
+    """
     plain = f"{value:.15g}" if isinstance(value, float) else str(value)
     section, is_signed = _section(value, form.split(";"))
     match = _FORM.fullmatch(section)
@@ -152,7 +155,7 @@ def _number(value: float, form: str) -> str:
 
 
 def _section(value: float, sections: Sequence[str]) -> tuple[str, bool]:
-    """Return the section of a format that holds for a number, and whether a minus has to be put before it."""
+    """Return the section of a format for a number, and whether a minus comes before it."""
     if value < 0 and len(sections) > 1:
         return sections[1], False
     if value == 0 and len(sections) > 2:  # noqa: PLR2004

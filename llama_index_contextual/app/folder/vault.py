@@ -1,4 +1,7 @@
-"""What is special to an Obsidian vault: its settings, the folders that hold no notes, and comments in notes."""
+"""What is special to an Obsidian vault.
+
+Its settings, the folders that hold no notes, and comments in notes.
+"""
 
 from __future__ import annotations
 

@@ -48,7 +48,10 @@ _SHOWN_KINDS: Final = 5  # of files that are not read
 
 
 def default_include() -> tuple[str, ...]:
-    """Return the patterns of the files that are read where nobody names any: text, and what the extra converts."""
+    """Return the patterns of the files that are read where nobody names any.
+
+    Text, and what the extra converts.
+    """
     suffixes = [*MARKDOWN_SUFFIXES, ".txt", ".text", ".rst"]
     if formats.has_extra():
         suffixes += formats.known_formats()
@@ -104,7 +107,10 @@ class FileRules(Checked, BaseModel):
 
 
 class FolderFile(NamedTuple):
-    """One file to read: its path relative to the folder (POSIX), where it is, its size and times, and its rules."""
+    """One file to read.
+
+    Its path relative to the folder (POSIX), where it is, its size and times, and its rules.
+    """
 
     path: str
     place: str
@@ -113,13 +119,19 @@ class FolderFile(NamedTuple):
 
 
 def stamp_of(status: os.stat_result) -> str:
-    """Return a file's size and times, which differ after any change; times of both kinds, as one can be set back."""
+    """Return a file's size and times, which differ after any change.
+
+    Times of both kinds, as one can be set back.
+    """
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class Problem:
-    """What could not be read and why; ``path`` is relative to the folder, and may be a folder ending in ``/``."""
+    """What could not be read and why.
+
+    ``path`` is relative to the folder, and may be a folder ending in ``/``.
+    """
 
     path: str
     reason: str
@@ -223,7 +235,7 @@ class _Walk:
         return True
 
     def _with_rules(self, folder: _Folder, names: set[str]) -> _Folder:
-        """Return the folder with its own ignore file, and with the settings of a vault that begins in it."""
+        """Return the folder with its own ignore file and, if a vault begins in it, its settings."""
         place = Path(folder.place)
         if self.rules.gitignore and IGNORE_FILE in names:
             try:

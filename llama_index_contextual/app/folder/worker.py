@@ -1,4 +1,7 @@
-"""The process that converts documents: limits of time, memory and size, no connections, no programs, no writing."""
+"""The process that converts documents.
+
+Limits of time, memory and size, no connections, no programs, no writing.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +90,10 @@ def convert(path: Path, suffix: str) -> dict[str, Any]:
 
 
 def problem_of(error: Exception, kind: str) -> str:
-    """Return why a conversion failed: damage, where a library refused the file; else a fault of this package."""
+    """Return why a conversion failed: damage, where a library refused the file.
+
+    Else a fault of this package.
+    """
     if isinstance(error, ConversionError | DocumentError):
         return str(error)
     if isinstance(error, RecursionError | MemoryError):

@@ -43,7 +43,10 @@ class FolderParser(HeadingAwareMarkdownNodeParser):
 
 
 def _sizes(size: int) -> dict[str, int]:
-    """Return the sizes of chunks in the parser's proportions: 400 tokens, overlap 80, minimum 50."""
+    """Return the sizes of chunks in the parser's proportions.
+
+    400 tokens, overlap 80, minimum 50.
+    """
     return {"chunk_size": size, "chunk_overlap": size // 5, "min_chunk_size": size // 8}
 
 

@@ -146,7 +146,10 @@ class ContentCache(SQLiteKVStore):
         return self._repaired(lambda: super(ContentCache, self).rows(query, values))
 
     def insert(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Write rows with their checksums, all of them or none; a damaged file is repaired first."""
+        """Write rows with their checksums, all of them or none.
+
+        A damaged file is repaired first.
+        """
         listed = list(rows)
         self._repaired(lambda: super(ContentCache, self).insert(listed))
 
@@ -183,7 +186,7 @@ class ContentCache(SQLiteKVStore):
 
 
 def _sound_rows(path: Path) -> list[tuple[Any, ...]]:
-    """Return the rows of a damaged file that come before the damage and are as they were written."""
+    """Return the intact rows of a damaged file that come before the damage."""
     damaged = SQLiteKVStore(path)
     sound: list[tuple[Any, ...]] = []
     with (

@@ -1,11 +1,14 @@
-"""``index.sqlite3``: documents, chunks and settings of an index, rebuilt from the files for nothing.
+"""``index.sqlite3``.
 
-A reader sees the moment at which it began; one process writes at a time. A damaged file is set aside, and the next
-refresh builds another one.
+Documents, chunks and settings of an index, rebuilt from the files for nothing.
 
-A row of ``chunks`` never changes: a chunk of which anything changed gets a new row. Its number is never used again: it
-is larger than all before it by a random step, so that a copy of the file that was put back does not use it either,
-whatever the clock says. So whoever derives something from the chunks compares two sets of numbers.
+A reader sees the moment at which it began; one process writes at a time. A damaged file is set
+aside, and the next refresh builds another one.
+
+A row of ``chunks`` never changes: a chunk of which anything changed gets a new row. Its number is
+never used again: it is larger than all before it by a random step, so that a copy of the file that
+was put back does not use it either, whatever the clock says. So whoever derives something from the
+chunks compares two sets of numbers.
 """
 
 from __future__ import annotations
@@ -46,19 +49,23 @@ if TYPE_CHECKING:
 _TABLES: Final = """
 CREATE TABLE state (value TEXT NOT NULL, checksum INTEGER NOT NULL);
 CREATE TABLE documents (
-    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, kind TEXT NOT NULL CHECK (kind IN ('file', 'document')),
-    sha256 TEXT NOT NULL, stamp TEXT NOT NULL, made_with TEXT NOT NULL, nodes INTEGER NOT NULL, failed TEXT NOT NULL
+    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE,
+    kind TEXT NOT NULL CHECK (kind IN ('file', 'document')),
+    sha256 TEXT NOT NULL, stamp TEXT NOT NULL, made_with TEXT NOT NULL,
+    nodes INTEGER NOT NULL, failed TEXT NOT NULL
 );
 CREATE TABLE chunks (
-    id INTEGER PRIMARY KEY, document INTEGER NOT NULL REFERENCES documents, node_id TEXT NOT NULL UNIQUE,
-    ref_doc_id TEXT, text TEXT NOT NULL, metadata TEXT NOT NULL, rest BLOB NOT NULL, embed_hash TEXT NOT NULL,
+    id INTEGER PRIMARY KEY, document INTEGER NOT NULL REFERENCES documents,
+    node_id TEXT NOT NULL UNIQUE, ref_doc_id TEXT, text TEXT NOT NULL,
+    metadata TEXT NOT NULL, rest BLOB NOT NULL, embed_hash TEXT NOT NULL,
     context_source TEXT NOT NULL, checksum INTEGER NOT NULL
 );
 CREATE INDEX chunks_of_document ON chunks (document);
 CREATE TABLE vectors (chunk INTEGER PRIMARY KEY, value BLOB NOT NULL, checksum INTEGER NOT NULL)"""
 
-# The largest step from the number of a change to the next: a clock is not needed, 16 million changes fit into 63 bits,
-# and that two histories use a number of 10,000 chunks each is a matter of one in ten million.
+# The largest step from the number of a change to the next: a clock is not needed, 16 million
+# changes fit into 63 bits, and that two histories use a number of 10,000 chunks each is a matter of
+# one in ten million.
 _STEP: Final = 2**40
 _PAGE: Final = 2000  # rows that are in memory together
 _NODE: Final = ", ".join(["id", *NodeRow._fields[1:], "checksum"])
@@ -72,7 +79,10 @@ WHERE documents.key IN (SELECT value FROM json_each(?))
 # What a whole index never has: SQLite does not notice whole rows that were lost.
 _NEVER: Final = (
     "PRAGMA foreign_key_check",
-    "SELECT 1 FROM documents WHERE nodes != (SELECT count(*) FROM chunks WHERE document = documents.id)",
+    (
+        "SELECT 1 FROM documents WHERE nodes != (SELECT count(*) FROM chunks WHERE document "
+        "= documents.id)"
+    ),
     "SELECT 1 FROM vectors WHERE chunk NOT IN (SELECT id FROM chunks)",
 )
 
@@ -250,7 +260,8 @@ class Snapshot:
         """Return the numbers of all chunks, ascending."""
         import numpy as np
 
-        # As one text: a million numbers would be a list of 100 MB, and take three times as long one by one.
+        # As one text: a million numbers would be a list of 100 MB, and take three times as long one
+        # by one.
         [(text,)] = self.fetch("SELECT group_concat(id) FROM chunks")
         return (
             np.sort(np.fromstring(text, dtype=np.int64, sep=","))
@@ -275,7 +286,10 @@ class Snapshot:
 
     def rows_beside(self, row: int) -> list[int]:
         """Return the numbers of the chunks of a chunk's document, ascending."""
-        query = "SELECT id FROM chunks WHERE document = (SELECT document FROM chunks WHERE id = ?) ORDER BY 1"
+        query = (
+            "SELECT id FROM chunks WHERE document = (SELECT document FROM chunks WHERE id = "
+            "?) ORDER BY 1"
+        )
         return [number for (number,) in self.fetch(query, [row])]
 
     def node_rows(self, rows: Sequence[int] | Rows) -> Iterator[NodeRow]:
@@ -284,7 +298,7 @@ class Snapshot:
             yield from map(_node_row, self._selected(_NODE, rows))
 
     def texts(self) -> Iterator[tuple[int, str, str]]:
-        """Yield the number, the text and the front matter of every chunk, without their checksums."""
+        """Yield number, text and front matter of every chunk, without their checksums."""
         marked = f'%"{metadata.FRONT_MATTER}": "%'
         front_matter = f"json_extract(metadata, '$.{metadata.FRONT_MATTER}')"
         query = (
@@ -373,7 +387,10 @@ class Transaction(Snapshot):
             return max(self._connection.executemany(statement, rows).rowcount, 0)
 
     def count_change(self, nodes: int = 0) -> int:
-        """Take the number of a change, and those of some nodes above it; readers see that it grows."""
+        """Take the number of a change, and those of some nodes above it.
+
+        Readers see that it grows.
+        """
         number = self.state.change + 1 + secrets.randbelow(_STEP)
         self.set_state(change=number + nodes)
         return number
@@ -388,8 +405,9 @@ class Transaction(Snapshot):
         """Write documents, new or known; their chunks stay."""
         self.count_change()
         updates = ", ".join(f"{name} = excluded.{name}" for name in DocumentRow._fields[1:])
+        marks = ",".join("?" * len(DocumentRow._fields))
         self._run(
-            f"INSERT INTO documents ({_DOCUMENT}) VALUES ({','.join('?' * len(DocumentRow._fields))}) "  # noqa: S608
+            f"INSERT INTO documents ({_DOCUMENT}) VALUES ({marks}) "  # noqa: S608
             f"ON CONFLICT (key) DO UPDATE SET {updates}",
             documents,
         )
@@ -416,7 +434,8 @@ class Transaction(Snapshot):
         taken += [node_id for node_id, count in counts.items() if count > 1]
         if taken:
             raise DocumentError(
-                f"two of its chunks, or one of another document, have the id {taken[0]!r}. Use a node "
+                "two of its chunks, or one of another document, have the id "
+                f"{taken[0]!r}. Use a node "
                 "parser whose id_func gives each chunk its own id."
             )
         self.put_documents([document])

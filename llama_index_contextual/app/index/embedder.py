@@ -225,7 +225,8 @@ def embed_texts(embedding: BaseEmbedding, texts: Sequence[str]) -> list[list[flo
     except Exception as error:
         reason = shortened(" ".join(str(error).split()))  # a server may say anything
         raise EmbeddingError(
-            f"{name} could not embed {number} ({type(error).__name__}: {reason}). What was finished "
+            f"{name} could not embed {number} ({type(error).__name__}: {reason}). What "
+            "was finished "
             "is kept. Check the model, then refresh."
         ) from error
     if len(vectors) != len(texts):

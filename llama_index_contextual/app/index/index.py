@@ -204,7 +204,7 @@ class ContextualIndex:
             return transaction.delete_documents([ref_doc_id])
 
     def freshness(self, budget: float = PATIENCE) -> Freshness:
-        """Return how far the index is behind its folder, as far as is seen in ``budget`` seconds."""
+        """Return how far the index is behind its folder, as seen in ``budget`` seconds."""
         return freshness_of(self.settings, self.settings.database.documents(), budget)
 
     def status(self, *, check: bool = False) -> IndexStatus:

@@ -93,7 +93,8 @@ def writing(settings: IndexSettings) -> Iterator[bool]:
 
 def _set_aside(settings: IndexSettings, error: DamagedError) -> None:
     logger.warning(
-        "%s The file is set aside as %s and built again. Documents that were passed as objects have "
+        "%s The file is set aside as %s and built again. Documents that were passed as "
+        "objects have "
         "to be passed again.",
         error,
         settings.database.set_aside().name,
@@ -221,8 +222,10 @@ class Refresh:
         lost = sum(indexed[key].sha256 not in hashes for key in self.report.deleted)
         if lost > len(indexed) * _MAX_DELETED_SHARE:
             raise ConfirmationError(
-                f"this refresh would delete {lost} of {len(indexed)} documents, which the file rules "
-                "of this process no longer find. Check that the folder is mounted, and the rules and "
+                f"this refresh would delete {lost} of {len(indexed)} documents, which the "
+                "file rules "
+                "of this process no longer find. Check that the folder is mounted, and "
+                "the rules and "
                 "readers; or, to delete them, call refresh(confirm=True), or index --yes."
             )
 
@@ -238,8 +241,10 @@ class Refresh:
         paid = sum(count for source, count in sources.items() if source.startswith(PAID))
         if paid > chunks * _MAX_PAID_SHARE:
             raise ConfirmationError(
-                f"this refresh would replace the contexts of {paid} of {chunks} chunks by a language "
-                "model, because settings differ from those that made them. Use the former settings, "
+                f"this refresh would replace the contexts of {paid} of {chunks} chunks by "
+                "a language "
+                "model, because settings differ from those that made them. Use the "
+                "former settings, "
                 f'by options or under [folders."{settings.folders.root}"] in '
                 f"{user_folder() / USER_FILE}; or, to pay for contexts again, call "
                 "refresh(confirm=True), or index --yes."

@@ -5,10 +5,10 @@
     DATA/                      the user's data directory, or $LLAMA_INDEX_CONTEXTUAL_STORAGE
       content.sqlite3          vectors, contexts and conversions of all folders, by content
       indexes/NAME-HASH/       the index of one folder, by the resolved path of the folder
-        index.sqlite3          documents, chunks, vectors and settings
-        settings.json          folders and settings, kept apart for the case that index.sqlite3 is lost
-        cache/                 arrays that are derived from index.sqlite3
-        write.lock             locked by the process that writes
+        index.sqlite3          documents, chunks, vectors and settings settings.json
+        folders and settings, kept apart for the case that index.sqlite3 is lost cache/
+        arrays that are derived from index.sqlite3 write.lock             locked by the process that
+        writes
 
 An index is never inside the folder that it is of, so a folder that somebody else made brings no
 database.
@@ -220,7 +220,8 @@ def places(
         known = {**state.folders, **named}
         if not known:
             raise SettingError(
-                f"`storage` {str(storage)!r} does not say of which folder it is. Name the folder too."
+                f"`storage` {str(storage)!r} does not say of which folder it is. Name the "
+                "folder too."
             )
         collections = collections_of({name: place for name, place in known.items() if name})
         if collections:

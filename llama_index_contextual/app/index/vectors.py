@@ -76,7 +76,8 @@ class VectorIndex(ArrayIndex):
             dimensions = arrays.units.shape[1]
             if dimensions != length:
                 raise FingerprintError(
-                    f"a vector of {length} dimensions does not compare with vectors of {dimensions}. "
+                    f"a vector of {length} dimensions does not compare with vectors of "
+                    f"{dimensions}. "
                     "Use the embedding that the index was made with."
                 )
 

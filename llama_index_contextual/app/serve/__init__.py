@@ -1,1 +1,4 @@
-"""What serves an index: to people on a page, to agents over MCP, and with answers of a language model."""
+"""What serves an index.
+
+To people on a page, to agents over MCP, and with answers of a language model.
+"""

@@ -1,4 +1,4 @@
-"""The lines of a chunk around what matches a question, without the marks of Markdown, and the words that match."""
+"""Excerpts: the lines of a chunk around what matches a question, and the matching words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORD: Final = re.compile(r"\w+|\W+")
 
 
 def excerpt(text: str, terms: frozenset[str]) -> list[str]:
-    """Return up to three lines of a chunk around the terms that match, without headings, rules, fences and marks."""
+    """Return up to three plain lines of a chunk around the terms that match."""
     find = finder_of(terms)
     chosen, _ = choose_snippet(text, dict.fromkeys(terms, 1.0), find, limit=_CHARS)
     chosen = WIKI_LINK.sub(lambda link: wiki_text(link) or link[1], _LINK.sub(r"\1", chosen))
@@ -58,7 +58,10 @@ def _without_bars(line: str) -> str:
 
 
 def marked(text: str, terms: Collection[str]) -> Iterator[tuple[bool, str]]:
-    """Yield the parts of a text, each with whether it matches: words, or parts of them in languages without spaces."""
+    """Yield the parts of a text, each with whether it matches.
+
+    Words, or parts of them in languages without spaces.
+    """
     find = finder_of(terms)
     characters = list[tuple[bool, str]]()
     for word in _WORD.findall(text):

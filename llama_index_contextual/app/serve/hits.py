@@ -1,4 +1,7 @@
-"""Hits as people are shown them: relevant ones, few of one document, with the lines around what matches."""
+"""Hits as people are shown them.
+
+Relevant ones, few of one document, with the lines around what matches.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +141,8 @@ def find_hits(
         most: Most hits; None is what the configuration sets, else 5.
         filters: LlamaIndex metadata filters.
         per_file: Most hits of one document; 0 is no limit, None is what the configuration sets.
-        min_score: The relevance that a hit needs; None is what the configuration sets, else 0.05 of the best hit.
+        min_score: The relevance that a hit needs; None is what the configuration sets, else 0.05 of
+            the best hit.
 
     Raises:
         SettingError: The question is empty.

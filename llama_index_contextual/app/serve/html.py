@@ -1,7 +1,10 @@
-"""HTML that runs nothing and loads nothing: pages, Markdown with matched words marked, and the preview of a file.
+"""HTML that runs nothing and loads nothing.
 
-HTML in a document is shown as text. Images and embedded notes are named and not loaded. A link leads to a page of the
-web in another window, or to another document where the caller says how that is addressed.
+Pages, Markdown with matched words marked, and the preview of a file.
+
+HTML in a document is shown as text. Images and embedded notes are named and not loaded. A link
+leads to a page of the web in another window, or to another document where the caller says how that
+is addressed.
 """
 
 from __future__ import annotations
@@ -62,7 +65,8 @@ _TEMPLATES: Final = Environment(
     autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
 )  # fmt: skip
 _AFTER_PATH: Final = re.compile(r"[#?]")
-# As in Pandoc: no white space at the inner ends, and no digit after the end, so that "$5 and $6" is no formula.
+# As in Pandoc: no white space at the inner ends, and no digit after the end, so that "$5 and $6" is
+# no formula.
 _MATH: Final = re.compile(r"\$\$([^$]{1,2000})\$\$|\$(?=\S)([^$\n]{1,500})(?<=\S)\$(?!\d)")
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
@@ -92,11 +96,14 @@ def node_html(
     terms: Collection[str] = (),
     text: str | None = None,
 ) -> Markup:
-    """Return a chunk as HTML: what Markdown means, which PDF and others were converted to; else its lines.
+    """Return a chunk as HTML: what Markdown means, which PDF and others were converted to.
+
+    Else its lines.
 
     Args:
         node: The chunk.
-        address: Gives the link to another document of the folder, by its path or as ``[[Name#Heading]]``; "" for none.
+        address: Gives the link to another document of the folder, by its path or as
+            ``[[Name#Heading]]``; "" for none.
         terms: Words with these are marked.
         text: Replaces its own.
     """
@@ -116,7 +123,7 @@ def node_html(
 
 
 def _completed(text: str, values: Mapping[str, Any]) -> str:
-    """Return a piece of a table with its header row, of a fence with its fence, of a list at its left margin."""
+    """Complete a piece: of a table by its header row, of a fence by its fence."""
     continues = str(values.get(metadata.CONTINUES) or "")
     is_table = "|" in continues
     lines = [" ".join(line.split()) for line in text.splitlines()]
@@ -191,7 +198,7 @@ def _image(
 def _link(
     _: RendererHTML, tokens: Sequence[Token], index: int, __: Any, env: Mapping[str, Any]
 ) -> str:
-    """Return the opening tag of a link to a page of the web or to another document, or of one that leads nowhere."""
+    """Return the opening tag of a link to the web or to a document, or a tag without a target."""
     target = str(tokens[index].attrGet("href") or "")
     if target.lower().startswith(_WEB):
         return f'<a href="{escape(target)}" target="_blank" rel="noopener noreferrer">'
@@ -202,7 +209,10 @@ def _link(
 
 
 def _path_beside(path: str, target: str) -> str:
-    """Return the path in the folder that a link in a document means; "" if it leads out of the folder."""
+    """Return the path in the folder that a link in a document means.
+
+    "" if it leads out of the folder.
+    """
     if _SCHEME.match(target) or target.startswith(("/", "#")):
         return ""
     place = normpath(join(dirname(path), unquote(_AFTER_PATH.split(target)[0])))
@@ -213,7 +223,10 @@ def _path_beside(path: str, target: str) -> str:
 
 
 def chunk_views(nodes: Iterable[BaseNode]) -> Iterator[tuple[TextNode, str, str]]:
-    """Yield the chunks of one document or its pages; of each the start that the chunk before has too, and the rest."""
+    """Yield the chunks of one document or its pages.
+
+    Of each the start that the chunk before has too, and the rest.
+    """
     end = 0
     document = None
     for node in nodes:
@@ -263,7 +276,10 @@ class Preview:
     budget: int | None
 
     def to_html(self) -> str:
-        """Return a self-contained page: boundaries, overlaps and contexts. It holds each text once."""
+        """Return a self-contained page: boundaries, overlaps and contexts.
+
+        It holds each text once.
+        """
         chunks = chunk_data(self.nodes)
         return render("chunks.html", title=self.name, budget=self.budget, chunks=chunks)
 
@@ -280,7 +296,10 @@ class Preview:
 
 
 def _lines_of(chunk: Mapping[str, Any]) -> list[str]:
-    """Return a chunk as the command line shows it: a heading with facts, the context behind ``+``, the text."""
+    """Return a chunk as the command line shows it.
+
+    A heading with facts, the context behind ``+``, the text.
+    """
     facts = [
         chunk["citation"].rpartition("#")[2],
         counted(chunk["tokens"], "token"),
@@ -309,9 +328,10 @@ def preview_of(
         name: Of the file.
         documents: What it is read as: the pages of a PDF.
         parser: Cuts them.
-        contexts: The step that writes contexts, or None for chunks alone. A context that costs something is replaced by
-            a free one, because a preview pays for nothing.
-        indexed: The chunks of the file in the index. A chunk that is still the same is shown with its context there.
+        contexts: The step that writes contexts, or None for chunks alone. A context that costs
+            something is replaced by a free one, because a preview pays for nothing.
+        indexed: The chunks of the file in the index. A chunk that is still the same is shown with
+            its context there.
     """
     nodes = [
         node for node in parser.get_nodes_from_documents(documents) if isinstance(node, TextNode)

@@ -19,7 +19,10 @@ _ARENA_MAX: Final = -8  # glibc's M_ARENA_MAX
 
 
 def limit_arenas() -> None:
-    """Let all threads share two arenas of memory: an arena per thread keeps the most that the thread ever needed."""
+    """Let all threads share two arenas of memory.
+
+    An arena per thread keeps the most that the thread ever needed.
+    """
     with contextlib.suppress(OSError, TypeError, AttributeError):  # another C library than glibc
         ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)
 

@@ -1,8 +1,11 @@
-"""The page of an index: on this machine alone, for who has the token of its address, and for no other page.
+"""The page of an index.
 
-The page itself contains nothing of the notes. It requests what it shows with the token, which follows the ``#``
-of the address: a browser sends that part to nobody. A request whose ``Host`` or ``Origin`` is another machine's is
-refused, and the page may run no script and load nothing but what comes with this package.
+On this machine alone, for who has the token of its address, and for no other page.
+
+The page itself contains nothing of the notes. It requests what it shows with the token, which
+follows the ``#`` of the address: a browser sends that part to nobody. A request whose ``Host`` or
+``Origin`` is another machine's is refused, and the page may run no script and load nothing but what
+comes with this package.
 """
 
 from __future__ import annotations
@@ -69,18 +72,21 @@ _MAX_EXAMPLES: Final = 3
 _LATEST: Final = 60  # documents that are looked at for recent notes and examples
 _MAX_PICTURE: Final = 20_000_000  # bytes
 _LOOK_SECONDS: Final = 0.3
-# A question needs words that tell a note from others: a heading that many notes have is one of a template.
+# A question needs words that tell a note from others: a heading that many notes have is one of a
+# template.
 _MAX_NOTES_PER_HEADING: Final = 1
 _LONGEST_EXAMPLE: Final = 60
 _NO_MODEL: Final = (
-    "No language model is set. Start the page with one: serve --llm ollama:qwen3:0.6b (after ollama pull qwen3:0.6b), "
+    "No language model is set. Start the page with one: serve --llm ollama:qwen3:0.6b "
+    "(after ollama pull qwen3:0.6b), "
     "or --llm openai:MODEL. Search works without a model."
 )
 _INSTANT: Final = (LocalModel, NoEmbedding)  # run at every letter; others when a question is whole
 _WORDS: Final = re.compile(r"[^\W\d_]{3}")
 _HEADERS: Final = {
     "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data: blob:; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "img-src data: blob:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "x-content-type-options": "nosniff",
@@ -97,7 +103,9 @@ _REFUSED: Final = {
 
 
 def serve(folder: str | Path | None, *, port: int = 8766, **options: Any) -> None:
-    """Serve the page of an index until the process is stopped (Ctrl-C); its address is written to standard error.
+    """Serve the page of an index until the process is stopped (Ctrl-C).
+
+    Its address is written to standard error.
 
     Args:
         folder: The documents; None for the folder that ``storage=`` was made from.
@@ -217,7 +225,7 @@ class PageApi:
         self._overview = _Overview(-1, {})
 
     def state(self) -> dict[str, Any]:
-        """Return what the index holds, how far it is behind its folder, and what can be chosen from."""
+        """Return what the index holds, how far it is behind, and what can be chosen."""
         index = self._index
         change = index.settings.database.state().change
         documents = index.documents()
@@ -241,7 +249,7 @@ class PageApi:
         )
 
     def _overview_of(self, documents: Mapping[str, DocumentRow]) -> dict[str, Any]:
-        """Return folders, tags and days to narrow by, the notes that changed last, and questions about them."""
+        """Return folders, tags and days to narrow by, recent notes, and questions about them."""
         tags = {tag for labels in labels_of(self._notes).values() for tag in labels.tags}
         days = sorted({str(day)[:10] for day in self._index.values(metadata.DATE) if day})
 
@@ -282,7 +290,7 @@ class PageApi:
         return _found(explanation, notes, _by_note(weak)[:_MAX_WEAK], suggestions)
 
     def answer(self, fields: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-        """Yield the sources of an answer as HTML, then its sentences, then what went wrong if anything did."""
+        """Yield the sources of an answer as HTML, then its sentences, then an error if any."""
         try:
             if self._model is None:
                 raise SettingError(_NO_MODEL)
@@ -298,7 +306,9 @@ class PageApi:
             yield {"error": str(error)}
 
     def picture(self, fields: Mapping[str, str]) -> Path:
-        """Return the place of a picture of the folder: one of the files that the folder's rules let through.
+        """Return the place of a picture of the folder.
+
+        One of the files that the folder's rules let through.
 
         Args:
             fields: ``path`` of the picture, or the end of it, as vaults name pictures.
@@ -323,8 +333,9 @@ class PageApi:
         """Return a document as HTML: its chunks in order, each in a band with its lines.
 
         Args:
-            fields: ``path`` of the document, or its name in a note, ``[[Name#Heading]]``; ``id`` of a chunk that is to
-                be seen, as of a long document those around it are shown; ``q``, whose words are marked.
+            fields: ``path`` of the document, or its name in a note, ``[[Name#Heading]]``; ``id`` of
+                a chunk that is to be seen, as of a long document those around it are shown; ``q``,
+                whose words are marked.
 
         Raises:
             DocumentError: There is none of this path.
@@ -356,7 +367,8 @@ class PageApi:
 def _examples(notes: Iterable[Sequence[BaseNode]]) -> list[str]:
     """Return questions that the notes answer: names of notes with one of their headings.
 
-    A heading that several notes have is left out, because it comes from a template; so are days and links.
+    A heading that several notes have is left out, because it comes from a template; so are days and
+    links.
     """
     named = list[tuple[str, list[str]]]()
     for nodes in notes:
@@ -381,7 +393,7 @@ def _examples(notes: Iterable[Sequence[BaseNode]]) -> list[str]:
 
 
 def _first_band(nodes: Sequence[BaseNode], node_id: str, line: int) -> int:
-    """Return the position of the first chunk to show, so that one chunk or line is among those shown."""
+    """Return the position of the first chunk to show so that a chunk or line is visible."""
     wanted = 0
     for position, node in enumerate(nodes):
         place = place_of(node)

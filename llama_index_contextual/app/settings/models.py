@@ -81,8 +81,8 @@ def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> Ba
     """Return the LlamaIndex embedding of a name, or an object unchanged.
 
     Args:
-        spec: A name in one of the ``FORMS``, or an embedding. ``@http://host/v1`` names a server with
-            OpenAI's interface.
+        spec: A name in one of the ``FORMS``, or an embedding. ``@http://host/v1`` names a server
+            with OpenAI's interface.
         timeout: Seconds of silence before a server is given up.
 
     Raises:
@@ -214,7 +214,8 @@ class NamedModel:
         name = _parse(spec, _LANGUAGE_MODELS)
         if name is None:
             raise SettingError(
-                "`llm` must be 'ollama:MODEL', 'openai:MODEL', 'openai:MODEL@http://HOST/v1', or any "
+                "`llm` must be 'ollama:MODEL', 'openai:MODEL', "
+                "'openai:MODEL@http://HOST/v1', or any "
                 f"LlamaIndex LLM object (got {without_credentials(str(spec))!r})."
             )
         self.model_name = name.model
@@ -275,7 +276,8 @@ class NamedModel:
 
         if not os.environ.get("OPENAI_API_KEY"):
             raise SettingError(
-                f"`llm` 'openai:{self.model_name}' needs a key. Set OPENAI_API_KEY, or name another "
+                f"`llm` 'openai:{self.model_name}' needs a key. Set OPENAI_API_KEY, or "
+                "name another "
                 "server as 'openai:MODEL@http://HOST/v1'."
             )
         llm: LLM = _module("llama_index.llms.openai").OpenAI(
@@ -289,7 +291,9 @@ class NamedModel:
 
 
 def resolve_llm(llm: str | LLM | None, *, max_tokens: int, timeout: float = TIMEOUT) -> LLM:
-    """Return an LLM: an object unchanged, one by name, ``Settings.llm`` if it is set, or the default.
+    """Return an LLM.
+
+    An object unchanged, one by name, ``Settings.llm`` if it is set, or the default.
 
     Args:
         llm: The name or object; None for ``Settings.llm`` or the default.
@@ -338,7 +342,8 @@ def _parse(spec: object, kinds: Container[str]) -> ModelName | None:
     name = ModelName(match[1], match[2], match[3] or "")
     if name.url and not _is_address(name.url):
         raise SettingError(
-            f"The address {without_credentials(name.url)} is not valid. Use http://HOST:PORT/v1, with "
+            f"The address {without_credentials(name.url)} is not valid. Use "
+            "http://HOST:PORT/v1, with "
             "a port from 1 to 65535."
         )
     return name

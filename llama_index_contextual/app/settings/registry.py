@@ -159,7 +159,8 @@ _ALL: Final = (
         "context",
         Context,
         "headings",
-        f"The context written into each chunk: {', '.join(f'`{name}`' for name in registry.names())}.",
+        "The context written into each chunk: "
+        f"{', '.join(f'`{name}`' for name in registry.names())}.",
         flags="--context",
         harmless=registry.is_free,
     ),

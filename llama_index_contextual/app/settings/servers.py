@@ -1,4 +1,7 @@
-"""HTTP clients for model servers: answers are bounded in size and time, and nothing is sent elsewhere."""
+"""HTTP clients for model servers.
+
+Answers are bounded in size and time, and nothing is sent elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ _LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
 class AnswerTooLargeError(httpx.TransportError):
-    """Raised for an answer that is larger than its bound, or compressed although no request allows that."""
+    """Raised for an answer that is larger than its bound, or compressed unrequested."""
 
 
 class RedirectError(httpx.TransportError):
@@ -46,8 +49,8 @@ class _SecondsLeft:
     """Seconds that the next piece of an answer may take, computed when they are read.
 
     Headers that come in drops and interim answers without an end have no other bound. httpx hands
-    this object to a socket, which reads it as a whole number, and to an event loop, which adds it to
-    its time.
+    this object to a socket, which reads it as a whole number, and to an event loop, which adds it
+    to its time.
 
     Args:
         host: The server.
@@ -104,7 +107,10 @@ class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
 
 
 class _Awaitable:
-    """What an event hook returns: a synchronous client ignores it, an asynchronous one awaits it."""
+    """What an event hook returns.
+
+    A synchronous client ignores it, an asynchronous one awaits it.
+    """
 
     def __await__(self) -> Iterator[None]:
         return iter(())
@@ -151,7 +157,7 @@ def client_options(timeout: float, max_bytes: int = ANSWER_BYTES, url: str = "")
 
 
 def _hosts_without_proxy(url: str) -> list[str]:
-    """Return the names of this machine, including the host of the address if it is a loopback one."""
+    """Return the names of this machine, and the host of the address if it is a loopback."""
     hosts = [*_LOOPBACK_NAMES]
     host = urlsplit(url).hostname or ""
     try:
@@ -165,7 +171,7 @@ def _hosts_without_proxy(url: str) -> list[str]:
 
 @contextmanager
 def making_client() -> Iterator[None]:
-    """Raise a SettingError where a client cannot be made, for example because of a proxy variable."""
+    """Raise a SettingError if a client cannot be made, for example because of a proxy."""
     try:
         yield
     except (ValueError, ImportError, httpx.InvalidURL) as error:

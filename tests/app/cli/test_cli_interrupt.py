@@ -33,7 +33,7 @@ def slow(self, texts):
     return embed(self, texts)
 LocalEmbedding.embed = slow
 main()
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
@@ -46,7 +46,9 @@ def folder(tmp_path):
 
 
 def interrupted(batches, *arguments):
-    """What a command prints on standard error, and its exit code, when it is interrupted after so many batches."""
+    """What a command prints on standard error, and its exit code, when it is interrupted after so
+    many batches.
+    """
     with subprocess.Popen(  # noqa: S603  our own script
         [sys.executable, "-c", STAND_STILL, str(batches), *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

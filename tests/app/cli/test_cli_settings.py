@@ -1,4 +1,8 @@
-"""``config``: what is in force and where it comes from, the file that it writes, and the page of the documentation."""
+"""``config``.
+
+What is in force and where it comes from, the file that it writes, and the page of the
+documentation.
+"""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ NOTES = Path(__file__).parents[3] / "examples" / "notes"
 def state(folder):
     """Every file below a folder by its hash, but locks and SQLite's empty log, which hold nothing.
 
-    Of Chroma all rows count but those in which it notes that it was opened. Its vector files of a few vectors are
-    empty, and it fills them with noise whenever they are read.
+    Of Chroma all rows count but those in which it notes that it was opened. Its vector files of a
+    few vectors are empty, and it fills them with noise whenever they are read.
     """
     found = {}
     for file in sorted(folder.rglob("*")):

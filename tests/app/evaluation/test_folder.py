@@ -17,8 +17,10 @@ def embedding():
 
 
 LIKE_ANY_OTHER = (  # and long enough for a chunk of its own
-    "It can be changed in the file of settings, which is read again at every start, and by a variable of the "
-    "environment, which wins. A value that cannot be read is refused with a line in the log, and the former one stays "
+    "It can be changed in the file of settings, which is read again at every start, and "
+    "by a variable of the "
+    "environment, which wins. A value that cannot be read is refused with a line in the "
+    "log, and the former one stays "
     "in force until somebody has mended it. Nothing else depends on it."
 )
 
@@ -29,7 +31,10 @@ def folder(tmp_path):
     for name in ("Gateway", "Scheduler", "Archive", "Console"):
         file = folder / f"{name.lower()}.md"
         file.parent.mkdir(exist_ok=True)
-        start = f"# {name}\n\n## Timeout\n\nThe default value is {10 * len(name)} seconds. {LIKE_ANY_OTHER}\n"
+        start = (
+            f"# {name}\n\n## Timeout\n\nThe default value is {10 * len(name)} seconds. "
+            f"{LIKE_ANY_OTHER}\n"
+        )
         file.write_text(
             f"{start}\n## Retries\n\nThe default value is 2. {LIKE_ANY_OTHER}\n", "utf-8"
         )

@@ -1,4 +1,6 @@
-"""One document of each kind, made by real programs where there is one, with a heading, a list and a table."""
+"""One document of each kind, made by real programs where there is one, with a heading, a list and a
+table.
+"""
 
 import datetime as dt
 import json
@@ -10,7 +12,7 @@ ROWS = [("Berth", "Metres"), ("North", "120"), ("South", "80")]
 HTML = """<html><head><title>Harbour</title><meta name="author" content="Iris Vale"><script>evil()</script></head>
 <body><nav>Menu</nav><h1>Tides</h1><p>The tide at Aldmoor is <b>four</b> metres.<ul><li>spring tide<li>neap tide</ul>
 <table><tr><th>Berth<th>Metres<tr><td>North<td>120<tr><td>South<td>80</table>
-<pre><code class="language-python">print(1)</code></pre><footer>All rights</footer></body></html>"""
+<pre><code class="language-python">print(1)</code></pre><footer>All rights</footer></body></html>"""  # noqa: E501
 
 
 def pdf(path: Path, pages: int = 3) -> None:
@@ -181,20 +183,24 @@ def odt(path: Path) -> None:
         for text in ("spring tide", "neap tide")
     )
     body = (
-        '<text:h text:outline-level="1">Tides</text:h><text:p>The tide at Aldmoor is four metres.</text:p>'
+        '<text:h text:outline-level="1">Tides</text:h><text:p>The tide at Aldmoor is '
+        "four metres.</text:p>"
         f"<text:list>{items}</text:list><table:table>{cells}</table:table>"
     )
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("mimetype", "application/vnd.oasis.opendocument.text")
         archive.writestr(
             "content.xml",
-            f"<office:document-content {names}><office:body><office:text>{body}</office:text></office:body>"
+            "<office:document-content "
+            f"{names}><office:body><office:text>{body}</office:text></office:body>"
             "</office:document-content>",
         )
         archive.writestr(
             "meta.xml",
-            f'<office:document-meta {names} xmlns:dc="http://purl.org/dc/elements/1.1/"><office:meta>'
-            "<dc:title>Harbour</dc:title><dc:creator>Iris Vale</dc:creator></office:meta></office:document-meta>",
+            f"<office:document-meta {names} "
+            'xmlns:dc="http://purl.org/dc/elements/1.1/"><office:meta>'
+            "<dc:title>Harbour</dc:title><dc:creator>Iris "
+            "Vale</dc:creator></office:meta></office:document-meta>",
         )
 
 
@@ -209,7 +215,8 @@ def epub(path: Path) -> None:
         )
         archive.writestr(
             "OEBPS/book.opf",
-            f'<package xmlns="http://www.idpf.org/2007/opf"><metadata {dc}><dc:title>Harbour</dc:title>'
+            '<package xmlns="http://www.idpf.org/2007/opf"><metadata '
+            f"{dc}><dc:title>Harbour</dc:title>"
             "<dc:creator>Iris Vale</dc:creator></metadata><manifest>"
             '<item id="b" href="two.xhtml"/><item id="a" href="one.xhtml"/></manifest>'
             '<spine><itemref idref="a"/><itemref idref="b"/></spine></package>',
@@ -279,7 +286,8 @@ print(1)
 \end{document}
 """
 RTF = (
-    r"{\rtf1\ansi{\info{\title Harbour}{\author Iris Vale}}\pard The tide at Aldmoor is four metres.\par"
+    r"{\rtf1\ansi{\info{\title Harbour}{\author Iris Vale}}\pard The tide at Aldmoor is "
+    r"four metres.\par"
     r"\trowd\cellx1000\cellx2000\intbl Berth\cell Metres\cell\row"
     r"\trowd\cellx1000\cellx2000\intbl North\cell 120\cell\row\pard spring tide\par}"
 )

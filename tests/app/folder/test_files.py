@@ -207,7 +207,10 @@ def test_a_folder_too_deep_is_refused_by_name_and_the_rest_is_read(tmp_path):
 
 
 def test_a_ring_of_links_costs_linear_time(tmp_path, monkeypatch):
-    """Each folder holds a link to the next one: followed without care, a thousand of them are a million folders."""
+    """Each folder holds a link to the next one.
+
+    Followed without care, a thousand of them are a million folders.
+    """
     for number in range(1000):
         (tmp_path / f"d{number}").mkdir()
         (tmp_path / f"d{number}/a.md").write_text("text")

@@ -1,4 +1,7 @@
-"""Each format, from a real file to Markdown: its headings, lists, tables and places, and a broken twin of it."""
+"""Each format, from a real file to Markdown.
+
+Its headings, lists, tables and places, and a broken twin of it.
+"""
 
 import posixpath
 import sys
@@ -21,7 +24,8 @@ LIST = "- spring tide\n- neap tide"
 TABLE = "| Berth | Metres |\n| --- | --- |\n| North | 120 |"
 CODE = "```python\nprint(1)\n```"
 IRIS = {"author": "Iris Vale"}
-# By file: what stands in its parts, what does not, where the parts are, and what is said of the document.
+# By file: what stands in its parts, what does not, where the parts are, and what is said of the
+# document.
 EXPECTED = {
     "report.docx": (
         ["# Tides", TIDE, LIST, "1. first step", "## Berths", TABLE, "The crane was painted."],
@@ -226,9 +230,9 @@ def test_a_pdf_has_pages_headings_tables_and_no_running_lines(tmp_path):
         "# Harbour report\n\n## Tides of year 1\n\nThe tide at Aldmoor was 4 metres"
     )
     assert (
-        "| Berth | Metres | Ships |\n| --- | --- | --- |\n| North | 121 | 30 |\n| South | 80 | 1,204 |\n| Old | 9 | - |"
-        in first
-    )
+        "| Berth | Metres | Ships |\n| --- | --- | --- |\n| North | 121 | 30 |\n| South "
+        "| 80 | 1,204 |\n| Old | 9 | - |"
+    ) in first
     assert "spring tide" in first
     assert not any("annual report" in page.text or "Page " in page.text for page in pages)
     for page in pages:

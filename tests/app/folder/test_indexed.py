@@ -1,4 +1,7 @@
-"""Documents in the index of a folder: converted once, cited by page, and never lost or taken for text in silence."""
+"""Documents in the index of a folder.
+
+Converted once, cited by page, and never lost or taken for text in silence.
+"""
 
 import pytest
 import samples

@@ -1,4 +1,7 @@
-"""Org, reStructuredText, LaTeX and notebooks: comments, literal blocks and drawers are no headings."""
+"""Org, reStructuredText, LaTeX and notebooks.
+
+Comments, literal blocks and drawers are no headings.
+"""
 
 import json
 
@@ -13,16 +16,20 @@ from llama_index_contextual.app.folder.formats import ConversionError
 ORG = {
     "comments": ("* Shop\n** Seals\n# TODO * do not edit\nAsk.\n  # indented\n#\n#x is text\n",
         "# Shop\n## Seals\n\nAsk.\n\n\n#x is text\n"),
-    "a block of comments": ("* A\n#+begin_comment\n* Old plan\n#+END_COMMENT\nb\n", "# A\n\n\n\nb\n"),
-    "a language with a hyphen": ("#+begin_src emacs-lisp\n(a)\n#+end_src\n", "```emacs-lisp\n(a)\n```\n"),
-    "literal blocks": (("#+BEGIN_SRC sh -n\n# a comment\n* no heading\n#+END_SRC\n#+begin_example\n* x\n"
+    "a block of comments": ("* A\n#+begin_comment\n* Old plan\n#+END_COMMENT\nb\n",
+    "# A\n\n\n\nb\n"),
+    "a language with a hyphen": ("#+begin_src emacs-lisp\n(a)\n#+end_src\n",
+    "```emacs-lisp\n(a)\n```\n"),
+    "literal blocks": (("#+BEGIN_SRC sh -n\n# a comment\n* no heading\n#+END_SRC\n#+begin_example\n* x\n"  # noqa: E501
         "#+end_example\n"), "```sh\n# a comment\n* no heading\n```\n```\n* x\n```\n"),
     "a block that does not end": ("#+begin_src\n* Heading\n", "\n# Heading\n"),
     "an end that is a part of the block": ("#+begin_example\n,#+end_example\n* x\n#+end_example\n", "```\n,#+end_example\n* x\n```\n"),  # noqa: E501
-    "blocks that do not end": ("#+begin_src\n* A\n#+begin_src c\nx\n#+end_src\n:END:\n", "\n# A\n```c\nx\n```\n\n"),
+    "blocks that do not end": ("#+begin_src\n* A\n#+begin_src c\nx\n#+end_src\n:END:\n",
+    "\n# A\n```c\nx\n```\n\n"),
     "a quote": ("#+begin_quote\n# comment\n---- x\n#+end_quote\n", "\n\n---- x\n\n"),
-    "headings that are comments": ("* A\n** COMMENT Old\n*** older\ntext\n* B\n", "# A\n\n\n\n# B\n"),
-    "a comment with a priority, and headings that are none": ("* TODO [#A] COMMENT Old\n*\nx\n* COMMENTS\n*\nCOMMENT\n",
+    "headings that are comments": ("* A\n** COMMENT Old\n*** older\ntext\n* B\n",
+    "# A\n\n\n\n# B\n"),
+    "a comment with a priority, and headings that are none": ("* TODO [#A] COMMENT Old\n*\nx\n* COMMENTS\n*\nCOMMENT\n",  # noqa: E501
         "\n\n\n# COMMENTS\n*\nCOMMENT\n"),
     "states, priorities and tags": ("* DONE [#A] Pay :money:now:\n", "# Pay\n"),
     "drawers, and one that does not end": ("* A\n:PROPERTIES:\n:ID: 7\n:end:\nb\n:LOGBOOK:\n* C\n",
@@ -47,26 +54,29 @@ RST = {
     "a literal block behind a text": ("Like this::\n\n   # make\n   python\n\nThen.\n",
         "Like this:\n```\n   # make\n   python\n```\nThen.\n"),
     "a literal block alone": ("So:\n\n::\n\n  # make\n\n  # more\n\nThen.\n", "So:\n\n```\n\n  # make\n\n  # more\n```\nThen.\n"),  # noqa: E501
-    "a literal block in an item": ("- one::\n\n     # make\n\n- two\n", "- one:\n```\n     # make\n```\n- two\n"),
+    "a literal block in an item": ("- one::\n\n     # make\n\n- two\n",
+    "- one:\n```\n     # make\n```\n- two\n"),
     "a language with a hyphen": (".. code-block:: shell-session\n\n   # pump\n   on\n\nText.\n",
         "```shell-session\n\n   # pump\n   on\n```\nText.\n"),
     "options and parsed literals": (".. parsed-literal::\n   :x: y\n\n   # *pump*\n\nText.\n",
         "```\n   :x: y\n\n   # *pump*\n```\nText.\n"),
     "the last block": ("::\n\n  # x\n", "```\n\n  # x\n```\n"),
     "comments and targets": (".. _pumps:\n\n.. A comment\n   # in it\n\n..\n   # more\n\nText.\n", "\n\n\n\n\n\n\n\nText.\n"),  # noqa: E501
-    "text of directives": (".. note:: Mind.\n\n   # of units\n", ".. note:: Mind.\n\n   \\# of units\n"),
+    "text of directives": (".. note:: Mind.\n\n   # of units\n",
+    ".. note:: Mind.\n\n   \\# of units\n"),
     "a line that looks like Markdown": ("# of units: 5\n\n| a line\n\n----\n\nText\n", "\\# of units: 5\n\n\\| a line\n\n\n\nText\n"),  # noqa: E501
-    "a grid": ("+---+----+\n| A | B  |\n+===+====+\n| a | b  |\n|   | c  |\n+---+----+\n| d | e  |\n+---+----+\n",
+    "a grid": (("+---+----+\n| A | B  |\n+===+====+\n| a | b  |\n|   | c  |\n+---+----+\n| d | e  |\n+---+----+\n"),  # noqa: E501
         "| A | B |\n| --- | --- |\n| a | b c |\n| d | e |\n\n\n\n\n"),
-    "names over columns of a table": ("== == ===\nIn    Out\n----- ---\nA  B  C\n== == ===\n1  2  3\n== == ===\n",
+    "names over columns of a table": ("== == ===\nIn    Out\n----- ---\nA  B  C\n== == ===\n1  2  3\n== == ===\n",  # noqa: E501
         "| In |  | Out |\n| --- | --- | --- |\n| A | B | C |\n| 1 | 2 | 3 |\n\n\n\n"),
-    "a cell over two columns of a grid": ("+---+----+\n| A | B  |\n+===+====+\n| both   |\n+---+----+\n",
+    "a cell over two columns of a grid": ("+---+----+\n| A | B  |\n+===+====+\n| both   |\n+---+----+\n",  # noqa: E501
         "| A | B |\n| --- | --- |\n| both |  |\n\n\n"),
     "headings": ("=====\nTitle\n=====\n\nIn C#\n-----\n", "\n# Title\n\n\n## In C\\#\n\n"),
     "headings that end with two colons": ("Paths::\n=======\n\nstd::\n-----\n\n  text\n", "# Paths::\n\n\n## std::\n\n\n  text\n"),  # noqa: E501
     "links in headings": ("A `link <http://x.y>`_, `other`_ and ``code``\n============================================\n",  # noqa: E501
         "# A link, other and ``code``\n\n"),
-    "roles in headings": (":mod:`os` and :ref:`more <x>`\n============================\n", "# os and more\n\n"),
+    "roles in headings": (":mod:`os` and :ref:`more <x>`\n============================\n",
+    "# os and more\n\n"),
 }  # fmt: skip
 
 
@@ -85,8 +95,10 @@ TEX = {
     "numbers": (("\\begin{enumerate}\n\\item a\n\\begin{itemize}\n\\item x\n\\end{itemize}\n\\item b\n\\end{enumerate}\n"  # noqa: E501
         "\\begin{enumerate}\n\\item c\n\\end{enumerate}"), "\n1. a\n\n   - x\n\n2. b\n\n\n1. c\n"),
     "comments of several lines": ("a\n\\begin{comment}\n\\section{Old}\n\\end{comment}\n\\iffalse\nb\n\\fi\nc", "a\n\n\n\n\n\n\nc"),  # noqa: E501
-    "code": ("\\begin{Verbatim}\n\\section{No}\n% kept\n\\end{Verbatim}", "```\n\\section{No}\n% kept\n```"),
-    "accents": ("Gr\\\"o\\ss e, caf\\'e, \\'{e}l\\`eve, \\c{c}a, na\\\"{\\i}ve", "Größe, café, élève, ça, naïve"),
+    "code": ("\\begin{Verbatim}\n\\section{No}\n% kept\n\\end{Verbatim}",
+    "```\n\\section{No}\n% kept\n```"),
+    "accents": ("Gr\\\"o\\ss e, caf\\'e, \\'{e}l\\`eve, \\c{c}a, na\\\"{\\i}ve",
+    "Größe, café, élève, ça, naïve"),
     "slides": ("\\begin{frame}{Slide}\\begin{block}{Seals}Words.\\end{block}\\end{frame}", "#### Slide\n##### Seals\nWords."),  # noqa: E501
     "headings": (r"\subsection {A \emph{very deep} title}", "### A very deep title"),
     "tables": (("\\begin{tabular}{@{}lp{3cm}|r@{}}\nA & B & C \\\\\n\\midrule\n\\multicolumn{2}{c}{both} & 25 \\\\[2pt]\n"  # noqa: E501
@@ -97,7 +109,8 @@ TEX = {
     "names": ("\\begin{theorem}[Pump law] Flow.\\end{theorem}\n\\begin{figure}[!htb]\nA\n\\end{figure}", "[Pump law] Flow.\n\n\nA"),  # noqa: E501
     "words over two lines": ("an \\emph{old\ntidal law} of\\index{law!of {tides}} tides\\indexdef{tide}", "an old\ntidal law of tides\\indexdef{tide}"),  # noqa: E501
     "code that is indented": ("  \\begin{verbatim}\na\n\\end{verbatim}\n\\begin{verbatim}\nb\n\\end{verbatim}", "```\na\n```\n```\nb\n```"),  # noqa: E501
-    "signs of columns in code": (r"Write \verb+a&b+ and \url{x?a&b}", r"Write \verb+a&b+ and x?a&b"),
+    "signs of columns in code": (r"Write \verb+a&b+ and \url{x?a&b}",
+    r"Write \verb+a&b+ and x?a&b"),
     "labels of headings": (r"\section{Pumps \label{sec:p}}", "## Pumps"),
     "labels": ("\\begin{description}\n\\item[Pump] moves\n\\end{description}", "\n- Pump moves\n"),
 }  # fmt: skip
@@ -154,9 +167,9 @@ def test_a_notebook_keeps_the_text_of_its_outputs_and_no_pictures(tmp_path):
     converted = read_ipynb(tmp_path / "a.ipynb")
     text = "\n\n".join(part.text for part in converted.parts)
     assert (
-        "````julia\ntide()\n'```'\n````\n\n```\ntide: 4\nok\n100%| 9/9\n   Berth  Metres\n0  North  120\nyyy"
-        in text
-    )
+        "````julia\ntide()\n'```'\n````\n\n```\ntide: 4\nok\n100%| 9/9\n   Berth  "
+        "Metres\n0  North  120\nyyy"
+    ) in text
     assert "![chart]()" in text
     assert "\\# raw" in text
     assert "ValueError: no\n**Result** is 42\n```" in text

@@ -1,4 +1,7 @@
-"""Where words stand on a page of a PDF says what they are: columns of the page, tables, headings, running lines."""
+"""Where words stand on a page of a PDF says what they are.
+
+Columns of the page, tables, headings, running lines.
+"""
 
 import pytest
 from reportlab.pdfbase.pdfmetrics import stringWidth
@@ -9,12 +12,18 @@ from llama_index_contextual.app.folder.converters.pdf import Line, _prose
 from llama_index_contextual.app.folder.pdf_words import Word, in_reading_order
 from llama_index_contextual.utils.errors import DocumentError
 
-PROSE = "The harbour keeps a book of tides, in which each keeper writes what he saw in his years of service there."
+PROSE = (
+    "The harbour keeps a book of tides, in which each keeper writes what he saw in his years "
+    "of service there."
+)
 
 
 @pytest.fixture
 def drawn(tmp_path):
-    """Return a function that draws pages and returns their text: (x, y, text), right-aligned where x is negative."""
+    """Return a function that draws pages and returns their text.
+
+    (x, y, text), right-aligned where x is negative.
+    """
 
     def draw(*pages):
         canvas = Canvas(str(tmp_path / "drawn.pdf"))
@@ -44,7 +53,10 @@ def test_two_columns_of_a_page_are_read_one_after_the_other(drawn):
     over = (
         50,
         800,
-        "A line that runs over both columns of the page, from its left to its right edge, all over it.",
+        (
+            "A line that runs over both columns of the page, from its left to its right "
+            "edge, all over it."
+        ),
     )
     left = [
         (50, 780 - 14 * at, f"Left column, line {at}, and words up to the gutter here")
@@ -156,7 +168,8 @@ def test_what_stands_above_several_columns_is_said_of_the_first_of_them(drawn):
     ]
     [text] = drawn([*table(50, 686, rows), (200, 700, "Three months ended March")])
     assert text.startswith(
-        "| (in millions) | Three months ended March 2021 | 2020 |\n| --- | --- | --- |\n| Income | 14"
+        "| (in millions) | Three months ended March 2021 | 2020 |\n| --- | --- | --- |\n"
+        "| Income | 14"
     )
 
 
@@ -207,12 +220,16 @@ def test_the_number_of_a_page_is_no_text_below_the_first_of_two_columns(drawn):
 
 
 def minimal(path, content, letters=None, rotate=0):
-    """Write a PDF of one page from its own operators; ``letters`` are codes in hexadecimal and UTF-16 for them."""
+    """Write a PDF of one page from its own operators.
+
+    ``letters`` are codes in hexadecimal and UTF-16 for them.
+    """
     page = "/Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 4 0 R"
     font = "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding {}>>"
     shown = "\n".join(f"<{code}> <{text}>" for code, text in (letters or {"78": "0078"}).items())
     names = (
-        f"/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /X def /CMapType 2 def 1 "
+        "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /X def "
+        "/CMapType 2 def 1 "
         f"begincodespacerange <00> <FF> endcodespacerange {len(letters or 'x')} beginbfchar\n{shown}\nendbfchar endcmap end end"  # noqa: E501
     )
     objects = [
@@ -512,8 +529,10 @@ def raw_pdf(path, content, letters):
     """Write a page whose font F2 maps bytes to letters; F1 is an ordinary font."""
     pairs = "\n".join(f"<{code:02X}> <{text.encode('utf-16-be').hex()}>" for code, text in letters)
     mapping = (
-        "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /X def /CMapType 2 def "
-        f"1 begincodespacerange <00> <FF> endcodespacerange\n{len(letters)} beginbfchar\n{pairs}\nendbfchar "
+        "/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /X def "
+        "/CMapType 2 def "
+        f"1 begincodespacerange <00> <FF> endcodespacerange\n{len(letters)} beginbfchar\n"
+        f"{pairs}\nendbfchar "
         "endcmap CMapName currentdict /CMap defineresource pop end end"
     )
     fonts = "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding"
@@ -528,7 +547,10 @@ def raw_pdf(path, content, letters):
 
 
 def write_objects(path, resources, *objects):
-    page = f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 4 0 R /Resources {resources} >>"
+    page = (
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 4 0 R /Resources "
+        f"{resources} >>"
+    )
     tree = ("<< /Type /Catalog /Pages 2 0 R >>", "<< /Type /Pages /Kids [3 0 R] /Count 1 >>", page)
     data = b"%PDF-1.4\n"
     for number, text in enumerate((*tree, *objects), start=1):
@@ -538,7 +560,10 @@ def write_objects(path, resources, *objects):
 
 
 def drawn_backwards(lines, y=700):
-    """Return how programs draw lines from right to left: the leftmost letter first, up to the right margin."""
+    """Return how programs draw lines from right to left.
+
+    The leftmost letter first, up to the right margin.
+    """
     letters = sorted({letter for line in lines for letter in line if letter != " "})
     codes = {
         letter: 97 + number if number < 26 else 39 + number for number, letter in enumerate(letters)
@@ -604,13 +629,19 @@ def glyph_numbers(text):
 
 
 CIPHER = (
-    "<< /Type /Font /Subtype /Type0 /BaseFont /ABCDEF+Arial /Encoding /Identity-H /DescendantFonts [6 0 R] >>",
     (
-        "<< /Type /Font /Subtype /CIDFontType2 /BaseFont /ABCDEF+Arial /CIDSystemInfo << /Registry (Adobe) "
-        "/Ordering (Identity) /Supplement 0 >> /DW 556 /CIDToGIDMap /Identity /FontDescriptor 7 0 R >>"
+        "<< /Type /Font /Subtype /Type0 /BaseFont /ABCDEF+Arial /Encoding /Identity-H "
+        "/DescendantFonts [6 0 R] >>"
     ),
     (
-        "<< /Type /FontDescriptor /FontName /ABCDEF+Arial /Flags 4 /FontBBox [0 -200 1000 900] /ItalicAngle 0 "
+        "<< /Type /Font /Subtype /CIDFontType2 /BaseFont /ABCDEF+Arial /CIDSystemInfo << "
+        "/Registry (Adobe) "
+        "/Ordering (Identity) /Supplement 0 >> /DW 556 /CIDToGIDMap /Identity "
+        "/FontDescriptor 7 0 R >>"
+    ),
+    (
+        "<< /Type /FontDescriptor /FontName /ABCDEF+Arial /Flags 4 /FontBBox [0 -200 "
+        "1000 900] /ItalicAngle 0 "
         "/Ascent 900 /Descent -200 /CapHeight 700 /StemV 80 >>"
     ),
     "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",

@@ -1,4 +1,6 @@
-"""Workbooks with values as they are shown, tables below titles, and slides with numbers, spans and raised letters."""
+"""Workbooks with values as they are shown, tables below titles, and slides with numbers, spans and
+raised letters.
+"""
 
 import datetime as dt
 import zipfile
@@ -108,11 +110,17 @@ SHEETS = {
             [],
             [None, "Total", 5, 6],
         ],
-        "Fees\n\nof 2026\n\n| Kind | EUR | USD |\n| --- | --- | --- |\n| Day | 5 | 6 |\n| Total | 5 | 6 |\n",
+        (
+            "Fees\n\nof 2026\n\n| Kind | EUR | USD |\n| --- | --- | --- |\n| Day | 5 | 6 |\n"
+            "| Total | 5 | 6 |\n"
+        ),
     ),
     "two tables and a remark": (
         [["Kind", "EUR"], ["Day", 5], [], ["Name", "Age"], ["Bob", 7], [], ["Source: office"]],
-        "| Kind | EUR |\n| --- | --- |\n| Day | 5 |\n\n| Name | Age |\n| --- | --- |\n| Bob | 7 |\n\nSource: office\n",
+        (
+            "| Kind | EUR |\n| --- | --- |\n| Day | 5 |\n\n| Name | Age |\n| --- | --- |\n| "
+            "Bob | 7 |\n\nSource: office\n"
+        ),
     ),
     "a header with an empty name": (
         [["Kind", None], ["Day", 5]],
@@ -160,7 +168,8 @@ def test_rows_are_as_they_stand_and_what_is_no_text_is_counted(tmp_path):
     book.save(tmp_path / "book.xlsx")
     converted = read_xlsx(tmp_path / "book.xlsx")
     assert converted.text == (
-        "# Sheet\n\nFees\n\n| Region | Plan | Actual |\n| --- | --- | --- |\n| North | 1 | 2 |\n|  | 5 |  |\n"
+        "# Sheet\n\nFees\n\n| Region | Plan | Actual |\n| --- | --- | --- |\n| North | 1 "
+        "| 2 |\n|  | 5 |  |\n"
     )
     assert +converted.left_out == {"comment": 1, "uncalculated formula": 1}
 
@@ -219,7 +228,10 @@ def test_a_title_above_a_csv_is_no_row_of_it(tmp_path):
     (tmp_path / "a.csv").write_text(
         "Fees, 2026\nBoat;Summer;Winter\nup to 8 m;10,50;5\nover 8 m;20,50;10\n"
     )
-    table = "| Boat | Summer | Winter |\n| --- | --- | --- |\n| up to 8 m | 10,50 | 5 |\n| over 8 m | 20,50 | 10 |\n"
+    table = (
+        "| Boat | Summer | Winter |\n| --- | --- | --- |\n| up to 8 m | 10,50 | 5 |\n| over "
+        "8 m | 20,50 | 10 |\n"
+    )
     assert read_csv(tmp_path / "a.csv").text == f"Fees, 2026\n\n{table}"
 
 
@@ -264,13 +276,17 @@ def test_slides_have_their_numbers_spans_and_raised_letters(tmp_path):
     show.save(str(tmp_path / "show.pptx"))
     [slide] = read_pptx(tmp_path / "show.pptx").parts
     assert slide.text == (
-        "# Counts in C\\#\n\n- 10^6 cells, H2O, 2nd\n3. one\n4. two\n   - a) x\n\n\\# of units\n\n1\\. no item\n\n"
+        "# Counts in C\\#\n\n- 10^6 cells, H2O, 2nd\n3. one\n4. two\n   - a) x\n\n\\# of "
+        "units\n\n1\\. no item\n\n"
         "| A | B | C |\n| --- | --- | --- |\n| ab |  | c |\n| d |  | c |\n"
     )
 
 
 def changed(path, target, change):
-    """Write a copy of a ZIP archive whose members are changed by a function of name and text; return its path."""
+    """Write a copy of a ZIP archive whose members are changed by a function of name and text.
+
+    Return its path.
+    """
     with zipfile.ZipFile(path) as source, zipfile.ZipFile(target, "w") as written:
         for name in source.namelist():
             new_name, text = change(name, source.read(name).decode())

@@ -1,8 +1,8 @@
 """The statements of the five documents that this package began with, one test a statement.
 
-The documents are a feature request ("contextual retrieval", FEATURE), a decision record (ADR), the description of
-``memory_context`` (MEMORY), a scope assessment of semantic chunking (CHUNKING) and a design document (DESIGN). A test
-is named by its document and the row of its statement there.
+The documents are a feature request ("contextual retrieval", FEATURE), a decision record (ADR), the
+description of ``memory_context`` (MEMORY), a scope assessment of semantic chunking (CHUNKING) and a
+design document (DESIGN). A test is named by its document and the row of its statement there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A vault as it is: front matter and inline tags as filters, aliases, templates and drawings, comments, links."""
+"""A vault as it is.
+
+Front matter and inline tags as filters, aliases, templates and drawings, comments, links.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,8 @@ def vault(tmp_path):
     (folder / ".trash" / "old.md").write_text("dredging of old\n")
     (folder / "plan.md").write_text(PLAN)
     (folder / "people" / "ana.md").write_text(
-        "---\nstatus: done\nrating: 2\ntopics: dance\ntags: [work]\n---\n# Ana\n\nAna hates dredging. #health/running\n"
+        "---\nstatus: done\nrating: 2\ntopics: dance\ntags: [work]\n---\n# Ana\n\nAna "
+        "hates dredging. #health/running\n"
     )
     (folder / "list.md").write_text(
         "# List\n\nMore dredging, with no properties. Issue #42 is no tag.\n"
@@ -169,7 +173,10 @@ def test_what_filters_is_in_no_view_and_does_not_touch_what_a_document_brought()
 
 
 def test_front_matter_cannot_pose_as_what_the_package_says():
-    text = "---\npath: /etc/passwd\nstart_line: 9\ncontext: lies\nfile_path: x\ninline_tags: y\n---\nText.\n"
+    text = (
+        "---\npath: /etc/passwd\nstart_line: 9\ncontext: lies\nfile_path: x\ninline_tags: y\n"
+        "---\nText.\n"
+    )
     [node] = HeadingAwareMarkdownNodeParser().get_nodes_from_documents([Document(text=text)])
     assert {"context", "file_path", "inline_tags", "path"}.isdisjoint(node.metadata)
     assert node.metadata["start_line"] == 8

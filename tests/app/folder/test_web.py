@@ -1,4 +1,7 @@
-"""HTML, EPUB and mail: spans, numbers, what a page hides or repeats, and text that looks like Markdown."""
+"""HTML, EPUB and mail.
+
+Spans, numbers, what a page hides or repeats, and text that looks like Markdown.
+"""
 
 import time
 import zipfile
@@ -17,9 +20,9 @@ from llama_index_contextual.app.folder.markdown import MOST_CELLS, numeral
 
 TABLES = {
     "a cell over two rows": (
-        ("<tr><th>Region<th>Plan<th>Fee<tr><td rowspan=2>North<td>Basic<td>10<tr><td>Premium<td>25<tr><td>East"
+        ("<tr><th>Region<th>Plan<th>Fee<tr><td rowspan=2>North<td>Basic<td>10<tr><td>Premium<td>25<tr><td>East"  # noqa: E501
         "<td colspan=2>closed"),
-        ("| Region | Plan | Fee |\n| --- | --- | --- |\n| North | Basic | 10 |\n| North | Premium | 25 |\n"
+        ("| Region | Plan | Fee |\n| --- | --- | --- |\n| North | Basic | 10 |\n| North | Premium | 25 |\n"  # noqa: E501
         "| East | closed |  |"),
     ),
     "a cell over two rows in the middle": (
@@ -31,9 +34,9 @@ TABLES = {
         "| Model | Speed | Speed | Price |\n| --- | --- | --- | --- |\n| P1 | 10 | 20 | 99 |",
     ),
     "names in two rows": (
-        ("<thead><tr><th rowspan=2>Model<th colspan=2>Speed<th rowspan=2>Price<tr><th>min<th>max</thead>"
+        ("<thead><tr><th rowspan=2>Model<th colspan=2>Speed<th rowspan=2>Price<tr><th>min<th>max</thead>"  # noqa: E501
         "<tr><td>P1<td>10<td>20<td>99"),
-        "| Model | Speed min | Speed max | Price |\n| --- | --- | --- | --- |\n| P1 | 10 | 20 | 99 |",
+        ("| Model | Speed min | Speed max | Price |\n| --- | --- | --- | --- |\n| P1 | 10 | 20 | 99 |"),  # noqa: E501
     ),
     "a title over all columns": (
         "<tr><th colspan=3>Fees 2026<tr><th>Kind<th>EUR<th>USD<tr><td>Day<td>1<td>2",
@@ -51,7 +54,8 @@ TABLES = {
         "<tr><td rowspan=all colspan=-1>x<td>1<tr><td>y<td>2",
         "| x | 1 |\n| --- | --- |\n| y | 2 |",
     ),
-    "signs": ("<tr><td># a<td>b|c<tr><td>- 5<td><code>x</code>", "| # a | b\\|c |\n| --- | --- |\n| - 5 | `x` |"),
+    "signs": ("<tr><td># a<td>b|c<tr><td>- 5<td><code>x</code>",
+    "| # a | b\\|c |\n| --- | --- |\n| - 5 | `x` |"),
     "raised letters": (
         "<tr><th>Area (m<sup>2</sup>)<th>N<tr><td>10<sup>6</sup><td>3<sup><a href=#n1>1</a></sup>",
         "| Area (m^2) | N |\n| --- | --- |\n| 10^6 | 3 [1] |",
@@ -70,7 +74,8 @@ TABLES = {
     ),
     "layout": ("<tr><td><h2>Tides</h2>Four<br>metres.<td><table><tr><td>A<td>B</table>", ("## Tides\n\nFour\nmetres.\n\n"  # noqa: E501
         "| A | B |\n| --- | --- |")),
-    "a list in a cell": ("<tr><td>A<td>B<tr><td><ul><li>p<li>q</ul><td>2", "| A | B |\n| --- | --- |\n| - p - q | 2 |"),
+    "a list in a cell": ("<tr><td>A<td>B<tr><td><ul><li>p<li>q</ul><td>2",
+    "| A | B |\n| --- | --- |\n| - p - q | 2 |"),
 }  # fmt: skip
 
 
@@ -86,23 +91,31 @@ def test_spans_cannot_make_a_table_of_millions_of_cells():
         html_to_markdown(f"<table>{rows}</table>")
 
 
-FAR = "All rights reserved by the office of the harbour and by each of its keepers, who wrote this in long years."
+FAR = (
+    "All rights reserved by the office of the harbour and by each of its keepers, who wrote "
+    "this in long years."
+)
 PAGES = {
     "no end of the head": (
-        "<!doctype html><html><head><meta charset=utf-8><title>Pump</title><body><h1>Pump</h1><p>Prime it<p>Never dry",
+        (
+            "<!doctype html><html><head><meta "
+            "charset=utf-8><title>Pump</title><body><h1>Pump</h1><p>Prime it<p>Never dry"
+        ),
         "# Pump\n\nPrime it\n\nNever dry\n",
     ),
     "no head at all": ("<title>T</title><h1>A</h1>text<p>more", "# A\n\ntext\n\nmore\n"),
     "a page of XML": (
         (
-            "<?xml version='1.0'?><html xmlns='http://www.w3.org/1999/xhtml'><head><title/></head><body><p>a<br/>b</p>"
+            "<?xml version='1.0'?><html "
+            "xmlns='http://www.w3.org/1999/xhtml'><head><title/></head><body><p>a<br/>b</p>"
             "<a id='x'/><p>c</p></body></html>"
         ),
         "a\nb\n\nc\n",
     ),
     "headings that are buttons": (
         (
-            "<h2><button class=acc>Can I return shoes?</button></h2><p>Yes.<dl><dt><button>Abroad?</button><dd>No.</dl>"
+            "<h2><button class=acc>Can I return "
+            "shoes?</button></h2><p>Yes.<dl><dt><button>Abroad?</button><dd>No.</dl>"
             "<button aria-expanded=false>Fees</button><p>None."
         ),
         "## Can I return shoes?\n\nYes.\n\nAbroad?\n\nNo.\n\nFees\n\nNone.\n",
@@ -123,7 +136,10 @@ PAGES = {
         "| Name | Price |\n| --- | --- |\n| Ring | 5 |\n\nShipping\n\nOnly to Norway.\n",
     ),
     "a question that is a button": (
-        "<div><button>How do I return shoes that do not fit?</button></div><div>Within 30 days.</div>",
+        (
+            "<div><button>How do I return shoes that do not fit?</button></div><div>Within "
+            "30 days.</div>"
+        ),
         "How do I return shoes that do not fit?\n\nWithin 30 days.\n",
     ),
     "a summary": (
@@ -161,7 +177,10 @@ PAGES = {
         "## Use\n\n### Cut\n\n### Tie\n",
     ),
     "headings that are links, and signs that are text": (
-        "<h2><a class=anchor href=#x>Linked</a></h2><h2>C#</h2><h2># of units</h2><p>§ 5 and <a href=#a>¶ 3</a></p>",
+        (
+            "<h2><a class=anchor href=#x>Linked</a></h2><h2>C#</h2><h2># of units</h2><p>§ 5 "
+            "and <a href=#a>¶ 3</a></p>"
+        ),
         "## Linked\n\n## C\\#\n\n## # of units\n\n§ 5 and ¶ 3\n",
     ),
     "raised and lowered letters": (
@@ -173,7 +192,8 @@ PAGES = {
     ),
     "text that looks like Markdown": (
         (
-            "<p># of units: 5<p>a<br>--<br># b<br>1. c<br>2) d<br>- e<br>&gt; f<br>| g | h |<br>|---|---|<br>===<br>```"
+            "<p># of units: 5<p>a<br>--<br># b<br>1. c<br>2) d<br>- e<br>&gt; f<br>| g | "
+            "h |<br>|---|---|<br>===<br>```"
             "<div># i <b># j</b></div><p><b># k</b> l<p>&lt;script&gt; m"
         ),
         (
@@ -191,10 +211,15 @@ PAGES = {
     ),
     "numbers of lists": (
         (
-            "<ol start=4><li>a<li>b</ol><ol><li value=9>c<li>d</ol><ol><li>e<li>f</ol><ol type=a><li>g<li>h</ol>"
-            "<ol start=3 type=I><li>i</ol><ol reversed><li>j<li>k</ol><ol reversed start=9><li>l<li>m</ol>"
+            "<ol start=4><li>a<li>b</ol><ol><li "
+            "value=9>c<li>d</ol><ol><li>e<li>f</ol><ol type=a><li>g<li>h</ol>"
+            "<ol start=3 type=I><li>i</ol><ol reversed><li>j<li>k</ol><ol reversed "
+            "start=9><li>l<li>m</ol>"
         ),
-        "4. a\n5. b\n\n9. c\n10. d\n\n1. e\n2. f\n\n- a. g\n- b. h\n\n- III. i\n\n2. j\n1. k\n\n9. l\n8. m\n",
+        (
+            "4. a\n5. b\n\n9. c\n10. d\n\n1. e\n2. f\n\n- a. g\n- b. h\n\n- III. i\n\n2. j\n"
+            "1. k\n\n9. l\n8. m\n"
+        ),
     ),
     "lists in lists": (
         "<ol><li>a<ul><li>b<ol><li>c</ol></ul><li>d</ol>",
@@ -212,8 +237,10 @@ PAGES = {
     "a tab that is hidden until it is chosen": ("<div role=tabpanel hidden>Linux</div>", "Linux\n"),
     "answers that their questions unfold, and a menu": (
         (
-            "<h3><button aria-expanded=false aria-controls=a>Return shoes?</button></h3><p id=a hidden>Within 30 days."
-            "<h3>Abroad?</h3><div role=region hidden>No.</div><ul role=menu id=m hidden><li>x</ul><p aria-controls=m>E"
+            "<h3><button aria-expanded=false aria-controls=a>Return "
+            "shoes?</button></h3><p id=a hidden>Within 30 days."
+            "<h3>Abroad?</h3><div role=region hidden>No.</div><ul role=menu id=m "
+            "hidden><li>x</ul><p aria-controls=m>E"
         ),
         "### Return shoes?\n\nWithin 30 days.\n\n### Abroad?\n\nNo.\n\nE\n",
     ),
@@ -227,22 +254,28 @@ PAGES = {
     ),
     "signs of notes": (
         (
-            "<p>40<a epub:type=noteref href=n.xhtml#1>1</a>, 50<a role=doc-noteref href=#2><sup>2</sup></a>, 60<a "
+            "<p>40<a epub:type=noteref href=n.xhtml#1>1</a>, 50<a role=doc-noteref "
+            "href=#2><sup>2</sup></a>, 60<a "
             "class=footnote-ref>[3]</a>, 70<sup><a href=#4>4</a></sup><sup><a href=#5>5</a></sup>"
         ),
         "40 [1], 50 [2], 60 [3], 70 [4] [5]\n",
     ),
     "raised and lowered letters that are no number": (
         (
-            "<p>10<sup>n+1</sup>, x<sup>2/3</sup>, Ca<sup>2+</sup>, H<sub>n+1</sub>, see<sup>1,2</sup>"
+            "<p>10<sup>n+1</sup>, x<sup>2/3</sup>, Ca<sup>2+</sup>, H<sub>n+1</sub>, "
+            "see<sup>1,2</sup>"
         ),
         "10^(n+1), x^(2/3), Ca^2+, H_(n+1), see^1,2\n",
     ),
     "formulas, in TeX where it stands there": (
         (
-            "<p>Take <math><mi>E</mi><mo>=</mo><mi>m</mi><msup><mi>c</mi><mn>2</mn></msup></math>, <math><mfrac>"
-            "<mn>1</mn><mn>2</mn></mfrac></math>, <span class=katex><math><semantics><msqrt><mi>a</mi></msqrt>"
-            "<annotation>\\sqrt{a}</annotation></semantics></math><span class=katex-html>√a</span></span>"
+            "<p>Take "
+            "<math><mi>E</mi><mo>=</mo><mi>m</mi><msup><mi>c</mi><mn>2</mn></msup></math>, "
+            "<math><mfrac>"
+            "<mn>1</mn><mn>2</mn></mfrac></math>, <span "
+            "class=katex><math><semantics><msqrt><mi>a</mi></msqrt>"
+            "<annotation>\\sqrt{a}</annotation></semantics></math><span "
+            "class=katex-html>√a</span></span>"
         ),
         "Take E=mc^2, 1/2, \\sqrt{a}\n",
     ),
@@ -254,7 +287,10 @@ PAGES = {
         "(a+b)/(x^2)∑_(i=1)^n\n",
     ),
     "boxes that are ticked": (
-        "<ul><li><input type=checkbox checked disabled> Paint<li><input type=checkbox>Rig</ul><input type=radio>",
+        (
+            "<ul><li><input type=checkbox checked disabled> Paint<li><input "
+            "type=checkbox>Rig</ul><input type=radio>"
+        ),
         "- [x] Paint\n- [ ] Rig\n",
     ),
     "labels beside one another": (
@@ -281,7 +317,8 @@ def test_a_page_becomes_markdown(page, markdown):
 
 def test_a_list_whose_items_have_headings_lays_out_a_page():
     page = (  # as javadoc writes it
-        "<ul class=member-list><li><section><h3>open</h3><p>Opens a gate.<ul><li>lock<li>sluice</ul></section>"
+        "<ul class=member-list><li><section><h3>open</h3><p>Opens a "
+        "gate.<ul><li>lock<li>sluice</ul></section>"
         "<li><section><h3>close</h3><p>Closes it.</section></ul>"
     )
     members = "### open\n\nOpens a gate.\n\n- lock\n- sluice\n\n### close\n\nCloses it.\n"
@@ -304,7 +341,8 @@ def test_a_charset_is_found_behind_a_long_preamble():
 
 def test_what_a_page_lacks_as_text_is_counted():
     page = html_to_markdown(
-        f"<body><script>a</script><nav>{'menu ' * 30}</nav><nav>short</nav><p>Text<img src=a><svg><text>x</text></svg>"
+        f"<body><script>a</script><nav>{'menu ' * 30}</nav><nav>short</nav><p>Text<img "
+        "src=a><svg><text>x</text></svg>"
         f"<noscript>{FAR}</noscript><footer>{FAR}</footer>"
     )
     assert page.text == "Text\n"
@@ -353,7 +391,8 @@ def test_notes_and_warnings_of_a_book_are_text(tmp_path):
         )
         book.writestr(
             "o.opf",
-            '<p><manifest><item id="t" href="toc.xhtml"/><item id="c" href="c%201.xhtml"/></manifest><spine>'
+            '<p><manifest><item id="t" href="toc.xhtml"/><item id="c" '
+            'href="c%201.xhtml"/></manifest><spine>'
             '<itemref idref="t"/><itemref idref="c"/></spine></p>',
         )
         book.writestr(
@@ -362,9 +401,12 @@ def test_notes_and_warnings_of_a_book_are_text(tmp_path):
         )
         book.writestr(
             "c 1.xhtml",
-            '<html xmlns="http://www.w3.org/1999/xhtml" xmlns:epub="http://www.idpf.org/2007/ops"><head><title/></head>'
-            '<body><h1>Whales</h1><p>They sing<sup><a epub:type="noteref" href="#n1">1</a></sup>.</p>'
-            '<aside epub:type="footnote" id="n1"><p>For thirty minutes. <a href="c%201.xhtml#r1">↩</a></p></aside>'
+            '<html xmlns="http://www.w3.org/1999/xhtml" '
+            'xmlns:epub="http://www.idpf.org/2007/ops"><head><title/></head>'
+            '<body><h1>Whales</h1><p>They sing<sup><a epub:type="noteref" '
+            'href="#n1">1</a></sup>.</p>'
+            '<aside epub:type="footnote" id="n1"><p>For thirty minutes. <a '
+            'href="c%201.xhtml#r1">↩</a></p></aside>'
             '<aside class="warning"><p>Keep away.</p></aside></body></html>',
         )
     [chapter] = read_epub(tmp_path / "book.epub").parts
@@ -403,7 +445,10 @@ def test_a_plain_part_that_says_nothing_hides_no_html(received, plain):
 
 
 def test_a_plain_part_that_says_the_same_is_read(received):
-    plain = "The blue pump is 20 % off until 8 March.\n\n> All rights reserved by the office of the harbour.\n"
+    plain = (
+        "The blue pump is 20 % off until 8 March.\n\n> All rights reserved by the office of "
+        "the harbour.\n"
+    )
     assert received(both(plain, HTML)) == plain
     assert received(both("Yes.", "<p>Yes.")) == "Yes.\n"
 
@@ -412,10 +457,12 @@ def test_text_of_a_mail_is_no_markup_but_lists_and_quotes_are(received):
     message = EmailMessage()
     message["Subject"] = "# of pumps"
     message.set_content(
-        "Run\n\n# systemctl stop\n\nBest regards\nAna\n-- \nACME\n\n- one\n1. two\n> How much?\n| a | b |\n"
+        "Run\n\n# systemctl stop\n\nBest regards\nAna\n-- \nACME\n\n- one\n1. two\n> How "
+        "much?\n| a | b |\n"
     )
     assert received(message) == (
-        "Run\n\n\\# systemctl stop\n\nBest regards\nAna\n\\--\nACME\n\n- one\n1. two\n> How much?\n\\| a | b |\n"
+        "Run\n\n\\# systemctl stop\n\nBest regards\nAna\n\\--\nACME\n\n- one\n1. two\n> "
+        "How much?\n\\| a | b |\n"
     )
 
 
@@ -424,12 +471,15 @@ def test_text_of_a_mail_is_no_markup_but_lists_and_quotes_are(received):
 )
 @pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
 def test_a_charset_that_is_wrong_or_lacks_ends_no_mail(received, charset, encoding):
-    head = f"Subject: x\nContent-Type: text/plain{charset}\nContent-Transfer-Encoding: 8bit\n\n".encode()
+    head = f"Subject: x\nContent-Type: text/plain{charset}\nContent-Transfer-Encoding: 8bit\n\n".encode()  # noqa: E501
     assert received(head + "Größe in €".encode(encoding)) == "Größe in €\n"
 
 
 def test_mails_in_a_mail_are_text_below_their_subject(received):
-    one = "From: Ben <ben@example.org>\nSubject: Old fees\nDate: Thu, 29 Feb 2024 09:00:00 +0100\n\nHow much?\n"
+    one = (
+        "From: Ben <ben@example.org>\nSubject: Old fees\nDate: Thu, 29 Feb 2024 09:00:00 "
+        "+0100\n\nHow much?\n"
+    )
     inner = "## Old fees\n\nHow much?\n"
     head = "Subject: x\nContent-Type: multipart/{}; boundary=b\n\n--b\n{}\n\n"
     forwarded = (

@@ -1,4 +1,7 @@
-"""Word, OpenDocument and RTF: what Word hides in containers, numbers, spans, raised letters, boxes and pages."""
+"""Word, OpenDocument and RTF.
+
+What Word hides in containers, numbers, spans, raised letters, boxes and pages.
+"""
 
 import re
 import time
@@ -29,7 +32,10 @@ def read(tmp_path):
 RESTART, GOES_ON = '<w:vMerge w:val="restart"/>', "<w:vMerge/>"
 MOVED = f"<w:moveFrom>{run('old')}</w:moveFrom><w:moveTo>{run('new place')}</w:moveTo>"
 BOX = f"<w:txbxContent>{paragraph('In the box.')}</w:txbxContent>"
-CHOICE = f'<mc:Choice Requires="wps"><w:drawing><wps:wsp><wps:txbx>{BOX}</wps:txbx></wps:wsp></w:drawing></mc:Choice>'
+CHOICE = (
+    "<mc:Choice "
+    f'Requires="wps"><w:drawing><wps:wsp><wps:txbx>{BOX}</wps:txbx></wps:wsp></w:drawing></mc:Choice>'
+)
 FALLBACK = (
     f"<mc:Fallback><w:pict><v:shape><v:textbox>{BOX}</v:textbox></v:shape></w:pict></mc:Fallback>"
 )
@@ -51,7 +57,10 @@ CASES = {
             row(cell("North", RESTART), "Basic", "10"),
             row(cell(paragraph(""), GOES_ON), "Premium", "25"),
         ),
-        "| Region | Plan | Fee |\n| --- | --- | --- |\n| North | Basic | 10 |\n| North | Premium | 25 |\n",
+        (
+            "| Region | Plan | Fee |\n| --- | --- | --- |\n| North | Basic | 10 |\n| North | "
+            "Premium | 25 |\n"
+        ),
     ),
     "content controls around a row, a cell, a paragraph and words": (
         table(row("Part", "Qty"), control(row("Gasket", "4")), row("Bolt", control(cell("12"))))
@@ -61,8 +70,10 @@ CASES = {
     ),
     "other containers": (
         paragraph(
-            f'<w:smartTag w:element="city">{run("Aldmoor")}</w:smartTag><w:hyperlink r:id="gone">{run(" link")}'
-            f'</w:hyperlink><w:fldSimple w:instr="DATE">{run(" today")}</w:fldSimple><w:ins>{run(" added")}</w:ins>'
+            f'<w:smartTag w:element="city">{run("Aldmoor")}</w:smartTag><w:hyperlink '
+            f'r:id="gone">{run(" link")}'
+            "</w:hyperlink><w:fldSimple "
+            f'w:instr="DATE">{run(" today")}</w:fldSimple><w:ins>{run(" added")}</w:ins>'
             f"<w:del><w:r><w:delText>gone</w:delText></w:r></w:del>{MOVED}"
         ),
         "Aldmoor link today addednew place\n",
@@ -123,7 +134,7 @@ CASES = {
     ),
     "a formula": (
         paragraph(
-            f"{run('Let ')}<m:oMath>{FRACTION}<m:r><m:t>=</m:t></m:r>{SQUARE}</m:oMath>{run(' hold.')}"
+            f"{run('Let ')}<m:oMath>{FRACTION}<m:r><m:t>=</m:t></m:r>{SQUARE}</m:oMath>{run(' hold.')}"  # noqa: E501
         ),
         "Let (a+b)/2=x^2 hold.\n",
     ),
@@ -145,7 +156,8 @@ CASES = {
         + paragraph("<w:r><w:t>Ana</w:t><w:br/><w:t>--</w:t><w:br/><w:t>ACME</w:t></w:r>")
         + paragraph("C#", "H1"),
         (
-            "\\# of units: 5\n\nThey left.\n\n1\\. no item\n\n\\| a | b |\n\n\\---\n\n\\- no item\n\n\\===\n\n"
+            "\\# of units: 5\n\nThey left.\n\n1\\. no item\n\n\\| a | b |\n\n\\---\n\n"
+            "\\- no item\n\n\\===\n\n"
             "Ana\n\\--\nACME\n\n# C\\#\n"
         ),
     ),
@@ -199,16 +211,19 @@ ITEMS = "".join(
     for text, level in (("a", 0), ("b", 1), ("c", 1), ("d", 0))
 )
 NUMBERED = {
-    "headings": (CONTRACT, ("decimal %1.", "decimal %1.%2"), ["# 1. Scope", "## 1.2 Liability", "## 2.1 Rates"]),
+    "headings": (CONTRACT, ("decimal %1.", "decimal %1.%2"), ["# 1. Scope", "## 1.2 Liability",
+    "## 2.1 Rates"]),
     "articles": (
         CONTRACT,
         ("upperRoman Article_%1 3", "decimal %1.%2"),
         ["# Article III Scope", "## III.2 Liability", "# Article IV Fees"],
     ),
     "items": (ITEMS, ("decimal %1. 4", "lowerLetter (%2)"), ["4. a\n   - (a) b\n   - (b) c\n5. d"]),
-    "items of several numbers": (ITEMS, ("decimal %1", "decimal %1.%2"), ["- 1 a\n  - 1.1 b\n  - 1.2 c\n- 2 d"]),
+    "items of several numbers": (ITEMS, ("decimal %1", "decimal %1.%2"),
+    ["- 1 a\n  - 1.1 b\n  - 1.2 c\n- 2 d"]),
     "bullets": (ITEMS, ("bullet o", "bullet o"), ["- a\n  - b\n  - c\n- d"]),
-    "letters after z": ("".join(paragraph(str(at), properties=listed(0)) for at in range(28)), ("upperLetter %1.",),
+    "letters after z": ("".join(paragraph(str(at), properties=listed(0)) for at in range(28)),
+    ("upperLetter %1.",),
         ["- Z. 25\n- AA. 26\n- BB. 27"]),
 }  # fmt: skip
 
@@ -228,7 +243,8 @@ def test_the_numbers_of_empty_cells_are_text(read):
 
 def test_a_list_begins_again_where_word_says_so_and_goes_on_else(read):
     more = (
-        '<w:num w:numId="2"><w:abstractNumId w:val="1"/><w:lvlOverride w:ilvl="0"><w:startOverride w:val="1"/>'
+        '<w:num w:numId="2"><w:abstractNumId w:val="1"/><w:lvlOverride '
+        'w:ilvl="0"><w:startOverride w:val="1"/>'
         "</w:lvlOverride></w:num>"
     )
     body = "".join(
@@ -243,10 +259,13 @@ def test_a_list_begins_again_where_word_says_so_and_goes_on_else(read):
 
 def test_styles_inherit_headings_and_lists(read):
     styles = (
-        '<w:style w:type="paragraph" w:styleId="Own"><w:name w:val="Own"/><w:basedOn w:val="H2"/></w:style>'
-        '<w:style w:type="paragraph" w:styleId="Owner"><w:name w:val="Owner"/><w:basedOn w:val="Own"/><w:pPr>'
+        '<w:style w:type="paragraph" w:styleId="Own"><w:name w:val="Own"/><w:basedOn '
+        'w:val="H2"/></w:style>'
+        '<w:style w:type="paragraph" w:styleId="Owner"><w:name w:val="Owner"/><w:basedOn '
+        'w:val="Own"/><w:pPr>'
         '<w:numPr><w:numId w:val="1"/></w:numPr></w:pPr></w:style>'
-        '<w:style w:type="paragraph" w:styleId="Out"><w:name w:val="Out"/><w:pPr><w:outlineLvl w:val="2"/></w:pPr>'
+        '<w:style w:type="paragraph" w:styleId="Out"><w:name '
+        'w:val="Out"/><w:pPr><w:outlineLvl w:val="2"/></w:pPr>'
         '</w:style><w:style w:type="paragraph" w:styleId="T"><w:name w:val="Title"/></w:style>'
         '<w:style w:type="paragraph" w:styleId="H8"><w:name w:val="heading 8"/></w:style>'
     )
@@ -259,8 +278,10 @@ def test_styles_inherit_headings_and_lists(read):
 
 def test_a_style_has_its_level_in_the_list_of_the_style_below(read):
     styles = (
-        '<w:style w:type="paragraph" w:styleId="L1"><w:name w:val="L1"/><w:pPr><w:numPr><w:numId w:val="1"/></w:numPr>'
-        '</w:pPr></w:style><w:style w:type="paragraph" w:styleId="L2"><w:name w:val="L2"/><w:basedOn w:val="L1"/>'
+        '<w:style w:type="paragraph" w:styleId="L1"><w:name '
+        'w:val="L1"/><w:pPr><w:numPr><w:numId w:val="1"/></w:numPr>'
+        '</w:pPr></w:style><w:style w:type="paragraph" w:styleId="L2"><w:name '
+        'w:val="L2"/><w:basedOn w:val="L1"/>'
         '<w:pPr><w:numPr><w:ilvl w:val="1"/></w:numPr></w:pPr></w:style>'
     )
     body = "".join(
@@ -326,7 +347,10 @@ def test_a_document_that_takes_mammoth_a_minute_is_refused_before(tmp_path, monk
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 def test_an_entity_is_refused_in_any_encoding(tmp_path, encoding):
     path = word(tmp_path / "a.docx", paragraph("text"))
-    text = f'<?xml version="1.0" encoding="{encoding}"?><!DOCTYPE w [<!ENTITY x "{"y" * 1000}">]><w>{"&x;" * 99}</w>'
+    text = (
+        f'<?xml version="1.0" encoding="{encoding}"?><!DOCTYPE w [<!ENTITY x '
+        f'"{"y" * 1000}">]><w>{"&x;" * 99}</w>'
+    )
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(tmp_path / "b.docx", "w") as changed:
         for name in archive.namelist():
             changed.writestr(
@@ -356,7 +380,7 @@ def opened(tmp_path):
 
     def make(body, automatic="", styles=""):
         with zipfile.ZipFile(tmp_path / "file.odt", "w") as archive:
-            content = f"<office:automatic-styles>{automatic}</office:automatic-styles><office:body><office:text>{body}"
+            content = f"<office:automatic-styles>{automatic}</office:automatic-styles><office:body><office:text>{body}"  # noqa: E501
             archive.writestr("content.xml", f"<o {ODF}>{content}</office:text></office:body></o>")
             archive.writestr("styles.xml", f"<o {ODF}>{styles}</o>")
         return read_odt(tmp_path / "file.odt")
@@ -390,7 +414,10 @@ OPEN_CASES = {
         )
         + odf_row(COVERED, odf_cell("c"), odf_cell("d"), odf_cell("2"))
         + "</table:table>",
-        "| Region | Plan |  | Fee |\n| --- | --- | --- | --- |\n| North | a | b | 1 |\n| North | c | d | 2 |\n",
+        (
+            "| Region | Plan |  | Fee |\n| --- | --- | --- | --- |\n| North | a | b | 1 |\n| "
+            "North | c | d | 2 |\n"
+        ),
     ),
     "a cell that is repeated": (
         "<table:table>"
@@ -409,7 +436,8 @@ OPEN_CASES = {
     ),
     "numbers of the levels above and signs around them": (
         (
-            '<t:list t:style-name="L2"><t:list-item><t:p>a</t:p><t:list><t:list-item><t:p>b</t:p></t:list-item>'
+            "<t:list "
+            't:style-name="L2"><t:list-item><t:p>a</t:p><t:list><t:list-item><t:p>b</t:p></t:list-item>'
             "<t:list-item><t:p>c</t:p></t:list-item></t:list></t:list-item><t:list-item><t:p>d</t:p></t:list-item></t:list>"
         ),
         "- (a) a\n\n  - a.1 b\n  - a.2 c\n- (b) d\n",
@@ -444,15 +472,21 @@ OPEN_CASES = {
         "a\n",
     ),
     "spaces and boxes": (
-        "<t:p>a<t:s/>b<t:tab/>c<d:frame><d:text-box><t:p>In the box</t:p></d:text-box></d:frame></t:p>",
+        (
+            "<t:p>a<t:s/>b<t:tab/>c<d:frame><d:text-box><t:p>In the "
+            "box</t:p></d:text-box></d:frame></t:p>"
+        ),
         "a b c\n\nIn the box\n",
     ),
     "lists that go on, with a paragraph that has no number": (
         (
-            '<t:list t:style-name="L1"><t:list-header><t:p>Rules</t:p></t:list-header><t:list-item><t:p>a</t:p><t:list>'
+            "<t:list "
+            't:style-name="L1"><t:list-header><t:p>Rules</t:p></t:list-header><t:list-item><t:p>a</t:p><t:list>'
             "<t:list-item><t:p>in</t:p></t:list-item></t:list></t:list-item><t:list-item><t:p>b</t:p></t:list-item>"
-            '</t:list><t:p>between</t:p><t:list t:style-name="L1" t:continue-numbering="true"><t:list-item><t:p>c</t:p>'
-            '</t:list-item></t:list><t:list t:style-name="L1"><t:list-item><t:p>d</t:p></t:list-item></t:list>'
+            '</t:list><t:p>between</t:p><t:list t:style-name="L1" '
+            't:continue-numbering="true"><t:list-item><t:p>c</t:p>'
+            "</t:list-item></t:list><t:list "
+            't:style-name="L1"><t:list-item><t:p>d</t:p></t:list-item></t:list>'
         ),
         "- Rules\n1. a\n\n   - in\n2. b\n\nbetween\n\n3. c\n\n1. d\n",
     ),
@@ -475,8 +509,10 @@ RAISED = "".join(
     }.items()
 )
 LISTED = (
-    '<t:list-style s:name="L1"><t:list-level-style-number t:level="1" s:num-format="1"/></t:list-style>'
-    '<t:list-style s:name="L2"><t:list-level-style-number t:level="1" s:num-format="a" s:num-prefix="(" s:num-suffix='
+    '<t:list-style s:name="L1"><t:list-level-style-number t:level="1" '
+    's:num-format="1"/></t:list-style>'
+    '<t:list-style s:name="L2"><t:list-level-style-number t:level="1" s:num-format="a" '
+    's:num-prefix="(" s:num-suffix='
     '")"/><t:list-level-style-number t:level="2" s:num-format="1" t:display-levels="2" s:num-suffix=" "/></t:list-style>'  # noqa: E501
 )
 
@@ -488,7 +524,8 @@ def test_a_text_of_opendocument_becomes_markdown(opened, body, markdown):
 
 def test_headings_of_opendocument_have_their_numbers(opened):
     outline = "".join(
-        f'<t:outline-level-style t:level="{level}" s:num-format="1" t:display-levels="{level}" s:num-suffix="."/>'
+        f'<t:outline-level-style t:level="{level}" s:num-format="1" '
+        f't:display-levels="{level}" s:num-suffix="."/>'
         for level in (1, 2)
     )
     heads = ((1, "Scope"), (2, "Terms"), (2, "Liability"), (1, "Fees"))
@@ -503,7 +540,10 @@ def test_headings_of_opendocument_have_their_numbers(opened):
 
 RTF = {
     "letters of any code page": (
-        r"{\fonttbl{\f0\fcharset0 A;}{\f1\fcharset204 B;}}Caf\'e9 \u8364?5 {\f1\'cf\'f0\'e8} \emdash\u-10179?\u-8704?",
+        (
+            r"{\fonttbl{\f0\fcharset0 A;}{\f1\fcharset204 B;}}Caf\'e9 \u8364?5 "
+            r"{\f1\'cf\'f0\'e8} \emdash\u-10179?\u-8704?"
+        ),
         "Café €5 При —😀\n",
     ),
     "raised letters": (
@@ -515,7 +555,10 @@ RTF = {
         "## Scope\n\n# Top\n\nText.\n",
     ),
     "items": (
-        r"\pard{\listtext\tab 4.\tab}first\par{\listtext\tab (b)\tab}second\par{\listtext\'b7\tab}third\par\pard end",
+        (
+            r"\pard{\listtext\tab 4.\tab}first\par{\listtext\tab "
+            r"(b)\tab}second\par{\listtext\'b7\tab}third\par\pard end"
+        ),
         "4. first\n- (b) second\n- third\n\nend\n",
     ),
     "items of WordPad": (
@@ -531,11 +574,17 @@ RTF = {
         "Пр é\n",
     ),
     "a row without its definition": (
-        r"Before\par\pard\intbl Region\cell Fee\cell\row\pard\intbl North\cell 10\cell\row\pard After",
+        (
+            r"Before\par\pard\intbl Region\cell Fee\cell\row\pard\intbl North\cell "
+            r"10\cell\row\pard After"
+        ),
         "Before\n\n| Region | Fee |\n| --- | --- |\n| North | 10 |\n\nAfter\n",
     ),
     "a table": (
-        r"Before\par\trowd\intbl A\cell b|c\cell\row\trowd\intbl 1\cell 2\cell\trowd\row\pard After",
+        (
+            r"Before\par\trowd\intbl A\cell b|c\cell\row\trowd\intbl 1\cell "
+            r"2\cell\trowd\row\pard After"
+        ),
         "Before\n\n| A | b\\|c |\n| --- | --- |\n| 1 | 2 |\n\nAfter\n",
     ),
     "a picture whose bytes have no length, as Pandoc writes them": (
@@ -576,10 +625,15 @@ def test_links_and_rows_without_an_end_cost_rtf_linear_time(tmp_path):
         assert time.process_time() - started < 10
 
 
-CHUNK = '<w:altChunk xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships" r:id="c1"/>'
+CHUNK = (
+    "<w:altChunk "
+    'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships" '
+    'r:id="c1"/>'
+)
 RELATIONS = (
     '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
-    '<Relationship Id="c1" Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/aFChunk" '
+    '<Relationship Id="c1" '
+    'Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/aFChunk" '
     'Target="{}"/></Relationships>'
 )
 PAGE_OF_CHUNK = (

@@ -1,4 +1,7 @@
-"""A document harms nothing but its own conversion: what hangs, crashes, is a bomb or is hostile is named and left."""
+"""A document harms nothing but its own conversion.
+
+What hangs, crashes, is a bomb or is hostile is named and left.
+"""
 
 import json
 import os
@@ -93,7 +96,10 @@ def test_memory_has_a_limit(worker, tmp_path):
     ],
 )
 def test_the_process_starts_opens_and_writes_nothing(tmp_path, attempt):
-    start = "import sys; from llama_index_contextual.app.folder.worker import _refuse; sys.addaudithook(_refuse)"
+    start = (
+        "import sys; from llama_index_contextual.app.folder.worker import _refuse; "
+        "sys.addaudithook(_refuse)"
+    )
     code = f"{start}\n{attempt}"
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S603
@@ -102,7 +108,10 @@ def test_the_process_starts_opens_and_writes_nothing(tmp_path, attempt):
 
 
 def test_no_module_in_the_folder_of_the_documents_is_imported(worker, tmp_path, monkeypatch):
-    """``index .`` in a folder of somebody else: Python's ``-c`` looks for modules in the working directory first."""
+    """``index .`` in a folder of somebody else.
+
+    Python's ``-c`` looks for modules in the working directory first.
+    """
     monkeypatch.chdir(tmp_path)
     for name in (
         "json",
@@ -169,14 +178,20 @@ def test_bombs_are_refused_by_what_they_say_of_themselves(tmp_path, monkeypatch)
 @pytest.mark.parametrize(
     "doctype",
     [
-        '<!DOCTYPE w [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;"><!ENTITY x "&b;&b;&b;&b;">]>',
+        (
+            '<!DOCTYPE w [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;"><!ENTITY x '
+            '"&b;&b;&b;&b;">]>'
+        ),
         '<!DOCTYPE w [<!ENTITY x SYSTEM "file:///etc/passwd">]>',
     ],
 )
 def test_entities_of_xml_are_not_read(worker, tmp_path, doctype):
     path = tmp_path / "entities.docx"
     names = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
-    text = f"{doctype}<w:document {names}><w:body><w:p><w:r><w:t>&x;</w:t></w:r></w:p></w:body></w:document>"
+    text = (
+        f"{doctype}<w:document "
+        f"{names}><w:body><w:p><w:r><w:t>&x;</w:t></w:r></w:p></w:body></w:document>"
+    )
     with zipfile.ZipFile(path, "w") as document:
         document.writestr("word/document.xml", text)
     with pytest.raises(DocumentError, match="declares an entity"):
@@ -220,7 +235,10 @@ def test_what_a_library_refuses_is_not_blamed_on_us(worker, tmp_path):
 
 
 def test_a_fault_of_ours_is_not_blamed_on_the_file():
-    """The place where an exception was raised tells whose it is: a library's says that the file is damaged."""
+    """The place where an exception was raised tells whose it is.
+
+    A library's says that the file is damaged.
+    """
 
     def raised(call, *arguments):
         with pytest.raises(Exception) as caught:  # noqa: PT011

@@ -27,13 +27,18 @@ STYLES = "".join(
 def word(
     path: Path, body: str, styles: str = "", main: str = "document.xml", **members: str
 ) -> Path:
-    """Write a Word file: its body, more styles, and members of ``word/`` by their names without a suffix."""
+    """Write a Word file.
+
+    Its body, more styles, and members of ``word/`` by their names without a suffix.
+    """
     kind = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
     written = {
         "[Content_Types].xml": '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
-        '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+        '<Default Extension="rels" '
+        'ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
         f'<Override PartName="/word/{main}" ContentType="{kind}"/></Types>',
-        "_rels/.rels": '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
+        "_rels/.rels": "<Relationships "
+        'xmlns="http://schemas.openxmlformats.org/package/2006/relationships">'
         f'<Relationship Id="r1" Type="{OFFICE}" Target="word/{main}"/></Relationships>',
         f"word/{main}": f"<w:document {NAMES}><w:body>{body}</w:body></w:document>",
         "word/styles.xml": f"<w:styles {NAMES}>{STYLES}{styles}</w:styles>",
@@ -85,7 +90,7 @@ def listed(level: int, number: int = 1) -> str:
 
 
 def numbering(*levels: str, number: int = 1, more: str = "") -> str:
-    """A list, each of its levels as ``"decimal %1.%2"``, perhaps with a start, ``"decimal %1. 4"``."""
+    """A list, each of its levels as ``"decimal %1.%2"``, perhaps with a start, ``"decimal %1. 4"``."""  # noqa: E501
     written = ""
     for at, level in enumerate(levels):
         kind, text, start = [*level.split(" "), "1"][:3]

@@ -17,7 +17,7 @@ def embedding():
 def folder(tmp_path):
     """A folder with two pages and two dated notes."""
     files = {
-        "guide.md": "# Guide\n\nInstall: run the installer.\n\nPinning: pin a version in lock.toml.\n",
+        "guide.md": "# Guide\n\nInstall: run the installer.\n\nPinning: pin a version in lock.toml.\n",  # noqa: E501
         "faq.md": "# FAQ\n\nWhy is it slow? Because the cache is cold.\n",
         "memory/2026-01-28.md": "# Morning\n\nJC's dog Cookie loves carrots.\n",
         "memory/2026-04-09.md": "# Evening\n\nThe release moved to Friday.\n",
@@ -31,7 +31,10 @@ def folder(tmp_path):
 
 @pytest.fixture
 def opened(folder, embedding):
-    """Callable: opens the index of ``folder`` (or of another folder) with given settings; all are closed at the end."""
+    """Callable: opens the index of ``folder`` (or of another folder) with given settings.
+
+    All are closed at the end.
+    """
     indexes = []
 
     def open_index(where=folder, **settings):

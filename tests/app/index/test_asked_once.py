@@ -1,4 +1,7 @@
-"""A message in an index: its sentences are asked together and answered as each alone; each text is embedded once."""
+"""A message in an index: its sentences are asked together and answered as each alone.
+
+Each text is embedded once.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,14 @@ from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.database import Snapshot
 from llama_index_contextual.memory.context import MemoryContext
 
-MESSAGE = "I came back from the lake with Ana. The red boat needs new paint. Marta lent me her old brushes for it."
-DATED = "On 2026-03-04 we were at the lake. The red boat needs new paint. Marta lent me her old brushes for it."
+MESSAGE = (
+    "I came back from the lake with Ana. The red boat needs new paint. Marta lent me her old "
+    "brushes for it."
+)
+DATED = (
+    "On 2026-03-04 we were at the lake. The red boat needs new paint. Marta lent me her old "
+    "brushes for it."
+)
 NOW = date(2026, 4, 10)
 
 

@@ -1,4 +1,7 @@
-"""Documents are prepared, embedded and written in batches: what a failure or Ctrl-C finds finished stays."""
+"""Documents are prepared, embedded and written in batches.
+
+What a failure or Ctrl-C finds finished stays.
+"""
 
 import pytest
 from llama_index.core.base.embeddings.base import BaseEmbedding

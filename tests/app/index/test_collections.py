@@ -1,4 +1,7 @@
-"""Several folders in one index: names, one ranking, narrowed questions, a folder that is gone, a folder taken out."""
+"""Several folders in one index.
+
+Names, one ranking, narrowed questions, a folder that is gone, a folder taken out.
+"""
 
 from __future__ import annotations
 
@@ -177,7 +180,8 @@ async def test_one_mcp_server_serves_all_of_them(index, folders):
 
 def test_a_folder_of_several_says_nothing(folders, tmp_path):
     (folders["docs"] / "contextual.toml").write_text(
-        '[chunks]\nchunk_size = 20\n[files]\nexclude = ["*"]\n[descriptions]\n"../notes/" = "harmless"\n'
+        '[chunks]\nchunk_size = 20\n[files]\nexclude = ["*"]\n[descriptions]\n'
+        '"../notes/" = "harmless"\n'
     )
     with ContextualIndex.open(folders, storage=tmp_path / "s", embed_model="none") as index:
         index.refresh()

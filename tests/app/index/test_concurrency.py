@@ -54,7 +54,7 @@ with opened(folder, create=False) as index:
         queries += 1
     last = retriever.retrieve("round of page extra")
 print(json.dumps({"queries": queries, "texts": sorted(hit.node.text for hit in last)}))
-"""
+"""  # noqa: E501
 
 
 def start(script, *arguments):
@@ -92,7 +92,10 @@ def test_readers_in_other_processes_meet_no_error_and_nothing_stale_after_the_wr
 
 
 def test_a_second_writer_is_refused(opened, folder):
-    hold = "with opened(sys.argv[1]).settings.layout.hold():\n    print('{}', flush=True)\n    time.sleep(60)"
+    hold = (
+        "with opened(sys.argv[1]).settings.layout.hold():\n    print('{}', flush=True)\n    "
+        "time.sleep(60)"
+    )
     with start(hold, folder) as other:
         assert other.stdout.readline()
         with pytest.raises(LockedError, match="another process is writing"):

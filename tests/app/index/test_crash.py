@@ -1,7 +1,7 @@
 """Fifty kills at random moments: nothing is lost, nothing doubled, nothing paid twice.
 
-More of the same rounds are run by ``benchmarks/crash.py``, whose results the repository keeps. They run in an
-interpreter of their own, because threads do not survive a fork.
+More of the same rounds are run by ``benchmarks/crash.py``, whose results the repository keeps. They
+run in an interpreter of their own, because threads do not survive a fork.
 """
 
 import json
@@ -39,6 +39,7 @@ def test_fifty_kills_lose_and_repeat_nothing(tmp_path):
     rounds, totals = map(json.loads, ended.stdout.splitlines())
     assert [one for one in rounds if one[3]] == []
     assert sum(killed for _, _, killed, _ in rounds) >= 25, "most rounds end in a kill"
-    # A kill may lose the calls in flight (two workers) and the batch being embedded (256 or more), and no other.
+    # A kill may lose the calls in flight (two workers) and the batch being embedded (256 or more),
+    # and no other.
     assert totals["LLM calls repeated"] <= 2 * sum(action == "llm" for _, action, _, _ in rounds)
     assert totals["texts embedded twice"] <= 2 * 256

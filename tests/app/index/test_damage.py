@@ -1,4 +1,7 @@
-"""Whatever happens to a file of the storage: a plain error with a cure, and a refresh that makes it whole again."""
+"""Whatever happens to a file of the storage.
+
+A plain error with a cure, and a refresh that makes it whole again.
+"""
 
 import random
 import shutil
@@ -198,7 +201,10 @@ def test_a_filter_takes_no_value_that_is_not_as_it_was_written(whole, tmp_path, 
 
 
 def test_a_refresh_does_not_wait_until_the_cache_is_on_disk(whole, tmp_path, monkeypatch):
-    """What a loss of power cuts of it is derived again; each of thirteen files waited at a refresh of one note."""
+    """What a loss of power cuts of it is derived again.
+
+    Each of thirteen files waited at a refresh of one note.
+    """
     folder = copy_indexed(whole, tmp_path / "docs")
     monkeypatch.setattr("os.fsync", lambda _: pytest.fail("it waits"))
     (folder / "3.md").write_text("# Page 3\n\nAnother text.\n")
@@ -213,7 +219,7 @@ LOST = {
     "vectors": f"UPDATE vectors SET value = zeroblob(28) WHERE chunk {TWO_CHUNKS}",  # noqa: S608
     "vectors that went": f"DELETE FROM vectors WHERE chunk {TWO_CHUNKS}",  # noqa: S608
     "all vectors": "DELETE FROM vectors",
-    "vectors of another text": "UPDATE vectors SET (value, checksum) = (SELECT value, checksum FROM vectors LIMIT 1)",
+    "vectors of another text": "UPDATE vectors SET (value, checksum) = (SELECT value, checksum FROM vectors LIMIT 1)",  # noqa: E501
     "chunks that went": f"DELETE FROM chunks WHERE id {TWO_CHUNKS}",  # noqa: S608
     "no state": "DELETE FROM state",
 }
@@ -264,7 +270,8 @@ def test_a_damaged_content_cache_is_repaired_by_the_next_refresh(
         if name == "a trigger":  # SQLite refuses such a name unless the schema is written by hand
             database.executescript(
                 "PRAGMA writable_schema=ON;"
-                "UPDATE sqlite_master SET name = 'sqlite_x', sql = replace(sql, 'x AFTER', 'sqlite_x AFTER')"
+                "UPDATE sqlite_master SET name = 'sqlite_x', sql = replace(sql, 'x "
+                "AFTER', 'sqlite_x AFTER')"
                 "WHERE type = 'trigger'"
             )
     shutil.rmtree(storage_of(folder))

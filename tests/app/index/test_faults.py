@@ -1,4 +1,7 @@
-"""What disks, stray deletions and garbage do to an index: a clear message, a cure, and nothing lost."""
+"""What disks, stray deletions and garbage do to an index.
+
+A clear message, a cure, and nothing lost.
+"""
 
 import shlex
 import shutil

@@ -1,4 +1,7 @@
-"""A first refresh that fails leaves no index: an empty one would answer, and insist on the settings that failed."""
+"""A first refresh that fails leaves no index.
+
+An empty one would answer, and insist on the settings that failed.
+"""
 
 import pytest
 from llama_index.core import Document, MockEmbedding

@@ -1,4 +1,7 @@
-"""A disk that is really full, and one that is really read-only: a tiny tmpfs, where this machine lets us mount one."""
+"""A disk that is really full, and one that is really read-only.
+
+A tiny tmpfs, where this machine lets us mount one.
+"""
 
 import shutil
 import subprocess
@@ -12,7 +15,10 @@ from llama_index_contextual.utils.errors import StorageError
 
 @pytest.fixture
 def tiny(tmp_path):
-    """Callable: mounts three megabytes, or mounts them again with other options; skips where that is not allowed."""
+    """Callable: mounts three megabytes, or mounts them again with other options.
+
+    Skips where that is not allowed.
+    """
     mount, where = shutil.which("mount"), tmp_path / "tiny"
     where.mkdir()
     if mount is None:

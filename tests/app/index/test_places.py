@@ -1,4 +1,7 @@
-"""An index is in the user's data directory, a place for each folder; what cost money is kept for all folders."""
+"""An index is in the user's data directory, a place for each folder.
+
+What cost money is kept for all folders.
+"""
 
 import json
 import os
@@ -51,7 +54,7 @@ def test_the_variable_chooses_the_place_of_all_indexes(folder, tmp_path, monkeyp
 
 @pytest.mark.skipif(os.name == "nt", reason="rights are others there")
 def test_what_is_kept_of_texts_is_for_the_user_alone(opened, folder, tmp_path, monkeypatch):
-    """The first index may have a place of its own, and the data folder may be one that others read."""
+    """The first index may have a place of its own, and the data folder may be one that others read."""  # noqa: E501
     for name in ("missing", "public"):
         data = tmp_path / name
         monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_STORAGE", str(data))

@@ -1,4 +1,6 @@
-"""One bad answer of an embedding server must not block an index, nor cost what other answers paid for."""
+"""One bad answer of an embedding server must not block an index, nor cost what other answers paid
+for.
+"""
 
 import math
 from typing import ClassVar
@@ -13,7 +15,7 @@ from llama_index_contextual.utils.errors import EmbeddingError, FingerprintError
 
 
 class Server(MockEmbedding):
-    """Answers as it should, but for the calls that ``wrong`` names and the texts that hold a word."""
+    """Answers as it should, but for the calls that ``wrong`` names and the texts that hold a word."""  # noqa: E501
 
     wrong: ClassVar[dict] = {}
     word: str = ""
@@ -172,7 +174,10 @@ def test_ids_that_are_not_a_chunk_s_own_concern_their_document_alone(folder, ser
 
 
 def test_a_file_that_changes_while_it_is_indexed_and_back_is_read_again(index, monkeypatch):
-    """A branch that is switched and switched back: the index must not take the one for the other."""
+    """A branch that is switched and switched back.
+
+    The index must not take the one for the other.
+    """
     index.refresh()
     page = index.folder / "faq.md"
     first, second = "# FAQ\n\nThe answer is one.\n", "# FAQ\n\nThe answer is two.\n"

@@ -34,7 +34,10 @@ QUESTIONS = {
 
 
 def contents(storage):
-    """Hash every file of a storage folder; while SQLite has its file open there are an empty log and its index."""
+    """Hash every file of a storage folder.
+
+    While SQLite has its file open there are an empty log and its index.
+    """
     files = [file for file in sorted(storage.rglob("*")) if file.is_file() and file.stat().st_size]
     return {
         file.relative_to(storage).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()

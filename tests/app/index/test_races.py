@@ -1,4 +1,6 @@
-"""What two threads of one process may do to an index at the same moment, and what a write leaves that fails halfway."""
+"""What two threads of one process may do to an index at the same moment, and what a write leaves
+that fails halfway.
+"""
 
 import os
 import pickle

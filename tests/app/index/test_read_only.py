@@ -1,4 +1,7 @@
-"""A folder and an index that cannot be written are searched: each is mounted for reading only, for one process."""
+"""A folder and an index that cannot be written are searched.
+
+Each is mounted for reading only, for one process.
+"""
 
 import json
 import os
@@ -58,7 +61,8 @@ def read_only(part, *command, temporary):
     """Run Python where a folder is read-only."""
     if how() is None:
         pytest.skip(
-            "unshare and mount are not allowed here, so nothing can be made read-only for the superuser"
+            "unshare and mount are not allowed here, so nothing can be made read-only "
+            "for the superuser"
         )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
     line = [*how(), str(part), sys.executable, *map(str, command)]

@@ -1,4 +1,7 @@
-"""What is true of a whole index comes back as it was; nonsense is named, and the next refresh mends it."""
+"""What is true of a whole index comes back as it was.
+
+Nonsense is named, and the next refresh mends it.
+"""
 
 import contextlib
 import json
@@ -115,8 +118,10 @@ def test_an_index_of_another_layout_is_made_anew_and_nothing_is_embedded_twice(o
 def loaded_by(*arguments):
     """The modules of LlamaIndex that a command imports, and what it prints."""
     script = (
-        "import sys; from llama_index_contextual.app.cli import app; app(sys.argv[1:], standalone_mode=False); "
-        "print([name for name in sys.modules if name.startswith('llama_index.core')], file=sys.stderr)"
+        "import sys; from llama_index_contextual.app.cli import app; app(sys.argv[1:], "
+        "standalone_mode=False); "
+        "print([name for name in sys.modules if name.startswith('llama_index.core')], "
+        "file=sys.stderr)"
     )
     command = [sys.executable, "-c", script, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603

@@ -1,4 +1,6 @@
-"""What LlamaIndex's instrumentation is told, and that the OpenTelemetry recipe of the documentation works."""
+"""What LlamaIndex's instrumentation is told, and that the OpenTelemetry recipe of the documentation
+works.
+"""
 
 import asyncio
 import re

@@ -89,7 +89,8 @@ ContextualIndex.open, ContextualIndex.refresh = classmethod(loud_open), loud
     parameters = stdio(folder, noise)
     asked = [
         {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}},
+            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test",
+            "version": "0"}}},
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
             "name": "read", "arguments": {"path": "memory/2026-04-09.md"}}},

@@ -1,4 +1,7 @@
-"""The MCP server of the command line: how it ends while the notes are being indexed, and whose settings it obeys."""
+"""The MCP server of the command line.
+
+How it ends while the notes are being indexed, and whose settings it obeys.
+"""
 
 import json
 import os
@@ -24,7 +27,7 @@ ContextualIndex.refresh = lambda *_, **__: time.sleep(120)  # a model that takes
 main()
 """
 FIRST = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-    "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}}  # fmt: skip
+    "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}}  # fmt: skip  # noqa: E501
 
 
 def served(folder, *options):
@@ -35,7 +38,10 @@ def served(folder, *options):
 
 
 def ends_soon(process, stop):
-    """Return its exit code, if it ends within eight seconds: a refresh takes minutes, and used to be waited for."""
+    """Return its exit code, if it ends within eight seconds.
+
+    A refresh takes minutes, and used to be waited for.
+    """
     try:
         began = time.monotonic()
         stop()
@@ -82,7 +88,8 @@ def test_a_server_over_http_ends_at_once(folder, unused_tcp_port, number, code):
     process = served(folder, "--transport", "http", "--port", str(unused_tcp_port))
     assert b"ready" in process.stderr.readline()
     time.sleep(0.5)
-    # uvicorn raises the signal again when it has ended; where asyncio has nothing left to interrupt by then, that is 0.
+    # uvicorn raises the signal again when it has ended; where asyncio has nothing left to interrupt
+    # by then, that is 0.
     assert ends_soon(process, lambda: process.send_signal(number)) in {code, 0}
 
 

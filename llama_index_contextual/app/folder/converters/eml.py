@@ -37,7 +37,10 @@ _DAY: Final = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z?))?")
 
 
 class _ShortHeaders(email.policy.EmailPolicy):
-    """Reads the start of a header, as written where it is nested: Python's parser takes the square of its length."""
+    """Reads the start of a header, as written where it is nested.
+
+    Python's parser takes the square of its length.
+    """
 
     def header_fetch_parse(self, name: str, value: str) -> Any:
         """Return the value of a header."""
@@ -115,7 +118,10 @@ def mail_metadata(headers: EmailMessage | Mapping[str, Any]) -> dict[str, str]:
 
 
 def _pages(part: Any, attachments: list[MIMEPart], depth: int = 1) -> list[Conversion]:
-    """Return the texts of a part in their order, and of alternatives one; add what is no text to ``attachments``."""
+    """Return the texts of a part in their order, and of alternatives one.
+
+    Add what is no text to ``attachments``.
+    """
     kind = part.get_content_type()
     inner_parts = part.get_payload() if part.is_multipart() else []
     if inner_parts and kind == "message/rfc822":
@@ -180,7 +186,7 @@ def _event_value(value: str) -> str:
 
 
 def fullest_pages(alternatives: Sequence[tuple[str, list[Conversion]]]) -> list[Conversion]:
-    """Return the plain text, or the richest form where fewer than half of its words are in the plain text."""
+    """Return the plain text, or the richest form if the plain text lacks half of its words."""
     plain: list[Conversion] = []
     rich: list[Conversion] = []
     for kind, pages in alternatives:

@@ -217,7 +217,7 @@ class _Lists:
 
 
 def _unstyled(text: str) -> str:
-    """Return a text without commands of style, which may hold several lines, and with its accents."""
+    """Return a text without commands of style, even over several lines, and with its accents."""
     text = _ACCENT.sub(_accented, text)
     return _STYLE.sub(r"\1", _STYLE.sub(r"\1", text))  # one in another
 

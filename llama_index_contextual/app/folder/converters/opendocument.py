@@ -156,7 +156,10 @@ class _Writer:
         return None
 
     def _next_number(self, style: str, level: int) -> str:
-        """Return the next number of a level, with those above it that it shows; "" where none is shown."""
+        """Return the next number of a level, with those above it that it shows.
+
+        "" where none is shown.
+        """
         shown_as = self._level(style, level)
         counts = self._counts[style]
         counts[level:] = [counts[level] + 1, *[0] * (_LEVELS - level)]

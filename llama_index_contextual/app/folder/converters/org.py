@@ -33,7 +33,7 @@ _COMMENT: Final = re.compile(r"\s*#(?:\s|\+|$)")
 
 @format_of("Org", ".org", kept="lines, blocks", dropped="comments, drawers")
 def read_org(path: Path) -> Conversion:
-    """Return an Org file with Markdown's headings, fences and tables, without comments and drawers."""
+    """Return an Org file as Markdown, without comments and drawers."""
     metadata: dict[str, str] = {}
     left_out: Counter[str] = Counter()
 

@@ -76,7 +76,10 @@ class Line:
 
 
 def _cells(words: Sequence[Word]) -> list[Word]:
-    """Return a line's words joined where the gaps are narrow; a currency's sign goes to its number."""
+    """Return a line's words joined where the gaps are narrow.
+
+    A currency's sign goes to its number.
+    """
     groups: list[list[Word]] = []
     for word in words:
         if groups and _is_in_cell(groups[-1], word):
@@ -187,7 +190,7 @@ def _drop_edges(pages: Sequence[list[Line]]) -> Counter[str]:
 
 
 def _edges(lines: Sequence[Line], largest: float) -> Iterator[tuple[tuple[str, int], Line]]:
-    """Return the lines at the edges of a page, each with its text without numbers, and its place."""
+    """Return the lines at the edges of a page: text without numbers, and place."""
     # A page of columns ends with the last line of these.
     downwards = sorted(lines, key=lambda line: -line.base)
     for line in (*downwards[:_EDGE], *downwards[_EDGE:][-_EDGE:]):
@@ -207,7 +210,10 @@ def _usual_size(pages: Sequence[list[Line]]) -> float:
 
 
 def _find_headings(pages: Sequence[list[Line]]) -> None:
-    """Give lines that are headings a level: by size, and at the size of the text by weight and capitals."""
+    """Give lines that are headings a level.
+
+    By size, and at the size of the text by weight and capitals.
+    """
     body = _usual_size(pages)
     running = _running_styles(pages)
     ranks: dict[Line, tuple[float, bool, bool]] = {}
@@ -258,7 +264,9 @@ def _may_be_heading(line: Line) -> bool:
 
 
 def _page(lines: Sequence[Line]) -> str:
-    """Return the lines of a page as Markdown; short lines at its top are headings with the one below them.
+    """Return the lines of a page as Markdown.
+
+    Short lines at its top are headings with the one below them.
 
     So a company's name above a statement is part of the heading.
     """

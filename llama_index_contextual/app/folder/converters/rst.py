@@ -19,9 +19,12 @@ _TABLE_RULE: Final = re.compile(r"(?:=+(?:[ ]+=+)+|\+(?:[-=]+\+)+)[ ]*$", re.MUL
 _BLOCK: Final = re.compile(
     rf"""(?P<table>{_TABLE_RULE.pattern}\n(?:.*\S.*\n)*)
     |(?P<over>{_LINE.format("upper")})[ ]*\n(?P<middle>.*\S.*)\n(?P=over)[ ]*\n
-    |(?!{_LINE.format("no")}[ ]*\n|\.\.[ \n])(?P<title>\S.*)\n(?P<under>{_LINE.format("lower")})[ ]*\n
+    |(?!{_LINE.format("no")}[ ]*\n|\.\.[ \n])(?P<title>\S.*)\n
+        (?P<under>{_LINE.format("lower")})[ ]*\n
     |(?P<indent>[ ]*)(?![ ])(?:
-        \.\.[ ](?:(?:code-block|code|sourcecode|math)::[ ]*(?P<language>[\w+-]*)|parsed-literal::).*\n
+        \.\.[ ](?:
+            (?:code-block|code|sourcecode|math)::[ ]*(?P<language>[\w+-]*)|parsed-literal::
+        ).*\n
         |(?P<comment>\.\.(?:[ ]+(?![\w:.+-]+::|\[|\|[^|\n]+\||_).*|[ ]+_[^:\n]*:)?[ ]*\n)
         |(?P<text>(?!\.\.[ ]).*:):[ ]*\n
     )(?P<below>(?:(?:[ ]*\n)*(?P=indent)[ ]+[^ \n].*\n)*)(?:[ ]*\n)?""",

@@ -1,4 +1,7 @@
-"""Rich Text Format by striprtf; marks in the place of control words tell headings, items and cells from text."""
+"""Rich Text Format by striprtf.
+
+Marks in the place of control words tell headings, items and cells from text.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,7 @@ def _encoding(source: str) -> str:
 
 
 def _prepared(source: str) -> str:
-    """Return RTF with marks in the place of words and around raised letters, and without what misleads striprtf."""
+    """Return RTF with marks for words and raised letters, without what misleads striprtf."""
     source = _STAR_INSIDE.sub(r"\1", source)
     source = _SUPER.sub(
         lambda raised: f"{_written(_RAISED)}{raised[1]}{_written(_RAISED_END)}", source

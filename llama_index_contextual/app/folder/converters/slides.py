@@ -106,13 +106,19 @@ def _table(table: Any) -> str:
 
 
 def _placeholder(shape: Any) -> str:
-    """Return the type of a shape: "title", "body", "obj" for one without a type; "" where it is no placeholder."""
+    """Return the type of a shape: "title", "body", "obj" for one without a type.
+
+    "" where it is no placeholder.
+    """
     placeholder = shape.find(".//{*}ph")
     return "" if placeholder is None else attribute(placeholder, "type") or "obj"
 
 
 def _paragraphs(shape: Any, *, is_list: bool = False) -> str:
-    """Return the paragraphs of a shape as HTML; number the items of a list where the slide shows numbers."""
+    """Return the paragraphs of a shape as HTML.
+
+    Number the items of a list where the slide shows numbers.
+    """
     html = ""
     counts: dict[int, int] = {}
     for paragraph in shape.iter("{*}p"):

@@ -49,7 +49,10 @@ _PAGE_BEGINS: Final = re.compile(rf"^([-#\d.) ]{{0,60}}){PAGE}", re.MULTILINE)
 
 
 def _style_map() -> str:
-    """Return what mammoth makes of the styles that paragraphs get: headings, and lists in one another."""
+    """Return what mammoth makes of the styles that paragraphs get.
+
+    Headings, and lists in one another.
+    """
     headings = [f"p.Heading{level} => h{level}:fresh" for level in range(1, _LOWEST + 1)]
     items = [f"p.Item{level} => {'ul > li > ' * level}ul > li:fresh" for level in range(_LEVELS)]
     return "\n".join([*headings, *items])
@@ -61,11 +64,14 @@ def _style_map() -> str:
     ".docm",
     packages=("mammoth", "lxml", "bs4"),
     place="page",
-    kept="numbers, spans, notes, boxes, ticks, formulas, embedded pages; pages where Word noted them",
+    kept="numbers, spans, notes, boxes, ticks, formulas, embedded pages; pages where Word "
+    "noted them",
     dropped="pictures, comments, headers",
 )
 def read_docx(path: Path) -> Conversion:
-    """Return a Word document: a part for each page, where Word has written down where pages begin, else one part.
+    """Return a Word document.
+
+    A part for each page, where Word has written down where pages begin, else one part.
 
     Raises:
         ConversionError: It is damaged, or no Word document.
@@ -190,7 +196,7 @@ class _Document:
         return chunks
 
     def _prepare_paragraph(self, paragraph: Any) -> None:
-        """Give a paragraph a style that mammoth knows, its number as text, and the mark of its page."""
+        """Give a paragraph a style of mammoth's, its number as text, and the mark of its page."""
         properties = paragraph.find(f"{_W}pPr")
         if properties is None:
             properties = _element("pPr")
@@ -218,7 +224,10 @@ class _Document:
             properties.append(_element("pStyle", val=f"Item{indent}"))
 
     def _style_values(self, style_id: str, depth: int = 0) -> dict[str, str]:
-        """Return the properties of a style and of those that it is based on; the level of a heading is an outline's."""
+        """Return the properties of a style and of those that it is based on.
+
+        The level of a heading is an outline's.
+        """
         style = self._styles.get(style_id)
         if style is None or depth > _DEEPEST:  # a style may be based on itself
             return {}

@@ -139,7 +139,10 @@ class _Workbook:
         return self._number(text, number_format) if kind in ("n", "d") else text
 
     def _number(self, text: str, number_format: _NumberFormat) -> Value:
-        """Return a number, or the day or time that its format shows; the text where it is none of these."""
+        """Return a number, or the day or time that its format shows.
+
+        The text where it is none of these.
+        """
         from openpyxl.utils.datetime import MAC_EPOCH, WINDOWS_EPOCH, from_excel, from_ISO8601
 
         value: Value = text
