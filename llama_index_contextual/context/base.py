@@ -159,7 +159,7 @@ class ContextGenerator(ABC):
 
     @property
     def source(self) -> str:
-        """What is recorded as ``context_source``."""
+        """Return what is recorded as ``context_source``."""
         return self.name
 
     def available(self) -> bool:

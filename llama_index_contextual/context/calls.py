@@ -64,7 +64,7 @@ class ModelCalls:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the server has just failed several times in a row."""
+        """Return whether the server has just failed several times in a row."""
         return time.monotonic() < self._paused_until
 
     def note_failed_run(self) -> None:

@@ -191,7 +191,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
 
     @property
     def fingerprint(self) -> str:
-        """What the contexts depend on; it changes when those of a stored index are outdated."""
+        """Return what the contexts depend on; it changes when stored ones are outdated."""
         if self.generator is None:
             return registry.OFF
         return f"{self.generator.source}@{self._version_of(self.generator)}"
@@ -204,7 +204,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
 
     @property
     def usage(self) -> base.ContextUsage:
-        """Calls, tokens, chunks and failures so far."""
+        """Return calls, tokens, chunks and failures so far."""
         return base.ContextUsage() if self.generator is None else self.generator.usage
 
     def estimate(

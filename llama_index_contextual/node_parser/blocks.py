@@ -183,7 +183,7 @@ class Block(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The content type, such as "text", "code" or "table"."""
+        """Return the content type, such as "text", "code" or "table"."""
         return KINDS[self.tag]
 
 

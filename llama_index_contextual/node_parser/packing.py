@@ -50,7 +50,7 @@ class ChunkSettings(NamedTuple):
 
     @property
     def hard_limit(self) -> int:
-        """The number of tokens that no chunk exceeds."""
+        """Return the number of tokens that no chunk exceeds."""
         times = _CHUNKS_OF_A_BLOCK if self.keep_blocks else _CHUNKS_OF_A_SENTENCE
         return times * self.chunk_size
 
@@ -223,7 +223,7 @@ class _Packer:
 
     @cached_property
     def language(self) -> str:
-        """The language of the document."""
+        """Return the language of the document."""
         return tell_language(self.text[self.body :])
 
     def cumulative_cost(self, marks: Sequence[Mark]) -> Sequence[int]:

@@ -94,7 +94,7 @@ class Mark(NamedTuple):
 
     @property
     def is_inside_atom(self) -> bool:
-        """Whether it is in a code block or table, and not at its start."""
+        """Return whether it is in a code block or table, and not at its start."""
         return self.atom is not None and self.atom.start < self.offset
 
 
@@ -227,7 +227,7 @@ class Section(NamedTuple):
 
     @property
     def day(self) -> date | None:
-        """The date in the innermost title that has one."""
+        """Return the date in the innermost title that has one."""
         return next((heading.day for heading in reversed(self.path) if heading.day), None)
 
 

@@ -113,7 +113,7 @@ class Filters(Arguments):
 
     @property
     def filters(self) -> MetadataFilters | None:
-        """LlamaIndex's metadata filters; None if nothing is narrowed.
+        """Return LlamaIndex's metadata filters; None if nothing is narrowed.
 
         Raises:
             SettingError: A day or a condition cannot be read.
@@ -135,7 +135,7 @@ class Retrieval(Filters):
 
     @property
     def wordings(self) -> list[str]:
-        """The queries to answer, in order.
+        """Return the queries to answer, in order.
 
         Raises:
             SettingError: There is none.

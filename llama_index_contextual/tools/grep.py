@@ -107,23 +107,23 @@ class Line:
 
     @property
     def path(self) -> str:
-        """The path of its note."""
+        """Return the path of its note."""
         return self.passage.path
 
     @property
     def page(self) -> object:
-        """The page of its note; None if it has no pages."""
+        """Return the page of its note; None if it has no pages."""
         return meta.page_of(self.passage.metadata)
 
     @property
     def citation(self) -> str:
-        """Its place, as ``read`` takes it."""
+        """Return its place, as ``read`` takes it."""
         number = self.number or None
         return shown_path(meta.citation(self.path, number, number, self.page))
 
     @property
     def headings(self) -> str:
-        """The headings above it."""
+        """Return the headings above it."""
         headings = meta.value_of(self.passage.metadata, meta.HEADER_PATH)
         return on_one_line(str(headings or "")) if self.number else "front matter"
 

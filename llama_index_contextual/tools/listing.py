@@ -72,8 +72,12 @@ def listing(notes: Notes, below: str = "") -> Answer:
         if path.startswith(start) or f"{shown_path(path)}/".startswith(start)
     ]
     if start and not paths:
-        near = get_close_matches(start, folders_of(everything), _MAX_SUGGESTED, 0.0)
-        hint = f"Did you mean {', '.join(near)}?" if near else "List without a path."
+        similar_folders = get_close_matches(start, folders_of(everything), _MAX_SUGGESTED, 0.0)
+        hint = (
+            f"Did you mean {', '.join(similar_folders)}?"
+            if similar_folders
+            else "List without a path."
+        )
         raise DocumentError(f"There is no note in a folder {below!r}. {hint}")
     labels = _label_lines(notes, paths)
     available = MAX_CHARS - _RESERVED - sum(len(line) + 1 for line in labels)

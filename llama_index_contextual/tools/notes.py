@@ -81,7 +81,7 @@ class Notes(ABC):
 
     @property
     def are_dated(self) -> bool:
-        """Whether any document has a date."""
+        """Return whether any document has a date."""
         return any(meta.value_of(values, meta.DATE) for values in self.metadata())
 
 

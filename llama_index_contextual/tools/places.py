@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has every line of the note."""
+        """Return whether it has every line of the note."""
         return self.from_line == 1 and self.to_line >= self.total_lines and not self.is_cut
 
 
@@ -95,10 +95,10 @@ def part_of(
         last = end if count is None else min(end, first + count - 1)
     if first > max(len(lines), 1) or (cited and not 0 < first <= last):
         raise DocumentError(f"{path!r} has no lines {first} to {last}. It has {len(lines)} lines.")
-    wanted = "\n".join(lines[first - 1 : last])
-    shown = _fitting(wanted, most)
+    passage = "\n".join(lines[first - 1 : last])
+    shown = _fitting(passage, most)
     last = first + shown.count("\n") if lines else 0
-    return Part(shown_path(path), first, last, len(lines), shown, is_cut=shown != wanted)
+    return Part(shown_path(path), first, last, len(lines), shown, is_cut=shown != passage)
 
 
 def _fitting(text: str, most: int) -> str:

@@ -97,7 +97,7 @@ class SqliteFile:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a file with content."""
+        """Return whether there is a file with content."""
         try:
             return self.path.stat().st_size > 0
         except (FileNotFoundError, NotADirectoryError):

@@ -99,7 +99,7 @@ class Target:
 
     @property
     def folder(self) -> Path | None:
-        """The folder whose index is searched; None for that of the storage."""
+        """Return the folder whose index is searched; None for that of the storage."""
         return self.named if self.named or self.storage is not None else Path.cwd()
 
     def open(self, folder: Any, **options: Any) -> ContextualIndex:

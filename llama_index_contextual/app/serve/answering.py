@@ -215,8 +215,8 @@ def answer(question: str, sources: Sequence[str], model: LLM) -> Iterator[Senten
     ends = accumulate(map(prompts.count_tokens, sources))
     shown = [
         source
-        for at, (source, end) in enumerate(zip(sources, ends, strict=True))
-        if not at or end <= room
+        for number, (source, end) in enumerate(zip(sources, ends, strict=True))
+        if number == 0 or end <= room
     ]
     messages = _PROMPT.format_messages(sources=fenced(shown), question=question)
     yield from sentences_of(_deltas(model, messages), shown)

@@ -53,38 +53,38 @@ class ShownHit:
 
     @property
     def node(self) -> BaseNode:
-        """The chunk."""
+        """Return the chunk."""
         return self.hit.node.node
 
     @property
     def path(self) -> str:
-        """The path of its document."""
+        """Return the path of its document."""
         return metadata.path_of(self.node.metadata)
 
     @property
     def name(self) -> str:
-        """The title of its document, else the name of the file."""
+        """Return the title of its document, else the name of the file."""
         return note_name(self.node)
 
     @property
     def date(self) -> str:
-        """Its day; "" for none."""
+        """Return its day; "" for none."""
         return str(metadata.value_of(self.node.metadata, metadata.DATE) or "")
 
     @property
     def headings(self) -> str:
-        """The headings that it stands under; "" if they only repeat the name."""
+        """Return the headings that it stands under; "" if they only repeat the name."""
         headings = str(metadata.value_of(self.node.metadata, metadata.HEADER_PATH) or "")
         return "" if headings.casefold() == self.name.casefold() else headings
 
     @property
     def terms(self) -> frozenset[str]:
-        """The terms of the question that it holds."""
+        """Return the terms of the question that it holds."""
         return frozenset(term.term for term in self.hit.terms)
 
     @property
     def excerpt(self) -> list[str]:
-        """Up to three lines around the words that match."""
+        """Return up to three lines around the words that match."""
         return excerpt(readable(self.node.get_content()), self.terms)
 
     def to_dict(self) -> dict[str, Any]:

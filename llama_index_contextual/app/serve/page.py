@@ -243,7 +243,7 @@ class PageApi:
 
     @property
     def _name(self) -> str:
-        """The names of the folders, or of the only folder."""
+        """Return the names of the folders, or of the only folder."""
         return ", ".join(filter(None, self._index.settings.folders.collections)) or str(
             self._index.folder.name
         )
@@ -394,13 +394,13 @@ def _examples(notes: Iterable[Sequence[BaseNode]]) -> list[str]:
 
 def _first_band(nodes: Sequence[BaseNode], node_id: str, line: int) -> int:
     """Return the position of the first chunk to show so that a chunk or line is visible."""
-    wanted = 0
+    first_match = 0
     for position, node in enumerate(nodes):
         place = place_of(node)
         if place["id"] == node_id or place["first"] <= line <= place["last"]:
-            wanted = position
+            first_match = position
             break
-    return max(0, min(wanted - _MAX_BANDS // 2, len(nodes) - _MAX_BANDS))
+    return max(0, min(first_match - _MAX_BANDS // 2, len(nodes) - _MAX_BANDS))
 
 
 def _found(

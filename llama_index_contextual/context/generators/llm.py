@@ -117,7 +117,7 @@ class LLMContextGenerator(base.ContextGenerator):
 
     @property
     def llm(self) -> LLM:
-        """The model, created when it is first needed; ``Settings.llm`` if none was passed."""
+        """Return the model, created at first use; ``Settings.llm`` if none was passed."""
         if self._llm is None:
             source = self._source
             model = source if source is None or isinstance(source, LLM) else source()
@@ -134,19 +134,19 @@ class LLMContextGenerator(base.ContextGenerator):
 
     @property
     def model_name(self) -> str:  # type: ignore[override]
-        """The model's name, such as ``qwen3:0.6b``; "" while no model is known."""
+        """Return the model's name, such as ``qwen3:0.6b``; "" while no model is known."""
         if self._model_name is None and (self._source or Settings._llm):  # noqa: SLF001  as above
             self._model_name = model_name(self.llm)
         return self._model_name or ""
 
     @property
     def source(self) -> str:
-        """The model, and what stands before its sentences: ``llm:qwen3:0.6b+pattern``."""
+        """Return the model, and what stands before its sentences: ``llm:qwen3:0.6b+pattern``."""
         return f"{self._answers_of}+{PatternContextGenerator.name}"
 
     @property
     def version(self) -> str:  # type: ignore[override]
-        """A hash of model, prompts and what stands before the sentences."""
+        """Return a hash of model, prompts and what stands before the sentences."""
         return short_hash(
             [self._answers_of, _REVISION, *self.prompts, PatternContextGenerator.version]
         )
