@@ -371,3 +371,10 @@ def test_what_is_no_list_of_nodes_is_refused_with_the_cure(index, store, nodes, 
     }
     with pytest.raises(SettingError, match=cure):
         ContextualBM25Retriever({**given, "node": nodes[0], "number": 7}[kind])
+
+
+def test_nodes_of_equal_text_are_hits_of_their_own():
+    """llama-index-core before 0.14.19 returned one of them, because their hashes are equal."""
+    nodes = [TextNode(id_=name, text="the same text") for name in "abc"]
+    hits = ContextualBM25Retriever(nodes).retrieve("same text")
+    assert [hit.node.node_id for hit in hits] == ["a", "b", "c"]
