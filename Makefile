@@ -40,7 +40,7 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 notebooks: $(VENV)/.dev
-	$(BIN)/jupyter execute notebooks/*.ipynb
+	LLAMA_INDEX_CONTEXTUAL_STORAGE=$$(mktemp -d) $(BIN)/jupyter execute notebooks/*.ipynb
 
 # The theme prints a banner about another product at each build.
 docs: $(VENV)/.dev
