@@ -426,7 +426,7 @@ def evaluate(
 )
 @as_json
 def cache(*, prune: float | None, as_json: bool) -> None:
-    """Show or prune the vectors, contexts and documents kept for all folders."""
+    """Show or prune what is kept so that nothing is paid twice."""
     from llama_index_contextual.app.index.content_cache import ContentCache
     from llama_index_contextual.app.index.storage import content_file
 

@@ -9,14 +9,16 @@ from typing import Any, Final
 from pathspec import GitIgnoreSpec
 
 _STAR: Final = "[^/]*"  # what pathspec makes of a star
+# Where google-re2 is installed, pathspec would use it, and it knows no lookahead.
+_BACKEND: Final = "simple"
 _SUFFIX: Final = re.compile(r"\*\.[\w.-]+")
 _MOST_DOUBLE_STARS: Final = 2  # each further one multiplies the places that are tried
 
 
 def spec_of(lines: Iterable[str]) -> GitIgnoreSpec:
     """Return patterns as one, each in linear time."""
-    patterns = GitIgnoreSpec.from_lines(lines).patterns
-    return GitIgnoreSpec([_linear(pattern) for pattern in patterns])
+    patterns = GitIgnoreSpec.from_lines(lines, backend=_BACKEND).patterns
+    return GitIgnoreSpec([_linear(pattern) for pattern in patterns], backend=_BACKEND)
 
 
 def _linear(pattern: Any) -> Any:

@@ -245,7 +245,7 @@ def test_a_refresh_that_would_delete_much_names_the_option(run, tmp_path):
     shutil.rmtree(tmp_path / "notes" / "docs")
     done = run("index", tmp_path / "notes")
     assert done.returncode == 1
-    assert "to delete them, refresh(confirm=True), or index --yes." in done.stderr
+    assert "to delete them, call refresh(confirm=True), or index --yes." in done.stderr
     assert "6 deleted" in run("index", tmp_path / "notes", "--yes").stdout
 
 

@@ -86,16 +86,16 @@ def test_a_file_of_json_lines(tmp_path):
         (
             "q.jsonl",
             '{"question": "x", "path": "a"}\n{',
-            r"q\.jsonl:2: EOF while parsing.*Write UTF-8",
+            r"q\.jsonl:2: it is not JSON \(EOF while parsing.*Write UTF-8",
         ),
         ("q.jsonl", "[1]", r"q\.jsonl:1: it has no question"),
         ("q.jsonl", '{"path": "a"}', r"q\.jsonl:1: it has no question"),
-        ("q.jsonl", '{"question": "x"}', r"q\.jsonl:1: .*a path .* or a text"),
+        ("q.jsonl", '{"question": "x"}', r"q\.jsonl:1: .*a path, or a text"),
         ("q.jsonl", '{"question": "x", "path": "a", "lines": "top"}', "`lines` must be .*'top'"),
         ("q.jsonl", '{"question": "x", "path": "a", "lines": true}', "`lines` must be .*True"),
         ("q.jsonl", '{"question": "x", "path": "a", "line": 3}', "does not take line"),
         ("q.jsonl", "[" * 100_000, r"q\.jsonl:1: "),
-        ("q.csv", "question,path\nx,a\n", r"q\.csv:1: expected value"),
+        ("q.csv", "question,path\nx,a\n", r"q\.csv:1: it is not JSON \(expected value"),
     ],
 )
 def test_a_wrong_file_is_named_with_the_line(tmp_path, name, text, message):

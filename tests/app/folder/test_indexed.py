@@ -197,7 +197,7 @@ def test_a_page_may_be_the_answer_of_a_question(folder, tmp_path):
             citation_of(node.metadata) for node in index.nodes() if question.covered_by(node)
         }
         assert holders == {"report.pdf#page=2"}
-    with pytest.raises(SettingError, match="which lines and pages need"):
+    with pytest.raises(SettingError, match="or a text without lines and page"):
         Passage(text="tide", page="2")
     asked.write_text('{"question": "How high?", "path": "report.pdf", "page": [2]}\n', "utf-8")
     with pytest.raises(DocumentError, match=r"questions.jsonl:1: `page` must be .*\[2\]"):
