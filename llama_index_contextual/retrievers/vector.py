@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from llama_index.core import Settings, VectorStoreIndex
+from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
     FilterOperator,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.bm25_index import Candidate
 
 T = TypeVar("T")
+
+_dispatcher: Final = get_dispatcher(__name__)
 
 MINILM: Final = "all-minilm"
 E5: Final = "multilingual-e5"
@@ -207,6 +210,9 @@ class ContextualVectorRetriever(PoolRetriever):
         """
         return self._embed_model or Settings.embed_model
 
+    # LlamaIndex itself makes a span of each implementation of the abstract ``pools``. A store of
+    # another package may be searched without it.
+    @_dispatcher.span
     def candidates(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
         """Return ids and scores of the best ``top_k`` nodes per query, none for an empty one."""
         if not isinstance(self._reader, AnyStore):
@@ -219,6 +225,7 @@ class ContextualVectorRetriever(PoolRetriever):
         store_queries = self._store_queries(queries, size)
         return _for_each(queries, self._reader.pools(store_queries, least), Pool([], []))
 
+    @_dispatcher.span
     async def acandidates(
         self, queries: Sequence[QueryBundle], top_k: int
     ) -> list[list[Candidate]]:

@@ -9,11 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from llama_index.core import MockEmbedding, StorageContext, VectorStoreIndex
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.span_handlers import SimpleSpanHandler
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores import SimpleVectorStore
 from pydantic import PrivateAttr
 
 from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.retrievers import ContextualFusionRetriever, ContextualVectorRetriever
 
 PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "observe.md").read_text("utf-8")
 
@@ -71,7 +75,39 @@ def test_a_question_is_a_span_of_its_retriever(index, parents, way):
     assert parents[0] == (f"ContextualFusionRetriever.{way}", "None")
     retrievers = dict(parents[1:])
     for name in ("ContextualVectorRetriever", "ContextualBM25Retriever"):
-        assert retrievers[f"{name}.candidates"].startswith("ContextualFusionRetriever.")
+        assert retrievers[f"{name}.pools"].startswith("ContextualFusionRetriever.")
+
+
+class AsyncStore(SimpleVectorStore):
+    """A store with an asynchronous query of its own."""
+
+    async def aquery(self, query, **kwargs):
+        return self.query(query, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("store", "way", "method"),
+    [
+        (SimpleVectorStore, "retrieve", "candidates"),
+        (SimpleVectorStore, "aretrieve", "candidates"),
+        (AsyncStore, "retrieve", "candidates"),
+        (AsyncStore, "aretrieve", "acandidates"),
+    ],
+)
+def test_a_retriever_of_another_store_is_a_span(parents, store, way, method):
+    vector_index = VectorStoreIndex(
+        [TextNode(text="The freeze starts on 14 December.")],
+        storage_context=StorageContext.from_defaults(vector_store=store()),
+        embed_model=MockEmbedding(8),
+    )
+    retriever = ContextualFusionRetriever([ContextualVectorRetriever(vector_index)])
+    parents.clear()
+    if way == "retrieve":
+        retriever.retrieve("freeze")
+    else:
+        asyncio.run(retriever.aretrieve("freeze"))
+    parent = dict(parents)[f"ContextualVectorRetriever.{method}"]
+    assert parent.startswith("ContextualFusionRetriever.")
 
 
 @pytest.mark.server
