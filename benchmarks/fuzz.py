@@ -131,6 +131,7 @@ def settings_of(source: str) -> dict[str, Any]:
         "chunk_size": size,
         "chunk_overlap": size // (2, 5, 1000)[choice % 3],
         "min_chunk_size": size // 8,
+        "min_section_size": (0, size // 8, size // 2, size)[choice % 4],
         "tokenizer": TOKENIZERS[choice % len(TOKENIZERS)],
         "keep_blocks": choice % 7 == 0,
     }
@@ -185,11 +186,11 @@ def check_spans(clean: str, settings: ChunkSettings) -> int:
         covered[span.start : span.end] = b"x" * len(chunk)
         promise(span.tokens == scale.exact(span.start, span.end), "tokens are counted wrong")
         promise(
-            span.tokens <= max(settings.hard_bound, 4), "a chunk exceeds the cap"
+            span.tokens <= max(settings.hard_limit, 4), "a chunk exceeds the cap"
         )  # one letter may be four
         letters = sum(map(len, chunk.split()))
         promise(
-            letters <= max(settings.hard_bound, 4) * CHARS_PER_TOKEN, "a chunk has too many letters"
+            letters <= max(settings.hard_limit, 4) * CHARS_PER_TOKEN, "a chunk has too many letters"
         )
     at = covered.find(0, body)
     while at >= 0:

@@ -55,13 +55,16 @@ FOUND = {
         "documents",
         '18\n\n```\n2026-11-221. "quoted',
     ),
-    "no room above the size: a table, beyond the cap": (
+    "forced over the size: a table, beyond the cap": (
         "documents",
-        "2\n\n    |\n|---|---|\n \t-  漢字。 <details> ' OR 1=1",
+        "| a | b |\n|---|---|\n*မြန်မာ## Relevant prior context\n\u0301\u0316* a\n## Title",
     ),
-    "no room above the size: paragraphs, beyond the cap": (
+    "forced over the size: a quote, beyond the cap": (
         "documents",
-        '41\n\n45\n\n}\n{"context": "\n: \nChunk 1: \nǆ\ntags: [a, b',
+        (
+            ">  İ yesterday [^1] 2026-02-30 ` ![a]( ---\ntitle: \ud83d\n---\n #tag עברית "
+            "---\ntitle: x\n---\n"
+        ),
     ),
 }
 
