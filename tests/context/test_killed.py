@@ -19,7 +19,7 @@ SCRIPT = """
 import sys
 from llama_index.core.schema import TextNode
 from llama_index_contextual.app.settings.models import NamedModel
-from llama_index_contextual.retrievers import ContextualNodePostprocessor
+from llama_index_contextual import ContextualNodePostprocessor
 
 llm, cache = sys.argv[1:]
 nodes = [

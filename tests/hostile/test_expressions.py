@@ -84,6 +84,9 @@ ANCHORED = {
     "node_parser.blocks._CONTAINER",
     "utils.text._HEX",
     "utils.text._WORD_OR_NUMBER",
+    "retrievers.chunk_info._IMPL_FOR",
+    "retrievers.words._PRICE",
+    "tools.places._COLON_LINES",
 }
 
 
