@@ -1,47 +1,50 @@
-"""Whether work grows faster than the text that it is given.
+"""How the time of some work grows with the length of its text, on a machine of any speed."""
 
-Four times the text may take four times as long. A step that is quadratic takes sixteen times as
-long, so nine is the line between both. Times are of the processor.
-"""
-
-from __future__ import annotations
-
+import signal
 import time
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+LIMIT = 30.0
+SHORT_TIME = 0.2
+GROWTH = 8
+ALLOWED = 3 * GROWTH
 
-FACTOR, LINE = 4, 9
+
+class TooSlowError(Exception):
+    """The work took more than the limit of processor time."""
 
 
-def grows_too_fast(
-    work: Callable[[str], object], short: str, long: str, noise: float = 0.010
-) -> bool:
-    """Whether a text of four times the length takes more than nine times as long.
+def seconds(work, *arguments):
+    """Return the processor time of one call; a call that takes longer than the limit is ended."""
 
-    It is measured three times before it counts, because other work on the machine slows single
-    runs.
+    def stop(*_):
+        raise TooSlowError
 
-    Args:
-        work: What is done with a text.
-        short: A text.
-        long: One of its kind, :data:`FACTOR` times as long.
-        noise: Seconds; what takes less passes.
+    before = signal.signal(signal.SIGVTALRM, stop)
+    began = time.process_time()
+    signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT)
+    try:
+        work(*arguments)
+    except TooSlowError:
+        return LIMIT
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    return time.process_time() - began
+
+
+def assert_linear(work, text_of, longest):
+    """Assert that a text of eight times the length takes about eight times the time.
+
+    Quadratic work takes 64 times as long. Work that is short at full length passes: its times say
+    nothing. The lengths grow step by step, so that the limit ends what is far from linear.
     """
-
-    def once() -> bool:
-        took = seconds(work, long)
-        return took >= noise and took >= LINE * seconds(work, short)
-
-    return all(once() for _ in range(3))
-
-
-def seconds(work: Callable[[str], object], text: str) -> float:
-    """The least processor time of three calls."""
-    best = float("inf")
-    for _ in range(3):
-        began = time.thread_time()
-        work(text)
-        best = min(best, time.thread_time() - began)
-    return best
+    lengths = [longest // GROWTH**step for step in range(4, -1, -1)]
+    before = LIMIT
+    for length in [length for length in lengths if length > 0]:
+        text = text_of(length)
+        took = seconds(work, text)
+        if took > max(SHORT_TIME, ALLOWED * before):
+            took = min(took, seconds(work, text))
+        assert took < LIMIT, f"{length} characters take {LIMIT} seconds or more."
+        assert took <= max(SHORT_TIME, ALLOWED * before), (length, before, took)
+        before = took

@@ -58,7 +58,7 @@ class Shown(MockLLM):
 
 
 def chroma(_):
-    client = chromadb.EphemeralClient(settings=chromadb.Settings(anonymized_telemetry=False))
+    client = chromadb.EphemeralClient()
     return ChromaVectorStore(chroma_collection=client.create_collection(uuid4().hex))
 
 

@@ -55,7 +55,7 @@ def nodes():
 @pytest.fixture
 def collection():
     """An empty collection in memory that no other test sees."""
-    client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
+    client = chromadb.EphemeralClient()
     name = f"t{uuid.uuid4().hex}"
     yield client.create_collection(name)
     client.delete_collection(name)

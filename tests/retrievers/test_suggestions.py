@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import string
-import time
 
 import pytest
 from llama_index.core.schema import TextNode
@@ -59,12 +58,10 @@ def test_a_retriever_suggests_names_of_files_headings_and_words():
     assert ContextualBM25Retriever([]).suggest("dikstra") == []
 
 
-def test_a_hundred_thousand_words_are_compared_in_a_second():
+def test_a_name_is_found_among_a_hundred_thousand_words():
     rng = random.Random(5)  # noqa: S311  no secret
     words = {
         "".join(rng.choices(string.ascii_lowercase, k=rng.randint(4, 12))) for _ in range(10**5)
     }
     vocabulary = Vocabulary.of([" ".join(words)], ["Dijkstra's Algorithm"])
-    start = time.process_time()
     assert vocabulary.suggest("dikstra")[0] == "Dijkstra's Algorithm"
-    assert time.process_time() - start < 1

@@ -58,7 +58,7 @@ def nodes(embedding):
 def vector(nodes, embedding):
     import chromadb
 
-    client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
+    client = chromadb.EphemeralClient()
     client.get_or_create_collection("copies")
     client.delete_collection("copies")
     store = ChromaVectorStore(chroma_collection=client.create_collection("copies"))
