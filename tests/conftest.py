@@ -19,6 +19,8 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("home", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "home")
 
+LONGEST_NAME = 60
+
 _USERS_INDEXES = user_data_path("llama-index-contextual", appauthor=False) / "indexes"
 
 # The tests have settings of their own, and so have the processes that they start: what the person
@@ -68,6 +70,19 @@ def content_cache():
     for part in file.parent.glob(f"{file.name}*"):
         part.unlink()
     return file
+
+
+def pytest_make_parametrize_id(val):
+    """Name a long text by its beginning.
+
+    Pytest hands the name of the test to each process that the test starts, and Linux starts none
+    with a variable of more than 128 KiB.
+    """
+    if isinstance(val, str) and len(val) > LONGEST_NAME:
+        return f"{val[:LONGEST_NAME]}..."
+    if isinstance(val, bytes) and len(val) > LONGEST_NAME:
+        return f"{val[:LONGEST_NAME].decode('latin-1')}..."
+    return None
 
 
 def _indexes_of_user() -> dict[Path, int]:

@@ -8,6 +8,7 @@ the stock class differs from store to store.
 from __future__ import annotations
 
 import pytest
+from core_version import needs_core
 from llama_index.core.retrievers import VectorIndexRetriever
 from llama_index.core.vector_stores.types import FilterCondition, MetadataFilter, MetadataFilters
 from notes import index, names
@@ -31,6 +32,9 @@ def one(key, operator, value=None):
 
 
 compared = comparison(VectorIndexRetriever, ContextualVectorRetriever)
+a_missing_key_matches = needs_core(
+    "0.14.23", "the stock class finds no node without the key for `!=` and `nin`"
+)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +59,7 @@ compared = comparison(VectorIndexRetriever, ContextualVectorRetriever)
             filters_of(one("owner", "!=", "dog@example.org")),
             ["budget", "cat", "freeze", "gateway", "meeting"],
             id="!= of a missing key",
+            marks=a_missing_key_matches,
         ),
         pytest.param(filters_of(one("n", ">", 3)), ["freeze", "meeting"], id=">"),
         pytest.param(filters_of(one("n", ">=", 3)), ["budget", "freeze", "meeting"], id=">="),
@@ -73,7 +78,12 @@ compared = comparison(VectorIndexRetriever, ContextualVectorRetriever)
         pytest.param(
             filters_of(one("team", "nin", ["ops", "web"])), ["dog", "freeze", "gateway"], id="nin"
         ),
-        pytest.param(filters_of(one("owner", "nin", ["x"])), ALL, id="nin of a missing key"),
+        pytest.param(
+            filters_of(one("owner", "nin", ["x"])),
+            ALL,
+            id="nin of a missing key",
+            marks=a_missing_key_matches,
+        ),
         pytest.param(filters_of(one("tags", "contains", "dog")), ["dog"], id="contains"),
         pytest.param(
             filters_of(one("team", "contains", "work")), ["freeze"], id="contains a part of a text"
