@@ -16,7 +16,7 @@ import sys
 from functools import partial
 
 import pytest
-from growth import LIMIT, assert_linear, seconds
+from growth import LIMIT, assert_linear, seconds_of
 from pathspec import GitIgnoreSpec
 
 import llama_index_contextual as package
@@ -222,7 +222,9 @@ def test_the_worst_text_takes_time_in_proportion_to_its_length(name):
     longest, _ = BOUNDED.get(place, (LONGEST, ""))
     for use in uses(expression, place in ANCHORED):
         short = min(SHORT, longest)
-        tried = [(seconds(use, text_of(attack, short)), attack) for attack in attacks(expression)]
+        tried = [
+            (seconds_of(use, text_of(attack, short)), attack) for attack in attacks(expression)
+        ]
         for _, attack in sorted(tried, reverse=True)[:2]:
             assert_linear(use, partial(text_of, attack), longest)
 
@@ -256,7 +258,7 @@ IGNORED = [
 @pytest.mark.parametrize("pattern", IGNORED)
 def test_a_line_of_an_ignore_file_is_linear_in_a_path(pattern):
     spec = pattern_of(pattern)  # None: one of more than two double stars is passed over
-    assert spec is None or max(seconds(spec.check_file, path) for path in FOLDERS) < LIMIT
+    assert spec is None or max(seconds_of(spec.check_file, path) for path in FOLDERS) < LIMIT
 
 
 def test_a_linear_line_of_an_ignore_file_means_what_it_meant():
