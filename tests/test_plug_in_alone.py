@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[1]
 # What LlamaIndex's own packages bring is there in any case.
 ABSENT = [
-    "rich", "pathspec", "markdown_it", "starlette", "uvicorn", "mcp",
+    "rich", "pathspec", "markdown_it", "starlette", "uvicorn", "mcp", "simsimd",
     "onnxruntime", "tokenizers", "chromadb", "kreuzberg", "pypdfium2", "ray",
     "llama_index.llms.ollama", "llama_index.llms.openai_like", "llama_index.embeddings.ollama",
     "ollama",

@@ -205,7 +205,7 @@ def _unit_vectors_of(snapshot: Snapshot, rows: Rows) -> list[UnitVectors]:
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         vectors = snapshot.vectors(rows[start : start + _ROWS_AT_ONCE])
         units.append(unit_vectors(vectors))
-    return [UnitVectors(rows, np.concatenate(units))] if units else []
+    return [UnitVectors.of(rows, np.concatenate(units))] if units else []
 
 
 def _describe(node: NodeRow) -> ChunkInfo:

@@ -10,6 +10,7 @@ import pytest
 from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
 
+from llama_index_contextual.app.index import vectors
 from llama_index_contextual.app.index.caches import Caches, UnitVectors, VectorIndex, unit_vectors
 from llama_index_contextual.utils.errors import FingerprintError
 
@@ -209,13 +210,21 @@ MADE = {
 }
 
 
+@pytest.fixture(params=["with 8-bit codes", "without simsimd"])
+def kernel(request, monkeypatch):
+    """Vectors are compared with and without the package that compares their codes."""
+    if request.param == "without simsimd":
+        monkeypatch.setattr(vectors, "simsimd", None)
+
+
+@pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("made", MADE.values(), ids=MADE)
 def test_the_true_ten_are_found_whatever_the_vectors_and_equal_ones_tie(made):
     rng = np.random.default_rng(3)
     vectors = made(rng, 3000)
     rows = np.arange(10, 3010)
-    index = VectorIndex().changed((), UnitVectors(rows[:2000], unit_vectors(vectors[:2000])))
-    index = index.changed((), UnitVectors(rows[2000:], unit_vectors(vectors[2000:]))).changed(
+    index = VectorIndex().changed((), UnitVectors.of(rows[:2000], unit_vectors(vectors[:2000])))
+    index = index.changed((), UnitVectors.of(rows[2000:], unit_vectors(vectors[2000:]))).changed(
         rows[::7]
     )
     kept = np.setdiff1d(rows, rows[::7])
@@ -246,3 +255,31 @@ def test_the_true_ten_are_found_whatever_the_vectors_and_equal_ones_tie(made):
     assert len(index.nearest([vectors[0].tolist()], 5, among[:0])[0][-1][0]) == 0
     with pytest.raises(FingerprintError, match="dimensions"):
         index.nearest([[1.0] * 7], 5)
+
+
+def test_codes_leave_few_rows_to_compare(monkeypatch):
+    """The first look decides what the others cost; without a bound it would keep all rows."""
+    rng = np.random.default_rng(5)
+    units = unit_vectors(rng.standard_normal((5000, 384)))
+    index = VectorIndex().changed((), UnitVectors.of(np.arange(5000), units))
+    compared = []
+    cosines = VectorIndex._cosines
+
+    def counting(self, query, places):
+        compared.append(len(places))
+        return cosines(self, query, places)
+
+    monkeypatch.setattr(VectorIndex, "_cosines", counting)
+    index.nearest([units[7].tolist()], 10)
+    assert 10 <= compared[0] < 1000
+    assert 10 <= compared[1] < 20
+
+
+def test_an_error_of_a_code_is_at_most_what_is_stored():
+    rng = np.random.default_rng(6)
+    units = unit_vectors(rng.standard_normal((300, 96)) ** 3)
+    coded = UnitVectors.of(np.arange(300), units)
+    exact = units.astype(np.float64)
+    difference = exact - coded.codes * coded.scales[:, None].astype(np.float64)
+    assert np.linalg.norm(difference, axis=1) == pytest.approx(coded.errors, abs=1e-6)
+    assert coded.errors.max() < 0.05
