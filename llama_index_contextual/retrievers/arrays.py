@@ -7,12 +7,11 @@ The file is replaced as a whole, so that a crash leaves the old or the new one.
 from __future__ import annotations
 
 import json
-import math
-import struct
-import zlib
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -33,7 +32,7 @@ Numbers = npt.NDArray[Any]
 Part = tuple[Any, Bools]  # the arrays of some rows, and which of these rows live
 
 _MERGE_FACTOR: Final = 4  # a small part joins the large one when it has a fourth of its rows
-_HEAD: Final = struct.Struct("<QL")  # a file begins with the length of its head and a checksum
+_CONTENT: Final = "content"  # the array with the JSON that stands beside the others in a file
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +110,7 @@ class ArrayIndex:
             places: Places in :attr:`every`.
         """
         if len(scores) > top_k:
-            lowest = np.partition(scores, len(scores) - top_k)[len(scores) - top_k]
+            lowest = np.partition(scores, -top_k)[-top_k]
             is_best = scores >= lowest
             places = places[is_best]
             scores = scores[is_best]
@@ -128,44 +127,42 @@ class ArrayIndex:
         if not added and not len(self.find(unwanted)[0]):
             return self
         parts = [(arrays, live & ~np.isin(arrays.ids, unwanted)) for arrays, live in self.parts]
-        parts += [(arrays, np.ones(len(arrays.ids), np.bool_)) for arrays in added]
-        large = parts[:1]
-        small = parts[1:]
-        living = sum(int(live.sum()) for _, live in large)
-        large_size = sum(len(live) for _, live in large)
-        small_size = sum(len(live) for _, live in small)
-        if _MERGE_FACTOR * small_size > living or large_size / 2 > living:
+        parts += map(_living, added)
+        sizes = [len(live) for _, live in parts]
+        living_rows = int(parts[0][1].sum())
+        is_mostly_dead = sizes[0] > 2 * living_rows
+        if is_mostly_dead or _MERGE_FACTOR * sum(sizes[1:]) > living_rows:
             return type(self)(self._merged(parts))
-        return type(self)([*large, *self._merged(small)])
+        return type(self)([parts[0], *self._merged(parts[1:])])
 
     def _merged(self, parts: Sequence[Part]) -> Sequence[Part]:
         """Return the parts as one without dead rows."""
-        is_merged = len(parts) == 1 and parts[0][1].all()
-        if not parts or is_merged:
-            return parts
-        merged = self.made_of.merge(parts)
-        return [(merged, np.ones(len(merged.ids), np.bool_))]
+        if len(parts) > 1 or not all(live.all() for _, live in parts):
+            return [_living(self.made_of.merge(parts))]
+        return parts
 
     # Files
 
     def to_arrays(self) -> dict[str, Numbers]:
         """Return the arrays of the living rows by name; none without rows."""
-        merged = self._merged(self.parts)
-        return dict(vars(merged[0][0])) if merged else {}
+        columns: dict[str, Numbers] = {}
+        for arrays, _ in self._merged(self.parts):
+            columns |= vars(arrays)
+        return columns
 
-    def from_arrays(self, arrays: Mapping[str, Numbers]) -> Self:
+    def from_arrays(self, columns: Mapping[str, Numbers]) -> Self:
         """Return the index of the arrays that :meth:`to_arrays` gave.
 
         Raises:
             ValueError: The arrays do not fit together.
         """
-        if not arrays:
+        if not columns:
             return self
-        made = self.made_of(**arrays)
-        require(all(column.ndim and column.dtype.kind in "iuf" for column in arrays.values()))
-        require(made.ids.dtype == np.int64 and made.ids.ndim == 1)
-        made.check()
-        return self.changed((), made)
+        arrays = self.made_of(**columns)
+        require(all(column.ndim and column.dtype.kind in "iuf" for column in columns.values()))
+        require(arrays.ids.dtype == np.int64 and arrays.ids.ndim == 1)
+        arrays.check()
+        return self.changed((), arrays)
 
     def save(self, path: Path, content: Any) -> None:
         """Write the rows to a file, and beside them what JSON can keep.
@@ -181,33 +178,30 @@ class ArrayIndex:
         Raises:
             StorageError: The file is missing or damaged.
         """
-        content, arrays = read_arrays(path)
+        content, columns = read_arrays(path)
         with explained(path):
-            return self.from_arrays(arrays), content
+            return self.from_arrays(columns), content
+
+
+def _living(arrays: RowArrays) -> Part:
+    return arrays, np.ones(len(arrays.ids), np.bool_)
 
 
 def write_arrays(path: Path, content: Any, arrays: Mapping[str, Numbers]) -> None:
-    """Replace a file: the length of the head, its checksum, the head as JSON, and the arrays.
+    """Replace a file by arrays and JSON, in numpy's format ``npz``, a ZIP archive with checksums.
 
     Nothing waits until the file is on the disk: the checksums notice what a loss of power cuts.
 
     Raises:
         StorageError: The folder cannot be written.
     """
-    layout = []
-    for name, array in arrays.items():
-        data = np.ascontiguousarray(array).data
-        layout.append((name, array.dtype.str, array.shape, zlib.crc32(data)))
-    head = json.dumps([content, layout]).encode()
+    text = np.frombuffer(json.dumps(content).encode(), np.uint8)
     temporary = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.parent / "write.lock"):
             with temporary.open("wb") as file:
-                file.write(_HEAD.pack(len(head), zlib.crc32(head)))
-                file.write(head)
-                for array in arrays.values():
-                    file.write(np.ascontiguousarray(array).data)
+                np.savez(file, **{**arrays, _CONTENT: text})  # type: ignore[arg-type]
             temporary.replace(path)
     except OSError as error:
         reason = error.strerror or error
@@ -224,26 +218,16 @@ def read_arrays(path: Path) -> tuple[Any, dict[str, Numbers]]:
     Raises:
         StorageError: The file is missing or damaged.
     """
+    arrays = {}
     with explained(path):
         require(path.is_file())  # to open a pipe would wait for its writer
-        with path.open("rb") as file:
-            left = path.stat().st_size - _HEAD.size
-            head_size, checksum = _HEAD.unpack(file.read(_HEAD.size))
-            require(head_size <= left)
-            head = file.read(head_size)
-            require(zlib.crc32(head) == checksum)
-            content, layout = json.loads(head)
-            left -= head_size
-            arrays = {}
-            for name, kind, shape, checksum in layout:
-                size = np.dtype(kind).itemsize * math.prod(shape)
-                require(0 <= size <= left)
-                data = file.read(size)
-                require(zlib.crc32(data) == checksum)
-                arrays[name] = np.frombuffer(data, kind).reshape(shape)
-                left -= size
-            require(left == 0)
-    return content, arrays
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                # Not by numpy alone, which reads no further than an array says, and so may leave
+                # out the checksum.
+                data = BytesIO(archive.read(name))
+                arrays[name.removesuffix(".npy")] = np.load(data, allow_pickle=False)
+        return json.loads(arrays.pop(_CONTENT).tobytes()), arrays
 
 
 @contextmanager
@@ -268,5 +252,5 @@ def matches(ascending: Numbers, values: Numbers) -> tuple[Ints, Ints]:
     if not len(ascending):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     places = np.minimum(ascending.searchsorted(values), len(ascending) - 1)
-    hits = (ascending[places] == values).nonzero()[0]
+    hits = np.flatnonzero(ascending[places] == values)
     return places[hits], hits

@@ -1,19 +1,20 @@
-"""BM25 over arrays: for each term the rows that contain it, as a sparse matrix keeps them (CSR).
+"""BM25 over arrays: for each term the rows that contain it, and where it stands in them.
 
-The score of a row is the sum over the query's terms of ``idf(term) * saturation(count, norm)``,
-Lucene's form. Document frequencies and the average length are those of all living rows, so scores
-equal those of a full rebuild, whatever filters leave out.
+The score of a row is the sum over the query's terms of ``idf * count / (count + norm)``, Lucene's
+form, where ``norm = K1 * (1 - B + B * length / average length)``. Document frequencies and the
+average length are those of all living rows, so scores equal those of a full rebuild, whatever
+filters leave out.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -43,16 +44,6 @@ _REACH: Final = 8  # terms further apart are not near each other
 def idf(documents: int, document_frequency: int) -> float:
     """Return the weight of a term: the rarer, the higher."""
     return float(np.log(1 + (documents - document_frequency + 0.5) / (document_frequency + 0.5)))
-
-
-def length_norm(lengths: Numbers, average: float) -> Floats:
-    """Return what BM25 adds to a term frequency in the divisor: the longer the text, the more."""
-    return K1 * (1 - B + B * lengths.astype(np.float64) / average)
-
-
-def saturation(counts: Floats, norm: Floats) -> Floats:
-    """Return the share of a term's weight that a row gets; it grows ever less with the count."""
-    return counts / (counts + norm)
 
 
 class Candidate(NamedTuple):
@@ -134,159 +125,96 @@ def term_number(term: str) -> int:
 
 @dataclass(frozen=True, eq=False)
 class TermArrays(RowArrays):
-    """The terms of some rows.
+    """The terms of some rows: for each term where it occurs.
 
     Attributes:
         ids: The number of each row.
-        bounds: Where the tokens of each row begin, and where the last ones end.
+        lengths: How many terms each row has, repeated ones included.
         terms: The numbers of all distinct terms, ascending.
-        tokens: The terms of all rows in their order, each as its place in ``terms``.
-        starts: Where the postings of each term begin, and where the last ones end.
-        places: Postings: the place of a row in ``ids``, ascending within a term.
-        counts: Postings: how often the row contains the term.
+        starts: Where the occurrences of each term begin, and where the last ones end.
+        places: The place in ``ids`` of each occurrence, ascending within a term.
+        positions: How many terms stand before each occurrence in its row.
     """
 
-    bounds: Ints
+    lengths: Ints
     terms: Numbers
-    tokens: Numbers
-    starts: Numbers
+    starts: Ints
     places: Numbers
-    counts: Numbers
+    positions: Numbers
 
     @classmethod
-    def build(cls, ids: Ints, texts: Iterable[Iterable[str]]) -> TermArrays:
+    def build(cls, ids: Ints, texts: Iterable[Sequence[str]]) -> TermArrays:
         """Return the arrays of rows, from the terms of each in their order.
 
         Raises:
             ValueError: There are fewer texts than rows, or more.
         """
-        place_of = defaultdict[str, int]()
-        place_of.default_factory = place_of.__len__
-        tokens = array("i")
-        bounds = array("q", [0])
+        numbers = array("Q")
+        lengths = []
         for terms in texts:
-            tokens.extend(map(place_of.__getitem__, terms))
-            bounds.append(len(tokens))
-        if len(bounds) != len(ids) + 1:
-            raise ValueError(f"{len(ids)} rows have {len(bounds) - 1} texts")
-        numbers = np.fromiter(map(term_number, place_of), np.uint64, len(place_of))
-        vocabulary, rank = np.unique(numbers, return_inverse=True)
-        ranks = rank[np.frombuffer(tokens, np.int32)]
-        return cls._from_tokens(ids, np.array(bounds), vocabulary, ranks)
+            numbers.extend(map(term_number, terms))
+            lengths.append(len(terms))
+        if len(lengths) != len(ids):
+            raise ValueError(f"{len(ids)} rows have {len(lengths)} texts")
+        row_lengths = np.array(lengths, np.int64)
+        row_starts = np.cumsum(row_lengths) - row_lengths
+        places = np.repeat(np.arange(len(ids)), row_lengths)
+        positions = np.arange(len(numbers)) - row_starts[places]
+        return cls._by_term(ids, row_lengths, np.array(numbers), places, positions)
 
     @classmethod
     def merge(cls, parts: Sequence[Part]) -> TermArrays:
         """Return the living rows of several arrays as one."""
-        terms = np.unique(np.concatenate([arrays.terms for arrays, _ in parts]))
-        ids = []
-        lengths = [np.zeros(1, np.int64)]
-        tokens = []
+        start = 0
+        numbers = []
+        places = []
         for arrays, live in parts:
-            row_lengths = np.diff(arrays.bounds)
-            is_kept = np.repeat(live, row_lengths)
-            ids.append(arrays.ids[live])
-            lengths.append(row_lengths[live])
-            tokens.append(terms.searchsorted(arrays.terms)[arrays.tokens[is_kept]])
-        bounds = np.cumsum(np.concatenate(lengths))
-        return cls._from_tokens(np.concatenate(ids), bounds, terms, np.concatenate(tokens))
+            numbers.append(np.repeat(arrays.terms, np.diff(arrays.starts)))
+            places.append(start + arrays.places.astype(np.int64))
+            start += len(live)
+        live_rows = np.concatenate([live for _, live in parts])
+        new_places = np.cumsum(live_rows) - 1
+        all_places = np.concatenate(places)
+        is_kept = live_rows[all_places]
+        return cls._by_term(
+            ids=np.concatenate([arrays.ids for arrays, _ in parts])[live_rows],
+            lengths=np.concatenate([arrays.lengths for arrays, _ in parts])[live_rows],
+            numbers=np.concatenate(numbers)[is_kept],
+            places=new_places[all_places[is_kept]],
+            positions=np.concatenate([arrays.positions for arrays, _ in parts])[is_kept],
+        )
 
     @classmethod
-    def _from_tokens(cls, ids: Ints, bounds: Ints, terms: Numbers, tokens: Numbers) -> TermArrays:
-        """Return the arrays of rows, without terms that no row contains."""
-        size = max(len(ids), 1)
-        rows = np.repeat(np.arange(len(ids)), np.diff(bounds))
-        postings, counts = np.unique(tokens * size + rows, return_counts=True)
-        owners, places = np.divmod(postings, size)
-        starts = owners.searchsorted(np.arange(len(terms) + 1))
-        is_used = np.diff(starts) > 0
-        new_places = np.cumsum(is_used) - 1
+    def _by_term(
+        cls, ids: Ints, lengths: Ints, numbers: Numbers, places: Ints, positions: Ints
+    ) -> TermArrays:
+        """Return the arrays of rows whose occurrences ascend by place within each term."""
+        order = np.argsort(numbers, kind="stable")
+        terms, frequencies = np.unique(numbers, return_counts=True)
         return cls(
-            ids=np.asarray(ids, np.int64),
-            bounds=bounds,
-            terms=terms[is_used],
-            tokens=new_places[tokens].astype(np.int32),
-            starts=np.append(starts[:-1][is_used], len(places)),
-            places=places.astype(np.int32),
-            counts=counts.astype(np.min_scalar_type(int(counts.max(initial=0)))),
+            ids=ids,
+            lengths=lengths,
+            terms=terms,
+            starts=np.append(0, np.cumsum(frequencies)),
+            places=_compact(places[order]),
+            positions=_compact(positions[order]),
         )
 
     def check(self) -> None:
         """Raise a ValueError where the arrays do not fit together."""
-        require(len(np.unique(self.ids)) == len(self.ids))
-        require(self.terms.dtype == np.uint64 and _ascends(self.terms, strictly=True))
-        require(len(self.bounds) == len(self.ids) + 1 and len(self.starts) == len(self.terms) + 1)
-        require(len(self.places) == len(self.counts))
-        for bounds, values in ((self.bounds, self.tokens), (self.starts, self.places)):
-            require(bounds[0] == 0 and bounds[-1] == len(values) and _ascends(bounds))
-        for places, size in ((self.tokens, len(self.terms)), (self.places, len(self.ids))):
-            require(not len(places) or (places.min() >= 0 and places.max() < size))
-
-    def places_of(self, group: Group) -> Ints:
-        """Return the places in ``terms`` of the alternatives of a term that a row contains."""
-        numbers = [term_number(term) for term in dict.fromkeys(group)]
-        return matches(self.terms, np.array(numbers, np.uint64))[0]
-
-    def postings(self, terms: Ints) -> tuple[Numbers, Numbers]:
-        """Return the places of the rows that contain a term, ascending, and how often each does.
-
-        Args:
-            terms: The places in ``terms`` of the alternatives of the term.
-        """
-        places = [self.places[:0]]
-        counts = [self.counts[:0]]
-        for term in terms:
-            posting = slice(int(self.starts[term]), int(self.starts[term + 1]))
-            places.append(self.places[posting])
-            counts.append(self.counts[posting])
-        if len(places) <= 2:  # noqa: PLR2004  the postings of a single alternative
-            return places[-1], counts[-1].astype(np.float64)
-        rows, inverse = np.unique(np.concatenate(places), return_inverse=True)
-        return rows, np.bincount(inverse, np.concatenate(counts), len(rows))
-
-    def closeness(self, places: Ints, query_terms: Sequence[Ints]) -> Floats:
-        """Return 1 / the smallest distance of each neighbouring pair of terms in rows.
-
-        Args:
-            places: The places of the rows.
-            query_terms: For each term, the places in ``terms`` of its alternatives.
-
-        Returns:
-            An array of the shape (rows, pairs), 0 where the distance is larger than ``_REACH``.
-        """
-        # Gather the tokens of the rows.
-        starts = self.bounds[places]
-        lengths = self.bounds[places + 1] - starts
-        ends = np.cumsum(lengths)
-        offsets = np.arange(lengths.sum()) + np.repeat(starts - ends + lengths, lengths)
-        tokens = self.tokens.take(offsets)
-
-        # Keep those that are terms of the query; take() is faster than indexing.
-        query_places = np.zeros(len(self.terms), dtype=np.int16)
-        for number, alternatives in enumerate(query_terms, start=1):
-            query_places[alternatives] = number
-        token_terms = query_places.take(tokens)
-        positions = np.flatnonzero(token_terms != 0)
-        terms = token_terms[positions]
-        rows = ends.searchsorted(positions, side="right")
-        positions += rows * _REACH  # tokens of different rows are out of each other's reach
-
-        # Compare each token with the next ones; fewer than _REACH stand between near ones.
-        closeness = np.zeros((len(places), len(query_terms) - 1))
-        for lag in range(1, _REACH + 1):
-            distances = positions[lag:] - positions[:-lag]
-            left = terms[:-lag]
-            right = terms[lag:]
-            is_near = (distances <= _REACH) & (np.abs(left - right) == 1)
-            pairs = np.minimum(left, right)[is_near] - 1
-            cells = (rows[:-lag][is_near], pairs)
-            np.maximum.at(closeness, cells, 1 / distances[is_near])
-        return closeness
+        require(len(np.unique(self.ids)) == len(self.ids) == len(self.lengths))
+        require(self.terms.dtype == np.uint64 and bool((self.terms[1:] > self.terms[:-1]).all()))
+        require(self.starts[0] == 0 and self.starts[-1] == len(self.places))
+        require(len(self.starts) == len(self.terms) + 1 and bool((np.diff(self.starts) > 0).all()))
+        # Each position of each row occurs once.
+        require(len(self.places) == len(self.positions) == self.lengths.sum())
+        require(np.array_equal(np.bincount(self.places, minlength=len(self.ids)), self.lengths))
+        require(bool((self.positions < self.lengths[self.places]).all()))
 
 
-def _ascends(values: Numbers, *, strictly: bool = False) -> bool:
-    if strictly:
-        return bool((values[1:] > values[:-1]).all())
-    return bool((values[1:] >= values[:-1]).all())
+def _compact(values: Ints) -> Numbers:
+    """Return numbers from 0 in the smallest type that holds all of them."""
+    return values.astype(np.min_scalar_type(int(values.max(initial=0))))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -298,16 +226,14 @@ class QueryTerm:
         idf: Its weight.
         places: The places in :attr:`Bm25Index.every` of the living rows that contain it, ascending.
         counts: How often each of them contains it.
-        shares: The share of the weight that each of them gets.
-        vocabulary: For each part of the index, the places of its alternatives in ``terms``.
+        scores: What it adds to the score of each of them.
     """
 
     group: Group
     idf: float
     places: Ints
     counts: Floats
-    shares: Floats
-    vocabulary: Sequence[Ints]
+    scores: Floats
 
 
 class Bm25Index(ArrayIndex):
@@ -318,10 +244,8 @@ class Bm25Index(ArrayIndex):
     def __init__(self, parts: Sequence[Part] = ()) -> None:
         super().__init__(parts)
         self._remembered: dict[tuple[Group, ...], Sequence[QueryTerm]] = {}
-        part_lengths = [np.diff(arrays.bounds) for arrays, _ in parts]
-        lengths = np.concatenate([np.empty(0, np.int64), *part_lengths])
-        average = int(lengths[self.live].sum()) / max(len(self), 1) or 1.0
-        self._norms = length_norm(lengths, average)
+        self._lengths = np.concatenate([np.empty(0), *(arrays.lengths for arrays, _ in parts)])
+        self._average_length = self._lengths[self.live].sum() / max(len(self), 1) or 1.0
 
     def with_texts(self, rows: Sequence[int] | Ints, texts: Iterable[str]) -> Bm25Index:
         """Return the index with more rows; a known row gets the new text.
@@ -348,7 +272,7 @@ class Bm25Index(ArrayIndex):
         """
         scores = np.zeros(len(self.every))
         for term in self.read(groups):  # in turn, so that equal texts have equal scores
-            scores[term.places] += term.shares * term.idf
+            scores[term.places] += term.scores
         places = np.flatnonzero(scores)
         hits = [self.best(scores[places], top_k, places)]
         if among is not None:
@@ -366,14 +290,14 @@ class Bm25Index(ArrayIndex):
     def term_scores(self, groups: Sequence[Group], rows: Sequence[int] | Ints) -> TermScores:
         """Return what each term adds to the score of each row; unknown rows contain no term."""
         terms = self.read(groups)
-        row_places, row_hits = self.find(rows)
+        places, hits = self.find(rows)
         scores = np.zeros((len(rows), len(terms)))
         counts = np.zeros_like(scores)
         for column, term in enumerate(terms):
-            postings, hits = matches(term.places, row_places)
-            cells = (row_hits[hits], column)
-            counts[cells] = term.counts[postings]
-            scores[cells] = term.shares[postings] * term.idf
+            holding, holding_hits = matches(term.places, places)
+            cells = (hits[holding_hits], column)
+            counts[cells] = term.counts[holding]
+            scores[cells] = term.scores[holding]
         return TermScores(
             groups=tuple(term.group for term in terms),
             frequencies=tuple(len(term.places) for term in terms),
@@ -389,19 +313,31 @@ class Bm25Index(ArrayIndex):
         weighted by the smaller idf: a pair is as rare as its more frequent term.
         """
         terms = self.read(groups)
-        shares = np.zeros(len(rows))
         idfs = np.array([term.idf for term in terms], np.float64)
         weights = np.minimum(idfs[1:], idfs[:-1])
         total = float(weights.sum())
         if not total:
-            return shares
+            return np.zeros(len(rows))
+
+        # Number the tokens of all rows, so that those of different rows are out of reach.
         places, hits = self.find(rows)
-        for number, (arrays, inside, part_hits) in enumerate(self.by_part(places)):
-            vocabulary = [term.vocabulary[number] for term in terms]
-            # Not a product of matrices: there the sum of a row depends on how many there are.
-            closeness = np.einsum("ij,j->i", arrays.closeness(inside, vocabulary), weights)
-            shares[hits[part_hits]] = closeness / total
-        return shares
+        row_of_place = np.full(len(self.every), -1)
+        row_of_place[places] = hits
+        row_size = int(self._lengths.max(initial=0)) + _REACH
+        tokens = []
+        for term in terms:
+            token_places, positions = self._occurrences(term.group)
+            token_rows = row_of_place[token_places]
+            is_read = token_rows >= 0
+            tokens.append(np.sort(token_rows[is_read] * row_size + positions[is_read]))
+
+        nearness = np.zeros(len(rows))
+        for weight, (first, second) in zip(weights, pairwise(tokens), strict=True):
+            near_tokens, distances = _nearby(first, second)
+            closest = np.zeros(len(rows))
+            np.maximum.at(closest, near_tokens // row_size, 1 / distances)
+            nearness += weight * closest
+        return nearness / total
 
     def read(self, groups: Sequence[Group]) -> Sequence[QueryTerm]:
         """Return the distinct terms of a query in their order, with the rows that contain them."""
@@ -415,22 +351,45 @@ class Bm25Index(ArrayIndex):
         return terms
 
     def _read_term(self, group: Group) -> QueryTerm:
-        vocabulary = []
-        all_places = [np.empty(0, np.int64)]
-        all_counts = [np.empty(0)]
-        start = 0
-        for arrays, live in self.parts:
-            alternatives = arrays.places_of(group)
-            places, counts = arrays.postings(alternatives)
-            is_live = live[places]
-            vocabulary.append(alternatives)
-            all_places.append(places[is_live] + start)
-            all_counts.append(counts[is_live])
-            start += len(live)
-        places = np.concatenate(all_places)
-        counts = np.concatenate(all_counts)
-        weight = idf(len(self.rows), len(places))
+        occurrences, _ = self._occurrences(group)
+        all_counts = np.bincount(occurrences)
+        places = np.flatnonzero(all_counts)
+        counts = all_counts[places].astype(np.float64)
+        weight = idf(len(self), len(places))
         if not len(places) and is_day(group):
             weight = 0.0  # the year, the month and the number of a day are terms as well
-        shares = saturation(counts, self._norms[places])
-        return QueryTerm(group, weight, places, counts, shares, vocabulary)
+        norms = K1 * (1 - B + B * self._lengths[places] / self._average_length)
+        scores = counts / (counts + norms) * weight
+        return QueryTerm(group, weight, places, counts, scores)
+
+    def _occurrences(self, group: Group) -> tuple[Ints, Ints]:
+        """Return the place of each occurrence of a term in living rows, and its position there."""
+        numbers = np.array([term_number(term) for term in group], np.uint64)
+        start = 0
+        places = [np.empty(0, np.int64)]
+        positions = [np.empty(0, np.int64)]
+        for arrays, live in self.parts:
+            known_terms, _ = matches(arrays.terms, np.unique(numbers))
+            for term in known_terms:
+                span = slice(arrays.starts[term], arrays.starts[term + 1])
+                places.append(start + arrays.places[span].astype(np.int64))
+                positions.append(arrays.positions[span])
+            start += len(live)
+        all_places = np.concatenate(places)
+        is_live = self.live[all_places]
+        return all_places[is_live], np.concatenate(positions)[is_live]
+
+
+def _nearby(first: Ints, second: Ints) -> tuple[Ints, Ints]:
+    """Return those of the first tokens that have a second within reach, and its distance.
+
+    Both ascend.
+    """
+    if not len(second):
+        return first[:0], first[:0]
+    following = np.minimum(second.searchsorted(first), len(second) - 1)
+    preceding = np.maximum(following - 1, 0)
+    distances = np.minimum(np.abs(second[following] - first), np.abs(first - second[preceding]))
+    is_near = distances <= _REACH
+    # A token that stands for either term is as near as two can be.
+    return first[is_near], np.maximum(distances[is_near], 1)

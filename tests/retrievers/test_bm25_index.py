@@ -224,24 +224,21 @@ def test_rows_without_terms_are_kept(tmp_path):
     assert one.rows.tolist() == [2, 4]
 
 
-def test_what_is_opened_is_mapped_and_not_read(tmp_path):
-    saved(tmp_path)
-    [(arrays, _)] = load(tmp_path)[0].parts
-    for array in vars(arrays).values():
-        assert not array.flags.owndata
-        assert not array.flags.writeable
-
-
-def test_any_damage_is_noticed(tmp_path):
+def test_any_damage_is_noticed_or_does_no_harm(tmp_path):
+    """A ZIP archive also has fields that say nothing of the arrays, such as its dates."""
     expected = state(saved(tmp_path))
     rng = random.Random(5)  # noqa: S311  no secret
     [path] = tmp_path.glob("*.arrays")
     content = path.read_bytes()
-    for place in [*range(0, 512, 9), *rng.choices(range(len(content)), k=60)]:
+    noticed = 0
+    for place in [*range(0, len(content), 97), *range(len(content) - 700, len(content), 3)]:
         changed = bytearray(content)
         changed[place] ^= rng.randrange(1, 256)
         path.write_bytes(changed)
-        assert load(tmp_path) is None
+        loaded = load(tmp_path)
+        noticed += loaded is None
+        assert loaded is None or state(loaded[0]) == expected
+    assert noticed > 100
     for length in (0, 2, 8, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:length])
         assert load(tmp_path) is None

@@ -65,10 +65,10 @@ def rebuilt(retriever):
 def test_nodes_that_are_deleted_do_not_stay_on_disk_for_ever(nodes, tmp_path):
     retriever = ContextualBM25Retriever(nodes)
     retriever.persist(tmp_path)
-    before = (tmp_path / "bm25.arrays").stat().st_size
+    assert b"carrots" in (tmp_path / "bm25.arrays").read_bytes()
     retriever.delete(["dog", "cat", "code", "meeting"])
     retriever.persist(tmp_path)
-    assert (tmp_path / "bm25.arrays").stat().st_size < before / 2
+    assert b"carrots" not in (tmp_path / "bm25.arrays").read_bytes()
     assert ContextualBM25Retriever.from_persist_dir(tmp_path).selected_ids() == ["config", "budget"]
 
 
@@ -149,12 +149,11 @@ def test_arrays_that_were_changed_with_their_checksums_are_damage(nodes, tmp_pat
     path = tmp_path / "bm25.arrays"
     content, columns = arrays.read_arrays(path)
     changes = {
-        "terms.tokens": lambda values: values + len(values),
+        "terms.positions": lambda values: values + len(values),
         "terms.places": lambda values: values - 1,
         "terms.terms": lambda values: values[::-1],
-        "terms.bounds": lambda values: values[:-1],
+        "terms.lengths": lambda values: values[:-1],
         "terms.starts": lambda values: values * 2,
-        "terms.counts": lambda values: values[1:],
         "terms.ids": lambda values: values * 0,
         "infos.bounds": lambda values: values + 1,
         "infos.data": lambda values: values[:-1],
