@@ -9,6 +9,7 @@ import argparse
 import atexit
 import datetime as dt
 import hashlib
+import multiprocessing
 import os
 import platform
 import shutil
@@ -42,7 +43,7 @@ from llama_index_contextual.context.views import has_context
 from llama_index_contextual.utils.metadata import CONTEXT, LEXICAL_CONTEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy.typing as npt
     from llama_index.core.base.base_retriever import BaseRetriever
@@ -51,8 +52,12 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.base import SourceDocument
 
 # Nothing of a run is in the user's data directory, and no run finds the vectors of another one.
-os.environ["LLAMA_INDEX_CONTEXTUAL_STORAGE"] = tempfile.mkdtemp(prefix="contextual-benchmark-")
-atexit.register(shutil.rmtree, os.environ["LLAMA_INDEX_CONTEXTUAL_STORAGE"], ignore_errors=True)
+# Processes that a benchmark starts inherit the directory of the first.
+if "CONTEXTUAL_BENCHMARK_DIRECTORY" not in os.environ:
+    data_directory = tempfile.mkdtemp(prefix="contextual-benchmark-")
+    atexit.register(shutil.rmtree, data_directory, ignore_errors=True)
+    os.environ["CONTEXTUAL_BENCHMARK_DIRECTORY"] = data_directory
+    os.environ["LLAMA_INDEX_CONTEXTUAL_STORAGE"] = data_directory
 
 CACHE = Path(
     os.environ.get("LLAMA_INDEX_CONTEXTUAL_CACHE")
@@ -203,6 +208,12 @@ class PreparedContexts(ContextGenerator):
         """Return what was prepared for each chunk."""
         made = [self._made[node.node_id] for node in nodes]
         return [ChunkContext(one.get(CONTEXT, ""), one.get(LEXICAL_CONTEXT, "")) for one in made]
+
+
+def in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of a function that is called in a process of its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, arguments)
 
 
 def shipped_index(

@@ -13,16 +13,15 @@ comparing all of them, that the vector retriever has among its ten.
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import chromadb
 import numpy as np
-from common import command_line, machine, markdown_table, stock_hybrid
+from common import command_line, in_fresh_process, machine, markdown_table, stock_hybrid
 from datasets import kubernetes_docs
 from llama_index.core import VectorStoreIndex
 from llama_index.core.schema import MetadataMode, QueryBundle
@@ -34,7 +33,7 @@ from scale import EMBEDDING, open_at, write_pages
 from llama_index_contextual.retrievers.any_store import stored_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from llama_index.core.retrievers import BaseRetriever
 
@@ -159,12 +158,6 @@ def measure(folder: Path, questions: Sequence[str]) -> tuple[list[dict[str, Spee
     return speeds, true_ten(store, [ours[0].retrievers[0], stock[0]], queries)
 
 
-def apart(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the result of a function that is called in a fresh process."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(function, arguments)
-
-
 def main() -> None:
     """Measure each size and print a table."""
     queries = [question.text for question in kubernetes_docs(1).questions]
@@ -172,8 +165,8 @@ def main() -> None:
     rows: list[list[object]] = []
     for size in command_line(__doc__, sizes=[1000, 10_000, 100_000]).sizes:
         with tempfile.TemporaryDirectory() as folder:
-            chunks = apart(fill, Path(folder), size)
-            (ours, by_ranks, stock), shares = apart(measure, Path(folder), queries)
+            chunks = in_fresh_process(fill, Path(folder), size)
+            (ours, by_ranks, stock), shares = in_fresh_process(measure, Path(folder), queries)
         nearest = " / ".join(f"{share:.1f}" for share in shares)
         for name in TIMES:
             for label, other in (("stock", stock), ("by ranks", by_ranks)):

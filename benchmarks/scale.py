@@ -1,15 +1,13 @@
-"""How an index of a folder grows.
+"""Measure how an index of a folder grows: building, memory, disk, questions, refreshing, opening.
 
-Building, memory, disk, questions, the refresh of one document, opening.
+    python benchmarks/scale.py --sizes 1000 10000 100000
+    python benchmarks/scale.py --folder FOLDER    # a folder as it is, with the local embedding
 
-    python benchmarks/scale.py --sizes 1000 10000 100000 python benchmarks/scale.py --folder FOLDER
-    # a folder as it is, by the local embedding
-
-Each size is indexed as a user does it, by `ContextualIndex.refresh` over a folder of real pages
-(Kubernetes documentation); beyond what exists they are repeated with a third of the longer words
-exchanged for others of the corpus. Vectors are the sum of a seeded direction for each word (384
-numbers): alike texts have alike vectors, and nothing is spent on a model. Building and asking are
-two processes of their own for each size.
+Each size is indexed as a user does it, by ``ContextualIndex.refresh`` over a folder of real pages
+(the Kubernetes documentation). Beyond what exists, pages are repeated with a third of the longer
+words exchanged for others of the corpus. Vectors are the sum of a seeded direction for each word
+(384 numbers): similar texts have similar vectors, and no time is spent on a model. Building and
+asking each have a process of their own.
 
 Where ``LLAMA_INDEX_CONTEXTUAL_CORPUS`` names a folder with Markdown in its ``corpus/``, pages are
 those, and vectors the local embedding's, here and in ``latency.py``.
@@ -23,17 +21,21 @@ import random
 import re
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 import zlib
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from common import RememberingEmbedding, command_line, machine, markdown_table
+from common import (
+    RememberingEmbedding,
+    command_line,
+    in_fresh_process,
+    machine,
+    markdown_table,
+)
 from datasets import kubernetes_docs, pages_of
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
@@ -41,23 +43,30 @@ from llama_index_contextual.app import ContextualIndex, LocalEmbedding
 from llama_index_contextual.app.index.chunking import default_parser
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 WORD = re.compile(r"[a-z]{5,}")
 CORPUS = os.environ.get("LLAMA_INDEX_CONTEXTUAL_CORPUS", "")
-CHARACTERS = 540  # a chunk with the defaults has about so many; the table counts what came out
-QUESTIONS, WARM = 300, 20
+CHARACTERS: Final = 540  # of a chunk with the defaults, about; the table counts what came out
+WARM_UP: Final = 20
+QUESTIONS: Final = 300
+CHANGES: Final = 3
 DIRECTIONS = np.random.default_rng(0).standard_normal((16_384, 384), dtype=np.float32)
-COLUMNS = {
-    "build": ("build, s", ",.0f"), "build_cpu": ("of it CPU, s", ",.0f"),
-    "build_peak": ("its memory, MiB", ",.0f"),
+COLUMNS: Final = {
+    "build_cpu": ("building, CPU s", ",.0f"),
+    "build_cpu_per_thousand": ("the same for 1,000 chunks", ".2f"),
+    "build_peak": ("memory of building, MiB", ",.0f"),
     "index.sqlite3": ("index.sqlite3, bytes a chunk", ",.0f"),
     "cache": ("cache, bytes a chunk", ",.0f"),
-    "open": ("open and first answer, s", ".2f"), "open_cpu": ("of it CPU, s", ".2f"),
-    "p50": ("question p50, ms", ".1f"), "p95": ("p95, ms", ".1f"),
-    "rss": ("memory of a reader, MiB", ",.0f"),
-    "refresh": ("refresh of one page, s", ".2f"), "nothing": ("refresh of nothing, s", ".2f"),
-}  # fmt: skip
+    "open_cpu": ("opening and first answer, CPU s", ".2f"),
+    "first_cpu": ("a question, first time, CPU ms", ".1f"),
+    "repeated_cpu": ("a question, repeated, CPU ms", ".1f"),
+    "p50": ("a question, first time, p50, ms", ".1f"),
+    "p95": ("the same, p95, ms", ".1f"),
+    "reader_memory": ("memory of a reader, MiB", ",.0f"),
+    "refresh_cpu": ("refresh of one changed page, CPU s", ".2f"),
+    "nothing_cpu": ("refresh without a change, CPU s", ".2f"),
+}
 
 
 class OfWords(BaseEmbedding):
@@ -90,116 +99,135 @@ def open_at(folder: Path) -> ContextualIndex:
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """Paths and texts of real pages.
-
-    Beyond what exists, with words exchanged for others of the corpus, without end.
-    """
-    found = [
+    """Yield paths and texts of real pages, then of changed ones, without end."""
+    real_pages = [
         (document.metadata["path"], document.text)
         for document in pages_of(CORPUS or "kubernetes-docs")
     ]
-    random.Random(0).shuffle(found)  # noqa: S311  no secret; the pages with answers come first, and are long
-    words = [word for _, text in found[:200] for word in WORD.findall(text)]
-    for number in count():
-        turn, (path, text) = number // len(found), found[number % len(found)]
-        if turn:
-            draw = random.Random(number)  # noqa: S311  no secret
-            text = WORD.sub(
-                lambda one: draw.choice(words) if draw.random() < 1 / 3 else one.group(),  # noqa: B023
-                text,  # noqa: B023, RUF100
-            )
-        yield (f"{turn}/{path}" if turn else path), text
+    # The pages with answers come first, and they are long.
+    random.Random(0).shuffle(real_pages)  # noqa: S311  no secret
+    words = [word for _, text in real_pages[:200] for word in WORD.findall(text)]
+    yield from real_pages
+    for number in count(len(real_pages)):
+        turn, place = divmod(number, len(real_pages))
+        path, text = real_pages[place]
+        yield f"{turn}/{path}", with_other_words(text, words, random.Random(number))  # noqa: S311
+
+
+def with_other_words(text: str, words: list[str], draw: random.Random) -> str:
+    """Return a text with a third of its longer words exchanged."""
+
+    def exchanged(match: re.Match[str]) -> str:
+        return draw.choice(words) if draw.random() < 1 / 3 else match.group()
+
+    return WORD.sub(exchanged, text)
 
 
 def write_pages(folder: Path, size: int) -> None:
     """Write pages of about so many chunks into a folder."""
     left = size * CHARACTERS
     for path, text in pages():
-        (folder / path).parent.mkdir(exist_ok=True, parents=True)
-        (folder / path).write_text(text, "utf-8")
+        target = folder / path
+        target.parent.mkdir(exist_ok=True, parents=True)
+        target.write_text(text, "utf-8")
         left -= len(text)
         if left <= 0:
             return
 
 
-def build(opened: ContextualIndex) -> dict[str, float]:
-    """Index a folder; what that took."""
-    began, worked = time.perf_counter(), time.process_time()
+def build(folder: Path) -> dict[str, float]:
+    """Index pages, and return what that took."""
+    return measured_refresh(open_at(folder))
+
+
+def build_by_local_embedding(folder: Path) -> dict[str, float]:
+    """Index a folder of a user with the local embedding, and return what that took."""
+    return measured_refresh(ContextualIndex.open(folder))
+
+
+def measured_refresh(opened: ContextualIndex) -> dict[str, float]:
+    """Refresh an index, and return what that took."""
     with opened as index:
+        start = time.process_time()
         chunks = index.refresh().chunks
-        took, cpu = time.perf_counter() - began, time.process_time() - worked
-    sizes = {name: size / chunks for name, size in index.settings.layout.sizes().items()}
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"chunks": chunks, "build": took, "build_cpu": cpu, "build_peak": peak, **sizes}
+        cpu = time.process_time() - start
+    sizes = index.settings.layout.sizes()
+    peak_kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "chunks": chunks,
+        "build_cpu": cpu,
+        "build_cpu_per_thousand": cpu / chunks * 1000,
+        "build_peak": peak_kibibytes / 1024,
+        **{name: size / chunks for name, size in sizes.items()},
+    }
 
 
 def ask(folder: Path) -> dict[str, float]:
-    """Open an index, ask questions, then change one page; what that took."""
+    """Open an index, ask questions, change a page, and return what each took."""
     questions = [question.text for question in kubernetes_docs().questions]
     random.Random(0).shuffle(questions)  # noqa: S311  no secret
-    began, worked = time.perf_counter(), time.process_time()
+    figures = {}
+    start = time.process_time()
     with open_at(folder) as index:
         retriever = index.as_retriever()
         retriever.retrieve(questions[0])
-        opened, cpu = time.perf_counter() - began, time.process_time() - worked
-        times, refreshes = list[float](), list[float]()
-        for question in questions[: WARM + QUESTIONS]:
-            started = time.perf_counter()
+        figures["open_cpu"] = time.process_time() - start
+
+        for question in questions[:WARM_UP]:
             retriever.retrieve(question)
-            times.append((time.perf_counter() - started) * 1000)
-        [status] = re.findall(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text("ascii"))
+        times = []
+        first = []
+        repeated = []
+        for question in questions[WARM_UP : WARM_UP + QUESTIONS]:
+            wall_start = time.perf_counter()
+            first.append(cpu_of(lambda question=question: retriever.retrieve(question)))
+            times.append((time.perf_counter() - wall_start) * 1000)
+            repeated.append(cpu_of(lambda question=question: retriever.retrieve(question)))
+        figures["first_cpu"] = statistics.fmean(first) * 1000
+        figures["repeated_cpu"] = statistics.fmean(repeated) * 1000
+        figures["p50"] = statistics.median(times)
+        figures["p95"] = statistics.quantiles(times, n=20)[-1]
+        [resident] = re.findall(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text("ascii"))
+        figures["reader_memory"] = int(resident) / 1024
+
         page = min(folder.rglob("*.md"))
-        for turn in range(4):
-            if turn < 3:
-                page.write_text(
-                    f"{page.read_text('utf-8')}\n\nOne more line, number {turn}.\n", "utf-8"
-                )
-            started = time.perf_counter()
-            index.refresh()
-            refreshes.append(time.perf_counter() - started)
-    cuts = statistics.quantiles(times[WARM:], n=20)
-    figures = {
-        "open": opened,
-        "open_cpu": cpu,
-        "p50": cuts[9],
-        "p95": cuts[94],
-        "p99": cuts[98],
-        "rss": int(status) / 1024,
-    }
-    return {**figures, "refresh": statistics.median(refreshes[:3]), "nothing": refreshes[3]}
+        refreshes = []
+        for number in range(CHANGES):
+            text = page.read_text("utf-8")
+            page.write_text(f"{text}\n\nOne more line, number {number}.\n", "utf-8")
+            refreshes.append(cpu_of(index.refresh))
+        figures["refresh_cpu"] = statistics.median(refreshes)
+        figures["nothing_cpu"] = cpu_of(index.refresh)
+    return figures
+
+
+def cpu_of(work: Callable[[], object]) -> float:
+    """Return the processor time of a call in seconds."""
+    start = time.process_time()
+    work()
+    return time.process_time() - start
 
 
 def main() -> None:
     """Measure each size and print a table."""
-    options = command_line(__doc__, sizes=[1000, 10_000, 100_000], folder=Path, step=str)
-    if options.folder and not options.step:
-        with tempfile.TemporaryDirectory() as storage:
-            print(json.dumps(build(ContextualIndex.open(options.folder, storage=storage))))
+    options = command_line(__doc__, sizes=[1000, 10_000, 100_000], folder=Path)
+    if options.folder:
+        print(json.dumps(in_fresh_process(build_by_local_embedding, options.folder)))
         return
-    if options.step:
-        print(
-            json.dumps(
-                ask(options.folder) if options.step == "ask" else build(open_at(options.folder))
-            )
-        )
-        return
-    results = list[dict[str, float]]()
+    results: list[dict[str, float]] = []
     for size in options.sizes:
-        with tempfile.TemporaryDirectory() as folder:
-            write_pages(Path(folder), size)
-            figures: dict[str, float] = {}
-            for step in ("build", "ask"):
-                command = [sys.executable, __file__, "--step", step, "--folder", folder]
-                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
-                figures |= json.loads(done.stdout.splitlines()[-1])
-            results.append(figures)
-            print(json.dumps(figures), flush=True)
-    rows = [
-        [name, *(format(one[key], form) for one in results)]
-        for key, (name, form) in COLUMNS.items()
-    ]
-    header = ["chunks", *(f"{one['chunks']:,.0f}" for one in results)]
-    print(f"\n{machine()}; load {os.getloadavg()[1]:.1f}\n\n{markdown_table(header, rows)}")
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            write_pages(folder, size)
+            figures = in_fresh_process(build, folder) | in_fresh_process(ask, folder)
+        results.append(figures)
+        print(json.dumps(figures), flush=True)
+    header = ["chunks", *(f"{figures['chunks']:,.0f}" for figures in results)]
+    rows = []
+    for key, (label, form) in COLUMNS.items():
+        rows.append([label, *(format(figures[key], form) for figures in results)])
+    load = os.getloadavg()[1]
+    print(f"\n{machine()}; load {load:.1f}\n\n{markdown_table(header, rows)}")
 
 
 if __name__ == "__main__":
