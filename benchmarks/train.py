@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # Chosen by hand: hardly a question of the sets has a date, a name or parts, and the sets differ in
 # the heading.
 CHOSEN: Final = {"date", "heading", "names", "further chunk", "part"}
-CODE: Final = {"file name", "defines", "exact", "file vector"}
+CODE: Final = {"file name", "defines", "exact", "file vector", "tests"}
 _NAMES: Final = [feature.name for feature in (*FEATURES, *RANK_FEATURES)]
 TRAINED: Final = {
     "ranking": tuple(name for name in _NAMES if name not in CHOSEN | CODE),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -147,6 +148,11 @@ _IDENTIFIER: Final = re.compile(r"\b[A-Za-z_][^\WA-Z_]*[A-Z_]\w*")
 # The last part of a qualified name: ``send`` of ``res.send``, ``Helpers`` of ``Sinatra::Helpers``.
 _LAST_PART: Final = re.compile(r"\w(?:::|->|[.#])(\w+)(?!\w|(?:::|->|[.#])\w)")
 _COMMON_WORD_VALUE: Final = 0.5  # of a word of a file name that most chunks hold; a rare word has 1
+_TEST_FOLDERS: Final = frozenset(
+    ("benchmark", "benchmarks", "example", "examples", "fixtures", "spec", "specs", "test", "tests")
+)
+_TEST_ENDINGS: Final = ("_test", ".test", "_spec", ".spec", "Test", "Tests")
+_TEST_TERMS: Final = code_terms(" ".join(_TEST_FOLDERS))
 
 
 class CodeFeature:
@@ -217,6 +223,29 @@ class FileVectorFeature(CodeFeature):
         """Return the mean of the three best vector scores, 0 for a missing one."""
         best = sorted(candidates.cosines[rows].tolist(), reverse=True)[:_SPEAKERS]
         return float(sum(best)) / _SPEAKERS
+
+
+class TestsFeature(CodeFeature):
+    """Whether a file holds tests, examples or benchmarks, which repeat the words of the code.
+
+    Its weight is negative.
+    """
+
+    name = "tests"
+
+    def file_value(self, query: Query, candidates: Candidates, rows: Sequence[int]) -> float:
+        """Return 1 for such a file, unless the query asks for tests or examples."""
+        info = candidates.info[rows[0]]
+        if info is None or _TEST_TERMS & code_terms(query.text):
+            return 0.0
+        return float(_holds_tests(PurePosixPath(info.path)))
+
+
+def _holds_tests(path: PurePosixPath) -> bool:
+    """Return whether the name of a file or of a folder above it is that of tests or examples."""
+    if path.name.startswith("test_") or path.stem.endswith(_TEST_ENDINGS):
+        return True
+    return any(folder.strip("_") in _TEST_FOLDERS for folder in path.parts[:-1])
 
 
 class ExactFeature:
@@ -386,6 +415,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     DefinesFeature(),
     ExactFeature(),
     FileVectorFeature(),
+    TestsFeature(),
 )
 RANK_FEATURES: Final[tuple[RankFeature, ...]] = (
     NameFeature(),

@@ -128,6 +128,13 @@ CASES = {
         },
         {"a": 0.9, "b": 0.89, "b2": 0.89, "b3": 0.89, "c": 0.1, "d": 0.1},
     ),
+    "tests": Case(
+        "kite",
+        {
+            "a": code("tests/a.py", "kite"),
+            "b": code("src/b.py", "kite"),
+        },
+    ),
     "names": Case(
         "GIL", {"a": ("GIL GIL", {"path": "a.md"}), "b": ("GIL", {"path": "notes/GIL.md"})}
     ),
@@ -175,9 +182,9 @@ def test_each_feature_has_a_weight_and_a_name_of_its_own():
     assert len(names) == len(set(names))
 
 
-def test_only_further_chunks_speak_against_a_candidate():
+def test_only_further_chunks_and_tests_speak_against_a_candidate():
     weights = learned.shipped_weights("ranking")
-    assert {name for name, weight in weights.items() if weight < 0} == {"further chunk"}
+    assert {name for name, weight in weights.items() if weight < 0} == {"further chunk", "tests"}
 
 
 # What the values mean
@@ -272,6 +279,29 @@ def test_values_of_source_files(feature, expected):
     prose = query_of("how does the RetryQueue wait?", retri=2.0, queue=2.0)
     halves = [value / 2 for value in expected]
     assert feature.values(prose, candidates).tolist() == pytest.approx(halves)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("tests/retry.py", 1.0),
+        ("src/_examples/retry/main.go", 1.0),
+        ("src/test_retry.py", 1.0),
+        ("mux_test.go", 1.0),
+        ("src/RetryTest.java", 1.0),
+        ("src/retry.spec.ts", 1.0),
+        ("src/latest.py", 0.0),
+        ("src/contest/retry.py", 0.0),
+        ("tests/notes.md", 0.0),
+    ],
+)
+def test_files_of_tests_and_examples_count_unless_the_query_asks_for_them(path, expected):
+    feature = features.TestsFeature()
+    candidates = candidates_of([({"path": path}, "retry")])
+    assert feature.values(query_of("how retries wait"), candidates).tolist() == [expected]
+    assert feature.values(query_of("how retries wait?"), candidates).tolist() == [expected / 2]
+    for query in ("example of a retry", "tests of the retry"):
+        assert feature.values(query_of(query), candidates).tolist() == [0.0]
 
 
 @pytest.mark.parametrize(
