@@ -2,7 +2,8 @@
 # make test: run the tests, except the slow ones
 # make slow: run the slow tests: killed processes, servers, other Python processes
 # make check: run lint, types, and the tests of changed files, before a commit
-# make versions: run the tests of the plug-in on the lowest allowed versions (Python 3.10) and on the newest (3.13)
+# make versions: run the tests of the plug-in and of the default embedding on the lowest allowed versions (Python 3.10)
+#   and on the newest (3.13)
 # make docs: build the documentation site in site/
 # make release-check: build the package, install it in an empty environment, and run the demo there
 
@@ -48,8 +49,10 @@ docs: $(VENV)/.dev
 
 check: lint types touched
 
-# Sets up .venv-lowest and .venv-newest. uv chooses the lowest version of each requirement.
-PLUG_IN := tests/node_parser tests/context tests/retrievers tests/postprocessors tests/llama_index_contract
+# Sets up .venv-lowest and .venv-newest, and records their versions for docs/reference/compatibility.md.
+# uv chooses the lowest version of each requirement.
+PLUG_IN := tests/node_parser tests/context tests/retrievers tests/postprocessors tests/llama_index_contract \
+           tests/app/settings/test_local.py
 versions:
 	$(MAKE) VENV=.venv-lowest PYTHON=python3.10 RESOLUTION=lowest-direct plug-in
 	$(MAKE) VENV=.venv-newest PYTHON=python3.13 RESOLUTION=highest plug-in
@@ -61,6 +64,7 @@ plug-in:
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --link-mode copy --resolution $(RESOLUTION) --editable '.[dev]'
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --link-mode copy --no-deps $(WITHOUT_DEPENDENCIES)
 	$(PYTEST) -n 2 --dist loadfile -m "not ($(SLOW))" $(PLUG_IN)
+	$(BIN)/python scripts/compatibility_page.py "make versions"
 
 release-check: $(VENV)/.dev
 	rm -rf dist build

@@ -225,6 +225,20 @@ def test_a_date_in_a_heading(title, expected):
             "2026-04-09 10:30:00 +0200",
             datetime(2026, 4, 9, 10, 30, tzinfo=timezone(timedelta(hours=2))),
         ),
+        # Python 3.10 reads none of these.
+        ("2026-04-09T10:30+02", datetime(2026, 4, 9, 10, 30, tzinfo=timezone(timedelta(hours=2)))),
+        ("20260409T103000Z", datetime(2026, 4, 9, 10, 30, tzinfo=timezone.utc)),
+        ("2026-04-09T1030", datetime(2026, 4, 9, 10, 30)),  # noqa: DTZ001
+        (
+            "2026-04-09t10:30:00.1234567z",
+            datetime(2026, 4, 9, 10, 30, 0, 123_456, tzinfo=timezone.utc),
+        ),
+        ("2026-04-09T10:30:00,5", datetime(2026, 4, 9, 10, 30, 0, 500_000)),  # noqa: DTZ001
+        ("2026-W15-4", date(2026, 4, 9)),
+        ("2026W15", date(2026, 4, 6)),
+        ("2026-W54", None),
+        ("2026-04-09T25:00", date(2026, 4, 9)),
+        ("2026-04-09T10:00+99:00", date(2026, 4, 9)),
         (1_633_027_200, datetime(2021, 9, 30, 18, 40, tzinfo=timezone.utc)),
         (1_633_027_200_000, datetime(2021, 9, 30, 18, 40, tzinfo=timezone.utc)),  # Dendron
         ("1633027200000", datetime(2021, 9, 30, 18, 40, tzinfo=timezone.utc)),
@@ -235,6 +249,23 @@ def test_a_date_in_a_heading(title, expected):
 )
 def test_a_date_in_metadata(value, expected):
     assert parse_date(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "first", "last"),
+    [
+        ("2026-W15", date(2026, 4, 6), date(2026, 4, 12)),
+        ("2026-W15-4", date(2026, 4, 9), date(2026, 4, 9)),
+        ("2026-04-09", date(2026, 4, 9), date(2026, 4, 9)),
+        ("2026-04-01/2026-04-30", date(2026, 4, 1), date(2026, 4, 30)),
+    ],
+)
+def test_a_period_in_metadata(value, first, last):
+    assert parse_period(value) == (first, last)
+
+
+def test_a_week_has_no_end_beyond_the_calendar():
+    assert parse_period("9999-W52") is None
 
 
 @given(st.dates(date(1900, 1, 1), date(2199, 12, 31)))

@@ -11,7 +11,6 @@ What operators say becomes metadata filters, so every retriever that takes filte
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Sequence
 from datetime import date
@@ -28,7 +27,7 @@ from llama_index_contextual.retrievers.filters import WORDS, item_filter, path_f
 from llama_index_contextual.retrievers.query_dates import find_dates, lexicon_of
 from llama_index_contextual.retrievers.terms import has_stop_words, language_of, query_groups
 from llama_index_contextual.retrievers.words import words_of
-from llama_index_contextual.utils.dates import epoch_seconds
+from llama_index_contextual.utils.dates import epoch_seconds, iso_period
 from llama_index_contextual.utils.errors import SettingError
 from llama_index_contextual.utils.metadata import COLLECTION, DATE_TS, typed
 
@@ -225,13 +224,14 @@ def _day(name: str, text: str) -> date | None:
     """Return the day that a text names: of ``last week`` the first for ``since``, else the last."""
     if not text.strip():
         return None
-    with contextlib.suppress(ValueError):
-        return date.fromisoformat(text.strip())
-    today = date.today()  # noqa: DTZ011  the user's own day
-    ranges = find_dates(text, today, lexicon_of(text))
-    if not ranges:
-        raise SettingError(
-            f"`{name}` must be a date such as 2026-04-09, or words such as last week or in May "
-            f"(got {text!r})."
-        )
-    return ranges[0].first if name == "since" else ranges[0].last
+    period = iso_period(text.strip())
+    if period is None:
+        today = date.today()  # noqa: DTZ011  the user's own day
+        ranges = find_dates(text, today, lexicon_of(text))
+        if not ranges:
+            raise SettingError(
+                f"`{name}` must be a date such as 2026-04-09, or words such as last week or in May "
+                f"(got {text!r})."
+            )
+        period = ranges[0].period
+    return period.first if name == "since" else period.last

@@ -111,6 +111,16 @@ _FIRST_SECOND: Final = 100_000_000
 _FIRST_MILLISECOND: Final = 1000 * _FIRST_SECOND
 _MAX_BACKWARD_DAYS: Final = 31
 _EPOCH: Final = re.compile(r"1\d{9}(?:\d{3})?")
+# ISO 8601, which fromisoformat reads in more forms the newer Python is.
+_ISO_DAY: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
+_ISO_WEEK: Final = re.compile(r"(\d{4})-?W(\d\d)(?:-?([1-7]))?", re.ASCII)
+_ISO_MOMENT: Final = re.compile(
+    r"(?P<year>\d{4})(?P<dash>-?)(?P<month>\d\d)(?P=dash)(?P<day>\d\d)"
+    r"[T ](?P<hour>\d\d)(?::?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?"
+    r" ?(?:(?P<utc>Z)|(?P<sign>[+-])(?P<zone_hour>\d\d):?(?P<zone_minute>\d\d)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+_MICROSECOND_DIGITS: Final = 6
 
 
 def _names(kind: str, language: str) -> list[list[str]]:
@@ -156,10 +166,10 @@ def date_in_words(iso: object) -> str:
     if is_period:
         ends = [_in_words(parse_day(first)), _in_words(parse_day(last))]
         return " to ".join(ends) if all(ends) else ""
-    try:
-        day = date.fromisoformat(text[:10])
-    except ValueError:  # 2026-02-31 is no date
+    period = iso_period(text[:10])
+    if period is None:  # 2026-02-31 is no date
         return ""
+    day = period.first
     # The language of strftime depends on the machine.
     weekday = _names("weekdays", "en")[day.weekday()][0]
     return f"{weekday.capitalize()}, {_in_words(day)}"
@@ -475,13 +485,52 @@ def _from_epoch(number: float) -> datetime | None:
 
 
 def _from_text(text: str) -> date | datetime | None:
-    iso = re.sub(r"[zZ]$", "+00:00", text)  # Python 3.10 knows no Z
-    # What Python reads into a row of digits depends on its version.
-    readers = () if text.isdecimal() else (date.fromisoformat, datetime.fromisoformat)
-    for read in readers:
-        with contextlib.suppress(ValueError):
-            return read(iso)
+    moment = _ISO_MOMENT.fullmatch(text)
+    if moment:
+        with contextlib.suppress(ValueError):  # 2026-02-31T10:00 and 2026-04-09T24:00
+            return _moment_of(moment)
+    period = iso_period(text)
+    if period is not None:
+        return period.first
     return next((named.first for named in _ranges_in(text)), None)
+
+
+def _moment_of(match: re.Match[str]) -> datetime:
+    """Return the moment of a match of :data:`_ISO_MOMENT`."""
+    fraction = (match["fraction"] or "")[:_MICROSECOND_DIGITS].ljust(_MICROSECOND_DIGITS, "0")
+    zone = timezone.utc if match["utc"] else None
+    if match["sign"]:
+        hours = int(match["zone_hour"])
+        offset = timedelta(hours=hours, minutes=int(match["zone_minute"] or 0))
+        zone = timezone(-offset if match["sign"] == "-" else offset)
+    return datetime(
+        int(match["year"]),
+        int(match["month"]),
+        int(match["day"]),
+        int(match["hour"]),
+        int(match["minute"] or 0),
+        int(match["second"] or 0),
+        int(fraction),
+        zone,
+    )
+
+
+def iso_period(text: str) -> Period | None:
+    """Return the day or the week of an ISO 8601 date: ``2026-04-09``, ``2026-W15-4``, ``2026-W15``.
+
+    All versions of Python read the same.
+    """
+    day = _ISO_DAY.fullmatch(text)
+    if day:
+        first = existing_date(*map(int, day.groups()))
+        return Period(first, first) if first else None
+    week = _ISO_WEEK.fullmatch(text)
+    if week:
+        year, number, weekday = week.groups()
+        with contextlib.suppress(ValueError, OverflowError):
+            first = date.fromisocalendar(int(year), int(number), int(weekday or 1))
+            return Period(first, first if weekday else first + timedelta(days=6))
+    return None
 
 
 def parse_day(value: object) -> date | None:
@@ -491,7 +540,9 @@ def parse_day(value: object) -> date | None:
 
 
 def parse_period(value: object) -> Period | None:
-    """Return the period of a metadata value: a date, or an ISO 8601 interval of two dates."""
+    """Return the period of a metadata value: a date, an ISO week, or an interval of two dates."""
+    if isinstance(value, str) and (period := iso_period(value.strip())):
+        return period
     first_text, is_interval, last_text = str(value).partition("/")
     first = parse_day(first_text if is_interval else value)
     last = parse_day(last_text) if is_interval else first

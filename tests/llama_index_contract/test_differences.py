@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from collections import Counter
 from pathlib import Path
 
 from differences import DIFFERENCES
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
+SCRIPT = runpy.run_path(str(ROOT / "scripts" / "compatibility_page.py"))
 
 
 def test_each_difference_is_shown_by_a_test_and_each_test_names_a_difference_that_is_listed():
@@ -22,7 +26,17 @@ def test_each_difference_is_shown_by_a_test_and_each_test_names_a_difference_tha
 
 
 def test_the_page_is_made_from_the_list():
-    made = runpy.run_path(str(ROOT / "scripts" / "compatibility_page.py"))["page"]()
-    assert (ROOT / "docs" / "reference" / "compatibility.md").read_text("utf-8") == made, (
-        "run scripts/compatibility_page.py"
-    )
+    page = SCRIPT["PAGE"].read_text("utf-8")
+    assert page == SCRIPT["page"](), "run scripts/compatibility_page.py"
+
+
+def test_the_lowest_version_that_is_allowed_has_been_tested():
+    records = json.loads(SCRIPT["RECORDS"].read_text("utf-8")).values()
+    for name, allowed in SCRIPT["allowed_versions"]().items():
+        tested = [Version(versions[name]) for versions in records if name in versions]
+        if not tested:
+            continue
+        assert all(version in SpecifierSet(allowed) for version in tested), name
+        bound = next(item for item in SpecifierSet(allowed) if item.operator == ">=")
+        lowest = Version(bound.version).release
+        assert min(tested).release[: len(lowest)] == lowest, f"run make versions: {name}{bound}"

@@ -143,6 +143,8 @@ class VectorIndex(ArrayIndex):
         estimates = []
         margins = []
         for arrays, _ in self.parts:
+            if not len(arrays.codes):  # simsimd refuses an array without rows
+                continue
             products = np.asarray(simsimd.cdist(coded.codes, arrays.codes, "dot"))[0]
             estimates.append(products.astype(np.float32) * (arrays.scales * coded.scales))
             errors = arrays.errors + coded.errors + arrays.errors * coded.errors
