@@ -21,9 +21,9 @@ else:
 
 # As in Pandoc, a rule that a blank line follows opens no front matter.
 _FRONT_MATTER: Final = re.compile(
-    r"\ufeff?\s*(?P<fence>---(?=[ \t]*(?:\r\n|\r(?!\n)|\n)(?![ \t]*[\r\n]))|\+\+\+)"
+    r"\ufeff?\s*(?:(?P<yaml>---)(?=[ \t]*(?:\r\n|\r(?!\n)|\n)(?![ \t]*[\r\n]))|\+\+\+)"
     r"[ \t]*(?:\r\n?|\n)"
-    r"(?P<source>.*?)(?<![^\r\n])(?P<end>(?P=fence)|\.\.\.)[ \t]*(?:\r\n?|\n|\Z)",
+    r"(?P<source>.*?)(?<![^\r\n])(?(yaml)(?:---|\.\.\.)|\+\+\+)[ \t]*(?:\r\n?|\n|\Z)",
     re.DOTALL,
 )
 # To YAML, "#a" is a comment in "tags: #a #b" and in "- #a".
@@ -93,15 +93,19 @@ def read_front_matter(text: str, name: str | None = "a document") -> FrontMatter
         name: The document's name for the warning; None for no warning.
     """
     match = _FRONT_MATTER.match(text)
-    if match is None or (match["fence"] == "+++" and match["end"] != "+++"):
+    if match is None:
         return FrontMatter()
+    is_toml = match["yaml"] is None
+    source = match["source"]
+    if not is_toml:
+        source = _HASHTAGS.sub(r"\1'\2'", source.replace("\u00a0", " "))
     try:
-        values = _parse_toml(match["source"]) if match["fence"] == "+++" else _parse_yaml(match)
+        _check_length(source)
+        values = _parse_toml(source) if is_toml else _parse_yaml(source)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        is_yaml_error = isinstance(error, yaml.YAMLError)
-        values = _read_line_by_line(_yaml_source(match)) if is_yaml_error else {}
+        values = _read_line_by_line(source) if isinstance(error, yaml.YAMLError) else {}
         if name:
-            syntax = "TOML" if match["fence"] == "+++" else "YAML"
+            syntax = "TOML" if is_toml else "YAML"
             outcome = "read line by line" if values else "kept as text"
             warnings.warn(
                 f"The front matter of {name} cannot be read as {syntax} and is {outcome}: "
@@ -111,8 +115,8 @@ def read_front_matter(text: str, name: str | None = "a document") -> FrontMatter
             )
         if not values:
             return FrontMatter(unread=match.end())
-    if values == "":
-        return FrontMatter(end=match.end())
+    if not values:  # it is empty
+        return FrontMatter(match.end())
     if not isinstance(values, dict):
         return FrontMatter()
     return FrontMatter(match.end(), {str(key).lower(): value for key, value in values.items()})
@@ -127,34 +131,21 @@ def _reason(error: Exception) -> str:
     return f"line {line}: {getattr(error, 'problem', '')}"
 
 
-def _parse_toml(source: str) -> dict[str, Any]:
-    """Parse the text between the fences of TOML."""
-    _check_length(source)
-    if max(map(len, source.split("\n"))) > _LONGEST_TOML_LINE:
-        raise ValueError(f"a line has more than {_LONGEST_TOML_LINE:,} characters")
-    return tomllib.loads(source.replace("\r\n", "\n"))
-
-
-def _yaml_source(match: re.Match[str]) -> str:
-    """Return the text between the fences with quotes around tags that YAML takes for comments."""
-    return _HASHTAGS.sub(r"\1'\2'", match["source"].replace("\u00a0", " "))
-
-
-def _parse_yaml(match: re.Match[str]) -> Any:
-    """Parse the text between the fences of YAML."""
-    source = _yaml_source(match)
-    _check_length(source)
-    return _read_yaml(source)
-
-
 def _check_length(source: str) -> None:
     """Raise a ValueError for a block that takes too long to parse."""
     if len(source) > _MOST_CHARS:
         raise ValueError(f"it has {len(source):,} characters, more than {_MOST_CHARS:,}")
 
 
-def _read_yaml(source: str) -> Any:
-    """Return the value of a YAML text, in which all scalars are strings; "" if it is empty."""
+def _parse_toml(source: str) -> dict[str, Any]:
+    """Return the values of a TOML text."""
+    if max(map(len, source.split("\n"))) > _LONGEST_TOML_LINE:
+        raise ValueError(f"a line has more than {_LONGEST_TOML_LINE:,} characters")
+    return tomllib.loads(source.replace("\r\n", "\n"))
+
+
+def _parse_yaml(source: str) -> Any:
+    """Return the value of a YAML text, in which all scalars are strings; None if it is empty."""
     depth = 0
     anchors: set[str | None] = set()  # of lists and mappings
     # Iterating over the events does not recurse for each level, as the composer does.
@@ -169,7 +160,7 @@ def _read_yaml(source: str) -> Any:
             raise ValueError("it has aliases of lists, which are not read")
         if depth > _DEEPEST:
             raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
-    return _YAML_LOADER(source).get_single_data() or ""
+    return _YAML_LOADER(source).get_single_data()
 
 
 def _read_line_by_line(source: str) -> dict[str, Any]:
@@ -178,18 +169,16 @@ def _read_line_by_line(source: str) -> dict[str, Any]:
     Returns:
         An empty mapping if fewer lines begin with a key than do not.
     """
-    _, *parts = _KEY.split(source)
-    keys = parts[::2]
-    texts = parts[1::2]
-    if 2 * len(keys) <= len(_LINE_OF_NO_KEY.findall(source)):
+    _, *parts = _KEY.split(source)  # a key, its text, the next key, …
+    if len(parts) <= len(_LINE_OF_NO_KEY.findall(source)):
         return {}
-    return {key: _value(text) for key, text in zip(keys, texts, strict=True)}
+    return {key: _value(text) for key, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def _value(text: str) -> Any:
     """Return what follows a key, as YAML if it is valid, else as text."""
     with contextlib.suppress(yaml.YAMLError, ValueError):
-        return _read_yaml(f"key: {text.strip(' ')}")["key"]
+        return _parse_yaml(f"key: {text.strip(' ')}")["key"]
     return " ".join(text.split()).strip("\"'")
 
 

@@ -26,14 +26,31 @@ from llama_index.core.schema import (
 )
 
 from llama_index_contextual.node_parser.front_matter import FrontMatter, read_front_matter
-from llama_index_contextual.node_parser.sections import (
-    Heading,
-    Path,
-    outline_of,
-    titled_headings,
-)
+from llama_index_contextual.node_parser.sections import Heading, Path, outline_of
 from llama_index_contextual.utils import dates, metadata
 from llama_index_contextual.utils.errors import ContextualWarning
+from llama_index_contextual.utils.metadata import (
+    CHUNK_HASH,
+    CONTENT_TYPE,
+    CONTINUES,
+    DATE,
+    DATE_TS,
+    DESCRIPTION,
+    ENCODED_CHARS,
+    END_LINE,
+    FRONT_MATTER,
+    HEADER_PATH,
+    HEADING_LEVEL,
+    INLINE_TAGS,
+    MOST_CHARS,
+    NAMES_TAKEN,
+    OVERFLOW,
+    PATH,
+    START_LINE,
+    TAGS,
+    TITLE,
+    TOKEN_COUNT,
+)
 from llama_index_contextual.utils.text import without_surrogates
 
 if TYPE_CHECKING:
@@ -43,27 +60,27 @@ _LINE_END: Final = re.compile(r"\r\n?|\n")
 _LONGEST_PAGE_NUMBER: Final = 10  # digits
 # Counts and hashes say nothing to an embedding or an LLM.
 BOOKKEEPING: Final = (
-    metadata.HEADING_LEVEL,
-    metadata.CONTENT_TYPE,
-    metadata.TOKEN_COUNT,
-    metadata.CHUNK_HASH,
-    metadata.OVERFLOW,
-    metadata.CONTINUES,
-    metadata.DATE_TS,
-    metadata.FRONT_MATTER,
+    HEADING_LEVEL,
+    CONTENT_TYPE,
+    TOKEN_COUNT,
+    CHUNK_HASH,
+    OVERFLOW,
+    CONTINUES,
+    DATE_TS,
+    FRONT_MATTER,
 )
 # Tags and description of front matter would make the chunks of a document more alike; the keyword
 # index reads them once.
 _HIDDEN_FROM_EMBEDDING: Final = (
     *BOOKKEEPING,
-    metadata.START_LINE,
-    metadata.END_LINE,
-    metadata.TAGS,
-    metadata.DESCRIPTION,
+    START_LINE,
+    END_LINE,
+    TAGS,
+    DESCRIPTION,
 )
 # Metadata of a chunk that are not true of the chunks that it is cut into. Our parser writes more of
 # them than others do.
-_OF_A_CHUNK: Final = (metadata.HEADER_PATH, metadata.START_LINE, metadata.END_LINE)
+_OF_A_CHUNK: Final = (HEADER_PATH, START_LINE, END_LINE)
 _OF_OUR_CHUNK: Final = (*_OF_A_CHUNK, *BOOKKEEPING)
 # Keys of front matter that name the day that a note is of, the surest first. Keys such as ``due``
 # and ``updated`` name other days.
@@ -79,7 +96,7 @@ _WHOLE_DAY: Final = re.compile(r"\W{0,9}\d[\w .,/:-]{4,30}\d\W{0,9}")
 _FILTER_NAME: Final = re.compile(r"\w[\w .-]{0,99}")
 _MOST_FILTERS: Final = 50
 _MOST_TAG_CHARS: Final = 2000  # of inline tags
-_IN_ALL_CONTEXTS: Final = (metadata.TITLE, metadata.DATE)  # these need no words on the first chunk
+_IN_ALL_CONTEXTS: Final = (TITLE, DATE)  # these need no words on the first chunk
 _MOST_FRONT_MATTER_CHARS: Final = 1000  # for the keyword index
 
 
@@ -96,8 +113,8 @@ def headings_of(text: str) -> list[tuple[str, int, int]]:
     ends = line_ends(text)
     outline = outline_of(text, front.end, front.unread)
     return [
-        (title, place.level, bisect_right(ends, place.start) + 1)
-        for place, title in titled_headings(text, outline)
+        (heading.title, heading.level, bisect_right(ends, heading.start) + 1)
+        for heading in outline.headings
     ]
 
 
@@ -149,19 +166,18 @@ def place_of(node: BaseNode) -> Place:
         return Place(0, 1)
     if end - start != len(node.get_content(metadata_mode=MetadataMode.NONE)):  # changed since
         return Place(0, 1)
-    line = metadata.value_of(node.metadata, metadata.START_LINE)
+    line = metadata.value_of(node.metadata, START_LINE)
     return Place(start, _positive_or(line, 0 if start else 1))
 
 
 def path_above(node: BaseNode) -> Path:
     """Return the headings above a node that is cut again; only the innermost has a known level."""
     titles = metadata.heading_titles(node.metadata) if source_of(node) else []
-    level = _positive_or(metadata.value_of(node.metadata, metadata.HEADING_LEVEL), 0)
-    levels = [0] * (len(titles) - 1) + [level]
-    return tuple(
-        Heading(level, title, dates.date_from_heading(title))
-        for level, title in zip(levels, titles, strict=False)
-    )
+    headings = [Heading(0, title, dates.date_from_heading(title)) for title in titles]
+    if headings:
+        level = _positive_or(metadata.value_of(node.metadata, HEADING_LEVEL), 0)
+        headings[-1] = headings[-1]._replace(level=level)
+    return tuple(headings)
 
 
 def _positive_or(value: object, default: int) -> int:
@@ -222,7 +238,7 @@ def metadata_for_chunks(document: BaseNode) -> dict[str, Any]:
     """
     values = dict(document.metadata)
     if source_of(document) is not None:
-        is_ours = metadata.value_of(values, metadata.CHUNK_HASH)
+        is_ours = metadata.value_of(values, CHUNK_HASH)
         for key in _OF_OUR_CHUNK if is_ours else _OF_A_CHUNK:
             values.pop(metadata.key_in(values, key), None)
     return values
@@ -240,15 +256,15 @@ def document_metadata(
     """
     values: dict[str, Any] = {}
     path = metadata.file_of(brought)
-    if path and metadata.PATH not in brought:
-        values[metadata.PATH] = path
-    for key in (metadata.TITLE, metadata.DESCRIPTION):
+    if path and PATH not in brought:
+        values[PATH] = path
+    for key in (TITLE, DESCRIPTION):
         value = front.text(key)
         if value and not brought.get(key):
             values[key] = metadata.shortened(value)
     tags = front.tags()
-    if tags and not brought.get(metadata.TAGS):
-        values[metadata.TAGS] = metadata.short_tags(tags)
+    if tags and not brought.get(TAGS):
+        values[TAGS] = metadata.short_tags(tags)
     period = _period_of(document, front)
     if period:
         values.update(_date_metadata(period, brought))
@@ -257,7 +273,7 @@ def document_metadata(
 
 def _period_of(document: BaseNode, front: FrontMatter) -> dates.Period | None:
     """Return the days that a document is of: by its metadata, its front matter or its path."""
-    candidates = [metadata.value_of(document.metadata, metadata.DATE)]
+    candidates = [metadata.value_of(document.metadata, DATE)]
     for pattern in _DAY_KEYS:
         candidates += [front.text(key) for key in sorted(front.values) if pattern.fullmatch(key)]
     for key in sorted(front.values):
@@ -288,14 +304,14 @@ def filter_metadata(
     values: dict[str, Any] = {}
     for key, value in front.values.items():
         text = front.text(key)
-        is_usable = text and len(text) <= metadata.MOST_CHARS and _FILTER_NAME.fullmatch(key)
-        is_free = key not in metadata.NAMES_TAKEN and key not in brought
+        is_usable = text and len(text) <= MOST_CHARS and _FILTER_NAME.fullmatch(key)
+        is_free = key not in NAMES_TAKEN and key not in brought
         if is_usable and is_free and len(values) < _MOST_FILTERS:
             if isinstance(value, bool):
                 text = text.lower()
             values[key] = metadata.typed(text) if typed else text
     if tags:
-        values[metadata.INLINE_TAGS] = metadata.short_tags(", ".join(tags), _MOST_TAG_CHARS)
+        values[INLINE_TAGS] = metadata.short_tags(", ".join(tags), _MOST_TAG_CHARS)
     return values
 
 
@@ -308,8 +324,8 @@ def first_chunk_metadata(document: BaseNode, front: FrontMatter, span: Span) -> 
         return {}
     words = front.other_values(_IN_ALL_CONTEXTS)
     if not words and source_of(document):
-        words = str(metadata.value_of(document.metadata, metadata.FRONT_MATTER) or "")
-    return {metadata.FRONT_MATTER: words[:_MOST_FRONT_MATTER_CHARS]} if words else {}
+        words = str(metadata.value_of(document.metadata, FRONT_MATTER) or "")
+    return {FRONT_MATTER: words[:_MOST_FRONT_MATTER_CHARS]} if words else {}
 
 
 def span_metadata(
@@ -325,15 +341,15 @@ def span_metadata(
         chunk_size: The tokens that it should have at most.
     """
     values: dict[str, Any] = {
-        metadata.HEADING_LEVEL: span.path[-1].level if span.path else 0,
-        metadata.CONTENT_TYPE: span.kind,
-        metadata.TOKEN_COUNT: span.tokens,
-        metadata.CHUNK_HASH: blake2b(chunk.encode(), digest_size=16).hexdigest(),
+        HEADING_LEVEL: span.path[-1].level if span.path else 0,
+        CONTENT_TYPE: span.kind,
+        TOKEN_COUNT: span.tokens,
+        CHUNK_HASH: blake2b(chunk.encode(), digest_size=16).hexdigest(),
     }
     if span.tokens > chunk_size:
-        values[metadata.OVERFLOW] = True
+        values[OVERFLOW] = True
     if span.continues:
-        values[metadata.CONTINUES] = span.continues
+        values[CONTINUES] = span.continues
     for heading in reversed(span.path):
         if heading.day and not (is_of_day and dates.names_in_passing(heading.title)):
             values.update(_date_metadata(dates.Period(heading.day, heading.day), brought))
@@ -353,9 +369,9 @@ def hide_keys(
         filters: Keys for filters alone.
     """
     # The path is added to the name that the document brought.
-    hidden = [*filters, metadata.PATH]
-    if not node.metadata.get(our_names.get(metadata.HEADER_PATH, "")):
-        hidden.append(metadata.HEADER_PATH)
+    hidden = [*filters, PATH]
+    if not node.metadata.get(our_names.get(HEADER_PATH, "")):
+        hidden.append(HEADER_PATH)
     for view, keys in (("embed", _HIDDEN_FROM_EMBEDDING), ("llm", BOOKKEEPING)):
         field = f"excluded_{view}_metadata_keys"
         names = [our_names[key] for key in (*keys, *hidden) if key in our_names]
@@ -372,20 +388,20 @@ def hide_encoded_bytes(node: TextNode, shown: str) -> None:
         node: The node. Its ``text_template`` and ``metadata["encoded_chars"]`` are changed.
         shown: Its text as :func:`~llama_index_contextual.utils.text.readable` returns it.
     """
-    node.metadata[metadata.ENCODED_CHARS] = len(node.text) - len(shown)
+    node.metadata[ENCODED_CHARS] = len(node.text) - len(shown)
     template = node.text_template if "{content}" in node.text_template else DEFAULT_TEXT_NODE_TMPL
     node.text_template = template.replace("{content}", shown.replace("{", "{{").replace("}", "}}"))
     for mode in (MetadataMode.EMBED, MetadataMode.LLM):
         field = f"excluded_{mode.value}_metadata_keys"
-        other_keys = [key for key in getattr(node, field) if key != metadata.ENCODED_CHARS]
-        setattr(node, field, [*other_keys, metadata.ENCODED_CHARS])
+        other_keys = [key for key in getattr(node, field) if key != ENCODED_CHARS]
+        setattr(node, field, [*other_keys, ENCODED_CHARS])
         if not node.get_metadata_str(mode).strip():
             setattr(node, field, other_keys)
 
 
 def _date_metadata(period: dates.Period, brought: Mapping[str, Any]) -> dict[str, Any]:
     """Return a day as text and number; as a number alone if the document's ``date`` is that day."""
-    values: dict[str, Any] = {metadata.DATE_TS: dates.epoch_seconds(period.first)}
-    if dates.parse_day(brought.get(metadata.DATE)) != period.first:
-        values[metadata.DATE] = period.isoformat()
+    values: dict[str, Any] = {DATE_TS: dates.epoch_seconds(period.first)}
+    if dates.parse_day(brought.get(DATE)) != period.first:
+        values[DATE] = period.isoformat()
     return values

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from enum import IntEnum
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyromark
@@ -99,12 +99,13 @@ class Mark(NamedTuple):
 
 
 class HeadingPlace(NamedTuple):
-    """Where a heading stands."""
+    """A heading of a document and where it stands."""
 
     mark: int  # the offset of its mark, before the comments and anchors that lead it
     level: int  # 1 to 6
     start: int
     end: int
+    title: str
 
 
 @dataclass(slots=True)
@@ -125,7 +126,7 @@ class Outline:
 
 
 def outline_of(text: str, body: int = 0, unread: int = 0) -> Outline:
-    """Return the marks of a document.
+    """Return the marks and headings of a document.
 
     Args:
         text: The document.
@@ -134,17 +135,17 @@ def outline_of(text: str, body: int = 0, unread: int = 0) -> Outline:
     """
     masked = mask(text, body, unread)
     outline = Outline(containers=containers_of(masked))
-    _add_marks(outline, masked)
+    _add_marks(outline, text, masked)
     marks = outline.marks
-    start = body + len(masked[body:]) - len(masked[body:].lstrip())
+    start = len(masked) - len(masked[body:].lstrip())
     if not marks or marks[0].offset > start:  # the definition of a link, which no event covers
         marks.insert(0, Mark(start, BLOCK, "text"))
     marks.append(Mark(len(masked), SECTION, ""))
     return outline
 
 
-def _add_marks(outline: Outline, masked: str) -> None:
-    """Add the marks of all blocks."""
+def _add_marks(outline: Outline, text: str, masked: str) -> None:
+    """Add the marks of all blocks, and the headings."""
     open_ends: list[int] = []  # of the lists and quotes around a block
     top_level_end = 0  # what starts before it is inside the last top-level block
     above = ""  # the kind of the last top-level block
@@ -152,16 +153,17 @@ def _add_marks(outline: Outline, masked: str) -> None:
         while open_ends and block.start >= open_ends[-1]:
             open_ends.pop()
         if block.start < top_level_end:
-            strength = NESTED
-            if block.tag == "Item":
-                strength = max(NESTED, ITEM - 5 * (len(open_ends) - 1))
+            is_item = block.tag == "Item"
+            strength = max(NESTED, ITEM - 5 * (len(open_ends) - 1)) if is_item else NESTED
             outline.mark(masked, block.start, strength, above)
         else:
             top_level_end = block.end
-            _mark_top_level(outline, masked, block, above)
+            outline.mark(masked, block.start, _strength(masked, block, above), block.kind)
             # A rule at the top or right under a heading changes nothing.
             if block.kind != "rule" or above not in {"", "heading"}:
                 above = block.kind
+            if block.kind == "heading":
+                _add_heading(outline, text, masked, block)
         if block.kind in {"code", "table"}:
             info = block.value.get("Fenced", "") if isinstance(block.value, dict) else ""
             start = masked.rfind("\n", 0, block.start) + 1
@@ -169,17 +171,6 @@ def _add_marks(outline: Outline, masked: str) -> None:
             outline.marks[-1] = outline.marks[-1]._replace(atom=atom)
         if block.tag in {"List", "BlockQuote"}:
             open_ends.append(block.end)
-
-
-def _mark_top_level(outline: Outline, masked: str, block: Block, above: str) -> None:
-    """Add the mark of a block that is in no other one."""
-    strength = _strength(masked, block, above)
-    outline.mark(masked, block.start, strength, block.kind)
-    if block.kind == "heading":
-        _join_what_leads(masked, outline.marks, block.start)
-        level = int(block.value["level"][1])
-        place = HeadingPlace(outline.marks[-1].offset, level, block.start, block.end)
-        outline.headings.append(place)
 
 
 def _strength(masked: str, block: Block, above: str) -> int:
@@ -195,14 +186,41 @@ def _strength(masked: str, block: Block, above: str) -> int:
     return BLOCK
 
 
-def _join_what_leads(masked: str, marks: list[Mark], start: int) -> None:
-    """Let a heading begin with the comments and anchors right above it."""
+def _add_heading(outline: Outline, text: str, masked: str, block: Block) -> None:
+    """Add a heading, which begins with the comments and anchors right above it."""
+    marks = outline.marks
     for number in range(max(0, len(marks) - _MOST_LEADING_BLOCKS), len(marks) - 1):
         mark = marks[number]
-        if _LEAD.fullmatch(masked, mark.offset, start):
-            strength = mark.strength and SECTION
-            marks[number:] = [mark._replace(strength=strength, kind="heading")]
-            return
+        if _LEAD.fullmatch(masked, mark.offset, block.start):
+            marks[number:] = [mark._replace(strength=mark.strength and SECTION, kind="heading")]
+            break
+    level = int(block.value["level"][1])
+    title = _title_of(text[block.start : block.end])
+    place = HeadingPlace(marks[-1].offset, level, block.start, block.end, title)
+    outline.headings.append(place)
+
+
+def _title_of(source: str) -> str:
+    """Return the title of a heading on one line, without markup, link targets and attributes.
+
+    It has a limited length, because every chunk below the heading has it.
+    """
+    source = source.replace("\r\n", "\n").replace("\r", "\n")
+    source = HTML_HEADING.sub(lambda tag: f"# {' '.join(tag['title'].split())}", source)
+    title = " ".join("".join(map(_shown, _TITLE_PARSER.events(source))).split())
+    if not source.rstrip("# \t\n=-").endswith("`"):  # code shows what it holds
+        title = _ATTRIBUTES.sub("", title)
+    return shortened(_SHORTCODE.sub(r"\1", title))
+
+
+def _shown(event: Any) -> str:
+    """Return the text of a parser's event in a heading."""
+    if isinstance(event, str):
+        return " "  # a line break inside a setext heading
+    ((kind, value),) = event.items()
+    if kind == "InlineHtml":
+        return " " if str(value)[:3].lower() == "<br" else ""
+    return str(value) if kind in {"Text", "Code"} else ""
 
 
 class Heading(NamedTuple):
@@ -221,33 +239,15 @@ class Section(NamedTuple):
 
     first: int  # index of its first mark
     last: int  # index of the mark after it
-    path: Path = ()  # the headings above it, outermost first, its own included
-    has_text: bool = True  # it holds more than its heading, tags, links and rules
-    is_alone: bool = False  # it never merges: its own title has a date, or it follows a rule
+    path: Path  # the headings above it, outermost first, its own included
+    tokens: int
+    has_text: bool  # it holds more than its heading, tags, links and rules
+    is_alone: bool  # it never merges: its own title has a date, or it follows a rule
 
     @property
     def day(self) -> date | None:
         """Return the date in the innermost title that has one."""
         return next((heading.day for heading in reversed(self.path) if heading.day), None)
-
-
-class _BoundaryKind(IntEnum):
-    """What starts a section, in the order in which several at one place count."""
-
-    RULE = 1
-    CONTAINER = 2
-    HEADING = 3
-
-
-class _Boundary(NamedTuple):
-    """A place where a section may start."""
-
-    offset: int
-    kind: _BoundaryKind
-    mark: int  # its index
-    level: int = 0  # of a heading
-    title: str = ""
-    container: int = 0  # its number
 
 
 def find_sections(
@@ -263,17 +263,22 @@ def find_sections(
         above: The headings that are open where the document begins, as they are for a page.
     """
     marks = outline.marks
-    end = len(marks) - 1
     rules = _dividing_rules(marks)
-    starts = [Section(0, 0, above), *_starts(text, outline, rules, above), Section(end, end)]
+    paths = _paths(outline, rules, above)
+    paths[len(marks) - 1] = ()  # the end
     sections: list[Section] = []
-    for section, following in pairwise(starts):
-        if section.first == following.first:
-            continue
-        section = section._replace(last=following.first)  # noqa: PLW2901
-        is_alone = section.is_alone or section.first in rules
-        has_text = _has_text(text, marks, section, sums, min_size)
-        sections.append(section._replace(has_text=has_text, is_alone=is_alone))
+    for first, last in pairwise(paths):
+        path = paths[first]
+        begins_with_heading = marks[first].kind == "heading"
+        body = first + 1 if begins_with_heading else first
+        has_text = sums[last] - sums[body] >= max(1, min_size)
+        if body < last and not has_text:
+            below = _NO_TEXT.sub("", text[marks[body].offset : marks[last].offset])
+            has_text = _WORD.search(below) is not None
+        is_of_day = begins_with_heading and path[-1].day is not None
+        is_alone = is_of_day or first in rules
+        tokens = sums[last] - sums[first]
+        sections.append(Section(first, last, path, tokens, has_text, is_alone))
     return sections
 
 
@@ -287,88 +292,68 @@ def _dividing_rules(marks: Sequence[Mark]) -> set[int]:
     return dividing
 
 
-def _has_text(
-    text: str, marks: Sequence[Mark], section: Section, sums: Sequence[int], min_size: int
-) -> bool:
-    """Return whether a section holds more than its heading, tags, rules and navigation links."""
-    first = section.first
-    if marks[first].kind == "heading":
-        first += 1
-    if first == section.last:
-        return False
-    if sums[section.last] - sums[first] >= max(1, min_size):
-        return True
-    body = text[marks[first].offset : marks[section.last].offset]
-    return _WORD.search(_NO_TEXT.sub("", body)) is not None
+def _paths(outline: Outline, rules: Iterable[int], path: Path) -> dict[int, Path]:
+    """Return the headings above each section by the number of its first mark, in order.
 
-
-def _boundaries(text: str, outline: Outline, rules: set[int]) -> list[_Boundary]:
-    """Return the places where sections may start, in order."""
-    offsets = [mark.offset for mark in outline.marks]
-    boundaries = [_Boundary(offsets[mark], _BoundaryKind.RULE, mark) for mark in rules]
-    for number, container in enumerate(outline.containers):
-        for edge in container:
-            mark = bisect_left(offsets, edge)
-            boundaries.append(_Boundary(edge, _BoundaryKind.CONTAINER, mark, container=number))
-    for place, title in titled_headings(text, outline):
-        mark = bisect_left(offsets, place.mark)
-        heading = _Boundary(place.mark, _BoundaryKind.HEADING, mark, place.level, title)
-        boundaries.append(heading)
-    return sorted(boundaries)
-
-
-def _starts(text: str, outline: Outline, rules: set[int], path: Path) -> Iterator[Section]:
-    """Yield the start of each section: at headings, after rules, and after containers.
-
-    What follows a callout stands under the headings that are open at its beginning.
+    A section starts at the top, at headings, after rules, and after containers: what follows a
+    callout stands under the headings that are open at its beginning.
     """
-    path_before: dict[int, Path] = {}  # by the number of a container
-    for boundary in _boundaries(text, outline, rules):
-        mark = boundary.mark
-        if boundary.kind == _BoundaryKind.RULE:
-            yield Section(mark, mark, path)
-        elif boundary.kind == _BoundaryKind.HEADING:
-            path = _path_to(path, boundary.level, boundary.title)
-            yield Section(mark, mark, path, is_alone=path[-1].day is not None)
-        elif boundary.container not in path_before:
-            path_before[boundary.container] = path
-        elif path != path_before[boundary.container]:
-            path = path_before[boundary.container]
-            if outline.marks[mark].kind == "rule":  # it ends what is above it
-                mark += 1
-            yield Section(mark, mark, path)
+    offsets = [mark.offset for mark in outline.marks]
+    boundaries: list[tuple[int, HeadingPlace | tuple[int, int] | None]] = []
+    boundaries += [(offsets[number], None) for number in rules]
+    for container in outline.containers:
+        boundaries += [(edge, container) for edge in container]
+    boundaries += [(heading.mark, heading) for heading in outline.headings]
+    boundaries.sort(key=itemgetter(0))
+    paths = {0: path}
+    path_before: dict[tuple[int, int], Path] = {}  # by container
+    for offset, boundary in boundaries:
+        number = bisect_left(offsets, offset)
+        if isinstance(boundary, HeadingPlace):
+            path = _path_to(path, boundary)
+        elif boundary is not None:
+            before = path_before.setdefault(boundary, path)
+            if path == before:
+                continue
+            path = before
+            if outline.marks[number].kind == "rule":  # it ends what is above it
+                number += 1
+        paths[number] = path
+    return paths
 
 
-def _path_to(above: Path, level: int, title: str) -> Path:
+def _path_to(above: Path, heading: HeadingPlace) -> Path:
     """Return the path of a heading that follows those of a path."""
     depth = len(above)
-    while depth and above[depth - 1].level >= level:  # also after a jump from H1 to H3 back to H2
+    # Also after a jump from H1 to H3 back to H2.
+    while depth and above[depth - 1].level >= heading.level:
         depth -= 1
     for number in range(depth):
         # A heading of unknown level, above a chunk that is cut again and repeats it.
-        if above[number].level == 0 and above[number].title == title:
+        if above[number].level == 0 and above[number].title == heading.title:
             depth = number
             break
     parents = above[:depth]
     # In a note of a day, "Plan for 2026-06-30" is of that day, too.
-    is_of_day = any(heading.day for heading in parents)
-    day = None if is_of_day and names_in_passing(title) else date_from_heading(title)
-    return (*parents, Heading(level, title, day))
+    is_of_day = any(parent.day for parent in parents)
+    is_in_passing = is_of_day and names_in_passing(heading.title)
+    day = None if is_in_passing else date_from_heading(heading.title)
+    return (*parents, Heading(heading.level, heading.title, day))
 
 
 def common_path(sections: Sequence[Section]) -> Path:
     """Return the headings that all sections with text share."""
     paths = [section.path for section in sections if section.has_text] or [sections[-1].path]
-    shared: list[Heading] = []
+    depth = 0
     for headings in zip(*paths, strict=False):
-        if any(heading != headings[0] for heading in headings):
+        if len(set(headings)) > 1:
             break
-        shared.append(headings[0])
-    return tuple(shared)
+        depth += 1
+    return paths[0][:depth]
 
 
 def group_sections(
-    sections: Iterable[Section], sums: Sequence[int], min_section_size: int, size: int
+    sections: Iterable[Section], min_section_size: int, size: int
 ) -> list[list[Section]]:
     """Group the sections of a document so that each group with text begins a chunk.
 
@@ -378,54 +363,57 @@ def group_sections(
 
     Args:
         sections: The sections in order.
-        sums: The tokens before each mark.
         min_section_size: 0 merges no sections with text.
         size: The tokens of a chunk.
     """
-
-    def tokens(*parts: Section) -> int:
-        return sums[parts[-1].last] - sums[parts[0].first]
-
     groups: list[list[Section]] = []
     for section in sections:
-        group = groups[-1] if groups else []
-        total = tokens(*group, section)
-        joins = False
-        if group and not any(part.has_text for part in group):
-            is_of_one_day = all(part.day in {None, section.day} for part in group)
-            joins = is_of_one_day and (
-                total <= size or (section.has_text and tokens(*group) < size)
-            )
-        elif group and section.has_text and tokens(*group) < min_section_size:
-            is_small = tokens(section) < min_section_size and total <= size
-            joins = (is_small or tokens(section) > size) and _are_related(group, section)
-        if joins:
-            group.append(section)
+        if groups and _joins_group_before(groups[-1], section, min_section_size, size):
+            groups[-1].append(section)
         else:
             groups.append([section])
-    return _join_last_small_groups(groups, tokens, min_section_size, size)
-
-
-def _join_last_small_groups(
-    groups: Iterable[list[Section]],
-    tokens: Callable[..., int],
-    min_section_size: int,
-    size: int,
-) -> list[list[Section]]:
-    """Join groups that found nothing to join with those before them."""
     merged: list[list[Section]] = []
     for group in groups:
-        before = merged[-1] if merged else []
-        joins = False
-        if before and not any(section.has_text for section in group):
-            joins = group[0].day in {None, before[-1].day}
-        elif before and tokens(*group) < min_section_size:
-            joins = _are_related(before, group[0])
-        if joins and (tokens(*before, *group) <= size or tokens(*before) > size):
-            before += group
+        if merged and _joins_at_last(merged[-1], group, min_section_size, size):
+            merged[-1] += group
         else:
             merged.append(group)
     return merged
+
+
+def _joins_group_before(
+    group: Sequence[Section], section: Section, min_section_size: int, size: int
+) -> bool:
+    """Return whether a section belongs to a group that has no text yet, or is small."""
+    tokens = _tokens(group)
+    fits = tokens + section.tokens <= size
+    if not _has_text(group):
+        is_of_one_day = all(part.day in {None, section.day} for part in group)
+        return is_of_one_day and (fits or (section.has_text and tokens < size))
+    if not section.has_text or tokens >= min_section_size:
+        return False
+    is_small = section.tokens < min_section_size and fits
+    return (is_small or section.tokens > size) and _are_related(group, section)
+
+
+def _joins_at_last(
+    before: Sequence[Section], group: Sequence[Section], min_section_size: int, size: int
+) -> bool:
+    """Return whether a group that joined nothing below it belongs to the one before it."""
+    tokens = _tokens(before)
+    if tokens <= size < tokens + _tokens(group):
+        return False
+    if not _has_text(group):
+        return group[0].day in {None, before[-1].day}
+    return _tokens(group) < min_section_size and _are_related(before, group[0])
+
+
+def _tokens(group: Iterable[Section]) -> int:
+    return sum(section.tokens for section in group)
+
+
+def _has_text(group: Iterable[Section]) -> bool:
+    return any(section.has_text for section in group)
 
 
 def _are_related(group: Sequence[Section], section: Section) -> bool:
@@ -434,28 +422,3 @@ def _are_related(group: Sequence[Section], section: Section) -> bool:
     path = section.path
     has_same_parent = before[:-1] == path[:-1] or path[: len(before)] == before
     return has_same_parent and not section.is_alone and section.day == group[-1].day
-
-
-def titled_headings(text: str, outline: Outline) -> Iterator[tuple[HeadingPlace, str]]:
-    """Yield each heading and its title on one line, without markup, link targets and attributes.
-
-    A title has a limited length, because every chunk below the heading has it.
-    """
-    for place in outline.headings:
-        source = text[place.start : place.end].replace("\r\n", "\n").replace("\r", "\n")
-        source = HTML_HEADING.sub(lambda tag: f"# {' '.join(tag['title'].split())}", source)
-        title = " ".join("".join(map(_shown, _TITLE_PARSER.events(source))).split())
-        if not source.rstrip("# \t\n=-").endswith("`"):  # code shows what it holds
-            title = _ATTRIBUTES.sub("", title)
-        title = _SHORTCODE.sub(r"\1", title)
-        yield place, shortened(title)
-
-
-def _shown(event: Any) -> str:
-    """Return the text of a parser's event in a heading."""
-    if isinstance(event, str):
-        return " "  # a line break inside a setext heading
-    ((kind, value),) = event.items()
-    if kind == "InlineHtml":
-        return " " if str(value)[:3].lower() == "<br" else ""
-    return str(value) if kind in {"Text", "Code"} else ""

@@ -51,18 +51,19 @@ class Scale:
         count: Returns the number of tokens of a text.
 
     Attributes:
+        text: The document.
         runs: Where encoded bytes stand in the document.
     """
 
     def __init__(self, text: str, count: Callable[[str], int]) -> None:
         self.runs = encoded_runs(text)
-        self._text = text
+        self.text = text
         self._count = count
         self._counted: dict[tuple[int, int], int] = {}  # what is packed is counted again as a chunk
 
     def part(self, start: int, end: int) -> str:
         """Return a slice of the document without encoded bytes."""
-        return readable(self._text, start, end) if self.runs else self._text[start:end]
+        return readable(self.text, start, end) if self.runs else self.text[start:end]
 
     def cuts_run(self, offset: int) -> bool:
         """Return whether an offset is inside encoded bytes."""
@@ -74,6 +75,10 @@ class Scale:
         part = self.part(start, end)
         return len(part) == end - start or _LETTERS.search(part) is not None
 
+    def visible_end(self, start: int, end: int) -> int:
+        """Return the end of a slice without the white space below it."""
+        return start + len(self.text[start:end].rstrip())
+
     def exact(self, start: int, end: int) -> int:
         """Return the number of tokens of a slice."""
         if (start, end) not in self._counted:
@@ -81,7 +86,11 @@ class Scale:
         return self._counted[start, end]
 
     def cost(self, start: int, end: int) -> int:
-        """Return what a slice costs in a budget: its tokens, or more if these are very long."""
+        """Return what a slice costs in a budget: its tokens, or more if these are very long.
+
+        White space at its end costs nothing.
+        """
+        end = self.visible_end(start, end)
         return _cost_of(self.part(start, end), self.exact(start, end))
 
     def cumulative(self, offsets: Sequence[int]) -> Sequence[int]:

@@ -194,8 +194,8 @@ def test_a_run_of_rules_is_not_looked_into_each_anew(monkeypatch):
 
     None has a place to cut.
     """
-    finer = mock.Mock(wraps=splitting._cuts_inside)
-    monkeypatch.setattr(splitting, "_cuts_inside", finer)
+    finer = mock.Mock(return_value=[])
+    monkeypatch.setattr(splitting._Packer, "marks_inside", finer)
     text = "Above.\n\n" + "---\n" * 3000
     spans = split_markdown(
         text, settings=ChunkSettings(chunk_size=200, chunk_overlap=20, min_chunk_size=20)

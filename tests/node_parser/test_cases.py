@@ -65,30 +65,6 @@ def test_a_large_table_is_cut_between_rows_and_later_pieces_know_their_header():
     assert all(table[span.start : span.end].startswith("|") for span in spans)
 
 
-def test_a_sentence_overflows_and_a_monster_is_cut():
-    [sentence] = split_markdown(
-        "word " * 150, settings=ChunkSettings(chunk_size=100, chunk_overlap=0)
-    )
-    assert sentence.tokens > 100
-    spans = split_markdown("word " * 1000, settings=ChunkSettings(chunk_size=100, chunk_overlap=0))
-    assert max(span.tokens for span in spans) <= 100
-
-
-def test_overlap_is_whole_sentences_inside_a_section():
-    text = (
-        "# One\n\n"
-        + "A sentence of seven words stands here. " * 40
-        + "\n\n# Two\n\n"
-        + "Other words. " * 40
-    )
-    spans = split_markdown(text, settings=ChunkSettings(chunk_size=100, chunk_overlap=20))
-    overlapping = [span for span in spans if span.overlap]
-    assert overlapping
-    for span in overlapping:
-        assert text[span.start :].startswith(("A sentence", "Other words"))
-    assert [span.overlap for span in spans if text[span.start :].startswith("# Two")] == [0]
-
-
 QUOTED = {
     "wrapped": "\n".join(
         f"> Number {n} is quoted here. Number {n} ends\n> here as well." for n in range(30)
@@ -155,10 +131,23 @@ def test_a_block_that_cannot_be_read_stays_text_and_heads_nothing(block):
 
 
 @pytest.mark.parametrize(
-    "tags", ['"#a #b/c"', "[a, b/c]", '["#a", "#b/c"]', "a, b/c", "\n- a\n- '#b/c'"]
+    "front",
+    [
+        '---\ntags: "#a #b/c"\n---',
+        "\n---\ntags: #a #b/c\n---",
+        "---\ntags: a, b/c\n---",
+        "---\ntag: a, b/c\n---",
+        "---\ntags: [a, b/c]\n---",
+        "---\ntags: [#a, b/c]\n---",
+        '---\ntags: ["#a", "#b/c"]\n---',
+        "---\ntags: \n- a\n- '#b/c'\n---",
+        "---\ntags:\n  - #a\n  - b/c\n---",
+        '+++\ntags = ["a", "b/c"]\n+++',
+    ],
 )
-def test_tags_of_front_matter_in_each_form(tags):
-    assert read_front_matter(f"---\ntags: {tags}\n---\n").tags() == "a, b/c"
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.utils.errors.ContextualWarning")
+def test_tags_of_front_matter_in_each_form(front):
+    assert read_front_matter(f"{front}\n\nWater.\n").tags() == "a, b/c"
 
 
 @pytest.mark.parametrize(
@@ -199,7 +188,8 @@ def test_headings_and_atoms_agree_with_markdown_it(data):
                 or (token.type == "heading_open" and not token.level)
             )
         }
-        ours = {("heading", masked.count("\n", 0, start)) for _, _, start, _ in outline.headings}
+        starts = [heading.start for heading in outline.headings]
+        ours = {("heading", masked.count("\n", 0, start)) for start in starts}
         ours |= {
             ("table" if atom.kind == "table" else "fence", masked.count("\n", 0, atom.start))
             for atom in (mark.atom for mark in outline.marks if mark.atom)

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from markdown_it.common.utils import unescapeAll
 
 from llama_index_contextual.node_parser.blocks import mask
-from llama_index_contextual.node_parser.sections import outline_of, titled_headings
+from llama_index_contextual.node_parser.sections import outline_of
 
 PARSER = MarkdownIt("commonmark").enable("table")
 KINDS = {"heading_open": "heading", "fence": "code", "code_block": "code", "table_open": "table"}
@@ -70,8 +70,8 @@ def ours(text):
         )
 
     found = {
-        ("heading", *place(heading.start, heading.end), (heading.level, title))
-        for heading, title in titled_headings(text, outline)
+        ("heading", *place(heading.start, heading.end), (heading.level, heading.title))
+        for heading in outline.headings
     }
     atoms = {mark.atom for mark in outline.marks if mark.atom}
     return found | {(atom.kind, *place(atom.start, atom.end), atom.info) for atom in atoms}
