@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from functools import cache
+from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
 from llama_index_contextual.utils.language import WORDS, tell_language
@@ -208,12 +209,10 @@ def period_from_path(path: str) -> Period | None:
     day = date_from_path(path)
     if day:
         return Period(day, day)
-    parts = path.replace("\\", "/").split("/")
-    name = parts[-1].rpartition(".")[0] or parts[-1]
-    name_in_folder = "-".join([*parts[-2:-1], name])
-    if _YEAR_OF_NOTE.fullmatch(name):
-        return months_from(int(name), 1, 12)
-    for text in (name, name_in_folder):
+    note = PurePosixPath(path.replace("\\", "/"))
+    if _YEAR_OF_NOTE.fullmatch(note.stem):
+        return months_from(int(note.stem), 1, 12)
+    for text in (note.stem, f"{note.parent.name}-{note.stem}"):
         for form in _PERIODS:
             match = form.search(text)
             period = _period(match) if match else None
@@ -241,9 +240,9 @@ def _period(match: re.Match[str]) -> Period | None:
 
 def months_from(year: int, month: int, size: int) -> Period:
     """Return a period of so many whole months, the first of them given as 1 to 12."""
-    months = year * 12 + month - 1
-    starts = [date(number // 12, number % 12 + 1, 1) for number in (months, months + size)]
-    return Period(starts[0], starts[1] - timedelta(days=1))
+    next_month = month + size - 1  # from 0
+    next_start = date(year + next_month // 12, next_month % 12 + 1, 1)
+    return Period(date(year, month, 1), next_start - timedelta(days=1))
 
 
 def _first_in_heading(title: str) -> NamedDate | None:
@@ -349,8 +348,8 @@ def with_ranges(text: str, find: Callable[[str], list[NamedDate]]) -> list[Named
     """
     if not _MAY_BE_RANGE.search(text):
         return find(text)
-    first_days = _find_without(text, find, _last_span)
-    last_days = _find_without(text, find, _first_span)
+    first_days = _find_ends(text, find, "first")
+    last_days = _find_ends(text, find, "last")
     if not first_days or len(first_days) != len(last_days):
         return find(text)
     ranges = []
@@ -365,27 +364,22 @@ def with_ranges(text: str, find: Callable[[str], list[NamedDate]]) -> list[Named
     return ranges
 
 
-def _last_span(match: re.Match[str]) -> tuple[int, int]:
-    return match.end("first"), match.end()
+def _find_ends(text: str, find: Callable[[str], list[NamedDate]], kept: str) -> list[NamedDate]:
+    """Return the dates in a text, and of each range one end, at their places in the text.
 
-
-def _first_span(match: re.Match[str]) -> tuple[int, int]:
-    return match.start("first"), match.start("last")
-
-
-def _find_without(
-    text: str,
-    find: Callable[[str], list[NamedDate]],
-    span_of: Callable[[re.Match[str]], tuple[int, int]],
-) -> list[NamedDate]:
-    """Return the dates in a text without one end of each range, at their places in the text."""
+    Args:
+        text: The text.
+        find: Finds the dates in a text without ranges.
+        kept: The end that is read, ``"first"`` or ``"last"``.
+    """
     offsets = list(range(len(text)))
     part = text
     for pattern in _RANGES:
         for match in reversed(list(pattern.finditer(part))):
             # "Rome to Paris" is no range.
             if _NAMES.issuperset(_LONG_WORD.findall(match["first"].lower())):
-                start, end = span_of(match)
+                start = match.end("first") if kept == "first" else match.start("first")
+                end = match.end() if kept == "first" else match.start("last")
                 part = part[:start] + part[end:]
                 del offsets[start:end]
     return [
@@ -435,8 +429,9 @@ def dates_in(
 
 def _readings(match: re.Match[str]) -> list[date]:
     """Return the dates that a match may name, day first; two for ``01/02/2024``."""
-    century = 2000 if match.re is _SHORT_YEAR else 0
-    year = century + int(match["year"])
+    year = int(match["year"])
+    if match.re is _SHORT_YEAR:
+        year += 2000
     day = int(match["day"])
     month_text = match["month"].lower()
     month = int(month_text) if month_text.isdigit() else _MONTH_NUMBERS.get(month_text, 0)

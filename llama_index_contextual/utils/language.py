@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from importlib import resources
 from importlib.util import find_spec
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -206,11 +206,13 @@ def _boundaries(text: str, start: int, end: int, language: str) -> list[int]:
     boundaries: set[int] = set()
     for position in range(start, end, _WINDOW):
         window, _ = replace_surrogates(text[position : min(end, position + _WINDOW)])
-        parts = list(filter(None, _segment(language, window)))
-        if "".join(parts) != window:
+        sentences = [*filter(None, _segment(language, window))]
+        if "".join(sentences) != window:
             continue
-        ends = accumulate(map(len, parts[:-1]), initial=position)
-        boundaries.update(_after_closers(text, boundary, end) for boundary in [*ends][1:])
+        boundary = position
+        for sentence in sentences[:-1]:
+            boundary += len(sentence)
+            boundaries.add(_after_closers(text, boundary, end))
     return sorted(boundaries)
 
 

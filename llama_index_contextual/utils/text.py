@@ -25,29 +25,9 @@ KEYWORD_SUFFIXES: Final = tuple(
     ".ex .exs .go .jl .kt .kts .lua .php .pl .pm .ps1 "  # noqa: SIM905
     ".py .pyi .r .rb .rs .scala .swift .zig".split()
 )
-SOURCE_SUFFIXES: Final = (
-    *KEYWORD_SUFFIXES,
-    *[
-        ".bash",
-        ".c",
-        ".cc",
-        ".cjs",
-        ".clj",
-        ".cpp",
-        ".cs",
-        ".cxx",
-        ".dart",
-        ".erl",
-        ".fs",
-        ".groovy",
-        ".h",
-        ".hh",
-        ".hpp",
-        ".hs",
-        ".java",
-        ".js",
-    ],
-    *[".jsx", ".m", ".mjs", ".ml", ".mm", ".sh", ".sql", ".tcl", ".ts", ".tsx", ".vb", ".vue"],
+SOURCE_SUFFIXES: Final = KEYWORD_SUFFIXES + tuple(
+    ".bash .c .cc .cjs .clj .cpp .cs .cxx .dart .erl .fs .groovy .h .hh .hpp .hs "  # noqa: SIM905
+    ".java .js .jsx .m .mjs .ml .mm .sh .sql .tcl .ts .tsx .vb .vue".split()
 )
 # "[[Name#Heading|Text]]" of Obsidian and of wikis, with "!" before what is embedded: its name,
 # heading and text. In a table it is "[[Name\\|Text]]".
@@ -254,13 +234,12 @@ def encoded_runs(text: str) -> list[tuple[int, int]]:
 def readable(text: str, start: int = 0, end: int | None = None) -> str:
     """Return a text or a part of it with ``…`` for :func:`encoded_runs`, as it is embedded."""
     end = len(text) if end is None else end
-    parts: list[str] = []
-    position = start
+    shown = ""
     for run_start, run_end in encoded_runs(text):
         if run_end > start and run_start < end:
-            parts += [text[position : max(run_start, start)], "…"]
-            position = min(run_end, end)
-    return "".join([*parts, text[position:end]])
+            shown += f"{text[start : max(run_start, start)]}…"
+            start = min(run_end, end)
+    return shown + text[start:end]
 
 
 def _is_encoded(run: str) -> bool:
