@@ -7,6 +7,7 @@ import pickle
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from llama_index.core import schema
@@ -22,7 +23,13 @@ from llama_index_contextual.node_parser.front_matter import FrontMatter, read_fr
 from llama_index_contextual.node_parser.packing import ChunkSettings, Span, split_markdown
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils import text as text_utils
-from llama_index_contextual.utils.errors import Checked, DocumentError, SettingError, whole
+from llama_index_contextual.utils.errors import (
+    Checked,
+    DocumentError,
+    SettingError,
+    objects_of,
+    whole,
+)
 from llama_index_contextual.utils.tokens import COUNTERS
 
 if TYPE_CHECKING:
@@ -178,9 +185,60 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
         return {"callable": getattr(value, "__qualname__", type(value).__name__)}
 
     @classmethod
-    def from_defaults(cls, **settings: Any) -> HeadingAwareMarkdownNodeParser:
-        """Make a parser, as LlamaIndex's parsers are made."""
-        return cls(**settings)
+    def from_defaults(
+        cls,
+        chunk_size: int = 400,
+        chunk_overlap: int | None = None,
+        min_chunk_size: int | None = None,
+        min_section_size: int = 0,
+        tokenizer: str | Callable[[str], Any] | None = None,
+        keep_blocks: bool = False,
+        semantic: bool = True,
+        preserve_headers: bool = True,
+        markdown_suffixes: tuple[str, ...] = (_ANY_SUFFIX,),
+        include_metadata: bool = True,
+        include_prev_next_rel: bool = True,
+        callback_manager: CallbackManager | None = None,
+        id_func: Callable[[int, BaseNode], str] = default_id_func,
+        **kwargs: Any,
+    ) -> HeadingAwareMarkdownNodeParser:
+        """Make a parser, as LlamaIndex's parsers are made; the arguments are those of the class."""
+        return cls(
+            chunk_size=chunk_size,
+            chunk_overlap=chunk_overlap,
+            min_chunk_size=min_chunk_size,
+            min_section_size=min_section_size,
+            tokenizer=tokenizer,
+            keep_blocks=keep_blocks,
+            semantic=semantic,
+            preserve_headers=preserve_headers,
+            markdown_suffixes=markdown_suffixes,
+            include_metadata=include_metadata,
+            include_prev_next_rel=include_prev_next_rel,
+            callback_manager=callback_manager,
+            id_func=id_func,
+            **kwargs,
+        )
+
+    def get_nodes_from_documents(
+        self, documents: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
+    ) -> list[BaseNode]:
+        """Return the nodes of some documents.
+
+        Raises:
+            SettingError: Something is no document, such as a string.
+        """
+        checked = _checked_documents(documents)
+        nodes: list[BaseNode] = super().get_nodes_from_documents(checked, show_progress, **kwargs)
+        return nodes
+
+    async def aget_nodes_from_documents(
+        self, documents: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
+    ) -> list[BaseNode]:
+        """Parse in a thread: LlamaIndex would parse on the event loop."""
+        return await asyncio.to_thread(
+            self.get_nodes_from_documents, documents, show_progress, **kwargs
+        )
 
     def split_document(
         self, document: BaseNode, above: Path | None = None
@@ -198,15 +256,12 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
         front = FrontMatter()
         if is_markdown and self.semantic and above is None:
             front = read_front_matter(text, name)
+        settings = self._settings_for(document)
+        above = above or node_metadata.path_above(document)
         spans = split_markdown(
-            text,
-            settings=self._settings_for(document),
-            front=front,
-            above=above or node_metadata.path_above(document),
-            markdown=is_markdown,
+            text, settings=settings, front=front, above=above, markdown=is_markdown
         )
         if not spans and front.values:  # a note of properties alone: they are all there is to find
-            settings = self._settings_for(document)
             spans = split_markdown(text, settings=settings, front=FrontMatter(), markdown=False)
         return text, front, spans
 
@@ -238,12 +293,6 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
                 nodes[position], counts, above
             )
         return [node for position in range(len(nodes)) for node in parsed[position]]
-
-    async def _aparse_nodes(
-        self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
-    ) -> list[BaseNode]:
-        """Parse in a thread: LlamaIndex would parse on the event loop."""
-        return await asyncio.to_thread(self._parse_nodes, nodes, show_progress, **kwargs)
 
     def _postprocess_parsed_nodes(
         self,
@@ -388,6 +437,12 @@ def _checked_id_func(id_func: Any) -> Any:
     )
 
 
+def _checked_documents(documents: Sequence[BaseNode]) -> list[Any]:
+    """Return documents; a string in place of one would fail inside LlamaIndex."""
+    hint = 'Wrap a text: Document(text="…").'
+    return objects_of(BaseNode, documents, "documents", "Document objects or nodes", hint)
+
+
 def _has_markdown_type(document: BaseNode) -> bool:
     """Return whether a document has the media type of Markdown."""
     resource = getattr(document, "text_resource", None)
@@ -416,11 +471,10 @@ def _inherited_fields(document: BaseNode, kind: type[TextNode]) -> dict[str, Any
 
 def _link(nodes: Sequence[TextNode]) -> None:
     """Link neighbours by id only: their metadata in each link would triple what is stored."""
-    links = [
-        schema.RelatedNodeInfo(node_id=node.node_id, node_type=schema.ObjectType.TEXT, metadata={})
-        for node in nodes
-    ]
-    for node, previous in zip(nodes[1:], links, strict=False):
-        node.relationships[schema.NodeRelationship.PREVIOUS] = previous
-    for node, following in zip(nodes, links[1:], strict=False):
-        node.relationships[schema.NodeRelationship.NEXT] = following
+    for node, following in pairwise(nodes):
+        node.relationships[schema.NodeRelationship.NEXT] = _link_to(following)
+        following.relationships[schema.NodeRelationship.PREVIOUS] = _link_to(node)
+
+
+def _link_to(node: TextNode) -> schema.RelatedNodeInfo:
+    return schema.RelatedNodeInfo(node_id=node.node_id, node_type=schema.ObjectType.TEXT)

@@ -9,6 +9,7 @@ from llama_index.core.bridge.pydantic import Field
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
+from llama_index_contextual.postprocessors.hits import checked_hits
 from llama_index_contextual.utils.errors import Checked
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class GroupingPostprocessor(Checked, BaseNodePostprocessor):
     ) -> list[NodeWithScore]:
         counts: Counter[str] = Counter()
         hits = []
-        for hit in nodes:
+        for hit in checked_hits(nodes):
             key = self.group_by
             value = hit.node.ref_doc_id if key is None else hit.node.metadata.get(key)
             group = repr(value)  # a list cannot be counted

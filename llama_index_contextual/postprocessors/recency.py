@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from datetime import date, datetime, timezone
+from datetime import date, datetime
 from typing import Annotated, Any, Final
 
 from llama_index.core.bridge.pydantic import Field, PlainSerializer
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
+from llama_index.core.schema import NodeWithScore, QueryBundle
 
+from llama_index_contextual.postprocessors.hits import checked_hits
 from llama_index_contextual.utils.errors import Checked
 from llama_index_contextual.utils.metadata import DATE, date_of, is_evergreen, path_of
 
@@ -56,11 +57,10 @@ def apply_multipliers(
     baseline = best - max(best - lowest, _LEAST_SPREAD * abs(best))
     if is_plain and lowest >= 0:
         baseline = 0.0
-    weighed = []
-    for score, multiplier in zip(scores, multipliers, strict=True):
-        is_changed = multiplier != 1
-        weighed.append(baseline + (score - baseline) * multiplier if is_changed else score)
-    return weighed
+    return [
+        score - (score - baseline) * (1 - multiplier)
+        for score, multiplier in zip(scores, multipliers, strict=True)
+    ]
 
 
 class RecencyPostprocessor(Checked, BaseNodePostprocessor):
@@ -134,23 +134,26 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
 
         The age is None without a date or if evergreen.
         """
-        now = self.now or datetime.now(timezone.utc)
-        if self.now is None or not now.tzinfo:
+        now = self.now or datetime.now().astimezone()
+        if now.tzinfo is None:
             now = now.astimezone()
         ages: list[float | None] = []
         multipliers = []
         for hit in nodes:
-            when = self._date_of(hit.node)
+            metadata = hit.node.metadata
+            is_ageless = is_evergreen(path_of(metadata), self.evergreen)
+            when = None if is_ageless else date_of(metadata, self.date_key)
             age = None if when is None else age_in_days(when, now)
-            factor = 1.0 if age is None else decay(age, self.half_life_days)
+            lost = 1.0 - decay(age or 0.0, self.half_life_days)
             ages.append(age)
-            multipliers.append(1.0 - self.weight * (1.0 - factor))
+            multipliers.append(1.0 - self.weight * lost)
         scores = apply_multipliers(_finite_scores(nodes), multipliers, is_plain=self.weight == 1)
         return list(zip(scores, ages, strict=True))
 
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], _: QueryBundle | None = None
     ) -> list[NodeWithScore]:
+        nodes = checked_hits(nodes)
         rows = []
         for (score, age), hit in zip(self.aged(nodes), nodes, strict=True):
             order = (-score, age or 0.0, hit.node.node_id)
@@ -158,18 +161,9 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
         rows.sort(key=lambda row: row[0])
         return [hit for _, hit in rows[: self.top_k]]
 
-    def _date_of(self, node: BaseNode) -> date | datetime | None:
-        if is_evergreen(path_of(node.metadata), self.evergreen):
-            return None
-        return date_of(node.metadata, self.date_key)
-
 
 def _finite_scores(nodes: Sequence[NodeWithScore]) -> list[float]:
     """Return scores as numbers; a missing or infinite one is the pool's lowest, or 0."""
-    finite = [hit.score for hit in nodes if hit.score is not None and math.isfinite(hit.score)]
-    lowest = float(min(finite, default=0.0))
-    scores = []
-    for hit in nodes:
-        is_finite = hit.score is not None and math.isfinite(hit.score)
-        scores.append(float(hit.score or 0.0) if is_finite else lowest)
-    return scores
+    scores = [math.nan if hit.score is None else float(hit.score) for hit in nodes]
+    lowest = min(filter(math.isfinite, scores), default=0.0)
+    return [score if math.isfinite(score) else lowest for score in scores]

@@ -10,6 +10,7 @@ from llama_index.core.bridge.pydantic import Field, SerializeAsAny
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
+from llama_index_contextual.postprocessors.hits import checked_hits
 from llama_index_contextual.utils.errors import (
     Checked,
     ContextualError,
@@ -56,6 +57,7 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
+        nodes = checked_hits(nodes)
         with _as_retrieval_error():
             ranked = self.reranker.postprocess_nodes(self._copies(nodes), query_bundle=query_bundle)
         return self._originals(ranked, nodes)
@@ -63,6 +65,7 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
+        nodes = checked_hits(nodes)
         with _as_retrieval_error():
             ranked = await self.reranker.apostprocess_nodes(
                 self._copies(nodes), query_bundle=query_bundle

@@ -31,11 +31,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Real
 from random import uniform
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
 
+_T = TypeVar("_T")
 _LOGIN: Final = re.compile(r"((?i:https?)://)[^/\s]*@")
 
 
@@ -177,6 +178,30 @@ def one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
     if value not in allowed:
         choices = ", ".join(map(repr, allowed))
         raise SettingError(f"`{name}` must be one of {choices} (got {value!r}).")
+
+
+def objects_of(
+    kind: type[_T], values: Iterable[_T], name: str, expected: str, hint: str
+) -> list[_T]:
+    """Return objects of a class as a list.
+
+    Args:
+        kind: The class.
+        values: The objects.
+        name: The name of the parameter, for the message.
+        expected: What the objects are, for the message.
+        hint: The sentence that the message ends with.
+
+    Raises:
+        SettingError: The values are a single object, or hold something else.
+    """
+    is_list = isinstance(values, Iterable) and not isinstance(values, str | kind)
+    objects = list(values) if is_list else []
+    wrong = [value for value in objects if not isinstance(value, kind)] if is_list else [values]
+    if wrong:
+        class_name = type(wrong[0]).__name__
+        raise SettingError(f"`{name}` must be a list of {expected} (got {class_name}). {hint}")
+    return objects
 
 
 def refuse_unknown(owner: str, names: Iterable[str], known: Iterable[str], hint: str = "") -> None:

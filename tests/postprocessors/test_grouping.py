@@ -7,7 +7,7 @@ from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNode
 
 from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever
 from llama_index_contextual.app import LocalEmbedding
-from llama_index_contextual.postprocessors import recency as postprocessors
+from llama_index_contextual.postprocessors import grouping
 from llama_index_contextual.postprocessors.grouping import GroupingPostprocessor
 from llama_index_contextual.utils.errors import SettingError
 
@@ -32,7 +32,7 @@ POOL = [
 
 
 def test_the_example_in_the_docstring():
-    assert doctest.testmod(postprocessors).failed == 0
+    assert doctest.testmod(grouping).failed == 0
 
 
 @pytest.mark.parametrize(

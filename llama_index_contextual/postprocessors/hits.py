@@ -1,0 +1,19 @@
+"""The hits that the postprocessors take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llama_index.core.schema import NodeWithScore
+
+from llama_index_contextual.utils.errors import objects_of
+
+
+def checked_hits(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+    """Return hits as a list.
+
+    Raises:
+        SettingError: Something is no hit, such as a node without a score.
+    """
+    hint = "Pass what a retriever returns, or NodeWithScore(node=…, score=…)."
+    return objects_of(NodeWithScore, nodes, "nodes", "NodeWithScore objects", hint)
