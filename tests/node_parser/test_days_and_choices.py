@@ -64,22 +64,6 @@ def test_empty_days_stay_apart():
     assert [node.metadata["date"] for node in found] == ["2026-11-18", "2026-11-19", "2026-11-20"]
 
 
-FENCE = "```py\n" + "".join(f"value_{n} = compute({n})\n" for n in range(20)) + "```\n"  # 62 words
-TABLE = "| a | b |\n|---|---|\n" + "".join(f"| {n} | {n} |\n" for n in range(12))  # 66 words
-
-
-@pytest.mark.parametrize("block", [FENCE, TABLE], ids=["fence", "table"])
-def test_fences_and_tables_can_stay_whole(block):
-    text = f"Words before it.\n\n{block}\nWords after it.\n"
-    assert block.strip() not in words(text, chunk_size=40)
-    assert block.strip() in words(text, chunk_size=40, keep_blocks=True)
-    assert block.strip() in words(text, chunk_size=10, keep_blocks=True)  # six times as much
-    assert block.strip() not in words(text, chunk_size=7, keep_blocks=True)  # more than eight times
-    [whole] = [node for node in nodes(text, chunk_size=60, chunk_overlap=0, keep_blocks=True)
-               if block.strip() in node.text]  # fmt: skip
-    assert whole.metadata["overflow"]
-
-
 def test_a_rule_ends_a_chunk():
     text = "# Notes\n\n---\n\nOne.\n\n---\n\nTwo.\n\n***\n\n## Three\n\nThree.\n"
     assert words(text, min_chunk_size=20) == [
@@ -159,22 +143,6 @@ def test_a_day_named_in_passing_is_none_of_a_section_where_the_note_is_of_a_day(
     front = "---\ndate: 2024-02-29\n---\n\n# Plan for 2024-06-30\n\nPaint.\n"
     assert nodes(front)[0].metadata["date"] == "2024-02-29"
     assert nodes("# Plan for 2024-06-30\n\nPaint.\n")[0].metadata["date"] == "2024-06-30"
-
-
-@pytest.mark.filterwarnings("ignore::llama_index_contextual.utils.errors.ContextualWarning")
-@pytest.mark.parametrize(
-    "front",
-    [
-        "\n---\ntags: #a #b\n---",
-        "---\ntags:\n  - #a\n  - b\n---",
-        "---\ntag: a, b\n---",
-        '+++\ntags = ["a", "b"]\n+++',
-        "---\ntags: [#a, b]\n---",
-    ],
-)
-def test_the_tags_of_front_matter(front):
-    [node] = nodes(f"{front}\n\nWater.\n")
-    assert (node.metadata["tags"], node.text) == ("a, b", "Water.")
 
 
 def test_a_section_that_is_large_enough_stands_alone():

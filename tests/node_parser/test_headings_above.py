@@ -218,21 +218,37 @@ def test_link_definitions_are_cut_between_lines():
 @pytest.mark.parametrize(
     ("heading", "title"),
     [
+        ("## Real {#real}  ", "Real"),
+        ("## Real {#real} ##", "Real"),
+        ("## C# {#c-sharp}", "C#"),
+        ("## Real {: .wide}", "Real"),
+        ("## Real {: #real .wide}", "Real"),
+        ("## Real {-}", "Real"),
+        ("## Real {/*real-one*/}", "Real"),
+        ("## Real {number=5}", "Real"),
+        ("## Real {.wide width=50%}", "Real"),
+        ("## Real {#real .wide key=value}", "Real"),
+        ('## Real {background-color="aquamarine"}', "Real"),
+        ('## Real {data-link="Two words" .wide}', "Real"),
+        ("Real {#real}\n---", "Real"),
+        ("Real {#real data-x='a b'}\n-----", "Real"),
+        ("Learn C #\n---", "Learn C #"),
         ("## GET /users/{id}", "GET /users/{id}"),
         ("## Set {1, 2, 3}", "Set {1, 2, 3}"),
         ("## Set {-1, 1}", "Set {-1, 1}"),
         ("## The ${HOME}", "The ${HOME}"),
         ("## \\newcommand{x}", "\\newcommand{x}"),
-        ("## Real {#real} ##", "Real"),
-        ("## Real {: .wide}", "Real"),
-        ("## Real {-}", "Real"),
-        ("## Real {/*real-one*/}", "Real"),
-        ("Real {#real}\n---", "Real"),
-        ("Learn C #\n---", "Learn C #"),
+        ("## Keep {braces} here {id}", "Keep {braces} here {id}"),
+        ("## {name} of a user", "{name} of a user"),
+        ("## Use `{#id}`", "Use {#id}"),
+        ("## {a=1} in the middle", "{a=1} in the middle"),
     ],
 )
 def test_attributes_are_no_title_and_other_braces_are(heading, title):
-    assert {found for found, _ in paths(f"{heading}\n\nWords.\n")} == {title}
+    document = Document(text=f"{heading}\n\nWords.\n", metadata={"path": "slides.qmd"})
+    [node] = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()([document]))
+    assert node.metadata["header_path"] == title
+    assert node.metadata[CONTEXT] == f"Document: slides.qmd > {title}"
 
 
 @pytest.mark.parametrize(

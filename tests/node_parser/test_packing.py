@@ -5,6 +5,8 @@ import pytest
 from llama_index_contextual.node_parser.packing import ChunkSettings, split_markdown
 
 SENTENCE = "A sentence of seven words stands here."  # 8 tokens
+FENCE = "```python\n" + "value = compute(1, 2)\n" * 60 + "```"
+TABLE = "| id | name |\n|---|---|" + "\n| 1 | of the ship |" * 60
 
 
 def pieces(text, **settings):
@@ -28,14 +30,7 @@ def test_the_last_sentences_of_a_paragraph_are_the_overlap_of_the_next():
     assert set(overlaps[1:]) == {SENTENCE}
 
 
-@pytest.mark.parametrize(
-    "block",
-    [
-        "```python\n" + "value = compute(1, 2)\n" * 60 + "```",
-        "| id | name |\n|---|---|\n" + "| 1 | of the ship |\n" * 60,
-    ],
-    ids=["fence", "table"],
-)
+@pytest.mark.parametrize("block", [FENCE, TABLE], ids=["fence", "table"])
 def test_no_chunk_begins_with_lines_that_another_has_of_the_same_fence_or_table(block):
     texts, overlaps = pieces(block, chunk_overlap=30)
     assert len(texts) > 2
@@ -56,12 +51,14 @@ def test_a_sentence_of_up_to_two_chunks_stays_whole(words, is_cut):
     assert (len(texts) > 1) == is_cut
 
 
-@pytest.mark.parametrize(("lines", "is_cut"), [(60, False), (85, False), (95, True)])
-def test_a_fence_that_is_kept_may_have_eight_chunks(lines, is_cut):
-    fence = "```python\n" + "value = compute(1, 2)\n" * lines + "```"
-    texts, _ = pieces(fence, keep_blocks=True)
-    assert (len(texts) > 1) == is_cut
-    assert len(pieces(fence)[0]) > 1
+@pytest.mark.parametrize("block", [FENCE, TABLE], ids=["fence", "table"])
+def test_a_fence_or_table_that_is_kept_may_have_eight_chunks(block):
+    text = f"Words before it.\n\n{block}\n\nWords after it.\n"
+    [whole] = split_markdown(block, settings=ChunkSettings(chunk_size=10_000))
+    smallest_size = -(-whole.tokens // 8)
+    assert block in pieces(text, chunk_size=smallest_size, keep_blocks=True)[0]
+    assert block not in pieces(text, chunk_size=smallest_size - 1, keep_blocks=True)[0]
+    assert block not in pieces(text, chunk_size=smallest_size)[0]
 
 
 def test_a_paragraph_is_not_cut_where_the_chunk_may_end_before_it():

@@ -139,39 +139,6 @@ def test_a_long_list_of_links_is_a_chunk():
     assert [path for path, _ in chunks(text)] == ["Guide > Plugins", "Guide > Install"]
 
 
-def test_small_sections_merge_where_that_is_asked_for():
-    text = "# T\n\n## A\n\nOne.\n\n## B\n\nTwo.\n"
-    assert [path for path, _ in chunks(text)] == ["T > A", "T > B"]
-    assert [path for path, _ in chunks(text, min_section_size=20)] == ["T"]
-
-
-@pytest.mark.parametrize(
-    ("heading", "title"),
-    [
-        ('## Slide {background-color="aquamarine"}', "Slide"),
-        ('## Slide {data-link="Two words" .wide}', "Slide"),
-        ("## Slide {number=5}", "Slide"),
-        ("## Slide {.cls width=50%}", "Slide"),
-        ("## Slide {#id .class key=value}", "Slide"),
-        ("## Slide {#id}  ", "Slide"),
-        ("## Slide {: #id .class}", "Slide"),
-        ("## Slide {-}", "Slide"),
-        ("Slide {#id data-x='a b'}\n-----", "Slide"),
-        ("## C# {#c-sharp}", "C#"),
-        ("## Keep {braces} here {id}", "Keep {braces} here {id}"),
-        ("## {name} of a user", "{name} of a user"),
-        ("## The set {1, 2}", "The set {1, 2}"),
-        ("## Use `{#id}`", "Use {#id}"),
-        ("## {a=1} in the middle", "{a=1} in the middle"),
-    ],
-)
-def test_attributes_leave_the_title_and_braces_stay(heading, title):
-    document = Document(text=f"{heading}\n\nSome text.\n", metadata={"path": "slides.qmd"})
-    [node] = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()([document]))
-    assert node.metadata[HEADER_PATH] == title
-    assert node.metadata["context"] == f"Document: slides.qmd > {title}"
-
-
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
 def test_prose_between_two_rules_at_the_top_is_no_front_matter(newline):
     text = "---\n\nNote: this page is old.\n\n---\n\n# Guide\n\nRun it.\n".replace("\n", newline)
