@@ -67,8 +67,8 @@ class Scale:
 
     def cuts_run(self, offset: int) -> bool:
         """Return whether an offset is inside encoded bytes."""
-        number = bisect_left(self.runs, (offset,)) - 1
-        return number >= 0 and self.runs[number][0] < offset < self.runs[number][1]
+        runs_before = bisect_left(self.runs, (offset,))
+        return runs_before > 0 and offset < self.runs[runs_before - 1][1]
 
     def is_text(self, start: int, end: int) -> bool:
         """Return whether a slice holds more than encoded bytes."""
@@ -232,8 +232,7 @@ def is_spelled(text: str) -> bool:
     It knows English words and common names. Keyboard mash has none, and a question in another
     language seldom has one.
     """
-    vocabulary = _whole_words()
-    return any(word in vocabulary for word in _LONGER_WORD.findall(text.casefold()))
+    return not _whole_words().isdisjoint(_LONGER_WORD.findall(text.casefold()))
 
 
 def share_spelled(text: str) -> float:
