@@ -10,7 +10,7 @@ from html import escape, unescape
 from itertools import pairwise
 
 import pytest
-from growth import grows_too_fast
+from growth import assert_linear
 from llama_index.core import Document
 from llama_index.core.schema import TextNode
 from previewed import preview
@@ -168,7 +168,7 @@ def test_names_in_brackets_are_read_in_proportion_to_the_text():
         "> [!tip] x\n>\n",
         "> " * 30 + "[!tip]\n\n",
     ):
-        assert not grows_too_fast(work, piece * 1000, piece * 4000), piece
+        assert_linear(work, lambda count, piece=piece: piece * count, 4000)
 
 
 def test_a_converted_document_is_shown_as_markdown_and_a_plain_text_as_it_is(tmp_path):
