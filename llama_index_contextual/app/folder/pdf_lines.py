@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, zip_longest
 from typing import Any, Final
 
 from llama_index_contextual.app.folder.pdf_words import PageWords, Word, join_letters
@@ -27,6 +27,7 @@ _FILLED: Final = 0.3  # of the lines of the left column that end near the right 
 _LEAST_NARROW: Final = 8  # lines of one of three columns or more
 # Steps of half a place by which the first word of a line may be further left than others.
 _HANGING: Final = 8
+_BLOCK_GAP: Final = 1.8  # of a letter's size: a wider one parts columns from the text below them
 _MIDDLE: Final = (0.4, 0.65)  # of the width of a page: where the right one of two columns begins
 _LETTERS: Final = re.compile(r"\(?[^\W\d]")
 
@@ -75,16 +76,40 @@ def _joined(words: Sequence[Word]) -> list[Line]:
     """
     lines = _lines(_pieces(words))
     gutters = _gutters(lines)
+    if not gutters:
+        return lines
+    runs = groupby(lines, key=lambda line: _bridges_any(line, gutters))
+    blocks = [list(run) for _, run in runs]
     ordered: list[Line] = []
-    for is_bridging, group in groupby(lines, key=lambda line: _bridges_any(line, gutters)):
-        block = list(group)
-        has_columns = not is_bridging and any(_is_aligned(block, gutter) for gutter in gutters)
-        edges = [-math.inf, *(gutters if has_columns else []), math.inf]
-        for left, right in pairwise(edges):
-            for line in block:
-                piece = [word for word in line if left <= word.left < right]
-                if piece:
-                    ordered.append(piece)
+    for block, next_block in zip_longest(blocks, blocks[1:]):
+        end = _end_of_columns(block, gutters[0]) if next_block else len(block)
+        ordered += _column_by_column(block[:end], gutters)
+        ordered += block[end:]
+    return ordered
+
+
+def _end_of_columns(block: Sequence[Line], gutter: float) -> int:
+    """Return the position of the first line below the columns of a block.
+
+    A gap parts it from them, and nothing is beside it or the lines below it.
+    """
+    end = len(block)
+    for position in range(end - 1, 0, -1):
+        line = block[position]
+        if line[-1].left >= gutter or _cell_count(line) > 1:
+            break
+        if block[position - 1][0].base - line[0].base > _BLOCK_GAP * line[0].size:
+            end = position
+    return end
+
+
+def _column_by_column(block: list[Line], gutters: Sequence[float]) -> list[Line]:
+    if _bridges_any(block[0], gutters) or not any(_is_aligned(block, place) for place in gutters):
+        return block
+    ordered: list[Line] = []
+    for left, right in pairwise([-math.inf, *gutters, math.inf]):
+        pieces = [[word for word in line if left <= word.left < right] for line in block]
+        ordered += filter(None, pieces)
     return ordered
 
 

@@ -10,6 +10,7 @@ import ctypes
 import math
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise, repeat
@@ -74,31 +75,19 @@ class PageWords:
 
         Words in a font that does not say which letters it draws are counted and left out.
         """
-        words: dict[int, list[Word]] = {}
-        start = -1
-        for index, code in enumerate(self._codes):
+        words: dict[int, list[Word]] = defaultdict(list)
+        start = 0
+        for end, code in enumerate(self._codes):
             if code not in _SPACES:
-                start = index if start < 0 else start
                 continue
-            if start >= 0:
-                self._add(words, start, index, left_out)
-            start = -1
+            text = self._text(start, end)
+            if self._is_unreadable(start, end):
+                left_out["unreadable character"] += len(text)
+            elif text:  # no letter is left of some words
+                turn = self._turn(start)
+                words[turn].append(self._word(text, start, end, turn))
+            start = end + 1
         return words
-
-    def _add(
-        self, words: dict[int, list[Word]], start: int, end: int, left_out: Counter[str]
-    ) -> None:
-        text = self._text(start, end)
-        if not text:  # no letter is left of some words
-            return
-        if self._is_unreadable(start, end):
-            left_out["unreadable character"] += len(text)
-            return
-        if self._codes[end] in _HYPHENS:
-            text += "-"
-        turn = self._turn(start)
-        word = self._turned(text, start, end, turn) if turn else self._straight(text, start, end)
-        words.setdefault(turn, []).append(word)
 
     def _text(self, start: int, end: int) -> str:
         """Return units of UTF-16 as text, without what is no letter or sign."""
@@ -127,45 +116,40 @@ class PageWords:
         errors = sum(has_error(self._raw, index) == 1 for index in range(start, end))
         return bool(2 * errors > end - start)
 
-    def _straight(self, text: str, start: int, end: int) -> Word:
-        left, base = self._origin(start)
-        box = self._loose_box(start)
-        size = abs(box.top - box.bottom)
-        last = self._char_box(end - 1)
-        stop = len(text.rstrip(_MARKS))
-        if stop > 1 and text[stop - 1].isdecimal():  # its last digits may be raised
-            cut = stop
-            while cut > 1 and self._origin(start + cut - 1)[1] > base + _RAISED * size:
-                cut -= 1
-            if cut < stop:
-                text = f"{text[:cut]}^{text[cut:]}"
-        elif text[0].isdecimal() and text[-1].isalpha():  # its first digits may be raised
-            base = min(base, self._origin(end - 1)[1])
-        word = self._word(text, start, end, (left, max(last[1], left), base, size))
-        if word.is_right_to_left:
-            word.right = max(left, self._char_box(start)[1])
-            word.left = min(left, last[0])
-        return word
-
-    def _turned(self, text: str, start: int, end: int, turn: int) -> Word:
+    def _word(self, text: str, start: int, end: int, turn: int) -> Word:
+        """Return a word with its place along its direction, and across it."""
+        if self._codes[end] in _HYPHENS:
+            text += "-"
         along = math.cos(math.radians(turn))
         across = math.sin(math.radians(turn))
         x, y = self._origin(start)
-        left, right, bottom, top = self._char_box(end - 1)
-        corners = [x * along + y * across for x in (left, right) for y in (bottom, top)]
+        left = x * along + y * across
+        base = y * along - x * across
+        edges = self._char_box(end - 1)
+        corners = [x * along + y * across for x in edges[:2] for y in edges[2:]]
         box = self._loose_box(start)
-        is_flat = abs(along) > abs(across)
-        size = abs(box.top - box.bottom) if is_flat else abs(box.right - box.left)
-        begin = x * along + y * across
-        place = (begin, max(*corners, begin), y * along - x * across, size)
-        return self._word(text, start, end, place)
-
-    def _word(
-        self, text: str, start: int, end: int, place: tuple[float, float, float, float]
-    ) -> Word:
-        left, right, base, size = place
+        size = box.top - box.bottom if abs(along) > abs(across) else box.right - box.left
+        bold = self._is_bold(start)
         is_before_space = self._pdfium.FPDFText_IsGenerated(self._raw, end) != 1
-        return Word(text, left, right, base, size or 1.0, self._is_bold(start), is_before_space)
+        word = Word(text, left, max(left, *corners), base, abs(size) or 1.0, bold, is_before_space)
+        if turn == 0:
+            self._mark_raised_digits(word, start, end)
+            if word.is_right_to_left:
+                word.left = min(left, edges[0])
+                word.right = max(left, self._char_box(start)[1])
+        return word
+
+    def _mark_raised_digits(self, word: Word, start: int, end: int) -> None:
+        text = word.text
+        stop = len(text.rstrip(_MARKS))
+        if stop > 1 and text[stop - 1].isdecimal():  # its last digits may be raised
+            cut = stop
+            while cut > 1 and self._origin(start + cut - 1)[1] > word.base + _RAISED * word.size:
+                cut -= 1
+            if cut < stop:
+                word.text = f"{text[:cut]}^{text[cut:]}"
+        elif text[0].isdecimal() and text[-1].isalpha():  # its first digits may be raised
+            word.base = min(word.base, self._origin(end - 1)[1])
 
     def _is_bold(self, index: int) -> bool:
         self._pdfium.FPDFText_GetFontInfo(self._raw, index, self._font, 128, self._flags)
@@ -192,6 +176,13 @@ class PageWords:
     def _loose_box(self, index: int) -> Any:
         self._pdfium.FPDFText_GetLooseCharBox(self._raw, index, self._box)
         return self._box
+
+
+def joined(words: Sequence[Word], text: str) -> Word:
+    """Return neighbouring words of a line as a single word with this text."""
+    first = words[0]
+    bold = all(word.bold for word in words)
+    return Word(text, first.left, words[-1].right, first.base, first.size, bold)
 
 
 def in_reading_order(words: Sequence[Word]) -> list[Word]:
@@ -244,10 +235,6 @@ def _joined_by_gaps(run: Sequence[Word]) -> list[Word]:
             groups[-1].append(word)
         else:
             groups.append([word])
-    words = []
-    for group in groups:
-        first = group[0]
-        text = "".join(word.text for word in in_reading_order(group))
-        right = group[-1].right
-        words.append(Word(text, first.left, right, first.base, first.size, first.bold))
-    return words
+    return [
+        joined(group, "".join(word.text for word in in_reading_order(group))) for group in groups
+    ]

@@ -697,3 +697,27 @@ def test_columns_of_four_lines_are_read_one_after_the_other(drawn):
         ]
     [text] = drawn(cells)
     assert text.split() == " ".join(sides[0] + sides[1]).split()
+
+
+def test_short_lines_below_two_columns_follow_the_right_one(drawn):
+    """A table of two columns of prose ends where a heading and a wide line follow."""
+    cells = []
+    for number in range(6):
+        y = 760 - 13 * number
+        cells.append((50, y, f"Left{number} keeper wrote what he saw of tides"))
+        if number < 5:
+            cells.append((310, y, f"Right{number} keeper wrote what he saw of tides"))
+    cells += [
+        (50, 660, "Lights of the coast"),
+        (50, 645, "They burn:"),
+        (
+            50,
+            630,
+            "A line that runs over both columns of the page, from its left to its right edge.",
+        ),
+    ]
+    [text] = drawn(cells)
+    starts = [line.split()[0] for line in text.splitlines() if line]
+    left = [f"Left{number}" for number in range(6)]
+    right = [f"Right{number}" for number in range(5)]
+    assert starts == [*left, *right, "Lights", "They", "A"]

@@ -18,7 +18,7 @@ from llama_index_contextual.app.folder.formats import Conversion, ConversionErro
 from llama_index_contextual.app.folder.markdown import BULLETS, escape, heading
 from llama_index_contextual.app.folder.pdf_lines import FAR, GAP, LARGER, SAME_PLACE, lines_of
 from llama_index_contextual.app.folder.pdf_tables import find_tables, table
-from llama_index_contextual.app.folder.pdf_words import Word, in_reading_order
+from llama_index_contextual.app.folder.pdf_words import Word, in_reading_order, joined
 from llama_index_contextual.utils.text import counted
 
 _FULL: Final = 0.6  # of the longest line: a heading that is shorter ends there
@@ -86,17 +86,15 @@ def _cells(words: Sequence[Word]) -> list[Word]:
             groups[-1].append(word)
         else:
             groups.append([word])
-    cells = []
-    for group in groups:
-        first = group[0]
-        text = ""
-        for word in in_reading_order(group):
-            is_apart = text and text[-1] not in _OPENING and word.text[0] not in ")%"
-            text += f" {word.text}" if is_apart else word.text
-        size = first.size
-        bold = all(word.bold for word in group)
-        cells.append(Word(text, first.left, group[-1].right, first.base, size, bold))
-    return cells
+    return [joined(group, _text_of_cell(group)) for group in groups]
+
+
+def _text_of_cell(words: Sequence[Word]) -> str:
+    text = ""
+    for word in in_reading_order(words):
+        is_apart = text and text[-1] not in _OPENING and word.text[0] not in ")%"
+        text += f" {word.text}" if is_apart else word.text
+    return text
 
 
 def _is_in_cell(cell: Sequence[Word], word: Word) -> bool:
