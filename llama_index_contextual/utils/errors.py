@@ -263,7 +263,8 @@ def requirement(fault: Mapping[str, Any]) -> str:
         return "is not a known setting; leave it out or correct its name"
     text: str = fault["msg"].removeprefix("Value error, ")
     if " should " in text:
-        return f"must {text.partition(' should ')[2]}"
+        need, _, _ = text.partition(" should ")[2].partition(", unable")
+        return f"must {need}"
     return f"is not valid: {text}"
 
 

@@ -229,7 +229,10 @@ def context(target: Target, *, words: Sequence[str], as_json: bool) -> None:
         warnings.simplefilter("ignore", ContextualWarning)  # the digest says the same
         mode: Refreshing = index.settings.configuration["memory.refresh"] or "never"
         with BackgroundRefresh(index, mode) as keeper:
-            options.tell(str(keeper.look()), "note:")
+            note = str(keeper.look())
+            if not index.exists:
+                note = f"nothing is indexed yet. {index.settings.layout.fix}"
+            options.tell(note, "note:")
             digest = MemoryContext(index).get(" ".join(words))
     options.print_report(digest.to_dict(), digest.markdown, as_json=as_json)
     options.tell("" if digest.applicable else f"not searched: {digest.reason}", "note:")

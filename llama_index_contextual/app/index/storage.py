@@ -5,10 +5,10 @@
     DATA/                      the user's data directory, or $LLAMA_INDEX_CONTEXTUAL_STORAGE
       content.sqlite3          vectors, contexts and conversions of all folders, by content
       indexes/NAME-HASH/       the index of one folder, by the resolved path of the folder
-        index.sqlite3          documents, chunks, vectors and settings settings.json
-        folders and settings, kept apart for the case that index.sqlite3 is lost cache/
-        arrays that are derived from index.sqlite3 write.lock             locked by the process that
-        writes
+        index.sqlite3          documents, chunks, vectors and settings
+        settings.json          folders and settings, for the case that index.sqlite3 is lost
+        cache/                 arrays that are derived from index.sqlite3
+        write.lock             locked by the process that writes
 
 An index is never inside the folder that it is of, so a folder that somebody else made brings no
 database.
@@ -30,7 +30,8 @@ from typing import Any, Final
 from filelock import FileLock, Timeout
 from platformdirs import user_data_path
 
-from llama_index_contextual.app.folder import Folders, read_file
+from llama_index_contextual.app.folder.files import read_file
+from llama_index_contextual.app.folder.folders import Folders
 from llama_index_contextual.app.index.database import Database
 from llama_index_contextual.app.index.rows import IndexState
 from llama_index_contextual.app.settings.loading import collections_of
@@ -82,7 +83,6 @@ class Layout:
     Attributes:
         is_default: Whether the storage was not chosen by the user.
         refresh_command: The command that refreshes the index, to be pasted into a shell.
-        fix: The same as a sentence.
     """
 
     def __init__(self, root: Path, folder: Path | None = None) -> None:
@@ -99,11 +99,18 @@ class Layout:
         if not self.is_default:
             command += ["--storage", str(root)]
         self.refresh_command = shlex.join(command)
-        self.fix = f"Run: {self.refresh_command}"
+
+    @property
+    def fix(self) -> str:
+        """Return the command as a sentence; of a first index also what it need not make."""
+        run = f"Run: {self.refresh_command}"
+        if self.database.exists() or not content_file().exists():
+            return run
+        return f"If the folder was only renamed, nothing is embedded or paid for again. {run}"
 
     @property
     def excluded(self) -> Path:
-        """The folder that is never searched for documents."""
+        """Return the folder that is never searched for documents."""
         return data_folder() if self.root.is_relative_to(data_folder()) else self.root
 
     def sizes(self) -> dict[str, int]:
@@ -220,8 +227,8 @@ def places(
         known = {**state.folders, **named}
         if not known:
             raise SettingError(
-                f"`storage` {str(storage)!r} does not say of which folder it is. Name the "
-                "folder too."
+                f"`storage` {str(storage)!r} does not say of which folder it is. "
+                "Name the folder too."
             )
         collections = collections_of({name: place for name, place in known.items() if name})
         if collections:

@@ -13,16 +13,13 @@ from llama_index_contextual.app.settings.local import (
     LocalEmbedding,
     ThreadedEmbedding,
 )
+from llama_index_contextual.app.settings.names import EMBEDDING_FORMS
 from llama_index_contextual.utils.errors import SettingError
 
 if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
 _SHOWN: Final = 60  # characters of a text in a message
-FORMS: Final = (
-    "'local', 'e5', 'none', 'ollama:MODEL', 'ollama:MODEL@http://host:port', 'openai:MODEL', "
-    "'openai:MODEL@http://host/v1', 'huggingface:MODEL', or any LlamaIndex embedding object"
-)
 
 
 class NoEmbedding(ThreadedEmbedding):
@@ -36,7 +33,7 @@ class NoEmbedding(ThreadedEmbedding):
     def _get_text_embedding(self, text: str) -> list[float]:
         raise SettingError(
             f"`embed_model` {self.model_name!r} makes no vectors, as of {text[:_SHOWN]!r}. "
-            f"Use {FORMS}."
+            f"Use {EMBEDDING_FORMS}."
         )
 
     def _get_query_embedding(self, query: str) -> list[float]:

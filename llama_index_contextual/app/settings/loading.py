@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from platformdirs import user_config_path
 from pydantic import TypeAdapter, ValidationError
 
-from llama_index_contextual.app.folder import read_file
+from llama_index_contextual.app.folder.files import read_file
 from llama_index_contextual.app.settings import registry
 from llama_index_contextual.app.settings.registry import (
     FOLDER_FILE,
@@ -34,6 +34,7 @@ from llama_index_contextual.utils.errors import (
     DocumentError,
     SettingError,
     requirement,
+    without_credentials,
 )
 from llama_index_contextual.utils.metadata import shortened
 from llama_index_contextual.utils.text import absolute_path
@@ -276,7 +277,7 @@ def _valid(adapter: TypeAdapter[Any], value: Any, place: str, *, is_table: bool)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         part = "".join(f".{name}" for name in fault["loc"]) if is_table else ""
-        got = shortened(repr(fault["input"]))
+        got = shortened(without_credentials(repr(fault["input"])))
         message = f"{place}{shortened(part)} {requirement(fault)} (got {got})."
         raise SettingError(message) from error
 

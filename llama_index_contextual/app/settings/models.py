@@ -6,18 +6,17 @@ The plug-in takes objects. Only the application reads names, from options, varia
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import urlsplit
 
 from llama_index.core import Settings
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import LLM
 
-from llama_index_contextual.app.settings.embeddings import FORMS, NoEmbedding
+from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
+from llama_index_contextual.app.settings.names import embedding_name, language_model_name
 from llama_index_contextual.context.calls import DEFAULT_WINDOW, OUTPUT_TOKENS
 from llama_index_contextual.utils.errors import SettingError, needs, without_credentials
 from llama_index_contextual.utils.text import short_hash
@@ -29,11 +28,6 @@ TIMEOUT: Final = 60.0  # seconds of silence before a server is given up
 DEFAULT_MODEL: Final = "ollama:qwen3:0.6b"
 OLLAMA_URL: Final = "http://localhost:11434"
 UNNAMED: Final = "unknown"  # the model_name of LlamaIndex's embeddings that have no other
-# KIND:MODEL, with @ADDRESS behind it for another server. A model may have an @ of its own.
-_NAME: Final = re.compile(
-    r"(\w+):(?!@(?i:https?)://)(@?[^\s@](?:[^@\n]*[^\s@])?)(?:@((?i:https?)://[^\s/]\S*))?"
-)
-_LANGUAGE_MODELS: Final = ("ollama", "openai")
 # A prompt with a document has about three times the tokens of a usual one, so an answer to it
 # begins three times as late.
 _LONG_PROMPT: Final = 3
@@ -66,14 +60,6 @@ INSTRUCTIONS: Final = {
 }
 
 
-class ModelName(NamedTuple):
-    """The parts of a model's name; ``url`` is "" for the usual server."""
-
-    kind: str
-    model: str
-    url: str
-
-
 # Embeddings
 
 
@@ -81,8 +67,8 @@ def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> Ba
     """Return the LlamaIndex embedding of a name, or an object unchanged.
 
     Args:
-        spec: A name in one of the ``FORMS``, or an embedding. ``@http://host/v1`` names a server
-            with OpenAI's interface.
+        spec: A name in one of the ``EMBEDDING_FORMS``, or an embedding. ``@http://host/v1`` names a
+            server with OpenAI's interface.
         timeout: Seconds of silence before a server is given up.
 
     Raises:
@@ -91,14 +77,13 @@ def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> Ba
     """
     if isinstance(spec, BaseEmbedding):
         return spec
-    if spec in _LOCAL_EMBEDDINGS:
-        embedding: BaseEmbedding = _LOCAL_EMBEDDINGS[spec]()
+    try:
+        name = embedding_name(spec)
+    except ValueError as error:
+        raise _setting_error("embed_model", spec, error) from error
+    if name.kind in _LOCAL_EMBEDDINGS:
+        embedding: BaseEmbedding = _LOCAL_EMBEDDINGS[name.kind]()
         return embedding
-    name = _parse(spec, _SERVED_EMBEDDINGS)
-    if name is None:
-        raise SettingError(
-            f"`embed_model` must be {FORMS} (got {without_credentials(str(spec))!r})."
-        )
     package = f"llama-index-embeddings-{name.kind}"
     with needs(package, "llm" if name.kind == "ollama" else package):
         return _SERVED_EMBEDDINGS[name.kind](name.model, name.url, timeout)
@@ -211,13 +196,10 @@ class NamedModel:
     """
 
     def __init__(self, spec: str, max_tokens: int, timeout: float = TIMEOUT) -> None:
-        name = _parse(spec, _LANGUAGE_MODELS)
-        if name is None:
-            raise SettingError(
-                "`llm` must be 'ollama:MODEL', 'openai:MODEL', "
-                "'openai:MODEL@http://HOST/v1', or any "
-                f"LlamaIndex LLM object (got {without_credentials(str(spec))!r})."
-            )
+        try:
+            name = language_model_name(spec)
+        except ValueError as error:
+            raise _setting_error("llm", spec, error) from error
         self.model_name = name.model
         self._name = name
         self._max_tokens = max_tokens
@@ -225,11 +207,7 @@ class NamedModel:
 
     def __call__(self) -> LLM:
         """Return the LLM."""
-        if self._name.kind == "ollama":
-            return self._ollama()
-        if self._name.url:
-            return self._openai_like()
-        return self._openai()
+        return self._ollama() if self._name.kind == "ollama" else self._openai()
 
     def _ollama(self) -> LLM:
         from llama_index_contextual.app.settings.servers import client_options, making_client
@@ -254,38 +232,32 @@ class NamedModel:
         )
         return llm
 
-    def _openai_like(self) -> LLM:
+    def _openai(self) -> LLM:
         from llama_index_contextual.app.settings.servers import http_clients
 
+        url = self._name.url
+        if not url and not os.environ.get("OPENAI_API_KEY"):
+            raise SettingError(
+                f"`llm` 'openai:{self.model_name}' needs a key. Set OPENAI_API_KEY, or name "
+                "another server as 'openai:MODEL@http://HOST/v1'."
+            )
+        options: dict[str, Any] = {
+            "model": self.model_name,
+            "temperature": 0.0,
+            "max_retries": 0,
+            "timeout": self._timeout,
+            **http_clients(self._timeout, url=url),
+        }
+        if not url:
+            openai: LLM = _module("llama_index.llms.openai").OpenAI(**options)
+            return openai
         llm: LLM = _module("llama_index.llms.openai_like").OpenAILike(
-            model=self.model_name,
-            temperature=0.0,
-            max_retries=0,
-            timeout=self._timeout,
-            api_base=self._name.url,
+            **options,
+            api_base=url,
             api_key="none",  # the client insists on a key
             is_chat_model=True,
             context_window=DEFAULT_WINDOW,
             max_tokens=self._max_tokens,
-            **http_clients(self._timeout, url=self._name.url),
-        )
-        return llm
-
-    def _openai(self) -> LLM:
-        from llama_index_contextual.app.settings.servers import http_clients
-
-        if not os.environ.get("OPENAI_API_KEY"):
-            raise SettingError(
-                f"`llm` 'openai:{self.model_name}' needs a key. Set OPENAI_API_KEY, or "
-                "name another "
-                "server as 'openai:MODEL@http://HOST/v1'."
-            )
-        llm: LLM = _module("llama_index.llms.openai").OpenAI(
-            model=self.model_name,
-            temperature=0.0,
-            max_retries=0,
-            timeout=self._timeout,
-            **http_clients(self._timeout),
         )
         return llm
 
@@ -324,38 +296,9 @@ def _settings_llm() -> LLM | None:
     return Settings._llm  # noqa: SLF001
 
 
-# Names
-
-
-def _parse(spec: object, kinds: Container[str]) -> ModelName | None:
-    """Return the parts of a model's name; None if it is not of these kinds.
-
-    Everything after an ``@`` is an address with ``http://``. As a part of the model's name it would
-    send to the usual server what was meant for another one.
-
-    Raises:
-        SettingError: The address is not valid.
-    """
-    match = _NAME.fullmatch(str(spec))
-    if match is None or match[1] not in kinds:
-        return None
-    name = ModelName(match[1], match[2], match[3] or "")
-    if name.url and not _is_address(name.url):
-        raise SettingError(
-            f"The address {without_credentials(name.url)} is not valid. Use "
-            "http://HOST:PORT/v1, with "
-            "a port from 1 to 65535."
-        )
-    return name
-
-
-def _is_address(url: str) -> bool:
-    """Return whether a URL has a host, and a port that can exist."""
-    try:
-        parts = urlsplit(url)
-        return bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port above 65535, or half of an IPv6 address
-        return False
+def _setting_error(setting: str, spec: object, error: ValueError) -> SettingError:
+    requirement = str(error).removeprefix("Input should ")
+    return SettingError(f"`{setting}` must {requirement} (got {without_credentials(repr(spec))}).")
 
 
 def _module(name: str) -> ModuleType:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
 
+from llama_index_contextual.app.settings import names
 from llama_index_contextual.context import registry
 from llama_index_contextual.utils.errors import SettingError
 from llama_index_contextual.utils.text import absolute_path
@@ -45,6 +46,18 @@ def _as_folder(path: Any) -> Path:
     return absolute_path(path)
 
 
+def _embedding(name: Any) -> Any:
+    """Return the name of an embedding, checked."""
+    names.embedding_name(name)
+    return name
+
+
+def _language_model(name: Any) -> Any:
+    """Return the name of a language model, checked."""
+    names.language_model_name(name)
+    return name
+
+
 def _as_one_line(text: Any) -> Any:
     return " ".join(text.split()) if isinstance(text, str) else text
 
@@ -68,6 +81,8 @@ Share = Annotated[float, _Number, Field(ge=0, le=1)]
 Days = Annotated[float, _Number, Field(gt=0, le=1_000_000)]
 Seconds = Annotated[float, _Number, Field(gt=0, le=86_400)]
 Name = Annotated[str, Field(min_length=1)]
+Embedding = Annotated[str, BeforeValidator(_embedding)]
+LanguageModel = Annotated[str, BeforeValidator(_language_model)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(_split_text), Field(max_length=2000)]
 Line = Annotated[str, Field(max_length=MAX_DESCRIPTION), BeforeValidator(_as_one_line)]
 Context = Annotated[str, BeforeValidator(_context_name)]
@@ -166,12 +181,12 @@ _ALL: Final = (
     ),
     Setting(
         "embed_model",
-        Name,
+        Embedding,
         "local",
         "The embedding: `local`, `e5` (many languages), `none` (keywords only), `ollama:MODEL`, "
         "`openai:MODEL`, `openai:MODEL@URL` or `huggingface:MODEL`.",
         flags="--embed-model",
-        harmless=("local", "e5", "none"),
+        harmless=names.LOCAL_EMBEDDINGS,
     ),
     Setting(
         "timeout",
@@ -238,7 +253,7 @@ _ALL: Final = (
     ),
     Setting(
         "context_options.llm",
-        Name,
+        LanguageModel,
         None,
         f"The language model for contexts and answers: {LANGUAGE_MODELS}.",
         "qwen3:0.6b on this machine's Ollama",

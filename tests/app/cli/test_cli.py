@@ -94,6 +94,13 @@ def test_a_second_run_embeds_nothing(run, notes):
         (["search"], 2, "Missing argument"),
         (["search", "x", "--top-k", "0"], 1, "--top-k must be "),
         (["index", ".", "--chunk-size", "0"], 1, "--chunk-size must be "),
+        (["index", ".", "--embed-model", "lokal"], 1, "--embed-model must be 'local', 'e5'"),
+        (["ask", "x", "--llm", "gpt"], 1, "--llm must be 'ollama:MODEL'"),
+        (
+            ["index", ".", "--embed-model", "openai:m@http://me:secret@host:0/v1"],
+            1,
+            "not http://host:0/v1 (got 'openai:m@http://host:0/v1')",
+        ),
         (["index", ".", "--chunk-size", "5"], 1, "--chunk-size must be "),
         (["index", ".", "--storage", "."], 1, "must not be the folder of the documents"),
         (["search", "x", "--since", "someday"], 1, "`since` must be a date"),
@@ -265,6 +272,44 @@ def test_context_gives_the_digest_an_agent_reads(run, notes):
 def test_context_answers_small_talk_without_an_index(run, tmp_path):
     assert run("context", "hola", "-f", tmp_path).stdout.startswith("(No relevant prior context")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("message", ["", "What is green?"])
+def test_context_says_that_nothing_is_indexed_yet(run, tmp_path, message):
+    (tmp_path / "a.md").write_text("Tea is green.\n", "utf-8")
+    done = run("context", message, "-f", tmp_path)
+    assert "note: nothing is indexed yet. Run: llama-index-contextual index" in done.stderr
+
+
+def test_a_search_in_a_renamed_folder_says_that_nothing_is_embedded_again(run, tmp_path):
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "a.md").write_text("# Tea\n\nTea is green.\n", "utf-8")
+    assert "renamed" not in run("search", "tea", "-f", folder).stderr, "nothing was embedded yet"
+    run("index", folder)
+    renamed = folder.rename(tmp_path / "journal")
+    error = run("search", "tea", "-f", renamed).stderr
+    assert "If the folder was only renamed, nothing is embedded or paid for again. Run: " in error
+    assert "1 added; 0 embedded" in run("index", renamed).stdout
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "requirement"),
+    [
+        ("RETRIEVAL__TOP_K", "many", "a valid integer (got 'many')."),
+        ("RETRIEVAL__TOP_K", "2.5", "a valid integer (got '2.5')."),
+        ("RETRIEVAL__MIN_SCORE", "high", "a valid number (got 'high')."),
+        ("RETRIEVAL__RECENCY", "maybe", "a valid boolean (got 'maybe')."),
+        ("EMBED_MODEL", "lokal", "'local', 'e5', 'none',"),
+    ],
+)
+def test_a_wrong_variable_is_named_with_what_it_must_be(
+    run, tmp_path, monkeypatch, setting, value, requirement
+):
+    variable = f"LLAMA_INDEX_CONTEXTUAL_{setting}"
+    monkeypatch.setenv(variable, value)
+    done = run("search", "x", "-f", tmp_path)
+    assert f"error: {variable} must be {requirement}" in done.stderr
 
 
 @pytest.mark.process
