@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BaseModel, BeforeValidator, model_validator
 from pydantic_core import from_json
 
-from llama_index_contextual.app.folder import read_file
+from llama_index_contextual.app.folder.files import read_file
 from llama_index_contextual.utils import metadata as names
 from llama_index_contextual.utils.errors import Checked, DocumentError, SettingError
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _MAX_BYTES: Final = 20_000_000  # of a file of questions
+_LONGEST_QUESTION: Final = 10_000  # characters, all of which are embedded
 _EXAMPLE: Final = '{"question": "…", "path": "a.md", "lines": "12-16"}'
 _LINES: Final = re.compile(r"L?(\d{1,9})(?:\s*[-–]\s*L?(\d{1,9}))?")
 
@@ -28,8 +29,16 @@ def _first_and_last(lines: Any) -> Any:
 
     ``"12-16"`` or ``12``.
     """
+    if not isinstance(lines, str | int):
+        return lines
     match = _LINES.fullmatch(str(lines))
-    return (match[1], match[2] or match[1]) if match else lines
+    if match is None:
+        raise ValueError("Input should be lines such as 12 or '12-16'")
+    first = int(match[1])
+    last = int(match[2] or first)
+    if last < first:
+        raise ValueError("Input should name the first line before the last one")
+    return first, last
 
 
 class Passage(
@@ -151,14 +160,17 @@ def _entry_of(line: str) -> tuple[str, Passage]:
     """Return the question and the passage of a line.
 
     Raises:
-        DocumentError: It has no question.
+        DocumentError: It has no question, or one that is too long.
         ValueError: It is not JSON, or names no place.
     """
     try:
         entry = from_json(line)
     except ValueError as error:
         raise DocumentError(f"it is not JSON ({error})") from error
-    question = str(entry.pop("question", None) or "").strip() if isinstance(entry, dict) else ""
-    if not question:
+    question = entry.pop("question", None) if isinstance(entry, dict) else None
+    if not isinstance(question, str) or not question.strip():
         raise DocumentError("it has no question")
-    return question, Passage(**entry)
+    if len(question) > _LONGEST_QUESTION:
+        length = f"{len(question):,} characters, more than {_LONGEST_QUESTION:,}"
+        raise DocumentError(f"its question has {length}")
+    return question.strip(), Passage(**entry)

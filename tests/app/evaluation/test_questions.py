@@ -94,6 +94,23 @@ def test_a_file_of_json_lines(tmp_path):
         ("q.jsonl", '{"question": "x", "path": "a", "lines": "top"}', "`lines` must be .*'top'"),
         ("q.jsonl", '{"question": "x", "path": "a", "lines": true}', "`lines` must be .*True"),
         ("q.jsonl", '{"question": "x", "path": "a", "line": 3}', "does not take line"),
+        ("q.jsonl", '{"question": ["x"], "path": "a"}', r"q\.jsonl:1: it has no question"),
+        ("q.jsonl", '{"question": 5, "path": "a"}', r"q\.jsonl:1: it has no question"),
+        (
+            "q.jsonl",
+            json.dumps({"question": "x" * 10_001, "path": "a"}),
+            r"its question has 10,001 characters, more than 10,000",
+        ),
+        (
+            "q.jsonl",
+            '{"question": "x", "path": "a", "lines": "-5"}',
+            "`lines` must be lines such as 12 or '12-16' .got '-5'",
+        ),
+        (
+            "q.jsonl",
+            '{"question": "x", "path": "a", "lines": "9-1"}',
+            "must name the first line before the last one .got '9-1'",
+        ),
         ("q.jsonl", "[" * 100_000, r"q\.jsonl:1: "),
         ("q.csv", "question,path\nx,a\n", r"q\.csv:1: it is not JSON \(expected value"),
     ],
