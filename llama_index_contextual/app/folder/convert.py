@@ -154,8 +154,7 @@ class DocumentReader(BaseReader):
                     f"what reads {suffix} files ({known[suffix].name})", formats.EXTRA
                 )
             kept = self._convert(path, suffix)
-            # Otherwise another file's text would be kept for these bytes.
-            if read_file(path, len(data)) != data:
+            if not _contains(path, data):  # another file's text would be kept for these bytes
                 raise DocumentError("it changed while it was converted. Refresh again.")
             if self.conversions is not None and self.keep:
                 self.conversions.put(key, kept, COLLECTION)
@@ -171,6 +170,13 @@ class DocumentReader(BaseReader):
         if not any(text.strip() for text, _ in converted["parts"]):
             raise DocumentError("it holds no text. Ignore it.")
         return converted
+
+
+def _contains(path: Path, data: bytes) -> bool:
+    try:
+        return read_file(path, len(data)) == data
+    except DocumentError:  # it is larger now, or no longer there
+        return False
 
 
 def _is_conversion(kept: Mapping[str, Any]) -> bool:

@@ -78,6 +78,8 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
 
 def convert(path: Path, suffix: str) -> dict[str, Any]:
     """Return a document as plain data: parts and metadata, or the problem that it has."""
+    if not path.is_file():  # a pipe would be waited for
+        return {"problem": "it is no longer a regular file. Refresh again."}
     try:
         conversion = known_formats()[suffix].convert(path)
     except Exception as error:  # noqa: BLE001  anything can be wrong in a foreign document

@@ -251,3 +251,36 @@ def test_a_fault_of_ours_is_not_blamed_on_the_file():
     theirs = problem_of(raised(json.loads, "{"), "ipynb")
     assert theirs.startswith("it is damaged or no ipynb file (JSONDecodeError: ")
     assert theirs.endswith("Save it again in its program, or ignore it.")
+
+
+def _append(path):
+    with path.open("a") as file:
+        file.write("<p>And more.</p>")
+
+
+def _replace_by_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("change", [_append, os.remove, _replace_by_pipe], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_file_that_changes_while_it_is_converted_is_read_by_the_next_refresh(
+    change, moment, tmp_path, monkeypatch
+):
+    """It is neither called too large nor waited for."""
+    path = tmp_path / "page.html"
+    path.write_text("<p>The tide is high.</p>", "utf-8")
+    original = ConversionProcess.convert
+
+    def converting(self, *arguments):
+        if moment == "before":
+            change(path)
+        answer = original(self, *arguments)
+        if moment == "after":
+            change(path)
+        return answer
+
+    monkeypatch.setattr(ConversionProcess, "convert", converting)
+    with pytest.raises(DocumentError, match=r"(changed while|no longer a).*Refresh again\.$"):
+        DocumentReader(seconds=10).load_data(path)
