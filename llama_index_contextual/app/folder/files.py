@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 from llama_index_contextual.utils.errors import DocumentError
 from llama_index_contextual.utils.text import replace_surrogates
 
-UNREAD: Final = "it cannot be read"  # by the system; that may change while size and times stay
 MOST_BYTES: Final = 100_000_000
 _FLAGS: Final = (
     os.O_RDONLY
@@ -31,6 +30,13 @@ _STARTS: Final = {
     b"{\\rtf1": "an RTF file",
 }
 _WIDE_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+
+
+class UnreadableError(DocumentError):
+    """The system does not let a file be read now; that may change while its size and times stay."""
+
+    def __init__(self, reason: object) -> None:
+        super().__init__(f"it cannot be read ({reason}).")
 
 
 class FileText(NamedTuple):
@@ -70,7 +76,7 @@ def read_file(path: Path | str, most: int = MOST_BYTES, *, root: Path | None = N
             data = file.read(most + 1) if size <= most else b""
     except (OSError, ValueError) as error:  # a ValueError: NUL in a name
         reason = getattr(error, "strerror", None) or error
-        raise DocumentError(f"{UNREAD} ({reason}).") from error
+        raise UnreadableError(reason) from error
     if max(size, len(data)) > most:
         raise DocumentError(f"it has more than {most:,} bytes. Split it.")
     return data
@@ -83,9 +89,7 @@ def is_inside(path: Path | str, folder: Path) -> bool:
 
 def _check_is_regular(status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise DocumentError(
-            f"{UNREAD} (no regular file). Name a file that is no pipe, device or folder."
-        )
+        raise DocumentError("it is no regular file. Name a file that is no pipe, device or folder.")
 
 
 def decode(data: bytes) -> FileText:

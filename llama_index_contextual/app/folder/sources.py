@@ -25,7 +25,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index_contextual.app.folder.files import MOST_BYTES, decode, read_file
-from llama_index_contextual.app.folder.formats import has_format, known_formats, suffix_of
+from llama_index_contextual.app.folder.formats import (
+    has_format,
+    is_text,
+    known_formats,
+    suffix_of,
+)
 from llama_index_contextual.app.folder.vault import without_comments
 from llama_index_contextual.app.folder.walk import (
     Discovery,
@@ -58,6 +63,8 @@ _RANDOM_ID: Final = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 )
 _LONGEST_REASON: Final = 300  # characters
+# Of a PDF or an Office file: 1 % in slides, 32 % in 17 reports of companies.
+_TEXT_SHARE: Final = 0.2
 
 
 class SourceContent(NamedTuple):
@@ -83,6 +90,7 @@ class Source(NamedTuple):
             it is read.
         kind: ``"file"`` or ``"document"``.
         load: Its documents. It raises a DocumentError where a file cannot be read.
+        size: The bytes of its text, estimated before it is read.
         stamp: Size and times of the file now, or "".
     """
 
@@ -90,6 +98,7 @@ class Source(NamedTuple):
     sha256: str
     kind: str
     load: Callable[[], SourceContent]
+    size: int
     stamp: str = ""
 
 
@@ -205,11 +214,11 @@ def _load(reader: BaseReader, place: Path, data: bytes) -> list[Document]:
         if isinstance(reader, DocumentReader):
             return reader.documents(place, data)
         return reader.load_data(place)
-    except (DocumentError, MissingExtraError) as error:
+    except DocumentError:
+        raise
+    except MissingExtraError as error:
         raise DocumentError(str(error)) from error
-    except (
-        Exception
-    ) as error:  # a reader is foreign code: whatever it raises concerns this file alone
+    except Exception as error:  # a reader is foreign code: what it raises concerns this file alone
         reason = f"{type(reader).__name__} failed ({type(error).__name__}: {error})."
         raise DocumentError(reason) from error
 
@@ -304,8 +313,14 @@ def file_sources(
             with contextlib.suppress(DocumentError):  # loading it reports the reason
                 sha256 = sha256_of(reading.read(file))
         load = partial(reading.content, file)
-        sources.append(Source(file.path, sha256, "file", load, file.stamp))
+        sources.append(Source(file.path, sha256, "file", load, _text_size(file), file.stamp))
     return sources
+
+
+def _text_size(file: FolderFile) -> int:
+    """Return how many bytes of text a file has; of a converted one it is an estimate."""
+    size, _, _ = file.stamp.partition(" ")
+    return int(size) if is_text(file.path) else int(int(size) * _TEXT_SHARE)
 
 
 def document_sources(
@@ -345,7 +360,7 @@ def _document_source(identity: str, documents: list[Document]) -> Source:
     content = json.dumps(values, sort_keys=True, default=str)
     sha256 = sha256_of(content.encode("utf-8", "backslashreplace"))
     load = partial(SourceContent, parts, sha256, repair=repair)
-    return Source(identity, sha256, "document", load)
+    return Source(identity, sha256, "document", load, len(content))
 
 
 def _identity(document: Document, folders: Folders) -> str:

@@ -105,7 +105,7 @@ class BackgroundRefresh:
 
     @property
     def refreshing(self) -> bool:
-        """Whether a refresh runs at this moment."""
+        """Return whether a refresh runs at this moment."""
         return self._thread is not None and self._thread.is_alive()
 
     def close(self, *, wait: float = math.inf) -> None:

@@ -39,15 +39,15 @@ _T = TypeVar("_T", bound=ArrayIndex)
 
 _WRITTEN_FROM: Final = 1 / 50  # share of other rows; below that a reader derives the missing ones
 _ROWS_AT_ONCE: Final = 1000  # whose vectors are in memory together
-_MAX_VALUES: Final = 50_000  # rows whose ids, records or values of a metadata key are kept
+_MAX_VALUES: Final = 50_000  # rows of which one thing is kept, deleted rows among them
 
 
 class Moment(NamedTuple):
-    """What is derived from an index at one moment.
+    """What is derived from an index at one moment; the arrays are named as their files.
 
     Attributes:
         revision: Of the index.
-        words: BM25 over all chunks.
+        bm25: The words of all chunks.
         infos: What the ranking reads of each chunk.
         vectors: Vectors of all chunks; none without an embedding, or with another one.
         names: Names of all documents.
@@ -55,7 +55,7 @@ class Moment(NamedTuple):
     """
 
     revision: tuple[str, int]
-    words: Bm25Index
+    bm25: Bm25Index
     infos: ChunkInfoIndex
     vectors: VectorIndex
     names: NameIndex
@@ -75,6 +75,7 @@ class Caches:
         self._folder = folder
         self._lock = threading.Lock()
         self._moment: Moment | None = None
+        # What makes each kind of arrays: those of another maker are made again.
         self._makers = {
             "bm25": str(TERMS_VERSION),
             "infos": f"{TERMS_VERSION}.{CHUNK_INFO_VERSION}",
@@ -100,38 +101,30 @@ class Caches:
             moment = self._derived(before, snapshot)
             if revision >= before.revision:
                 self._moment = moment
-                deleted = np.setdiff1d(before.words.rows, moment.words.rows)
-                self._drop_values(set(deleted.tolist()))
             return moment
 
     def _loaded(self, snapshot: Snapshot) -> Moment:
-        """Return what is on disk."""
-        return Moment(
-            (snapshot.state.identity, 0),
-            self._load("bm25", Bm25Index(), snapshot),
-            self._load("infos", ChunkInfoIndex(), snapshot),
-            self._load("vectors", VectorIndex(), snapshot),
-            self._load("names", NameIndex(), snapshot),
-            {},
+        """Return the arrays on disk that are of this index, and others without rows."""
+        identity = snapshot.state.identity
+        empty = Moment((identity, 0), Bm25Index(), ChunkInfoIndex(), VectorIndex(), NameIndex(), {})
+        return empty._replace(
+            **{kind: self._load(kind, getattr(empty, kind), identity) for kind in self._makers}
         )
 
-    def _load(self, kind: str, empty: _T, snapshot: Snapshot) -> _T:
-        """Return the arrays on disk where they are of this index; else those of no rows."""
-        self._saved_rows[kind] = empty.rows
-        try:
-            index, maker = empty.load(self._path_of(kind))
-        except Exception:  # noqa: BLE001  whatever is wrong, they are derived again
-            return empty
-        if maker != self._maker_of(kind, snapshot):
-            return empty
+    def _load(self, kind: str, empty: ArrayIndex, identity: str) -> ArrayIndex:
+        index = empty
+        with contextlib.suppress(Exception):  # whatever is wrong, they are derived again
+            saved, makers = empty.load(self._path_of(kind))
+            if makers == [self._makers[kind], identity]:
+                index = saved
         self._saved_rows[kind] = index.rows
         return index
 
     def _derived(self, before: Moment, snapshot: Snapshot) -> Moment:
         """Return what is derived of a moment, with as much of an earlier one as possible."""
         rows = snapshot.rows()
-        words, new = _with_rows(before.words, rows)
-        words = words.with_texts(new, map(lexical_text, snapshot.nodes(new)))
+        bm25, new = _with_rows(before.bm25, rows)
+        bm25 = bm25.with_texts(new, map(lexical_text, snapshot.nodes(new)))
         infos, new = _with_rows(before.infos, rows)
         infos = infos.with_infos(new, map(_describe, snapshot.node_rows(new)))
 
@@ -144,31 +137,22 @@ class Caches:
         keys = [key_of_first[row] for row in new.tolist()]
         metadata = [json.loads(node.metadata) for node in snapshot.node_rows(new)]
         names = names.with_documents(new, zip(keys, metadata, strict=True))
-        return Moment(snapshot.state.revision, words, infos, vectors, names, {})
+        return Moment(snapshot.state.revision, bm25, infos, vectors, names, {})
 
     def save(self, snapshot: Snapshot) -> None:
         """Write the arrays that changed much; where that fails, the next process derives them."""
         moment = self.at(snapshot)
-        indexes: dict[str, ArrayIndex] = {
-            "bm25": moment.words,
-            "infos": moment.infos,
-            "vectors": moment.vectors,
-            "names": moment.names,
-        }
-        for kind, index in indexes.items():
+        for kind, maker in self._makers.items():
+            index: ArrayIndex = getattr(moment, kind)
             number_of_rows = len(np.unique(index.rows))
             other_rows = len(np.setxor1d(index.rows, self._saved_rows[kind]))
             if other_rows > number_of_rows * _WRITTEN_FROM:
                 with contextlib.suppress(StorageError):
-                    index.save(self._path_of(kind), self._maker_of(kind, snapshot))
+                    index.save(self._path_of(kind), [maker, snapshot.state.identity])
                     self._saved_rows[kind] = index.rows
 
     def _path_of(self, kind: str) -> Path:
         return self._folder / f"{kind}.arrays"
-
-    def _maker_of(self, kind: str, snapshot: Snapshot) -> list[str]:
-        """Return what is kept beside arrays: they are of this index, and made by today's code."""
-        return [self._makers[kind], snapshot.state.identity]
 
     def values(
         self, name: str, rows: Sequence[int], read: Callable[[Rows], Sequence[Any]]
@@ -187,16 +171,6 @@ class Caches:
         if missing:
             known.update(zip(missing, read(np.array(missing, np.int64)), strict=True))
         return [known[row] for row in rows]
-
-    def _drop_values(self, deleted: set[int]) -> None:
-        """Forget values of deleted rows; other threads go on with the mappings that they have."""
-        if not deleted:
-            return
-        for name, known in list(self._values.items()):
-            living = known.copy()
-            for row in deleted:
-                living.pop(row, None)
-            self._values[name] = living
 
 
 def _unit_vectors_of(snapshot: Snapshot, rows: Rows) -> list[UnitVectors]:

@@ -37,6 +37,7 @@ BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
 _HOPELESS: Final = 8  # texts without one usable vector: the model is broken, not a text
 _SAME: Final = 0.99  # cosine of two vectors of one text by one model; machines round differently
 _SHOWN: Final = 60  # characters of a text in a message
+_PROBE: Final = "length"  # a text that shows how long the vectors of a model are
 _dispatcher: Final = get_dispatcher(__name__)
 
 
@@ -163,13 +164,21 @@ class Embedder:
         if self._cache is not None:
             cached = self._cache.vectors(model_id(self._embedding), hashes - vectors.keys())
             if cached and not self._dimensions:
-                self._dimensions = mode(map(len, cached.values()))
+                self._dimensions = self._length_of_vectors(cached)
             vectors |= cached
         return {
             key: vector
             for key, vector in vectors.items()
             if key in hashes and len(vector) == self._dimensions
         }
+
+    def _length_of_vectors(self, cached: Mapping[str, Singles]) -> int:
+        """Return the length of the model's vectors; that of cached ones while it is not reached."""
+        try:
+            [vector] = embed_texts(self._embedding, [_PROBE])
+        except EmbeddingError:
+            return mode(map(len, cached.values()))
+        return len(vector)
 
     def _embed_batch(self, texts: Mapping[str, str], vectors: dict[str, Singles]) -> dict[str, str]:
         """Add the vectors of texts, and return what is wrong with those that cannot be used."""
@@ -225,9 +234,8 @@ def embed_texts(embedding: BaseEmbedding, texts: Sequence[str]) -> list[list[flo
     except Exception as error:
         reason = shortened(" ".join(str(error).split()))  # a server may say anything
         raise EmbeddingError(
-            f"{name} could not embed {number} ({type(error).__name__}: {reason}). What "
-            "was finished "
-            "is kept. Check the model, then refresh."
+            f"{name} could not embed {number} ({type(error).__name__}: {reason}). "
+            "What was finished is kept. Check the model, then refresh."
         ) from error
     if len(vectors) != len(texts):
         vectors_made = counted(len(vectors), "vector")

@@ -143,17 +143,17 @@ class ContextualIndex:
 
     @property
     def folder(self) -> Path:
-        """The documents; of several folders, the storage of their index."""
+        """Return the folder of the documents; of several folders, the storage of their index."""
         return self.settings.folders.root
 
     @property
     def storage(self) -> Path:
-        """Where the index lives."""
+        """Return the folder in which the index is stored."""
         return self.settings.layout.root
 
     @property
     def exists(self) -> bool:
-        """Whether anything has been indexed yet."""
+        """Return whether anything has been indexed yet."""
         return self.settings.exists
 
     def refresh(

@@ -43,7 +43,7 @@ class IndexView(KeywordView):
         self._reader = reader
         self._caches = reader.settings.caches
         self._moment = self._caches.at(snapshot)
-        self.engine = self._moment.words
+        self.engine = self._moment.bm25
         self.infos = self._moment.infos
         self.answers = self._moment.answers
         self._row_of: dict[str, int] = {}  # by node id, as far as it was needed
@@ -71,7 +71,7 @@ class IndexView(KeywordView):
 
     @property
     def names(self) -> NameIndex:
-        """The names of the documents, by the numbers of their first nodes."""
+        """Return the names of the documents, by the numbers of their first nodes."""
         return self._moment.names
 
     def rows_beside(self, row: int) -> list[int]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from llama_index.core.instrumentation import get_dispatcher
 from tqdm import tqdm
 
-from llama_index_contextual.app.folder import UNREAD
+from llama_index_contextual.app.folder.files import UnreadableError
 from llama_index_contextual.app.folder.sources import (
     Source,
     SourceContent,
@@ -28,12 +28,7 @@ from llama_index_contextual.app.folder.sources import (
 )
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.database import JOINED, Transaction
-from llama_index_contextual.app.index.embedder import (
-    Chunk,
-    Embedder,
-    check_identity,
-    chunks_of,
-)
+from llama_index_contextual.app.index.embedder import Chunk, Embedder, check_identity, chunks_of
 from llama_index_contextual.app.index.rows import DocumentRow, NodeRow
 from llama_index_contextual.app.index.settings import PAID, IndexSettings, nodes_hash
 from llama_index_contextual.app.index.status import RefreshReport, make_plan
@@ -44,7 +39,7 @@ from llama_index_contextual.utils.errors import (
     DocumentError,
     SettingError,
 )
-from llama_index_contextual.utils.text import storable
+from llama_index_contextual.utils.text import counted, storable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -62,6 +57,7 @@ BATCH_CHUNKS: Final = 256
 _MAX_DELETED_SHARE: Final = 0.5  # of the documents, without a confirmation
 _MAX_PAID_SHARE: Final = 0.2  # of the chunks whose contexts are paid for again, the same
 _MADE_AGAIN: Final = "made again"  # in place of the hash of the settings that made a document
+_SMOOTHING: Final = 0.1  # of the speed that the progress bar shows: about the last ten steps
 _dispatcher: Final = get_dispatcher(__name__)
 
 
@@ -93,9 +89,8 @@ def writing(settings: IndexSettings) -> Iterator[bool]:
 
 def _set_aside(settings: IndexSettings, error: DamagedError) -> None:
     logger.warning(
-        "%s The file is set aside as %s and built again. Documents that were passed as "
-        "objects have "
-        "to be passed again.",
+        "%s The file is set aside as %s and built again. "
+        "Documents that were passed as objects have to be passed again.",
         error,
         settings.database.set_aside().name,
     )
@@ -170,6 +165,7 @@ class Refresh:
         database = None if replaces else settings.database
         self.embedder = Embedder(settings.embedding, settings.content_cache, database)
         self.report = RefreshReport()
+        self.failures: dict[str, str] = {}  # that last until a file changes, by document
         self.bar = tqdm(disable=True)
         self._replacement: Transaction | None = None
 
@@ -196,9 +192,11 @@ class Refresh:
             self._require_few_payments()
 
         # Write.
-        with self._replacing(), self._progress_bar(len(to_index)):
-            for group in self._parsed([sources[key] for key in to_index]):
+        changed_sources = [sources[key] for key in to_index]
+        with self._replacing(), self._progress_bar(changed_sources):
+            for group in self._parsed(changed_sources):
                 self._write(self._prepared(group))
+                self.bar.update(sum(source.size for source, _, _ in group))
             self._finish(sources, to_index, is_whole=documents is None)
         return self.report
 
@@ -222,11 +220,9 @@ class Refresh:
         lost = sum(indexed[key].sha256 not in hashes for key in self.report.deleted)
         if lost > len(indexed) * _MAX_DELETED_SHARE:
             raise ConfirmationError(
-                f"this refresh would delete {lost} of {len(indexed)} documents, which the "
-                "file rules "
-                "of this process no longer find. Check that the folder is mounted, and "
-                "the rules and "
-                "readers; or, to delete them, call refresh(confirm=True), or index --yes."
+                f"this refresh would delete {lost} of {len(indexed)} documents, which the file "
+                "rules of this process no longer find. Check that the folder is mounted, and the "
+                "rules and readers; or, to delete them, call refresh(confirm=True), or index --yes."
             )
 
     def _require_few_payments(self) -> None:
@@ -241,11 +237,9 @@ class Refresh:
         paid = sum(count for source, count in sources.items() if source.startswith(PAID))
         if paid > chunks * _MAX_PAID_SHARE:
             raise ConfirmationError(
-                f"this refresh would replace the contexts of {paid} of {chunks} chunks by "
-                "a language "
-                "model, because settings differ from those that made them. Use the "
-                "former settings, "
-                f'by options or under [folders."{settings.folders.root}"] in '
+                f"this refresh would replace the contexts of {paid} of {chunks} chunks by a "
+                "language model, because settings differ from those that made them. Use the "
+                f'former settings, by options or under [folders."{settings.folders.root}"] in '
                 f"{user_folder() / USER_FILE}; or, to pay for contexts again, call "
                 "refresh(confirm=True), or index --yes."
             )
@@ -261,14 +255,22 @@ class Refresh:
             return
         with self.settings.database.writing() as transaction:
             transaction.delete_documents(self.before)
-            transaction.set_state(dimensions=0)
+            transaction.set_state(dimensions=0, **self.settings.written())
             self._replacement = transaction
             yield
 
     @contextlib.contextmanager
-    def _progress_bar(self, total: int) -> Iterator[None]:
-        is_shown = self.show_progress and sys.stderr.isatty() and total > 0
-        with tqdm(total=total, desc="Indexing", unit=" documents", disable=not is_shown) as bar:
+    def _progress_bar(self, sources: Sequence[Source]) -> Iterator[None]:
+        """Show how many bytes of text are indexed, and how long the others take at that speed."""
+        is_shown = self.show_progress and sys.stderr.isatty() and bool(sources)
+        with tqdm(
+            total=sum(source.size for source in sources),
+            desc=f"Indexing {counted(len(sources), 'document')}",
+            unit="B",
+            unit_scale=True,
+            smoothing=_SMOOTHING,
+            disable=not is_shown,
+        ) as bar:
             self.bar = bar
             yield
 
@@ -283,6 +285,7 @@ class Refresh:
                 nodes = self.settings.parser.get_nodes_from_documents(content.documents)
             except DocumentError as error:
                 self._fail(source.id, error)
+                self.bar.update(source.size)
                 continue
             group.append((source, content, nodes))
             size += len(nodes)
@@ -295,8 +298,10 @@ class Refresh:
             yield group
 
     def _fail(self, key: str, error: DocumentError) -> None:
+        """Report a document; remember why, unless the system may let it be read next time."""
         self.report.fail(key, str(error))
-        self.bar.update()
+        if not isinstance(error, UnreadableError):
+            self.failures[key] = storable(str(error))[0]
 
     def _prepared(self, group: Sequence[_Parsed]) -> list[_Prepared]:
         """Return what is to be written of sources, with contexts."""
@@ -340,40 +345,37 @@ class Refresh:
                     _refuse_unusable(rows, result.problems)
                     transaction.replace_document(document, rows, result.vectors)
                 except DocumentError as error:
-                    self.report.fail(document.key, str(error))
+                    self._fail(document.key, error)
                 else:
                     self.documents[document.key] = document
-        self.bar.update(len(batch))
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Transaction]:
-        """Write in one transaction, and the settings in the first one."""
+        """Write in one transaction, together with the settings that made what is written."""
+        if self._replacement is not None:
+            yield self._replacement
+            return
         written = self.settings.written()
-        with contextlib.ExitStack() as stack:
-            transaction = self._replacement
-            if transaction is None:
-                transaction = stack.enter_context(self.settings.database.writing())
+        with self.settings.database.writing() as transaction:
             if any(getattr(transaction.state, name) != value for name, value in written.items()):
                 transaction.set_state(**written)
-                kept = transaction.state.model_dump(include={"folders", "choices"})
-                self.settings.layout.remember_settings(kept)
             yield transaction
 
     def _finish(
         self, sources: Mapping[str, Source], to_index: Sequence[str], *, is_whole: bool
     ) -> None:
-        """Delete what is no longer there, and note what is known of documents whose chunks stay."""
+        """Delete what is no longer there, and write the rows of documents whose chunks stay."""
         report = self.report
-        noted = self._noted(sources, sources.keys() - set(to_index))
         deleted = list(report.deleted)
         if is_whole:
-            failed_before = [key for key, row in self.documents.items() if not row.is_indexed]
-            deleted += [key for key in failed_before if key not in sources]
+            never_indexed = [key for key, row in self.documents.items() if not row.is_indexed]
+            deleted += [key for key in never_indexed if key not in sources]
+        changed_rows = self._changed_rows(sources, set(to_index))
         with self._transaction() as transaction:
             if deleted:
                 transaction.delete_documents(deleted)
-            if noted:
-                transaction.put_documents(noted)
+            if changed_rows:
+                transaction.put_documents(changed_rows)
             report.context_sources = transaction.context_sources()
         indexed = sum(row.is_indexed for row in self.documents.values())
         report.documents = indexed - len(report.deleted)
@@ -391,24 +393,20 @@ class Refresh:
                     problems.append(Problem(key, reason))
         return problems
 
-    def _noted(self, sources: Mapping[str, Source], unchanged: set[str]) -> list[DocumentRow]:
+    def _changed_rows(self, sources: Mapping[str, Source], to_index: set[str]) -> list[DocumentRow]:
         """Return the rows of documents that fail now or no longer, or have another size or time."""
-        reasons = {
-            problem.path: problem.reason
-            for problem in self.report.failed
-            if not problem.reason.startswith(UNREAD)
-        }
-        noted = []
+        changed = []
         for key, source in sources.items():
             before = self.documents.get(key, DocumentRow(key))
-            row = before
-            if key in reasons and source.stamp:
-                row = before._replace(failed=storable(reasons[key])[0], stamp=source.stamp)
-            elif key in unchanged:
+            if key in self.failures and source.stamp:
+                row = before._replace(failed=self.failures[key], stamp=source.stamp)
+            elif key not in to_index:  # its content is the same
                 row = before._replace(failed="", stamp=stamp_if_stable(source.stamp))
+            else:  # it was written, or cannot be read at this moment
+                continue
             if row != before:
-                noted.append(row)
-        return noted
+                changed.append(row)
+        return changed
 
 
 def _refuse_unusable(rows: Iterable[NodeRow], problems: Mapping[str, str]) -> None:

@@ -46,7 +46,7 @@ class DocumentRow(NamedTuple):
 
     @property
     def is_indexed(self) -> bool:
-        """Whether it has been indexed; a file that failed at its first time has not."""
+        """Return whether it has been indexed; a file that failed at its first time has not."""
         return bool(self.made_with)
 
 
@@ -104,12 +104,12 @@ class IndexState(BaseModel):
 
     @property
     def model(self) -> str:
-        """The identity of the embedding model; "" where nothing was indexed."""
+        """Return the identity of the embedding model; "" where nothing was indexed."""
         return str(self.settings.get("embedding.model", ""))
 
     @property
     def revision(self) -> tuple[str, int]:
-        """Identity of the index, and the number of its last change."""
+        """Return the identity of the index, and the number of its last change."""
         return self.identity, self.change
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual import __version__
-from llama_index_contextual.app.folder import Folders, formats
+from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.sources import Reading
 from llama_index_contextual.app.folder.walk import (
     SOURCE_INCLUDE,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from llama_index.core.node_parser import NodeParser
 
     from llama_index_contextual.app.folder.convert import DocumentReader
+    from llama_index_contextual.app.folder.folders import Folders
     from llama_index_contextual.app.index.caches import Caches
     from llama_index_contextual.app.index.content_cache import ContentCache
     from llama_index_contextual.app.index.rows import IndexState
@@ -186,7 +187,7 @@ class IndexSettings:
 
     @property
     def exists(self) -> bool:
-        """Whether anything has been indexed yet; it has where the database is damaged."""
+        """Return whether anything has been indexed yet; it has where the database is damaged."""
         try:
             return bool(self.database.state().settings)
         except DamagedError:
@@ -219,7 +220,7 @@ class IndexSettings:
 
     @property
     def inputs(self) -> str:
-        """Hash of all values that the fingerprint is computed from; "" where some are objects."""
+        """Return the hash of all values that the fingerprint is computed from; "" for objects."""
         is_named = (
             self.configuration["context"] != "llm"
             or "context_options.llm" in self.configuration.values

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.app.folder import UNREAD
+from llama_index_contextual.app.folder.files import UnreadableError
 from llama_index_contextual.app.folder.sources import Source, file_sources
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.settings import IndexSettings, nodes_hash
@@ -60,7 +60,7 @@ class RefreshReport:
 
     @property
     def to_index(self) -> list[str]:
-        """Ids of the documents to parse, in order."""
+        """Return the ids of the documents to parse, in order."""
         return sorted([*self.added, *self.changed, *self.outdated])
 
     def fail(self, key: str, reason: str) -> None:
@@ -72,7 +72,7 @@ class RefreshReport:
 
     @property
     def chunks(self) -> int:
-        """How many chunks the index holds now."""
+        """Return how many chunks the index holds now."""
         return sum(self.context_sources.values())
 
     def to_dict(self) -> dict[str, Any]:
@@ -80,20 +80,17 @@ class RefreshReport:
         return {**asdict(self), "chunks": self.chunks}
 
     @property
-    def counts(self) -> dict[str, int]:
-        """How many documents were made, deleted or refused."""
-        return {
-            name: len(getattr(self, name))
-            for name in ("added", "changed", "outdated", "deleted", "failed")
-        }
-
-    @property
     def work(self) -> str:
-        """These counts in words; "" for none."""
-        words = {"outdated": "made again", "failed": "not indexed"}
-        return ", ".join(
-            f"{number} {words.get(name, name)}" for name, number in self.counts.items() if number
-        )
+        """Return in words how many documents are made, deleted or refused; "" for none."""
+        documents_by_word = {
+            "added": self.added,
+            "changed": self.changed,
+            "made again": self.outdated,
+            "deleted": self.deleted,
+            "not indexed": self.failed,
+        }
+        counts = [f"{len(keys)} {word}" for word, keys in documents_by_word.items() if keys]
+        return ", ".join(counts)
 
     def __str__(self) -> str:
         size = f"{counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')}"
@@ -173,17 +170,17 @@ class IndexStatus:
 
     @property
     def documents(self) -> int:
-        """How many documents."""
+        """Return how many documents there are."""
         return sum(folder["documents"] for folder in self.folders.values())
 
     @property
     def chunks(self) -> int:
-        """How many chunks."""
+        """Return how many chunks there are."""
         return sum(self.contexts.values())
 
     @property
     def ok(self) -> bool:
-        """Whether a check found nothing."""
+        """Return whether a check found nothing."""
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
@@ -243,7 +240,7 @@ class Freshness:
     error: str = ""
 
     def __bool__(self) -> bool:
-        """Whether the index is behind, or may be."""
+        """Return whether the index is behind, or may be."""
         return bool(self.changed or self.error or self.refreshing)
 
     def __str__(self) -> str:
@@ -297,7 +294,7 @@ def planned(
         if row is not None and row.failed and row.stamp == source.stamp:
             failed.append(Problem(source.id, row.failed))
         elif not source.sha256 and not os.access(settings.folders.place(source.id), os.R_OK):
-            failed.append(Problem(source.id, f"{UNREAD} (Permission denied)."))
+            failed.append(Problem(source.id, str(UnreadableError("Permission denied"))))
     unread = {problem.path for problem in failed}
     documents = {key: row for key, row in rows.items() if row.is_indexed}
     now = {source.id: source.sha256 for source in sources if source.id not in unread}

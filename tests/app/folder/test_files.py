@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 
-from llama_index_contextual.app.folder import Folders
+from llama_index_contextual.app.folder.folders import Folders
 from llama_index_contextual.app.folder.walk import (
     FileRules,
     find,

@@ -10,8 +10,9 @@ from email.message import EmailMessage
 import pytest
 import samples
 
-from llama_index_contextual.app.folder import Folders, converters, formats, walk, worker
+from llama_index_contextual.app.folder import converters, formats, walk, worker
 from llama_index_contextual.app.folder.convert import DocumentReader
+from llama_index_contextual.app.folder.folders import Folders
 from llama_index_contextual.app.folder.formats import known_formats, suffix_of
 from llama_index_contextual.app.folder.html_to_markdown import html_to_markdown
 from llama_index_contextual.app.settings.registry import Collection

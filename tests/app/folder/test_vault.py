@@ -19,7 +19,7 @@ from previewed import preview
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.cli import app
-from llama_index_contextual.app.folder import without_comments
+from llama_index_contextual.app.folder.vault import without_comments
 from llama_index_contextual.app.serve import mcp_server
 from llama_index_contextual.retrievers.query import note_filters
 from llama_index_contextual.tools.notes import FolderNotes

@@ -5,11 +5,13 @@ for.
 import math
 from typing import ClassVar
 
+import numpy as np
 import pytest
 from llama_index.core import Document, MockEmbedding
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder import sources
+from llama_index_contextual.app.index.content_cache import ContentCache
 from llama_index_contextual.app.index.embedder import BATCH_TEXTS, vector_problem
 from llama_index_contextual.utils.errors import EmbeddingError, FingerprintError
 
@@ -201,3 +203,13 @@ def test_a_file_that_changes_while_it_is_indexed_and_back_is_read_again(index, m
 def test_what_is_wrong_with_a_vector_is_said(vector):
     assert vector_problem(vector, 7)
     assert vector_problem([1.0] * 7, 7) == ""
+
+
+def test_a_new_index_takes_no_cached_vectors_of_another_length(index, monkeypatch):
+    def of_another_length(_, __, hashes):
+        return {key: np.ones(3, np.float32) for key in hashes}
+
+    monkeypatch.setattr(ContentCache, "vectors", of_another_length)
+    report = index.refresh()
+    assert (report.failed, report.embedded) == ([], report.chunks)
+    assert index.as_retriever(1).retrieve("Cookie")

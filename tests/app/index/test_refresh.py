@@ -200,20 +200,6 @@ def test_the_keyword_index_is_kept_and_taken_up_by_the_next_process(opened, monk
     assert "carrots" in second.as_retriever(1).retrieve("Cookie")[0].node.text
 
 
-def test_no_value_of_a_deleted_chunk_stays_in_memory(opened, folder):
-    index = opened()
-    index.refresh()
-    for word in ("first", "second", "third"):
-        (folder / "faq.md").write_text(f"# FAQ\n\nThe {word} answer.\n")
-        index.refresh()
-        assert word in texts(index, f"{word} answer")[0]
-    with index.settings.database.reading() as snapshot:
-        living = {*snapshot.rows().tolist()}
-    kept = {row for known in index.settings.caches._values.values() for row in known}
-    assert kept
-    assert kept <= living
-
-
 def test_contexts_that_were_paid_for_survive_edits_elsewhere_and_renames(opened, folder):
     class Counting(MockLLM):
         asked: int = 0
