@@ -33,8 +33,8 @@ def interval(values: npt.ArrayLike) -> list[Interval]:
     generator = np.random.default_rng(0)
     sample = generator.integers(len(points), size=(_RESAMPLES, len(points)))
     low, high = np.percentile(points[sample].mean(axis=1), _ENDS, axis=0)
-    columns = zip(points.mean(axis=0).tolist(), low.tolist(), high.tolist(), strict=True)
-    return [Interval(*column) for column in columns]
+    columns = np.column_stack([points.mean(axis=0), low, high])
+    return [Interval(*column) for column in columns.tolist()]
 
 
 def recall_at(k: int, hits: Sequence[Collection[object]], gold: Collection[object]) -> float:
@@ -60,9 +60,10 @@ def mean_reciprocal_rank(
         hits_of_queries: For each query its hits, as :func:`recall_at` takes them.
         golds: For each query its gold items.
     """
-    reciprocal_ranks = list[float]()
+    total = 0.0
     for hits, gold in zip(hits_of_queries, golds, strict=True):
-        ranks = (rank for rank, hit in enumerate(hits, 1) if set(gold) & set(hit))
-        first = next(ranks, None)
-        reciprocal_ranks.append(1 / first if first else 0.0)
-    return sum(reciprocal_ranks) / len(golds)
+        for rank, hit in enumerate(hits, start=1):
+            if not set(gold).isdisjoint(hit):
+                total += 1 / rank
+                break
+    return total / len(golds)

@@ -15,6 +15,7 @@ from itertools import product
 from typing import Final
 
 from bs4 import BeautifulSoup, Tag, UnicodeDammit
+from bs4.builder import HTMLTreeBuilder
 from bs4.element import PreformattedString
 
 from llama_index_contextual.app.folder import markdown
@@ -46,55 +47,9 @@ _DROPPED_ROLES: Final = ("navigation", "banner", "contentinfo", "menu", "dialog"
 _DROPPED_CLASSES: Final = frozenset(("linenos", "source-line-no", "mw-editsection", "katex-html"))
 _HEADINGS: Final = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _LISTS: Final = ("ul", "ol")
-_BLOCKS: Final = frozenset(
-    (
-        *_HEADINGS,
-        *_LISTS,
-        *[
-            "pre",
-            "table",
-            "blockquote",
-            "p",
-            "div",
-            "address",
-            "article",
-            "aside",
-            "center",
-            "details",
-            "dialog",
-            "fieldset",
-        ],
-        *[
-            "figcaption",
-            "figure",
-            "footer",
-            "form",
-            "header",
-            "hgroup",
-            "main",
-            "section",
-            "summary",
-            "dt",
-            "dd",
-            "dl",
-        ],
-        *[
-            "caption",
-            "legend",
-            "label",
-            "button",
-            "body",
-            "html",
-            "li",
-            "tbody",
-            "thead",
-            "tfoot",
-            "tr",
-            "td",
-            "th",
-            "hr",
-        ],
-    )
+_BLOCKS: Final = HTMLTreeBuilder.DEFAULT_BLOCK_ELEMENTS.union(
+    ("body", "button", "caption", "center", "details", "dialog", "hgroup", "html", "label"),
+    ("legend", "summary", "tbody", "td", "th", "thead", "tr"),
 )
 # Signs before the parts of a formula.
 _FORMULA_SIGNS: Final = {

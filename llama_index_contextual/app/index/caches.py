@@ -107,9 +107,10 @@ class Caches:
         """Return the arrays on disk that are of this index, and others without rows."""
         identity = snapshot.state.identity
         empty = Moment((identity, 0), Bm25Index(), ChunkInfoIndex(), VectorIndex(), NameIndex(), {})
-        return empty._replace(
-            **{kind: self._load(kind, getattr(empty, kind), identity) for kind in self._makers}
-        )
+        loaded: dict[str, Any] = {
+            kind: self._load(kind, getattr(empty, kind), identity) for kind in self._makers
+        }
+        return empty._replace(**loaded)
 
     def _load(self, kind: str, empty: ArrayIndex, identity: str) -> ArrayIndex:
         index = empty

@@ -82,7 +82,7 @@ class RefreshReport:
     @property
     def work(self) -> str:
         """Return in words how many documents are made, deleted or refused; "" for none."""
-        documents_by_word = {
+        documents_by_word: dict[str, Sequence[object]] = {
             "added": self.added,
             "changed": self.changed,
             "made again": self.outdated,

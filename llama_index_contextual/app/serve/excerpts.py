@@ -29,15 +29,21 @@ _WORD: Final = re.compile(r"\w+|\W+")
 def excerpt(text: str, terms: frozenset[str]) -> list[str]:
     """Return up to three plain lines of a chunk around the terms that match."""
     find = finder_of(terms)
-    chosen, _ = choose_snippet(text, dict.fromkeys(terms, 1.0), find, limit=_CHARS)
-    chosen = WIKI_LINK.sub(lambda link: wiki_text(link) or link[1], _LINK.sub(r"\1", chosen))
-    lines = [
-        _plain_line(line) for line in chosen.splitlines() if not line.lstrip().startswith(_FENCES)
-    ]
-    kept = [line for line in lines if not (_HEADING.match(line) or _RULES.issuperset(line))]
-    first = next((position for position, line in enumerate(kept) if find(line)), 0)
-    first = max(0, min(first, len(kept) - _LINES))
-    return kept[first : first + _LINES] or [line for line in lines if line][:_LINES]
+    snippet, _ = choose_snippet(text, dict.fromkeys(terms, 1.0), find, limit=_CHARS)
+    snippet = _LINK.sub(r"\1", snippet)
+    snippet = WIKI_LINK.sub(lambda link: wiki_text(link) or link[1], snippet)
+    lines = []
+    prose = []
+    for line in snippet.splitlines():
+        plain = _plain_line(line)
+        if not plain or line.lstrip().startswith(_FENCES):
+            continue
+        lines.append(plain)
+        if not (_HEADING.match(plain) or _RULES.issuperset(plain)):
+            prose.append(plain)
+    first = next((position for position, line in enumerate(prose) if find(line)), 0)
+    first = max(0, min(first, len(prose) - _LINES))
+    return prose[first : first + _LINES] or lines[:_LINES]
 
 
 def _plain_line(line: str) -> str:
@@ -63,18 +69,25 @@ def marked(text: str, terms: Collection[str]) -> Iterator[tuple[bool, str]]:
     Words, or parts of them in languages without spaces.
     """
     find = finder_of(terms)
-    characters = list[tuple[bool, str]]()
-    for word in _WORD.findall(text):
-        matching_terms = find(word) if word[0].isalnum() or word[0] == "_" else ()
-        is_match = [bool(matching_terms)] * len(word)
-        if matching_terms and HAS_CJK.search(word):
-            is_match = [False] * len(word)
-            for term in matching_terms:
-                for match in re.finditer(re.escape(term), word):
-                    is_match[match.start() : match.end()] = [True] * len(term)
-        characters += zip(is_match, word, strict=True)
-    for matches, run in groupby(characters, lambda character: character[0]):
-        yield matches, "".join(character for _, character in run)
+    for part in _WORD.findall(text):
+        matching_terms = find(part) if part[0].isalnum() or part[0] == "_" else ()
+        if matching_terms and HAS_CJK.search(part):
+            yield from _parts_of_word(part, matching_terms)
+        else:
+            yield bool(matching_terms), part
+
+
+def _parts_of_word(word: str, terms: Collection[str]) -> Iterator[tuple[bool, str]]:
+    """Yield the parts of a word, each with whether it is one of the terms or more of them."""
+    is_match = [False] * len(word)
+    for term in terms:
+        for match in re.finditer(re.escape(term), word):
+            is_match[match.start() : match.end()] = [True] * len(term)
+    start = 0
+    for matches, run in groupby(is_match):
+        end = start + len(list(run))
+        yield matches, word[start:end]
+        start = end
 
 
 def searched_terms(question: str) -> set[str]:
