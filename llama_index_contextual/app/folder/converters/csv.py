@@ -25,7 +25,8 @@ def read_csv(path: Path) -> Conversion:
     text = decode(path.read_bytes()).text.removeprefix("\ufeff").replace("\0", "")
     csv.field_size_limit(_LONGEST_FIELD)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
-    return Conversion([Part(tables_of(row for row in rows if any(map(str.strip, row))))])
+    filled_rows = (row for row in rows if any(map(str.strip, row)))
+    return Conversion([Part(tables_of(filled_rows))])
 
 
 def _delimiter(text: str) -> str:
