@@ -46,9 +46,8 @@ _KEY_WIDTH: Final = 27
 _VALUE_WIDTH: Final = 40
 _CONTEXTS: Final = ", ".join(registry.names())
 _LEGEND: Final = (
-    "rank, score, relevance (0 to 1), citation; in brackets what each retriever or "
-    "feature adds, with its rank and "
-    "score, and the words that match with the number of chunks that hold them"
+    "rank, score, relevance (0 to 1), citation; in brackets what each retriever or feature adds, "
+    "with its rank and score, and the words that match with the number of chunks that hold them"
 )
 
 

@@ -204,10 +204,9 @@ def _tell_duration(opened: ContextualIndex, work: _Work) -> None:
     """Write how long a long refresh takes, and what can be done meanwhile."""
     if work.minutes > _LONG_MINUTES:
         options.tell(
-            f"about {work.minutes:.0f} minutes for {work.size / 1e6:.0f} MB at the speed that "
-            f"this machine has now; {_share(opened)} can be searched now. More of them can "
-            "meanwhile, from another terminal; Ctrl-C keeps what is done, and the same command "
-            "goes on"
+            f"about {work.minutes:.0f} minutes for {work.size / 1e6:.0f} MB at the speed that this "
+            f"machine has now; {_share(opened)} can be searched now. More of them can meanwhile, "
+            "from another terminal; Ctrl-C keeps what is done, and the same command goes on"
         )
 
 

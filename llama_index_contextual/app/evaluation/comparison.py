@@ -205,9 +205,8 @@ def compare(
         limit = getattr(retriever, "similarity_top_k", None)
         if isinstance(limit, int) and limit < depths[-1]:
             raise SettingError(
-                f"The retriever {name!r} returns {counted(limit, 'hit')}, but "
-                f"{depths[-1]} are counted. Set "
-                f"similarity_top_k={depths[-1]}, or a smaller top_k."
+                f"The retriever {name!r} returns {counted(limit, 'hit')}, but {depths[-1]} are "
+                f"counted. Set similarity_top_k={depths[-1]}, or a smaller top_k."
             )
         answers = [
             [question.covered_by(hit.node) for hit in retriever.retrieve(question.text)]

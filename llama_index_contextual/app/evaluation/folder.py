@@ -184,9 +184,8 @@ def _check_answers(
         return
     named = "; ".join(lost[:_MAX_NAMED]) + (" …" if len(lost) > _MAX_NAMED else "")
     message = (
-        f"{counted(len(lost), 'answer')} in no chunk: {named}. Write paths relative to "
-        "the folder, and few words as "
-        "text."
+        f"{counted(len(lost), 'answer')} in no chunk: {named}. Write paths relative to the folder, "
+        "and few words as text."
     )
     if len(lost) == sum(len(question.gold) for question in questions):
         raise SettingError(message)

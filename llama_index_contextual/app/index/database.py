@@ -434,9 +434,8 @@ class Transaction(Snapshot):
         taken += [node_id for node_id, count in counts.items() if count > 1]
         if taken:
             raise DocumentError(
-                "two of its chunks, or one of another document, have the id "
-                f"{taken[0]!r}. Use a node "
-                "parser whose id_func gives each chunk its own id."
+                f"two of its chunks, or one of another document, have the id {taken[0]!r}. Use a "
+                "node parser whose id_func gives each chunk its own id."
             )
         self.put_documents([document])
         [(number,)] = self.fetch("SELECT id FROM documents WHERE key = ?", [document.key])

@@ -77,17 +77,15 @@ _LOOK_SECONDS: Final = 0.3
 _MAX_NOTES_PER_HEADING: Final = 1
 _LONGEST_EXAMPLE: Final = 60
 _NO_MODEL: Final = (
-    "No language model is set. Start the page with one: serve --llm ollama:qwen3:0.6b "
-    "(after ollama pull qwen3:0.6b), "
-    "or --llm openai:MODEL. Search works without a model."
+    "No language model is set. Start the page with one: serve --llm ollama:qwen3:0.6b (after "
+    "ollama pull qwen3:0.6b), or --llm openai:MODEL. Search works without a model."
 )
 _INSTANT: Final = (LocalModel, NoEmbedding)  # run at every letter; others when a question is whole
 _WORDS: Final = re.compile(r"[^\W\d_]{3}")
 _HEADERS: Final = {
     "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-        "img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src "
+        "data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",

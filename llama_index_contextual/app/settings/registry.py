@@ -335,9 +335,8 @@ _ALL: Final = (
         "memory.min_relevance",
         Share | Literal["auto"],
         "auto",
-        "The lowest relevance of a hit, 0 to 1; 0 leaves out none; `auto` means the same as for "
-        "a search, "
-        "0.05, or 0 with another embedding.",
+        "The lowest relevance of a hit, 0 to 1; 0 leaves out none; `auto` means the same as for a "
+        "search, 0.05, or 0 with another embedding.",
         flags="--min-relevance",
         harmless=True,
     ),
