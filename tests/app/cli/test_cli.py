@@ -285,7 +285,8 @@ def test_a_search_in_a_renamed_folder_says_that_nothing_is_embedded_again(run, t
     folder = tmp_path / "notes"
     folder.mkdir()
     (folder / "a.md").write_text("# Tea\n\nTea is green.\n", "utf-8")
-    assert "renamed" not in run("search", "tea", "-f", folder).stderr, "nothing was embedded yet"
+    error = run("search", "tea", "-f", folder).stderr
+    assert "only renamed" not in error, "nothing was embedded yet"
     run("index", folder)
     renamed = folder.rename(tmp_path / "journal")
     error = run("search", "tea", "-f", renamed).stderr
@@ -484,7 +485,8 @@ def test_a_pipe_or_a_device_that_is_named_is_an_error_at_once(run, tmp_path):
         (tmp_path / "contextual.toml").unlink(missing_ok=True)
         (tmp_path / "contextual.toml").symlink_to(place)
         done = run("index", tmp_path, "--embed-model", "none")
-        assert (done.returncode, "contextual.toml: it cannot be read" in done.stderr) == (1, True)
+        assert done.returncode == 1
+        assert re.search(r"contextual\.toml: it (cannot be read|is no regular file)", done.stderr)
 
 
 @pytest.mark.parametrize(("command", "most"), [("index", 12), ("search", 14)])
