@@ -38,6 +38,10 @@ PART = 800  # characters of a part of a page
 THREE_REPORTS = ("AMAZON_2019_10K.pdf", "JPMORGAN_2021Q1_10Q.pdf", "VERIZON_2021_10K.pdf")
 _NO_PROSE = re.compile(r"\A---\n.*?\n---\n|<!--.*?-->", re.DOTALL)
 _HEADING = re.compile(r"^#+ .*", re.MULTILINE)
+MEETINGS = 24
+LONGEST_PASSAGES = 6000  # characters
+_NO_SPEECH = re.compile(r"\s*\{\w+\}")  # {disfmarker}
+_SPACE_BEFORE_MARK = re.compile(r"\s+(?=[,.?!])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +234,62 @@ def japanese_articles(questions: int | None = None) -> DataSet:
     """
     data = _of_passages("japanese-articles")
     return replace(data, questions=data.questions[:questions])
+
+
+def meeting_transcripts() -> DataSet:
+    """24 transcripts without headings, each an index; 112 questions about what was said.
+
+    The folder ``qmsum`` is a clone of Yale-LILY/QMSum, of which the first meetings about products
+    are taken. Gold: a passage, of which a chunk holds half, or which holds half of a chunk.
+    """
+    documents, questions = dict[str, list[Document]](), list[Question]()
+    folder = _folder("qmsum") / "data" / "Product" / "all"
+    for file in sorted(folder.glob("*.json"))[:MEETINGS]:
+        meeting = json.loads(file.read_text("utf-8"))
+        text, turns = _transcript(meeting["meeting_transcripts"])
+        metadata = {"path": f"{file.stem}.txt"}
+        documents[file.stem] = [Document(text=text, id_=file.stem, metadata=metadata)]
+        for row in meeting["specific_query_list"]:
+            gold = _passages_of_turns(file.stem, turns, row["relevant_text_span"])
+            if gold:
+                questions.append(Question(row["query"], gold, file.stem))
+    passages = defaultdict[str, set[Any]](set)
+    for question in questions:
+        passages[question.collection] |= question.gold
+
+    def covers(node: BaseNode) -> frozenset[Any]:
+        first, last = node.start_char_idx, node.end_char_idx  # type: ignore[attr-defined]
+        covered = set()
+        for path, start, end in passages[node.ref_doc_id or ""]:
+            if min(end, last) - max(start, first) >= min(end - start, last - first) / 2:
+                covered.add((path, start, end))
+        return frozenset(covered)
+
+    return DataSet("meeting-transcripts", documents, questions, covers)
+
+
+def _passages_of_turns(
+    path: str, turns: Sequence[tuple[int, int]], ranges: Sequence[tuple[str, str]]
+) -> frozenset[Span]:
+    """Return the places of ranges of turns; none where they are very long together."""
+    passages = set[Span]()
+    for first, last in ranges:
+        places = turns[int(first) : int(last) + 1]
+        if places:
+            passages.add((path, places[0][0], places[-1][1]))
+    length = sum(end - start for _, start, end in passages)
+    return frozenset(passages) if length <= LONGEST_PASSAGES else frozenset()
+
+
+def _transcript(turns: Sequence[dict[str, str]]) -> tuple[str, list[tuple[int, int]]]:
+    """Return the text of a meeting, ``Speaker: words``, and the place of each turn."""
+    text, places = "", []
+    for turn in turns:
+        words = _NO_SPEECH.sub("", turn["content"])
+        line = f"{turn['speaker']}: {_SPACE_BEFORE_MARK.sub('', words).strip()}"
+        places.append((len(text), len(text) + len(line)))
+        text += f"{line}\n\n"
+    return text, places
 
 
 def docs_intros() -> DataSet:

@@ -97,6 +97,7 @@ SETS: dict[str, Callable[[], DataSet]] = {
     "obsidian-help": datasets.obsidian_help,
     "pdf-reports": datasets.pdf_reports,
     "all-pdf-reports": lambda: datasets.pdf_reports(()),
+    "meeting-transcripts": datasets.meeting_transcripts,
     "german-judgments": datasets.german_judgments,
     "japanese-articles": datasets.japanese_articles,
     "spanish": both_languages,
