@@ -48,8 +48,8 @@ from llama_index_contextual import (
 )
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.chunking import default_parser
+from llama_index_contextual.retrievers.asking import Question
 from llama_index_contextual.retrievers.query_dates import lexicon, split_words
-from llama_index_contextual.retrievers.question import Question
 from llama_index_contextual.utils.dates import date_from_path
 
 if TYPE_CHECKING:

@@ -8,12 +8,13 @@ loss is a listwise softmax: minus the logarithm of the share of the candidates w
 standardised values, shrunk, each set with the same weight. ``ranking`` trains on chunks,
 ``messages`` on sessions, and ``code`` on the best chunk of each file, beside all other features as
 they are. ``ranking`` is put into the scale of log-odds that a candidate among the first 20 has
-gold. ``--write`` replaces the weights of the package.
+gold. ``--write`` replaces the weights of the package: those of the classes, or of ``weights.json``.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -27,7 +28,7 @@ from memory import asked_in_time, message_hits
 from retrieval import SETS, Bench, Row
 
 from llama_index_contextual import retrievers
-from llama_index_contextual.retrievers.features import FEATURES, RANK_FEATURES
+from llama_index_contextual.retrievers.features import FEATURES
 from llama_index_contextual.retrievers.learned import shipped_weights
 
 if TYPE_CHECKING:
@@ -39,13 +40,17 @@ if TYPE_CHECKING:
 # the heading.
 CHOSEN: Final = {"date", "heading", "names", "further chunk", "part"}
 CODE: Final = {"file name", "defines", "exact", "file vector", "tests"}
-_NAMES: Final = [feature.name for feature in (*FEATURES, *RANK_FEATURES)]
-TRAINED: Final = {
-    "ranking": tuple(name for name in _NAMES if name not in CHOSEN | CODE),
-    "code": tuple(name for name in _NAMES if name in CODE),
-    "messages": tuple(shipped_weights("messages")),
+_RANKING: Final = {feature.name: feature.weight for feature in FEATURES}
+SHIPPED: Final[dict[str, dict[str, float]]] = {
+    "ranking": _RANKING,
+    "code": _RANKING,
+    "messages": shipped_weights("messages"),
 }
-SECTION: Final = {"ranking": "ranking", "code": "ranking", "messages": "messages"}
+TRAINED: Final = {
+    "ranking": tuple(name for name in _RANKING if name not in CHOSEN | CODE),
+    "code": tuple(name for name in _RANKING if name in CODE),
+    "messages": tuple(SHIPPED["messages"]),
+}
 LEARNED: Final = ["codebases", "course-lessons", "locomo-notes", "kubernetes-docs", "chat-notes"]
 STEPS, RATE = 400, 0.05
 SHRINK: Final = {"ranking": 0.01, "code": 0.003, "messages": 0.1}
@@ -85,7 +90,7 @@ class Pool(NamedTuple):
 def pool_of(hits: Sequence[Hit], model: str, gold: Sequence[bool], groups: Sequence[str]) -> Pool:
     """Return the pool of an explained question."""
     names = TRAINED[model]
-    weights = shipped_weights(SECTION[model])
+    weights = SHIPPED[model]
     values = np.zeros((len(hits), len(names)))
     base = np.zeros(len(hits))
     for row, hit in enumerate(hits):
@@ -191,6 +196,22 @@ def scale_of(sets: Sequence[Sequence[Pool]], weights: Any) -> float:
     return float(line[1])
 
 
+def write(model: str, trained: dict[str, float]) -> None:
+    """Replace the weights of the package."""
+    folder = Path(retrievers.__file__).parent
+    if model == "messages":
+        file = folder / "weights.json"
+        sections = json.loads(file.read_text("utf-8"))
+        sections[model] = trained
+        file.write_text(json.dumps(sections, indent=2) + "\n", "utf-8")
+        return
+    file = folder / "features.py"
+    source = file.read_text("utf-8")
+    for name in TRAINED[model]:
+        source = re.sub(rf'(name = "{name}"\n    weight = ).+', rf"\g<1>{trained[name]}", source)
+    file.write_text(source, "utf-8")
+
+
 def main() -> None:
     """Train, report, and write where that is asked for."""
     options = command_line(__doc__, model=tuple(TRAINED), sets=[str], write=False)
@@ -199,7 +220,7 @@ def main() -> None:
     sets = dict(collect(options.sets or defaults[options.model], RememberingEmbedding()))
     names = TRAINED[options.model]
     shrink = SHRINK[options.model]
-    shipped = shipped_weights(SECTION[options.model])
+    shipped = SHIPPED[options.model]
     before = np.array([shipped[name] for name in names])
     rows: list[list[object]] = []
     for name, pools in sets.items():
@@ -218,10 +239,7 @@ def main() -> None:
     table = markdown_table(["left out", "@5", "@20", "MRR", "nDCG@10"], rows)
     print(f"{machine()}\n\n{table}\n\n{json.dumps(trained, indent=2)}")
     if options.write:
-        file = Path(retrievers.__file__).with_name("weights.json")
-        sections = json.loads(file.read_text("utf-8"))
-        sections[SECTION[options.model]] = trained
-        file.write_text(json.dumps(sections, indent=2) + "\n", "utf-8")
+        write(options.model, trained)
 
 
 if __name__ == "__main__":

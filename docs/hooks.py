@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mkdocs.structure.files import File
 
 from llama_index_contextual.app.folder.formats import table_of_formats
-from llama_index_contextual.retrievers.features import FEATURES, RANK_FEATURES
-from llama_index_contextual.retrievers.learned import shipped_weights
+from llama_index_contextual.retrievers.features import FEATURES
 
 if TYPE_CHECKING:
     from mkdocs.structure.files import Files
@@ -48,11 +47,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def table_of_features() -> str:
     """Return a Markdown table of the ranking features."""
-    weights = shipped_weights("ranking")
     lines = ["| Feature | Weight | Meaning |", "|---|---|---|"]
-    for feature in (*FEATURES, *RANK_FEATURES):
+    for feature in FEATURES:
         meaning = (inspect.getdoc(feature) or "").partition("\n")[0]
-        lines.append(f"| {feature.name} | {weights[feature.name]:.2f} | {meaning} |")
+        lines.append(f"| {feature.name} | {feature.weight:.2f} | {meaning} |")
     return "\n".join(lines)
 
 

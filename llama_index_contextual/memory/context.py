@@ -25,11 +25,10 @@ from llama_index_contextual.memory.digest import (
 )
 from llama_index_contextual.memory.snippets import with_snippets
 from llama_index_contextual.postprocessors.recency import RecencyPostprocessor
-from llama_index_contextual.retrievers.asking import keyword_retriever_of
+from llama_index_contextual.retrievers.asking import Question, keyword_retriever_of
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.retrievers.query import days_filter
 from llama_index_contextual.retrievers.query_dates import lexicon_of
-from llama_index_contextual.retrievers.question import Question
 from llama_index_contextual.retrievers.rankings import Mode
 from llama_index_contextual.retrievers.terms import query_groups, terms_of
 from llama_index_contextual.utils.errors import whole

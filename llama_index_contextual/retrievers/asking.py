@@ -1,22 +1,24 @@
-"""The retrievers of a fusion, with names and weights, and their answers to a query."""
+"""A question, the retrievers of a fusion with their names and weights, and their answers."""
 
 from __future__ import annotations
 
 import asyncio
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.indices.vector_store import VectorIndexRetriever
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.retrievers.base import PoolRetriever, falling
+from llama_index_contextual.retrievers.base import PoolRetriever
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.bm25_index import Candidate, Pool
-from llama_index_contextual.retrievers.rankings import Mode, Ranking, in_ranks
+from llama_index_contextual.retrievers.rankings import Ranking, in_ranks
+from llama_index_contextual.retrievers.sessions import HALF_LIFE_DAYS
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 from llama_index_contextual.utils.errors import (
     ContextualWarning,
@@ -35,8 +37,33 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
 KEYWORD_WEIGHT: Final = 0.6
+_VECTOR_RETRIEVERS: Final = (ContextualVectorRetriever, VectorIndexRetriever)
 # What calls the synchronous method and so blocks the event loop.
 _BLOCKING: Final = (BaseRetriever._aretrieve, BasePydanticVectorStore.aquery)  # noqa: SLF001
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question with settings beyond LlamaIndex's interface.
+
+    Attributes:
+        queries: The query, then its variants, or the sentences of a message.
+        is_explained: Whether reasons are collected, which takes as long as the fusion.
+        subject: What a relevant hit holds of the query; empty for all of it.
+        today: The day from which "last week" and the ages of sessions count.
+        half_life_days: After so many days a session counts a fourth as new.
+        evergreen: Patterns of paths that never age.
+    """
+
+    queries: tuple[QueryBundle, ...]
+    is_explained: bool = False
+    subject: str = ""
+    today: date = field(default_factory=lambda: datetime.now().astimezone().date())
+    half_life_days: float = HALF_LIFE_DAYS
+    evergreen: Sequence[str] = ()
+
+
+# The retrievers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,6 +109,11 @@ class WeightedRetriever:
                 f"Retriever {self.name!r} has no with_filters(). Create it with its filters."
             )
         return replace(self, retriever=self.retriever.with_filters(filters))
+
+    def obeying(self, filters: MetadataFilters | None) -> WeightedRetriever:
+        """Return a view that obeys the filters of operators, if the retriever can."""
+        obeys = getattr(self.retriever, "obeys_operators", False)
+        return self.with_filters(filters) if obeys else self
 
 
 def weighted_retrievers(
@@ -146,12 +178,54 @@ def _name_of(retriever: BaseRetriever) -> str:
         return name
     if isinstance(retriever, BM25Retriever):
         return "bm25"
-    if isinstance(retriever, ContextualVectorRetriever | VectorIndexRetriever):
+    if isinstance(retriever, _VECTOR_RETRIEVERS):
         return "vector"
     return type(retriever).__name__
 
 
 # Answers
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A question as it is put to the retrievers of a fusion.
+
+    Attributes:
+        members: The retrievers, which obey the operators of the question.
+        keywords: Of them the name and the retriever of :func:`keyword_retriever_of`.
+        text: The query without its operators.
+        queries: The same first. Every retriever gets that, retrievers that match words
+            get variants, and the others get the sentences of a message.
+        operators: The operators of the query that are obeyed.
+        admitted: Ids of the nodes that satisfy the operators; None for all.
+        notes: What was ignored.
+        size: The most candidates of each retriever.
+        least: How many nodes will be returned at most.
+        is_message: Whether the further queries are sentences.
+        is_compared: Whether scores are compared with those of all chunks: filters change none.
+        is_filtered: Whether filters or operators leave out some nodes.
+    """
+
+    members: Sequence[WeightedRetriever]
+    keywords: tuple[str, ContextualBM25Retriever] | None
+    text: str
+    queries: Sequence[QueryBundle]
+    operators: tuple[str, ...]
+    admitted: frozenset[str] | None
+    notes: Sequence[str]
+    size: int
+    least: int
+    is_message: bool
+    is_compared: bool
+    is_filtered: bool
+
+    def queries_for(self, member: WeightedRetriever) -> list[QueryBundle]:
+        """Return copies of a retriever's queries.
+
+        LlamaIndex's retrievers write the embedding into them.
+        """
+        gets_all = member.is_keyword is not self.is_message
+        return [replace(query) for query in (self.queries if gets_all else self.queries[:1])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +235,7 @@ class Answers:
     Attributes:
         rankings: One for each retriever and query.
         admitted: The ids of the nodes that may be returned. Rankings hold more where these set the
-        scale of scores.
+            scale of scores.
         nodes: The nodes that came with the answers.
         notes: A line for each retriever that failed.
     """
@@ -172,42 +246,10 @@ class Answers:
     notes: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The request to the retrievers of a fusion.
-
-    Attributes:
-        queries: The original query first. Every retriever gets that, retrievers that match words
-            get variants, and the others get the sentences of a message.
-        pool: The most candidates of each retriever.
-        least: How many nodes will be returned at most.
-        mode: How the answers will be fused.
-        admitted: The ids that satisfy the operators of the query; None for all.
-    """
-
-    queries: Sequence[QueryBundle]
-    pool: int
-    least: int
-    mode: object
-    admitted: frozenset[str] | None
-
-    def queries_for(self, member: WeightedRetriever) -> list[QueryBundle]:
-        """Return copies of a retriever's queries.
-
-        LlamaIndex's retrievers write the embedding into them.
-        """
-        gets_all = member.is_keyword is not (self.mode is Mode.MESSAGE)
-        return [replace(query) for query in (self.queries if gets_all else self.queries[:1])]
-
-    def is_compared(self, members: Sequence[WeightedRetriever]) -> bool:
-        """Return whether scores are compared with those of all chunks: filters change none."""
-        return isinstance(self.mode, Mode) and all(member.keeps_scores for member in members)
-
-
 PoolsOrError: TypeAlias = list[Pool] | Exception
 
 
-def ask(members: Sequence[WeightedRetriever], request: Request) -> Answers:
+def ask(request: Request) -> Answers:
     """Ask all retrievers and return their answers.
 
     Keyword retrievers compute for about a millisecond, so the calling thread asks them and the last
@@ -219,66 +261,57 @@ def ask(members: Sequence[WeightedRetriever], request: Request) -> Answers:
         StorageError: All failed, the first with this error of its storage.
         RetrievalError: All failed in other ways.
     """
-    is_compared = request.is_compared(members)
-    in_threads = [member for member in members if not member.is_keyword][:-1]
-    running = {member: in_thread(_pools_of, member, request, is_compared) for member in in_threads}
-    pools = {
-        member: _pools_of(member, request, is_compared)
-        for member in members
-        if member not in running
-    }
-    pools |= {member: future.result() for member, future in running.items()}
-    return _collect(members, [pools[member] for member in members], request, is_compared)
+    in_threads = [member for member in request.members if not member.is_keyword][:-1]
+    running = {member: in_thread(_pools_of, member, request) for member in in_threads}
+    here = [member for member in request.members if member not in running]
+    answers = {member: _pools_of(member, request) for member in here}
+    answers |= {member: future.result() for member, future in running.items()}
+    return _collect(request, answers)
 
 
-async def aask(members: Sequence[WeightedRetriever], request: Request) -> Answers:
+async def aask(request: Request) -> Answers:
     """Return what :func:`ask` returns; each retriever is awaited by its own method, all at once."""
-    is_compared = request.is_compared(members)
-    pools = await asyncio.gather(*(_apools_of(member, request, is_compared) for member in members))
-    return _collect(members, pools, request, is_compared)
+    answers = await asyncio.gather(*(_apools_of(member, request) for member in request.members))
+    return _collect(request, dict(zip(request.members, answers, strict=True)))
 
 
-def _pools_of(member: WeightedRetriever, request: Request, is_compared: bool) -> PoolsOrError:
+def _pools_of(member: WeightedRetriever, request: Request) -> PoolsOrError:
     """Return the hits of a retriever for each of its queries, or the error that it raised."""
     queries = request.queries_for(member)
     try:
         if not isinstance(member.retriever, PoolRetriever):
-            answers = [member.retriever.retrieve(query) for query in queries]
-            return [_foreign_pool(member, answer) for answer in answers]
-        if is_compared:
-            pools = member.retriever.pools(queries, request.pool, request.least)
-        else:
-            candidates = member.retriever.candidates(queries, request.pool)
-            pools = [Pool(hits, hits) for hits in candidates]
+            return [_foreign_pool(member, member.retriever.retrieve(query)) for query in queries]
+        if request.is_compared:
+            return member.retriever.pools(queries, request.size, request.least)
+        candidates = member.retriever.candidates(queries, request.size)
+        return [Pool(hits, hits) for hits in candidates]
     except Exception as error:  # noqa: BLE001  the other retrievers answer
         return error
-    return [Pool(falling(pool.matching), falling(pool.unfiltered)) for pool in pools]
 
 
-async def _apools_of(
-    member: WeightedRetriever, request: Request, is_compared: bool
-) -> PoolsOrError:
+async def _apools_of(member: WeightedRetriever, request: Request) -> PoolsOrError:
     """Return what :func:`_pools_of` returns.
 
     A retriever that would block the event loop runs in a thread.
     """
-    retriever: Any = member.retriever
-    its_store = getattr(retriever, "_vector_store", None)
-    its_methods = {type(retriever)._aretrieve, getattr(type(its_store), "aquery", None)}  # noqa: SLF001
-    if not isinstance(retriever, PoolRetriever) and its_methods.isdisjoint(_BLOCKING):
-        try:
-            answers = [await retriever.aretrieve(query) for query in request.queries_for(member)]
-        except Exception as error:  # noqa: BLE001  the other retrievers answer
-            return error
-        return [_foreign_pool(member, answer) for answer in answers]
-    if isinstance(retriever, PoolRetriever) and retriever.asks_async:
-        try:
-            queries = request.queries_for(member)
-            candidates = await retriever.acandidates(queries, request.pool)
-        except Exception as error:  # noqa: BLE001  the other retrievers answer
-            return error
-        return [Pool(hits, hits) for hits in map(falling, candidates)]
-    return await asyncio.wrap_future(in_thread(_pools_of, member, request, is_compared))
+    retriever = member.retriever
+    queries = request.queries_for(member)
+    try:
+        if isinstance(retriever, ContextualVectorRetriever) and retriever.asks_async:
+            candidates = await retriever.acandidates(queries, request.size)
+            return [Pool(hits, hits) for hits in candidates]
+        if not isinstance(retriever, PoolRetriever) and not _blocks(retriever):
+            return [_foreign_pool(member, await retriever.aretrieve(query)) for query in queries]
+    except Exception as error:  # noqa: BLE001  the other retrievers answer
+        return error
+    return await asyncio.wrap_future(in_thread(_pools_of, member, request))
+
+
+def _blocks(retriever: BaseRetriever) -> bool:
+    """Return whether the asynchronous method of a retriever calls a synchronous one."""
+    store = getattr(retriever, "_vector_store", None)
+    methods = {type(retriever)._aretrieve, getattr(type(store), "aquery", None)}  # noqa: SLF001
+    return not methods.isdisjoint(_BLOCKING)
 
 
 def _foreign_pool(member: WeightedRetriever, results: Sequence[NodeWithScore]) -> Pool:
@@ -294,77 +327,87 @@ def _foreign_pool(member: WeightedRetriever, results: Sequence[NodeWithScore]) -
     for result in results:
         score = result.score if has_scores else None
         candidates.append(Candidate(result.node.node_id, score, result.node))
-    if isinstance(member.retriever, VectorIndexRetriever):
-        candidates = falling(candidates)
     return Pool(candidates, candidates)
 
 
-def _collect(
-    members: Sequence[WeightedRetriever],
-    answers: Sequence[PoolsOrError],
-    request: Request,
-    is_compared: bool,
-) -> Answers:
+def _collect(request: Request, answers: Mapping[WeightedRetriever, PoolsOrError]) -> Answers:
     """Return the rankings of all retrievers that answered."""
-    admitted = set[str]()
-    compared_ids = set[str]()
-    nodes: dict[str, BaseNode] = {}
-    pairs: list[tuple[WeightedRetriever, list[Pool]]] = []
-    for member, answer in zip(members, answers, strict=True):
-        if isinstance(answer, Exception):
-            continue
-        kept = []
-        for hits in answer:
-            matching = hits.matching[: request.pool]
-            if request.admitted is not None:
-                matching = [hit for hit in matching if hit.node_id in request.admitted]
-            unfiltered = hits.unfiltered[: request.pool] if is_compared else matching
-            kept.append(Pool(matching, unfiltered))
-            admitted.update(hit.node_id for hit in matching)
-            compared_ids.update(hit.node_id for hit in unfiltered)
-            nodes.update({hit.node_id: hit.node for hit in matching if hit.node is not None})
-        pairs.append((member, kept))
+    notes = _notes_on({member.name: answers[member] for member in request.members})
+    pools: dict[WeightedRetriever, list[Pool]] = {}
+    for member in request.members:
+        answer = answers[member]
+        if not isinstance(answer, Exception):
+            pools[member] = [_cut(pool, member, request) for pool in answer]
+    all_pools = [pool for pools_of_member in pools.values() for pool in pools_of_member]
+    hits = [hit for pool in all_pools for hit in pool.matching]
+    compared_ids = {hit.node_id for pool in all_pools for hit in pool.unfiltered}
 
     rankings = []
-    for member, kept in pairs:
-        for number, hits in enumerate(kept):
+    for member, pools_of_member in pools.items():
+        for number, pool in enumerate(pools_of_member):
             # What only a filter brings into the pool is scored, and changes no score of another.
-            added = [hit for hit in hits.matching if hit.node_id not in compared_ids]
-            node_ids, scores = in_ranks([*hits.unfiltered, *added])
+            added = [hit for hit in pool.matching if hit.node_id not in compared_ids]
+            node_ids, scores = in_ranks([*pool.unfiltered, *added])
             ranking = Ranking(
                 retriever=member.name,
                 query=number,
                 # The weight is shared, so that variants do not make a retriever more important.
-                weight=member.weight / len(kept),
+                weight=member.weight / len(pools_of_member),
                 node_ids=node_ids,
                 scores=scores,
                 compared=len(node_ids) - len(added),
                 is_keyword=member.is_keyword,
-                model=getattr(member.retriever, "cosines_of", ""),
+                model=getattr(member.retriever, "cosines_of", None),
             )
             rankings.append(ranking)
-    return Answers(rankings, frozenset(admitted), nodes, _notes_on(members, answers))
+    return Answers(
+        rankings=rankings,
+        admitted=frozenset(hit.node_id for hit in hits),
+        nodes={hit.node_id: hit.node for hit in hits if hit.node is not None},
+        notes=notes,
+    )
 
 
-def _notes_on(members: Sequence[WeightedRetriever], answers: Sequence[PoolsOrError]) -> list[str]:
+def _cut(pool: Pool, member: WeightedRetriever, request: Request) -> Pool:
+    """Return the best hits of a pool, and the best of all with which they are compared."""
+    if isinstance(member.retriever, _VECTOR_RETRIEVERS):
+        pool = Pool(_falling(pool.matching), _falling(pool.unfiltered))
+    matching = pool.matching[: request.size]
+    if request.admitted is not None:
+        matching = [hit for hit in matching if hit.node_id in request.admitted]
+    return Pool(matching, pool.unfiltered[: request.size] if request.is_compared else matching)
+
+
+def _falling(candidates: list[Candidate]) -> list[Candidate]:
+    """Return the hits of a store, best first, with scores that fall: distances are negated."""
+    scores = [candidate.score for candidate in candidates if candidate.score is not None]
+    if not scores or len(scores) < len(candidates):
+        return candidates
+    if scores[0] >= scores[-1] or scores != sorted(scores):
+        return candidates
+    return [
+        Candidate(candidate.node_id, -score, candidate.node)
+        for candidate, score in zip(candidates, scores, strict=True)
+    ]
+
+
+def _notes_on(answers: Mapping[str, PoolsOrError]) -> list[str]:
     """Return a line for each retriever that failed, with a warning.
 
     Raise the error where the others cannot answer.
     """
-    errors: list[Exception] = []
-    notes: list[str] = []
-    for member, answer in zip(members, answers, strict=True):
-        if isinstance(answer, Exception):
-            errors.append(answer)
-            notes.append(f"retriever {member.name!r} failed: {type(answer).__name__}: {answer}")
-    have_all_failed = len(errors) == len(members)
-    for error in errors:
-        if isinstance(error, DamagedError | FingerprintError):
-            raise error
-        if have_all_failed and isinstance(error, StorageError):
+    errors = {name: answer for name, answer in answers.items() if isinstance(answer, Exception)}
+    notes = [
+        f"retriever {name!r} failed: {type(error).__name__}: {error}"
+        for name, error in errors.items()
+    ]
+    have_all_failed = len(errors) == len(answers)
+    fatal = (DamagedError, FingerprintError, *([StorageError] if have_all_failed else []))
+    for error in errors.values():
+        if isinstance(error, fatal):
             raise error
     if have_all_failed:
-        raise RetrievalError(f"All retrievers failed: {'; '.join(notes)}") from errors[0]
+        raise RetrievalError(f"All retrievers failed: {'; '.join(notes)}") from errors.popitem()[1]
     for note in notes:
         warnings.warn(
             f"{note[0].upper()}{note[1:]}. The results come from the other retrievers.",
@@ -374,13 +417,31 @@ def _notes_on(members: Sequence[WeightedRetriever], answers: Sequence[PoolsOrErr
     return notes
 
 
-def read_nodes(
-    members: Iterable[WeightedRetriever], node_ids: Sequence[str]
+def first_nodes(
+    members: Sequence[WeightedRetriever],
+    node_ids: Sequence[str],
+    known: Mapping[str, BaseNode],
+    size: int,
 ) -> dict[str, BaseNode]:
-    """Return nodes by id, from keyword retrievers first, which have nodes in memory."""
+    """Return the first nodes by id, from keyword retrievers if possible, which have them in memory.
+
+    Where a node has vanished since the retrievers answered, the next one moves up.
+
+    Args:
+        members: The retrievers, which load the nodes.
+        node_ids: Best first.
+        known: Nodes that are loaded already.
+        size: How many.
+    """
     nodes: dict[str, BaseNode] = {}
-    for member in sorted(members, key=lambda member: not member.is_keyword):
-        missing = [node_id for node_id in node_ids if node_id not in nodes]
-        if missing and isinstance(member.retriever, PoolRetriever):
-            nodes |= member.retriever.nodes(missing)
+    remaining = list(node_ids)
+    while remaining and len(nodes) < size:
+        batch = remaining[: size - len(nodes)]
+        remaining = remaining[len(batch) :]
+        loaded = {node_id: known[node_id] for node_id in batch if node_id in known}
+        for member in sorted(members, key=lambda member: not member.is_keyword):
+            missing = [node_id for node_id in batch if node_id not in loaded]
+            if missing and isinstance(member.retriever, PoolRetriever):
+                loaded |= member.retriever.nodes(missing)
+        nodes |= {node_id: loaded[node_id] for node_id in batch if node_id in loaded}
     return nodes

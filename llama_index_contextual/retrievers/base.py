@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.retrievers.bm25_index import Candidate, Pool
 from llama_index_contextual.retrievers.filters import both
 
 if TYPE_CHECKING:
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 
     from llama_index.core.vector_stores.types import MetadataFilters
     from typing_extensions import Self
+
+    from llama_index_contextual.retrievers.bm25_index import Candidate, Pool
 
 T = TypeVar("T")
 
@@ -65,12 +66,6 @@ class PoolRetriever(BaseRetriever):
         """Return ids and scores of the best ``top_k`` nodes for each query, best first."""
         return [pool.matching for pool in self.pools(queries, top_k, top_k)]
 
-    async def acandidates(
-        self, queries: Sequence[QueryBundle], top_k: int
-    ) -> list[list[Candidate]]:
-        """Return what :meth:`candidates` returns, without blocking the event loop."""
-        return await asyncio.to_thread(self.candidates, queries, top_k)
-
     def ask(self, work: Callable[[Any], T]) -> T:
         """Return the result of ``work``, which only reads, for the newest state of the store."""
         return self._reader.ask(work)
@@ -93,21 +88,12 @@ class PoolRetriever(BaseRetriever):
         view.filters = both(self.filters, filters)
         return view
 
-    def without_filters(self) -> Self:
-        """Return a view of all nodes."""
-        view = copy.copy(self)
-        view.filters = None
-        return view
-
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         [candidates] = self.candidates([query_bundle], self.similarity_top_k)
         return self._with_nodes(candidates)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        if not self.asks_async:
-            return await asyncio.to_thread(self._retrieve, query_bundle)
-        [candidates] = await self.acandidates([query_bundle], self.similarity_top_k)
-        return await asyncio.to_thread(self._with_nodes, candidates)
+        return await asyncio.to_thread(self._retrieve, query_bundle)
 
     def _with_nodes(self, candidates: Sequence[Candidate]) -> list[NodeWithScore]:
         """Return candidates with their nodes, without those whose node is gone."""
@@ -119,19 +105,3 @@ class PoolRetriever(BaseRetriever):
             if node is not None:
                 results.append(NodeWithScore(node=node, score=candidate.score))
         return results
-
-
-def falling(candidates: list[Candidate]) -> list[Candidate]:
-    """Return the hits of a store, best first, with scores that fall.
-
-    Distances, such as FAISS returns, rise.
-    """
-    scores = [candidate.score for candidate in candidates if candidate.score is not None]
-    if not scores or len(scores) < len(candidates):
-        return candidates
-    if scores[0] >= scores[-1] or scores != sorted(scores):
-        return candidates
-    return [
-        Candidate(candidate.node_id, -score, candidate.node)
-        for candidate, score in zip(candidates, scores, strict=True)
-    ]

@@ -96,6 +96,11 @@ class TermScores(NamedTuple):
     scores: Floats
     counts: Floats
 
+    def of_nodes(self, node_ids: Sequence[str], chosen: Sequence[str]) -> TermScores:
+        """Return the scores of some of the nodes, given the ids of all."""
+        rows = [node_ids.index(node_id) for node_id in chosen]
+        return self._replace(scores=self.scores[rows], counts=self.counts[rows])
+
     def shares(self) -> list[float] | None:
         """Return the share of the terms that each node contains, by weight; None without terms."""
         total = math.fsum(self.idfs)

@@ -26,7 +26,7 @@ class Hit:
     """A hit and its reasons.
 
     Attributes:
-        rank: From 1; 0 without reasons.
+        rank: From 1.
         node: The node with its final score.
         fused: The fused score, which postprocessors may have changed; None where one of them
         brought the node.

@@ -1,16 +1,17 @@
 """The features of the ranking: each is one reason to rank a chunk higher or lower.
 
-To add a feature, write a class with a ``name`` and a ``values`` method, append it to
-:data:`FEATURES` and give its name a weight in ``weights.json``. A feature in :data:`RANK_FEATURES`
-also reads the scores that all features before it give.
+To add a feature, write a class with a ``name``, a ``weight`` and a ``values`` method, and append it
+to :data:`FEATURES`. Its test is a case in ``tests/retrievers/test_features.py``.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,35 +21,142 @@ from llama_index_contextual.retrievers.names import LONGEST_NAME, folded_name
 from llama_index_contextual.retrievers.terms import language_of, query_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Mapping, Sequence
+    from datetime import date
 
     from llama_index_contextual.retrievers.arrays import Floats
-    from llama_index_contextual.retrievers.candidates import Candidates, Query
     from llama_index_contextual.retrievers.chunk_info import ChunkInfo
+    from llama_index_contextual.retrievers.terms import Group
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query as the features read it.
+
+    Attributes:
+        text: The query without its operators.
+        today: The day from which "last week" counts.
+        groups: Its distinct terms, each with its alternatives.
+        idf: The rarity of each term; 0 where no keyword retriever tells it.
+    """
+
+    text: str
+    today: date
+    groups: Sequence[Group]
+    idf: Floats
+
+    @cached_property
+    def information(self) -> float:
+        """Return the summed rarity of all terms, which no BM25 score exceeds."""
+        return float(sum(self.idf.tolist()))
+
+    @cached_property
+    def is_question(self) -> bool:
+        """Return whether the query is prose, which is about more than a name."""
+        return "?" in self.text
+
+    @cached_property
+    def columns(self) -> Mapping[str, list[int]]:
+        """Return the places of each alternative among the terms."""
+        columns = defaultdict[str, list[int]](list)
+        for column, group in enumerate(self.groups):
+            for term in group:
+                columns[term].append(column)
+        return columns
+
+    @cached_property
+    def code_terms(self) -> frozenset[str]:
+        """Return the terms of the words in the names that the query contains."""
+        return code_terms(self.text)
+
+
+@dataclass
+class Candidates:
+    """The union of the retrievers' answers, one row per node.
+
+    Where no keyword retriever describes the nodes, what it would tell is 0.
+
+    Attributes:
+        node_ids: Ids in row order.
+        vector_scores: Stretched scores of the vector retrievers, times the trust in them, by their
+            weights.
+        keyword_scores: The same for the keyword retrievers.
+        matched: BM25 as a share of the information of the query.
+        term_counts: How often each node holds each term, shape (rows, terms).
+        nearness: How near to each other neighbouring terms stand, 0 to 1.
+        info: What is known of each chunk, None for one that the store has lost.
+        named: The best chunk of each document whose name the query is, and the value of that name.
+        admitted: The ids that the filters admit.
+        cosines: Stretched scores of the vector retriever, 0 for a node that it did not return.
+        scores: The sum of all features so far, in log-odds: a feature may depend on how those
+            before it rank.
+    """
+
+    node_ids: Sequence[str]
+    vector_scores: Floats
+    keyword_scores: Floats
+    matched: Floats
+    term_counts: Floats
+    nearness: Floats
+    info: Sequence[ChunkInfo | None]
+    named: Mapping[str, float]
+    admitted: Collection[str]
+    cosines: Floats
+    scores: Floats
+
+    @cached_property
+    def described(self) -> Sequence[tuple[int, ChunkInfo]]:
+        """Return the row and the info of each chunk that has one."""
+        return [(row, info) for row, info in enumerate(self.info) if info is not None]
+
+    @cached_property
+    def code_files(self) -> Sequence[CodeFile]:
+        """Return the files of source code."""
+        rows_of: dict[str, list[int]] = {}
+        for row, info in self.described:
+            if info.is_code:
+                rows_of.setdefault(info.path, []).append(row)
+        infos = dict(self.described)
+        return [
+            CodeFile(rows, [infos[row] for row in rows], self.cosines[rows])
+            for rows in rows_of.values()
+        ]
+
+
+class CodeFile(NamedTuple):
+    """The chunks of a file of source code among the candidates.
+
+    Attributes:
+        rows: Their rows.
+        infos: What is known of each.
+        cosines: The stretched vector score of each.
+    """
+
+    rows: Sequence[int]
+    infos: Sequence[ChunkInfo]
+    cosines: Floats
 
 
 class Feature(Protocol):
-    """One reason to rank a candidate higher or lower."""
+    """One reason to rank a candidate higher or lower.
+
+    Attributes:
+        name: How the feature is called in explanations.
+        weight: The log-odds that a value of 1 adds.
+    """
 
     name: str
+    weight: float
 
     def values(self, query: Query, candidates: Candidates) -> Floats:
         """Return one value per candidate, usually between 0 and 1."""
-
-
-class RankFeature(Protocol):
-    """A reason that depends on how the other candidates rank."""
-
-    name: str
-
-    def values(self, query: Query, candidates: Candidates, scores: Floats) -> Floats:
-        """Return one value per candidate, given the scores of all candidates so far."""
 
 
 class VectorFeature:
     """The similarity of the vectors of query and chunk."""
 
     name = "vector"
+    weight = 1.323
 
     def values(self, query: Query, candidates: Candidates) -> Floats:  # noqa: ARG002
         """Return the stretched cosine similarity, times the trust in the embedding."""
@@ -59,6 +167,7 @@ class KeywordFeature:
     """The BM25 score, relative to those of the other candidates."""
 
     name = "keyword"
+    weight = 1.049
 
     def values(self, query: Query, candidates: Candidates) -> Floats:  # noqa: ARG002
         """Return the stretched BM25 score."""
@@ -69,6 +178,7 @@ class MatchFeature:
     """How much of the query a chunk contains."""
 
     name = "match"
+    weight = 2.785
 
     def values(self, query: Query, candidates: Candidates) -> Floats:  # noqa: ARG002
         """Return BM25 as a share of the summed idf of the query."""
@@ -79,6 +189,7 @@ class NearnessFeature:
     """How near to each other the words of the query are in a chunk."""
 
     name = "nearness"
+    weight = 1.63
 
     def values(self, query: Query, candidates: Candidates) -> Floats:  # noqa: ARG002
         """Return 1 for the query as a phrase, less the further apart its neighbouring words are."""
@@ -89,6 +200,7 @@ class DateFeature:
     """How close the day of a chunk is to the days that the query names."""
 
     name = "date"
+    weight = 1.0
 
     def values(self, query: Query, candidates: Candidates) -> Floats:
         """Return 1 on a named day, less over the week after it, 0 on all other days."""
@@ -112,6 +224,7 @@ class HeadingFeature:
     """
 
     name = "heading"
+    weight = 0.4
 
     def values(self, query: Query, candidates: Candidates) -> Floats:
         """Return the named share of the heading times the share of the query in the text.
@@ -127,17 +240,11 @@ class HeadingFeature:
                 named_terms = info.heading_terms & query.columns.keys()
                 named_share = len(named_terms) / len(info.heading_terms)
             if named_share:
-                in_text = _counts_in_text(query, candidates.term_counts[row], info) > 0
-                shares[row] = named_share * (query.idf @ in_text) / (query.information or 1.0)
+                counts = candidates.term_counts[row].copy()
+                for term in info.context_terms.keys() & query.columns.keys():
+                    counts[query.columns[term]] -= info.context_terms[term]
+                shares[row] = named_share * (query.idf @ (counts > 0)) / (query.information or 1.0)
         return shares
-
-
-def _counts_in_text(query: Query, counts: Floats, info: ChunkInfo) -> Floats:
-    """Return how often a chunk holds each term of the query outside its contexts."""
-    in_text = counts.copy()
-    for term in info.context_terms.keys() & query.columns.keys():
-        in_text[query.columns[term]] -= info.context_terms[term]
-    return in_text
 
 
 # Source code
@@ -165,12 +272,12 @@ class CodeFeature:
         """
         values = np.zeros(len(candidates.node_ids))
         factor = _PROSE_FACTOR if query.is_question else 1.0
-        for rows in candidates.code_files.values():
-            values[rows] = factor * self.file_value(query, candidates, rows)
+        for file in candidates.code_files:
+            values[file.rows] = factor * self.file_value(query, file)
         return values
 
-    def file_value(self, query: Query, candidates: Candidates, rows: Sequence[int]) -> float:
-        """Return the value of a file, given the rows of its chunks."""
+    def file_value(self, query: Query, file: CodeFile) -> float:
+        """Return the value of a file."""
         raise NotImplementedError
 
 
@@ -178,38 +285,39 @@ class FileNameFeature(CodeFeature):
     """How much of the name of a file the query contains."""
 
     name = "file name"
+    weight = 4.2
 
-    def file_value(self, query: Query, candidates: Candidates, rows: Sequence[int]) -> float:
+    def file_value(self, query: Query, file: CodeFile) -> float:
         """Return the share of the words of the name that the query has.
 
         Frequent words count less.
         """
-        info = candidates.info[rows[0]]
-        if info is None or not info.file_terms:
+        file_terms = file.infos[0].file_terms
+        if not file_terms:
             return 0.0
         rarity = {}
         for group, idf in zip(query.groups, query.idf.tolist(), strict=True):
             rarity.update(dict.fromkeys(group, idf / (query.idf.max() or 1.0)))
         value = 0.0
-        for term in info.file_terms & code_terms(query.text):
+        for term in file_terms & query.code_terms:
             value += _COMMON_WORD_VALUE + (1 - _COMMON_WORD_VALUE) * rarity.get(term, 1.0)
-        return value / len(info.file_terms)
+        return value / len(file_terms)
 
 
 class DefinesFeature(CodeFeature):
     """How much of a name that a file defines the query contains."""
 
     name = "defines"
+    weight = 2.2
 
-    def file_value(self, query: Query, candidates: Candidates, rows: Sequence[int]) -> float:
+    def file_value(self, query: Query, file: CodeFile) -> float:
         """Return the share for the file's best name, half if one of several words is shared."""
-        words = code_terms(query.text)
         best = 0.0
-        for info in filter(None, map(candidates.info.__getitem__, rows)):
+        for info in file.infos:
             for defined in info.definitions:
-                shared = len(defined.terms & words)
+                shared = len(defined.terms & query.code_terms)
                 if shared:
-                    certainty = min(1.0, shared / min(2, len(words)))
+                    certainty = min(1.0, shared / min(2, len(query.code_terms)))
                     best = max(best, shared / len(defined.terms) * certainty)
         return best
 
@@ -218,10 +326,11 @@ class FileVectorFeature(CodeFeature):
     """The similarity of several chunks of a file, added up."""
 
     name = "file vector"
+    weight = 1.7
 
-    def file_value(self, query: Query, candidates: Candidates, rows: Sequence[int]) -> float:  # noqa: ARG002
+    def file_value(self, query: Query, file: CodeFile) -> float:  # noqa: ARG002
         """Return the mean of the three best vector scores, 0 for a missing one."""
-        best = sorted(candidates.cosines[rows].tolist(), reverse=True)[:_SPEAKERS]
+        best = sorted(file.cosines.tolist(), reverse=True)[:_SPEAKERS]
         return float(sum(best)) / _SPEAKERS
 
 
@@ -232,13 +341,13 @@ class TestsFeature(CodeFeature):
     """
 
     name = "tests"
+    weight = -1.0
 
-    def file_value(self, query: Query, candidates: Candidates, rows: Sequence[int]) -> float:
+    def file_value(self, query: Query, file: CodeFile) -> float:
         """Return 1 for such a file, unless the query asks for tests or examples."""
-        info = candidates.info[rows[0]]
-        if info is None or _TEST_TERMS & code_terms(query.text):
+        if _TEST_TERMS & query.code_terms:
             return 0.0
-        return float(_holds_tests(PurePosixPath(info.path)))
+        return float(_holds_tests(PurePosixPath(file.infos[0].path)))
 
 
 def _holds_tests(path: PurePosixPath) -> bool:
@@ -252,6 +361,7 @@ class ExactFeature:
     """Whether a chunk defines a name that the query contains."""
 
     name = "exact"
+    weight = 2.0
 
     def values(self, query: Query, candidates: Candidates) -> Floats:
         """Return 1 for chunks that define the name as it is spelled.
@@ -260,28 +370,22 @@ class ExactFeature:
         """
         grades = np.zeros(len(candidates.node_ids))
         names = [query.text, *_IDENTIFIER.findall(query.text), *_LAST_PART.findall(query.text)]
-        for row in _all_rows(candidates.code_files.values()):
-            grades[row] = max(spelling_grade(name, candidates.info[row]) for name in names)
-        best = grades.max(initial=0)
+        for row, info in candidates.described:
+            if info.definitions:
+                grades[row] = max(spelling_grade(name, info) for name in names)
         factor = _PROSE_FACTOR if query.is_question else 1.0
-        values: Floats = factor * ((grades > 0) & (grades == best))
+        values: Floats = factor * ((grades > 0) & (grades == grades.max(initial=0)))
         return values
 
 
-def spelling_grade(name: str, info: ChunkInfo | None) -> int:
+def spelling_grade(name: str, info: ChunkInfo) -> int:
     """Return 2 for a chunk that defines a name as it is spelled, 1 for another spelling, else 0."""
-    if info is None or not info.definitions:
-        return 0
     written = name.strip(" ()")
     key = code_key(name)
     grades = (
         2 if defined.name == written else int(defined.key == key) for defined in info.definitions
     )
-    return max(grades)
-
-
-def _all_rows(files: Iterable[Sequence[int]]) -> list[int]:
-    return [row for rows in files for row in rows]
+    return max(grades, default=0)
 
 
 # Features that read the ranking
@@ -301,8 +405,9 @@ class NameFeature:
     """Whether the query is the name of a document: its file, title, alias or heading."""
 
     name = "names"
+    weight = 8.0
 
-    def values(self, query: Query, candidates: Candidates, scores: Floats) -> Floats:
+    def values(self, query: Query, candidates: Candidates) -> Floats:
         """Return the value of the name for the best chunk of each document, 0 for all other chunks.
 
         The best has a heading of that name or defines it. Where filters leave the best chunk of a
@@ -318,7 +423,7 @@ class NameFeature:
             if node_id in candidates.named:
                 document_values[info.path or node_id] = candidates.named[node_id]
 
-        best: dict[Any, tuple[float, float, float, int]] = {}
+        best: dict[tuple[str, bool], tuple[float, float, float, int]] = {}
         for row, info in candidates.described:
             node_id = candidates.node_ids[row]
             document = info.path or node_id
@@ -326,7 +431,7 @@ class NameFeature:
             value = max(document_values.get(document, 0.0), heading_value)
             if value:
                 grade = spelling_grade(query.text, info) if info.is_code else heading_value
-                rank = (value, grade, float(scores[row]), -row)
+                rank = (value, grade, float(candidates.scores[row]), -row)
                 key = (document, node_id in candidates.admitted)
                 best[key] = max(best.get(key, rank), rank)
         for value, _, _, negated_row in best.values():
@@ -342,18 +447,17 @@ class FurtherChunkFeature:
     """
 
     name = "further chunk"
+    weight = -9.0
 
-    def values(self, query: Query, candidates: Candidates, scores: Floats) -> Floats:
+    def values(self, query: Query, candidates: Candidates) -> Floats:
         """Return the number of chunks before each, three at most; 0 for a question."""
-        repeats = np.zeros(len(scores))
-        if query.is_question or not candidates.code_files:
+        repeats = np.zeros(len(candidates.node_ids))
+        if query.is_question:
             return repeats
-        seen = Counter[str]()
-        for row in np.argsort(-scores, kind="stable").tolist():
-            info = candidates.info[row]
-            if info is not None and info.is_code:
-                repeats[row] = min(seen[info.path], _MOST_REPEATS)
-                seen[info.path] += 1
+        for file in candidates.code_files:
+            best_first = sorted(file.rows, key=lambda row: (-candidates.scores[row], row))
+            for place, row in enumerate(best_first):
+                repeats[row] = min(place, _MOST_REPEATS)
         return repeats
 
 
@@ -366,9 +470,11 @@ class PartFeature:
     """
 
     name = "part"
+    weight = 1.0
 
-    def values(self, query: Query, candidates: Candidates, scores: Floats) -> Floats:
+    def values(self, query: Query, candidates: Candidates) -> Floats:
         """Return the lifts in log-odds; 0 where a chunk that ranks higher speaks of the part."""
+        scores = candidates.scores
         lifts = np.zeros(len(scores))
         parts = _parts_of(query)
         if len(parts) < 2 or not len(scores):  # noqa: PLR2004
@@ -416,8 +522,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ExactFeature(),
     FileVectorFeature(),
     TestsFeature(),
-)
-RANK_FEATURES: Final[tuple[RankFeature, ...]] = (
+    # Those that depend on how the features before them rank.
     NameFeature(),
     FurtherChunkFeature(),
     PartFeature(),

@@ -1,13 +1,15 @@
 """The retriever that fuses others.
 
-Its settings, and the walk of a question: parse, ask, rank, cut, explain.
+Its settings, and the walk of a question: obey operators, ask, fuse, judge, cut, load, explain.
 """
 
 from __future__ import annotations
 
 import asyncio
 import copy
+import warnings
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core import Settings
@@ -17,23 +19,20 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES, QUERY_GEN_PROMPT
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.retrievers import asking
+from llama_index_contextual.retrievers import asking, rankings, relevance
+from llama_index_contextual.retrievers.asking import Question, Request
 from llama_index_contextual.retrievers.base import PoolRetriever
+from llama_index_contextual.retrievers.explanation import Explanation, Hit
 from llama_index_contextual.retrievers.filters import check_filters
-from llama_index_contextual.retrievers.question import (
-    Question,
-    RankingSettings,
-    best_nodes,
-    explain,
-    parse,
-    rank,
-)
-from llama_index_contextual.retrievers.rankings import MODES, Mode
+from llama_index_contextual.retrievers.learned import fuse_learned
+from llama_index_contextual.retrievers.query import parse_query
+from llama_index_contextual.retrievers.rankings import MODES, Mode, ScoreTable
 from llama_index_contextual.retrievers.relevance import AUTO, MinScore
-from llama_index_contextual.utils.errors import amount, one_of, whole
+from llama_index_contextual.retrievers.sessions import fuse_sessions, sentences_of
+from llama_index_contextual.utils.errors import ContextualWarning, amount, one_of, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.llms import LLM
@@ -43,13 +42,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from llama_index_contextual.retrievers.asking import Answers, WeightedRetriever
-    from llama_index_contextual.retrievers.explanation import Explanation
-    from llama_index_contextual.retrievers.question import RankedPool
+    from llama_index_contextual.retrievers.bm25_index import TermEvidence
+    from llama_index_contextual.retrievers.chunk_info import ChunkInfo
+    from llama_index_contextual.retrievers.learned import KeywordReads
 
 RRF_K: Final = 20.0
-POOL: Final = (
-    100  # candidates of each retriever, whatever the top-k, so that a top 5 is a prefix of a top 20
-)
+# Candidates of each retriever, whatever the top-k, so that a top 5 is a prefix of a top 20.
+POOL: Final = 100
 
 
 class ContextualFusionRetriever(BaseRetriever):
@@ -182,24 +181,25 @@ class ContextualFusionRetriever(BaseRetriever):
 
     async def aexplain(self, query: str | QueryBundle) -> Explanation:
         """Return what :meth:`explain` returns, without blocking the event loop."""
-        queries = await self._aqueries(query)
+        queries = await asyncio.to_thread(self._queries, query)
         return await self.aanswer(Question(queries=queries, is_explained=True))
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return self.answer(Question(queries=self._queries(query_bundle))).nodes
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        queries = await self._aqueries(query_bundle)
+        queries = await asyncio.to_thread(self._queries, query_bundle)
         return (await self.aanswer(Question(queries=queries))).nodes
 
     # The walk of a question
 
     def answer(self, question: Question) -> Explanation:
         """Return the answer to a question, with reasons where it asks for them."""
-        pool, results = self._search(question)
+        explanation = self._search(question)
+        results = explanation.nodes
         for postprocessor in self.node_postprocessors:
             results = _resorted(postprocessor.postprocess_nodes(results, question.queries[0]))
-        return explain(self.members, question, pool, results[: self.similarity_top_k])
+        return self._explain(question, explanation, results)
 
     async def aanswer(self, question: Question) -> Explanation:
         """Return what :meth:`answer` returns, without blocking the event loop.
@@ -207,76 +207,176 @@ class ContextualFusionRetriever(BaseRetriever):
         Where all retrievers compute, a thread asks them. Otherwise each is awaited.
         """
         if any(member.is_awaited for member in self.members):
-            members, question = await asyncio.to_thread(parse, self.members, question, self.mode)
-            answers = await asking.aask(members, self._request(question))
-            pool, results = await asyncio.to_thread(self._rank, members, question, answers)
+            request = await asyncio.to_thread(self._parse, question)
+            answers = await asking.aask(request)
+            explanation = await asyncio.to_thread(self._rank, question, request, answers)
         else:
-            pool, results = await asyncio.to_thread(self._search, question)
+            explanation = await asyncio.to_thread(self._search, question)
+        results = explanation.nodes
         for postprocessor in self.node_postprocessors:
             processed = await postprocessor.apostprocess_nodes(results, question.queries[0])
             results = _resorted(processed)
-        results = results[: self.similarity_top_k]
-        return await asyncio.to_thread(explain, self.members, question, pool, results)
+        return await asyncio.to_thread(self._explain, question, explanation, results)
 
-    def _search(self, question: Question) -> tuple[RankedPool, list[NodeWithScore]]:
-        """Return the ranked candidates and the best nodes, all from one state of each store."""
+    def _search(self, question: Question) -> Explanation:
+        """Return the hits before postprocessors, all from one state of each store."""
         with ExitStack() as stack:
             for member in self.members:
                 if isinstance(member.retriever, PoolRetriever):
                     stack.enter_context(member.retriever.snapshot())
-            members, question = parse(self.members, question, self.mode)
-            answers = asking.ask(members, self._request(question))
-            return self._rank(members, question, answers)
+            request = self._parse(question)
+            return self._rank(question, request, asking.ask(request))
 
-    def _request(self, question: Question) -> asking.Request:
-        return asking.Request(
-            queries=question.queries,
-            pool=self.candidate_pool,
+    def _parse(self, question: Question) -> Request:
+        """Return what the retrievers are asked: the question without its operators, obeyed by all.
+
+        Operators that no node satisfies are ignored. The sentences of a message are further
+        queries.
+        """
+        members = self.members
+        query, *further = question.queries
+        operators: tuple[str, ...] = ()
+        admitted = None
+        notes = []
+        parsed = parse_query(query.query_str)
+        keywords = asking.keyword_retriever_of(members) if parsed.operators else None
+        if keywords is not None:
+            query = replace(query, query_str=parsed.text)
+            admitted = frozenset(keywords[1].selected_ids(parsed.filters)) or None
+            if admitted:
+                operators = parsed.operators
+                members = [member.obeying(parsed.filters) for member in members]
+            else:
+                notes = [
+                    f"nothing matches {' '.join(parsed.operators)}, which was therefore ignored"
+                ]
+                warnings.warn(
+                    f"Query {parsed.text!r}: {notes[0]}.", ContextualWarning, stacklevel=2
+                )
+        if self.mode is Mode.MESSAGE:
+            further += map(QueryBundle, sentences_of(query.query_str))
+        is_learned = isinstance(self.mode, Mode)
+        return Request(
+            members=members,
+            keywords=asking.keyword_retriever_of(members),
+            text=query.query_str,
+            queries=(query, *further),
+            operators=operators,
+            admitted=admitted,
+            notes=notes,
+            size=self.candidate_pool,
             least=self.similarity_top_k,
-            mode=self.mode,
-            admitted=question.admitted,
+            is_message=self.mode is Mode.MESSAGE,
+            is_compared=is_learned and all(member.keeps_scores for member in members),
+            is_filtered=bool(operators) or any(member.has_filters for member in members),
         )
 
-    def _rank(
-        self, members: Sequence[WeightedRetriever], question: Question, answers: Answers
-    ) -> tuple[RankedPool, list[NodeWithScore]]:
-        """Return the ranked candidates, and nodes.
+    def _rank(self, question: Question, request: Request, answers: Answers) -> Explanation:
+        """Return the hits that are relevant enough, best first.
 
         All where postprocessors read them, else as many as are returned.
         """
-        settings = RankingSettings(self.mode, self.rrf_k, self.candidate_pool, self.min_score)
-        pool = rank(members, question, answers, settings)
-        size = len(pool.scores) if self.node_postprocessors else self.similarity_top_k
-        return pool, best_nodes(members, pool, answers.nodes, size)
+        table, reads = self._fuse(question, request, answers)
+        judgement = relevance.judge(
+            request.text, question.subject, answers.rankings, table, request.keywords, reads
+        )
+        if request.is_filtered:
+            judgement = judgement._replace(is_calibrated=False)
+
+        # Leave out what is not relevant enough, and what says the same as a better candidate.
+        best_first = table.best_first().items()
+        scores = {node_id: score for node_id, score in best_first if node_id in answers.admitted}
+        relevant, note = relevance.relevant_scores(scores, self.min_score, judgement)
+        infos = dict(zip(table.node_ids, reads.info, strict=True)) if reads else {}
+        also_at = _twins(relevant, infos)
+
+        # Load the nodes.
+        size = len(also_at) if self.node_postprocessors else self.similarity_top_k
+        nodes = asking.first_nodes(request.members, [*also_at], answers.nodes, size)
+        likelihood = judgement.relevance
+        scale = 1.0
+        if isinstance(self.mode, Mode) and likelihood is not None:
+            scale = likelihood
+        hits = []
+        for rank, (node_id, node) in enumerate(nodes.items(), start=1):
+            score = scores[node_id]
+            hits.append(
+                Hit(
+                    rank=rank,
+                    node=NodeWithScore(node=node, score=scale * score),
+                    fused=score,
+                    credits=table.credits_of(node_id) if question.is_explained else (),
+                    relevance=None if likelihood is None else likelihood * max(score, 0.0),
+                    also_at=also_at[node_id],
+                )
+            )
+
+        notes = [*request.notes, *answers.notes, *filter(None, [note])]
+        if not scores and question.is_explained:
+            notes += _notes_on_filters(request.members)
+        return Explanation(
+            queries=tuple(query.query_str for query in request.queries),
+            operators=request.operators,
+            retrievers={member.name: member.weight for member in request.members},
+            mode=self.mode.value,
+            left_out=len(scores) - len(relevant),
+            warnings=tuple(notes),
+            judgement=judgement,
+            hits=tuple(hits),
+        )
+
+    def _fuse(
+        self, question: Question, request: Request, answers: Answers
+    ) -> tuple[ScoreTable, KeywordReads | None]:
+        """Return the fused candidates, and what is known of them, if anything is."""
+        if isinstance(self.mode, FUSION_MODES):
+            table = rankings.fuse(
+                answers.rankings, mode=self.mode, k=self.rrf_k, pool=self.candidate_pool
+            )
+            return table, None
+        if request.is_message and request.keywords is not None:
+            return fuse_sessions(
+                request.text,
+                answers.rankings,
+                request.keywords,
+                question.today,
+                half_life_days=question.half_life_days,
+                evergreen=question.evergreen,
+            )
+        return fuse_learned(
+            request.text, question.today, answers.rankings, request.keywords, answers.admitted
+        )
+
+    def _explain(
+        self, question: Question, explanation: Explanation, results: Sequence[NodeWithScore]
+    ) -> Explanation:
+        """Return the answer with the best results as its hits, and the terms that they hold."""
+        results = results[: self.similarity_top_k]
+        terms: list[list[TermEvidence]] = [[] for _ in results]
+        keywords = asking.keyword_retriever_of(self.members) if question.is_explained else None
+        if keywords is not None:
+            node_ids = [result.node.node_id for result in results]
+            terms = keywords[1].term_scores(" ".join(explanation.queries), node_ids).evidence()
+        known = {hit.node_id: hit for hit in explanation.hits}
+        hits = []
+        for place, result in enumerate(results):
+            hit = known.get(result.node.node_id, Hit(rank=0, node=result))
+            hits.append(replace(hit, rank=place + 1, node=result, terms=tuple(terms[place])))
+        return replace(explanation, hits=tuple(hits))
 
     # Variants of a query
 
     def _queries(self, query: str | QueryBundle) -> tuple[QueryBundle, ...]:
-        """Return a query and the variants that a language model writes."""
+        """Return a query and the variants that a language model writes, one a line."""
         original = query if isinstance(query, QueryBundle) else QueryBundle(query)
-        if self.num_queries == 1:
+        number = self.num_queries - 1
+        if not number:
             return (original,)
-        response = self._resolve_llm().complete(self._variants_prompt(original))
-        return (original, *self._variants_in(response.text))
-
-    async def _aqueries(self, query: str | QueryBundle) -> tuple[QueryBundle, ...]:
-        """Return what :meth:`_queries` returns, with the language model awaited."""
-        original = query if isinstance(query, QueryBundle) else QueryBundle(query)
-        if self.num_queries == 1:
-            return (original,)
-        response = await self._resolve_llm().acomplete(self._variants_prompt(original))
-        return (original, *self._variants_in(response.text))
-
-    def _resolve_llm(self) -> LLM:
-        return resolve_llm(self._llm) if self._llm else Settings.llm
-
-    def _variants_prompt(self, query: QueryBundle) -> str:
-        return self.query_gen_prompt.format(num_queries=self.num_queries - 1, query=query.query_str)
-
-    def _variants_in(self, text: str) -> list[QueryBundle]:
-        """Return the first variants in the answer of a language model, one a line."""
-        lines = [line.strip() for line in text.strip("`").split("\n") if line.strip()]
-        return [QueryBundle(line) for line in lines[: self.num_queries - 1]]
+        prompt = self.query_gen_prompt.format(num_queries=number, query=original.query_str)
+        llm = resolve_llm(self._llm) if self._llm else Settings.llm
+        lines = llm.complete(prompt).text.strip("`").split("\n")
+        variants = [line.strip() for line in lines if line.strip()]
+        return (original, *map(QueryBundle, variants[:number]))
 
     def _get_prompts(self) -> PromptDictType:
         return {"query_gen_prompt": PromptTemplate(self.query_gen_prompt)}
@@ -292,3 +392,39 @@ def _resorted(results: list[NodeWithScore]) -> list[NodeWithScore]:
     if any(result.score is None for result in results):
         return results
     return sorted(results, key=lambda result: -(result.score or 0.0))
+
+
+def _twins(
+    node_ids: Iterable[str], infos: Mapping[str, ChunkInfo | None]
+) -> dict[str, tuple[str, ...]]:
+    """Return the first candidate of each text, with citations of the others.
+
+    Notes of different days have no twins.
+    """
+    first_with: dict[object, str] = {}
+    citations: dict[str, dict[str, None]] = {}
+    for node_id in node_ids:
+        chunk = infos.get(node_id)
+        first = node_id
+        if chunk is not None and chunk.text_hash is not None:
+            first = first_with.setdefault((chunk.text_hash, chunk.day), node_id)
+            if first != node_id:
+                citations[first][chunk.citation or node_id] = None
+        if first == node_id:
+            citations[node_id] = {}
+    return {node_id: tuple(places) for node_id, places in citations.items()}
+
+
+def _notes_on_filters(members: Sequence[WeightedRetriever]) -> list[str]:
+    """Return what no chunk passes.
+
+    Vector retrievers return something for every query, unless nothing passes.
+    """
+    filtered = [member for member in members if member.has_filters]
+    keywords = asking.keyword_retriever_of(filtered)
+    empty_filters = keywords[1].empty_filters() if keywords else []
+    if empty_filters:
+        return [f"no chunk passes the filters: none has {', '.join(empty_filters)}"]
+    if all(member.is_keyword for member in filtered):
+        return []
+    return ["no chunk passes the filters"]

@@ -1,8 +1,7 @@
 """Learned fusion: a weighted sum of features, which was trained on questions with known answers.
 
 The sum is in log-odds, so each summand tells how much a feature speaks for a candidate.
-``benchmarks/train.py`` trains the weights in ``weights.json``; ``benchmarks/results/fusion.md`` has
-the figures.
+``benchmarks/train.py`` trains the weights; ``benchmarks/results/fusion.md`` has the figures.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from llama_index_contextual.retrievers import rankings as ranks
-from llama_index_contextual.retrievers.candidates import Candidates, Query
-from llama_index_contextual.retrievers.features import FEATURES, RANK_FEATURES
+from llama_index_contextual.retrievers.bm25_index import TermScores
+from llama_index_contextual.retrievers.features import FEATURES, Candidates, Query
+from llama_index_contextual.retrievers.rankings import FeatureColumn, ScoreTable, stretch
 from llama_index_contextual.retrievers.terms import query_groups
 from llama_index_contextual.retrievers.vector import E5, MINILM
 from llama_index_contextual.utils.language import tell_language
@@ -31,58 +30,65 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.retrievers.arrays import Floats
     from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
-    from llama_index_contextual.retrievers.bm25_index import TermScores
     from llama_index_contextual.retrievers.chunk_info import ChunkInfo
     from llama_index_contextual.retrievers.node_index import KeywordView
-    from llama_index_contextual.retrievers.rankings import Ranking, ScoreTable
+    from llama_index_contextual.retrievers.rankings import Ranking
 
 LEAST: Final = 1e-6  # learned scores stay greater than 0
-_KNOWN_SHARE: Final = (
-    0.5  # with so many of its letters in known words, a question is one for the English model
-)
+# With so many of its letters in known words, a question is one for the English model.
+_KNOWN_SHARE: Final = 0.5
 _LEAST_TRUST: Final = 0.2  # vectors still tell apart what words do not
-_E5_TRUST: Final = (
-    0.8  # of multilingual-e5 where words match, beside English; where none does, 1 more
-)
-_MATCHED: Final = (
-    0.25  # of the information of a query: so much matches where query and notes speak one language
-)
+# Of multilingual-e5 where words match, beside English; where none does, 1 more.
+_E5_TRUST: Final = 0.8
+# Of the information of a query: so much matches where query and notes speak one language.
+_MATCHED: Final = 0.25
 
 
-def score_candidates(
-    query: Query, candidates: Candidates, table: ScoreTable, weights: Mapping[str, float]
-) -> None:
-    """Add all features to the scores: the log-odds that each candidate answers the query.
+@cache
+def shipped_weights(section: str) -> Any:
+    """Return the weights of a model that comes with the package: ``messages`` or ``relevance``."""
+    return json.loads(files(__package__).joinpath("weights.json").read_text("utf-8"))[section]
+
+
+def fuse_learned(
+    text: str,
+    today: date,
+    rankings: Sequence[Ranking],
+    keywords: tuple[str, ContextualBM25Retriever] | None,
+    admitted: frozenset[str],
+) -> tuple[ScoreTable, KeywordReads]:
+    """Return the candidates scored by the sum of all features, and what is known of them.
+
+    A score is a share of the best sum: it falls about as slowly as by ranks, so that a recency
+    decay weighs as much.
 
     Args:
-        query: The query.
-        candidates: The candidates in the rows of the table.
-        table: Where the scores are added.
-        weights: The weight of each feature by name; a missing weight is 0.
+        text: The query.
+        today: The day from which "last week" counts.
+        rankings: The answers of all retrievers to all queries.
+        keywords: The name of a keyword retriever and the retriever; None where there is none.
+        admitted: The ids that the filters admit.
     """
+    table = ScoreTable(rankings)
+    reads = read_candidates(text, keywords, table.node_ids, admitted)
+    query, candidates = collect(text, today, rankings, table, reads, admitted)
+    score_candidates(query, candidates, table)
+    return table, reads
+
+
+def score_candidates(query: Query, candidates: Candidates, table: ScoreTable) -> None:
+    """Score the candidates in a table: the log-odds that each answers the query, and its share."""
     for feature in FEATURES:
-        weight = weights.get(feature.name, 0.0)
-        if weight:
-            table.add_feature(feature.name, feature.values(query, candidates), weight)
-    for rank_feature in RANK_FEATURES:
-        weight = weights.get(rank_feature.name, 0.0)
-        if weight:
-            values = rank_feature.values(query, candidates, table.raw)
-            table.add_feature(rank_feature.name, values, weight)
+        values = feature.values(query, candidates)
+        column = FeatureColumn(feature.name, values, feature.weight * values)
+        table.features.append(column)
+        candidates.scores = candidates.scores + column.credits
+    table.raw = candidates.scores
     best = float(table.raw.max(initial=0.0))
     if best > 0:
         table.scores = np.maximum(table.raw / best, LEAST)
     else:
         table.scores = np.ones(len(table.node_ids))
-
-
-@cache
-def shipped_weights(section: str) -> Any:
-    """Return the weights of a model that comes with the package.
-
-    ``ranking``, ``messages`` or ``relevance``.
-    """
-    return json.loads(files(__package__).joinpath("weights.json").read_text("utf-8"))[section]
 
 
 # From rankings to candidates
@@ -109,7 +115,7 @@ class KeywordReads:
 
 def read_candidates(
     text: str,
-    keywords: tuple[str, ContextualBM25Retriever],
+    keywords: tuple[str, ContextualBM25Retriever] | None,
     node_ids: Sequence[str],
     admitted: frozenset[str],
     *,
@@ -119,13 +125,17 @@ def read_candidates(
 
     Args:
         text: The query.
-        keywords: The name of the retriever and the retriever.
+        keywords: The name of the retriever and the retriever; None where there is none: then
+            nothing is known.
         node_ids: The candidates.
         admitted: The ids that the filters admit.
         with_nearness: Whether the text is short enough for the nearness of its words.
     """
+    size = len(node_ids)
+    if keywords is None:
+        terms = TermScores((), (), (), np.zeros((size, 0)), np.zeros((size, 0)))
+        return KeywordReads("", terms, np.zeros(size), [None] * size, {})
     name, retriever = keywords
-    groups = query_groups(text)
 
     def read(store: KeywordView) -> KeywordReads:
         scopes: list[Collection[int] | None] = [None]
@@ -135,42 +145,10 @@ def read_candidates(
         for rows in scopes:
             for chunk, value in retriever.named(store, text, rows).items():
                 named[chunk.node_id] = value
-        nearness = np.zeros(len(node_ids))
-        return KeywordReads(
-            retriever=name,
-            terms=store.term_scores(groups, node_ids),
-            nearness=store.nearness(groups, node_ids) if with_nearness else nearness,
-            info=store.chunk_infos(node_ids),
-            named=named,
-        )
+        groups = query_groups(text)
+        return KeywordReads(name, *store.describe(groups, node_ids, with_nearness), named)
 
     return retriever.ask(read)
-
-
-def fuse_learned(
-    text: str,
-    today: date,
-    rankings: Sequence[Ranking],
-    keywords: tuple[str, ContextualBM25Retriever] | None,
-    admitted: frozenset[str],
-) -> tuple[ScoreTable, Sequence[ChunkInfo | None]]:
-    """Return the candidates scored by the sum of all features, and what is known of each.
-
-    A score is a share of the best sum: it falls about as slowly as by ranks, so that a recency
-    decay weighs as much.
-
-    Args:
-        text: The query.
-        today: The day from which "last week" counts.
-        rankings: The answers of all retrievers to all queries.
-        keywords: The name of a keyword retriever and the retriever; None where there is none.
-        admitted: The ids that the filters admit.
-    """
-    table = ranks.ScoreTable(rankings)
-    reads = read_candidates(text, keywords, table.node_ids, admitted) if keywords else None
-    query, candidates = collect(text, today, rankings, table, reads, admitted)
-    score_candidates(query, candidates, table, shipped_weights("ranking"))
-    return table, candidates.info
 
 
 def collect(
@@ -178,7 +156,7 @@ def collect(
     today: date,
     rankings: Sequence[Ranking],
     table: ScoreTable,
-    reads: KeywordReads | None,
+    reads: KeywordReads,
     admitted: frozenset[str],
 ) -> tuple[Query, Candidates]:
     """Return the query and the candidates of some rankings as the features read them."""
@@ -190,51 +168,42 @@ def collect(
     scores_of_kind = {True: nothing.copy(), False: nothing.copy()}
     cosines = matched = nothing
     for ranking in rankings:
-        table.add_ranking(ranking, np.zeros(len(ranking.scores)))
         if not ranking.weight:
             continue
-        stretched = ranks.stretch(ranking.scores, ranking.compared_scores)
-        values = table.spread(ranking, stretched)
+        values = table.spread(ranking, stretch(ranking.scores, ranking.compared_scores))
         share = ranking.weight / weight_of_kind[ranking.is_keyword]
         scores_of_kind[ranking.is_keyword] += trust.get(ranking.retriever, 1.0) * share * values
         if ranking.query == 0 and not ranking.is_keyword:
             cosines = values
-        if ranking.query == 0 and reads is not None and ranking.retriever == reads.retriever:
+        if ranking.query == 0 and ranking.retriever == reads.retriever:
             matched = table.spread(ranking, matched_shares(ranking, reads))
-    size = len(table.node_ids)
-    query = Query(
-        text=text,
-        today=today,
-        groups=reads.terms.groups if reads else (),
-        idf=np.array(reads.terms.idfs) if reads else np.zeros(0),
-    )
+    query = Query(text, today, reads.terms.groups, np.array(reads.terms.idfs))
     candidates = Candidates(
         node_ids=table.node_ids,
         vector_scores=scores_of_kind[False],
         keyword_scores=scores_of_kind[True],
         matched=matched,
-        term_counts=reads.terms.counts if reads else np.zeros((size, 0)),
-        nearness=reads.nearness if reads else nothing,
-        info=reads.info if reads else [None] * size,
-        named=reads.named if reads else {},
+        term_counts=reads.terms.counts,
+        nearness=reads.nearness,
+        info=reads.info,
+        named=reads.named,
         admitted=admitted,
         cosines=cosines,
+        scores=nothing,
     )
     return query, candidates
 
 
 def matched_shares(ranking: Ranking, reads: KeywordReads) -> Floats:
     """Return the BM25 scores of a ranking as shares of the information of the query."""
-    information = math.fsum(reads.terms.idfs)
-    return np.minimum(ranking.scores / (information or 1.0), 1.0)
+    information = math.fsum(reads.terms.idfs) or math.inf
+    return np.minimum(ranking.scores / information, 1.0)
 
 
 # Trust in embeddings
 
 
-def trust_in(
-    text: str, rankings: Sequence[Ranking], reads: KeywordReads | None
-) -> dict[str, float]:
+def trust_in(text: str, rankings: Sequence[Ranking], reads: KeywordReads) -> dict[str, float]:
     """Return factors for the scores of retrievers by name; those of other retrievers are 1.
 
     The vectors of all-MiniLM-L6-v2 count by the share of the query that its vocabulary knows: fully
@@ -242,31 +211,21 @@ def trust_in(
     English query, and less in another language, where words match better. They count more, and
     keywords less, where no chunk contains much of the query: it may be in another language than the
     notes. ``benchmarks/results/languages.md`` has the figures.
-
-    Args:
-        text: The query.
-        rankings: The answers of the retrievers.
-        reads: What a keyword retriever knows of the candidates; None where there is none.
     """
     trust: dict[str, float] = {}
-    best_match = 0.0
     for ranking in rankings:
         if ranking.model == MINILM:
-            trust[ranking.retriever] = english_trust(text)
-        if reads is not None and ranking.retriever == reads.retriever:
-            best_match = max(best_match, float(matched_shares(ranking, reads).max(initial=0.0)))
+            known_share = share_spelled(text) / _KNOWN_SHARE
+            trust[ranking.retriever] = max(_LEAST_TRUST, min(1.0, known_share))
     multilingual = [ranking.retriever for ranking in rankings if ranking.model == E5]
-    if reads is not None and any(reads.terms.idfs) and multilingual:
-        matched = min(best_match / _MATCHED, 1.0)
+    if multilingual and any(reads.terms.idfs):
+        best_matches = [
+            float(matched_shares(ranking, reads).max(initial=0.0))
+            for ranking in rankings
+            if ranking.retriever == reads.retriever
+        ]
+        matched = min(max(best_matches, default=0.0) / _MATCHED, 1.0)
         least = 1.0 if tell_language(text) == "en" else _E5_TRUST
         trust[reads.retriever] = matched
         trust.update(dict.fromkeys(multilingual, max(least, _E5_TRUST + 1 - matched)))
     return trust
-
-
-def english_trust(text: str) -> float:
-    """Return the trust in the vectors of all-MiniLM-L6-v2 for a query, 0.2 to 1.
-
-    1 where it is in English.
-    """
-    return max(_LEAST_TRUST, min(1.0, share_spelled(text) / _KNOWN_SHARE))

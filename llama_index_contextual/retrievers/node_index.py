@@ -190,15 +190,27 @@ class KeywordView(Protocol):
         """Return what each term of a query adds to the score of each node."""
         return self.engine.term_scores(groups, self._numbers(node_ids))
 
-    def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Floats:
-        """Return how close neighbouring terms of a query are in each node, 0 to 1."""
-        return self.engine.nearness(groups, self._numbers(node_ids))
+    def describe(
+        self, groups: Sequence[Group], node_ids: Sequence[str], with_nearness: bool = True
+    ) -> tuple[TermScores, Floats, list[ChunkInfo | None]]:
+        """Return what the ranking reads of each node.
 
-    def chunk_infos(self, node_ids: Sequence[str]) -> list[ChunkInfo | None]:
-        """Return what the ranking reads of each node; None for unknown ids."""
+        Args:
+            groups: The terms of a query.
+            node_ids: Of unknown ids nothing is known.
+            with_nearness: Whether the query is short enough for the nearness of its terms.
+
+        Returns:
+            The part of each term in the score of each node, how close neighbouring terms are in
+            it (0 to 1), and its info, None for unknown ids.
+        """
         numbers = self._numbers(node_ids)
+        terms = self.engine.term_scores(groups, numbers)
+        nearness = np.zeros(len(numbers))
+        if with_nearness:
+            nearness = self.engine.nearness(groups, numbers)
         infos = self.infos.read(numbers)
-        return [infos.get(number) for number in numbers]
+        return terms, nearness, [infos.get(number) for number in numbers]
 
     def suggest(self, query: str) -> list[str]:
         """Return names and words of the index that a misspelt query may mean, best first."""

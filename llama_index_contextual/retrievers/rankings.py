@@ -11,7 +11,7 @@ import numpy as np
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from llama_index_contextual.retrievers.arrays import Floats
     from llama_index_contextual.retrievers.bm25_index import Candidate
@@ -45,7 +45,8 @@ class Ranking:
         compared: How many of the first nodes are the best of all chunks, whatever the filters are.
             Their scores set the scale, so that a filter changes no score.
         is_keyword: Whether the retriever matches words.
-        model: The embedding whose cosines the scores are; empty where that was not measured.
+        model: The embedding whose cosines the scores are, "" for an embedding that was not
+            measured; None for a retriever that does not tell.
     """
 
     retriever: str
@@ -55,7 +56,7 @@ class Ranking:
     scores: Floats
     compared: int
     is_keyword: bool = False
-    model: str = ""
+    model: str | None = None
 
     @property
     def compared_scores(self) -> Floats:
@@ -81,25 +82,38 @@ class Credit(NamedTuple):
     rank: int | None = None
 
 
+class FeatureColumn(NamedTuple):
+    """The values of a feature, and what they add to the scores, by row."""
+
+    name: str
+    values: Floats
+    credits: Floats
+
+
 class ScoreTable:
     """The candidates with their scores, and what the scores are made of.
 
     It has one row per node, in the order of the ids.
 
+    Args:
+        rankings: Whose nodes are the candidates.
+
     Attributes:
         node_ids: Ids in row order.
-        raw: The sum of what was added, in log-odds for the learned mode.
+        raw: The sum of all credits, in log-odds for the learned mode.
         scores: The same as a share of the best.
+        rankings: Each ranking, with what it adds to the score of each of its nodes.
+        features: What each feature adds.
     """
 
-    def __init__(self, rankings: Iterable[Ranking]) -> None:
+    def __init__(self, rankings: Sequence[Ranking]) -> None:
         unique_ids = {node_id for ranking in rankings for node_id in ranking.node_ids}
         self.node_ids = sorted(unique_ids)
         self.raw: Floats = np.zeros(len(self.node_ids))
         self.scores = self.raw
+        self.rankings = [(ranking, np.zeros(len(ranking.scores))) for ranking in rankings]
+        self.features: list[FeatureColumn] = []
         self._row_of = {node_id: row for row, node_id in enumerate(self.node_ids)}
-        self._features: list[tuple[str, Floats, Floats]] = []
-        self._rankings: list[tuple[Ranking, Floats]] = []
 
     def spread(self, ranking: Ranking, values: Floats, missing: float = 0.0) -> Floats:
         """Return the values of a ranking's nodes by row.
@@ -109,21 +123,6 @@ class ScoreTable:
         spread = np.full(len(self.node_ids) + 1, missing)
         spread[[self._row_of.get(node_id, -1) for node_id in ranking.node_ids]] = values
         return spread[:-1]
-
-    def add_ranking(self, ranking: Ranking, credit: Floats) -> None:
-        """Add a ranking and what it adds to the score of each of its nodes."""
-        self._rankings.append((ranking, credit))
-        self.raw += self.spread(ranking, credit)
-
-    def add_feature(self, name: str, values: Floats, weight: float) -> None:
-        """Add a feature: its value for each row times its weight."""
-        if weight and values.any():
-            self._features.append((name, values, weight * values))
-            self.raw += weight * values
-
-    def show_feature(self, name: str, credit: Floats) -> None:
-        """Show what a feature adds to scores that are computed elsewhere."""
-        self._features.append((name, credit, credit))
 
     def best_first(self) -> dict[str, float]:
         """Return the score of each candidate by id, best first, ties by id."""
@@ -135,18 +134,21 @@ class ScoreTable:
 
         Nothing for a node that is no candidate.
         """
+        row = self._row_of.get(node_id)
+        if row is None:
+            return ()
         parts: list[Credit] = []
-        for ranking, credit in self._rankings:
+        for ranking, credit in self.rankings:
             if node_id in ranking.node_ids:
                 place = list(ranking.node_ids).index(node_id)
                 score = float(ranking.scores[place])
                 parts.append(
                     Credit(ranking.retriever, score, float(credit[place]), ranking.query, place + 1)
                 )
-        row = self._row_of.get(node_id)
-        for name, values, credit in self._features:
-            if row is not None and values[row]:
-                parts.append(Credit(name, float(values[row]), float(credit[row])))
+        for feature in self.features:
+            if feature.values[row]:
+                value = float(feature.values[row])
+                parts.append(Credit(feature.name, value, float(feature.credits[row])))
         return tuple(parts)
 
 
@@ -206,21 +208,20 @@ def fuse(rankings: Sequence[Ranking], *, mode: FUSION_MODES, k: float, pool: int
         pool: The most nodes that a ranking can have. It sets the score from which reciprocal ranks
             are normalized, so that a score means the same however many candidates there are.
     """
-    weighted = [ranking for ranking in rankings if ranking.weight > 0]
-    table = ScoreTable(weighted)
-    largest = np.full(len(table.node_ids), -np.inf)
-    for ranking in weighted:
-        credit = ranking.weight * _shares(ranking, mode, k)
-        table.add_ranking(ranking, credit)
-        largest = np.maximum(largest, table.spread(ranking, credit, missing=-np.inf))
+    table = ScoreTable([ranking for ranking in rankings if ranking.weight > 0])
     if not table.node_ids:
         return table
+    largest = np.full(len(table.node_ids), -np.inf)
+    for ranking, credit in table.rankings:
+        credit[:] = ranking.weight * _shares(ranking, mode, k)
+        table.raw += table.spread(ranking, credit)
+        largest = np.maximum(largest, table.spread(ranking, credit, missing=-np.inf))
     floor = 0.0
     if mode is FUSION_MODES.SIMPLE:
         table.raw = largest
     if mode is FUSION_MODES.RECIPROCAL_RANK:
         # The share of the first rank that a ranking cannot have: each candidate is above it.
-        floor = min(ranking.weight for ranking in weighted) / (k + pool + 1)
+        floor = min(ranking.weight for ranking, _ in table.rankings) / (k + pool + 1)
     lifted = table.raw - floor
     best = float(lifted.max())
     table.scores = lifted / best if best > 0 else lifted

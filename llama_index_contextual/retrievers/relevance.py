@@ -11,17 +11,18 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from llama_index_contextual.retrievers.asking import keyword_retriever_of
 from llama_index_contextual.retrievers.features import NameFeature
 from llama_index_contextual.retrievers.learned import shipped_weights
 from llama_index_contextual.retrievers.query import unknown_words_note
-from llama_index_contextual.retrievers.vector import E5, MINILM, ContextualVectorRetriever
+from llama_index_contextual.retrievers.vector import E5, MINILM
+from llama_index_contextual.utils.text import counted
 from llama_index_contextual.utils.tokens import is_spelled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from llama_index_contextual.retrievers.asking import WeightedRetriever
+    from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+    from llama_index_contextual.retrievers.learned import KeywordReads
     from llama_index_contextual.retrievers.rankings import Ranking, ScoreTable
 
 AUTO: Final = "auto"
@@ -30,29 +31,14 @@ LEAST: Final = 0.05  # loses no first hit of any retriever; see benchmarks/resul
 # texts.
 _MEASURED: Final = {MINILM: ("local", 0.0), E5: ("e5", 0.7)}
 _OTHER_WORDS: Final = 0.5  # the best hit holds less of a query than this: it may be in other words
-_BY_VECTORS: Final = (
-    0.3  # the most relevance of a query in other words: few of those have an answer
-)
+# The most relevance of a query in other words: few of those have an answer.
+_BY_VECTORS: Final = 0.3
 _COMPARED_PLACE: Final = 9  # the best keyword score is compared with that of the tenth hit
 _NAMED: Final = 0.95  # the least relevance of a query that is the name of the first hit
 _CLOSE_HITS: Final = 3  # of these the one that holds most of the subject is judged
 _TINY: Final = 1e-6
 
 MinScore: TypeAlias = float | Literal["auto"]
-
-
-def min_score_for(chosen: MinScore, *, is_calibrated: bool) -> float:
-    """Return the relevance that a hit needs as a number.
-
-    Args:
-        chosen: The user's choice, for each hit. ``"auto"`` stands for :data:`LEAST`, for the best
-            hit of a query alone: the first hit of a retriever may stand far down in the fusion.
-        is_calibrated: Whether it is known what relevance means here. Elsewhere ``"auto"`` leaves
-            out nothing.
-    """
-    if chosen != AUTO:
-        return float(chosen)
-    return LEAST if is_calibrated else 0.0
 
 
 class Evidence(NamedTuple):
@@ -154,9 +140,10 @@ def _likelihood(features: Mapping[str, float], weights: Mapping[str, float]) -> 
 def judge(
     text: str,
     subject: str,
-    members: Sequence[WeightedRetriever],
     rankings: Sequence[Ranking],
     table: ScoreTable,
+    keywords: tuple[str, ContextualBM25Retriever] | None,
+    reads: KeywordReads | None,
 ) -> Judgement:
     """Return how likely the index answers a query, by its best candidate.
 
@@ -165,49 +152,50 @@ def judge(
         subject: What a relevant hit holds of the query: "What did we decide about retries?" finds
             other decisions, too. Of the first three candidates the one that holds most of it is
             judged. Empty for the whole query.
-        members: The retrievers.
-        rankings: Their answers.
+        rankings: The answers of the retrievers.
         table: The fused candidates.
+        keywords: The name of a keyword retriever and the retriever; None where there is none.
+        reads: What it knows of the candidates; None where it has to be asked.
     """
-    keywords = keyword_retriever_of(members)
-    vector = None
-    for member in members:
-        if vector is None and isinstance(member.retriever, ContextualVectorRetriever):
-            vector = member
-    ranking_of = {ranking.retriever: ranking for ranking in rankings if ranking.query == 0}
     best_ids = list(table.best_first())[: _CLOSE_HITS if subject else 1]
     best_id = best_ids[0] if best_ids else ""
-    words = None
-    lead = 0.0
+    is_named = any(credit.name == NameFeature.name for credit in table.credits_of(best_id))
+    originals = {ranking.retriever: ranking for ranking in rankings if ranking.query == 0}
+    scores_of: dict[str, list[float]] = {
+        name: ranking.compared_scores.tolist() for name, ranking in originals.items()
+    }
+    evidence = Evidence(model="", spelled=is_spelled(text))
     unknown_words = ""
+
+    # The words of the query.
     if keywords is not None:
         name, retriever = keywords
-        terms = retriever.term_scores(subject or text, best_ids)
+        if subject or reads is None:
+            terms = retriever.term_scores(subject or text, best_ids)
+        else:
+            terms = reads.terms.of_nodes(table.node_ids, best_ids)
         if 0 in terms.frequencies:
             unknown_words = unknown_words_note(text, terms)
         shares = terms.shares() or []
         words = max(shares, default=0.0)
         if shares:
             best_id = best_ids[shares.index(words)]
-        if name in ranking_of:
-            lead = _lead(ranking_of[name].compared_scores.tolist())
-    model = getattr(vector.retriever, "cosines_of", "") if vector else ""
-    evidence = Evidence(
-        words=words, lead=lead, model=model, spelled=model == E5 or is_spelled(text)
-    )
-    if vector is not None and vector.name in ranking_of:
-        ranking = ranking_of[vector.name]
-        cosines = dict(zip(ranking.node_ids, ranking.compared_scores.tolist(), strict=False))
-        if cosines:
-            lowest = min(cosines.values())
-            evidence = evidence._replace(
-                nearest=max(cosines.values()),
-                farthest=lowest,
-                cosine=cosines.get(best_id, lowest),
-            )
+        evidence = evidence._replace(words=words, lead=_lead(scores_of.get(name, [])))
+
+    # Its vector.
+    vectors = [name for name, ranking in originals.items() if ranking.model is not None]
+    if vectors and scores_of[vectors[0]]:
+        ranking = originals[vectors[0]]
+        scores = scores_of[vectors[0]]
+        cosines = dict(zip(ranking.node_ids, scores, strict=False))
+        evidence = evidence._replace(
+            nearest=scores[0],
+            farthest=scores[-1],
+            cosine=cosines.get(best_id, scores[-1]),
+            model=ranking.model or "",
+            spelled=ranking.model == E5 or evidence.spelled,
+        )
     likelihood = relevance(evidence)
-    credits_of_best = table.credits_of(best_ids[0]) if best_ids else ()
-    is_named = any(credit.name == NameFeature.name for credit in credits_of_best)
     if likelihood is not None and is_named:
         likelihood = max(likelihood, _NAMED)
     return Judgement(likelihood, evidence.is_calibrated, evidence, unknown_words)
@@ -219,3 +207,35 @@ def _lead(scores: Sequence[float]) -> float:
         return 0.0
     tenth = scores[_COMPARED_PLACE] if len(scores) > _COMPARED_PLACE else 0.0
     return 1 - tenth / scores[0]
+
+
+def relevant_scores(
+    scores: Mapping[str, float], min_score: MinScore, judgement: Judgement
+) -> tuple[Mapping[str, float], str]:
+    """Return the scores of the candidates that are relevant enough, and a note on the others.
+
+    Args:
+        scores: The score of each candidate, best first.
+        min_score: The relevance that each hit needs; 0 for none. ``"auto"`` stands for
+            :data:`LEAST`, for the best hit of a query alone: the first hit of a retriever may stand
+            far down in the fusion. Where relevance is not calibrated, it leaves out nothing.
+        judgement: How relevant the best candidate is. Candidates of unknown relevance stay.
+    """
+    if judgement.relevance is None:
+        return scores, ""
+    if min_score != AUTO:
+        least = float(min_score)
+    else:
+        is_left_out = judgement.is_calibrated and judgement.relevance < LEAST
+        least = LEAST if is_left_out else 0.0
+    if not least:
+        return scores, ""
+    relevances = {node_id: judgement.relevance * score for node_id, score in scores.items()}
+    relevant = {node_id: score for node_id, score in scores.items() if relevances[node_id] >= least}
+    left_out = [value for node_id, value in relevances.items() if node_id not in relevant]
+    if not left_out:
+        return relevant, ""
+    return relevant, (
+        f"left out {counted(len(left_out), 'hit')}: the best has a relevance of "
+        f"{max(left_out):.3f}, below min_score={least:g}"
+    )

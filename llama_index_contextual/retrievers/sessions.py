@@ -34,12 +34,12 @@ from llama_index_contextual.postprocessors.recency import decay
 from llama_index_contextual.retrievers.learned import (
     LEAST,
     KeywordReads,
-    matched_shares,
+    collect,
     read_candidates,
     shipped_weights,
     trust_in,
 )
-from llama_index_contextual.retrievers.rankings import ScoreTable, stretch
+from llama_index_contextual.retrievers.rankings import FeatureColumn, ScoreTable
 from llama_index_contextual.utils.language import sentences_in
 from llama_index_contextual.utils.metadata import is_evergreen
 
@@ -144,8 +144,8 @@ def fuse_sessions(
     *,
     half_life_days: float = HALF_LIFE_DAYS,
     evergreen: Sequence[str] = (),
-) -> tuple[ScoreTable, Sequence[ChunkInfo | None]]:
-    """Return chunks scored by their sessions, and what is known of each chunk.
+) -> tuple[ScoreTable, KeywordReads]:
+    """Return chunks scored by their sessions, and what is known of them.
 
     Args:
         query: The message.
@@ -164,7 +164,7 @@ def fuse_sessions(
     reads = read_candidates(
         query, keywords, table.node_ids, frozenset(table.node_ids), with_nearness=False
     )
-    features = chunk_features(query, rankings, table, reads)
+    features = chunk_features(query, today, rankings, table, reads)
     sessions = sessions_of(table.node_ids, reads.info)
     newness = {
         session: newness_of(session, today, half_life_days, evergreen) for session in sessions
@@ -185,10 +185,10 @@ def fuse_sessions(
         added[rows] = [*score.by_text, score.age, totals[session] - score.total]
         table.raw[rows] = totals[session] * np.array([1.0, *further])
     for name, column in zip((*FEATURES, "turn"), added.T, strict=True):
-        table.show_feature(name, column)
+        table.features.append(FeatureColumn(name, column, column))
     best = max(float(table.raw.max(initial=0.0)), LEAST)
     table.scores = np.maximum(table.raw / best, LEAST)
-    return table, reads.info
+    return table, reads
 
 
 def score_sessions(
@@ -235,40 +235,28 @@ def totals_in_turn(scores: Mapping[Session, SessionScore]) -> dict[Session, floa
 
 
 def chunk_features(
-    query: str, rankings: Sequence[Ranking], table: ScoreTable, reads: KeywordReads
+    query: str, today: date, rankings: Sequence[Ranking], table: ScoreTable, reads: KeywordReads
 ) -> Floats:
-    """Return the text features of each candidate in log-odds, one a column.
-
-    The ranks of the candidates are added to the table; they add nothing by themselves.
-    """
+    """Return the text features of each candidate in log-odds, one a column."""
     trust = trust_in(query, rankings, reads)
-    sums = np.zeros((len(table.node_ids), len(TEXT_FEATURES)))
-    weights = np.zeros(len(TEXT_FEATURES))
-    deviation = 0.0
-    for ranking in rankings:
-        if ranking.query:
-            continue
-        table.add_ranking(ranking, np.zeros(len(ranking.scores)))
-        if ranking.is_keyword:
-            values = matched_shares(ranking, reads)
-        else:
-            values = stretch(ranking.scores, ranking.compared_scores)
-            if len(ranking.scores):
-                deviation = max(deviation, float(np.std(ranking.compared_scores)))
-        column = TEXT_FEATURES.index("session keyword" if ranking.is_keyword else "session vector")
-        trusted = trust.get(ranking.retriever, 1.0) * ranking.weight * values
-        sums[:, column] += table.spread(ranking, trusted)
-        weights[column] += ranking.weight
-    features: Floats = sums / np.where(weights, weights, 1.0)
+    originals = [ranking for ranking in rankings if ranking.query == 0]
+    admitted = frozenset(table.node_ids)
+    _, candidates = collect(query, today, originals, table, reads, admitted)
+    matched = trust.get(reads.retriever, 1.0) * candidates.matched
 
     # The best sentence; a message of one sentence is its own.
-    vectors = [ranking for ranking in rankings if not ranking.is_keyword]
+    sentence = np.zeros(len(table.node_ids))
+    vectors = [ranking for ranking in rankings if not ranking.is_keyword and ranking.compared]
+    deviations = [
+        float(np.std(ranking.compared_scores)) for ranking in vectors if not ranking.query
+    ]
+    deviation = max(deviations, default=0.0)
     sentences = [ranking for ranking in vectors if ranking.query] or vectors
     for ranking in sentences if deviation else ():
-        lowest = ranking.compared_scores[-1] if len(ranking.scores) else 0.0
-        above = trust.get(ranking.retriever, 1.0) * (ranking.scores - lowest)
+        above = trust.get(ranking.retriever, 1.0) * (ranking.scores - ranking.compared_scores[-1])
         spread = table.spread(ranking, above / (_DEVIATIONS * deviation))
-        features[:, 2] = np.maximum(features[:, 2], spread)
+        sentence = np.maximum(sentence, spread)
     shipped = shipped_weights("messages")
-    weighted: Floats = features * np.array([shipped[name] for name in TEXT_FEATURES])
+    values = np.column_stack([candidates.vector_scores, matched, sentence])
+    weighted: Floats = values * np.array([shipped[name] for name in TEXT_FEATURES])
     return weighted

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.callbacks import CallbackManager
-    from llama_index.core.schema import IndexNode, QueryBundle
+    from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
     from typing_extensions import Self
 
     from llama_index_contextual.retrievers.base import StoreReader
@@ -73,6 +73,10 @@ class OwnStore:
     def needs_vector(self, _: VectorStoreQuery) -> bool:
         """Return whether the query has to be embedded: always."""
         return True
+
+    def search(self, queries: Sequence[VectorStoreQuery]) -> list[list[Candidate]]:
+        """Return the best hits of queries that differ only by their vectors."""
+        return [pool.matching for pool in self.pools(queries, 0)]
 
     def pools(self, queries: Sequence[VectorStoreQuery], least: int) -> list[Pool]:  # noqa: ARG002
         """Return the best hits of queries that differ only by their vectors."""
@@ -165,6 +169,7 @@ class ContextualVectorRetriever(PoolRetriever):
         self.obeys_operators = self._reader.obeys_operators
         self.keeps_scores = self._reader.gives_cosines(self._query)
         self.asks_async = self._reader.asks_async
+        self._needs_vector = self._reader.needs_vector(self._query)
         self._embed_model = embed_model or getattr(index, "_embed_model", None)
         self._vectors: dict[tuple[str, ...], tuple[BaseEmbedding, list[float]]] = {}
 
@@ -196,7 +201,7 @@ class ContextualVectorRetriever(PoolRetriever):
 
         What other cosines mean for fusion and relevance was not measured.
         """
-        if not self._reader.gives_cosines(self._query):
+        if not self.keeps_scores:
             return ""
         model = self._embed_model or Settings._embed_model  # noqa: SLF001  the property would load one
         name = str(getattr(model, "model_name", "")).lower()
@@ -210,13 +215,10 @@ class ContextualVectorRetriever(PoolRetriever):
         """
         return self._embed_model or Settings.embed_model
 
-    # LlamaIndex itself makes a span of each implementation of the abstract ``pools``. A store of
-    # another package may be searched without it.
+    # LlamaIndex itself makes a span of each implementation of the abstract ``pools``.
     @_dispatcher.span
     def candidates(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
         """Return ids and scores of the best ``top_k`` nodes per query, none for an empty one."""
-        if not isinstance(self._reader, AnyStore):
-            return super().candidates(queries, top_k)
         hits = self._reader.search(self._store_queries(queries, top_k))
         return _for_each(queries, hits, [])
 
@@ -229,19 +231,29 @@ class ContextualVectorRetriever(PoolRetriever):
     async def acandidates(
         self, queries: Sequence[QueryBundle], top_k: int
     ) -> list[list[Candidate]]:
-        """Return what :meth:`candidates` returns, by the store's own asynchronous query."""
+        """Return what :meth:`candidates` returns, by the store's own asynchronous query.
+
+        Raises:
+            TypeError: The store has none: :attr:`asks_async` is false.
+        """
         if not isinstance(self._reader, AnyStore):
-            return await super().acandidates(queries, top_k)
+            raise TypeError("The store has no asynchronous query.")
         # The synchronous embedding in a thread: the asynchronous one of many models computes on the
         # event loop.
         store_queries = await asyncio.to_thread(self._store_queries, queries, top_k)
         return _for_each(queries, await self._reader.asearch(store_queries), [])
 
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        if not self.asks_async:
+            return await super()._aretrieve(query_bundle)
+        [candidates] = await self.acandidates([query_bundle], self.similarity_top_k)
+        return await asyncio.to_thread(self._with_nodes, candidates)
+
     def _store_queries(self, queries: Sequence[QueryBundle], top_k: int) -> list[VectorStoreQuery]:
         """Return the queries as a store takes them, without empty ones."""
         queries = [query for query in queries if _has_content(query)]
         vectors: Sequence[list[float] | None] = [query.embedding for query in queries]
-        if self._reader.needs_vector(self._query):
+        if self._needs_vector:
             vectors = self._embed(queries)
         return [
             replace(
@@ -260,30 +272,28 @@ class ContextualVectorRetriever(PoolRetriever):
         New ones are made at the same time.
         """
         model = self.embed_model
+        texts = [tuple(query.embedding_strs) for query in queries]
         vectors: dict[tuple[str, ...], list[float]] = {}
-        new_texts: dict[tuple[str, ...], None] = {}
-        for query in queries:
-            text = tuple(query.embedding_strs)
+        for text, query in zip(texts, queries, strict=True):
             known_model, vector = self._vectors.get(text, (None, []))
-            if known_model is model:
+            if query.embedding is not None:
+                vectors[text] = query.embedding
+            elif known_model is model:
                 vectors[text] = vector
-            elif query.embedding is None:
-                new_texts[text] = None
+
+        # Embed the first new text here, and the others in threads.
+        new_texts = list(dict.fromkeys(text for text in texts if text not in vectors))
         embed = model.get_agg_embedding_from_queries
-        first, *others = new_texts or [()]
-        futures = {text: in_thread(embed, list(text)) for text in others}
-        if first:
-            vectors[first] = embed(list(first))
+        futures = {text: in_thread(embed, list(text)) for text in new_texts[1:]}
+        for text in new_texts[:1]:
+            vectors[text] = embed(list(text))
         vectors |= {text: future.result() for text, future in futures.items()}
 
         # Remember the newest.
         self._vectors.update({text: (model, vectors[text]) for text in new_texts})
         for text in list(self._vectors)[:-_REMEMBERED]:
             self._vectors.pop(text, None)
-        return [
-            vectors[tuple(query.embedding_strs)] if query.embedding is None else query.embedding
-            for query in queries
-        ]
+        return [vectors[text] for text in texts]
 
 
 def _has_content(query: QueryBundle) -> bool:

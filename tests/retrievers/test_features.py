@@ -10,13 +10,11 @@ import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import NodeWithScore, TextNode
 
-from llama_index_contextual.retrievers import features, learned
+from llama_index_contextual.retrievers import features
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
-from llama_index_contextual.retrievers.candidates import Candidates, Query
 from llama_index_contextual.retrievers.chunk_info import describe_chunk
+from llama_index_contextual.retrievers.features import FEATURES, Candidates, Query
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
-
-EVERY_FEATURE = (*features.FEATURES, *features.RANK_FEATURES)
 
 
 class Fixed(BaseRetriever):
@@ -166,25 +164,23 @@ def ranking(case):
     return [hit.node.node_id for hit in fusion.retrieve(case.query)]
 
 
-@pytest.mark.parametrize("feature", EVERY_FEATURE, ids=lambda feature: feature.name)
+@pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
 def test_a_feature_that_is_taken_out_changes_the_ranking(feature, monkeypatch):
     case = CASES[feature.name]
     with_feature = ranking(case)
-    weights = dict(learned.shipped_weights("ranking"))
-    del weights[feature.name]
-    monkeypatch.setattr(learned, "shipped_weights", lambda _: weights)
+    monkeypatch.setattr(feature, "weight", 0.0)
     assert ranking(case) != with_feature
 
 
-def test_each_feature_has_a_weight_and_a_name_of_its_own():
-    names = [feature.name for feature in EVERY_FEATURE]
-    assert sorted(names) == sorted(learned.shipped_weights("ranking"))
-    assert len(names) == len(set(names))
+def test_each_feature_has_a_weight_a_name_and_a_case_of_its_own():
+    names = [feature.name for feature in FEATURES]
+    assert sorted(names) == sorted(CASES)
+    assert all(feature.weight for feature in FEATURES)
 
 
 def test_only_further_chunks_and_tests_speak_against_a_candidate():
-    weights = learned.shipped_weights("ranking")
-    assert {name for name, weight in weights.items() if weight < 0} == {"further chunk", "tests"}
+    against = {feature.name for feature in FEATURES if feature.weight < 0}
+    assert against == {"further chunk", "tests"}
 
 
 # What the values mean
@@ -215,6 +211,7 @@ def candidates_of(chunks, *, counts=None, cosines=None, **known):
         "named": {},
         "admitted": frozenset(map(str, range(size))),
         "cosines": nothing if cosines is None else np.array(cosines),
+        "scores": nothing,
     }
     return Candidates(**(values | known))
 
@@ -346,16 +343,16 @@ def test_the_three_best_chunks_of_a_file_speak_for_it():
 )
 def test_further_chunks_of_a_file_count_up_to_three_and_not_for_a_question(query, expected):
     candidates = candidates_of([FILES[0]] * 5)
-    scores = np.array([5.0, 4.0, 3.0, 2.0, 1.0])
-    values = features.FurtherChunkFeature().values(query_of(query), candidates, scores)
+    candidates.scores = np.array([5.0, 4.0, 3.0, 2.0, 1.0])
+    values = features.FurtherChunkFeature().values(query_of(query), candidates)
     assert values.tolist() == expected
 
 
 def test_further_chunks_of_a_note_are_not_counted_beside_source_code():
     page = ({"path": "note.md"}, "text")
     candidates = candidates_of([page, page, FILES[0], None, page])
-    scores = np.array([5.0, 4.0, 3.0, 2.0, 1.0])
-    values = features.FurtherChunkFeature().values(query_of("retry queue"), candidates, scores)
+    candidates.scores = np.array([5.0, 4.0, 3.0, 2.0, 1.0])
+    values = features.FurtherChunkFeature().values(query_of("retry queue"), candidates)
     assert not values.any()
 
 
@@ -396,8 +393,8 @@ def test_a_chunk_with_a_word_of_a_part_does_not_stand_for_it():
     query = query_of("links and parity check", link=1.0, pariti=1.0, check=1.0)
     counts = [[1, 0, 1]] * 3 + [[0, 1, 0], [0, 1, 1]]
     candidates = candidates_of([({}, "x")] * 5, counts=counts)
-    scores = np.array([5.0, 4.0, 3.0, 2.0, 1.0])
-    lifts = features.PartFeature().values(query, candidates, scores)
+    candidates.scores = np.array([5.0, 4.0, 3.0, 2.0, 1.0])
+    lifts = features.PartFeature().values(query, candidates)
     assert np.flatnonzero(lifts).tolist() == [4]
 
 
@@ -405,7 +402,8 @@ def test_the_chunk_with_the_most_of_a_part_stands_for_it():
     query = query_of("links and parity check bit", link=1.0, pariti=1.0, check=1.0, bit=1.0)
     counts = [[1, 0, 0, 0]] * 3 + [[0, 1, 1, 0], [0, 1, 1, 1]]
     candidates = candidates_of([({}, "x")] * 5, counts=counts)
-    lifts = features.PartFeature().values(query, candidates, np.array([5.0, 4.0, 3.0, 2.0, 1.0]))
+    candidates.scores = np.array([5.0, 4.0, 3.0, 2.0, 1.0])
+    lifts = features.PartFeature().values(query, candidates)
     assert np.flatnonzero(lifts).tolist() == [4]
 
 
@@ -413,8 +411,8 @@ def test_a_lifted_chunk_stands_right_behind_the_third_whatever_its_id_is():
     query = query_of("links and parity check", link=1.0, pariti=1.0, check=1.0)
     counts = [[0, 1, 1], *[[1, 0, 0]] * 4]
     candidates = candidates_of([({}, "x")] * 5, counts=counts)
-    scores = np.array([1.0, 5.0, 4.0, 3.0, 2.0])
-    raised = scores + features.PartFeature().values(query, candidates, scores)
+    candidates.scores = np.array([1.0, 5.0, 4.0, 3.0, 2.0])
+    raised = candidates.scores + features.PartFeature().values(query, candidates)
     assert np.argsort(-raised, kind="stable").tolist() == [1, 2, 3, 0, 4]
 
 
@@ -425,14 +423,15 @@ def test_a_lifted_chunk_stands_right_behind_the_third_whatever_its_id_is():
 def test_parts_are_told_apart_in_several_languages(between):
     query = query_of(f"kite{between}wing", kite=1.0, wing=1.0)
     candidates = candidates_of([({}, "x")] * 4, counts=[[1, 0]] * 3 + [[0, 1]])
-    lifts = features.PartFeature().values(query, candidates, np.array([4.0, 3.0, 2.0, 1.0]))
+    candidates.scores = np.array([4.0, 3.0, 2.0, 1.0])
+    lifts = features.PartFeature().values(query, candidates)
     assert np.flatnonzero(lifts).tolist() == [3]
 
 
 def test_a_question_of_one_part_lifts_nothing():
     query = query_of("hard links", hard=1.0, link=1.0)
     candidates = candidates_of([({}, "x")] * 4, counts=[[1, 1]] * 4)
-    assert not features.PartFeature().values(query, candidates, np.zeros(4)).any()
+    assert not features.PartFeature().values(query, candidates).any()
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,15 @@ from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
+from llama_index_contextual.retrievers import learned as learned_fusion
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.bm25_index import TermScores, idf
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.retrievers.learned import (
     KeywordReads,
     collect,
-    english_trust,
     read_candidates,
     score_candidates,
-    shipped_weights,
     trust_in,
 )
 from llama_index_contextual.retrievers.node_index import KeywordIndex, lexical_text
@@ -66,6 +65,10 @@ def reads_of(ids, nearness):
     return KeywordReads("k", terms, np.array(nearness), [None] * len(ids), {})
 
 
+def nothing_known(ids):
+    return read_candidates("q", None, ids, frozenset(ids))
+
+
 def ranking(name, scores, weight=0.5, **more):
     """Return the ranking of a retriever with these scores, best first."""
     values = np.array([*scores.values()])
@@ -75,9 +78,10 @@ def ranking(name, scores, weight=0.5, **more):
 def scored(rankings, reads=None):
     """Return the table of rankings scored by all features."""
     table = ScoreTable(rankings)
+    reads = reads or nothing_known(table.node_ids)
     today = date(2026, 4, 10)
     query, candidates = collect("q", today, rankings, table, reads, frozenset(table.node_ids))
-    score_candidates(query, candidates, table, shipped_weights("ranking"))
+    score_candidates(query, candidates, table)
     return table
 
 
@@ -113,7 +117,7 @@ def test_nearness_is_what_it_says(nodes, question):
     index.add(nodes[2:])
     index.delete(["cat"])
     left = [node for node in nodes if node.node_id != "cat"]
-    got = index.state.nearness(query_groups(question), [node.node_id for node in left])
+    _, got, _ = index.state.describe(query_groups(question), [node.node_id for node in left])
     assert got.tolist() == pytest.approx(plain_nearness(index, left, question))
     assert max(got) > 0
 
@@ -122,16 +126,16 @@ def test_nearness_of_what_is_unknown_or_a_single_word_is_zero(nodes):
     index = KeywordIndex()
     index.add(nodes)
     groups = query_groups
-    assert index.state.nearness(groups("budget house"), ["nobody", "meeting"]).tolist()[0] == 0
-    assert index.state.nearness(groups("budget"), ["budget"]).tolist() == [0]
-    assert index.state.nearness(groups("budget house"), []).tolist() == []
+    assert index.state.describe(groups("budget house"), ["nobody", "meeting"])[1].tolist()[0] == 0
+    assert index.state.describe(groups("budget"), ["budget"])[1].tolist() == [0]
+    assert index.state.describe(groups("budget house"), [])[1].tolist() == []
 
 
 def test_nearness_does_not_cross_from_one_document_to_the_next():
     index = KeywordIndex()
     index.add([TextNode(id_="a", text="white kite"), TextNode(id_="b", text="flies home")])
     groups = query_groups("kite flies")
-    assert index.state.nearness(groups, ["a", "b"]).tolist() == [0, 0]
+    assert index.state.describe(groups, ["a", "b"])[1].tolist() == [0, 0]
 
 
 def test_the_order_of_words_survives_merging_and_the_disk(nodes, tmp_path):
@@ -151,7 +155,7 @@ def test_the_order_of_words_survives_merging_and_the_disk(nodes, tmp_path):
 def plain(nodes, names):
     index = KeywordIndex()
     index.add(nodes)
-    return index.state.nearness(query_groups("budget of the house"), names).tolist()
+    return index.state.describe(query_groups("budget of the house"), names)[1].tolist()
 
 
 def test_words_that_stand_together_win(embedding):
@@ -329,7 +333,8 @@ class EnglishOnly(Fixed):
 def test_english_vectors_count_by_the_share_of_the_question_that_their_model_knows(
     question, low, high
 ):
-    assert low <= english_trust(question) <= high
+    vector = ranking("v", {"a": 0.9}, model="all-minilm")
+    assert low <= trust_in(question, [vector], nothing_known(["a"]))["v"] <= high
 
 
 def test_where_the_english_model_knows_nothing_the_words_decide():
@@ -366,7 +371,7 @@ def test_multilingual_vectors_count_for_more_where_the_words_are_not_found(best,
     trust = trust_in("¿Cuándo?", [keyword, vector], words)
     assert trust == pytest.approx({"v": vectors, "k": keywords})
     assert trust_in("¿Cuándo?", [keyword], words) == {}
-    assert trust_in("¿Cuándo?", [keyword, vector], None) == {}
+    assert trust_in("¿Cuándo?", [keyword, vector], nothing_known(["a"])) == {}
 
 
 def test_match_is_the_share_of_the_query_that_a_chunk_contains():
@@ -399,11 +404,12 @@ def test_it_is_the_default_for_the_retrievers_that_it_was_trained_for(nodes, arm
     ("log_odds", "scores"),
     [([4.0, 2.0, -3.0], [1.0, 0.5, 1e-6]), ([0.0, 0.0, 0.0], [1.0] * 3), ([-1.0] * 3, [1.0] * 3)],
 )
-def test_a_score_is_a_share_of_the_best_and_above_0(log_odds, scores):
+def test_a_score_is_a_share_of_the_best_and_above_0(log_odds, scores, monkeypatch):
     rankings = [ranking("x", {"a": 3.0, "b": 2.0, "c": 1.0})]
     table = ScoreTable(rankings)
-    admitted = frozenset(table.node_ids)
-    query, candidates = collect("q", date(2026, 4, 10), rankings, table, None, admitted)
-    table.raw = np.array(log_odds)
-    score_candidates(query, candidates, table, {})
+    reads = nothing_known(table.node_ids)
+    query, candidates = collect("q", date(2026, 4, 10), rankings, table, reads, frozenset("abc"))
+    monkeypatch.setattr(learned_fusion, "FEATURES", ())
+    candidates.scores = np.array(log_odds)
+    score_candidates(query, candidates, table)
     assert table.scores == pytest.approx(scores)

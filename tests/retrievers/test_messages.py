@@ -49,11 +49,9 @@ class Known(ContextualBM25Retriever):
     def named(self, store, text, among=None):
         return {}
 
-    def term_scores(self, groups, ids):
-        return TermScores((("x",),), (1,), (10.0,), *np.zeros((2, len(ids), 1)))
-
-    def chunk_infos(self, ids):
-        return [self.info[node_id] for node_id in ids]
+    def describe(self, groups, ids, with_nearness):
+        terms = TermScores((("x",),), (1,), (10.0,), *np.zeros((2, len(ids), 1)))
+        return terms, np.zeros(len(ids)), [self.info[node_id] for node_id in ids]
 
 
 def fused(vector, keyword, sessions, ages, **more):

@@ -20,7 +20,13 @@ from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.bm25_index import Pool
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
-from llama_index_contextual.retrievers.relevance import LEAST, Evidence, min_score_for, relevance
+from llama_index_contextual.retrievers.relevance import (
+    LEAST,
+    Evidence,
+    Judgement,
+    relevance,
+    relevant_scores,
+)
 from llama_index_contextual.retrievers.vector import E5, MINILM, ContextualVectorRetriever
 from llama_index_contextual.utils.errors import SettingError
 
@@ -120,10 +126,27 @@ def test_an_answer_stands_out_and_a_subject_does_not(tmp_path):
     assert subject.relevance < answer.relevance
 
 
-def test_one_place_says_what_is_left_out():
-    assert min_score_for("auto", is_calibrated=True) == LEAST
-    assert min_score_for("auto", is_calibrated=False) == 0
-    assert min_score_for(0.3, is_calibrated=False) == min_score_for(0.3, is_calibrated=True) == 0.3
+@pytest.mark.parametrize(
+    ("likelihood", "is_calibrated", "min_score", "expected"),
+    [
+        (0.9, True, "auto", "abc"),
+        (0.05, True, "auto", "abc"),  # the best is relevant enough, and all others stay
+        (0.04, True, "auto", ""),
+        (0.04, False, "auto", "abc"),
+        (0.6, True, 0.3, "ab"),
+        (0.6, False, 0.3, "ab"),
+        (0.6, True, 0.0, "abc"),
+        (None, True, 0.9, "abc"),
+    ],
+)
+def test_hits_that_are_not_relevant_enough_are_left_out(
+    likelihood, is_calibrated, min_score, expected
+):
+    scores = {"a": 1.0, "b": 0.5, "c": -0.1}
+    judgement = Judgement(likelihood, is_calibrated)
+    relevant, note = relevant_scores(scores, min_score, judgement)
+    assert "".join(relevant) == expected
+    assert bool(note) == (len(relevant) < 3)
 
 
 @pytest.mark.parametrize("query", NONSENSE)
