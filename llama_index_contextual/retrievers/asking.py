@@ -203,7 +203,7 @@ class Request:
         least: How many nodes will be returned at most.
         is_message: Whether the further queries are sentences.
         is_compared: Whether scores are compared with those of all chunks: filters change none.
-        is_filtered: Whether filters or operators leave out some nodes.
+        is_filtered: Whether filters, those of operators included, leave out some nodes.
     """
 
     members: Sequence[WeightedRetriever]

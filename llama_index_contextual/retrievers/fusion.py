@@ -268,7 +268,7 @@ class ContextualFusionRetriever(BaseRetriever):
             least=self.similarity_top_k,
             is_message=self.mode is Mode.MESSAGE,
             is_compared=is_learned and all(member.keeps_scores for member in members),
-            is_filtered=bool(operators) or any(member.has_filters for member in members),
+            is_filtered=any(member.has_filters for member in members),
         )
 
     def _rank(self, question: Question, request: Request, answers: Answers) -> Explanation:

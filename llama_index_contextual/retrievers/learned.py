@@ -173,7 +173,7 @@ def collect(
         values = table.spread(ranking, stretch(ranking.scores, ranking.compared_scores))
         share = ranking.weight / weight_of_kind[ranking.is_keyword]
         scores_of_kind[ranking.is_keyword] += trust.get(ranking.retriever, 1.0) * share * values
-        if ranking.query == 0 and not ranking.is_keyword:
+        if not ranking.is_keyword:
             cosines = values
         if ranking.query == 0 and ranking.retriever == reads.retriever:
             matched = table.spread(ranking, matched_shares(ranking, reads))

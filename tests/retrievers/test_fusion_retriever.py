@@ -249,6 +249,17 @@ def test_llamaindex_s_own_names_of_the_modes_are_taken(mode):
     assert ContextualFusionRetriever([Fixed()], mode=mode).mode is mode
 
 
+def test_an_object_that_is_given_replaces_that_of_a_retriever():
+    keyword = ContextualBM25Retriever([], object_map={"index": "old", "other": "kept"})
+    fusion = ContextualFusionRetriever([keyword], object_map={"index": "new"})
+    assert fusion.object_map == {"index": "new", "other": "kept"}
+
+
+def test_each_retriever_proposes_at_least_as_many_candidates_as_are_returned():
+    fusion = ContextualFusionRetriever([Fixed()], similarity_top_k=20, candidate_pool=5)
+    assert fusion.candidate_pool == 20
+
+
 def test_numbers_of_numpy_are_numbers():
     one = ContextualFusionRetriever([Fixed()], retriever_weights=np.float32([1]))
     assert one.retrieve("q") == []

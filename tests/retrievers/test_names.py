@@ -58,7 +58,9 @@ def embedding_of_words():
     return lambda nodes: VectorStoreIndex(nodes, embed_model=HashedWords())
 
 
-def test_the_chunk_that_a_filter_leaves_of_a_named_note_comes_first(embedding_of_words):
+# With "mmr" scores are no cosines: candidates are then those alone that match the filter.
+@pytest.mark.parametrize("mode", ["default", "mmr"])
+def test_the_chunk_that_a_filter_leaves_of_a_named_note_comes_first(embedding_of_words, mode):
     parts = [("a.md", "Python is a language.", 1), ("a.md", "It has a lock.", 2)]
     parts += [(f"b{n}.md", f"The lock of Python and {n} other locks.", 2) for n in range(20)]
     nodes = [
@@ -68,9 +70,8 @@ def test_the_chunk_that_a_filter_leaves_of_a_named_note_comes_first(embedding_of
     ]
     for node in nodes:
         node.excluded_embed_metadata_keys = list(node.metadata)
-    fusion = ContextualFusionRetriever(
-        [ContextualVectorRetriever(embedding_of_words(nodes)), ContextualBM25Retriever(nodes)]
-    )
+    vectors = ContextualVectorRetriever(embedding_of_words(nodes), vector_store_query_mode=mode)
+    fusion = ContextualFusionRetriever([vectors, ContextualBM25Retriever(nodes)])
     assert fusion.retrieve("Python")[0].node.node_id == "0"
     second = MetadataFilters(filters=[MetadataFilter(key="part", value=2)])
     explanation = fusion.with_filters(second).explain("Python")

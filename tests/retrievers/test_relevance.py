@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,12 +19,14 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
-from llama_index_contextual.retrievers.bm25_index import Pool
+from llama_index_contextual.retrievers.bm25_index import Pool, TermScores
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
+from llama_index_contextual.retrievers.rankings import FeatureColumn, Ranking, ScoreTable
 from llama_index_contextual.retrievers.relevance import (
     LEAST,
     Evidence,
     Judgement,
+    judge,
     relevance,
     relevant_scores,
 )
@@ -84,6 +87,79 @@ def test_it_is_a_probability_that_grows_with_each_piece_of_evidence(
         strict = relevance(evidence._replace(spelled=False))
         assert relevance(evidence._replace(words=0.0, spelled=False)) <= strict <= value
         assert relevance(evidence._replace(words=words + more, spelled=False)) >= strict
+
+
+# What is judged
+
+
+class Words:
+    """A keyword retriever of which is known how many of ten words of a query each chunk holds."""
+
+    def __init__(self, **held):
+        self.held = held
+
+    def term_scores(self, text, node_ids):
+        scores = [[float(word < self.held[node_id]) for word in range(10)] for node_id in node_ids]
+        groups = tuple((str(word),) for word in range(10))
+        values = np.array(scores).reshape(len(node_ids), 10)
+        return TermScores(groups, (1,) * 10, (1.0,) * 10, values, values)
+
+
+def ranking_of(name, scores, **more):
+    return Ranking(name, 0, 0.5, [*scores], np.array([*scores.values()]), len(scores), **more)
+
+
+def judged(rankings, best_first, *, text="the budget", subject="", words=None, named=()):
+    """Return the judgement on candidates in this order; some are named by the query."""
+    table = ScoreTable(rankings)
+    places = [best_first.index(node_id) for node_id in table.node_ids]
+    table.scores = -np.array(places, float)
+    names = np.array([float(node_id in named) for node_id in table.node_ids])
+    table.features.append(FeatureColumn("names", names, names))
+    keywords = None if words is None else ("k", words)
+    return judge(text, subject, rankings, table, keywords, None)
+
+
+def test_the_cosine_of_the_best_hit_counts_and_that_of_the_nearest():
+    rankings = [ranking_of("v", {"a": 0.9, "b": 0.5, "c": 0.2}, model=MINILM)]
+    evidence = judged(rankings, "bac").evidence
+    assert (evidence.nearest, evidence.cosine, evidence.farthest) == (0.9, 0.5, 0.2)
+    rankings.append(ranking_of("k", {"d": 7.0}, is_keyword=True))
+    unranked = judged(rankings, "dabc", words=Words(d=10)).evidence
+    assert unranked.cosine == 0.2, "the lowest, where the vector retriever did not return the hit"
+
+
+@pytest.mark.parametrize(("hits", "lead"), [(12, 0.5), (10, 0.5), (9, 1.0), (1, 1.0)])
+def test_an_answer_leads_by_what_its_words_exceed_the_tenth_hit(hits, lead):
+    scores = [10.0, *[9.0] * 8, 5.0, 4.0, 3.0][:hits]
+    names = "abcdefghijkl"[:hits]
+    rankings = [ranking_of("k", dict(zip(names, scores, strict=True)), is_keyword=True)]
+    assert judged(rankings, names, words=Words(a=10)).evidence.lead == lead
+
+
+def test_for_a_subject_the_one_of_three_hits_that_holds_most_of_it_is_judged():
+    cosines = {"d": 0.9, "a": 0.8, "b": 0.7, "c": 0.6}
+    rankings = [ranking_of("v", cosines, model=MINILM)]
+    words = Words(a=2, b=9, c=5, d=10)
+    of_subject = judged(rankings, "abcd", subject="budget", words=words).evidence
+    assert (of_subject.words, of_subject.cosine) == (0.9, 0.7)
+    of_query = judged(rankings, "abcd", words=words).evidence
+    assert (of_query.words, of_query.cosine) == (0.2, 0.8)
+
+
+def test_a_query_that_is_the_name_of_the_first_hit_is_answered():
+    rankings = [ranking_of("v", {"a": 0.2, "b": 0.1}, model=MINILM)]
+    assert judged(rankings, "ab", named="a").relevance == 0.95
+    assert judged(rankings, "ab", named="b").relevance < 0.1
+
+
+def test_a_multilingual_model_reads_words_that_are_not_english():
+    def is_spelled(model):
+        rankings = [ranking_of("v", {"a": 0.2}, model=model)]
+        return judged(rankings, "a", text="Ветеринар уехал").evidence.spelled
+
+    assert is_spelled(E5)
+    assert not is_spelled(MINILM)
 
 
 def test_nothing_is_known_without_cosines_and_words():
