@@ -348,6 +348,13 @@ def test_further_chunks_of_a_file_count_up_to_three_and_not_for_a_question(query
     assert values.tolist() == expected
 
 
+def test_of_further_chunks_with_equal_scores_the_first_row_comes_first():
+    values = features.FurtherChunkFeature().values(
+        query_of("retry queue"), candidates_of([FILES[0]] * 3)
+    )
+    assert values.tolist() == [0, 1, 2]
+
+
 def test_further_chunks_of_a_note_are_not_counted_beside_source_code():
     page = ({"path": "note.md"}, "text")
     candidates = candidates_of([page, page, FILES[0], None, page])
@@ -426,6 +433,13 @@ def test_parts_are_told_apart_in_several_languages(between):
     candidates.scores = np.array([4.0, 3.0, 2.0, 1.0])
     lifts = features.PartFeature().values(query, candidates)
     assert np.flatnonzero(lifts).tolist() == [3]
+
+
+def test_a_part_that_says_little_is_none():
+    query = query_of("kite and wing", kite=1.0, wing=0.1)
+    candidates = candidates_of([({}, "x")] * 4, counts=[[1, 0]] * 3 + [[0, 1]])
+    candidates.scores = np.array([4.0, 3.0, 2.0, 1.0])
+    assert not features.PartFeature().values(query, candidates).any()
 
 
 def test_a_question_of_one_part_lifts_nothing():
