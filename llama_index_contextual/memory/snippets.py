@@ -199,11 +199,13 @@ def _with_snippet(
         if group[0] in hit.terms
         for alternative in group
     }
-    # The answer may be in the front matter: "birthday: 1991-05-02".
+    text = readable(hit.node.get_content())
+    # The answer may be in the front matter alone: "birthday: 1991-05-02".
+    missing_terms = weights.keys() - set(split_terms(text))
     matching_properties = [
-        entry for entry in hit.properties if weights.keys() & set(split_terms(entry))
+        entry for entry in hit.properties if missing_terms & set(split_terms(entry))
     ]
-    text = "\n\n".join([*matching_properties, readable(hit.node.get_content())])
+    text = "\n\n".join([*matching_properties, text])
     characters_per_token = len(text) / max(1, estimate_tokens(text))
     limit = int(max_tokens * characters_per_token)
     snippet, day = choose_snippet(text, weights, split_terms, limit=limit)

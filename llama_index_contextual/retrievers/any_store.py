@@ -384,12 +384,17 @@ def stored_nodes(store: BasePydanticVectorStore) -> list[BaseNode]:
 def listed_nodes(store: BasePydanticVectorStore, ids: list[str] | None) -> list[BaseNode]:
     """Return the nodes with these ids, all for None.
 
-    Pgvector lists none without a filter, and takes an empty one.
+    Pgvector lists none without a filter, and takes an empty one. LanceDB's adapter lists all nodes
+    and fails for ids, which it quotes as names of columns.
     """
     try:
         return store.get_nodes(ids)
     except AssertionError:
         return store.get_nodes(ids, MetadataFilters(filters=[]))
+    except ValueError:
+        if ids is None:
+            raise
+        return [node for node in store.get_nodes() if node.node_id in set(ids)]
 
 
 def _pages_of_ids(store: BasePydanticVectorStore) -> Iterator[list[str] | None]:

@@ -176,4 +176,4 @@ class Reading(Arguments):
 class Listing(Arguments):
     """The arguments of ``list``."""
 
-    path: Text = Field("", description="A folder; empty for all.")
+    path: Text = Field("", description="A folder, or how paths begin; empty for all.")

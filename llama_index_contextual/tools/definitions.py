@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _POOL: Final = 30  # hits among which those of one note are counted
 _RESERVED: Final = 200  # characters of an answer for its first and last lines
 _CHARS_PER_TOKEN: Final = 4
+_MAX_HITS: Final = 12  # more would leave too little text of each
 _MAX_TWINS: Final = 3  # further places of the same text
 _FOUND: Final = "## Found in the notes"
 _NOT_FOUND: Final = "(Nothing found.)"
@@ -110,23 +111,26 @@ class NoteTools:
 
     def read(self, arguments: Reading) -> Answer:
         """Return a note or a part of it."""
-        is_bounded = not arguments.lines
+        is_short = not arguments.lines
         part = part_of(
             self.notes,
             arguments.path,
             arguments.from_line,
             arguments.lines or None,
-            MAX_CHARS - _RESERVED if is_bounded else MAX_PART,
+            MAX_CHARS - _RESERVED if is_short else MAX_PART,
         )
         data = {
-            name: getattr(part, name) for name in ("path", "from_line", "to_line", "total_lines")
+            "path": part.path,
+            "from_line": part.from_line,
+            "to_line": part.to_line,
+            "total_lines": part.total_lines,
         }
         if part.is_whole:
             return Answer(part.text, data)
         extent = f"lines {part.from_line} to {part.to_line} of {part.total_lines}"
-        if part.text.endswith(" …"):
+        if part.is_line_cut and is_short:
             extent += "; read with lines=1 shows more of the line"
-        elif part.is_cut:
+        if part.is_cut:
             extent += f". Next: read with path={part.path} from_line={part.to_line + 1}"
         return Answer(f"{part.text}\n\n({extent})", data)
 
@@ -162,7 +166,7 @@ def _combined(
     kept = few_of_each(
         entries.values(), lambda entry: entry.path, arguments.per_file, arguments.max_results
     )
-    chosen = [replace(entry, snippet="") for entry, _ in kept]
+    chosen = [replace(entry, snippet="") for entry, _ in kept[:_MAX_HITS]]
     groups = [group for text in wordings for group in query_groups(text)]
     tokens = (MAX_CHARS - _RESERVED) // _CHARS_PER_TOKEN
     shown = with_snippets(chosen, groups, terms_of, tokens)
@@ -177,16 +181,26 @@ def _combined(
     ]
     hidden = len(entries) - len(shown)
     if hidden:
-        notes.append(f"Next: {_next_call(arguments, len(shown))}; {counted(hidden, 'more hit')}.")
+        next_call = _next_call(arguments, len(kept), len(shown))
+        notes.append(f"Next: {next_call}; {counted(hidden, 'more hit')}.")
     left_out = sum(digest.left_out for digest in digests) + hidden
     return replace(digests[0], entries=shown, notes=tuple(notes), left_out=left_out)
 
 
-def _next_call(arguments: Retrieval, shown: int) -> str:
-    """Return the call that shows more hits than some."""
-    if shown < arguments.max_results:
+def _next_call(arguments: Retrieval, kept: int, shown: int) -> str:
+    """Return the call that shows more hits.
+
+    Args:
+        arguments: Of the last call.
+        kept: How many hits these arguments admit.
+        shown: How many of them fit in the answer.
+    """
+    if shown < kept or shown == _MAX_HITS:
+        return "retrieve with path= or other words, or read a citation"
+    if kept < arguments.max_results:
         return "retrieve with per_file=0, or read a citation"
-    return f"retrieve with max_results={2 * arguments.max_results}, or read a citation"
+    more = min(2 * arguments.max_results, _MAX_HITS)
+    return f"retrieve with max_results={more}, or read a citation"
 
 
 def _data_of(digest: MemoryDigest) -> dict[str, Any]:

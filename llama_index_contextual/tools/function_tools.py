@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from llama_index.core import VectorStoreIndex
+from llama_index.core import SummaryIndex, VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.indices.base import BaseIndex
 from llama_index.core.schema import BaseNode
@@ -136,19 +136,22 @@ def _over_index(index: BaseIndex[Any]) -> NoteTools:
     Each call reads the nodes that the index has then.
     """
     nodes = _nodes_of(index)
+    is_vector_index = isinstance(index, VectorStoreIndex)
     try:
-        has_texts = bool(nodes()) or not isinstance(index, VectorStoreIndex)
+        has_texts = bool(nodes()) or not is_vector_index
         reason = "the index holds no nodes with text."
     except SettingError as error:
         has_texts = False
         reason = str(error)
     if not has_texts:
         _warn_of_missing_texts(reason)
-    retrievers: list[BaseRetriever] = [index.as_retriever()]
-    if isinstance(index, VectorStoreIndex):
-        retrievers = [ContextualVectorRetriever(index)]
-        if has_texts:
-            retrievers.append(ContextualBM25Retriever.from_defaults(index=index))
+    retrievers: list[BaseRetriever] = []
+    if is_vector_index:
+        retrievers.append(ContextualVectorRetriever(index))
+    elif not isinstance(index, SummaryIndex):  # whose retriever returns every node
+        retrievers.append(index.as_retriever())
+    if has_texts:
+        retrievers.append(ContextualBM25Retriever.from_defaults(index=index))
     notes = NodeNotes(nodes if has_texts else list)
     return NoteTools(notes, _memory_of(retrievers), has_texts=has_texts)
 

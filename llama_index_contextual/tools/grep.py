@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -28,40 +29,163 @@ _SECONDS: Final = 2.0  # that an expression may take
 _MAX_LINE: Final = 200  # characters of a line
 _BEFORE: Final = 60  # characters of a long line before the match
 _MAX_TWINS: Final = 3  # further places of the same line
-_MAX_NOTES: Final = 6  # that the last line names
-_MAX_NAMES: Final = 150  # characters of their names
+_MAX_TWIN_CHARS: Final = 300  # of their citations
+_MAX_HEADINGS: Final = 150  # characters of the headings above a line
+_MAX_NAMES: Final = 150  # characters of the names of further notes
 _RESERVED: Final = 350  # characters for the first and the last line
 _ESCAPED: Final = regex.compile(r"\\p\{\w+\}|\\.")  # "\W" has no capital letter of a word
 _LOOKS_LIKE_EXPRESSION: Final = regex.compile(r"\\[wdsb]|[.\])][*+?]|\||\[.+\]|^\^|\$$")
 
 
-class Matcher(NamedTuple):
-    """Whether and where a text matches.
+Match = tuple[int | None, str]
+"""The number and the text of a line; a property has no number."""
+
+
+class Line(NamedTuple):
+    """A place where a line of text stands.
 
     Attributes:
-        is_in: Tells whether a text has a match.
-        start: Gives the offset of the first match in a text that has one.
+        passage: The chunk that holds it.
+        number: Its number in the note or page; None for a property, which is in the front matter.
     """
 
-    is_in: Callable[[str], bool]
-    start: Callable[[str], int]
+    passage: Passage
+    number: int | None
+
+    @property
+    def citation(self) -> str:
+        """Return the place as ``read`` takes it; of a property, all lines above the text."""
+        passage = self.passage
+        first = self.number
+        last = self.number
+        if first is None and passage.first_line > 1:
+            first = 1
+            last = passage.first_line - 1
+        return shown_path(meta.citation(passage.path, first, last, passage.page))
+
+    @property
+    def headings(self) -> str:
+        """Return the headings above the line."""
+        if self.number is None:
+            return "front matter"
+        headings = meta.value_of(self.passage.metadata, meta.HEADER_PATH)
+        return meta.shortened(on_one_line(str(headings or "")), _MAX_HEADINGS)
 
 
-def matcher_of(pattern: str, *, is_regex: bool) -> Matcher:
-    """Return the matcher of a pattern. Case counts if the pattern has a capital letter.
+@dataclass
+class Findings:
+    """The lines that match: all are counted, and those that may be shown are kept.
+
+    Attributes:
+        most: Most texts to keep.
+        per_file: Most texts of one note to keep; 0 is no limit.
+        groups: The kept texts, each with the lines that have it.
+        hidden: How many further texts each note has.
+        paths: The notes that have a line.
+        lines: How many lines there are.
+    """
+
+    most: int
+    per_file: int
+    groups: dict[str, list[Line]] = field(default_factory=dict)
+    hidden: Counter[str] = field(default_factory=Counter)
+    paths: set[str] = field(default_factory=set)
+    lines: int = 0
+    _kept: Counter[str] = field(default_factory=Counter)
+    _hidden_texts: set[str] = field(default_factory=set)
+    _shared: set[tuple[str, str, int | str]] = field(default_factory=set)
+
+    def add(self, passage: Passage, matches: Iterable[Match]) -> None:
+        """Count the lines of a chunk, and keep them while few of its note and few in all are kept.
+
+        Chunks share the title of their note, and a line that was cut.
+        """
+        path = passage.path
+        last_line = passage.first_line + passage.text.count("\n")
+        for number, text in matches:
+            if number in {None, passage.first_line, last_line}:
+                place = (path, passage.page, number or text)
+                if place in self._shared:
+                    continue
+                self._shared.add(place)
+            self.lines += 1
+            self.paths.add(path)
+            if text in self.groups:
+                self.groups[text].append(Line(passage, number))
+            elif text not in self._hidden_texts:
+                is_full = len(self.groups) >= self.most
+                if is_full or (self.per_file and self._kept[path] >= self.per_file):
+                    self._hidden_texts.add(text)
+                    self.hidden[path] += 1
+                else:
+                    self._kept[path] += 1
+                    self.groups[text] = [Line(passage, number)]
+
+
+class Pattern(NamedTuple):
+    """What is looked for.
+
+    Attributes:
+        fold: Makes a text comparable: lower case, unless case counts.
+        find: Gives the offset of the first match in a folded text; -1 if there is none.
+    """
+
+    fold: Callable[[str], str]
+    find: Callable[[str], int]
+
+    def start(self, text: str) -> int:
+        """Return the offset of the first match in a text; -1 if there is none."""
+        return self.find(self.fold(text))
+
+    def is_in(self, text: str) -> bool:
+        """Return whether a text has a match."""
+        return self.find(self.fold(text)) >= 0
+
+
+def grep(notes: Notes, arguments: Grep) -> Answer:
+    """Return the lines of the stored notes that match, in the order of their paths.
+
+    Raises:
+        SettingError: The expression or a filter cannot work, or the expression takes too long.
+    """
+    pattern = pattern_of(arguments.pattern, is_regex=arguments.regex)
+    passages = _admitted(notes.matching(pattern.is_in), arguments.filters)
+    findings = Findings(arguments.max_results, arguments.per_file)
+    for passage in sorted(passages, key=lambda passage: passage.place):
+        findings.add(passage, _matches_in(passage, pattern))
+    hits = list[dict[str, str]]()
+    items = list[str]()
+    available = MAX_CHARS - _RESERVED
+    for text, lines in findings.groups.items():
+        item = _item(text, lines, pattern)
+        available -= len(item) + 1
+        if available < 0:
+            findings.hidden[lines[0].passage.path] += 1
+        else:
+            items.append(item)
+            hits.append({"citation": lines[0].citation, "headings": lines[0].headings})
+    counts = {"lines": findings.lines, "notes": len(findings.paths)}
+    if not findings.lines:
+        return Answer(_nothing(arguments), {"hits": hits, **counts})
+    summary = f"{counted(findings.lines, 'line')} in {counted(len(findings.paths), 'note')}:"
+    text = "\n".join([summary, *items, *_more(findings.hidden)])
+    return Answer(text, {"hits": hits, **counts})
+
+
+def pattern_of(pattern: str, *, is_regex: bool) -> Pattern:
+    """Return a pattern. Case counts if it has a capital letter.
 
     Raises:
         SettingError: The expression cannot be read.
     """
     if is_regex:
-        return _expression(pattern)
-    if pattern != pattern.lower():
-        return Matcher(lambda text: pattern in text, lambda text: text.find(pattern))
-    return Matcher(lambda text: pattern in text.lower(), lambda text: text.lower().find(pattern))
+        return Pattern(str, _expression(pattern))
+    fold = str.lower if pattern == pattern.lower() else str
+    return Pattern(fold, methodcaller("find", pattern))
 
 
-def _expression(pattern: str) -> Matcher:
-    """Return the matcher of a regular expression that may take :data:`_SECONDS` in all."""
+def _expression(pattern: str) -> Callable[[str], int]:
+    """Return what finds a regular expression, which may take :data:`_SECONDS` in all."""
     letters = _ESCAPED.sub("", pattern)
     flags = regex.MULTILINE | (regex.IGNORECASE if letters == letters.lower() else 0)
     try:
@@ -73,100 +197,17 @@ def _expression(pattern: str) -> Matcher:
         ) from error
     deadline = time.monotonic() + _SECONDS
 
-    def search(text: str) -> regex.Match[str] | None:
+    def find(text: str) -> int:
         try:
-            return expression.search(text, timeout=max(deadline - time.monotonic(), 1e-3))
+            match = expression.search(text, timeout=max(deadline - time.monotonic(), 1e-3))
         except TimeoutError as error:
             raise SettingError(
                 f"`pattern` took more than {_SECONDS:.0f} seconds. Simplify the "
                 "expression, or narrow it with path."
             ) from error
+        return match.start() if match else -1
 
-    def start(text: str) -> int:
-        match = search(text)
-        return match.start() if match else 0
-
-    return Matcher(lambda text: search(text) is not None, start)
-
-
-@dataclass
-class Line:
-    """A line that matches.
-
-    Attributes:
-        passage: The chunk that holds it.
-        number: Its number in the note or page; 0 for front matter.
-        text: The line.
-        twins: Other lines with the same text.
-    """
-
-    passage: Passage
-    number: int
-    text: str
-    twins: list[Line] = field(default_factory=list)
-
-    @property
-    def path(self) -> str:
-        """Return the path of its note."""
-        return self.passage.path
-
-    @property
-    def page(self) -> object:
-        """Return the page of its note; None if it has no pages."""
-        return meta.page_of(self.passage.metadata)
-
-    @property
-    def citation(self) -> str:
-        """Return its place, as ``read`` takes it."""
-        number = self.number or None
-        return shown_path(meta.citation(self.path, number, number, self.page))
-
-    @property
-    def headings(self) -> str:
-        """Return the headings above it."""
-        headings = meta.value_of(self.passage.metadata, meta.HEADER_PATH)
-        return on_one_line(str(headings or "")) if self.number else "front matter"
-
-    def shown(self, matcher: Matcher) -> str:
-        """Return the line with its place, and the places of its twins."""
-        headings = f"{self.headings}: " if self.headings else ""
-        twins = ", ".join(line.citation for line in self.twins[:_MAX_TWINS])
-        more = len(self.twins) - _MAX_TWINS
-        twins += f" and {more:,} more" if more > 0 else ""
-        also = f" (also {twins})" if twins else ""
-        return f"- [{self.citation}] {headings}{_excerpt(self.text, matcher)}{also}"
-
-
-def grep(notes: Notes, arguments: Grep) -> Answer:
-    """Return the lines of the stored notes that match, in the order of their paths.
-
-    Raises:
-        SettingError: The expression or a filter cannot work, or the expression takes too long.
-    """
-    matcher = matcher_of(arguments.pattern, is_regex=arguments.regex)
-    lines = _matching_lines(notes, matcher, arguments.filters)
-    if not lines:
-        return Answer(_nothing(arguments), {"hits": [], "lines": 0, "notes": 0})
-    merged = _merged(lines)
-    shown = _shown(merged, matcher, arguments)
-    hidden = Counter(line.path for line in merged)
-    hidden.subtract(line.path for line in shown)
-    notes_count = len({line.path for line in lines})
-    summary = f"{counted(len(lines), 'line')} in {counted(notes_count, 'note')}:"
-    data = [{"citation": line.citation, "headings": line.headings} for line in shown]
-    text = "\n".join([summary, *(line.shown(matcher) for line in shown), *_more(+hidden)])
-    return Answer(text, {"hits": data, "lines": len(lines), "notes": notes_count})
-
-
-def _matching_lines(notes: Notes, matcher: Matcher, filters: MetadataFilters | None) -> list[Line]:
-    """Return every line that matches, once, in the order of paths and lines."""
-    lines: dict[tuple[str, object, int, str], Line] = {}
-    for passage in _admitted(notes.matching(matcher.is_in), filters):
-        page = passage.metadata.get(meta.PAGE_LABEL)
-        for line in _lines_of(passage, matcher):
-            front_matter = "" if line.number else line.text
-            lines.setdefault((passage.path, page, line.number, front_matter), line)
-    return sorted(lines.values(), key=lambda line: (line.path, line.number))
+    return find
 
 
 def _admitted(passages: Iterable[Passage], filters: MetadataFilters | None) -> Iterable[Passage]:
@@ -174,84 +215,75 @@ def _admitted(passages: Iterable[Passage], filters: MetadataFilters | None) -> I
     if filters is None:
         return passages
     passages = [*passages]
-    every = np.arange(len(passages))
+    rows = np.arange(len(passages))
     matching = admitted(
         filters,
-        every,
+        rows,
         lambda key: [passage.metadata.get(key) for passage in passages],
-        lambda _: every[:0],
+        lambda _: rows[:0],
     )
     return [passages[row] for row in matching]
 
 
-def _lines_of(passage: Passage, matcher: Matcher) -> Iterable[Line]:
-    """Yield the lines of a chunk that match, and those of its front matter that do."""
-    front_matter = str(passage.metadata.get(meta.FRONT_MATTER) or "")
-    if front_matter and matcher.is_in(front_matter):
-        for text in front_matter.split("; "):
-            if matcher.is_in(text):
-                yield Line(passage, 0, text)
-    for number, line in enumerate(lines_of(passage.text), passage.first_line):
-        if matcher.is_in(line):
-            yield Line(passage, number, line.strip())
+def _matches_in(passage: Passage, pattern: Pattern) -> list[Match]:
+    """Return the properties and the lines of a chunk that match."""
+    fold, find = pattern
+    lines = passage.text.split("\n")
+    if "\r" in passage.text:
+        lines = [*lines_of(passage.text)]
+    numbered = enumerate(lines, passage.first_line)
+    properties: list[Match] = [(None, text) for text in passage.properties if pattern.is_in(text)]
+    return properties + [
+        (number, line.strip()) for number, line in numbered if find(fold(line)) >= 0
+    ]
 
 
-def _excerpt(text: str, matcher: Matcher) -> str:
+def _item(text: str, lines: Iterable[Line], pattern: Pattern) -> str:
+    """Return a line with its place and its headings, and other places of the same text."""
+    line, *twins = lines
+    headings = f"{line.headings}: " if line.headings else ""
+    item = f"- [{line.citation}] {headings}{_excerpt(text, pattern)}"
+    if not twins:
+        return item
+    citations = ", ".join(twin.citation for twin in twins[:_MAX_TWINS])
+    if len(citations) > _MAX_TWIN_CHARS:
+        return f"{item} (also in {counted(len(twins), 'place')})"
+    hidden = len(twins) - _MAX_TWINS
+    more = f" and {hidden:,} more" if hidden > 0 else ""
+    return f"{item} (also {citations}{more})"
+
+
+def _excerpt(text: str, pattern: Pattern) -> str:
     """Return a line, or the part of a long one around the match."""
     start = 0
     if len(text) > _MAX_LINE:
-        start = max(0, min(matcher.start(text) - _BEFORE, len(text) - _MAX_LINE))
-    cut = text[start : start + _MAX_LINE]
-    after = "…" if start + _MAX_LINE < len(text) else ""
-    return ("…" if start else "") + on_one_line(cut) + after
-
-
-def _merged(lines: Iterable[Line]) -> list[Line]:
-    """Return the lines with each text once: the first of several equal lines names the others."""
-    first: dict[str, Line] = {}
-    for line in lines:
-        known = first.setdefault(line.text, line)
-        if known is not line:
-            known.twins.append(line)
-    return [*first.values()]
-
-
-def _shown(lines: Iterable[Line], matcher: Matcher, arguments: Grep) -> list[Line]:
-    """Return the lines to show: few of each note, and as many as fit in a short answer."""
-    shown = list[Line]()
-    of_note = Counter[str]()
-    available = MAX_CHARS - _RESERVED
-    for line in lines:
-        if len(shown) == arguments.max_results:
-            break
-        if arguments.per_file and of_note[line.path] == arguments.per_file:
-            continue
-        available -= len(line.shown(matcher)) + 1
-        if available < 0:
-            break
-        of_note[line.path] += 1
-        shown.append(line)
-    return shown
+        start = max(0, min(pattern.start(text) - _BEFORE, len(text) - _MAX_LINE))
+    end = start + _MAX_LINE
+    before = "…" if start else ""
+    after = "…" if end < len(text) else ""
+    return f"{before}{on_one_line(text[start:end])}{after}"
 
 
 def _more(hidden: Counter[str]) -> list[str]:
-    """Return the line that says what is not shown and how to see it.
-
-    None if everything is shown.
-    """
+    """Return a line that says what is not shown and how to see it, if there is anything."""
     if not hidden:
         return []
-    names = [f"{shown_path(path)} {number}" for path, number in hidden.most_common(_MAX_NOTES)]
-    listed = meta.shortened(", ".join(names), _MAX_NAMES) + (
-        ", …" if len(hidden) > _MAX_NOTES else ""
-    )
-    counts = f"{hidden.total()} more in {counted(len(hidden), 'note')}: {listed}"
+    names = list[str]()
+    available = _MAX_NAMES
+    for path, number in hidden.most_common():
+        name = f"{shown_path(path)} {number}"
+        available -= len(name) + 2
+        if available < 0:
+            names.append("…")
+            break
+        names.append(name)
+    counts = f"{hidden.total():,} more in {counted(len(hidden), 'note')}: {', '.join(names)}"
     return [f"({counts}. Next: grep with path= one of these and per_file=0, or a longer pattern.)"]
 
 
 def _nothing(arguments: Grep) -> str:
     """Return the answer if no line matches, with a hint if the pattern looks like an expression."""
-    pattern = printable(arguments.pattern, one_line=True)
+    pattern = printable(meta.shortened(arguments.pattern, _MAX_LINE), one_line=True)
     text = f'(No line holds "{pattern}".'
     if not arguments.regex and _LOOKS_LIKE_EXPRESSION.search(arguments.pattern):
         text += " regex=true reads it as a regular expression."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -59,26 +59,17 @@ def listing(notes: Notes, below: str = "") -> Answer:
 
     Args:
         notes: The notes.
-        below: A folder, as agents write it: ``daily/``, ``./daily``, ``.``, an absolute path.
+        below: A folder, as agents write it: ``daily/``, ``./daily``, ``.``, an absolute path; or
+            how paths begin: ``daily/2026-04``.
 
     Raises:
-        DocumentError: There is no such folder.
+        DocumentError: No path begins with that.
     """
-    start = f"{relative_path(notes, below).rstrip('/*')}/".lstrip("/")
+    start = relative_path(notes, below).rstrip("/*")
     everything = notes.paths()
-    paths = [
-        path
-        for path in everything
-        if path.startswith(start) or f"{shown_path(path)}/".startswith(start)
-    ]
+    paths = _paths_below(everything, start)
     if start and not paths:
-        similar_folders = get_close_matches(start, folders_of(everything), _MAX_SUGGESTED, 0.0)
-        hint = (
-            f"Did you mean {', '.join(similar_folders)}?"
-            if similar_folders
-            else "List without a path."
-        )
-        raise DocumentError(f"There is no note in a folder {below!r}. {hint}")
+        raise DocumentError(f"There is no note in a folder {below!r}. {_hint(start, everything)}")
     labels = _label_lines(notes, paths)
     available = MAX_CHARS - _RESERVED - sum(len(line) + 1 for line in labels)
     shown = list[str]()
@@ -90,9 +81,27 @@ def listing(notes: Notes, below: str = "") -> Answer:
     lines = [*shown, "", *labels]
     if len(shown) < len(paths):
         lines.append(
-            f"({len(shown)} of {len(paths)} notes. Next: list with the path of a folder, or grep.)"
+            f"({len(shown)} of {len(paths)} notes. Next: list with a folder or the start of a "
+            "path, or grep.)"
         )
     return Answer("\n".join(lines).strip() or "(no notes)", {"total": len(paths)})
+
+
+def _paths_below(paths: Sequence[str], start: str) -> list[str]:
+    """Return the paths in a folder, of a note, or else those that begin with a text."""
+    folder = f"{start}/" if start else ""
+    in_folder = [
+        path
+        for path in paths
+        if path.startswith(folder) or f"{shown_path(path)}/".startswith(folder)
+    ]
+    return in_folder or [path for path in paths if path.startswith(start)]
+
+
+def _hint(start: str, paths: Iterable[str]) -> str:
+    """Return which folders are similar to one that does not exist."""
+    similar = get_close_matches(f"{start}/", folders_of(paths), _MAX_SUGGESTED, 0.0)
+    return f"Did you mean {', '.join(similar)}?" if similar else "List without a path."
 
 
 def _label_lines(notes: Notes, paths: Iterable[str]) -> list[str]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from llama_index.core.schema import MetadataMode, TextNode
+from llama_index.core.schema import Document, MetadataMode, TextNode
 
 from llama_index_contextual.retrievers.names import NAMING
 from llama_index_contextual.utils import metadata as meta
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
 Metadata = Mapping[str, Any]
+Matches = Callable[[str], bool]
 
 
 class Passage(NamedTuple):
@@ -29,15 +31,31 @@ class Passage(NamedTuple):
 
     Attributes:
         path: The path of its document.
+        page: The page of the document; "" if it has no pages.
         first_line: The line of the document, or of its page, that the text starts with.
         text: The text.
         metadata: The metadata of its node.
     """
 
     path: str
+    page: str
     first_line: int
     text: str
     metadata: Metadata
+
+    @property
+    def place(self) -> tuple[str, int, str, int]:
+        """Return what orders chunks as they are read: page 9 comes before page 10."""
+        number = int(self.page) if self.page.isdecimal() else 0
+        return self.path, number, self.page, self.first_line
+
+    @property
+    def properties(self) -> list[str]:
+        """Return the title and the front matter that the chunk has, as ``key: value`` texts."""
+        title = meta.value_of(self.metadata, meta.TITLE)
+        front_matter = str(self.metadata.get(meta.FRONT_MATTER) or "")
+        properties = [f"{meta.TITLE}: {title}"] if title else []
+        return properties + (front_matter.split("; ") if front_matter else [])
 
 
 class Notes(ABC):
@@ -62,21 +80,19 @@ class Notes(ABC):
         """
 
     @abstractmethod
-    def metadata(self) -> Iterable[Metadata]:
+    def metadata(self) -> list[Metadata]:
         """Return the metadata of every chunk."""
 
     @abstractmethod
-    def matching(self, matches: Callable[[str], bool]) -> Iterator[Passage]:
-        """Yield the chunks whose text or front matter matches."""
+    def matching(self, matches: Matches) -> Iterator[Passage]:
+        """Yield the chunks whose text or properties match."""
 
     def names(self) -> list[tuple[str, str]]:
         """Return the titles and aliases of the documents, each with the path of its document."""
-        named = {
-            (str(values[key]), meta.path_of(values))
-            for values in self.metadata()
-            for key in NAMING
-            if values.get(key)
-        }
+        named = set[tuple[str, str]]()
+        for values in self.metadata():
+            titles = [str(values[key]) for key in NAMING if values.get(key)]
+            named.update((title, meta.path_of(values)) for title in titles)
         return sorted(named)
 
     @property
@@ -91,8 +107,8 @@ class Snapshot(Protocol):
     def rows(self) -> Sequence[int]:
         """Return the numbers of all chunks."""
 
-    def texts(self) -> Iterator[tuple[int, str, str]]:
-        """Yield the number, the text and the front matter of every chunk."""
+    def texts(self) -> Iterator[tuple[str, str, str, str]]:
+        """Yield text, title, front matter and metadata of every chunk."""
 
     def column(self, column: str, rows: Sequence[int]) -> list[Any]:
         """Return a column of some chunks."""
@@ -114,9 +130,11 @@ class FolderNotes(Notes):
 
     def __init__(self, index: Any) -> None:
         self.index = index
+        self._database: Database = index.settings.database
+        collections = index.settings.folders.collections
         self.roots = {
             str(folder.path).rstrip("/"): f"{name}/" if name else ""
-            for name, folder in index.settings.folders.collections.items()
+            for name, folder in collections.items()
         }
 
     def paths(self) -> list[str]:
@@ -137,24 +155,22 @@ class FolderNotes(Notes):
         """Return the metadata of every chunk, in the order of writing."""
         if not self.index.exists:
             return []
-        database: Database = self.index.settings.database
-        with database.reading() as snapshot:  # making nodes would take four times as long
+        with self._database.reading() as snapshot:  # making nodes would take four times as long
             return [*map(json.loads, snapshot.column("metadata", snapshot.rows()))]
 
-    def matching(self, matches: Callable[[str], bool]) -> Iterator[Passage]:
-        """Yield the chunks whose text or front matter matches."""
-        database: Database = self.index.settings.database
-        with database.reading() as snapshot:
-            chunks = {
-                row: text
-                for row, text, front_matter in snapshot.texts()
-                if matches(text) or (front_matter and matches(front_matter))
-            }
-            metadata = snapshot.column("metadata", [*chunks])
-            for text, written in zip(chunks.values(), metadata, strict=True):
-                values = json.loads(written)
-                first_line = meta.value_of(values, meta.START_LINE)
-                yield Passage(meta.path_of(values), first_line or 1, text, values)
+    def matching(self, matches: Matches) -> Iterator[Passage]:
+        """Yield the chunks whose text or properties match."""
+        with self._database.reading() as snapshot:
+            for text, title, front_matter, written in snapshot.texts():
+                # Most chunks have neither a title nor front matter.
+                if (
+                    matches(text)
+                    or (title and matches(title))
+                    or (front_matter and matches(front_matter))
+                ):
+                    values = json.loads(written)
+                    first_line = meta.value_of(values, meta.START_LINE) or 1
+                    yield Passage(meta.path_of(values), _page(values), first_line, text, values)
 
 
 class NodeNotes(Notes):
@@ -169,62 +185,67 @@ class NodeNotes(Notes):
 
     def paths(self) -> list[str]:
         """Return the paths of all documents, in order."""
-        return sorted({passage.path for passage in self._passages()})
+        return [*self._documents()]
 
     def has(self, path: str) -> bool:
         """Return whether a node belongs to a document with exactly this path."""
-        return any(path == passage.path for passage in self._passages())
+        return path in self._documents()
 
     def text(self, path: str) -> str | None:
         """Return the text of a document or of a page of it; None if there is none."""
-        name, page = meta.split_page(path)
-        passages = [passage for passage in self._passages() if passage.path == path]
-        if not passages and page:
-            passages = [
-                passage
-                for passage in self._passages()
-                if passage.path == name and _page(passage.metadata).casefold() == page.casefold()
-            ]
-        pages: dict[str, list[Passage]] = {}
-        for passage in passages:
-            pages.setdefault(_page(passage.metadata), []).append(passage)
-        return "\n\n".join(_joined(part) for part in pages.values()) if pages else None
+        documents = self._documents()
+        passages = documents.get(path)
+        if passages is None:
+            name, page = meta.split_page(path)
+            of_document = documents.get(name, [])
+            passages = [part for part in of_document if part.page.casefold() == page.casefold()]
+        pages = groupby(passages, lambda passage: passage.page)
+        return "\n\n".join(_joined(page) for _, page in pages) if passages else None
 
     def metadata(self) -> list[Metadata]:
         """Return the metadata of every node."""
         return [passage.metadata for passage in self._passages()]
 
-    def matching(self, matches: Callable[[str], bool]) -> Iterator[Passage]:
-        """Yield the nodes whose text or front matter matches."""
+    def matching(self, matches: Matches) -> Iterator[Passage]:
+        """Yield the nodes whose text or properties match."""
         for passage in self._passages():
-            front_matter = str(passage.metadata.get(meta.FRONT_MATTER) or "")
-            if matches(passage.text) or (front_matter and matches(front_matter)):
+            if any(map(matches, [passage.text, *passage.properties])):
                 yield passage
+
+    def _documents(self) -> dict[str, list[Passage]]:
+        """Return the nodes of each document by its path."""
+        by_path = groupby(self._passages(), lambda passage: passage.path)
+        return {path: [*passages] for path, passages in by_path}
 
     def _passages(self) -> list[Passage]:
         """Return all nodes in document order, with their texts without overlaps."""
-        documents: dict[tuple[str, str], list[TextNode]] = {}
+        parts: dict[tuple[str, object], list[TextNode | Document]] = {}
         for node in self._nodes():
-            if isinstance(node, TextNode):
+            if isinstance(node, TextNode | Document):
                 path = meta.file_of(node.metadata).removeprefix("file://")
-                document = (path or node.ref_doc_id or node.node_id, _page(node.metadata))
-                documents.setdefault(document, []).append(node)
+                part = (path or node.ref_doc_id or node.node_id, meta.page_of(node.metadata))
+                parts.setdefault(part, []).append(node)
         passages = list[Passage]()
-        for (path, _), nodes in sorted(documents.items()):
+        for (path, _), nodes in parts.items():
             passages += _passages_of(path, sorted(nodes, key=_position))
-        return passages
+        return sorted(passages, key=lambda passage: passage.place)
 
 
 def _page(values: Metadata) -> str:
     return str(meta.page_of(values) or "")
 
 
-def _position(node: TextNode) -> tuple[int, int]:
+def _position(node: TextNode | Document) -> tuple[int, int]:
     """Return where a node stands in its document."""
-    return meta.value_of(node.metadata, meta.START_LINE) or 0, node.start_char_idx or 0
+    return meta.value_of(node.metadata, meta.START_LINE) or 0, _start(node) or 0
 
 
-def _passages_of(path: str, nodes: Sequence[TextNode]) -> list[Passage]:
+def _start(node: TextNode | Document) -> int | None:
+    """Return the offset of a node in its document; None if it does not say so."""
+    return node.start_char_idx if isinstance(node, TextNode) else None
+
+
+def _passages_of(path: str, nodes: Iterable[TextNode | Document]) -> list[Passage]:
     """Return the nodes of a document or page, each with its first line.
 
     A node that does not say its line follows the one before it.
@@ -234,14 +255,16 @@ def _passages_of(path: str, nodes: Sequence[TextNode]) -> list[Passage]:
     end = 0
     for node in nodes:
         text = node.get_content(MetadataMode.NONE)
-        start = node.start_char_idx
+        start = _start(node)
         first_line = meta.value_of(node.metadata, meta.START_LINE)
-        if first_line is None and start is not None and start < end:  # an overlap
-            text = text[end - start :]
+        if first_line is None and start is not None:
+            overlap = max(0, end - start)
+            end = max(end, start + len(text))
+            text = text[overlap:]
         first_line = first_line or next_line
-        passages.append(Passage(path, first_line, text, _with_place(path, node.metadata)))
+        values = _with_place(path, node.metadata)
+        passages.append(Passage(path, _page(values), first_line, text, values))
         next_line = first_line + text.count("\n") + 1
-        end = node.end_char_idx or 0
     return passages
 
 
@@ -254,10 +277,18 @@ def _with_place(path: str, values: Metadata) -> Metadata:
     return {**values, **place}
 
 
-def _joined(passages: Sequence[Passage]) -> str:
-    """Return the text of a document, each chunk at its line."""
+def _joined(passages: Iterable[Passage]) -> str:
+    """Return the text of a document or page, each chunk at its line.
+
+    A chunk may begin within the line that ends the chunk before it.
+    """
     lines = list[str]()
     for passage in passages:
-        lines += [""] * (passage.first_line - 1 - len(lines))
-        lines[passage.first_line - 1 :] = passage.text.split("\n")
+        first, *further = passage.text.split("\n")
+        if passage.first_line <= len(lines):
+            lines[-1] = f"{lines[-1]} {first}"
+        else:
+            lines += [""] * (passage.first_line - 1 - len(lines))
+            lines.append(first)
+        lines += further
     return "\n".join(lines)

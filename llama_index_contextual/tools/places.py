@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -36,7 +37,8 @@ class Part(NamedTuple):
         to_line: The last line.
         total_lines: How many lines the note or its page has.
         text: The lines.
-        is_cut: Whether the call requests more than the text has.
+        is_cut: Whether further lines were requested that do not fit.
+        is_line_cut: Whether not even the first line fits.
     """
 
     path: str
@@ -45,11 +47,13 @@ class Part(NamedTuple):
     total_lines: int
     text: str
     is_cut: bool
+    is_line_cut: bool
 
     @property
     def is_whole(self) -> bool:
         """Return whether it has every line of the note."""
-        return self.from_line == 1 and self.to_line >= self.total_lines and not self.is_cut
+        is_cut = self.is_cut or self.is_line_cut
+        return self.from_line == 1 and self.to_line >= self.total_lines and not is_cut
 
 
 class _Place(NamedTuple):
@@ -80,7 +84,8 @@ def part_of(
     """
     path, mark = _place_of(notes, target)
     if metadata.split_page(f"{path}#{mark}")[1]:
-        path, mark = f"{path}#{mark}", ""
+        path = f"{path}#{mark}"
+        mark = ""
     text = notes.text(path)
     if text is None:
         raise DocumentError(f"{path!r} cannot be read: it has no text, or no such page.")
@@ -95,17 +100,32 @@ def part_of(
         last = end if count is None else min(end, first + count - 1)
     if first > max(len(lines), 1) or (cited and not 0 < first <= last):
         raise DocumentError(f"{path!r} has no lines {first} to {last}. It has {len(lines)} lines.")
-    passage = "\n".join(lines[first - 1 : last])
-    shown = _fitting(passage, most)
-    last = first + shown.count("\n") if lines else 0
-    return Part(shown_path(path), first, last, len(lines), shown, is_cut=shown != passage)
+    requested = lines[first - 1 : last]
+    fitting = _fitting(requested, most)
+    is_line_cut = bool(requested) and not fitting
+    shown = "\n".join(fitting)
+    if is_line_cut:
+        fitting = requested[:1]
+        shown = f"{requested[0][:most]} …"
+    return Part(
+        path=shown_path(path),
+        from_line=first,
+        to_line=first + len(fitting) - 1,
+        total_lines=len(lines),
+        text=shown,
+        is_cut=len(fitting) < len(requested),
+        is_line_cut=is_line_cut,
+    )
 
 
-def _fitting(text: str, most: int) -> str:
-    """Return as many whole lines of a text as fit; of a longer line its start, with a mark."""
-    if len(text) <= most:
-        return text
-    return text[: most + 1].rpartition("\n")[0] or f"{text[:most]} …"
+def _fitting(lines: Sequence[str], most: int) -> Sequence[str]:
+    """Return as many of the first lines as fit into so many characters."""
+    length = -1
+    for count, line in enumerate(lines):
+        length += len(line) + 1
+        if length > most:
+            return lines[:count]
+    return lines
 
 
 def relative_path(notes: Notes, path: str) -> str:
@@ -135,22 +155,34 @@ def _place_of(notes: Notes, target: str) -> _Place:
         _Place("#".join(parts[:count]).strip(), "#".join(parts[count:]))
         for count in range(len(parts), 0, -1)
     ]
-    if numbered := _COLON_LINES.fullmatch(inner):
-        last_line = numbered[3] or numbered[2]
-        places.append(_Place(numbered[1], f"L{numbered[2]}-L{last_line}"))
+    numbered = _COLON_LINES.fullmatch(inner)
+    if numbered:
+        places.append(_Place(numbered[1], f"L{numbered[2]}-L{numbered[3] or numbered[2]}"))
     for place in (_Place(written, ""), *places):
         if notes.has(place.path):
             return place
     names = _names(notes)
     for name, mark in places:  # "Meeting, C# too" is a title
-        if path := names.get(folded_name(name)):
+        path = names.get(folded_name(name))
+        if path:
             return _Place(path, mark)
-    similar = get_close_matches(folded_name(places[-1].path), names, _MAX_SIGNS, _LIKENESS)
-    suggested = [*dict.fromkeys(names[name] for name in similar)][:_MAX_SUGGESTED]
-    hint = "Search for its words." if names else "Index the folder first."
-    if suggested:
-        hint = f"Did you mean {', '.join(map(shown_path, suggested))}?"
-    raise DocumentError(f"There is no note {target!r}. {hint}")
+    raise DocumentError(f"There is no note {target!r}. {_hint(places[-1].path, names)}")
+
+
+def _hint(name: str, names: Mapping[str, str]) -> str:
+    """Return what to do about a name that no note has.
+
+    Args:
+        name: The name.
+        names: The path that each folded name means.
+    """
+    if not names:
+        return "Index the folder first."
+    similar = get_close_matches(folded_name(name), names, _MAX_SIGNS, _LIKENESS)
+    paths = [*dict.fromkeys(names[similar_name] for similar_name in similar)]
+    if not paths:
+        return "Search for its words."
+    return f"Did you mean {', '.join(map(shown_path, paths[:_MAX_SUGGESTED]))}?"
 
 
 def _names(notes: Notes) -> dict[str, str]:
@@ -186,8 +218,10 @@ def _section(text: str, heading: str, end: int) -> tuple[int, int]:
     headings = headings_of(text)
     for position, (title, level, first) in enumerate(headings):
         if _slug(title) == _slug(heading):
-            later = (line for _, other, line in headings[position + 1 :] if other <= level)
-            return first, next(later, end + 1) - 1
+            for _, next_level, line in headings[position + 1 :]:
+                if next_level <= level:
+                    return first, line - 1
+            return first, end
     raise DocumentError(
         f"There is no heading {heading!r} in the note. Leave it out to read it all."
     )

@@ -16,6 +16,7 @@ from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores import SimpleVectorStore
+from llama_index.llms.openai_like import OpenAILike
 
 from llama_index_contextual import (
     ContextualBM25Retriever,
@@ -233,3 +234,39 @@ def test_a_store_that_cannot_list_its_nodes_leaves_retrieve_and_a_warning():
 def test_what_is_no_source_is_named(source):
     with warnings.catch_warnings(), pytest.raises(SettingError, match="`source`"):
         contextual_tools(source)
+
+
+# Without this grammar so small a model writes prose; with it, it chooses what to look for.
+REACT_CALL = r"""
+root ::= "Thought: I need a tool.\nAction: " call
+call ::= "grep\nAction Input: {\"pattern\": \"" word "\"}"
+word ::= [A-Za-z0-9]{1,12}
+"""
+
+
+@pytest.mark.server
+async def test_an_agent_with_a_real_model_calls_a_tool_and_goes_on_with_its_answer(
+    index, llama_server
+):
+    llm = OpenAILike(
+        model=llama_server.model,
+        api_base=llama_server.api_base,
+        api_key="none",
+        is_chat_model=True,
+        max_tokens=40,
+        timeout=600,
+        additional_kwargs={"extra_body": {"grammar": REACT_CALL}},
+    )
+    tools = [by_name(index)[name] for name in ("grep", "read")]  # the prompt has their schemas
+    agent = ReActAgent(tools=tools, llm=llm, early_stopping_method="generate")
+    handler = agent.run("Which notes mention E4042?", max_iterations=2)
+    results = [
+        event async for event in handler.stream_events() if isinstance(event, ToolCallResult)
+    ]
+    assert results
+    for result in results:
+        assert result.tool_name == "grep"
+        assert not result.tool_output.is_error
+        assert "line" in result.tool_output.content
+        assert result.tool_output.raw_output.data["lines"] >= 0
+    assert str(await handler)

@@ -3,6 +3,7 @@
 Which lines it finds, how they are cited, what it leaves out, and how long it may take.
 """
 
+import time
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def found(index, pattern, **options):
         ("marta ruiz", {"since": "2026-04-10"}, ["daily/2026-04-10.md#L3"]),
         ("marta ruiz", {"tag": "people"}, ["people/marta.md#L6"]),
         ("marta ruiz", {"where": ["status=open"]}, ["people/marta.md#L6"]),
-        ("RX-7", {}, ["people/marta.md"]),
+        ("RX-7", {}, ["people/marta.md#L1-L5"]),
         ("called\n", {}, []),
         ("E.042", {}, []),
     ],
@@ -52,6 +53,35 @@ def test_the_lines_that_hold_a_pattern_are_cited_by_their_numbers(
 def test_a_citation_of_a_line_is_read(index):
     for citation in found(index, "E4042"):
         assert "E4042" in part_of(FolderNotes(index), citation).text
+
+
+@pytest.mark.parametrize("pattern", ["RX-7", "Tools of the trade", "title: tools"])
+def test_front_matter_is_searched_and_cited_by_lines_that_read_accepts(folder, index, pattern):
+    sections = "\n".join(f"## Part {part}\n\nSome words about pumps.\n" * 9 for part in range(9))
+    (folder / "tools.md").write_text(
+        f"---\ntitle: Tools of the trade\ncode: [RX-7]\n---\n{sections}", "utf-8"
+    )
+    index.refresh()
+    [citation] = found(index, pattern, path="tools.md")
+    assert citation == "tools.md#L1-L4"
+    assert pattern.casefold() in part_of(FolderNotes(index), citation).text.casefold()
+
+
+def test_a_line_that_was_cut_into_chunks_counts_once(folder, index):
+    sentences = " ".join(f"The pump {number} feeds the ZX-9 tank." for number in range(200))
+    (folder / "long.md").write_text(f"# Long\n\n{sentences}\n", "utf-8")
+    index.refresh()
+    assert len(index.nodes("long.md")) > 2
+    answer = grep(FolderNotes(index), Grep(pattern="ZX-9"))
+    assert answer.text.startswith("1 line in 1 note:\n- [long.md#L3] ")
+
+
+def test_chunks_that_match_between_their_lines_only_count_for_nothing(index):
+    assert grep(FolderNotes(index), Grep(pattern="full.\\nRestart", regex=True)).data == {
+        "hits": [],
+        "lines": 0,
+        "notes": 0,
+    }
 
 
 def test_a_line_comes_with_its_headings_and_text_once(index):
@@ -121,6 +151,21 @@ def test_no_line_says_what_else_finds(index):
     text = grep(FolderNotes(index), Grep(pattern=r"E\d+")).text
     assert "regex=true" in text
     assert "retrieve" in text
+
+
+@pytest.mark.long
+def test_a_word_on_every_line_is_counted_in_time(tmp_path):
+    lines = "\n".join(f"{number}: the valve is open, said {number % 977}" for number in range(9000))
+    for number in range(10):
+        (tmp_path / f"{number}.txt").write_text(f"{number}\n{lines}", "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.refresh()
+        megabytes = 10 * len(lines) / 1e6
+        began = time.process_time()
+        answer = grep(FolderNotes(index), Grep(pattern="valve"))
+        seconds = time.process_time() - began
+    assert answer.data["lines"] == 90_000
+    assert seconds < 0.15 * megabytes
 
 
 @pytest.mark.long

@@ -118,6 +118,10 @@ def test_a_long_list_is_cut_and_says_how_to_go_on(tmp_path):
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
         index.refresh()
         answer = listing(FolderNotes(index))
+        narrowed = listing(FolderNotes(index), "far/down/note number 27")
+    assert narrowed.data["total"] == 11
     assert len(answer.text) <= 2500
-    assert answer.text.endswith("of 300 notes. Next: list with the path of a folder, or grep.)")
+    assert answer.text.endswith(
+        "of 300 notes. Next: list with a folder or the start of a path, or grep.)"
+    )
     assert "Folders: far/down/ 300, far/ 300" in answer.text

@@ -45,3 +45,14 @@ def test_equal_texts_name_their_other_places(index):
     assert "also at" in done.stdout
     done = CliRunner().invoke(app, ["search", "mooring number", "-f", str(index.folder), "--json"])
     assert json.loads(done.stdout)[0]["also_at"]
+
+
+def test_a_property_is_quoted_only_where_it_says_more_than_the_text(tmp_path):
+    (tmp_path / "pumps.md").write_text(
+        "---\nstatus: open\nowner: Marta\n---\n# Pumps\n\nThe valve is open all day.\n", "utf-8"
+    )
+    with ContextualIndex.open(tmp_path, embed_model="none") as opened:
+        opened.refresh()
+        retrieve = contextual_tools(opened)[0]
+        assert "- [pumps.md#L5-L7] The valve" in str(retrieve(query="valve open"))
+        assert "- [pumps.md#L1-L7] owner: Marta\n" in str(retrieve(query="valve of Marta"))

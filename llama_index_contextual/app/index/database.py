@@ -174,6 +174,11 @@ def _checked_state(value: str, checksum: int) -> IndexState:
     return IndexState.model_validate_json(value)
 
 
+def _text_in_metadata(key: str) -> str:
+    """Return SQL for a text in a chunk's metadata; NULL if there is none."""
+    return f"CASE WHEN metadata LIKE '%\"{key}\": \"%' THEN json_extract(metadata, '$.{key}') END"
+
+
 def write_state(connection: sqlite3.Connection, state: IndexState) -> None:
     """Replace the state of an index."""
     value = state.model_dump_json()
@@ -297,17 +302,20 @@ class Snapshot:
         with self._file.explained():
             yield from map(_node_row, self._selected(_NODE, rows))
 
-    def texts(self) -> Iterator[tuple[int, str, str]]:
-        """Yield number, text and front matter of every chunk, without their checksums."""
-        marked = f'%"{metadata.FRONT_MATTER}": "%'
-        front_matter = f"json_extract(metadata, '$.{metadata.FRONT_MATTER}')"
+    def texts(self) -> Iterator[tuple[str, str, str, str]]:
+        """Yield text, title, front matter and metadata of every chunk, without their checksums.
+
+        Title and front matter are ``key: value`` texts, or empty.
+        """
+        title = _text_in_metadata(metadata.TITLE)
+        front_matter = _text_in_metadata(metadata.FRONT_MATTER)
         query = (
-            f"SELECT id, text, CASE WHEN metadata LIKE ? THEN {front_matter} ELSE '' END "  # noqa: S608
-            "FROM chunks WHERE id > ? ORDER BY id LIMIT ?"
+            f"SELECT id, text, ifnull('{metadata.TITLE}: ' || {title}, ''), "  # noqa: S608
+            f"ifnull({front_matter}, ''), metadata FROM chunks WHERE id > ? ORDER BY id LIMIT ?"
         )
         last = 0
-        while page := self.fetch(query, (marked, last, _PAGE)):
-            yield from page
+        while page := self.fetch(query, (last, _PAGE)):
+            yield from (values[1:] for values in page)
             last = page[-1][0]
 
     def nodes(self, rows: Sequence[int] | Rows) -> Iterator[BaseNode]:
