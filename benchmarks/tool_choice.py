@@ -1,8 +1,7 @@
 """What the MCP server's tools cost an agent, and whether a small model chooses the right one.
 
-    python benchmarks/tool_choice.py --sizes                     # descriptions and answers, in
-    characters and tokens python benchmarks/tool_choice.py                             # by a small
-    model
+    python benchmarks/tool_choice.py --sizes  # descriptions and answers: characters and tokens
+    python benchmarks/tool_choice.py          # by a small model
 
 Twenty-four tasks, as a user puts them to an agent, each with the tools that do it. The model sees
 the tools as the server lists them, and may answer with nothing but one of their names. A small
