@@ -93,21 +93,26 @@ class Findings:
     lines: int = 0
     _kept: Counter[str] = field(default_factory=Counter)
     _hidden_texts: set[str] = field(default_factory=set)
-    _shared: set[tuple[str, str, int | str]] = field(default_factory=set)
+    _properties: set[tuple[str, str]] = field(default_factory=set)
+    _last_numbers: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def add(self, passage: Passage, matches: Iterable[Match]) -> None:
         """Count the lines of a chunk, and keep them while few of its note and few in all are kept.
 
-        Chunks share the title of their note, and a line that was cut.
+        Chunks come in the order of reading. They share the properties of their note, and lines
+        where they overlap or where a line was cut.
         """
         path = passage.path
-        last_line = passage.first_line + passage.text.count("\n")
+        last_number = self._last_numbers.get((path, passage.page), 0)
         for number, text in matches:
-            if number in {None, passage.first_line, last_line}:
-                place = (path, passage.page, number or text)
-                if place in self._shared:
-                    continue
-                self._shared.add(place)
+            if number is None:
+                is_known = (path, text) in self._properties
+                self._properties.add((path, text))
+            else:
+                is_known = number <= last_number
+                last_number = max(number, last_number)
+            if is_known:
+                continue
             self.lines += 1
             self.paths.add(path)
             if text in self.groups:
@@ -120,6 +125,7 @@ class Findings:
                 else:
                     self._kept[path] += 1
                     self.groups[text] = [Line(passage, number)]
+        self._last_numbers[path, passage.page] = last_number
 
 
 class Pattern(NamedTuple):

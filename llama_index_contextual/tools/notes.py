@@ -252,16 +252,19 @@ def _passages_of(path: str, nodes: Iterable[TextNode | Document]) -> list[Passag
     """
     passages = list[Passage]()
     next_line = 1
+    previous = ""
     end = 0
     for node in nodes:
         text = node.get_content(MetadataMode.NONE)
         start = _start(node)
-        first_line = meta.value_of(node.metadata, meta.START_LINE)
-        if first_line is None and start is not None:
-            overlap = max(0, end - start)
-            end = max(end, start + len(text))
-            text = text[overlap:]
-        first_line = first_line or next_line
+        start_line = meta.value_of(node.metadata, meta.START_LINE)
+        overlap = ""
+        if start is not None and start < end and previous.endswith(text[: end - start]):
+            overlap = text[: end - start]
+        previous = text
+        end = (start or 0) + len(text)
+        text = text[len(overlap) :]
+        first_line = start_line + overlap.count("\n") if start_line else next_line
         values = _with_place(path, node.metadata)
         passages.append(Passage(path, _page(values), first_line, text, values))
         next_line = first_line + text.count("\n") + 1

@@ -3,7 +3,6 @@
 Which lines it finds, how they are cited, what it leaves out, and how long it may take.
 """
 
-import time
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,8 @@ import pytest
 from llama_index_contextual import contextual_tools
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.tools.arguments import Grep
-from llama_index_contextual.tools.grep import grep
-from llama_index_contextual.tools.notes import FolderNotes
+from llama_index_contextual.tools.grep import Findings, grep
+from llama_index_contextual.tools.notes import FolderNotes, Passage
 from llama_index_contextual.tools.places import part_of
 from llama_index_contextual.utils.errors import SettingError
 
@@ -153,19 +152,15 @@ def test_no_line_says_what_else_finds(index):
     assert "retrieve" in text
 
 
-@pytest.mark.long
-def test_a_word_on_every_line_is_counted_in_time(tmp_path):
-    lines = "\n".join(f"{number}: the valve is open, said {number % 977}" for number in range(9000))
-    for number in range(10):
-        (tmp_path / f"{number}.txt").write_text(f"{number}\n{lines}", "utf-8")
-    with ContextualIndex.open(tmp_path, embed_model="none") as index:
-        index.refresh()
-        megabytes = 10 * len(lines) / 1e6
-        began = time.process_time()
-        answer = grep(FolderNotes(index), Grep(pattern="valve"))
-        seconds = time.process_time() - began
-    assert answer.data["lines"] == 90_000
-    assert seconds < 0.15 * megabytes
+def test_of_many_lines_only_those_that_may_be_shown_are_kept():
+    lines = [(number, f"valve {number}") for number in range(1, 5001)]
+    findings = Findings(most=20, per_file=3)
+    for path in ("a.md", "b.md"):
+        findings.add(Passage(path, "", 0, "", {}), lines)
+    assert (findings.lines, findings.paths) == (10_000, {"a.md", "b.md"})
+    assert [*findings.groups] == ["valve 1", "valve 2", "valve 3"]
+    assert [len(group) for group in findings.groups.values()] == [2, 2, 2]
+    assert findings.hidden == {"a.md": 4997}  # the same texts
 
 
 @pytest.mark.long
