@@ -38,7 +38,7 @@ from llama_index_contextual.utils.text import counted, did_you_mean
 if TYPE_CHECKING:
     from llama_index_contextual.tools.notes import Notes
 
-_POOL: Final = 30  # hits among which those of one note are counted
+_POOL: Final = 30  # hits of which those that are not shown are counted
 _RESERVED: Final = 200  # characters of an answer for its first and last lines
 _CHARS_PER_TOKEN: Final = 4
 _MAX_HITS: Final = 12  # more would leave too little text of each
@@ -78,7 +78,7 @@ class NoteTools:
         """Return the passages that answer a question best."""
         wordings = arguments.wordings
         filters = arguments.filters
-        pool = max(arguments.max_results, _POOL) if arguments.per_file else arguments.max_results
+        pool = max(arguments.max_results, _POOL)
 
         def search() -> MemoryDigest:
             digests = [

@@ -118,7 +118,7 @@ def test_all_descriptions_together_are_short():
 
 def test_more_hits_are_shown_where_more_are_requested(tmp_path):
     for number in range(60):
-        text = f"# Pump {number}\n\nThe pump {number} has a valve of {number} mm.\n" * 3
+        text = f"# Pump {number}\n\nThe pump {number} has a valve of {number} mm.\n"
         (tmp_path / f"pump{number}.md").write_text(text, "utf-8")
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
         index.refresh()
