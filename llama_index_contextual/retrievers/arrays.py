@@ -29,6 +29,8 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[Any]
 
+Rows = Sequence[int] | Ints  # numbers of rows
+ScoredRows = tuple[Ints, Floats]  # numbers of rows, best first, and their scores
 Part = tuple[Any, Bools]  # the arrays of some rows, and which of these rows live
 
 _MERGE_FACTOR: Final = 4  # a small part joins the large one when it has a fourth of its rows
@@ -86,7 +88,7 @@ class ArrayIndex:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def find(self, rows: Sequence[int] | Ints) -> tuple[Ints, Ints]:
+    def find(self, rows: Rows) -> tuple[Ints, Ints]:
         """Return the places of live rows in :attr:`every`, and in ``rows``."""
         known, hits = matches(self.rows, np.asarray(rows, np.int64))
         return self._places[known], hits
@@ -99,7 +101,7 @@ class ArrayIndex:
             yield arrays, places[hits] - start, hits
             start += len(live)
 
-    def best(self, scores: Floats, top_k: int, places: Ints) -> tuple[Ints, Floats]:
+    def best(self, scores: Floats, top_k: int, places: Ints) -> ScoredRows:
         """Return the rows with the highest scores, best first, ties by number.
 
         Rows that tie with the last of them are added, so that the caller can break ties.
@@ -118,7 +120,7 @@ class ArrayIndex:
         order = np.lexsort((rows, -scores))
         return rows[order], scores[order]
 
-    def changed(self, unwanted: Sequence[int] | Ints = (), *added: RowArrays) -> Self:
+    def changed(self, unwanted: Rows = (), *added: RowArrays) -> Self:
         """Return the index without some rows and with further arrays; unknown rows are ignored.
 
         The parts behind the first are merged, and with it where they grew large or half of it is
@@ -232,9 +234,11 @@ def read_arrays(path: Path) -> tuple[Any, dict[str, Numbers]]:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Raise a StorageError for whatever is wrong with a file."""
+    """Raise a StorageError for whatever is wrong with a file, with its reason where it has one."""
     try:
         yield
+    except StorageError:
+        raise
     except Exception as error:
         raise StorageError(
             f"{path} is missing, damaged, or of another version. Build the index again."

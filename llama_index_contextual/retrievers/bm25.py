@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,14 +21,28 @@ from llama_index_contextual.retrievers.filters import (
 from llama_index_contextual.retrievers.index_members import IndexMembers
 from llama_index_contextual.retrievers.node_index import KeywordIndex
 from llama_index_contextual.retrievers.terms import query_groups
-from llama_index_contextual.utils.errors import SettingError, whole
+from llama_index_contextual.utils.errors import SettingError, refuse_unknown, whole
 
 if TYPE_CHECKING:
     from llama_index.core.callbacks import CallbackManager
+    from llama_index.core.indices.base import BaseIndex
+    from llama_index.core.storage.docstore import BaseDocumentStore
     from typing_extensions import Self
+
+    from llama_index_contextual.retrievers.base import StoreReader
 
 _MOST_NAMED: Final = 50  # documents of the same name
 _MOST_READ: Final = 200  # chunks of a document among which the best is looked for
+_SETTINGS: Final = (
+    "similarity_top_k",
+    "filters",
+    "callback_manager",
+    "objects",
+    "object_map",
+    "verbose",
+)
+# Settings of the class that it replaces.
+_OF_TERMS: Final = frozenset({"stemmer", "language", "skip_stemming", "token_pattern", "tokenizer"})
 
 
 class ContextualBM25Retriever(PoolRetriever):
@@ -53,9 +67,10 @@ class ContextualBM25Retriever(PoolRetriever):
         objects: Index nodes whose objects answer in their place.
         object_map: The objects of index nodes by id.
         verbose: Whether LlamaIndex prints what it retrieves.
+        unknown: Refused: the settings of LlamaIndex's class for stemming and stop words, too.
 
     Raises:
-        SettingError: A setting cannot work.
+        SettingError: A setting cannot work or is unknown.
     """
 
     name = "bm25"
@@ -71,7 +86,9 @@ class ContextualBM25Retriever(PoolRetriever):
         objects: list[IndexNode] | None = None,
         object_map: dict[str, Any] | None = None,
         verbose: bool = False,
+        **unknown: object,
     ) -> None:
+        _refuse(unknown)
         check_filters(filters)
         super().__init__(
             callback_manager=callback_manager,
@@ -81,32 +98,46 @@ class ContextualBM25Retriever(PoolRetriever):
         )
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         self.filters = filters
-        self._reader: Any = KeywordIndex()
+        self._reader: StoreReader = KeywordIndex()
         self._members: IndexMembers | None = None
         if nodes is not None:
             self.add(nodes)
 
     @classmethod
-    def over(cls, reader: Any, **settings: Any) -> Self:
+    def over(
+        cls,
+        reader: StoreReader,
+        *,
+        similarity_top_k: int = 10,
+        filters: MetadataFilters | None = None,
+    ) -> Self:
         """Return a retriever over a store that something else changes.
 
         Args:
             reader: Gives the newest state of the store.
-            settings: Those of the class.
+            similarity_top_k: The most nodes that a query returns.
+            filters: Nodes that may be returned.
         """
-        retriever = cls(**settings)
+        retriever = cls(similarity_top_k=similarity_top_k, filters=filters)
         retriever._reader = reader
         return retriever
 
     @classmethod
     def from_defaults(
         cls,
-        index: Any | None = None,
+        index: BaseIndex[Any] | None = None,
         nodes: Sequence[BaseNode] | None = None,
-        docstore: Any | None = None,
+        docstore: BaseDocumentStore | None = None,
         vector_store: BasePydanticVectorStore | None = None,
-        **settings: Any,
-    ) -> ContextualBM25Retriever:
+        *,
+        similarity_top_k: int = 10,
+        filters: MetadataFilters | None = None,
+        callback_manager: CallbackManager | None = None,
+        objects: list[IndexNode] | None = None,
+        object_map: dict[str, Any] | None = None,
+        verbose: bool = False,
+        **unknown: object,
+    ) -> Self:
         """Return a retriever over the nodes of exactly one source.
 
         What is deleted from an index later, as by ``index.delete_ref_doc``, is not returned any
@@ -120,11 +151,19 @@ class ContextualBM25Retriever(PoolRetriever):
             nodes: The nodes; may be empty.
             docstore: A document store of LlamaIndex.
             vector_store: A vector store that holds text, such as Chroma.
-            settings: Those of the class.
+            similarity_top_k: As in the class, like all further settings.
+            filters: As in the class.
+            callback_manager: As in the class.
+            objects: As in the class.
+            object_map: As in the class.
+            verbose: As in the class.
+            unknown: Refused.
 
         Raises:
-            SettingError: There is no source or more than one, or the store cannot list its nodes.
+            SettingError: There is no source or more than one, the store cannot list its nodes, or
+                a setting is unknown.
         """
+        _refuse(unknown)
         sources = {
             "index": index,
             "nodes": nodes,
@@ -145,7 +184,15 @@ class ContextualBM25Retriever(PoolRetriever):
             nodes = stored_nodes(vector_store)
         elif docstore is not None:
             nodes = list(docstore.docs.values())
-        retriever = cls(nodes, **settings)
+        retriever = cls(
+            nodes,
+            similarity_top_k=similarity_top_k,
+            filters=filters,
+            callback_manager=callback_manager,
+            objects=objects,
+            object_map=object_map,
+            verbose=verbose,
+        )
         retriever._members = members
         return retriever
 
@@ -337,7 +384,9 @@ class ContextualBM25Retriever(PoolRetriever):
         index, settings = KeywordIndex.load(Path(path))
         if settings["filters"] is not None:
             settings["filters"] = MetadataFilters.model_validate(settings["filters"])
-        return cls.over(index, **{**settings, **overrides})
+        retriever = cls(**{**settings, **overrides})
+        retriever._reader = index
+        return retriever
 
 
 def _with_named(
@@ -351,3 +400,14 @@ def _with_named(
     unnamed = [candidate for candidate in matches if candidate.node_id not in named_ids]
     best = [*named, *unnamed][:top_k]
     return sorted(best, key=lambda candidate: -(candidate.score or 0.0))
+
+
+def _refuse(settings: Mapping[str, object]) -> None:
+    """Raise a SettingError with the reason if there are settings that the class does not take."""
+    reason = ""
+    if not _OF_TERMS.isdisjoint(settings):
+        reason = (
+            "The language of each text and each query is found, and the words of both are stemmed "
+            "accordingly. Leave the setting out."
+        )
+    refuse_unknown("ContextualBM25Retriever", settings, _SETTINGS, reason)

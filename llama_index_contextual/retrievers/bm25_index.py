@@ -26,6 +26,8 @@ from llama_index_contextual.retrievers.arrays import (
     Numbers,
     Part,
     RowArrays,
+    Rows,
+    ScoredRows,
     matches,
     require,
 )
@@ -252,7 +254,7 @@ class Bm25Index(ArrayIndex):
         self._lengths = np.concatenate([np.empty(0), *(arrays.lengths for arrays, _ in parts)])
         self._average_length = self._lengths[self.live].sum() / max(len(self), 1) or 1.0
 
-    def with_texts(self, rows: Sequence[int] | Ints, texts: Iterable[str]) -> Bm25Index:
+    def with_texts(self, rows: Rows, texts: Iterable[str]) -> Bm25Index:
         """Return the index with more rows; a known row gets the new text.
 
         Raises:
@@ -265,7 +267,7 @@ class Bm25Index(ArrayIndex):
 
     def search(
         self, groups: Sequence[Group], top_k: int, among: Ints | None = None
-    ) -> list[tuple[Ints, Floats]]:
+    ) -> list[ScoredRows]:
         """Return the best rows with at least one matching term, best first, and their scores.
 
         Rows that tie with the last of them are added, so that the caller can break ties.
@@ -292,7 +294,7 @@ class Bm25Index(ArrayIndex):
             rows = np.intersect1d(rows, self.every[term.places])
         return rows
 
-    def term_scores(self, groups: Sequence[Group], rows: Sequence[int] | Ints) -> TermScores:
+    def term_scores(self, groups: Sequence[Group], rows: Rows) -> TermScores:
         """Return what each term adds to the score of each row; unknown rows contain no term."""
         terms = self.read(groups)
         places, hits = self.find(rows)
@@ -311,7 +313,7 @@ class Bm25Index(ArrayIndex):
             counts=counts,
         )
 
-    def nearness(self, groups: Sequence[Group], rows: Sequence[int] | Ints) -> Floats:
+    def nearness(self, groups: Sequence[Group], rows: Rows) -> Floats:
         """Return how near to each other the terms of a query stand in each row, 0 to 1.
 
         It is the mean over neighbouring terms of 1 / (their smallest distance in the row),

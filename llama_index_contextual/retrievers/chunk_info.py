@@ -1,29 +1,44 @@
 """What the ranking reads of a chunk, whatever the query is.
 
-Described when the chunk is indexed, looked up by row.
+Described when the chunk is indexed, kept as JSON, and looked up by row.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from hashlib import blake2b
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from llama_index_contextual.context.source_code import definitions_of, is_code
 from llama_index_contextual.node_parser.node_metadata import headings_of
 from llama_index_contextual.retrievers import names
+from llama_index_contextual.retrievers.arrays import (
+    ArrayIndex,
+    Ints,
+    Part,
+    RowArrays,
+    Rows,
+    require,
+)
 from llama_index_contextual.retrievers.terms import terms_of
 from llama_index_contextual.utils import metadata as meta
+from llama_index_contextual.utils.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 CHUNK_INFO_VERSION: Final = 1  # raise it when the same chunk would be described differently
 
+_MOST_REMEMBERED: Final = 50_000  # rows whose info is kept as an object
 _INNER_HEADING_VALUE: Final = 0.5  # as a name; the name of a document has 1
 _IN_TEXT_BONUS: Final = 0.01  # for a heading that stands in the chunk, not above it
 _LEAST_HASHED: Final = 8  # words of a text with a hash
@@ -48,8 +63,7 @@ class DefinedName(NamedTuple):
     terms: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkInfo:
+class ChunkInfo(NamedTuple):
     """What the ranking reads of a chunk.
 
     Attributes:
@@ -80,43 +94,37 @@ class ChunkInfo:
     definitions: tuple[DefinedName, ...]
     text_hash: int | None
 
-    def to_json(self) -> list[Any]:
-        """Return the values in field order as JSON has them."""
-        definitions = [[name, key, sorted(terms)] for name, key, terms in self.definitions]
-        return [
-            self.path,
-            self.citation,
-            self.section,
-            self.day.isoformat() if self.day else None,
-            dict(self.names),
-            sorted(self.heading_terms),
-            dict(self.context_terms),
-            self.is_code,
-            sorted(self.file_terms),
-            definitions,
-            self.text_hash,
-        ]
+    def to_json(self) -> bytes:
+        """Return the values in field order."""
+        return json.dumps(self, default=_json_value, separators=(",", ":")).encode()
 
     @classmethod
-    def from_json(cls, values: Sequence[Any]) -> ChunkInfo:
-        """Return the info that :meth:`to_json` wrote."""
-        path, citation, section, day, named, heading, context, *code, text_hash = values
-        is_code_file, file_terms, definitions = code
-        return cls(
-            path=path,
-            citation=citation,
-            section=section,
-            day=date.fromisoformat(day) if day else None,
-            names=named,
-            heading_terms=frozenset(heading),
-            context_terms=context,
-            is_code=is_code_file,
-            file_terms=frozenset(file_terms),
-            definitions=tuple(
-                DefinedName(name, key, frozenset(terms)) for name, key, terms in definitions
-            ),
-            text_hash=text_hash,
-        )
+    def from_json(cls, text: bytes) -> ChunkInfo:
+        """Return the info that :meth:`to_json` wrote.
+
+        Raises:
+            StorageError: The text is something else.
+        """
+        try:
+            values: Any = cls(*json.loads(text))
+            definitions = [
+                DefinedName(name, key, frozenset(terms)) for name, key, terms in values.definitions
+            ]
+            info: ChunkInfo = values._replace(
+                day=values.day and date.fromisoformat(values.day),
+                heading_terms=frozenset(values.heading_terms),
+                file_terms=frozenset(values.file_terms),
+                definitions=tuple(definitions),
+            )
+        except Exception as error:
+            raise StorageError(
+                "What the index keeps of a chunk is damaged. Build the index again."
+            ) from error
+        return info
+
+
+def _json_value(value: date | frozenset[str]) -> str | list[str]:
+    return value.isoformat() if isinstance(value, date) else sorted(value)
 
 
 def describe_chunk(metadata: Mapping[str, Any], text: str) -> ChunkInfo:
@@ -129,9 +137,8 @@ def describe_chunk(metadata: Mapping[str, Any], text: str) -> ChunkInfo:
     path = str(metadata.get(meta.PATH) or metadata.get(meta.FILE_PATH) or "")
     section = str(metadata.get(meta.HEADER_PATH) or "")
     titles = names.titles_in(section)
-    contexts = [
-        str(meta.value_of(metadata, key) or "") for key in (meta.CONTEXT, meta.LEXICAL_CONTEXT)
-    ]
+    context = meta.value_of(metadata, meta.CONTEXT) or ""
+    lexical_context = meta.value_of(metadata, meta.LEXICAL_CONTEXT) or ""
     is_code_file = is_code(path)
     return ChunkInfo(
         path=path,
@@ -140,7 +147,7 @@ def describe_chunk(metadata: Mapping[str, Any], text: str) -> ChunkInfo:
         day=meta.day_of(metadata),
         names=_names_of(titles, [] if is_code_file else _headings_in(text)),
         heading_terms=frozenset(terms_of(titles[-1])) if len(titles) > 1 else frozenset(),
-        context_terms=Counter(terms_of("\n".join(contexts))),
+        context_terms=Counter(terms_of(f"{context}\n{lexical_context}")),
         is_code=is_code_file,
         file_terms=code_terms(PurePosixPath(path).stem) if is_code_file else frozenset(),
         definitions=_definitions_in(text, path) if is_code_file else (),
@@ -172,7 +179,7 @@ def _names_of(titles: Sequence[str], headings: Sequence[str]) -> dict[str, float
         values[names.folded_name(title)] = _INNER_HEADING_VALUE
     for title in titles[:1]:
         values[names.folded_name(title)] = names.TOP_HEADING
-    for name in {names.folded_name(heading) for heading in headings}:
+    for name in set(map(names.folded_name, headings)):
         values[name] += _IN_TEXT_BONUS
     return values
 
@@ -199,3 +206,84 @@ def _hash_of(text: str) -> int | None:
         return None
     digest = blake2b(" ".join(words).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
+
+
+# By row
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkInfoArrays(RowArrays):
+    """The info of some rows as JSON.
+
+    Attributes:
+        ids: The number of each row.
+        bounds: Where the JSON of each row begins, and where the last one ends.
+        data: The JSON of all rows.
+    """
+
+    bounds: Ints
+    data: npt.NDArray[np.uint8]
+
+    @classmethod
+    def build(cls, ids: Ints, infos: Iterable[ChunkInfo]) -> ChunkInfoArrays:
+        """Return the arrays of rows and their info.
+
+        Raises:
+            ValueError: There are fewer infos than rows, or more.
+        """
+        texts = [info.to_json() for info in infos]
+        if len(texts) != len(ids):
+            raise ValueError(f"{len(ids)} rows have {len(texts)} infos")
+        bounds = np.cumsum([0, *map(len, texts)])
+        return cls(ids, bounds, np.frombuffer(b"".join(texts), np.uint8))
+
+    @classmethod
+    def merge(cls, parts: Sequence[Part]) -> ChunkInfoArrays:
+        """Return the living rows of several arrays as one."""
+        live = np.concatenate([live for _, live in parts])
+        ids = np.concatenate([arrays.ids for arrays, _ in parts])
+        sizes = np.concatenate([np.diff(arrays.bounds) for arrays, _ in parts])
+        data = np.concatenate([arrays.data for arrays, _ in parts])
+        bounds = np.append(0, np.cumsum(sizes[live]))
+        return cls(ids[live], bounds, data[np.repeat(live, sizes)])
+
+    def check(self) -> None:
+        """Raise a ValueError where the arrays do not fit together."""
+        require(self.data.dtype == np.uint8)
+        require(len(self.bounds) == len(self.ids) + 1)
+        require(self.bounds[0] == 0 and self.bounds[-1] == len(self.data))
+        require(bool((np.diff(self.bounds) > 0).all()))
+
+    def json_at(self, place: int) -> bytes:
+        """Return the JSON of the row at a place."""
+        return self.data[self.bounds[place] : self.bounds[place + 1]].tobytes()
+
+
+class ChunkInfoIndex(ArrayIndex):
+    """The :class:`ChunkInfo` of rows."""
+
+    made_of = ChunkInfoArrays
+
+    def __init__(self, parts: Sequence[Part] = ()) -> None:
+        super().__init__(parts)
+        self._remembered: dict[int, ChunkInfo] = {}
+
+    def with_infos(self, rows: Rows, infos: Iterable[ChunkInfo]) -> ChunkInfoIndex:
+        """Return the index with more rows; a known row gets the new info."""
+        ids = np.asarray(rows, np.int64)
+        return self.changed(ids, ChunkInfoArrays.build(ids, infos)) if len(ids) else self
+
+    def read(self, rows: Sequence[int]) -> dict[int, ChunkInfo]:
+        """Return the info of rows by number, without unknown rows.
+
+        Raises:
+            StorageError: The info on disk is not that of a chunk.
+        """
+        if len(self._remembered) > _MOST_REMEMBERED:
+            self._remembered = {}
+        infos = self._remembered
+        places, _ = self.find([row for row in rows if row not in infos])
+        for arrays, inside, _ in self.by_part(places):
+            for place in inside.tolist():
+                infos[int(arrays.ids[place])] = ChunkInfo.from_json(arrays.json_at(place))
+        return {row: infos[row] for row in rows if row in infos}

@@ -13,10 +13,11 @@ mean the text, and the parts between its commas.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from difflib import get_close_matches
 from functools import cache
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,34 +78,23 @@ def path_filter(text: str) -> MetadataFilters:
     return MetadataFilters(filters=[*filters], condition=FilterCondition.OR)
 
 
-def _path_of(part: Filter) -> str | None:
-    """Return the text of a filter that :func:`path_filter` made; None for another filter."""
+def _text_of(part: Filter, make: Callable[[str], MetadataFilters]) -> str | None:
+    """Return the text of which ``make`` made a filter; None for a filter that it did not make."""
     if not isinstance(part, MetadataFilters) or not part.filters:
         return None
     text = getattr(part.filters[0], "value", None)
-    return text if isinstance(text, str) and part == path_filter(text) else None
-
-
-def _tag_of(part: Filter) -> str | None:
-    """Return the tag of a filter that :func:`tag_filter` made; None for another filter."""
-    if not isinstance(part, MetadataFilters) or not part.filters:
-        return None
-    tag = getattr(part.filters[0], "value", None)
-    return tag if isinstance(tag, str) and part == tag_filter(tag) else None
+    return text if isinstance(text, str) and part == make(text) else None
 
 
 # Filters in messages
 
 
 def filter_in_words(part: Filter) -> str:
-    """Return a filter as a message names it.
-
-    ``path containing 'people/'``, ``the tag 'sqlite'``.
-    """
-    tag = _tag_of(part)
+    """Return a filter in words: ``path containing 'people/'``, ``the tag 'sqlite'``."""
+    tag = _text_of(part, tag_filter)
     if tag is not None:
         return f"the tag {tag!r}"
-    path = _path_of(part)
+    path = _text_of(part, path_filter)
     if path is not None:
         return f"path containing {path!r}"
     if isinstance(part, MetadataFilters):
@@ -125,32 +115,40 @@ def nearest_names(part: Filter, metadata_of_nodes: Sequence[Mapping[str, Any]]) 
 
     The end is empty where the name is known.
     """
-    known = Counter[str]()
-    tag = _tag_of(part)
-    path = _path_of(part)
+    tag = _text_of(part, tag_filter)
+    path = _text_of(part, path_filter)
     if isinstance(part, MetadataFilter) and part.key == meta.PATH:
         path = str(part.value)
     if tag is not None:
-        kind, name = "tags", tag
-        for metadata in metadata_of_nodes:
-            for key in (meta.TAGS, meta.INLINE_TAGS):
-                known.update(item.strip() for item in str(metadata.get(key, "")).split(","))
-    elif path is not None:
-        kind, name = "folders", path.strip("/")
-        for metadata in metadata_of_nodes:
-            known.update(map(str, PurePosixPath(meta.path_of(metadata)).parents))
-    elif isinstance(part, MetadataFilters) or part.key in {WORDS, *meta.NAMES_TAKEN}:
+        return _names_like(tag, "tags", map(_tags_in, metadata_of_nodes))
+    if path is not None:
+        return _names_like(path.strip("/"), "folders", map(_folders_in, metadata_of_nodes))
+    if isinstance(part, MetadataFilters) or part.key in {WORDS, *meta.NAMES_TAKEN}:
         return ""
-    else:
-        kind, name = "keys", part.key.removeprefix(ITEMS)
-        for metadata in metadata_of_nodes:
-            known.update(metadata.keys() - meta.NAMES_TAKEN)
+    keys = [metadata.keys() - meta.NAMES_TAKEN for metadata in metadata_of_nodes]
+    return _names_like(part.key.removeprefix(ITEMS), "keys", keys)
+
+
+def _tags_in(metadata: Mapping[str, Any]) -> Iterable[str]:
+    tags = f"{metadata.get(meta.TAGS, '')},{metadata.get(meta.INLINE_TAGS, '')}"
+    return map(str.strip, tags.split(","))
+
+
+def _folders_in(metadata: Mapping[str, Any]) -> Iterable[str]:
+    return map(str, PurePosixPath(meta.path_of(metadata)).parents)
+
+
+def _names_like(name: str, kind: str, names_of_nodes: Iterable[Iterable[str]]) -> str:
+    """Return the names of a kind that nodes have, similar and frequent ones first."""
+    known = Counter(chain.from_iterable(names_of_nodes))
     if name in known:
         return ""
-    names = get_close_matches(name, known, _MOST_SIMILAR, _LEAST_SIMILARITY)
-    names += [frequent for frequent, _ in known.most_common()]
-    shown = [shown for shown in dict.fromkeys(names) if shown not in {"", ".", "/"}][:_MOST_NAMED]
-    return f" ({kind} that exist: {', '.join(shown)})" if shown else f" (there are no {kind})"
+    similar = get_close_matches(name, known, _MOST_SIMILAR, _LEAST_SIMILARITY)
+    frequent = [frequent for frequent, _ in known.most_common()]
+    names = [known for known in dict.fromkeys(similar + frequent) if known not in {"", ".", "/"}]
+    if not names:
+        return f" (there are no {kind})"
+    return f" ({kind} that exist: {', '.join(names[:_MOST_NAMED])})"
 
 
 def check_filters(filters: object) -> None:
@@ -163,7 +161,7 @@ def check_filters(filters: object) -> None:
 
 
 def both(first: MetadataFilters | None, second: MetadataFilters | None) -> MetadataFilters | None:
-    """Return filters that match what both match.
+    """Return filters that match what two filters match.
 
     Raises:
         SettingError: Filters are of another type.
@@ -209,29 +207,26 @@ def _item_condition(part: MetadataFilter) -> Condition:
 
 def _value_condition(part: MetadataFilter) -> Condition:
     """Return the condition of a filter as LlamaIndex evaluates it."""
-    wanted = part.value
-    if part.operator == FilterOperator.IN and isinstance(wanted, str):
+    expected = part.value
+    if part.operator == FilterOperator.IN and isinstance(expected, str):
         # LlamaIndex takes any part of the text, and so "acme" for "acme-corp"; Qdrant's adapter
         # these.
-        wanted = [wanted, *(item.strip() for item in wanted.split(","))]
-    if part.operator in _NEED_LISTS and not isinstance(wanted, list):
+        expected = [expected, *map(str.strip, expected.split(","))]
+    if part.operator in _NEED_LISTS and not isinstance(expected, list):
         raise SettingError(
             f"A filter with the operator {part.operator.value!r} must have a list of values (the "
-            f"one on {part.key!r} got {wanted!r})."
+            f"one on {part.key!r} got {expected!r})."
         )
     is_caseless = part.operator == FilterOperator.TEXT_MATCH_INSENSITIVE
     if is_caseless:
-        wanted = _folded(wanted)
-    filters = MetadataFilters(filters=[part.model_copy(update={"value": wanted})])
-
-    def metadata_of(value: Any) -> dict[str, Any]:
-        return {part.key: _folded(value) if is_caseless else value}
-
-    matches = build_metadata_filter_fn(metadata_of, filters)  # what it takes for an id is the value
+        expected = _folded(expected)
+    filters = MetadataFilters(filters=[part.model_copy(update={"value": expected})])
+    # What LlamaIndex takes for the id of a node is the value here.
+    matches = build_metadata_filter_fn(lambda value: {part.key: value}, filters)
 
     def holds(value: Any) -> bool:
         try:
-            return matches(value)
+            return matches(_folded(value) if is_caseless else value)
         except TypeError:  # the types differ
             return False
 
@@ -239,21 +234,14 @@ def _value_condition(part: MetadataFilter) -> Condition:
 
 
 def items_of(value: Any) -> list[Any]:
-    """Return a value, and the items between its commas, folded.
-
-    What reads as a number also as one.
-    """
+    """Return a value, and the items between its commas, folded, and as numbers what reads so."""
     if value is None:
         return []
     if not isinstance(value, str):
         return [value]
     text = caseless(value)
-    items: list[Any] = [text, *(item.strip().lstrip("#") for item in text.split(","))]
-    for item in tuple(items):
-        number = meta.typed(item)
-        if not isinstance(number, str):
-            items.append(number)
-    return list(dict.fromkeys(items))
+    items = [text, *(item.strip().lstrip("#") for item in text.split(","))]
+    return [*items, *map(meta.typed, items)]
 
 
 def _folded(value: Any) -> Any:
@@ -288,21 +276,18 @@ def admitted(
             return np.isin(rows, holding(part))
         values = _values_of(part.key.removeprefix(ITEMS), column_of)
         holds = condition_of(part)
-        if any(part is pushed for pushed in passed):
-            return np.array([holds(value) or _any_item(holds, value) for value in values], np.bool_)
+        if any(part is checked for checked in passed):
+            holds = _of_any_item(holds)
         try:
-            return np.fromiter(map(cache(holds), values), np.bool_, len(rows))
+            return np.array(list(map(cache(holds), values)), np.bool_)
         except TypeError:  # a list cannot be remembered
-            return np.fromiter(map(holds, values), np.bool_, len(rows))
+            return np.array(list(map(holds, values)), np.bool_)
 
     return rows[mask_of(filters)]
 
 
 def _values_of(key: str, column_of: Callable[[str], Sequence[Any]]) -> Sequence[Any]:
-    """Return the values of a key.
-
-    The document of a node also under the names that stores give it.
-    """
+    """Return the values of a key; of a name that stores give the document, the document, too."""
     values = column_of(key)
     if key not in REF_DOC_ALIASES:
         return values
@@ -311,21 +296,22 @@ def _values_of(key: str, column_of: Callable[[str], Sequence[Any]]) -> Sequence[
     return [document if value is None else value for value, document in pairs]
 
 
-def _any_item(holds: Condition, value: Any) -> bool:
-    return isinstance(value, list) and any(holds(item) for item in value)
+def _of_any_item(holds: Condition) -> Condition:
+    """Return the condition that a value or an item of a list fulfils it."""
+    return lambda value: holds(value) or (isinstance(value, list) and any(map(holds, value)))
 
 
 def _combined(masks: Sequence[Bools], filters: MetadataFilters, size: int) -> Bools:
     """Return the rows that match AND, OR or NOT (no member matches); all rows without members."""
     if not masks:
         return np.ones(size, np.bool_)
-    all_match = np.all(masks, axis=0)
-    any_matches = np.any(masks, axis=0)
+    any_matches: Bools = np.any(masks, axis=0)
+    all_match: Bools = np.all(masks, axis=0)
     if filters.condition == FilterCondition.OR:
-        return np.asarray(any_matches)
+        return any_matches
     if filters.condition == FilterCondition.NOT:
-        return np.asarray(~any_matches)
-    return np.asarray(all_match)  # AND, which None means as well
+        return ~any_matches
+    return all_match  # AND, which None means as well
 
 
 def admits(
@@ -334,11 +320,7 @@ def admits(
     passed: Sequence[MetadataFilter] = (),
 ) -> bool:
     """Return whether a node matches filters, by its metadata and its document as ``REF_DOC_ID``."""
-    if filters is None:
-        return True
     row = np.zeros(1, np.int64)
-
-    def column_of(key: str) -> list[Any]:
-        return [metadata.get(key)]
-
-    return len(admitted(filters, row, column_of, lambda _: row[:0], passed)) > 0
+    if filters is not None:
+        row = admitted(filters, row, lambda key: [metadata.get(key)], lambda _: row[:0], passed)
+    return len(row) > 0

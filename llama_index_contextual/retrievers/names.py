@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from llama_index_contextual.retrievers.arrays import ArrayIndex, Floats, Ints, Numbers, RowArrays
+from llama_index_contextual.retrievers.arrays import ArrayIndex, Floats, Numbers, RowArrays, Rows
 from llama_index_contextual.retrievers.bm25_index import term_number
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.language import fold, normalise
@@ -78,10 +78,9 @@ def _values_of_names(path: str, first_chunk: Mapping[str, Any]) -> dict[str, flo
         first_chunk: The metadata of its first chunk.
     """
     titles = titles_in(first_chunk.get(metadata.HEADER_PATH))
-    values = {folded_name(title): TOP_HEADING for title in titles[:1]}
     naming = [str(first_chunk.get(key) or "") for key in NAMING]
-    for name in document_names(path, *naming):
-        values[name] = NAME_VALUE
+    values = {folded_name(title): TOP_HEADING for title in titles[:1]}
+    values |= dict.fromkeys(document_names(path, *naming), NAME_VALUE)
     values.pop("", None)
     return values
 
@@ -106,7 +105,7 @@ class NameIndex(ArrayIndex):
     made_of = NameArrays
 
     def with_documents(
-        self, rows: Sequence[int] | Ints, documents: Iterable[tuple[str, Mapping[str, Any]]]
+        self, rows: Rows, documents: Iterable[tuple[str, Mapping[str, Any]]]
     ) -> NameIndex:
         """Return the index with more documents.
 
@@ -118,26 +117,21 @@ class NameIndex(ArrayIndex):
         names: list[int] = []
         values: list[float] = []
         for row, (path, first_chunk) in zip(rows, documents, strict=True):
-            for name, value in _values_of_names(path, first_chunk).items():
-                ids.append(int(row))
-                names.append(term_number(name))
-                values.append(value)
+            values_of_document = _values_of_names(path, first_chunk)
+            ids += [int(row)] * len(values_of_document)
+            names += map(term_number, values_of_document)
+            values += values_of_document.values()
         if not ids:
             return self
-        added = NameArrays(
-            ids=np.array(ids, np.int64),
-            names=np.array(names, np.uint64),
-            values=np.array(values, np.float64),
-        )
+        added = NameArrays(np.array(ids, np.int64), np.array(names, np.uint64), np.array(values))
         return self.changed((), added)
 
     def find_named(self, text: str) -> list[tuple[int, float]]:
         """Return the rows of documents that a text names, with their values, best first."""
         name = folded_name(text) if len(text) <= LONGEST_NAME else ""
-        if not name:
-            return []
         named: list[tuple[int, float]] = []
-        for arrays, live in self.parts:
-            hits = np.flatnonzero((arrays.names == term_number(name)) & live)
-            named += zip(arrays.ids[hits].tolist(), arrays.values[hits].tolist(), strict=True)
+        if name:
+            for arrays, live in self.parts:
+                hits = np.flatnonzero((arrays.names == term_number(name)) & live)
+                named += zip(arrays.ids[hits].tolist(), arrays.values[hits].tolist(), strict=True)
         return sorted(named, key=lambda item: (-item[1], item[0]))

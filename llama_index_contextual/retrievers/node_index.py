@@ -1,13 +1,10 @@
-"""The keyword index of nodes.
-
-BM25 over their texts, and beside it the nodes and what is known of each.
+"""The keyword index of nodes: BM25 over their texts, the nodes, and what is known of each.
 
 Each change makes a new state. Readers go on with the state they began with and wait for nobody.
 """
 
 from __future__ import annotations
 
-import copy
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,9 +24,9 @@ from llama_index_contextual.retrievers.bm25_index import Bm25Index, Candidate, P
 from llama_index_contextual.retrievers.chunk_info import (
     CHUNK_INFO_VERSION,
     ChunkInfo,
+    ChunkInfoIndex,
     describe_chunk,
 )
-from llama_index_contextual.retrievers.chunk_info_index import ChunkInfoIndex
 from llama_index_contextual.retrievers.filters import admitted
 from llama_index_contextual.retrievers.names import NameIndex, titles_in
 from llama_index_contextual.retrievers.suggestions import Vocabulary
@@ -40,7 +37,7 @@ from llama_index_contextual.utils.language import fold, normalise
 from llama_index_contextual.utils.text import readable
 
 if TYPE_CHECKING:
-    from llama_index_contextual.retrievers.arrays import Floats, Ints
+    from llama_index_contextual.retrievers.arrays import Floats, Ints, ScoredRows
 
 
 T = TypeVar("T")
@@ -50,26 +47,14 @@ _MOST_READ: Final = 5000  # texts that are read for a phrase; in more its words 
 _FILE: Final = "bm25.arrays"
 _WRITING: Final = threading.Lock()  # writers take turns
 _FURTHER_TEXTS: Final = (metadata.LEXICAL_CONTEXT, metadata.FRONT_MATTER)
-_COPIED_FIELDS: Final = (
-    "metadata",
-    "relationships",
-    "excluded_embed_metadata_keys",
-    "excluded_llm_metadata_keys",
-)
 _WORD: Final = re.compile(r"\w+")
 
 
 def lexical_text(node: BaseNode) -> str:
-    """Return the text that is indexed.
-
-    The EMBED view, the lexical context, and the front matter.
-    """
-    texts = [readable(node.get_content(metadata_mode=MetadataMode.EMBED))]
-    for key in _FURTHER_TEXTS:
-        value = metadata.value_of(node.metadata, key)
-        if value:
-            texts.append(str(value))
-    return "\n".join(texts)
+    """Return the text that is indexed: the EMBED view, the lexical context and the front matter."""
+    further_texts = [metadata.value_of(node.metadata, key) for key in _FURTHER_TEXTS]
+    embedded = readable(node.get_content(metadata_mode=MetadataMode.EMBED))
+    return "\n".join([embedded, *map(str, filter(None, further_texts))])
 
 
 def _document_of(node: BaseNode) -> str:
@@ -84,8 +69,13 @@ def _spaced_words(text: str) -> str:
 
 def _copy(node: BaseNode) -> BaseNode:
     """Return a node that can be changed apart from the original, without its embedding."""
-    changes: dict[str, Any] = {name: copy.copy(getattr(node, name)) for name in _COPIED_FIELDS}
-    changes["embedding"] = None
+    changes: dict[str, Any] = {
+        "embedding": None,
+        "metadata": node.metadata.copy(),
+        "relationships": node.relationships.copy(),
+        "excluded_embed_metadata_keys": node.excluded_embed_metadata_keys.copy(),
+        "excluded_llm_metadata_keys": node.excluded_llm_metadata_keys.copy(),
+    }
     if isinstance(node, IndexNode):
         changes["obj"] = None  # it may be anything; a retriever has it in its object_map
     return node.model_copy(update=changes)
@@ -170,21 +160,18 @@ class KeywordView(Protocol):
         among = None if filters is None else self.admitted(filters)
         return self.pool(self.engine.search(groups, top_k, among), top_k)
 
-    def pool(self, hits: Sequence[tuple[Ints, Floats]], top_k: int) -> Pool:
+    def pool(self, hits: Sequence[ScoredRows], top_k: int) -> Pool:
         """Return the best ``top_k`` nodes of all rows and, where there are such, of matching rows.
 
         Args:
             hits: The rows and scores of all, and perhaps those of the rows that match filters.
             top_k: How many nodes of each.
         """
-        lists = [self.best(rows, scores, top_k) for rows, scores in hits]
+        lists = []
+        for rows, scores in hits:
+            best_first = sorted(zip((-scores).tolist(), self.ids_of(rows.tolist()), strict=True))
+            lists.append([Candidate(node_id, -negated) for negated, node_id in best_first[:top_k]])
         return Pool(matching=lists[-1], unfiltered=lists[0])
-
-    def best(self, rows: Ints, scores: Floats, top_k: int) -> list[Candidate]:
-        """Return the best ``top_k`` of rows that come by score as candidates, ties by id."""
-        negated_scores = (-scores).tolist()
-        pairs = sorted(zip(negated_scores, self.ids_of(rows.tolist()), strict=True))
-        return [Candidate(node_id, -negated) for negated, node_id in pairs[:top_k]]
 
     def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
         """Return what each term of a query adds to the score of each node."""
@@ -349,12 +336,11 @@ class KeywordIndex:
         state = self.state
         nodes = []
         for row, node in state.stored.items():
-            nodes.append((row, node.get_type(), node.model_dump(mode="json")))
+            values = node.model_dump(mode="json")
+            nodes.append([row, {TYPE_KEY: node.get_type(), DATA_KEY: values}])
         content = [settings, [TERMS_VERSION, CHUNK_INFO_VERSION], nodes]
-        columns = {}
-        for kind, index in (("terms", state.engine), ("infos", state.infos)):
-            for name, array in index.to_arrays().items():
-                columns[f"{kind}.{name}"] = array
+        columns = {f"terms.{name}": array for name, array in state.engine.to_arrays().items()}
+        columns |= {f"infos.{name}": array for name, array in state.infos.to_arrays().items()}
         arrays.write_arrays(folder / _FILE, content, columns)
 
     @classmethod
@@ -367,21 +353,18 @@ class KeywordIndex:
         """
         path = folder / _FILE
         content, columns = arrays.read_arrays(path)
+        index = cls()
         with arrays.explained(path):
             settings, versions, nodes = content
+            if versions != [TERMS_VERSION, CHUNK_INFO_VERSION]:
+                raise FingerprintError(f"{path} is of another version. Build the index again.")
             by_kind: dict[str, dict[str, Any]] = {"terms": {}, "infos": {}}
             for full_name, array in columns.items():
                 kind, _, name = full_name.partition(".")
                 by_kind[kind][name] = array
-        if versions != [TERMS_VERSION, CHUNK_INFO_VERSION]:
-            raise FingerprintError(f"{path} is of another version. Build the index again.")
-        index = cls()
-        with arrays.explained(path):
             engine = Bm25Index().from_arrays(by_kind["terms"])
             infos = ChunkInfoIndex().from_arrays(by_kind["infos"])
-            stored = {}
-            for row, kind, data in nodes:
-                stored[row] = json_to_doc({DATA_KEY: data, TYPE_KEY: kind})
+            stored = {row: json_to_doc(node) for row, node in nodes}
             arrays.require([*stored] == engine.rows.tolist() == infos.rows.tolist())
             index.state = State(engine, infos, stored)
         return index, settings

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import date
+from itertools import compress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index.core.vector_stores.types import (
@@ -72,44 +73,43 @@ def parse_query(text: str) -> ParsedQuery:
     if len(text) > _MOST_CHARACTERS:
         return ParsedQuery(text)
     fields = list(_FIELD.finditer(text))
-    rest = _FIELD.sub("", text)
-    phrases = list(_PHRASE.finditer(rest))
-    if phrases and has_stop_words(_PHRASE.sub(" ", rest)):
+    words = _FIELD.sub("", text)
+    phrases = list(_PHRASE.finditer(words))
+    if phrases and has_stop_words(_PHRASE.sub(" ", words)):
         phrases = []
     if phrases:
-        rest = _PHRASE.sub(lambda phrase: "" if phrase["dash"] else phrase["words"], rest)
+        words = _PHRASE.sub(lambda phrase: "" if phrase["dash"] else phrase["words"], words)
     named = [_value_of(field) for field in fields if not field["dash"]]
-    rest = " ".join(rest.split()) or " ".join(named)
+    words = " ".join(words.split()) or " ".join(named)
     operators = [*fields, *phrases]
-    if not operators or not rest:
+    if not operators or not words:
         return ParsedQuery(text)
 
     required: list[Filter] = []
     excluded: list[Filter] = []
-    for match in operators:
-        filters = _field_filter(match) if match.re is _FIELD else _phrase_filter(match["words"])
-        (excluded if match["dash"] else required).append(filters)
+    for operator in operators:
+        members = excluded if operator["dash"] else required
+        members.append(_filter_of(operator))
     if excluded:
         required.append(MetadataFilters(filters=excluded, condition=FilterCondition.NOT))
-    written = tuple(match[0] for match in operators)
-    return ParsedQuery(rest, written, MetadataFilters(filters=required))
+    written = tuple(operator[0] for operator in operators)
+    return ParsedQuery(words, written, MetadataFilters(filters=required))
 
 
 def _value_of(field: re.Match[str]) -> str:
     return field["quoted"] or field["plain"]
 
 
-def _field_filter(field: re.Match[str]) -> Filter:
-    value = _value_of(field)
-    if field["name"] == "tag":
+def _filter_of(operator: re.Match[str]) -> Filter:
+    if operator.re is _PHRASE:
+        words = operator["words"]
+        return MetadataFilter(key=WORDS, value=words, operator=FilterOperator.TEXT_MATCH)
+    value = _value_of(operator)
+    if operator["name"] == "tag":
         return tag_filter(value)
-    if field["name"] == "collection":
-        return MetadataFilter(key=COLLECTION, value=value)
-    return path_filter(value)
-
-
-def _phrase_filter(words: str) -> MetadataFilter:
-    return MetadataFilter(key=WORDS, value=words, operator=FilterOperator.TEXT_MATCH)
+    if operator["name"] == "path":
+        return path_filter(value)
+    return MetadataFilter(key=COLLECTION, value=value)
 
 
 def unknown_words_note(text: str, terms: TermScores) -> str:
@@ -119,10 +119,7 @@ def unknown_words_note(text: str, terms: TermScores) -> str:
         text: The text. Its stop words are not named.
         terms: How many nodes of the index contain each of its terms.
     """
-    known_groups = set()
-    for group, frequency in zip(terms.groups, terms.frequencies, strict=True):
-        if frequency:
-            known_groups.add(group)
+    known_groups = set(compress(terms.groups, terms.frequencies))
     language = language_of(text)
     unknown = []
     for word in words_of(text):

@@ -49,6 +49,9 @@ HAS_CJK: Final = re.compile(f"[{_CJK}]")
 _WORD: Final = re.compile(f"[{_CJK}]|(?:(?![{_CJK}])[^\\W_])+(?:['-](?:(?![{_CJK}])[^\\W_])+)*")
 
 Slots: TypeAlias = dict[str, Any]  # what a date pattern names: numbers, and a unit
+Meaning: TypeAlias = Callable[[Slots, int, date], Period]
+# Where a text may name a date, and the periods that it may mean; none for an impossible date.
+Readings: TypeAlias = dict[tuple[int, int], list[Period]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +60,12 @@ class DatePattern:
 
     Attributes:
         expression: Groups are slots with a number: ``month_0``.
-        meaning: A key of :data:`MEANINGS`.
+        meaning: Returns the period for the slots, the value and the present day.
         value: A number that belongs to the meaning, such as 1 for ``yesterday``.
     """
 
     expression: re.Pattern[str]
-    meaning: str
+    meaning: Meaning
     value: int
 
 
@@ -192,7 +195,7 @@ def _date_patterns(data: Mapping[str, Any]) -> Iterator[DatePattern]:
         body = _fill_slots(entry["pattern"], slots)
         before, after = ("", "") if HAS_CJK.search(body) else (r"(?<!\w)", r"(?!\w)")
         expression = re.compile(f"{before}(?:{body}){after}", re.IGNORECASE)
-        yield DatePattern(expression, entry["means"], int(entry.get("value", 0)))
+        yield DatePattern(expression, MEANINGS[entry["means"]], int(entry.get("value", 0)))
 
 
 def _fill_slots(pattern: str, slots: Mapping[str, str]) -> str:
@@ -208,8 +211,8 @@ def closeness(day: date | None, named: Sequence[NamedDate]) -> float:
     if day is None:
         return 0.0
     distances = [named_date.distance(day) for named_date in named]
-    days_after = min((days for days in distances if days >= 0), default=DAYS_AFTER + 1)
-    return max(0.0, 1 - days_after / (DAYS_AFTER + 1))
+    days_after = [days for days in distances if 0 <= days <= DAYS_AFTER]
+    return 1 - min(days_after) / (DAYS_AFTER + 1) if days_after else 0.0
 
 
 def find_dates(text: str, today: date, words: Lexicon) -> tuple[NamedDate, ...]:
@@ -227,23 +230,19 @@ def _find_single_dates(text: str, today: date, words: Lexicon) -> list[NamedDate
 
     An impossible reading counts, too: "30 February" leaves no "February".
     """
-    readings: dict[tuple[int, int], list[Period]] = {}
-    for start, end, period in _in_words(text, today, words):
-        readings.setdefault((start, end), [period] if period else [])
-    for span, periods in _with_year(text, today).items():
-        readings.setdefault(span, periods)
+    readings = _with_year(text, today) | _in_words(text, today, words)
     is_taken = bytearray(len(text))
     named_dates: list[NamedDate] = []
     for start, end in sorted(readings, key=lambda span: (span[0] - span[1], span)):
         if not any(is_taken[start:end]):
-            is_taken[start:end] = bytes([1]) * (end - start)
+            is_taken[start:end] = b"\1" * (end - start)
             named_dates += [NamedDate(*period, start, end) for period in readings[start, end]]
     return sorted(named_dates, key=lambda named: named.start)
 
 
-def _with_year(text: str, today: date) -> dict[tuple[int, int], list[Period]]:
+def _with_year(text: str, today: date) -> Readings:
     """Return the readings of dates that name a year; of several those that have come."""
-    readings: dict[tuple[int, int], list[Period]] = {}
+    readings: Readings = {}
     for named in dates_in(text, is_question=True):
         readings.setdefault((named.start, named.end), []).append(named.period)
     for span, periods in readings.items():
@@ -252,16 +251,17 @@ def _with_year(text: str, today: date) -> dict[tuple[int, int], list[Period]]:
     return readings
 
 
-def _in_words(text: str, today: date, words: Lexicon) -> Iterator[tuple[int, int, Period | None]]:
-    """Yield where the date patterns match, with the period; None for one that is impossible."""
+def _in_words(text: str, today: date, words: Lexicon) -> Readings:
+    """Return the readings of the date patterns, of the same characters that of the first one."""
+    readings: Readings = {}
     for pattern in words.date_patterns:
-        meaning = MEANINGS[pattern.meaning]
         for match in pattern.expression.finditer(text):
             try:
-                period = meaning(_slots_of(match, words), pattern.value, today)
+                periods = [pattern.meaning(_slots_of(match, words), pattern.value, today)]
             except (ValueError, OverflowError):  # 31 April, or a year that no calendar has
-                period = None
-            yield match.start(), match.end(), period
+                periods = []
+            readings.setdefault(match.span(), periods)
+    return readings
 
 
 def _slots_of(match: re.Match[str], words: Lexicon) -> Slots:
@@ -347,7 +347,7 @@ def _year(slots: Slots, _: int, __: date) -> Period:
     return months_from(slots["year"], 1, 12)
 
 
-MEANINGS: Final[Mapping[str, Callable[[Slots, int, date], Period]]] = {
+MEANINGS: Final[Mapping[str, Meaning]] = {
     "ago": _unit,
     "past": _past,
     "weekday": _weekday,

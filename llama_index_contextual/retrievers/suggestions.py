@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from difflib import get_close_matches
 from typing import Final
 
 from llama_index_contextual.retrievers.words import words_of
@@ -45,47 +45,40 @@ class Vocabulary:
             >>> Vocabulary.of(["A short path."], ["Dijkstra's Algorithm"]).suggest("dikstra")
             ["Dijkstra's Algorithm", 'Dijkstra']
         """
-        words = dict.fromkeys(_plain(word) for word in words_of(query))
-        unknown = [word for word in words if word not in self.words]
-        similar = {word: self._similar(word) for word in unknown if len(word) >= _LEAST_CHARACTERS}
-        similarity: dict[str, float] = {}
-        for matches in similar.values():
-            similarity |= matches
-        if not similarity:
+        words = list(dict.fromkeys(_plain(word) for word in words_of(query)))
+        similar: list[str] = []
+        for word in words:
+            if word not in self.words and len(word) >= _LEAST_CHARACTERS:
+                similar += self._similar(word)
+        if not similar:
             return []
-        names = self._names_with(similarity, {word for word in words if word in self.words})
-        nearest = sorted(similarity, key=lambda word: (-similarity[word], word))
-        return list(dict.fromkeys([*names, *(self._as_written(word) for word in nearest)]))[:limit]
+        names = self._names_with(similar, self.words.keys() & words)
+        written = [self._as_written(word) for word in similar]
+        return list(dict.fromkeys([*names, *written]))[:limit]
 
-    def _similar(self, word: str) -> dict[str, float]:
-        """Return the known words that are most similar to a word, with their similarity."""
-        matcher = SequenceMatcher(autojunk=False)
-        matcher.set_seq2(word)
-        lengths = range(len(word) - _MOST_DIFFERENCE, len(word) + _MOST_DIFFERENCE + 1)
+    def _similar(self, word: str) -> list[str]:
+        """Return the known words that are most similar to a word, best first."""
         letters = set(word)
-        similarity = {}
-        for known in self.words:
-            if len(known) not in lengths or len(letters.difference(known)) > _MOST_DIFFERENCE:
-                continue
-            matcher.set_seq1(known)
-            if matcher.quick_ratio() >= _LEAST_SIMILARITY:
-                ratio = matcher.ratio()
-                if ratio >= _LEAST_SIMILARITY:
-                    similarity[known] = ratio
-        best = sorted(similarity, key=lambda known: (-similarity[known], known))[:_MOST_SIMILAR]
-        return {known: similarity[known] for known in best}
+        candidates = [
+            known
+            for known in self.words
+            if abs(len(known) - len(word)) <= _MOST_DIFFERENCE
+            and len(letters.difference(known)) <= _MOST_DIFFERENCE
+        ]
+        return get_close_matches(word, candidates, _MOST_SIMILAR, _LEAST_SIMILARITY)
 
-    def _names_with(self, similarity: Mapping[str, float], known: set[str]) -> list[str]:
+    def _names_with(self, similar: Sequence[str], known: set[str]) -> list[str]:
         """Return the names with similar words.
 
-        Those with most words of the query, short ones first.
+        Those with most words of the query come first, then those with the most similar word, then
+        short ones.
         """
         ranked = []
         for name in self.names:
             words = {_plain(word) for word in words_of(name)}
-            nearest = max((similarity[word] for word in words if word in similarity), default=0.0)
-            if nearest:
-                ranked.append((-len(words & known), -nearest, len(words), name))
+            ranks = [rank for rank, word in enumerate(similar) if word in words]
+            if ranks:
+                ranked.append((-len(words & known), ranks[0], len(words), name))
         return [name for *_, name in sorted(ranked)]
 
     def _as_written(self, word: str) -> str:

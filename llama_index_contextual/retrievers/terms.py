@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from datetime import date
 from functools import lru_cache
+from itertools import chain
 from typing import Final
 
 import Stemmer
@@ -42,13 +43,7 @@ def terms_of(text: str) -> list[str]:
         >>> terms_of("getUserName returns the user's names")
         ['getusernam', 'get', 'user', 'name', 'return', 'user', 'name']
     """
-    language = language_of(text)
-    return [
-        term
-        for word in words.words_of(text)
-        for group in _groups_of(language, word)
-        for term in group
-    ]
+    return list(chain.from_iterable(_groups_in(text, language_of(text))))
 
 
 @lru_cache(maxsize=64)  # several parts of a retriever read the same query
@@ -59,10 +54,7 @@ def query_groups(text: str, language: str | None = None) -> tuple[Group, ...]:
         text: The query.
         language: The language of a longer text that the query is a part of; by default its own.
     """
-    language = language or language_of(text)
-    query_words = words.words_of(text)
-    groups = [group for word in query_words for group in _groups_of(language, word)]
-    return tuple(groups or [group for word in query_words for group in _groups_of(_ANY, word)])
+    return tuple(_groups_in(text, language or language_of(text)) or _groups_in(text, _ANY))
 
 
 def finder_of(terms: Iterable[str]) -> Callable[[str], set[str]]:
@@ -81,10 +73,9 @@ def finder_of(terms: Iterable[str]) -> Callable[[str], set[str]]:
     def find(text: str) -> set[str]:
         terms = set[str]()
         for word in words.words_of(text):
-            if fold(word) in ignored:
-                continue
-            for language in (_ENGLISH, *languages):
-                terms.update(*_groups_of(language, word))
+            if fold(word) not in ignored:
+                for language in (_ENGLISH, *languages):
+                    terms.update(*_groups_of(language, word))
         return terms & searched
 
     return find
@@ -107,6 +98,13 @@ def is_day(group: Group) -> bool:
     return _DAY.fullmatch(group[0]) is not None
 
 
+def _groups_in(text: str, language: str) -> list[Group]:
+    groups: list[Group] = []
+    for word in words.words_of(text):
+        groups += _groups_of(language, word)
+    return groups
+
+
 @lru_cache(maxsize=50_000)  # 24 MB at most
 def _groups_of(language: str, written: str) -> tuple[Group, ...]:
     """Return the terms of a word: of a compound those of the whole, then those of its parts."""
@@ -114,15 +112,15 @@ def _groups_of(language: str, written: str) -> tuple[Group, ...]:
     if fold(written) in ignored:
         return ()
     days, word = dates.take_dates(written)
-    groups = [group for day in days for group in _day_groups(day)]
-    runs, word = words.runs_and_rest(word)
-    groups += [(pair,) for run in runs for pair in words.pairs_of(run)]
+    pairs, word = words.take_pairs(word)
+    terms = pairs
     for part in words.names_and_parts(word):
         if part[0].isdecimal():
-            groups += [(number,) for number in words.numbers_of(part)]
+            terms += words.numbers_of(part)
         elif fold(part) not in ignored:
-            groups += [(stem,) for stem in _stems_of(part, language)]
-    return tuple(groups)
+            terms += _stems_of(part, language)
+    groups_of_days = chain.from_iterable(map(_day_groups, days))
+    return (*groups_of_days, *((term,) for term in terms))
 
 
 def _stems_of(word: str, language: str) -> list[str]:
@@ -149,7 +147,7 @@ def _stem(word: str, language: str) -> str:
 
 def _day_groups(day: date) -> list[Group]:
     """Return the terms of a day: the day, its year, the names of its month, and its number."""
-    names = [
-        _stems_of(dates.month_name(day.month, code), _ENGLISH)[0] for code in dates.DATE_LANGUAGES
-    ]
+    names: list[str] = []
+    for language in dates.DATE_LANGUAGES:
+        names += _stems_of(dates.month_name(day.month, language), _ENGLISH)
     return [(day.isoformat(),), (str(day.year),), tuple(dict.fromkeys(names)), (str(day.day),)]

@@ -68,19 +68,18 @@ def words_of(text: str) -> list[str]:
     return [word[:_MOST_CHARACTERS] for word in WORD.findall(_UNWRITTEN.sub("", normalise(text)))]
 
 
-def runs_and_rest(word: str) -> tuple[list[str], str]:
-    """Return the runs of a word that are in scripts without spaces, and the rest of the word.
+def take_pairs(word: str) -> tuple[list[str], str]:
+    """Return what stands in scripts without spaces as pairs of characters, and the remaining word.
 
-    The rest comes without the ending of ordinals and possessives: ``9th`` gives ``9``.
+    Pairs overlap; a single character stands alone. The word comes without the ending of ordinals
+    and possessives: ``9th`` gives ``9``.
     """
-    rest = _UNSPACED.sub("-", word).removesuffix("'s").removesuffix("\u2019s")
-    return _UNSPACED.findall(word), _AFFIX.sub("", rest).strip(_JOINTS)
-
-
-def pairs_of(run: str) -> list[str]:
-    """Return the overlapping character pairs of a run without spaces, or its only character."""
-    characters = _CHARACTER.findall(run)
-    return ["".join(pair) for pair in pairwise(characters)] or characters
+    pairs: list[str] = []
+    for run in _UNSPACED.findall(word):
+        characters = _CHARACTER.findall(run)
+        pairs += map("".join, pairwise(characters)) if len(characters) > 1 else characters
+    remaining = _UNSPACED.sub("-", word).removesuffix("'s").removesuffix("\u2019s")
+    return pairs, _AFFIX.sub("", remaining).strip(_JOINTS)
 
 
 def names_and_parts(word: str) -> list[str]:

@@ -121,7 +121,7 @@ def test_a_name_of_code_is_found_by_its_part(cls):
     )
 
 
-@compared(stock="1", ours="TypeError", differs="bm25-settings")
+@compared(stock="1", ours="SettingError", differs="bm25-settings")
 def test_settings_of_bm25s(cls):
     return refusal(
         lambda: len(

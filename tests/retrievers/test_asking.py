@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, TextNode
+from results import ids, pairs
 
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
@@ -27,14 +28,6 @@ class Waiting(BaseRetriever):
         self.threads.add(threading.current_thread())
         assert self.event.wait(30)
         return [NodeWithScore(node=TextNode(id_=self.name), score=1.0)]
-
-
-def ids(found):
-    return [one.node.node_id for one in found]
-
-
-def pairs(found):
-    return [(one.node.node_id, one.score) for one in found]
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from chromadb.errors import InternalError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from llama_index.core import MockEmbedding, SummaryIndex, VectorStoreIndex
+from llama_index.core.callbacks import CallbackManager
 from llama_index.core.llms import MockLLM
 from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.schema import Document, IndexNode, TextNode
@@ -19,21 +20,13 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index.vector_stores.chroma import ChromaVectorStore
+from results import ids, pairs
 
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.retrievers.node_index import KeywordIndex
 from llama_index_contextual.retrievers.terms import query_groups, terms_of
 from llama_index_contextual.utils.errors import SettingError
-
-
-def ids(found):
-    return [one.node.node_id for one in found]
-
-
-def pairs(found):
-    return [(one.node.node_id, one.score) for one in found]
-
 
 # Traps of the stock class
 
@@ -102,14 +95,44 @@ async def test_ids_and_nodes_of_an_answer_are_of_one_moment():
     assert ids(await retriever.aretrieve("tea")) == ["a'", "b'", "c'"]
 
 
-@pytest.mark.parametrize("name", ["language", "stemmer", "analyzer", "similarity_topk"])
-def test_settings_of_the_stock_class_and_misspelt_ones_are_refused(name):
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("language", "language of each text and each query is found"),
+        ("stemmer", "words of both are stemmed accordingly"),
+        ("token_pattern", "Leave the setting out"),
+        ("analyzer", "It takes callback_manager, filters, .* similarity_top_k, verbose"),
+        ("similarity_topk", "It takes .* similarity_top_k"),
+    ],
+)
+def test_unknown_settings_are_refused_with_the_reason(tmp_path, name, reason):
+    ContextualBM25Retriever([]).persist(tmp_path)
     for make in (
         ContextualBM25Retriever,
-        lambda nodes, **more: ContextualBM25Retriever.from_defaults(nodes=nodes, **more),
+        ContextualBM25Retriever.from_defaults,
+        lambda **settings: ContextualBM25Retriever.from_defaults(nodes=[], **settings),
+        lambda **settings: ContextualBM25Retriever.from_persist_dir(tmp_path, **settings),
     ):
-        with pytest.raises(TypeError, match=name):
-            make([], **{name: "de"})
+        with pytest.raises(SettingError, match=f"does not take {name}. .*{reason}"):
+            make(**{name: "de"})
+
+
+def test_every_setting_of_the_class_can_be_given_to_from_defaults(nodes):
+    settings = {
+        "similarity_top_k": 3,
+        "filters": MetadataFilters(filters=[MetadataFilter(key="n", value=0)]),
+        "callback_manager": CallbackManager(),
+        "object_map": {"a": 1},
+        "verbose": True,
+    }
+    made = ContextualBM25Retriever.from_defaults(nodes=nodes, **settings)
+    assert (made.similarity_top_k, made.filters) == (3, settings["filters"])
+    assert made.callback_manager is settings["callback_manager"]
+    assert (made.object_map, made._verbose) == ({"a": 1}, True)
+    pointer = IndexNode(index_id="i", text="everything", obj=nodes[0])
+    assert ContextualBM25Retriever.from_defaults(nodes=[], objects=[pointer]).object_map == {
+        "i": nodes[0]
+    }
 
 
 WORK = MetadataFilters(filters=[MetadataFilter(key="tags", value="work")])

@@ -136,6 +136,25 @@ def test_a_search_among_some_rows_sees_no_other_and_weighs_by_all():
     assert search(one, groups, 100, among[:0])[0].tolist() == []
 
 
+def test_terms_at_the_end_of_a_row_are_not_near_those_of_the_next_row():
+    index = of({1: "apple plum", 2: "pear apple"})
+    assert index.nearness(query_groups("plum pear"), [1, 2]).tolist() == [0, 0]
+
+
+def test_a_token_that_stands_for_either_of_two_terms_is_near():
+    index = of({1: "pear", 2: "plum quince quince pear"})
+    groups = [("plum", "pear"), ("pear",)]
+    assert index.nearness(groups, [1, 2]).tolist() == [1, 1]
+
+
+def test_a_day_counts_where_an_index_holds_it():
+    index = of({1: "2026-04-09", 2: "2026"})
+    groups = query_groups("2026-04-09")
+    assert search(index, groups, 2)[0].tolist() == [1, 2]
+    assert index.term_scores(groups, [1]).idfs[0] > 0
+    assert index.changed([1]).term_scores(groups, [2]).idfs[0] == 0
+
+
 def test_rows_without_a_text_are_refused():
     with pytest.raises(ValueError, match="2 rows have 1 texts"):
         Bm25Index().with_texts([4, 5], ["plum"])

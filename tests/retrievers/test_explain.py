@@ -8,6 +8,7 @@ import json
 import pytest
 from llama_index.core.llms import MockLLM
 from llama_index.core.postprocessor import SimilarityPostprocessor
+from results import pairs
 
 from llama_index_contextual.postprocessors.recency import RecencyPostprocessor
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
@@ -19,10 +20,6 @@ from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 def arms(index, embedding):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
     return ContextualVectorRetriever(index, embed_model=embedding), keyword
-
-
-def pairs(found):
-    return [(one.node.node_id, one.score) for one in found]
 
 
 def credit_of(hit, arm):

@@ -7,28 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.schema import TextNode
+from results import Fixed
 
 from llama_index_contextual.retrievers import features
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.chunk_info import describe_chunk
 from llama_index_contextual.retrievers.features import FEATURES, Candidates, Query
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
-
-
-class Fixed(BaseRetriever):
-    """Return nodes with given scores."""
-
-    def __init__(self, scores):
-        super().__init__()
-        self.scores = scores
-
-    def _retrieve(self, query_bundle):
-        return [
-            NodeWithScore(node=TextNode(id_=node_id, text=node_id), score=score)
-            for node_id, score in self.scores.items()
-        ]
 
 
 class Case(NamedTuple):

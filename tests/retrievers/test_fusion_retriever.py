@@ -9,40 +9,16 @@ import numpy as np
 import pytest
 from llama_index.core import Settings, SimpleKeywordTableIndex, SummaryIndex
 from llama_index.core.llms import MockLLM
-from llama_index.core.retrievers import BaseRetriever, QueryFusionRetriever
+from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
-from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.schema import TextNode
 from llama_index.retrievers.bm25 import BM25Retriever
+from results import Fixed, hit, ids, pairs
 
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 from llama_index_contextual.utils.errors import ContextualWarning, RetrievalError, SettingError
-
-
-class Fixed(BaseRetriever):
-    """An arm that gives what it is told to; injects faults."""
-
-    def __init__(self, hits=(), error=None):
-        super().__init__()
-        self.hits, self.error = hits, error
-
-    def _retrieve(self, query_bundle):
-        if self.error:
-            raise self.error
-        return list(self.hits)
-
-
-def hit(name, score, **metadata):
-    return NodeWithScore(node=TextNode(id_=name, text=name, metadata=metadata), score=score)
-
-
-def ids(found):
-    return [one.node.node_id for one in found]
-
-
-def pairs(found):
-    return [(one.node.node_id, one.score) for one in found]
 
 
 @pytest.fixture

@@ -28,15 +28,12 @@ from llama_index.core.schema import Document, IndexNode, MetadataMode, NodeWithS
 from llama_index.core.selectors import LLMSingleSelector
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.tools import QueryEngineTool, RetrieverTool
+from results import ids
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
-
-
-def ids(found):
-    return [one.node.node_id for one in found]
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from llama_index.core.retrievers import BaseRetriever
-from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
+from results import Fixed, pairs
 
 from llama_index_contextual.retrievers import learned as learned_fusion
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
@@ -32,20 +32,6 @@ from llama_index_contextual.retrievers.terms import query_groups, terms_of
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 
 QUESTION = "budget of the house"
-
-
-class Fixed(BaseRetriever):
-    """Return nodes with given scores."""
-
-    def __init__(self, *hits):
-        super().__init__()
-        self.hits = hits
-
-    def _retrieve(self, query_bundle):
-        return [
-            NodeWithScore(node=TextNode(id_=name, text=name), score=score)
-            for name, score in self.hits
-        ]
 
 
 @pytest.fixture
@@ -83,10 +69,6 @@ def scored(rankings, reads=None):
     query, candidates = collect("q", today, rankings, table, reads, frozenset(table.node_ids))
     score_candidates(query, candidates, table)
     return table
-
-
-def pairs(found):
-    return [(one.node.node_id, one.score) for one in found]
 
 
 def plain_nearness(index, nodes, question):
@@ -166,7 +148,7 @@ def test_words_that_stand_together_win(embedding):
     keyword = ContextualBM25Retriever(
         [TextNode(id_=name, text=text) for name, text in texts.items()]
     )
-    same = Fixed(("together", 0.5), ("apart", 0.5))
+    same = Fixed({"together": 0.5, "apart": 0.5})
     hits = ContextualFusionRetriever([same, keyword], mode="learned").explain("red kite").hits
     assert hits[0].node_id == "together"
     earned = {one.name: one.credit for one in hits[0].credits}
@@ -197,7 +179,7 @@ def test_a_day_that_is_named_counts(question, best):
             "date"
         ]  # the words of the date do not answer, its value does
     keyword = ContextualBM25Retriever(nodes)
-    same = Fixed(*((day, 0.5) for day in DIARY))
+    same = Fixed(dict.fromkeys(DIARY, 0.5))
     hits = (
         ContextualFusionRetriever([same, keyword], mode="learned", min_score=0)
         .explain(question)
@@ -222,7 +204,7 @@ def test_the_note_of_a_day_comes_before_notes_that_link_to_other_days(day):
     ]
     for node in nodes:
         node.excluded_embed_metadata_keys = ["date"]
-    same = Fixed(*((one, 0.3) for one in texts))
+    same = Fixed(dict.fromkeys(texts, 0.3))
     fusion = ContextualFusionRetriever(
         [same, ContextualBM25Retriever(nodes)], mode="learned", min_score=0
     )
@@ -278,7 +260,7 @@ def test_any_retrievers_will_do(nodes, arms):
     stock = BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=6)
     for chosen in (
         [arms[0], stock],
-        [Fixed(("a", 0.9), ("b", 0.2)), Fixed(("b", 7.0))],
+        [Fixed({"a": 0.9, "b": 0.2}), Fixed({"b": 7.0})],
         [arms[0]],
         [stock, *arms],
     ):
@@ -346,11 +328,11 @@ def test_where_the_english_model_knows_nothing_the_words_decide():
     keyword = ContextualBM25Retriever(
         [TextNode(id_=name, text=text) for name, text in texts.items()]
     )
-    hits = (("wrong", 0.9), ("other", 0.5), ("right", 0.1))
+    hits = {"wrong": 0.9, "other": 0.5, "right": 0.1}
     earned = []
     for arm in (Fixed, EnglishOnly):
         found = (
-            ContextualFusionRetriever([arm(*hits), keyword], mode="learned")
+            ContextualFusionRetriever([arm(hits), keyword], mode="learned")
             .explain("紅葉の見頃は")
             .hits
         )

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+from results import ids
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings.local import LocalEmbedding
@@ -59,10 +60,6 @@ def local_arms(store, nodes):
     index = VectorStoreIndex(nodes, storage_context=context, embed_model=LocalEmbedding())
     keyword = ContextualBM25Retriever(nodes)
     return ContextualVectorRetriever(index), keyword
-
-
-def ids(found):
-    return [one.node.node_id for one in found]
 
 
 @given(

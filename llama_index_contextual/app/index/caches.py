@@ -20,9 +20,9 @@ from llama_index_contextual.retrievers.bm25_index import Bm25Index
 from llama_index_contextual.retrievers.chunk_info import (
     CHUNK_INFO_VERSION,
     ChunkInfo,
+    ChunkInfoIndex,
     describe_chunk,
 )
-from llama_index_contextual.retrievers.chunk_info_index import ChunkInfoIndex
 from llama_index_contextual.retrievers.names import NAMES_VERSION, NameIndex
 from llama_index_contextual.retrievers.node_index import lexical_text
 from llama_index_contextual.retrievers.terms import TERMS_VERSION
