@@ -37,7 +37,7 @@ def tamper(folder, sql, *values):
         database.execute(
             "UPDATE chunks SET checksum = checksum(node_id, coalesce(ref_doc_id, ''), "
             "text, metadata, embed_hash, "
-            "context_source, rest)"
+            "context_source, fields)"
         )
 
 
@@ -51,7 +51,7 @@ def is_repaired(folder, caplog):
 
 def test_a_few_bytes_do_not_become_gigabytes(folder, caplog, monkeypatch):
     monkeypatch.setattr(rows, "MAX_FIELDS_BYTES", 100_000)
-    tamper(folder, "UPDATE chunks SET rest = ?", zlib.compress(b"[" + b" " * 1_000_000 + b"]"))
+    tamper(folder, "UPDATE chunks SET fields = ?", zlib.compress(b"[" + b" " * 1_000_000 + b"]"))
     with (
         ContextualIndex.open(folder) as index,
         pytest.raises(DamagedError, match="more than 100,000 bytes"),
@@ -64,7 +64,7 @@ def test_a_few_bytes_do_not_become_gigabytes(folder, caplog, monkeypatch):
 def test_a_search_has_its_usual_memory_beside_a_bomb(folder):
     compressor = zlib.compressobj(9)
     bomb = b"".join(compressor.compress(bytes(10**7)) for _ in range(200)) + compressor.flush()
-    tamper(folder, "UPDATE chunks SET rest = ?", bomb)
+    tamper(folder, "UPDATE chunks SET fields = ?", bomb)
     # ru_maxrss would count the memory of the process that started this one.
     code = (
         "import sys; from llama_index_contextual.app.cli import main\n"
@@ -92,7 +92,7 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("rest", UNREADABLE.values(), ids=UNREADABLE)
 def test_the_command_that_a_message_names_mends_what_a_check_does_not_see(folder, caplog, rest):
-    tamper(folder, "UPDATE chunks SET rest = ?", rest)
+    tamper(folder, "UPDATE chunks SET fields = ?", rest)
     with (
         ContextualIndex.open(folder) as index,
         pytest.raises(DamagedError, match="Run: llama-index-contextual index"),

@@ -55,6 +55,11 @@ class RetrieverScores(NamedTuple):
     recalls: Recalls
     mrr: float
 
+    @property
+    def bars(self) -> list[Interval]:
+        """Return the bars of a chart: the recall at each number of hits, with its interval."""
+        return interval(self.recalls)
+
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
@@ -125,10 +130,6 @@ class Comparison:
             remarks.append(_BRACKETS + few)
         return remarks
 
-    def bars(self) -> list[Bars]:
-        """Return what a chart of the recalls shows."""
-        return [Bars(row.name, interval(row.recalls)) for row in self.rows]
-
     def __str__(self) -> str:
         table = self.table()
         first, *widths = (max(map(len, column)) for column in zip(*table, strict=True))
@@ -156,13 +157,6 @@ class Comparison:
             "(recall)."
         )
         return render("comparison.html", title=title, summary=summary, comparison=self)
-
-
-class Bars(NamedTuple):
-    """The bars of a retriever in a chart: its recall at each number of hits, with intervals."""
-
-    name: str
-    recalls: list[Interval]
 
 
 def _changed_lines(name: str, questions: Sequence[str], depth: int) -> list[str]:

@@ -57,7 +57,7 @@ CREATE TABLE documents (
 CREATE TABLE chunks (
     id INTEGER PRIMARY KEY, document INTEGER NOT NULL REFERENCES documents,
     node_id TEXT NOT NULL UNIQUE, ref_doc_id TEXT, text TEXT NOT NULL,
-    metadata TEXT NOT NULL, rest BLOB NOT NULL, embed_hash TEXT NOT NULL,
+    metadata TEXT NOT NULL, fields BLOB NOT NULL, embed_hash TEXT NOT NULL,
     context_source TEXT NOT NULL, checksum INTEGER NOT NULL
 );
 CREATE INDEX chunks_of_document ON chunks (document);
@@ -90,8 +90,9 @@ _NEVER: Final = (
 class Database(SqliteFile):
     """The file of documents, chunks and settings."""
 
-    tables, layout = _TABLES, 7
-    _documents: tuple[object, dict[str, DocumentRow]] = None, {}
+    tables = _TABLES
+    layout = 8
+    _documents: tuple[object, dict[str, DocumentRow]] = (None, {})
 
     def state(self) -> IndexState:
         """Return what is true of the whole index; an empty state where nothing was indexed yet.
@@ -201,7 +202,7 @@ def _checksum(row: NodeRow) -> int:
         row.metadata,
         row.embed_hash,
         row.context_source,
-        row.rest,
+        row.fields,
     )
     return checksum_of(*parts)
 

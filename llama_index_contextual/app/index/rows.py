@@ -59,7 +59,7 @@ class NodeRow(NamedTuple):
         ref_doc_id: Id of the document that it was cut from.
         text: Its text.
         metadata: All of it, as JSON.
-        rest: The other fields of the node, as :func:`row_of` encodes them.
+        fields: The other fields of the node, as :func:`row_of` encodes them.
         embed_hash: Of its embedded text: equal hash, equal vector.
         context_source: What made its context, "" for none.
     """
@@ -69,7 +69,7 @@ class NodeRow(NamedTuple):
     ref_doc_id: str | None
     text: str
     metadata: str
-    rest: bytes
+    fields: bytes
     embed_hash: str
     context_source: str
 
@@ -136,8 +136,8 @@ def row_of(node: BaseNode, embedded: str) -> NodeRow:
         bare["text"] = ""
     if isinstance(node, IndexNode):
         bare["obj"] = None  # it may be anything; a retriever has an object_map
-    rest = json.dumps(doc_to_json(node.model_copy(update=bare)), default=str)
-    if len(rest) > MAX_FIELDS_BYTES:
+    fields = json.dumps(doc_to_json(node.model_copy(update=bare)), default=str)
+    if len(fields) > MAX_FIELDS_BYTES:
         raise DocumentError(
             f"the node {node_id!r} has more than {MAX_FIELDS_BYTES:,} bytes beside its text and "
             "metadata. Leave out what it need not carry, such as a picture."
@@ -149,7 +149,7 @@ def row_of(node: BaseNode, embedded: str) -> NodeRow:
         None if ref_doc_id is None else storable(ref_doc_id)[0],
         storable(node.get_content(metadata_mode=MetadataMode.NONE))[0],
         json.dumps(metadata),
-        zlib.compress(rest.encode(), 6),
+        zlib.compress(fields.encode(), 6),
         hashlib.sha256(embedded.encode("utf-8", "backslashreplace")).hexdigest()[:32],
         str(value_of(node.metadata, CONTEXT_SOURCE) or ""),
     )
@@ -176,7 +176,7 @@ def fields_of(row: NodeRow) -> dict[str, Any]:
     """
     from llama_index.core.schema import ObjectType
 
-    content: dict[str, Any] = json.loads(_decompressed(row.rest))
+    content: dict[str, Any] = json.loads(_decompressed(row.fields))
     if not isinstance(content["__data__"], dict):
         raise TypeError("a node's fields are not an object")
     ObjectType(content["__type__"])

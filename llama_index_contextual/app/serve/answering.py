@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import secrets
 from dataclasses import dataclass
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
 
 from llama_index.core.prompts import ChatPromptTemplate
@@ -83,12 +83,10 @@ class Sentence:
 
     def __str__(self) -> str:
         """Return the text, with its problems after it."""
+        if not self.problems:
+            return self.text
         body = self.text.rstrip()
-        return (
-            f"{body} (⚠ {'; '.join(self.problems)}){self.text[len(body) :]}"
-            if self.problems
-            else self.text
-        )
+        return f"{body} (⚠ {'; '.join(self.problems)}){self.text[len(body) :]}"
 
 
 def checked(text: str, sources: Sequence[str]) -> Sentence:
@@ -139,22 +137,35 @@ def sentences_of(parts: Iterable[str], sources: Sequence[str]) -> Iterator[Sente
     any sentence.
     """
     text = ""
-    for part, is_last in chain(((part, False) for part in parts), [("", True)]):
+    for part in parts:
         text += part
-        known = (
-            text
-            if is_last
-            else text[: max((match.end() for match in _WORD_ENDS.finditer(text)), default=0)]
-        )
-        lines = (match.end() for match in _LINE_ENDS.finditer(known))
-        starts = {*sentence_starts(known, 0, len(known), tell_language(known)), *lines}
-        ends = sorted({end for start in starts if (end := _after(known, start)) < len(known)})
-        ends += [len(known)] if is_last and known else []
-        while len(text) - (last := ends[-1] if ends else 0) > _LONGEST and not is_last:
-            ends.append(text.rfind(" ", last, last + _LONGEST) + 1 or last + _LONGEST)
-        for start, end in pairwise([0, *ends]):
-            yield checked(text[start:end], sources)
+        ends = _sentence_ends(text[: _end_of_words(text)])
+        last = ends[-1] if ends else 0
+        while len(text) - last > _LONGEST:
+            last = text.rfind(" ", last, last + _LONGEST) + 1 or last + _LONGEST
+            ends.append(last)
+        yield from _checked_between(text, ends, sources)
         text = text[last:]
+    if text:
+        yield from _checked_between(text, [*_sentence_ends(text), len(text)], sources)
+
+
+def _checked_between(text: str, ends: Iterable[int], sources: Sequence[str]) -> Iterator[Sentence]:
+    for start, end in pairwise([0, *ends]):
+        yield checked(text[start:end], sources)
+
+
+def _end_of_words(text: str) -> int:
+    """Return where the last whole word of a text ends."""
+    return max((match.end() for match in _WORD_ENDS.finditer(text)), default=0)
+
+
+def _sentence_ends(text: str) -> list[int]:
+    """Return where the sentences of a text end, but for the last one, which may go on."""
+    line_starts = [match.end() for match in _LINE_ENDS.finditer(text)]
+    starts = {*sentence_starts(text, 0, len(text), tell_language(text)), *line_starts}
+    ends = {_after(text, start) for start in starts}
+    return sorted(end for end in ends if end < len(text))
 
 
 def _after(text: str, start: int) -> int:

@@ -152,7 +152,7 @@ STRANGE = {
     "another text": "UPDATE chunks SET text = replace(text, 'word7', 'word8')",
     "metadata that are no JSON": "UPDATE chunks SET metadata = '{'",
     "metadata that are no object": "UPDATE chunks SET metadata = '7'",
-    "other fields": "UPDATE chunks SET rest = x'00'",
+    "other fields": "UPDATE chunks SET fields = x'00'",
     "a state that is none": "UPDATE state SET value = '[1]'",
     "a state that is no JSON": "UPDATE state SET value = '{'",
 }

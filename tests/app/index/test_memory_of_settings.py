@@ -11,6 +11,7 @@ from llama_index.core.readers.base import BaseReader
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.index import BackgroundRefresh
+from llama_index_contextual.app.index.database import Snapshot
 from llama_index_contextual.context.base import ContextGenerator
 from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.utils.errors import (
@@ -129,6 +130,37 @@ def test_a_refresh_that_would_delete_most_documents_has_to_be_confirmed(opened, 
             other.refresh()
         assert other.status().documents == 4
         assert len(other.refresh(confirm=True).deleted) == 4
+
+
+@pytest.mark.parametrize(("number", "is_refused"), [(2, False), (3, True)])
+def test_half_of_the_documents_may_be_deleted_without_a_confirmation(
+    opened, folder, number, is_refused
+):
+    with opened() as index:
+        index.refresh()
+        for file in sorted(folder.rglob("*.md"))[:number]:
+            file.unlink()
+        if is_refused:
+            with pytest.raises(ConfirmationError, match="would delete 3 of 4 documents"):
+                index.refresh()
+        else:
+            assert len(index.refresh().deleted) == number
+
+
+@pytest.mark.parametrize(("paid", "is_refused"), [(1, False), (2, True)])
+def test_a_fifth_of_the_contexts_may_be_paid_for_without_a_confirmation(
+    opened, monkeypatch, paid, is_refused
+):
+    with opened() as index:
+        index.refresh()
+    sources = {"headings": 5 - paid, "llm:model": paid}
+    monkeypatch.setattr(Snapshot, "context_sources", lambda _: sources)
+    with opened(context="off") as other:
+        if is_refused:
+            with pytest.raises(ConfirmationError, match="contexts of 2 of 5 chunks"):
+                other.refresh()
+        else:
+            assert len(other.refresh().outdated) == 4
 
 
 def test_renames_are_no_deletions(opened, folder):
