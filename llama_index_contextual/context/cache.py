@@ -139,7 +139,7 @@ def is_sound(row: tuple[Any, ...]) -> bool:
 class CachedContext(NamedTuple):
     """The context of a chunk, or why the model gave none; neither if it was not called."""
 
-    text: str | None = None
+    text: str = ""
     reason: str = ""
 
 
@@ -164,13 +164,13 @@ class ContextCache:
         self._version_of = version_of
         self.store: BaseKVStore | None = None
         self.place: str | bool | dict[str, str] | None = None
-        if isinstance(where, BaseKVStore):
-            self.store = where
-            self.place = {"store": type(where).__qualname__}
-        elif where is False:
+        if where is False:
             self.place = False
         elif where is None:
             self.store = SQLiteKVStore(Path(get_cache_dir()) / "contextual" / _FILE)
+        elif isinstance(where, BaseKVStore):
+            self.store = where
+            self.place = {"store": type(where).__qualname__}
         elif isinstance(where, str | os.PathLike) and os.fspath(where):
             self.store = SQLiteKVStore(where)
             self.place = os.fspath(where)
@@ -179,6 +179,8 @@ class ContextCache:
                 "`cache` must be the path of a file, a LlamaIndex BaseKVStore, or False "
                 f"(got {where!r})."
             )
+        # A store of several folders: the path of a document is relative to one of them.
+        self._folder = getattr(self.store, "scope", "")
 
     def find(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[CachedContext]:
         """Return the records of chunks, an empty one where the store holds none."""
@@ -186,19 +188,16 @@ class ContextCache:
             return [CachedContext() for _ in nodes]
         keys_of_nodes = self._keys(nodes, document)
         keys = [key for pair in keys_of_nodes for key in pair]
-        values = self._values(keys)
-        records = []
-        for by_path, by_text in keys_of_nodes:
-            candidates = [_record(values.get(by_path)), _record(values.get(by_text))]
-            records.append(max(candidates, key=_usefulness))
-        return records
-
-    def _values(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Return stored values by key, in one query if the store can."""
-        assert self.store is not None  # noqa: S101
+        values: dict[str, Any]
         if isinstance(self.store, SQLiteKVStore):
-            return self.store.get_many(keys, _CONTEXTS)
-        return {key: self.store.get(key, _CONTEXTS) for key in keys}
+            values = self.store.get_many(keys, _CONTEXTS)  # in one query
+        else:
+            values = {key: self.store.get(key, _CONTEXTS) for key in keys}
+        records = []
+        for pair in keys_of_nodes:
+            candidates = [_record(values.get(key)) for key in pair]
+            records.append(max(candidates, key=lambda record: (record.text != "", record.reason)))
+        return records
 
     def keep(
         self, records: Sequence[tuple[BaseNode, CachedContext]], document: SourceDocument
@@ -215,10 +214,10 @@ class ContextCache:
     def renew(
         self, nodes: Sequence[BaseNode], document: SourceDocument, records: Sequence[CachedContext]
     ) -> None:
-        """Store known records under today's keys too, if several folders share the store."""
-        if getattr(self.store, "scope", ""):
+        """Store known contexts under today's keys too, if several folders share the store."""
+        if self._folder:
             pairs = zip(nodes, records, strict=True)
-            self.keep([pair for pair in pairs if pair[1].text is not None], document)
+            self.keep([(node, record) for node, record in pairs if record.text], document)
 
     def close(self) -> None:
         """Close the store if this cache opened it."""
@@ -228,11 +227,8 @@ class ContextCache:
     def _keys(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[tuple[str, str]]:
         """Return the two keys of each chunk: with the document's path, and with its text."""
         version = self._version_of(document)
-        path = document.path or document.id
         text_hash = short_hash([document.text])
-        # A store of several folders: the path of a document is relative to one of them.
-        scope = getattr(self.store, "scope", "")
-        place = ["path", scope, path] if scope else ["path", path]
+        place = ["path", self._folder, document.path or document.id]
         keys = []
         for node in nodes:
             headings = str(metadata.value_of(node.metadata, metadata.HEADER_PATH) or "")
@@ -243,10 +239,6 @@ class ContextCache:
         return keys
 
 
-def _usefulness(record: CachedContext) -> tuple[bool, str]:
-    return record.text is not None, record.reason
-
-
 def _record(value: object) -> CachedContext:
     """Return the record in a stored value, checked as a model's answer is; empty for other data.
 
@@ -254,10 +246,9 @@ def _record(value: object) -> CachedContext:
     """
     if not isinstance(value, dict):
         return CachedContext()
-    text = value.get("text")
-    reason = value.get("reason")
-    if isinstance(text, str):
-        context = storable_line(text)
-        if context:
-            return CachedContext(context)
-    return CachedContext(None, storable_line(reason) if isinstance(reason, str) else "")
+    text = _line(value.get("text"))
+    return CachedContext(text) if text else CachedContext("", _line(value.get("reason")))
+
+
+def _line(value: object) -> str:
+    return storable_line(value) if isinstance(value, str) else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -46,7 +46,6 @@ class ModelCalls:
     """The requests of one generator.
 
     Args:
-        llm: Returns the model when it is first needed.
         usage: Counts requests and tokens.
         max_calls: The most requests, or None.
 
@@ -54,38 +53,31 @@ class ModelCalls:
         failed_run: A mark of the last run in which the model did not answer.
     """
 
-    def __init__(self, llm: Callable[[], LLM], usage: ContextUsage, max_calls: int | None) -> None:
-        self._llm = llm
+    def __init__(self, usage: ContextUsage, max_calls: int | None) -> None:
         self._usage = usage
         self._max_calls = max_calls
         self._failures = 0
         self._paused_until = 0.0
         self.failed_run = ""
 
-    @property
-    def is_paused(self) -> bool:
-        """Return whether the server has just failed several times in a row."""
-        return time.monotonic() < self._paused_until
-
     def note_failed_run(self) -> None:
         """Remember that the model did not answer in this run."""
         self.failed_run = uuid4().hex
 
-    async def answer(self, prompt: FilledPrompt, chunks: int) -> str:
-        """Return the answer to a prompt about some chunks.
+    async def answer(self, llm: LLM, prompt: FilledPrompt, chunks: int) -> str:
+        """Return a model's answer to a prompt about some chunks.
 
         Raises:
             ContextError: There is none.
         """
-        llm = self._llm()
         integration = llm.class_name().casefold()
         messages = prompt.messages(cache_point=integration.startswith(_MARK_CACHE))
         limits = {}
         if integration.startswith(_TAKE_MAX_TOKENS):
             limits["max_tokens"] = OUTPUT_TOKENS * chunks
-        client_retries = bool(getattr(llm, "max_retries", 0))
+        attempts = 1 if getattr(llm, "max_retries", 0) else ATTEMPTS  # its client retries
         retrying = AsyncRetrying(
-            stop=stop_after_attempt(1 if client_retries else ATTEMPTS),
+            stop=stop_after_attempt(attempts),
             wait=errors.pause,
             retry=retry_if_exception(errors.may_pass),
             reraise=True,
@@ -116,7 +108,7 @@ class ModelCalls:
         """
         if self._max_calls is not None and self._usage.calls >= self._max_calls:
             raise errors.ContextError(f"max_calls={self._max_calls} reached")
-        if self.is_paused:
+        if time.monotonic() < self._paused_until:
             raise errors.ContextError("server does not answer")
         self._usage.calls += 1
         try:
@@ -128,10 +120,8 @@ class ModelCalls:
         is_about_prompt = errors.status_of(error) in errors.ABOUT_PROMPT
         if not is_about_prompt:
             self._failures += 1
-        if self._failures >= _FAILURES:
-            self._paused_until = time.monotonic() + _PAUSE
-        else:
-            self._paused_until = 0.0
+        is_away = self._failures >= _FAILURES
+        self._paused_until = time.monotonic() + _PAUSE if is_away else 0.0
 
 
 def context_window(llm: LLM) -> int:

@@ -55,36 +55,21 @@ def group_by_document(
         stored = None
         if docstore is not None:
             stored = docstore.get_document(document_id, raise_error=False)
-        result.append(_with_document(document_id, group, original, stored, root))
+        chunks, text = _joined(group)
+        for document in (stored, original):
+            if document and _contains(text_of(document), chunks):
+                text = text_of(document)
+        shared = _shared_metadata(original, chunks[0])
+        shown_path = metadata.display_path({**chunks[0].metadata, **shared}, root)
+        source = SourceDocument(document_id, shown_path, text, MappingProxyType(shared))
+        result.append(DocumentChunks(source, tuple(chunks)))
     return result
 
 
-def _with_document(
-    document_id: str,
-    nodes: list[BaseNode],
-    original: BaseNode | None,
-    stored: BaseNode | None,
-    root: str | None,
-) -> DocumentChunks:
-    """Return the chunks of one document with the best text of it that is known."""
-    chunks = sorted(nodes, key=start_of)
-    text = _joined(chunks)
-    if text is None:
-        chunks = nodes
-        text = "\n\n".join(dict.fromkeys(text_of(node) for node in nodes))
-    for document in (original, stored):
-        if document is not None and _contains(text_of(document), chunks):
-            text = text_of(document)
-            break
-
-    first = chunks[0].metadata
-    shared: dict[str, Any] = {}
-    if original is not None:
-        shared, _ = metadata.bounded(original.metadata)
-    shared |= {key: first[key] for key in _SHARED_KEYS if key in first}
-    path = metadata.display_path(shared, root) or metadata.display_path(first, root)
-    source = SourceDocument(document_id, path, text, MappingProxyType(shared))
-    return DocumentChunks(source, tuple(chunks))
+def _shared_metadata(document: BaseNode | None, chunk: BaseNode) -> dict[str, Any]:
+    """Return what all chunks of a document share: its own metadata, and place and title."""
+    values, _ = metadata.bounded(document.metadata if document else {})
+    return values | {key: chunk.metadata[key] for key in _SHARED_KEYS if key in chunk.metadata}
 
 
 def _contains(text: str, chunks: Sequence[BaseNode]) -> bool:
@@ -96,13 +81,13 @@ def _contains(text: str, chunks: Sequence[BaseNode]) -> bool:
     return True
 
 
-def _joined(chunks: Sequence[BaseNode]) -> str | None:
-    """Return chunks at their offsets, with line breaks for what no chunk holds.
+def _joined(nodes: Sequence[BaseNode]) -> tuple[Sequence[BaseNode], str]:
+    """Return the chunks of a document in its order, and their text.
 
-    Returns:
-        None where chunks that overlap differ there. Where one parser cut what another had cut,
-        offsets count from the start of the piece.
+    They stand at their offsets, with line breaks for what no chunk holds. Where chunks that overlap
+    differ there, as where one parser cut what another had cut, offsets do not count.
     """
+    chunks = sorted(nodes, key=start_of)
     parts: list[str] = []
     end = 0
     previous = ""
@@ -110,17 +95,16 @@ def _joined(chunks: Sequence[BaseNode]) -> str | None:
     for chunk in chunks:
         start = start_of(chunk)
         content = text_of(chunk)
-        if not previous_start <= start <= end + _LARGEST_GAP:
-            return None
         overlap = previous[start - previous_start :]
-        if overlap[: len(content)] != content[: len(overlap)]:
-            return None
+        is_near = previous_start <= start <= end + _LARGEST_GAP
+        if not is_near or overlap[: len(content)] != content[: len(overlap)]:
+            return nodes, "\n\n".join(dict.fromkeys(map(text_of, nodes)))
         parts.append("\n" * (start - end))
         parts.append(content[max(0, end - start) :])
         end = max(end, start + len(content))
         previous = content
         previous_start = start
-    return "".join(parts)
+    return chunks, "".join(parts)
 
 
 def text_of(node: BaseNode) -> str:

@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from llama_index.core.bridge.pydantic import (
     BeforeValidator,
@@ -44,8 +44,10 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.cache import CacheSource
     from llama_index_contextual.context.generators.llm import ModelSource
 
+_NODES: Final = "nodes, such as TextNode(text='…')"
+_HITS: Final = "hits, such as NodeWithScore(node=TextNode(text='…'))"
+_T = TypeVar("_T")
 _LLM_DEFAULTS: Final = {"fallback": "pattern", "batch_size": 8}  # None for the others
-_STORED_SPEC: Final = ("spec", "version", "state")
 # What our parser writes of a chunk's text, and what no longer holds when another step cuts it.
 _KEYS_OF_WHOLE_CHUNK: Final = (
     metadata.START_LINE,
@@ -143,7 +145,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
             SettingError: A setting is unknown or cannot work.
         """
         fields = {
-            "documents": None if documents is None else _as_list(documents),
+            "documents": None if documents is None else _document_list(documents),
             "docstore": docstore,
             "root": root,
             "show_context_to_llm": show_context_to_llm,
@@ -170,7 +172,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
             context = stored
         elif stored is not None:
             context = stored["spec"]
-            options = {name: stored[name] for name in stored if name not in _STORED_SPEC} | options
+            options = {**stored["options"], **options}
         generator = registry.resolve_generator(context, **options)
         fields["context"] = registry.OFF if generator is None else generator.name
         super().__init__(**fields, generator=generator)
@@ -184,7 +186,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
             return None
         return {
             "spec": generator.name,
-            **generator.options(),
+            "options": generator.options(),
             "version": generator.version,
             "state": generator.state(),
         }
@@ -260,20 +262,22 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
 
     def _without_contexts(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
         """Remove contexts, and do not embed headings that our parser found."""
-        with _updating_neighbours(nodes):
-            for node in nodes:
+        listed = _list_of(BaseNode, nodes, "nodes", _NODES)
+        with _updating_neighbours(listed):
+            for node in listed:
                 _remove_outdated_lines(node)
                 views.remove_context(node)
                 views.hide_headings(node)
-        return list(nodes)
+        return listed
 
     def _outdated(
         self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None
     ) -> list[base.DocumentChunks]:
         """Group the nodes that need a context: all of them, if contexts are free."""
         assert self.generator is not None  # noqa: S101
-        whole = self.documents if documents is None else _as_list(documents)
-        groups = group_by_document(nodes, documents=whole, docstore=self.docstore, root=self.root)
+        listed = _list_of(BaseNode, nodes, "nodes", _NODES)
+        whole = self.documents if documents is None else _document_list(documents)
+        groups = group_by_document(listed, documents=whole, docstore=self.docstore, root=self.root)
         if self.generator.free:
             return groups
         current = (self.generator.source, self._version_of(self.generator))
@@ -296,17 +300,14 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         Raises:
             ContextError: A chunk got none.
         """
-        former = {node.node_id: _context_of(node) for node in nodes if node.embedding is not None}
+        embedded = [(node, _context_of(node)) for node in nodes if node.embedding is not None]
         with _updating_neighbours(nodes):
             missing = self._write(generator, nodes, groups, contexts)
-        late = sum(
-            _context_of(node) != former.get(node.node_id, _context_of(node)) for node in nodes
-        )
+        late = sum(_context_of(node) != former for node, former in embedded)
         if late:
             warnings.warn(
-                f"{counted(late, 'node')} had a vector before the context was written, so "
-                "the vector does not contain "
-                "it. Put this step before the embedding, and embed again.",
+                f"{counted(late, 'node')} had a vector before the context was written, so the "
+                "vector does not contain it. Put this step before the embedding, and embed again.",
                 ContextualWarning,
                 stacklevel=3,
             )
@@ -314,9 +315,8 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
             failed = generator.usage.failed
             reasons = f" ({base.in_words(failed)})" if failed else ""
             raise ContextError(
-                f"{missing} of {len(nodes)} chunks got no context from "
-                f"{generator.source}, which has no fallback"
-                f"{reasons}. The others are kept: run again, or allow a fallback."
+                f"{missing} of {len(nodes)} chunks got no context from {generator.source}, which "
+                f"has no fallback{reasons}. The others are kept: run again, or allow a fallback."
             )
         return list(nodes)
 
@@ -329,7 +329,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         # Write into copies: the retriever's own nodes stay as they are.
         hits = []
         copies = []
-        for hit in nodes:
+        for hit in _list_of(NodeWithScore, nodes, "nodes", _HITS):
             node = hit.node
             if self.show_context_to_llm or not views.has_context(node.metadata):
                 node = node.model_copy(update={"metadata": dict(node.metadata)})
@@ -355,8 +355,8 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         if len(chunks) != len(contexts):
             raise ContextError(
                 f"{generator.source} returned {counted(len(contexts), 'context')} for "
-                f"{len(chunks)} chunks. Return one "
-                "for each, in their order; None where there is none."
+                f"{len(chunks)} chunks. Return one for each, in their order; None where there is "
+                "none."
             )
         missing = 0
         for node, context in zip(chunks, contexts, strict=True):
@@ -429,15 +429,23 @@ def _updating_neighbours(nodes: Sequence[BaseNode]) -> Iterator[None]:
                 node.relationships[relationship] = current
 
 
-def _as_list(documents: Iterable[BaseNode]) -> list[BaseNode]:
-    """Return documents as a list; a single one would be the list of its fields."""
-    whole = list(documents) if isinstance(documents, Iterable) else [documents]
-    if not all(isinstance(document, BaseNode) for document in whole):
-        raise SettingError(
-            "`documents` must be a list of documents, as in documents=[document] "
-            f"(got {type(documents).__name__})."
-        )
-    return whole
+def _document_list(documents: Iterable[BaseNode]) -> list[BaseNode]:
+    return _list_of(BaseNode, documents, "documents", "documents, as in documents=[document]")
+
+
+def _list_of(kind: type, items: Iterable[_T], name: str, description: str) -> list[_T]:
+    """Return items as a list; a single node would be the list of its fields.
+
+    Raises:
+        SettingError: It is no list, or an item is of another kind, such as a text.
+    """
+    is_list = isinstance(items, Iterable) and not isinstance(items, BaseNode | str)
+    listed = list(items) if is_list else []
+    wrong = [item for item in listed if not isinstance(item, kind)] if is_list else [items]
+    if wrong:
+        got = type(wrong[0]).__name__
+        raise SettingError(f"`{name}` must be a list of {description} (got {got}).")
+    return listed
 
 
 @contextmanager

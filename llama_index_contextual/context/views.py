@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import PureWindowsPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index_contextual.utils import dates, metadata
 
@@ -27,12 +27,32 @@ _DAY_LENGTH: Final = len("2026-01-28")
 _WORD: Final = re.compile(r"\w+")
 
 
+class _Names(NamedTuple):
+    """The names that the keys of a context have in a node's metadata, or would have there."""
+
+    context: str
+    source: str
+    version: str
+    lexical: str
+
+
+def _own_names(values: Mapping[str, Any]) -> _Names:
+    keys = _Names(
+        metadata.CONTEXT,
+        metadata.CONTEXT_SOURCE,
+        metadata.CONTEXT_VERSION,
+        metadata.LEXICAL_CONTEXT,
+    )
+    if has_context(values):
+        return _Names(*(metadata.key_in(values, key) for key in keys))
+    return _Names(*(metadata.prefixed_key(key) if key in values else key for key in keys))
+
+
 def has_context(values: Mapping[str, Any]) -> bool:
     """Return whether this package wrote a context; a key ``context`` alone is somebody else's."""
-    return all(
-        metadata.key_in(values, key) in values
-        for key in (metadata.CONTEXT_SOURCE, metadata.CONTEXT_VERSION)
-    )
+    source_name = metadata.key_in(values, metadata.CONTEXT_SOURCE)
+    version_name = metadata.key_in(values, metadata.CONTEXT_VERSION)
+    return source_name in values and version_name in values
 
 
 def write_context(node: BaseNode, text: str, source: str, version: str, lexical: str = "") -> None:
@@ -41,24 +61,20 @@ def write_context(node: BaseNode, text: str, source: str, version: str, lexical:
     The views are set by :func:`set_views`.
     """
     remove_context(node)
-    ours = {
-        metadata.CONTEXT: text,
-        metadata.CONTEXT_SOURCE: source,
-        metadata.CONTEXT_VERSION: version,
-        metadata.LEXICAL_CONTEXT: lexical,
-    }
     values = node.metadata
-    for key, value in ours.items():
-        is_needed = value or key != metadata.LEXICAL_CONTEXT or key in values
-        if is_needed:
-            values[_new_name(values, key)] = value
+    names = _own_names(values)
+    values[names.context] = text
+    values[names.source] = source
+    values[names.version] = version
+    if lexical or metadata.LEXICAL_CONTEXT in values:
+        values[names.lexical] = lexical
 
 
 def remove_context(node: BaseNode) -> None:
     """Remove a context that this package wrote, and restore what the views showed without it."""
     _reset_views(node)
     if has_context(node.metadata):
-        for name in _names(node.metadata).values():
+        for name in _own_names(node.metadata):
             node.metadata.pop(name, None)
 
 
@@ -74,21 +90,22 @@ def set_views(
         embed_metadata: Whether the EMBED view shows anything but text and context.
     """
     _reset_views(node)
-    if not has_context(node.metadata):
+    values = node.metadata
+    if not has_context(values):
         return
-    names = _names(node.metadata)
-    context = str(node.metadata.get(names[metadata.CONTEXT]) or "")
-    bookkeeping = [name for key, name in names.items() if key != metadata.CONTEXT or not context]
+    names = _own_names(values)
+    context = str(values.get(names.context) or "")
+    shown_name = names.context if context else ""
+    own_names = [name for name in names if name in values]
 
+    hidden_names = list(values)
     if embed_metadata:
-        repeated = _repeated_keys(node.metadata, context)
-    else:
-        repeated = [key for key in node.metadata if key != names[metadata.CONTEXT] or not context]
-    _hide_from_embed(node, [*bookkeeping, *repeated])
+        hidden_names = [*own_names, *_repeated_names(values, context)]
+    _hide_from_embed(node, [name for name in hidden_names if name != shown_name])
 
-    hidden = bookkeeping if show_context_to_llm else list(names.values())
-    excluded = node.excluded_llm_metadata_keys
-    node.excluded_llm_metadata_keys = [*excluded, *_missing(hidden, excluded, node.metadata)]
+    if show_context_to_llm:
+        own_names = [name for name in own_names if name != shown_name]
+    node.excluded_llm_metadata_keys = [*node.excluded_llm_metadata_keys, *own_names]
 
 
 def hide_headings(node: BaseNode) -> None:
@@ -100,84 +117,53 @@ def hide_headings(node: BaseNode) -> None:
         _hide_from_embed(node, [name])
 
 
-def _hide_from_embed(node: BaseNode, keys: Iterable[str]) -> None:
-    """Exclude keys from what is embedded, between the two keys that are always excluded."""
-    first, last = _delimiters(node.metadata)
+def _hide_from_embed(node: BaseNode, hidden_names: Iterable[str]) -> None:
+    """Exclude metadata from what is embedded, between the two keys that are always excluded."""
+    names = _own_names(node.metadata)
     excluded = node.excluded_embed_metadata_keys
-    added = [key for key in _missing(keys, excluded, node.metadata) if key not in (first, last)]
-    node.excluded_embed_metadata_keys = [*excluded, first, *added, last]
+    known = {names.source, names.version, *excluded}
+    added = [name for name in hidden_names if name not in known]
+    node.excluded_embed_metadata_keys = [*excluded, names.source, *added, names.version]
 
 
 def _reset_views(node: BaseNode) -> None:
     """Remove from the excluded keys what this package has added to them."""
-    first, last = _delimiters(node.metadata)
-    embed_keys = list(node.excluded_embed_metadata_keys)
-    if first in embed_keys and last in embed_keys:
-        del embed_keys[embed_keys.index(first) : embed_keys.index(last) + 1]
-        node.excluded_embed_metadata_keys = embed_keys
+    names = _own_names(node.metadata)
+    excluded = node.excluded_embed_metadata_keys
+    if names.source in excluded and names.version in excluded:
+        before = excluded[: excluded.index(names.source)]
+        after = excluded[excluded.index(names.version) + 1 :]
+        node.excluded_embed_metadata_keys = [*before, *after]
     if has_context(node.metadata):
-        ours = set(_names(node.metadata).values())
-        llm_keys = node.excluded_llm_metadata_keys
-        node.excluded_llm_metadata_keys = [key for key in llm_keys if key not in ours]
+        excluded = node.excluded_llm_metadata_keys
+        node.excluded_llm_metadata_keys = [name for name in excluded if name not in names]
 
 
-def _names(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names that our keys have in metadata which hold a context."""
-    keys = (
-        metadata.CONTEXT,
-        metadata.CONTEXT_SOURCE,
-        metadata.CONTEXT_VERSION,
-        metadata.LEXICAL_CONTEXT,
-    )
-    return {key: metadata.key_in(values, key) for key in keys}
-
-
-def _new_name(values: Mapping[str, Any], key: str) -> str:
-    """Return the name that one of our keys gets in metadata without a context."""
-    return metadata.prefixed_key(key) if key in values else key
-
-
-def _delimiters(values: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the two keys between which the hidden ones stand."""
-    name_of = metadata.key_in if has_context(values) else _new_name
-    return (
-        name_of(values, metadata.CONTEXT_SOURCE),
-        name_of(values, metadata.CONTEXT_VERSION),
-    )
-
-
-def _missing(keys: Iterable[str], excluded: Iterable[str], values: Mapping[str, Any]) -> list[str]:
-    """Return the keys that metadata hold and that are not excluded yet."""
-    return [key for key in dict.fromkeys(keys) if key in values and key not in excluded]
-
-
-def _repeated_keys(values: Mapping[str, Any], context: str) -> list[str]:
-    """Return the keys whose value a context repeats."""
+def _repeated_names(values: Mapping[str, Any], context: str) -> list[str]:
+    """Return the names of metadata whose value a context repeats."""
     lexical = str(metadata.value_of(values, metadata.LEXICAL_CONTEXT) or "")
     embedded_words = _words(context)
     searched_words = _words(f"{context} {lexical}")
-    if not searched_words.strip():
+    if searched_words.isspace():
         return []
-    keys = []
+    names = []
     for key in _REPEATED_KEYS:
+        words = searched_words if key in _PATH_KEYS else embedded_words
         for name in (key, metadata.prefixed_key(key)):
-            text = str(values.get(name, ""))[: metadata.MOST_VALUE]
-            words = searched_words if key in _PATH_KEYS else embedded_words
-            if name in values and any(_words(form) in words for form in _forms(key, text)):
-                keys.append(name)
-    return keys
+            forms = _forms(key, str(values[name])) if name in values else []
+            if any(_words(form) in words for form in forms):
+                names.append(name)
+    return names
 
 
 def _forms(key: str, text: str) -> list[str]:
     """Return the forms of a value in which a context may repeat it."""
-    if key in _PATH_KEYS:
-        return [PureWindowsPath(text).name if metadata.is_absolute(text) else text]
+    if key in _PATH_KEYS and metadata.is_absolute(text):
+        return [PureWindowsPath(text).name]
     if key == metadata.HEADER_PATH:
         titles = metadata.heading_titles({metadata.HEADER_PATH: text})
         return titles[-1:] or [""]
-    if (
-        key == metadata.DATE and len(text) == _DAY_LENGTH
-    ):  # no time of day, which contexts do not say
+    if key == metadata.DATE and len(text) == _DAY_LENGTH:  # contexts say no time of day
         return [text, dates.date_in_words(text) or text]
     return [text]
 

@@ -1,15 +1,23 @@
 """Memory for agents.
 
-A short digest of what notes say about a message, and its LlamaIndex adapters.
+A short digest of what notes say about a message, and its LlamaIndex adapters. The names below are
+imported when they are first used, so that the settings can be read without LlamaIndex.
 """
 
-from llama_index_contextual.memory.adapters import (
-    MemoryContextBlock,
-    MemoryContextRetriever,
-    memory_tool,
-)
-from llama_index_contextual.memory.context import MemoryContext
-from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry, MemorySettings
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from llama_index_contextual.memory.adapters import (
+        MemoryContextBlock,
+        MemoryContextRetriever,
+        memory_tool,
+    )
+    from llama_index_contextual.memory.context import MemoryContext
+    from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry
+    from llama_index_contextual.memory.settings import MemorySettings
 
 __all__ = [
     "MemoryContext",
@@ -20,3 +28,19 @@ __all__ = [
     "MemorySettings",
     "memory_tool",
 ]
+
+_MODULES: Final = {
+    "MemoryContext": "context",
+    "MemoryContextBlock": "adapters",
+    "MemoryContextRetriever": "adapters",
+    "MemoryDigest": "digest",
+    "MemoryEntry": "digest",
+    "MemorySettings": "settings",
+    "memory_tool": "adapters",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

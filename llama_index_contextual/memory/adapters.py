@@ -76,9 +76,9 @@ class MemoryContextBlock(Checked, BaseMemoryBlock[str]):
 
     ::
 
-        memory = Memory.from_defaults(session_id="jc",
-        memory_blocks=[MemoryContextBlock(context=context)]) await agent.run("does JC like ginger?",
-        memory=memory)
+        block = MemoryContextBlock(context=context)
+        memory = Memory.from_defaults(session_id="jc", memory_blocks=[block])
+        await agent.run("does JC like ginger?", memory=memory)
 
     Args:
         context: What answers.
@@ -110,11 +110,8 @@ class MemoryContextBlock(Checked, BaseMemoryBlock[str]):
     async def _aget(
         self, messages: list[ChatMessage] | None = None, session_id: str = "", **_: Any
     ) -> str:
-        texts = [
-            str(message.content or "")
-            for message in messages or ()
-            if message.role == MessageRole.USER
-        ]
+        user_messages = [message for message in messages or () if message.role == MessageRole.USER]
+        texts = [str(message.content or "") for message in user_messages]
         # An agent hands over its current message from the history and once more as the input.
         turns = [text for text, _ in groupby(texts)] or [""]
         turn = (session_id, len(turns), turns[-1])
@@ -140,13 +137,4 @@ def memory_tool(memory: MemoryContext, *, name: str = "memory_context") -> Funct
     ) -> str:
         return memory.get(message).render(format)
 
-    async def amemory_context(
-        message: str,
-        format: Literal["markdown", "json"] = "markdown",  # noqa: A002
-    ) -> str:
-        digest = await memory.aget(message)
-        return digest.render(format)
-
-    return FunctionTool.from_defaults(
-        memory_context, name, _TOOL_DESCRIPTION, async_fn=amemory_context
-    )
+    return FunctionTool.from_defaults(memory_context, name, _TOOL_DESCRIPTION)

@@ -17,12 +17,8 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.memory import gate, ranking
-from llama_index_contextual.memory.digest import (
-    MemoryDigest,
-    MemoryEntry,
-    MemorySettings,
-    on_one_line,
-)
+from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry, on_one_line
+from llama_index_contextual.memory.settings import MemorySettings
 from llama_index_contextual.memory.snippets import with_snippets
 from llama_index_contextual.postprocessors.recency import RecencyPostprocessor
 from llama_index_contextual.retrievers.asking import Question, keyword_retriever_of
@@ -31,7 +27,7 @@ from llama_index_contextual.retrievers.query import days_filter
 from llama_index_contextual.retrievers.query_dates import lexicon_of
 from llama_index_contextual.retrievers.rankings import Mode
 from llama_index_contextual.retrievers.terms import query_groups, terms_of
-from llama_index_contextual.utils.errors import whole
+from llama_index_contextual.utils.errors import refuse_unknown, whole
 from llama_index_contextual.utils.metadata import period_of
 
 if TYPE_CHECKING:
@@ -103,9 +99,10 @@ class MemoryContext:
         min_relevance: The probability with which a hit has to answer the message, 0 to 1. 0 keeps
             all hits; ``"auto"`` is 0.05, or 0 with another embedding than the local one.
         evergreen: Patterns of paths that never age.
+        **unknown: Refused by name.
 
     Raises:
-        SettingError: A setting is out of range.
+        SettingError: A setting is unknown or out of range.
     """
 
     def __init__(
@@ -121,7 +118,9 @@ class MemoryContext:
         ranking: Literal["learned", "derived"] | None = None,
         min_relevance: float | Literal["auto"] | None = None,
         evergreen: str | Sequence[str] | None = None,
+        **unknown: Any,
     ) -> None:
+        refuse_unknown("MemoryContext", unknown, MemorySettings.model_fields)
         passed = {
             "enabled": enabled,
             "max_results": max_results,
@@ -135,11 +134,10 @@ class MemoryContext:
         }
         given = {name: value for name, value in passed.items() if value is not None}
         self.settings = MemorySettings(**{**_configured(source), **given})
-        retriever = (
-            source
-            if isinstance(source, BaseRetriever)
-            else source.as_retriever(similarity_top_k=_POOL)
-        )
+        if isinstance(source, BaseRetriever):
+            retriever = source
+        else:
+            retriever = source.as_retriever(similarity_top_k=_POOL)
         if not isinstance(retriever, ContextualFusionRetriever):
             retriever = ContextualFusionRetriever([retriever])
         self._fusion = retriever
@@ -158,8 +156,7 @@ class MemoryContext:
         """
         if not self.settings.enabled:
             reason = "memory is switched off (enabled is false)"
-            note = f"{reason.capitalize()}."
-            return MemoryDigest(applicable=False, reason=reason, notes=(note,))
+            return MemoryDigest(applicable=False, reason=reason, notes=(f"{reason.capitalize()}.",))
         closed = gate_digest(message)
         if closed is not None:
             return closed
@@ -229,10 +226,8 @@ class MemoryContext:
             keep_newest=newest_wins,
         )
         if newest_wins:
-            subject = ranking.subject_of(
-                query_groups(parsed.text), set(terms_of(parsed.subject)), hits
-            )
-            chosen = ranking.newest_first(chosen, subject, terms_of, settings.evergreen)
+            subject = ranking.subject_of(parsed.text, parsed.subject, hits)
+            chosen = ranking.newest_first(chosen, subject, settings.evergreen)
         notes = _notes_on(message, parsed.dates, chosen)
         digest = self._digest(parsed.text, answer._replace(hits=hits), chosen, notes)
         return replace(
@@ -247,15 +242,12 @@ class MemoryContext:
         text = gate.clean_message(message[: gate.MAX_MESSAGE])
         queries = gate.derive_queries(text, lexicon_of(text))
         answers = [self._search(query, min_relevance=settings.min_relevance) for query in queries]
-        ranked = ranking.by_formulas(
-            [answer.hits for answer in answers],
-            _day(now) if settings.include_recency else None,
-            settings.half_life_days,
-        )
+        pools = [answer.hits for answer in answers]
+        today = _day(now) if settings.include_recency else None
+        ranked = ranking.by_formulas(pools, today, settings.half_life_days)
         best = max(answers, key=lambda answer: answer.explanation.relevance or 0.0)
-        chosen = ranking.without_repetitions(
-            ranking.unseen_hits(ranked, seen), settings.max_results
-        )
+        unseen = ranking.unseen_hits(ranked, seen)
+        chosen = ranking.without_repetitions(unseen, settings.max_results)
         digest = self._digest(text, best._replace(hits=ranked), chosen)
         return replace(digest, queries=queries)
 
@@ -378,9 +370,7 @@ class MemoryContext:
         """Return the digest of chosen hits, with notes on what it does not cover."""
         explanation = answer.explanation
         judgement = explanation.judgement
-        entries = with_snippets(
-            chosen, query_groups(text), terms_of, max_tokens or self.settings.max_tokens
-        )
+        entries = with_snippets(chosen, query_groups(text), max_tokens or self.settings.max_tokens)
         is_doubtful = (
             judgement.is_calibrated
             and bool(explanation.hits)
@@ -418,12 +408,9 @@ def _notes_on(
     """Return notes on a message that was cut, and on named dates of which no hit is."""
     notes = []
     named_periods = [named.period for named in named_dates]
-    periods = [period_of(hit.node.metadata) for hit in chosen]
-    known_periods = [period for period in periods if period]
-    is_of_named_period = any(
-        period.overlaps(named) for named in named_periods for period in known_periods
-    )
-    if named_periods and known_periods and not is_of_named_period:
+    periods = list(filter(None, (period_of(hit.node.metadata) for hit in chosen)))
+    overlaps = [period.overlaps(named) for period in periods for named in named_periods]
+    if overlaps and not any(overlaps):
         named_days = " or ".join(named.isoformat() for named in named_periods)
         notes.append(f"none of these is of {named_days}")
     if len(message) > gate.MAX_MESSAGE:
@@ -434,7 +421,5 @@ def _notes_on(
 def _configured(source: Any) -> dict[str, Any]:
     """Return the settings of memory in the configuration of an index."""
     configuration = getattr(getattr(source, "settings", None), "configuration", None)
-    if configuration is None:
-        return {}
-    memory: dict[str, Any] = configuration.table("memory")
-    return {name: value for name, value in memory.items() if name in MemorySettings.model_fields}
+    values = configuration.table("memory") if configuration is not None else {}
+    return {name: values[name] for name in MemorySettings.model_fields if name in values}

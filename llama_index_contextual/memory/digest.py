@@ -1,6 +1,4 @@
-"""The digest and its settings.
-
-A citation and a quotation for each hit, ready for an agent's context.
+"""The digest: a citation and a quotation for each hit, ready for an agent's context.
 
 Notes are untrusted text. The first line of a note follows its citation, and each further line
 follows a quotation mark. So a note keeps its own words, brackets and fences, and none of its lines
@@ -13,13 +11,10 @@ import json
 import re
 import unicodedata
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import quote
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-
 from llama_index_contextual.utils import metadata as meta
-from llama_index_contextual.utils.errors import Checked
 from llama_index_contextual.utils.text import replace_surrogates
 
 if TYPE_CHECKING:
@@ -51,46 +46,6 @@ _LEADING_BLANK_LINES: Final = re.compile(r"\A(?:[^\S\n]*\n)+")
 _UNSAFE_IN_PATH: Final = re.compile(r"[\[\]<>`\s]")
 _INVISIBLE_CATEGORIES: Final = frozenset({"Cf", "Co", "Cn"})
 _LINE_CATEGORIES: Final = frozenset({"Cc", "Zl", "Zp"})
-
-
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
-class MemorySettings(Checked, BaseModel):
-    """How notes answer an agent.
-
-    Attributes:
-        enabled: Whether memory answers at all.
-        max_results: The most hits of a digest.
-        max_tokens: The most tokens of a digest. Its first hit is shown whatever it costs.
-        include_recency: Whether age counts: newer notes win among near equals, and the newest
-            statement about a subject comes first. A date in the message counts instead.
-        half_life_days: Days after which the recency factor of a dated note is a half.
-        recency_weight: The share of a score that age may take, 0 to 1. On notes of two years,
-            0.1 costs 0.1 points of recall@4 and 1 costs 34 (benchmarks/results/memory.md).
-        ranking: ``"learned"`` searches once and compares hits by a trained model. ``"derived"``
-            searches for the message, its keywords and its names, and multiplies the scores by
-            factors for age and agreement.
-        min_relevance: The probability with which a hit has to answer the message, 0 to 1. 0 keeps
-            all hits; ``"auto"`` is 0.05, or 0 with another embedding than the local one.
-        evergreen: Patterns of paths that never age.
-
-    Raises:
-        SettingError: A value is out of range or unknown.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    enabled: bool = True
-    max_results: int = Field(4, ge=1, le=100_000)
-    max_tokens: int = Field(600, ge=1, le=10**9)
-    include_recency: bool = True
-    half_life_days: float = Field(30.0, gt=0, le=1_000_000)
-    recency_weight: float = Field(0.1, ge=0, le=1)
-    ranking: Literal["learned", "derived"] = "learned"
-    min_relevance: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = "auto"
-    evergreen: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ("MEMORY.md",)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,23 +5,22 @@ from __future__ import annotations
 import math
 from collections import ChainMap
 from dataclasses import replace
-from itertools import filterfalse, pairwise
+from itertools import chain, filterfalse, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.memory.snippets import split_sentences
 from llama_index_contextual.postprocessors.recency import decay
 from llama_index_contextual.retrievers.sessions import Session
+from llama_index_contextual.retrievers.terms import query_groups, terms_of
 from llama_index_contextual.utils import dates
 from llama_index_contextual.utils import metadata as meta
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import date
 
     from llama_index_contextual.memory.digest import MemoryEntry
 
-    SplitTerms = Callable[[str], Collection[str]]
     TermGroup = tuple[str, ...]
 
 _AGREEMENT_FACTOR: Final = 1.15  # of ``ranking="derived"``, for a hit of several queries
@@ -62,53 +61,49 @@ def without_repetitions(
     queue = list(hits)
     while queue and len(chosen) < max_results:
         hit = queue.pop(0)
-        fingerprint = word_pairs(hit.node.get_content())
-        twins = [
-            place for place, pairs in enumerate(fingerprints) if nearly_equal(fingerprint, pairs)
+        fingerprint = _word_pairs(hit.node.get_content())
+        places = [
+            place for place, pairs in enumerate(fingerprints) if _nearly_equal(fingerprint, pairs)
         ]
-        if not twins:
+        if not places:
             chosen.append(hit)
             fingerprints.append(fingerprint)
-        elif keep_newest and is_of_later_day(hit, chosen[twins[0]]):
-            chosen[twins[0]] = hit
-        elif by_session and session_of(hit) not in map(session_of, chosen):
-            _move_to_front(queue, session_of(hit))
+        elif keep_newest and _is_of_later_day(hit, chosen[places[0]]):
+            chosen[places[0]] = hit
+        elif by_session and _session_of(hit) not in map(_session_of, chosen):
+            _move_to_front(queue, _session_of(hit))
     return chosen
 
 
 def _move_to_front(queue: list[MemoryEntry], session: Session) -> None:
     """Move the next hit of a session to the front of a queue."""
     for place, hit in enumerate(queue):
-        if session_of(hit) == session:
+        if _session_of(hit) == session:
             queue.insert(0, queue.pop(place))
             return
 
 
-def word_pairs(text: str) -> frozenset[int]:
-    """Return hashes of the pairs of neighbouring words of a text."""
-    words = text.casefold().split()
-    return frozenset(map(hash, pairwise(words))) or frozenset([hash(tuple(words))])
+def _session_of(hit: MemoryEntry) -> Session:
+    return Session(hit.path, meta.day_of(hit.node.metadata))
 
 
-def nearly_equal(pairs: frozenset[int], other_pairs: frozenset[int]) -> bool:
-    """Tell whether the Jaccard similarity of two texts is at least 0.8."""
-    smaller, larger = sorted((len(pairs), len(other_pairs)))
-    if smaller < _MIN_SIMILARITY * larger:
-        return False
-    shared = len(pairs & other_pairs)
-    return shared >= _MIN_SIMILARITY * (smaller + larger - shared)
-
-
-def is_of_later_day(hit: MemoryEntry, other: MemoryEntry) -> bool:
-    """Tell whether a hit is of a later day than another one."""
+def _is_of_later_day(hit: MemoryEntry, other: MemoryEntry) -> bool:
     day = meta.day_of(hit.node.metadata)
     other_day = meta.day_of(other.node.metadata)
     return day is not None and other_day is not None and day > other_day
 
 
-def session_of(hit: MemoryEntry) -> Session:
-    """Return the session of a hit: its note, and its day."""
-    return Session(hit.path, meta.day_of(hit.node.metadata))
+def _word_pairs(text: str) -> frozenset[int]:
+    """Return hashes of the pairs of neighbouring words of a text."""
+    words = text.casefold().split()
+    return frozenset(map(hash, pairwise(words))) or frozenset([hash(tuple(words))])
+
+
+def _nearly_equal(pairs: frozenset[int], other_pairs: frozenset[int]) -> bool:
+    """Tell whether the Jaccard similarity of two texts is at least 0.8."""
+    if _MIN_SIMILARITY * max(len(pairs), len(other_pairs)) > min(len(pairs), len(other_pairs)):
+        return False  # without a comparison of their words
+    return len(pairs & other_pairs) >= _MIN_SIMILARITY * len(pairs | other_pairs)
 
 
 # The newest statement
@@ -126,20 +121,19 @@ class Statement(NamedTuple):
     day: date | None
 
 
-def subject_of(
-    groups: Iterable[TermGroup], subject_terms: AbstractSet[str], hits: Sequence[MemoryEntry]
-) -> dict[TermGroup, float]:
+def subject_of(text: str, subject: str, hits: Sequence[MemoryEntry]) -> dict[TermGroup, float]:
     """Return the terms of a question that belong to its subject, with their rarity.
 
     Args:
-        groups: The terms of the question, each with its alternatives.
-        subject_terms: The terms of the question without its words of asking.
+        text: The question.
+        subject: The question without its words of asking.
         hits: Hits for the question, which know how rare its terms are.
     """
     rarities = ChainMap(*(dict(hit.terms) for hit in hits))
+    subject_terms = set(terms_of(subject))
     return {
         group: rarities[group[0]]
-        for group in groups
+        for group in query_groups(text)
         if group[0] in rarities and not subject_terms.isdisjoint(group)
     }
 
@@ -147,7 +141,6 @@ def subject_of(
 def newest_first(
     hits: Sequence[MemoryEntry],
     subject: Mapping[TermGroup, float],
-    split_terms: SplitTerms,
     evergreen: Sequence[str] = (),
 ) -> list[MemoryEntry]:
     """Return the hits with the newest statement about the subject before older ones.
@@ -159,13 +152,12 @@ def newest_first(
     Args:
         hits: The hits of a digest, best first.
         subject: The terms of the question's subject with their rarity.
-        split_terms: Splits a text into terms.
         evergreen: Patterns of paths that never age.
     """
     min_worth = _MIN_SUBJECT_SHARE * math.fsum(subject.values())
     days: dict[int, date] = {}
     for place, hit in enumerate(hits):
-        statement = best_statement(hit, subject, split_terms)
+        statement = best_statement(hit, subject)
         is_about_subject = statement.worth >= min_worth > 0
         if is_about_subject and statement.day and not meta.is_evergreen(hit.path, evergreen):
             days[place] = statement.day
@@ -176,13 +168,11 @@ def newest_first(
     return ordered
 
 
-def best_statement(
-    hit: MemoryEntry, subject: Mapping[TermGroup, float], split_terms: SplitTerms
-) -> Statement:
+def best_statement(hit: MemoryEntry, subject: Mapping[TermGroup, float]) -> Statement:
     """Return the sentence of a hit that holds the most of a subject, the newest of equal ones."""
 
     def held_groups(text: str) -> set[TermGroup]:
-        terms = set(split_terms(text))
+        terms = set(terms_of(text))
         return {group for group in subject if not terms.isdisjoint(group)}
 
     text = hit.node.get_content()
@@ -219,10 +209,9 @@ def derived_score(
         age_days: The age of its note; None where age does not count.
         half_life_days: The age at which a score is halved.
     """
-    score = max(scores)
-    if age_days is not None:
-        score *= decay(age_days, half_life_days)
-    return score * _AGREEMENT_FACTOR if len(scores) > 1 else score
+    age_factor = 1.0 if age_days is None else decay(age_days, half_life_days)
+    agreement_factor = _AGREEMENT_FACTOR if len(scores) > 1 else 1.0
+    return max(scores) * age_factor * agreement_factor
 
 
 def by_formulas(
@@ -235,16 +224,13 @@ def by_formulas(
         today: The present day, for notes with a date in their path; None where age does not count.
         half_life_days: The age at which a score is halved.
     """
-    scores: dict[str, list[float]] = {}
-    hits: dict[str, MemoryEntry] = {}
-    for pool in pools:
-        for hit in pool:
-            hits.setdefault(hit.id, hit)
-            scores.setdefault(hit.id, []).append(hit.score)
+    copies: dict[str, list[MemoryEntry]] = {}
+    for hit in chain.from_iterable(pools):
+        copies.setdefault(hit.id, []).append(hit)
     ranked = []
-    for hit in hits.values():
-        day = dates.date_from_path(hit.path)
+    for hits in copies.values():
+        day = dates.date_from_path(hits[0].path)
         age_days = (today - day).days if today and day else None
-        score = derived_score(scores[hit.id], age_days, half_life_days)
-        ranked.append(replace(hit, score=score))
+        score = derived_score([hit.score for hit in hits], age_days, half_life_days)
+        ranked.append(replace(hits[0], score=score))
     return best_first(ranked)

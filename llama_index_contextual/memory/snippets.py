@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.memory.digest import MemoryEntry, visible
+from llama_index_contextual.retrievers.terms import terms_of
 from llama_index_contextual.utils import dates
 from llama_index_contextual.utils import metadata as meta
 from llama_index_contextual.utils.language import sentence_starts, tell_language
@@ -109,7 +110,7 @@ def choose_snippet(
         weights.keys() & set(split_terms(text[sentence.start : sentence.end]))
         for sentence in sentences
     ]
-    has_several_days = any(sentence.day != sentences[0].day for sentence in sentences)
+    days = {sentence.day for sentence in sentences}
 
     def fits(first: int, last: int) -> bool:
         length = sentences[last].end - sentences[first].start
@@ -118,8 +119,8 @@ def choose_snippet(
     def is_idle_heading(index: int) -> bool:
         """Tell whether a heading neither holds query terms nor distinguishes days."""
         sentence = sentences[index]
-        names_day = sentence.day is not None and has_several_days
-        return sentence.is_heading and not held_terms[index] and not names_day
+        distinguishes_days = sentence.day is not None and len(days) > 1
+        return sentence.is_heading and not held_terms[index] and not distinguishes_days
 
     first, last = _best_window(held_terms, weights, fits)
     while last > first and sentences[last].is_heading:  # a heading without its text tells nothing
@@ -163,7 +164,6 @@ def _best_window(
 def with_snippets(
     hits: Sequence[MemoryEntry],
     term_groups: Sequence[tuple[str, ...]],
-    split_terms: SplitTerms,
     max_tokens: int,
 ) -> tuple[MemoryEntry, ...]:
     """Return hits with snippets that share a budget; what a hit leaves goes to those after it.
@@ -171,7 +171,6 @@ def with_snippets(
     Args:
         hits: Best first.
         term_groups: The terms of the query with their alternatives.
-        split_terms: Splits a text into terms.
         max_tokens: For all lines together, estimated. Where it is short, later hits are left out,
             but never the first.
     """
@@ -181,34 +180,29 @@ def with_snippets(
         share = tokens_left // (len(hits) - position) - estimate_tokens(hit.block)
         if share < _MIN_TOKENS and entries:
             break
-        entry = _with_snippet(hit, term_groups, split_terms, max(share, _MIN_TOKENS))
+        entry = _with_snippet(hit, term_groups, max(share, _MIN_TOKENS))
         entries.append(entry)
         tokens_left -= estimate_tokens(entry.block)
     return tuple(entries)
 
 
 def _with_snippet(
-    hit: MemoryEntry,
-    term_groups: Sequence[tuple[str, ...]],
-    split_terms: SplitTerms,
-    max_tokens: int,
+    hit: MemoryEntry, term_groups: Sequence[tuple[str, ...]], max_tokens: int
 ) -> MemoryEntry:
-    weights = {
-        alternative: hit.terms[group[0]]
-        for group in term_groups
-        if group[0] in hit.terms
-        for alternative in group
-    }
+    weights: dict[str, float] = {}
+    for group in term_groups:
+        if group[0] in hit.terms:
+            weights |= dict.fromkeys(group, hit.terms[group[0]])
     text = readable(hit.node.get_content())
     # The answer may be in the front matter alone: "birthday: 1991-05-02".
-    missing_terms = weights.keys() - set(split_terms(text))
+    missing_terms = weights.keys() - set(terms_of(text))
     matching_properties = [
-        entry for entry in hit.properties if missing_terms & set(split_terms(entry))
+        entry for entry in hit.properties if not missing_terms.isdisjoint(terms_of(entry))
     ]
     text = "\n\n".join([*matching_properties, text])
     characters_per_token = len(text) / max(1, estimate_tokens(text))
     limit = int(max_tokens * characters_per_token)
-    snippet, day = choose_snippet(text, weights, split_terms, limit=limit)
+    snippet, day = choose_snippet(text, weights, terms_of, limit=limit)
     period = dates.Period(day, day) if day else meta.period_of(hit.node.metadata)
     return replace(
         hit,

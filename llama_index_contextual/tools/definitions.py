@@ -19,7 +19,7 @@ from llama_index_contextual.memory.digest import (
     shown_path,
 )
 from llama_index_contextual.memory.snippets import with_snippets
-from llama_index_contextual.retrievers.terms import query_groups, terms_of
+from llama_index_contextual.retrievers.terms import query_groups
 from llama_index_contextual.tools.answer import MAX_CHARS, Answer
 from llama_index_contextual.tools.arguments import (
     Arguments,
@@ -169,7 +169,7 @@ def _combined(
     chosen = [replace(entry, snippet="") for entry, _ in kept[:_MAX_HITS]]
     groups = [group for text in wordings for group in query_groups(text)]
     tokens = (MAX_CHARS - _RESERVED) // _CHARS_PER_TOKEN
-    shown = with_snippets(chosen, groups, terms_of, tokens)
+    shown = with_snippets(chosen, groups, tokens)
     notes = [*dict.fromkeys(note for digest in digests for note in digest.notes)]
     notes += [
         (

@@ -522,3 +522,28 @@ def test_descriptions_change_the_fingerprint_and_survive_a_copy():
     step = ContextualNodePostprocessor(descriptions={"api": "x"})
     assert step.fingerprint != ContextualNodePostprocessor().fingerprint
     assert ContextualNodePostprocessor.from_dict(step.to_dict()).fingerprint == step.fingerprint
+
+
+TEXT_NODE = TextNode(text="It is 60.")
+
+
+@pytest.mark.parametrize(
+    "nodes", [["a text"], "a text", TEXT_NODE, [TEXT_NODE, NodeWithScore(node=TEXT_NODE)]], ids=str
+)
+@pytest.mark.parametrize("context", ["headings", "off"])
+def test_what_is_no_list_of_nodes_is_an_error_that_says_what_to_pass(context, nodes):
+    with pytest.raises(SettingError, match=r"`nodes` must be a list of nodes, such as TextNode"):
+        ContextualNodePostprocessor(context)(nodes)
+
+
+async def test_texts_are_refused_in_every_way_in():
+    step = ContextualNodePostprocessor()
+    with pytest.raises(SettingError, match=r"`nodes` must be a list of nodes.*\(got str\)"):
+        await step.acall(["a text"])
+    with pytest.raises(SettingError, match=r"`nodes` must be a list of nodes.*\(got str\)"):
+        step.estimate(["a text"])
+    for hits in (["a text"], "a text", [TEXT_NODE]):
+        with pytest.raises(SettingError, match=r"`nodes` must be a list of hits, such as NodeWith"):
+            step.postprocess_nodes(hits)
+    with pytest.raises(SettingError, match=r"`documents` must be a list of documents.*got str"):
+        step([TEXT_NODE], documents=["a text"])

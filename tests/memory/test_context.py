@@ -4,6 +4,7 @@ import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, timezone
+from functools import partial
 
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -19,7 +20,8 @@ from llama_index_contextual import (
     RecencyPostprocessor,
 )
 from llama_index_contextual.memory import context
-from llama_index_contextual.memory.digest import HEADER, NOTHING, MemorySettings
+from llama_index_contextual.memory.digest import HEADER, NOTHING
+from llama_index_contextual.memory.settings import MemorySettings
 from llama_index_contextual.retrievers.query import note_filters
 from llama_index_contextual.utils.errors import SettingError
 
@@ -350,6 +352,14 @@ def test_now_is_a_day_or_a_time(memory, now):
 def test_a_wrong_setting_is_named(setting):
     with pytest.raises(SettingError, match=next(iter(setting))):
         MemorySettings(**setting)
+
+
+@pytest.mark.parametrize(
+    "make", [MemorySettings, partial(MemoryContext, ContextualBM25Retriever([TextNode(text="x")]))]
+)
+def test_an_unknown_setting_is_named_with_those_that_there_are(make):
+    with pytest.raises(SettingError, match=r"does not take max_result\. It takes .*max_results"):
+        make(max_result=3)
 
 
 def test_a_search_may_ask_for_more_hits_than_a_digest(retriever):

@@ -1,7 +1,6 @@
 """The newest statement about a subject comes first in the digest of a question."""
 
 import json
-import re
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -198,15 +197,15 @@ def test_only_the_places_of_statements_about_the_subject_change():
         hit("2026-03-01", "Tea is at five."),
         hit("2026-02-01", "Tea is at six."),
     ]
-    ordered = newest_first(hits, {("tea", "teas"): 1.0}, lambda text: text.lower().split())
+    ordered = newest_first(hits, {("tea", "teas"): 1.0})
     assert [entry.id for entry in ordered] == [
         "2026-03-01",
         "2026-04-01",
         "2026-02-01",
         "2026-01-01",
     ]
-    assert newest_first(hits, {}, str.split) == hits
-    assert newest_first([], {("tea",): 1.0}, str.split) == []
+    assert newest_first(hits, {}) == hits
+    assert newest_first([], {("tea",): 1.0}) == []
 
 
 @pytest.mark.parametrize(
@@ -217,12 +216,9 @@ def test_a_heading_that_names_a_day_is_no_subject(heading, is_subject):
     subject = {("sunday", "sundays"): 1.0, ("tea",): 1.0}
     note = hit("2026-04-01", f"## {heading}\n\nGinger tea.")
 
-    def terms(text):
-        return re.findall(r"\w+", text.lower())
-
-    assert best_statement(note, subject, terms).worth == (2.0 if is_subject else 1.0)
+    assert best_statement(note, subject).worth == (2.0 if is_subject else 1.0)
     below = replace(note, node=TextNode(text="Ginger tea.", metadata={"header_path": heading}))
-    assert best_statement(below, subject, terms).worth == (2.0 if is_subject else 1.0)
+    assert best_statement(below, subject).worth == (2.0 if is_subject else 1.0)
 
 
 def test_the_newest_near_duplicate_takes_the_place_of_the_best():
@@ -240,7 +236,7 @@ def test_of_statements_of_several_days_in_a_chunk_the_newest_counts(order):
     days = ["## 2026-01-05\n\nTea is at four.\n", "## 2026-03-05\n\nTea is at five.\n"]
     text = "\n".join(days[::order])
     log = MemoryEntry(TextNode(id_="log", text=text, metadata={"path": "log.md"}), 1.0)
-    statement = best_statement(log, {("tea",): 1.0}, lambda text: text.lower().split())
+    statement = best_statement(log, {("tea",): 1.0})
     assert statement == (1.0, date(2026, 3, 5))
 
 
@@ -250,10 +246,6 @@ def test_of_near_duplicates_of_one_day_the_best_stays():
         for name in "ab"
     ]
     assert [entry.id for entry in without_repetitions(hits, 3, keep_newest=True)] == ["a"]
-
-
-def words_of(text):
-    return text.lower().replace(".", "").split()
 
 
 @pytest.mark.parametrize(
@@ -270,15 +262,15 @@ def test_a_statement_holds_four_fifths_of_the_subject(newer_text, first):
         MemoryEntry(TextNode(id_=name, text=text, metadata={"path": f"{day}.md"}), 1.0)
         for name, (day, text) in texts.items()
     ]
-    assert newest_first(hits, subject, words_of)[0].id == first
+    assert newest_first(hits, subject)[0].id == first
 
 
 def test_the_day_of_a_heading_comes_before_that_of_the_note():
     text = "## 2026-01-05\n\nTea is at four.\n"
     entry = MemoryEntry(TextNode(text=text, metadata={"path": "2026-04-01.md"}), 1.0)
-    assert best_statement(entry, {("tea",): 1.0}, words_of).day == date(2026, 1, 5)
+    assert best_statement(entry, {("tea",): 1.0}).day == date(2026, 1, 5)
 
 
 def test_a_statement_below_no_dated_heading_is_of_the_day_of_its_note():
     entry = MemoryEntry(TextNode(text="Tea is at four.", metadata={"path": "2026-04-01.md"}), 1.0)
-    assert best_statement(entry, {("tea",): 1.0}, words_of).day == date(2026, 4, 1)
+    assert best_statement(entry, {("tea",): 1.0}).day == date(2026, 4, 1)

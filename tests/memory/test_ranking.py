@@ -16,7 +16,7 @@ from llama_index_contextual.memory.snippets import estimate_tokens, with_snippet
 
 def test_a_raised_score_is_1_at_most_in_an_entry():
     hits = [MemoryEntry(TextNode(id_="a", text="tea"), score) for score in (1.8, 0.4)]
-    assert [one.score for one in with_snippets(hits, (), str.split, 500)] == [1.0, 0.4]
+    assert [one.score for one in with_snippets(hits, (), 500)] == [1.0, 0.4]
 
 
 def test_hits_of_one_score_are_in_the_order_of_their_ids():

@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
 
 from llama_index_contextual.app.settings import names
 from llama_index_contextual.context import registry
+from llama_index_contextual.memory.settings import MemorySettings
 from llama_index_contextual.utils.errors import SettingError
 from llama_index_contextual.utils.text import absolute_path
 
@@ -169,6 +170,22 @@ class Setting:
         return self.harmless if isinstance(self.harmless, bool) else value in self.harmless
 
 
+def _memory_setting(name: str, reader: BeforeValidator | None = None, flags: str = "") -> Setting:
+    """Return a setting of memory as the plug-in declares it.
+
+    Args:
+        name: Its name there.
+        reader: What reads a value before the plug-in's checks.
+        flags: The command line option.
+    """
+    declared = MemorySettings.model_fields[name]
+    kind: Any = Annotated[declared.annotation, declared]
+    if reader is not None:
+        kind = Annotated[kind, reader]
+    meaning = " ".join((declared.description or "").split())
+    return Setting(f"memory.{name}", kind, declared.default, meaning, flags=flags, harmless=True)
+
+
 _ALL: Final = (
     Setting(
         "context",
@@ -316,46 +333,11 @@ _ALL: Final = (
         "Days after which the recency factor is one half.",
         harmless=True,
     ),
-    Setting(
-        "memory.max_results",
-        Hits,
-        4,
-        "The largest number of hits in a digest.",
-        flags="--max-results -k",
-        harmless=True,
-    ),
-    Setting(
-        "memory.max_tokens",
-        Size,
-        600,
-        "The longest digest in tokens; its first hit is always shown.",
-        harmless=True,
-    ),
-    Setting(
-        "memory.min_relevance",
-        Share | Literal["auto"],
-        "auto",
-        "The lowest relevance of a hit, 0 to 1; 0 leaves out none; `auto` means the same as for a "
-        "search, 0.05, or 0 with another embedding.",
-        flags="--min-relevance",
-        harmless=True,
-    ),
-    Setting(
-        "memory.include_recency",
-        bool,
-        default=True,
-        meaning="Whether newer notes come first among hits of nearly equal score, if a "
-        "message names no date.",
-        flags="--recency/--no-recency",
-        harmless=True,
-    ),
-    Setting(
-        "memory.evergreen",
-        Texts,
-        ("MEMORY.md",),
-        "Patterns of notes whose age does not count.",
-        harmless=True,
-    ),
+    _memory_setting("max_results", _Number, "--max-results -k"),
+    _memory_setting("max_tokens", _Number),
+    _memory_setting("min_relevance", _Number, "--min-relevance"),
+    _memory_setting("include_recency", flags="--recency/--no-recency"),
+    _memory_setting("evergreen", BeforeValidator(_split_text)),
     Setting(
         "memory.refresh",
         Refreshing,

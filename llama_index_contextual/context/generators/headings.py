@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument
 from llama_index_contextual.utils import dates, metadata
-from llama_index_contextual.utils.text import short_hash
 
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
-_FORM: Final = "Document: {breadcrumb}\n{title}\n{date}\n{continues}"  # part of the version
-_REVISION: Final = 3  # raise it when the same settings would give other words
 _LONGEST_BREADCRUMB: Final = 300  # characters; the outer headings go first, the chunk's own last
 
 _WORD: Final = re.compile(r"[^\W\d_]{2,}")
@@ -37,7 +34,7 @@ class HeadingContextGenerator(ContextGenerator):
 
     name = "headings"
     description = "path and headings, then title and date where known"
-    version = short_hash([name, _REVISION, _FORM, _LONGEST_BREADCRUMB])
+    version = "4"  # raise it when the same chunk would get other words
 
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext]:
         """Return one context per node; empty where no heading, title, date or path is known."""
@@ -47,16 +44,14 @@ class HeadingContextGenerator(ContextGenerator):
 def _describe(values: Mapping[str, Any], document: SourceDocument) -> ChunkContext:
     values = {**document.metadata, **values}
     headings = metadata.heading_titles(values)
-    title = metadata.value_of(values, metadata.TITLE)
-    continues = metadata.value_of(values, metadata.CONTINUES)
     details = [
-        _new_title(str(title or ""), document.path, headings),
-        dates.date_in_words(metadata.value_of(values, metadata.DATE) or ""),
-        str(continues or ""),
+        _new_title(str(metadata.value_of(values, metadata.TITLE) or ""), document.path, headings),
+        dates.date_in_words(metadata.value_of(values, metadata.DATE)),
+        str(metadata.value_of(values, metadata.CONTINUES) or ""),
     ]
     breadcrumb = _breadcrumb(document.path, headings)
     lines = [f"Document: {breadcrumb}" if breadcrumb else "", *details]
-    text = "\n".join(line.rstrip() for line in lines if line.rstrip()).strip()
+    text = "\n".join(line.rstrip() for line in lines if line.strip()).strip()
     if headings or any(details) or not is_id(document.path):
         return ChunkContext(text)
     return ChunkContext("", lexical=text)
@@ -73,9 +68,9 @@ def _breadcrumb(path: str, headings: Sequence[str]) -> str:
 def _new_title(title: str, path: str, headings: Sequence[str]) -> str:
     """Return a title if it adds words: in many documents it is the first heading."""
     title = metadata.shortened(" ".join(title.split()))
-    stem = path.rpartition("/")[2].rpartition(".")[0]
-    known_names = {name.casefold() for name in (*headings, path, stem)}
-    return "" if title.casefold() in known_names else title
+    known_names = [*headings, path, PurePosixPath(path).stem]
+    is_known = title.casefold() in map(str.casefold, known_names)
+    return "" if is_known else title
 
 
 def is_id(path: str) -> bool:
@@ -87,9 +82,10 @@ def is_id(path: str) -> bool:
     """
     file = PurePosixPath(path)
     numbers = _NUMBER.findall(file.stem)
-    if not numbers or _WORD.search(file.parent.as_posix()):
+    if not numbers or _WORD.search(str(file.parent)):
         return False
-    counters = [number for number in numbers if len(number) >= _COUNTER_DIGITS]
-    has_counter = any(not _YEAR.fullmatch(number) for number in counters)
-    most_words = 1 if has_counter else 0
-    return bool(_HASH.fullmatch(file.stem)) or len(_WORD.findall(file.stem)) <= most_words
+    has_counter = any(
+        len(number) >= _COUNTER_DIGITS and not _YEAR.fullmatch(number) for number in numbers
+    )
+    number_of_words = len(_WORD.findall(file.stem))
+    return number_of_words <= int(has_counter) or bool(_HASH.fullmatch(file.stem))

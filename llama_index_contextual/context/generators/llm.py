@@ -100,7 +100,7 @@ class LLMContextGenerator(base.ContextGenerator):
         self.prompts = prompts.PROMPTS if prompt is None else (prompts.check_prompt(prompt),)
         self.cache = ContextCache(cache, self._answer_version)
         self.usage = base.ContextUsage()
-        self.calls = calls.ModelCalls(self._model, self.usage, self.max_calls)
+        self.calls = calls.ModelCalls(self.usage, self.max_calls)
         self._source = llm
         self._llm: LLM | None = None
         # The name is read now: a field of the model may count what it does later.
@@ -129,9 +129,6 @@ class LLMContextGenerator(base.ContextGenerator):
             )
         return self._llm
 
-    def _model(self) -> LLM:
-        return self.llm
-
     @property
     def model_name(self) -> str:  # type: ignore[override]
         """Return the model's name, such as ``qwen3:0.6b``; "" while no model is known."""
@@ -150,10 +147,6 @@ class LLMContextGenerator(base.ContextGenerator):
         return short_hash(
             [self._answers_of, _REVISION, *self.prompts, PatternContextGenerator.version]
         )
-
-    def available(self) -> bool:
-        """Return whether the model's server has not just failed several times in a row."""
-        return not self.calls.is_paused
 
     @property
     def _answers_of(self) -> str:
@@ -206,16 +199,12 @@ class LLMContextGenerator(base.ContextGenerator):
             "llm": None if self._source is None else self.model_name,
             "prompt": None if self.prompts == prompts.PROMPTS else self.prompts[0],
             "cache": self.cache.place,
-            "fallback": self.fallback,
             "batch_size": self.batch_size,
             "num_workers": self.num_workers,
             "max_calls": self.max_calls,
         }
-        return {
-            name: value
-            for name, value in options.items()
-            if value is not None or name == "fallback"
-        }
+        set_options = {name: value for name, value in options.items() if value is not None}
+        return {**set_options, "fallback": self.fallback}
 
     def state(self) -> str:
         """Return a mark of the last run in which the model did not answer.
@@ -252,14 +241,19 @@ def model_name(llm: LLM) -> str:
 
 
 class _Document(NamedTuple):
-    """A document with what is known of its chunks' contexts."""
+    """A document with its chunks, and what is known of their contexts."""
 
-    batch: base.DocumentChunks
+    source: base.SourceDocument
+    nodes: Sequence[BaseNode]
     known: list[CachedContext]
 
     def missing(self) -> list[int]:
         """Return the indexes of the chunks that need a call of the model."""
         return [index for index, record in enumerate(self.known) if record == CachedContext()]
+
+    def without_context(self) -> int:
+        """Return the number of chunks without a context."""
+        return sum(not record.text for record in self.known)
 
 
 class _Run:
@@ -274,26 +268,24 @@ class _Run:
         self._generator = generator
         self._progress = progress
         self._failed: Counter[str] = Counter()
-        cache = generator.cache
         self._documents = [
-            _Document(batch, cache.find(batch.nodes, batch.document)) for batch in batches
+            _Document(source, nodes, generator.cache.find(nodes, source))
+            for source, nodes in batches
         ]
-        self._total = sum(len(batch.nodes) for batch in batches)
+        self._total = sum(len(document.nodes) for document in self._documents)
         self._cached = self._total - self._without_context()
         self._done = self._cached
         self._batch_size = 1
         self._window = 1
 
     def _without_context(self) -> int:
-        known = [record for document in self._documents for record in document.known]
-        return sum(record.text is None for record in known)
+        return sum(document.without_context() for document in self._documents)
 
     async def ask(self) -> None:
         """Ask the model about the chunks without a context, and store what it answers."""
         self._note_done(0)
         for document in self._documents:
-            batch = document.batch
-            self._generator.cache.renew(batch.nodes, batch.document, document.known)
+            self._generator.cache.renew(document.nodes, document.source, document.known)
             for record in document.known:
                 if record.reason:
                     self._note_failed(1, f"{record.reason}, as before")
@@ -322,59 +314,54 @@ class _Run:
             await asyncio.gather(*map(ask_in_turn, following))
 
     async def _ask_group(self, document: _Document, group: list[int]) -> None:
-        """Ask about some chunks in one call, then about each chunk without a usable context."""
-        calls_ = self._generator.calls
+        """Ask about some chunks in one call, then about each chunk without a usable context.
+
+        A chunk that has no usable context from a call of its own is left alone until its text, the
+        model or the prompt changes.
+        """
+        model_calls = self._generator.calls
+        prompt = self._prompt(document, group)
         try:
-            answer = await calls_.answer(self._prompt(document, group), len(group))
+            answer = await model_calls.answer(self._generator.llm, prompt, len(group))
         except errors.ContextError as error:
-            calls_.note_failed_run()
+            model_calls.note_failed_run()
             self._note_failed(len(group), str(error))
             return
-        for index in await self._accept(document, group, answer):
-            await self._ask_group(document, [index])
-
-    async def _accept(self, document: _Document, group: list[int], answer: str) -> list[int]:
-        """Store the contexts of an answer, and return the chunks to ask about again.
-
-        A chunk that has no usable context from a call of its own is left alone until its
-        text, the model or the prompt changes.
-        """
         contexts = answers.split_answers(answer, len(group))
+        answered = []
         repeated = []
-        accepted = []
         for number, index in enumerate(group, 1):
             context = contexts.get(number, "")
             reason = self._refusal(document, index, context)
             if reason and len(group) > 1:
                 repeated.append(index)
                 continue
+            document.known[index] = CachedContext("" if reason else context, reason)
             if reason:
                 self._note_failed(1, reason)
-            document.known[index] = (
-                CachedContext(None, reason) if reason else CachedContext(context)
-            )
             if context:
-                accepted.append(index)
+                answered.append(index)
             else:  # no answer at all, as where thoughts took all tokens
-                self._generator.calls.note_failed_run()
-        await self._store(document, accepted)
-        return repeated
+                model_calls.note_failed_run()
+        await self._store(document, answered)
+        for index in repeated:
+            await self._ask_group(document, [index])
 
     def _refusal(self, document: _Document, index: int, context: str) -> str:
         """Return why the context of a chunk cannot be used, or ""."""
-        node = document.batch.nodes[index]
-        source = document.batch.document
-        prompt = prompts.prompt_for(source, self._generator.prompts)
-        return answers.refusal(context, text_of(node), _known_text(node, source), prompt)
+        node = document.nodes[index]
+        prompt = prompts.prompt_for(document.source, self._generator.prompts)
+        known_text = _known_text(node, document.source)
+        return answers.refusal(context, text_of(node), known_text, prompt)
 
     async def _store(self, document: _Document, indexes: Sequence[int]) -> None:
         """Store the records of chunks, and count their contexts."""
-        records = [(document.batch.nodes[index], document.known[index]) for index in indexes]
+        records = [(document.nodes[index], document.known[index]) for index in indexes]
         try:
-            await asyncio.to_thread(self._generator.cache.keep, records, document.batch.document)
+            await asyncio.to_thread(self._generator.cache.keep, records, document.source)
         except errors.StorageError as error:  # as on a full disk
             _warn(f"The contexts are used, but could not be stored: {error}")
-        usable = sum(record.text is not None for _, record in records)
+        usable = sum(record.text != "" for _, record in records)
         self._generator.usage.generated += usable
         self._note_done(usable)
 
@@ -396,15 +383,16 @@ class _Run:
         They are put together here, so that a new form of the pattern context asks no model.
         """
         pattern = PatternContextGenerator()
-        fallback = pattern if self._generator.fallback else None
         contexts: list[base.ChunkContext | None] = []
-        free_contexts = pattern.generate(document.batch.nodes, document.batch.document)
+        free_contexts = pattern.generate(document.nodes, document.source)
         for record, free in zip(document.known, free_contexts, strict=True):
-            if record.text is not None:
-                text = f"{free.text}\n{record.text}" if free.text else record.text
-                contexts.append(base.ChunkContext(text, free.lexical))
+            if record.text:
+                text = f"{free.text}\n{record.text}".lstrip("\n")
+                contexts.append(free._replace(text=text))
+            elif self._generator.fallback:
+                contexts.append(free._replace(made_by=pattern))
             else:
-                contexts.append(free._replace(made_by=fallback) if fallback else None)
+                contexts.append(None)
         return contexts
 
     def estimate(self) -> base.ContextEstimate:
@@ -440,11 +428,10 @@ class _Run:
         return self._generator.num_workers or (1 if calls.is_local(llm) else _WORKERS)
 
     def _prompt(self, document: _Document, group: list[int]) -> prompts.FilledPrompt:
-        nodes = document.batch.nodes
-        source = document.batch.document
+        source = document.source
         prompt = prompts.prompt_for(source, self._generator.prompts)
-        asked_nodes = [nodes[index] for index in group]
-        return prompts.fill_prompt(prompt, asked_nodes, source, nodes, self._window)
+        nodes = [document.nodes[index] for index in group]
+        return prompts.fill_prompt(prompt, nodes, source, document.nodes, self._window)
 
     def _note_failed(self, chunks: int, reason: str) -> None:
         self._generator.usage.failed[reason] += chunks

@@ -15,12 +15,10 @@ from llama_index_contextual.context.source_code import (
     is_code,
     listable_definitions,
 )
-from llama_index_contextual.utils.text import short_hash
 
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
-_REVISION: Final = 7  # raise it when the same text would get other words
 _MOST_NAMES: Final = 12  # that a context lists
 _LONGEST_LEXICAL: Final = 2000  # characters
 
@@ -36,9 +34,8 @@ class PatternContextGenerator(HeadingContextGenerator):
     description = (
         "the file, the enclosing definitions and those of the chunk; for other files their headings"
     )
-    version = short_hash(
-        [name, _REVISION, name, _MOST_NAMES, _LONGEST_LEXICAL, HeadingContextGenerator.version]
-    )
+    # Raise it when the same code would get other words.
+    version = f"8+{HeadingContextGenerator.version}"
 
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext]:
         """Return one context per node."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
+from pydantic import ValidationError
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.settings.loading import is_harmless, load_configuration
 from llama_index_contextual.app.settings.registry import SETTINGS, Configuration, Options
 from llama_index_contextual.memory.context import MemoryContext
-from llama_index_contextual.memory.digest import MemorySettings
+from llama_index_contextual.memory.settings import MemorySettings
 from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.utils.errors import SettingError
 
@@ -179,8 +183,31 @@ def test_there_are_few_settings_and_each_has_one_line():
     assert all(meaning.endswith(".") and "\n" not in meaning for meaning in meanings)
 
 
+def test_the_settings_of_memory_are_those_of_the_plug_in():
+    names = [setting.name for setting in SETTINGS.values() if setting.table == "memory"]
+    declared = set(names) & set(MemorySettings.model_fields)
+    assert set(names) - declared == {"refresh"}
+    for name in declared:
+        setting = SETTINGS[f"memory.{name}"]
+        assert setting.default == MemorySettings.model_fields[name].default
+        assert setting.meaning.endswith(".")
+    with pytest.raises(ValidationError, match="less than or equal to 100000"):
+        SETTINGS["memory.max_results"].adapter.validate_python(100_001)
+    with pytest.raises(ValidationError, match="should be a number"):
+        SETTINGS["memory.max_results"].adapter.validate_python(True)  # noqa: FBT003
+    assert SETTINGS["memory.evergreen"].adapter.validate_python("a.md, b/*") == ("a.md", "b/*")
+
+
+def test_the_settings_are_known_without_llama_index():
+    code = (
+        "import sys; from llama_index_contextual.app.settings import registry; "
+        "sys.exit('llama_index.core' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603
+
+
 def test_defaults_are_those_of_the_parts_that_obey_them():
-    parts = {"files": FileRules().model_dump(), "memory": MemorySettings().model_dump()}
+    parts = {"files": FileRules().model_dump()}
     for key, setting in SETTINGS.items():
         if setting.table in parts and not setting.computed:
             assert parts[setting.table][setting.name] == setting.default, key

@@ -29,7 +29,7 @@ from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.context.generators.headings import HeadingContextGenerator
 from llama_index_contextual.context.generators.llm import LLMContextGenerator
 from llama_index_contextual.context.generators.pattern import PatternContextGenerator
-from llama_index_contextual.memory.digest import MemorySettings
+from llama_index_contextual.memory.settings import MemorySettings
 from llama_index_contextual.utils.errors import SettingError, whole
 
 KEYWORD = ContextualBM25Retriever([TextNode(text="carrots", id_="a")])

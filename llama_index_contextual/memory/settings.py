@@ -1,0 +1,54 @@
+"""The settings of memory. The application's list of settings reads its entries here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from llama_index_contextual.utils.errors import Checked
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+class MemorySettings(Checked, BaseModel):
+    """How notes answer an agent.
+
+    Raises:
+        SettingError: A value is out of range or unknown.
+    """
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    enabled: bool = True
+    """Whether memory answers at all."""
+
+    max_results: int = Field(4, ge=1, le=100_000)
+    """The largest number of hits in a digest."""
+
+    max_tokens: int = Field(600, ge=1, le=10**9)
+    """The longest digest in tokens; its first hit is always shown."""
+
+    include_recency: bool = True
+    """Whether newer notes come first among hits of nearly equal score, and the newest statement
+    about a subject before older ones, if a message names no date."""
+
+    half_life_days: float = Field(30.0, gt=0, le=1_000_000)
+    """Days after which the recency factor of a dated note is one half."""
+
+    recency_weight: float = Field(0.1, ge=0, le=1)
+    """The share of a score that age may take, 0 to 1."""
+
+    ranking: Literal["learned", "derived"] = "learned"
+    """``learned`` compares hits by a trained model, ``derived`` by formulas."""
+
+    min_relevance: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = "auto"
+    """The lowest relevance of a hit, 0 to 1; 0 leaves out none; `auto` means the same as for a
+    search, 0.05, or 0 with another embedding."""
+
+    evergreen: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = Field(
+        ("MEMORY.md",), max_length=2000
+    )
+    """Patterns of notes whose age does not count."""
