@@ -435,27 +435,36 @@ def updates(wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) -> 
 def pairs(embedding: RememberingEmbedding) -> str:
     """Return the table of pairs of an old and a new statement.
 
-    How often the new one comes first.
+    How often the new one comes first: by relevance alone, and with the newest statement first. The
+    held-out pairs were written after the rule.
     """
     data = json.loads(PAIRS.read_text("utf-8"))
     now = date.fromisoformat(data["now"])
-    first = {"hybrid": 0, "keywords alone": 0}
-    for pair in data["pairs"]:
-        notes = {**data["background"], **dict([pair["old"], pair["new"]])}
-        documents = [
-            Document(text=text, id_=path, metadata={"path": path}) for path, text in notes.items()
-        ]
-        nodes = contextual_chunks(documents)
-        retrievers = {
-            "hybrid": hybrid(nodes, embedding, 50),
-            "keywords alone": ContextualFusionRetriever([ContextualBM25Retriever(nodes)]),
-        }
-        for name, retriever in retrievers.items():
-            entries = MemoryContext(retriever).get(pair["question"], now=now).entries
-            paths = [entry.path for entry in entries]
-            first[name] += paths[:1] == [pair["new"][0]]
-    rows = [[name, f"{count} of {len(data['pairs'])}"] for name, count in first.items()]
-    return markdown_table(["", "the new statement first"], rows)
+    rows: list[list[object]] = []
+    for title in ("pairs", "held_out_pairs"):
+        first: dict[str, list[int]] = {"hybrid": [0, 0], "keywords alone": [0, 0]}
+        for pair in data[title]:
+            notes = {**data["background"], **dict([pair["old"], pair["new"]])}
+            documents = [
+                Document(text=text, id_=path, metadata={"path": path})
+                for path, text in notes.items()
+            ]
+            nodes = contextual_chunks(documents)
+            retrievers = {
+                "hybrid": hybrid(nodes, embedding, 50),
+                "keywords alone": ContextualFusionRetriever([ContextualBM25Retriever(nodes)]),
+            }
+            for name, retriever in retrievers.items():
+                for column, recency in enumerate((False, True)):
+                    memory = MemoryContext(retriever, include_recency=recency)
+                    entries = memory.get(pair["question"], now=now).entries
+                    paths = [entry.path for entry in entries]
+                    first[name][column] += paths[:1] == [pair["new"][0]]
+        number = len(data[title])
+        for name, counts in first.items():
+            shares = [f"{count} of {number}" for count in counts]
+            rows.append([f"{title.replace('_', ' ')}, {name}", *shares])
+    return markdown_table(["new statement first", "by relevance alone", "newest first"], rows)
 
 
 def first_of(hits: Sequence[Place], gold: Sequence[tuple[str, int]]) -> float:

@@ -18,24 +18,22 @@ _COPIED_SHARE: Final = 0.6
 _LOOP_WORDS: Final = 12  # a shorter context may well say most of its words twice
 _LOOP_SHARE: Final = 0.4  # of the words that differ from all before them
 
-_THOUGHTS: Final = (
-    re.compile(  # up to their end, which may have been begun in the prompt; or without one
-        r"\A.*(?:[<\[◁]/(?:think|thinking|reasoning)[>\]▷]|<\|message\|>)"
-        r"|(?:[<◁]|\A\s*\[)(?:think|thinking|reasoning)[>\]▷].*\Z",
-        re.DOTALL | re.IGNORECASE,
-    )
+# Up to their end, where the prompt may have begun them; or without an end.
+_THOUGHTS: Final = re.compile(
+    r"\A.*(?:[<\[◁]/(?:think|thinking|reasoning)[>\]▷]|<\|message\|>)"
+    r"|(?:[<◁]|\A\s*\[)(?:think|thinking|reasoning)[>\]▷].*\Z",
+    re.DOTALL | re.IGNORECASE,
 )
 _WRAPPING: Final = re.compile(
     r"^[^\S\n]*(?:```|~~~)[^\n]*$|</?(?:context|answer|chunk|output|response|summary)\b[^<>\n]*>|<\|\w+\|>",
     re.MULTILINE | re.IGNORECASE,
 )
-_CHUNK_NUMBER: Final = (
-    re.compile(  # also as the tag of a chunk in the prompt, or as the first cell of a table
-        r"^[ \t>*#_|-]*(?P<word><?(?:chunk|context)\s*(?:number\s*=?\s*\"?|no\.?\s*)?)?"
-        r"[#\[(]?(?P<number>\d{1,3})(?:\"[^<>\n]*>|[\])]?\**[^\S\n]*"
-        r"(?:[.:)|\-\u2013\u2014\u3001\u3002\uff09\uff0e\uff1a]|(?(word)$|(?!))))[*_ \t]*(?=\S|$)",
-        re.MULTILINE | re.IGNORECASE,
-    )
+# Also as the tag of a chunk in the prompt, or as the first cell of a table.
+_CHUNK_NUMBER: Final = re.compile(
+    r"^[ \t>*#_|-]*(?P<word><?(?:chunk|context)\s*(?:number\s*=?\s*\"?|no\.?\s*)?)?"
+    r"[#\[(]?(?P<number>\d{1,3})(?:\"[^<>\n]*>|[\])]?\**[^\S\n]*"
+    r"(?:[.:)|\-\u2013\u2014\u3001\u3002\uff09\uff0e\uff1a]|(?(word)$|(?!))))[*_ \t]*(?=\S|$)",
+    re.MULTILINE | re.IGNORECASE,
 )
 _PREAMBLE: Final = re.compile(
     r"^\s*(?:(?:sure|certainly|of course|okay|ok)[,!.:]?\s*)?"
@@ -72,20 +70,25 @@ def split_answers(answer: str, count: int) -> dict[int, str]:
     """
     text = _THOUGHTS.sub("", answer)[: MOST_READ * count]
     listed = _texts_of_json(text)
+    if len(listed) == count:
+        texts = dict(enumerate(listed, 1))
+    else:
+        texts = _numbered_texts(text, count)
+    contexts = {number: clean(part) for number, part in texts.items()}
+    return {number: context for number, context in contexts.items() if context}
+
+
+def _numbered_texts(text: str, count: int) -> dict[int, str]:
+    """Return what follows each number; all of it as 1 if there is one chunk and no number 1."""
     marks = list(_CHUNK_NUMBER.finditer(text))
     numbers = [int(mark["number"]) for mark in marks]
-    if len(listed) == count:
-        contexts = dict(enumerate(map(clean, listed), 1))
-    elif count == 1 and 1 not in numbers:
-        contexts = {1: clean(text)}
-    elif len(set(numbers)) < len(numbers) or not set(numbers) <= set(range(1, count + 1)):
-        contexts = {}
-    else:
-        ends = [*(mark.start() for mark in marks), len(text)][1:]
-        contexts = {}
-        for number, mark, end in zip(numbers, marks, ends, strict=False):
-            contexts[number] = clean(text[mark.end() : end])
-    return {number: context for number, context in contexts.items() if context}
+    if count == 1 and 1 not in numbers:
+        return {1: text}
+    if len(set(numbers)) < len(numbers) or not set(numbers) <= set(range(1, count + 1)):
+        return {}
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    triples = zip(numbers, marks, ends, strict=False)
+    return {number: text[mark.end() : end] for number, mark, end in triples}
 
 
 def _texts_of_json(answer: str) -> list[str]:

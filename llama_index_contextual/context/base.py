@@ -162,6 +162,10 @@ class ContextGenerator(ABC):
         """Return what is recorded as ``context_source``."""
         return self.name
 
+    def available(self) -> bool:
+        """Return whether it can make contexts now, as far as is known."""
+        return True
+
     @abstractmethod
     def generate(
         self, nodes: Sequence[BaseNode], document: SourceDocument

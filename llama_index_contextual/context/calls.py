@@ -60,6 +60,11 @@ class ModelCalls:
         self._paused_until = 0.0
         self.failed_run = ""
 
+    @property
+    def is_paused(self) -> bool:
+        """Return whether the server has just failed several times in a row."""
+        return time.monotonic() < self._paused_until
+
     def note_failed_run(self) -> None:
         """Remember that the model did not answer in this run."""
         self.failed_run = uuid4().hex
@@ -108,7 +113,7 @@ class ModelCalls:
         """
         if self._max_calls is not None and self._usage.calls >= self._max_calls:
             raise errors.ContextError(f"max_calls={self._max_calls} reached")
-        if time.monotonic() < self._paused_until:
+        if self.is_paused:
             raise errors.ContextError("server does not answer")
         self._usage.calls += 1
         try:

@@ -34,20 +34,17 @@ _FORM: Final = (
     "1: <one or two sentences about chunk 1>"
 )
 CONTEXT_PROMPT: Final = (
-    _OPENING + "Chunks of this document, by number ({count} in all):\n\n{chunks}\n\n"
-    "For each chunk write a short context, one or two sentences, that situates it within "
-    "the whole document and makes "
-    "it easier to find: say which subject, names, section and time it belongs to, and "
-    "replace pronouns by what they "
-    "stand for. Use only what the document says. Do not repeat the chunk. " + _FORM
+    f"{_OPENING}Chunks of this document, by number ({{count}} in all):\n\n{{chunks}}\n\n"
+    "For each chunk write a short context, one or two sentences, that situates it within the whole "
+    "document and makes it easier to find: say which subject, names, section and time it belongs "
+    "to, and replace pronouns by what they stand for. Use only what the document says. Do not "
+    f"repeat the chunk. {_FORM}"
 )
 CODE_PROMPT: Final = (
-    _OPENING + "Chunks of this source file, by number ({count} in all):\n\n{chunks}\n\n"
-    "For each chunk write a short context, one or two sentences, that makes it easier to "
-    "find: say what it defines, "
-    "what that is for, and which class, module or feature it is part of. Use the names "
-    "that stand in the code. "
-    "Do not repeat the code. " + _FORM
+    f"{_OPENING}Chunks of this source file, by number ({{count}} in all):\n\n{{chunks}}\n\n"
+    "For each chunk write a short context, one or two sentences, that makes it easier to find: say "
+    "what it defines, what that is for, and which class, module or feature it is part of. Use the "
+    f"names that stand in the code. Do not repeat the code. {_FORM}"
 )
 PROMPTS: Final = (CONTEXT_PROMPT, CODE_PROMPT)
 _FIELDS: Final = ("document", "chunks", "count", "path", "title", "date")
@@ -93,9 +90,8 @@ def check_prompt(template: str | BasePromptTemplate) -> str:
     text: str = prompt.format(**placeholders)
     if not 0 <= text.find("{document}") <= text.find("{chunks}"):
         raise SettingError(
-            "The context prompt must hold {document} and after it {chunks}, in this "
-            "order: a server "
-            "reads the document, which calls share, only once if it comes first."
+            "The context prompt must hold {document} and after it {chunks}, in this order: a "
+            "server reads the document, which calls share, only once if it comes first."
         )
     return text
 

@@ -5,7 +5,6 @@ from typing import Annotated, Any, Final, Literal
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.bridge.pydantic import PrivateAttr
-from llama_index.core.callbacks import CallbackManager
 from llama_index.core.llms import ChatMessage, MessageRole
 from llama_index.core.memory import BaseMemoryBlock
 from llama_index.core.schema import NodeRelationship, NodeWithScore, QueryBundle, TextNode
@@ -33,18 +32,10 @@ class MemoryContextRetriever(BaseRetriever):
 
     Args:
         memory: What answers.
-        callback_manager: LlamaIndex's callback manager.
-        verbose: Whether LlamaIndex prints each query.
     """
 
-    def __init__(
-        self,
-        memory: MemoryContext,
-        *,
-        callback_manager: CallbackManager | None = None,
-        verbose: bool = False,
-    ) -> None:
-        super().__init__(callback_manager=callback_manager, verbose=verbose)
+    def __init__(self, memory: MemoryContext) -> None:
+        super().__init__()
         self._memory = memory
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:

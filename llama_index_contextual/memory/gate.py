@@ -62,8 +62,9 @@ def gate(message: str, lexicon: Lexicon) -> str:
     text = clean_message(stripped)
     if not split_words(text):
         return "no words outside code and digests"
-    if kind := _small_talk(text, lexicon):
-        return kind
+    small_talk = _small_talk(text, lexicon)
+    if small_talk:
+        return small_talk
     if count_words(text) >= _MIN_WORDS or is_question(text) or _is_date(text, lexicon):
         return ""
     return "fewer than three words and no question"
@@ -94,13 +95,14 @@ def _is_date(text: str, lexicon: Lexicon) -> bool:
 
 def clean_message(message: str) -> str:
     """Return a message without fenced code and earlier digests, cut to 1,000 characters."""
-    lines = (_BLANKS.sub(" ", line).strip() for line in _own_lines(message))
-    text = "\n".join(line for line in lines if line)
+    lines = [_BLANKS.sub(" ", line) for line in _own_lines(message)]
+    text = "\n".join(filter(None, lines))
     if len(text) <= MAX_QUERY:
         return text
-    blanks = (text.rfind(blank, 0, MAX_QUERY + 1) for blank in (" ", "\n"))
-    last_blank = max(blanks)
-    return text[: last_blank if last_blank > MAX_QUERY // 2 else MAX_QUERY].rstrip()
+    end = max(text.rfind(" ", 0, MAX_QUERY + 1), text.rfind("\n", 0, MAX_QUERY + 1))
+    if end <= MAX_QUERY // 2:
+        end = MAX_QUERY
+    return text[:end].rstrip()
 
 
 def _own_lines(message: str) -> list[str]:
@@ -111,8 +113,8 @@ def _own_lines(message: str) -> list[str]:
     for raw_line in message.replace(NOTHING, " ").splitlines():
         line = raw_line.strip()
         if fence:
-            closes = line.startswith(fence) and not line.strip("`~")
-            fence = "" if closes else fence
+            if line.startswith(fence) and not line.strip("`~"):
+                fence = ""
             continue
         is_of_digest = not line or line.startswith(_DIGEST_LINE_STARTS)
         is_in_digest = line == HEADER or (is_in_digest and is_of_digest)
@@ -170,9 +172,8 @@ def read_message(message: str, lexicon: Lexicon, today: date) -> ParsedMessage:
     dates = find_dates(text, today, lexicon)
     words = split_words(_without_dates(text, dates))
     words_of_asking = {word for word in words if lexicon.is_stop_word(_POSSESSIVE.sub("", word))}
-    has_subject = any(
-        len(word) > 1 and not HAS_CJK.match(word) for word in words if word not in words_of_asking
-    )
+    subject_words = [word for word in words if word not in words_of_asking]
+    has_subject = any(len(word) > 1 and not HAS_CJK.match(word) for word in subject_words)
     # "What did we decide about retries?" is about retries. Dates stay, because notes of that day
     # hold them. Only whole pieces between blanks leave: single Chinese characters are no terms.
     pieces = [piece for piece in text.split() if not words_of_asking.issuperset(split_words(piece))]

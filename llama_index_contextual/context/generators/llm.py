@@ -148,6 +148,10 @@ class LLMContextGenerator(base.ContextGenerator):
             [self._answers_of, _REVISION, *self.prompts, PatternContextGenerator.version]
         )
 
+    def available(self) -> bool:
+        """Return whether the model's server has not just failed several times in a row."""
+        return not self.calls.is_paused
+
     @property
     def _answers_of(self) -> str:
         return f"{self.name}:{self.model_name}"
