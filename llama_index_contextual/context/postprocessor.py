@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from llama_index.core.bridge.pydantic import (
     BeforeValidator,
@@ -29,12 +29,13 @@ from tqdm import tqdm
 
 from llama_index_contextual.context import base, registry, views
 from llama_index_contextual.context.documents import group_by_document
+from llama_index_contextual.postprocessors.hits import checked_hits
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.errors import (
     Checked,
     ContextError,
     ContextualWarning,
-    SettingError,
+    objects_of,
 )
 from llama_index_contextual.utils.text import counted, short_hash
 
@@ -44,9 +45,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.cache import CacheSource
     from llama_index_contextual.context.generators.llm import ModelSource
 
-_NODES: Final = "nodes, such as TextNode(text='…')"
-_HITS: Final = "hits, such as NodeWithScore(node=TextNode(text='…'))"
-_T = TypeVar("_T")
 _LLM_DEFAULTS: Final = {"fallback": "pattern", "batch_size": 8}  # None for the others
 # What our parser writes of a chunk's text, and what no longer holds when another step cuts it.
 _KEYS_OF_WHOLE_CHUNK: Final = (
@@ -262,7 +260,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
 
     def _without_contexts(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
         """Remove contexts, and do not embed headings that our parser found."""
-        listed = _list_of(BaseNode, nodes, "nodes", _NODES)
+        listed = _node_list(nodes)
         with _updating_neighbours(listed):
             for node in listed:
                 _remove_outdated_lines(node)
@@ -275,7 +273,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     ) -> list[base.DocumentChunks]:
         """Group the nodes that need a context: all of them, if contexts are free."""
         assert self.generator is not None  # noqa: S101
-        listed = _list_of(BaseNode, nodes, "nodes", _NODES)
+        listed = _node_list(nodes)
         whole = self.documents if documents is None else _document_list(documents)
         groups = group_by_document(listed, documents=whole, docstore=self.docstore, root=self.root)
         if self.generator.free:
@@ -329,7 +327,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         # Write into copies: the retriever's own nodes stay as they are.
         hits = []
         copies = []
-        for hit in _list_of(NodeWithScore, nodes, "nodes", _HITS):
+        for hit in checked_hits(nodes):
             node = hit.node
             if self.show_context_to_llm or not views.has_context(node.metadata):
                 node = node.model_copy(update={"metadata": dict(node.metadata)})
@@ -429,23 +427,17 @@ def _updating_neighbours(nodes: Sequence[BaseNode]) -> Iterator[None]:
                 node.relationships[relationship] = current
 
 
+def _node_list(
+    nodes: Iterable[BaseNode],
+    name: str = "nodes",
+    hint: str = "Pass what a node parser returns, or TextNode(text=…).",
+) -> list[BaseNode]:
+    return objects_of(BaseNode, nodes, name, name, hint)  # type: ignore[type-abstract]
+
+
 def _document_list(documents: Iterable[BaseNode]) -> list[BaseNode]:
-    return _list_of(BaseNode, documents, "documents", "documents, as in documents=[document]")
-
-
-def _list_of(kind: type, items: Iterable[_T], name: str, description: str) -> list[_T]:
-    """Return items as a list; a single node would be the list of its fields.
-
-    Raises:
-        SettingError: It is no list, or an item is of another kind, such as a text.
-    """
-    is_list = isinstance(items, Iterable) and not isinstance(items, BaseNode | str)
-    listed = list(items) if is_list else []
-    wrong = [item for item in listed if not isinstance(item, kind)] if is_list else [items]
-    if wrong:
-        got = type(wrong[0]).__name__
-        raise SettingError(f"`{name}` must be a list of {description} (got {got}).")
-    return listed
+    """Return documents as a list; a single one would be the list of its fields."""
+    return _node_list(documents, "documents", "Pass documents=[document].")
 
 
 @contextmanager
