@@ -149,3 +149,25 @@ def test_a_context_from_a_cache_is_checked_as_an_answer_is(step, stored):
     assert len(context) <= MAX_CHARS
     assert context.isprintable()
     assert len(nodes[0].metadata["context"].split("\n")) == 2, "path, and the sentence"
+
+
+def test_a_reader_that_gives_new_ids_pays_for_what_was_edited_only(step, fake_model):
+    run(step(), make_nodes(4))
+    fake_model.requests.clear()
+    loaded_again = make_nodes(4)
+    loaded_again[0].text = loaded_again[0].text.replace("something.", "another th.")
+    for node in loaded_again:
+        node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id="a new id")
+    run(step(), loaded_again)
+    [request] = fake_model.requests
+    assert len(request.chunks) == 1
+
+
+def test_the_same_chunk_below_another_heading_gets_its_own_context(step, fake_model):
+    run(step(), make_nodes(2))
+    moved = make_nodes(2)
+    moved[1].metadata["header_path"] = "Another part"
+    fake_model.requests.clear()
+    run(step(), moved)
+    [request] = fake_model.requests
+    assert len(request.chunks) == 1

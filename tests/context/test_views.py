@@ -236,3 +236,20 @@ def test_tags_of_front_matter_are_read_once_and_tags_of_a_document_stay():
         assert all({"tags", "description"} <= set(shown(node, MetadataMode.LLM)) for node in nodes)
     index = ContextualBM25Retriever(ContextualNodePostprocessor()(parser([found])))
     assert [hit.node.get_content() for hit in index.retrieve("blue")] == ["# A\n\nOne."]
+
+
+class TextAlone(Says):
+    """Lets nothing but its context be embedded beside the text."""
+
+    name = "text alone"
+    embeds_metadata = False
+
+
+@pytest.mark.parametrize("context", ["About timeouts.", ""])
+def test_a_generator_may_leave_all_other_metadata_out_of_what_is_embedded(context):
+    node = TextNode(text="x", metadata={**BROUGHT, "path": "a.md"})
+    ContextualNodePostprocessor(TextAlone(context))([node])
+    assert shown(node) == (["context"] if context else [])
+    assert shown(node, MetadataMode.LLM) == [*BROUGHT, "path"]
+    ContextualNodePostprocessor("off")([node])
+    assert shown(node) == [*BROUGHT, "path"]

@@ -157,3 +157,33 @@ async def test_nothing_to_say_leaves_no_block(context):
     )
     assert await block.aget([]) == ""
     await block.aput([ChatMessage(role="user", content="kept in notes, not here")])
+
+
+async def test_the_same_message_in_a_later_turn_is_searched_again(context, monkeypatch):
+    block = MemoryContextBlock(context=context)
+    searched = []
+
+    async def aget(message):
+        searched.append(message)
+        return context.get(message)
+
+    monkeypatch.setattr(context, "aget", aget)
+    question = ChatMessage(role="user", content="does JC like ginger?")
+    await block.aget([question])
+    await block.aget([question, question])  # the history and the same message as input
+    assert len(searched) == 1
+    answered = ChatMessage(role="user", content="thanks, and now?")
+    await block.aget([question, answered, question])
+    assert len(searched) == 2
+
+
+async def test_a_block_keeps_the_digests_of_the_last_turns_only(context):
+    block = MemoryContextBlock(context=context)
+    for turn in range(20):
+        await block.aget([ChatMessage(role="user", content=f"ok {turn}")])
+    assert len(block._shown) == 8
+
+
+def test_the_source_of_a_quotation_brings_no_metadata_of_its_own(context):
+    [hit, *_] = MemoryContextRetriever(context).retrieve("does JC like ginger?")
+    assert hit.node.source_node.metadata == {}

@@ -182,3 +182,17 @@ def test_json_holds_entries_queries_and_reasons():
     assert json.loads(digest.render("json")) == data
     assert digest.render() == digest.render("markdown") == digest.markdown
     assert MemoryDigest(applicable=False, reason="greeting").markdown == NOTHING
+
+
+def test_a_blank_line_parts_the_last_quotation_from_the_notes():
+    digest = MemoryDigest(
+        applicable=True, reason="", entries=(entry("a\nb"),), notes=("Search: c.",)
+    )
+    digest = digest.with_freshness_note("2 files changed since")
+    assert digest.markdown.splitlines()[2:] == [
+        "  > b",
+        "",
+        "(Search: c.)",
+        "(Index: 2 files changed since.)",
+    ]
+    assert digest.with_freshness_note("") is digest

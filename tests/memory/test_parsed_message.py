@@ -78,6 +78,7 @@ def test_a_line_below_an_earlier_digest_is_left_out_too():
         ("I finished the first week. It was hard. What comes next?", "message"),
         ("Hi! Your advice works.\nMy head rarely feels dizzy now", "message"),
         ("What is next? I am done with the book. It was long.", "message"),
+        ("I fixed the importer. Now testing it on the old files", "message"),
         ("", "question"),
     ],
 )

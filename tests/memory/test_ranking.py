@@ -124,3 +124,11 @@ def test_tokens_are_estimated_for_every_script():
         3,
         3,
     )
+
+
+def test_what_a_short_hit_leaves_of_the_budget_goes_to_those_after_it():
+    long_text = "The tea is green, and the cup is blue. " * 60
+    texts = {"a": "Tea.", "b": "Tea at five.", "c": long_text}
+    hits = [MemoryEntry(TextNode(id_=name, text=text), 1.0) for name, text in texts.items()]
+    *_, last = with_snippets(hits, (), 300)
+    assert estimate_tokens(last.snippet) > 200

@@ -190,3 +190,9 @@ def test_of_two_sentences_that_hold_the_same_the_first_is_taken_in_whatever_orde
     }
     text = "Carol, Bob, Ann.\n\nAnn, Bob, Carol."
     assert choose_snippet(text, weights, in_order, limit=20)[0].startswith("Carol")
+
+
+def test_a_heading_at_the_end_of_what_fits_is_not_shown():
+    text = "Tea is at four.\n\n## Lunch\n\n" + "It was soup, and there was much of it. " * 3
+    for limit in range(30, 60):
+        assert snippet(text, "tea", limit) == "Tea is at four."
