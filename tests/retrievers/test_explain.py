@@ -8,6 +8,8 @@ import json
 import pytest
 from llama_index.core.llms import MockLLM
 from llama_index.core.postprocessor import SimilarityPostprocessor
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import NodeWithScore
 from results import pairs
 
 from llama_index_contextual.postprocessors.recency import RecencyPostprocessor
@@ -123,6 +125,22 @@ def test_a_postprocessor_may_drop_hits(arms):
         len(ContextualFusionRetriever(arms, node_postprocessors=[cut]).retrieve("Cookie the dog"))
         == 1
     )
+
+
+class Reversed(BaseNodePostprocessor):
+    """Turn the order around, and give the first hit no score."""
+
+    def _postprocess_nodes(self, nodes, query_bundle=None):
+        last, *others = reversed(nodes)
+        return [NodeWithScore(node=last.node), *others]
+
+
+def test_the_order_of_a_postprocessor_stays_where_a_hit_has_no_score(arms):
+    plain = ContextualFusionRetriever(arms).retrieve("Cookie the dog")
+    reordered = ContextualFusionRetriever(arms, node_postprocessors=[Reversed()])
+    hits = reordered.explain("Cookie the dog").hits
+    assert [hit.node_id for hit in hits] == [hit.node.node_id for hit in reversed(plain)]
+    assert [hit.rank for hit in hits] == list(range(1, len(plain) + 1))
 
 
 def test_a_name_cannot_forge_a_line_or_reach_the_terminal(arms):
