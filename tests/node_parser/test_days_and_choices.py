@@ -35,7 +35,8 @@ def test_each_day_is_a_chunk_with_its_date_however_short_it_is():
 
 def test_two_entries_of_one_day_are_two_chunks_with_that_day():
     text = "## 2026-11-18 morning\n\nRain.\n\n## 2026-11-18 evening\n\nSun.\n"
-    assert [node.metadata["date"] for node in nodes(text)] == ["2026-11-18"] * 2
+    for settings in ({}, {"min_section_size": 300}):
+        assert [node.metadata["date"] for node in nodes(text, **settings)] == ["2026-11-18"] * 2
 
 
 def test_what_has_no_date_joins_no_day():
@@ -72,6 +73,11 @@ def test_a_rule_ends_a_chunk():
         "## Three\n\nThree.",
     ]
     assert {node.metadata["header_path"] for node in nodes(text)} == {"Notes", "Notes > Three"}
+
+
+def test_a_rule_right_under_a_heading_ends_no_chunk():
+    text = "## One\n\n---\n\nFew words.\n\n## Two\n\n---\n\nFew words.\n"
+    assert len(words(text, min_section_size=60)) == 1
 
 
 @pytest.mark.parametrize(
@@ -154,6 +160,28 @@ def test_a_section_that_is_large_enough_stands_alone():
     found = words(text, chunk_size=200, min_section_size=20)
     assert [part.split("\n")[0] for part in found] == ["# Notes", "## Large"]
     assert found[1].endswith("## Last\n\nFew words."), "a small last section joins what precedes"
+
+
+def section_of(number_of_words):
+    return f"## Part\n\n{'word ' * (number_of_words - 2)}\n\n"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ((30, 30), [60]),
+        ((60, 40), [100]),
+        ((60, 41), [60, 41]),
+        ((60, 60), [60, 60]),
+        ((80, 20), [100]),
+        ((85, 20), [85, 20]),
+        ((30, 30, 30, 30), [90, 30]),
+    ],
+)
+def test_small_sections_merge_up_to_the_size_of_a_chunk(sizes, expected):
+    text = "".join(map(section_of, sizes))
+    chunks = words(text, chunk_size=100, min_section_size=70)
+    assert [len(chunk.split()) for chunk in chunks] == expected
 
 
 def test_a_section_that_is_cut_anyway_begins_with_the_small_one_before_it():

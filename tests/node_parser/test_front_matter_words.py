@@ -73,6 +73,14 @@ def test_flags_and_nested_values_say_nothing(nodes):
         assert not any(hit.score for hit in retriever.retrieve(word))
 
 
+def test_flags_are_no_words_and_deep_values_hide_no_others():
+    [node] = parsed(
+        "---\ndraft: false\npinned: true\nmenu: {main: {top: {left: {weight: 1}}}}\n"
+        "client: Acme\n---\nText."
+    )
+    assert node.metadata[FRONT_MATTER] == "client: Acme"
+
+
 def test_long_front_matter_is_cut():
     [node] = parsed(f"---\nsummary: {'word ' * 1000}\n---\nText.")
     assert len(node.metadata[FRONT_MATTER]) == 1000

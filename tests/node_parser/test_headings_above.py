@@ -233,6 +233,7 @@ def test_link_definitions_are_cut_between_lines():
         ("Real {#real}\n---", "Real"),
         ("Real {#real data-x='a b'}\n-----", "Real"),
         ("Learn C #\n---", "Learn C #"),
+        ("## Real<br>title", "Real title"),
         ("## GET /users/{id}", "GET /users/{id}"),
         ("## Set {1, 2, 3}", "Set {1, 2, 3}"),
         ("## Set {-1, 1}", "Set {-1, 1}"),

@@ -43,11 +43,9 @@ def test_no_chunk_begins_inside_a_sentence_of_the_chunk_before():
     assert set(overlaps) == {""}
 
 
-@pytest.mark.parametrize(
-    ("words", "is_cut"), [(150, False), (199, False), (250, True), (390, True)]
-)
+@pytest.mark.parametrize(("words", "is_cut"), [(150, False), (200, False), (201, True)])
 def test_a_sentence_of_up_to_two_chunks_stays_whole(words, is_cut):
-    texts, _ = pieces("word " * words)
+    texts, _ = pieces("word " * words, tokenizer=str.split)
     assert (len(texts) > 1) == is_cut
 
 
@@ -65,6 +63,54 @@ def test_a_paragraph_is_not_cut_where_the_chunk_may_end_before_it():
     paragraph = " ".join([SENTENCE] * 5)  # 40 tokens
     texts, _ = pieces("\n\n".join([paragraph] * 7))
     assert [text.count(SENTENCE) for text in texts] == [10, 10, 10, 5]
+
+
+def test_a_chunk_is_at_least_half_full_where_sentences_allow_it():
+    long_paragraph = "This sentence has five words. " * 30
+    texts, _ = pieces(f"{'word ' * 30}\n\n{long_paragraph}", tokenizer=str.split)
+    assert len(texts[0].split()) == 100
+
+
+def test_the_end_of_a_fence_is_no_chunk():
+    fence = "```\n" + "five words stand right here\n" * 5 + "```"
+    texts, _ = pieces(fence, chunk_size=10, tokenizer=str.split)
+    assert texts[-1] == "five words stand right here\n```"
+
+
+def test_a_long_word_is_not_cut_where_words_before_it_fill_half_a_chunk():
+    texts, _ = pieces("abcd " * 12 + "x" * 60 + " abcd" * 30, tokenizer=len)
+    assert any("x" * 60 in text for text in texts)
+
+
+def test_the_header_row_that_later_pieces_of_a_table_carry_has_a_bound():
+    table = f"| {'name ' * 200} | id |\n|---|---|\n" + "| of the ship | 1 |\n" * 60
+    spans = split_markdown(table, settings=ChunkSettings(chunk_size=100, chunk_overlap=0))
+    assert {len(span.continues) for span in spans[1:]} == {300}
+
+
+LARGE_SECTION = "## Income\n\nHere are four words.\n\n" + "These are five more words. " * 8
+
+
+def spans_of_merged_sections(small_section, **settings):
+    text = f"# Report\n\n## Bank\n\n{small_section}\n\n{LARGE_SECTION}"
+    given = ChunkSettings(min_chunk_size=0, min_section_size=20, tokenizer=str.split, **settings)
+    return [(text[span.start : span.end], span) for span in split_markdown(text, settings=given)]
+
+
+def test_a_chunk_that_begins_with_the_heading_of_a_merged_section_has_its_path_and_no_overlap():
+    twelve_words = "Six words of the first part. " * 2
+    text, span = spans_of_merged_sections(twelve_words, chunk_size=17, chunk_overlap=10)[1]
+    assert text.startswith("## Income")
+    assert [heading.title for heading in span.path] == ["Report", "Income"]
+
+
+def test_an_overlap_does_not_reach_over_the_heading_of_a_merged_section():
+    six_words = "Six words of the first part."
+    spans = spans_of_merged_sections(six_words, chunk_size=24, chunk_overlap=20)
+    texts = [text for text, _ in spans]
+    assert six_words in texts[0]
+    assert "Here are four words." in texts[0]
+    assert texts[1].startswith("Here are four words.")
 
 
 def test_a_list_is_cut_before_an_outer_item():

@@ -60,6 +60,11 @@ def test_age_of_dates_and_of_naive_and_aware_times(when, expected):
     assert age_in_days(when, NOW) == expected
 
 
+def test_a_naive_time_is_read_in_the_zone_of_the_present():
+    now = datetime(2026, 4, 10, 12, tzinfo=timezone(timedelta(hours=9)))
+    assert age_in_days(datetime(2026, 4, 10, 0), now) == 0.5  # noqa: DTZ001
+
+
 @pytest.mark.parametrize(
     ("metadata", "age"),
     [
@@ -114,6 +119,30 @@ def test_of_two_near_equal_notes_the_newer_wins(scores):
     pool = [hit(name, score, date=dates[name]) for name, score in scores.items()]
     found = order(RecencyPostprocessor(now=NOW).postprocess_nodes(pool))
     assert found[:2] == ["new", "old"]
+
+
+def test_the_newer_of_two_notes_with_negative_scores_wins_at_full_weight_too():
+    """A plain product would raise a negative score."""
+    pool = [hit("old", -3.0, date="2026-01-08"), hit("new", -3.1, date="2026-04-08")]
+    recency = RecencyPostprocessor(now=NOW, weight=1)
+    assert order(recency.postprocess_nodes(pool)) == ["new", "old"]
+
+
+@pytest.mark.parametrize("missing", [None, math.nan, math.inf])
+def test_a_missing_score_is_the_lowest_of_the_pool(missing):
+    pool = [hit("missing", missing), hit("low", -3.0), hit("high", -1.0)]
+    hits = RecencyPostprocessor(now=NOW).postprocess_nodes(pool)
+    assert [(found.node.node_id, found.score) for found in hits] == [
+        ("high", -1.0),
+        ("low", -3.0),
+        ("missing", -3.0),
+    ]
+
+
+def test_another_key_may_hold_the_date():
+    recency = RecencyPostprocessor(now=NOW, date_key="updated")
+    [(_, age)] = recency.aged([hit("n", 1.0, date="2020-01-01", updated="2026-04-09")])
+    assert age == 1
 
 
 @pytest.mark.parametrize("best", [0.9, 9.0])

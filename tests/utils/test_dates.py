@@ -6,16 +6,19 @@ from hypothesis import strategies as st
 
 from llama_index_contextual.utils.dates import (
     DATE_LANGUAGES,
+    Period,
     date_from_heading,
     date_from_path,
     date_in_words,
     epoch_seconds,
     month_name,
+    names_in_passing,
     names_only_a_day,
     numbered_words,
     parse_date,
     parse_period,
     period_from_path,
+    take_dates,
 )
 
 
@@ -96,6 +99,34 @@ def test_the_period_of_a_note(path, period):
     found = period_from_path(path)
     assert (found and found.isoformat()) == period
     assert parse_period(period) == found
+
+
+@pytest.mark.parametrize(
+    ("title", "is_in_passing"),
+    [
+        ("Plan for 2026-06-30", True),
+        ("The plan for [2026-06-30]", True),
+        ("for 2026-06-30", False),
+        ("Plan, 2026-06-30", False),
+        ("Standup 2026-06-30", False),
+        ("2026-06-30: plan for June", False),
+        ("Plan for June", False),
+    ],
+)
+def test_a_date_that_a_title_names_in_passing(title, is_in_passing):
+    assert names_in_passing(title) is is_in_passing
+
+
+def test_periods_overlap_where_they_share_a_day():
+    april = Period(date(2026, 4, 1), date(2026, 4, 30))
+    assert april.overlaps(Period(date(2026, 4, 30), date(2026, 5, 2)))
+    assert april.overlaps(Period(date(2026, 3, 30), date(2026, 4, 1)))
+    assert not april.overlaps(Period(date(2026, 5, 1), date(2026, 5, 2)))
+
+
+def test_the_dates_in_a_word_leave_the_rest_of_it():
+    assert take_dates("report-2026-04-09.pdf") == ([date(2026, 4, 9)], "report--.pdf")
+    assert take_dates("2026-04-09-report") == ([date(2026, 4, 9)], "report")
 
 
 def test_a_period_in_words():
