@@ -154,11 +154,10 @@ def _with_headings(span: Span, group: list[Section], marks: Sequence[Mark]) -> S
 def _plain_outline(text: str, body: int, *, semantic: bool) -> Outline:
     """Return the paragraphs of a plain text, or its lines."""
     pattern = _PARAGRAPH_END if semantic else _LINE_START
-    strength = BLOCK if semantic else LINE
     start = len(text) - len(text[body:].lstrip())
     first_line = max(body, text.rfind("\n", body, start) + 1)
     offsets = [first_line, *(match.end() for match in pattern.finditer(text, start))]
-    marks = [Mark(offset, strength, "text") for offset in offsets if offset < len(text)]
+    marks = [Mark(offset, BLOCK, "text") for offset in offsets if offset < len(text)]
     return Outline([*marks, Mark(len(text), SECTION, "")])
 
 

@@ -143,13 +143,19 @@ def test_what_is_nothing_else_is_no_chunk(block):
     assert all(readable(node.text).strip("…!()[]`\n ") for node in found)
 
 
+def test_no_chunk_begins_or_ends_inside_encoded_lines():
+    text = f"```\n{LINES}\n" + "Words stand after it.\n" * 40 + "```\n"
+    [(start, end)] = encoded_runs(text)
+    nodes = parsed(text, chunk_size=30)
+    assert len(nodes) > 3
+    edges = [edge for node in nodes for edge in (node.start_char_idx, node.end_char_idx)]
+    assert not [edge for edge in edges if start < edge < end]
+
+
 def test_it_is_never_cut_and_takes_no_room():
     words = "Words stand before it. " * 30
     text = f"{words}![x](data:image/png;base64,{BYTES}) {words}\n\n```\n{LINES}\n{words}\n```\n"
     found = parsed(text, chunk_size=100)
-    for start, end in encoded_runs(text):
-        edges = [edge for node in found for edge in (node.start_char_idx, node.end_char_idx)]
-        assert not [edge for edge in edges if start < edge < end]
     assert len(found) < 15
     assert max(node.metadata["token_count"] for node in found) <= 200
     assert (

@@ -113,9 +113,35 @@ def test_an_overlap_does_not_reach_over_the_heading_of_a_merged_section():
     assert texts[1].startswith("Here are four words.")
 
 
-def test_a_list_is_cut_before_an_outer_item():
+@pytest.mark.parametrize("between", ["", "---\n\n"], ids=["text", "a rule and text"])
+def test_a_heading_is_no_chunk_without_the_text_below_it(between):
+    texts, _ = pieces(f"# Guide\n\n{between}{'word ' * 99}", tokenizer=str.split)
+    assert len(texts) == 1
+
+
+def test_a_rule_is_no_chunk_without_the_text_above_it():
+    texts, _ = pieces(f"{'word ' * 100}\n\n---\n\nWords.", tokenizer=str.split)
+    assert [text[-3:] for text in texts] == ["---", "ds."]
+
+
+def test_a_list_stays_with_the_words_that_introduce_it():
+    items = "- five words of an item\n" * 10
+    text = f"{'word ' * 55}\n\nThey are as follows:\n\n{items}"
+    texts, _ = pieces(text, tokenizer=str.split)
+    assert texts[1].startswith("They are as follows:")
+
+
+def test_a_list_with_tabs_is_cut_before_the_first_line_of_an_item():
+    text = "- Top.\n" + "\t- first line of it\n\tsecond line of it\n" * 30
+    texts, _ = pieces(text, chunk_size=40, tokenizer=str.split)
+    assert len(texts) > 3
+    assert {chunk.split("\n")[0] for chunk in texts[1:]} == {"\t- first line of it"}
+
+
+@pytest.mark.parametrize("size", [60, 80, 100, 110])
+def test_a_list_is_cut_before_an_outer_item(size):
     item = f"- {SENTENCE}\n  - {SENTENCE}\n  - {SENTENCE}\n"
-    texts, _ = pieces(item * 12)
+    texts, _ = pieces(item * 12, chunk_size=size)
     assert len(texts) > 2
     assert all(text.startswith("- ") for text in texts)
 
