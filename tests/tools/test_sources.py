@@ -156,3 +156,11 @@ def test_a_line_that_was_cut_is_read_whole(parser):
     text = " ".join(str(by_name(nodes)["read"](path="a.md", lines=100)).split())
     for sentence in sentences:
         assert text.count(sentence) == 1, sentence
+
+
+def test_a_title_that_is_no_line_of_the_text_is_cited_by_the_path():
+    node = TextNode(text="It is red.", metadata={"path": "a.html", "title": "The big pump"})
+    tools = by_name([node])
+    [hit] = tools["grep"](pattern="big pump").raw_output.data["hits"]
+    assert hit["citation"] == "a.html"
+    assert str(tools["read"](path=hit["citation"])) == "It is red."
