@@ -311,6 +311,12 @@ def test_evidence_names_terms_and_their_rarity(nodes):
     assert retriever.term_scores("dog zebra budget", []).frequencies == (1, 0, 2)
 
 
+def test_evidence_names_the_most_important_term_first(nodes):
+    [evidence] = ContextualBM25Retriever(nodes).term_scores("budget house", ["meeting"]).evidence()
+    assert [term.term for term in evidence] == ["hous", "budget"]
+    assert evidence[0].score > evidence[1].score
+
+
 def test_index_nodes_lead_to_their_object(nodes):
     pointer = IndexNode(index_id="i", id_="pointer", text="everything about carrots", obj=nodes[0])
     assert ids(ContextualBM25Retriever([pointer]).retrieve("carrots")) == ["dog"]

@@ -191,6 +191,8 @@ def test_parts_are_two_at_most_and_the_small_one_joins_the_large_one():
             range(start, start + 4), [WORDS[row % 4] for row in range(start, start + 4)]
         )
         sizes.add(len(one.parts))
+        large, *small = [len(live) for _, live in one.parts]
+        assert 4 * sum(small) <= large
     assert sizes == {1, 2}
     assert state(one) == state(of({row: WORDS[row % 4] for row in range(1000)}))
 

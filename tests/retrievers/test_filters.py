@@ -417,6 +417,11 @@ def test_the_names_nearest_to_that_of_a_filter_are_proposed(part, end):
     assert message.startswith(end) if end.endswith(", ") else message == end
 
 
+def test_similar_names_are_proposed_before_frequent_ones():
+    rows = [{"tags": "home"}, {"tags": "home"}, {"tags": "work"}]
+    assert nearest_names(tag_filter("wrok"), rows) == " (tags that exist: work, home)"
+
+
 def test_a_message_without_names_says_so_and_proposes_six_at_most():
     assert nearest_names(tag_filter("work"), [{"path": "a.md"}]) == " (there are no tags)"
     rows = [{"tags": f"tag{number}"} for number in range(9)]

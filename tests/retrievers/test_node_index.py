@@ -97,3 +97,10 @@ def test_words_and_metadata_are_combined(state):
         "b",
         "c",
     ]
+
+
+def test_the_results_of_a_bounded_number_of_filters_are_kept(state):
+    for number in range(200):
+        part = MetadataFilter(key="n", value=number)
+        state.selected_ids(MetadataFilters(filters=[part]))
+    assert 0 < len(state.answers) <= 64

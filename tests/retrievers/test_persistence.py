@@ -7,7 +7,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from llama_index.core.schema import TextNode
+from llama_index.core.schema import IndexNode, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
@@ -81,6 +81,12 @@ def test_what_another_process_wrote_there_is_not_mixed_with_ours(nodes, tmp_path
     ours.add([TextNode(id_="ours", text="carrots")])
     ours.persist(tmp_path)
     assert answers(ContextualBM25Retriever.from_persist_dir(tmp_path)) == answers(ours)
+
+
+def test_an_index_node_persists_without_its_object(tmp_path):
+    pointer = IndexNode(index_id="i", id_="pointer", text="carrots", obj=object())
+    ContextualBM25Retriever([pointer]).persist(tmp_path)
+    assert ContextualBM25Retriever.from_persist_dir(tmp_path).selected_ids() == ["pointer"]
 
 
 def test_an_empty_index_persists(tmp_path):
