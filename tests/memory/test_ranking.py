@@ -132,3 +132,21 @@ def test_what_a_short_hit_leaves_of_the_budget_goes_to_those_after_it():
     hits = [MemoryEntry(TextNode(id_=name, text=text), 1.0) for name, text in texts.items()]
     *_, last = with_snippets(hits, (), 300)
     assert estimate_tokens(last.snippet) > 200
+
+
+@pytest.mark.parametrize("max_tokens", [150, 400])
+def test_all_lines_together_keep_to_the_budget(max_tokens):
+    long_text = "The tea is green, and the cup is blue. " * 60
+    hits = [MemoryEntry(TextNode(id_=name, text=f"{name}. {long_text}"), 1.0) for name in "abcd"]
+    entries = with_snippets(hits, (), max_tokens)
+    lengths = [estimate_tokens(entry.block) for entry in entries]
+    assert len(entries) == 4
+    assert max_tokens / 2 < sum(lengths) <= max_tokens * 1.1
+
+
+def test_the_date_of_a_hit_is_that_of_the_heading_above_what_it_quotes():
+    node = TextNode(
+        text="## 2026-01-05\n\nTea is at four.", metadata={"path": "log.md", "date": "2026-04-01"}
+    )
+    [entry] = with_snippets([MemoryEntry(node, 1.0, {"tea": 1.0})], (("tea",),), 100)
+    assert entry.date == "2026-01-05"
