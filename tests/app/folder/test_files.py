@@ -77,7 +77,11 @@ CASES = {
         {},
         ["c.md"],
     ),
-    "unless they are wanted": ({".a.md": "", "c.md": ""}, {"hidden": True}, [".a.md", "c.md"]),
+    "unless they are wanted, but for an index": (
+        {".a.md": "", ".contextual/b.md": "", "c.md": ""},
+        {"hidden": True},
+        [".a.md", "c.md"],
+    ),
     "a .gitignore is obeyed": (
         {".gitignore": "drafts/\n*.tmp.md", "drafts/a.md": "", "b.tmp.md": "", "c.md": ""},
         {},

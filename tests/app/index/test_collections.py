@@ -12,6 +12,7 @@ import pytest
 from mcp_clients import mcp
 
 from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.serve import mcp_server
 from llama_index_contextual.utils.errors import ConfirmationError, SettingError, StorageError
 
@@ -87,12 +88,16 @@ def test_a_folder_whose_files_are_all_gone_is_not_emptied_without_a_word(index, 
 
 def test_a_folder_has_rules_and_a_description_of_its_own(folders, tmp_path):
     (folders["docs"] / "draft.md").write_text("# Cashew draft\n")
+    (folders["docs"] / "old.md").write_text("# Old\n")
     docs = {"path": folders["docs"], "description": "trade handbook", "exclude": ["draft.md"]}
     with ContextualIndex.open(
-        {**folders, "docs": docs}, storage=tmp_path / "s", embed_model="none"
+        {**folders, "docs": docs},
+        storage=tmp_path / "s",
+        embed_model="none",
+        files=FileRules(exclude=("old.md",)),
     ) as index:
         index.refresh()
-        assert "docs/draft.md" not in index.documents()
+        assert index.documents().keys().isdisjoint(["docs/draft.md", "docs/old.md"])
         assert "trade handbook" in index.nodes("docs/gateway.md")[0].metadata["context"]
 
 

@@ -67,6 +67,8 @@ def test_a_first_refresh_reports_no_embedded_chunks(opened):
 def test_recency_filters_a_least_score_and_the_digest_work(index):
     [newest, *_] = index.as_retriever(4, recency=7.0).retrieve("morning evening")
     assert newest.node.metadata["path"] == "memory/2026-04-09.md"
+    with pytest.raises(SettingError, match="`recency` must be"):
+        index.as_retriever(4, recency=0)
     assert paths(index.as_retriever(4).retrieve("path:faq cache carrots")) == ["faq.md"]
     assert index.as_retriever(4, min_score=0.3).retrieve("carrots")
     assert not index.as_retriever(4, min_score=0.3).retrieve(

@@ -289,6 +289,14 @@ def test_sources_beyond_the_window_are_left_out(fake_model):
     assert long not in fake_model.requests[0].prompt
 
 
+def test_the_best_source_is_sent_even_if_it_is_longer_than_the_window(fake_model):
+    fake_model.reply = always(Reply(text="It waits [1]."))
+    long = "word " * 8000
+    [sentence] = answer("how long?", [long], answering_model(fake_model.llm))
+    assert sentence.problems == ()
+    assert long.strip() in fake_model.requests[0].prompt
+
+
 @pytest.mark.server
 def test_a_real_model_answers(folder, llama_server, run):
     llm = f"openai:{llama_server.model}@{llama_server.api_base}"

@@ -10,7 +10,12 @@ from pydantic import ValidationError
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder.walk import FileRules
-from llama_index_contextual.app.settings.loading import is_harmless, load_configuration
+from llama_index_contextual.app.settings.loading import (
+    USER_FILE,
+    is_harmless,
+    load_configuration,
+    user_folder,
+)
 from llama_index_contextual.app.settings.registry import SETTINGS, Configuration, Options
 from llama_index_contextual.memory.context import MemoryContext
 from llama_index_contextual.memory.settings import MemorySettings
@@ -322,3 +327,18 @@ class TestAnIndex:
                 index.as_retriever(min_scor=0.1)
             with pytest.raises(SettingError, match=r"^`recency` must be a finite number"):
                 index.as_retriever(recency="x")
+
+
+@pytest.mark.parametrize("written", ["~/notes", "{home}/other/../notes", "{home}/link"])
+def test_the_user_s_table_names_a_folder_by_any_of_its_paths(tmp_path, monkeypatch, written):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to(notes)
+    own = user_folder() / USER_FILE
+    own.parent.mkdir(parents=True)
+    own.write_text(f'[folders."{written.format(home=tmp_path)}".retrieval]\ntop_k = 7\n', "utf-8")
+    assert load_configuration(notes)["retrieval.top_k"] == 7
+    assert load_configuration(tmp_path / "other")["retrieval.top_k"] is None
