@@ -140,13 +140,15 @@ def describe_chunk(metadata: Mapping[str, Any], text: str) -> ChunkInfo:
     context = meta.value_of(metadata, meta.CONTEXT) or ""
     lexical_context = meta.value_of(metadata, meta.LEXICAL_CONTEXT) or ""
     is_code_file = is_code(path)
+    own_title = titles[-1] if titles else ""
+    headings = [] if is_code_file else _headings_in(text, own_title)
     return ChunkInfo(
         path=path,
         citation=meta.citation_of(metadata),
         section=section,
         day=meta.day_of(metadata),
-        names=_names_of(titles, [] if is_code_file else _headings_in(text)),
-        heading_terms=frozenset(terms_of(titles[-1])) if len(titles) > 1 else frozenset(),
+        names=_names_of(titles, headings),
+        heading_terms=frozenset(terms_of(own_title)) if len(titles) > 1 else frozenset(),
         context_terms=Counter(terms_of(f"{context}\n{lexical_context}")),
         is_code=is_code_file,
         file_terms=code_terms(PurePosixPath(path).stem) if is_code_file else frozenset(),
@@ -165,10 +167,17 @@ def code_key(name: str) -> str:
     return _NO_LETTERS.sub("", name).lower()
 
 
-def _headings_in(text: str) -> list[str]:
-    """Return the headings in a Markdown text; most chunks have none, and parsing is slow."""
-    if not _MAY_BE_HEADING.search(text):
-        return []
+def _headings_in(text: str, own_title: str) -> list[str]:
+    """Return the headings in a Markdown text.
+
+    Most chunks have none or begin with their own, so that most need not be parsed, which is slow.
+    """
+    first_line, _, body = text.partition("\n")
+    if not _MAY_BE_HEADING.search(body):
+        if own_title and first_line.lstrip("#") == f" {own_title}":
+            return [own_title]
+        if not _MAY_BE_HEADING.search(first_line):
+            return []
     return [title for title, _, _ in headings_of(text)]
 
 

@@ -11,7 +11,7 @@ import contextlib
 import re
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, time, timedelta, timezone
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
@@ -200,6 +200,7 @@ def date_from_path(path: str) -> date | None:
     return min(dates)[2] if dates else None
 
 
+@lru_cache(maxsize=1024)  # the chunks of a document follow each other
 def period_from_path(path: str) -> Period | None:
     """Return the period of a note by its path: a day, week, month, quarter, half-year or year.
 
