@@ -7,11 +7,18 @@ import json
 
 import pytest
 from llama_index.core.agent.workflow import FunctionAgent
+from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms import ChatMessage, MockLLM
 from llama_index.core.llms.mock import MockFunctionCallingLLM
 from llama_index.core.memory import Memory
 from llama_index.core.query_engine import RetrieverQueryEngine
-from llama_index.core.schema import MetadataMode
+from llama_index.core.schema import (
+    MetadataMode,
+    NodeRelationship,
+    NodeWithScore,
+    RelatedNodeInfo,
+    TextNode,
+)
 
 from llama_index_contextual import MemoryContext
 from llama_index_contextual.memory import MemoryContextBlock, MemoryContextRetriever, memory_tool
@@ -184,6 +191,13 @@ async def test_a_block_keeps_the_digests_of_the_last_turns_only(context):
     assert len(block._shown) == 8
 
 
-def test_the_source_of_a_quotation_brings_no_metadata_of_its_own(context):
-    [hit, *_] = MemoryContextRetriever(context).retrieve("does JC like ginger?")
+def test_the_source_of_a_quotation_brings_no_metadata_of_its_own():
+    class WithSource(BaseRetriever):
+        def _retrieve(self, _query):
+            source = RelatedNodeInfo(node_id="a.md", metadata={"secret": "s"})
+            node = TextNode(text="Tea.", relationships={NodeRelationship.SOURCE: source})
+            return [NodeWithScore(node=node, score=1.0)]
+
+    [hit] = MemoryContextRetriever(MemoryContext(WithSource())).retrieve("when is tea?")
+    assert hit.node.ref_doc_id == "a.md"
     assert hit.node.source_node.metadata == {}

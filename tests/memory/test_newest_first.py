@@ -277,6 +277,12 @@ def test_a_statement_holds_four_fifths_of_the_subject(newer_text, first):
     assert newest_first(hits, subject)[0].id == first
 
 
+def test_three_quarters_of_the_subject_are_too_few():
+    subject = {(word,): 1.0 for word in ("red", "tea", "cup", "lid")}
+    hits = [hit("2026-01-05", "red tea cup lid."), hit("2026-03-05", "red tea cup.")]
+    assert newest_first(hits, subject) == hits
+
+
 def test_the_day_of_a_heading_comes_before_that_of_the_note():
     text = "## 2026-01-05\n\nTea is at four.\n"
     entry = MemoryEntry(TextNode(text=text, metadata={"path": "2026-04-01.md"}), 1.0)
