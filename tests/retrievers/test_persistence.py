@@ -6,6 +6,7 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from llama_index.core.schema import IndexNode, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
@@ -174,6 +175,17 @@ def test_arrays_that_were_changed_with_their_checksums_are_damage(nodes, tmp_pat
         arrays.write_arrays(path, content, missing)
         with pytest.raises(StorageError, match="missing, damaged"):
             ContextualBM25Retriever.from_persist_dir(tmp_path)
+
+
+def test_an_array_whose_type_was_damaged_is_not_read_as_another_one(tmp_path):
+    path = tmp_path / "some.arrays"
+    arrays.write_arrays(path, None, {"values": np.arange(10.0)})
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"<f8", b"<f4"))
+    with pytest.raises(StorageError, match="missing, damaged"):
+        arrays.read_arrays(path)
+    path.write_bytes(data)
+    assert arrays.read_arrays(path)[1]["values"].tolist() == [*range(10)]
 
 
 def test_a_file_that_is_cut_anywhere_is_damage(nodes, tmp_path):
