@@ -205,3 +205,15 @@ def test_a_range_stands_where_both_its_ends_do():
     text = "was it 5 to 8 March or not"
     [named] = find_dates(text, TODAY, lexicon())
     assert text[named.start : named.end] == "5 to 8 March"
+
+
+def test_a_month_without_a_year_is_the_present_one_as_soon_as_it_has_begun():
+    for today, year in ((date(2026, 4, 1), 2026), (date(2026, 3, 31), 2025)):
+        [named] = find_dates("what happened in April?", today, lexicon_of("in April"))
+        assert (named.first, named.last) == (date(year, 4, 1), date(year, 4, 30))
+
+
+def test_the_first_four_dates_of_a_text_count():
+    text = "2026-01-01, 2026-01-03, 2026-01-05, 2026-01-07 and 2026-01-09"
+    named = find_dates(text, date(2026, 4, 1), lexicon_of(text))
+    assert [day.first.day for day in named] == [1, 3, 5, 7]

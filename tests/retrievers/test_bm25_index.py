@@ -141,6 +141,11 @@ def test_terms_at_the_end_of_a_row_are_not_near_those_of_the_next_row():
     assert index.nearness(query_groups("plum pear"), [1, 2]).tolist() == [0, 0]
 
 
+def test_terms_further_apart_than_eight_tokens_are_not_near():
+    index = of({1: f"plum {'apple ' * 7} pear", 2: f"plum {'apple ' * 8} pear"})
+    assert index.nearness(query_groups("plum pear"), [1, 2]).tolist() == [1 / 8, 0]
+
+
 def test_a_token_that_stands_for_either_of_two_terms_is_near():
     index = of({1: "pear", 2: "plum quince quince pear"})
     groups = [("plum", "pear"), ("pear",)]

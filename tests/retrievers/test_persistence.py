@@ -179,13 +179,13 @@ def test_arrays_that_were_changed_with_their_checksums_are_damage(nodes, tmp_pat
 
 def test_an_array_whose_type_was_damaged_is_not_read_as_another_one(tmp_path):
     path = tmp_path / "some.arrays"
-    arrays.write_arrays(path, None, {"values": np.arange(10.0)})
+    arrays.write_arrays(path, None, {"values": np.arange(100_000.0)})
     data = path.read_bytes()
     path.write_bytes(data.replace(b"<f8", b"<f4"))
     with pytest.raises(StorageError, match="missing, damaged"):
         arrays.read_arrays(path)
     path.write_bytes(data)
-    assert arrays.read_arrays(path)[1]["values"].tolist() == [*range(10)]
+    assert arrays.read_arrays(path)[1]["values"].tolist() == [*range(100_000)]
 
 
 def test_a_file_that_is_cut_anywhere_is_damage(nodes, tmp_path):
