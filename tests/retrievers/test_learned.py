@@ -356,6 +356,16 @@ def test_multilingual_vectors_count_for_more_where_the_words_are_not_found(best,
     assert trust_in("¿Cuándo?", [keyword, vector], nothing_known(["a"])) == {}
 
 
+def test_cosines_are_those_of_the_vector_retriever_alone():
+    vector = ranking("v", {"a": 0.9, "b": 0.5, "c": 0.1})
+    keyword = ranking("k", {"c": 3.0, "b": 2.0, "a": 1.0}, is_keyword=True)
+    for rankings in ([vector, keyword], [keyword, vector]):
+        table = ScoreTable(rankings)
+        reads = nothing_known(table.node_ids)
+        _, candidates = collect("q", date(2026, 4, 10), rankings, table, reads, frozenset("abc"))
+        assert candidates.cosines[0] > candidates.cosines[1] > candidates.cosines[2]
+
+
 def test_match_is_the_share_of_the_query_that_a_chunk_contains():
     table = scored(
         [ranking("k", {"a": 6.0, "b": 2.0}, is_keyword=True)], reads_of(["a", "b"], [0.0, 0.0])
