@@ -146,6 +146,11 @@ def test_terms_further_apart_than_eight_tokens_are_not_near():
     assert index.nearness(query_groups("plum pear"), [1, 2]).tolist() == [1 / 8, 0]
 
 
+def test_the_nearest_token_counts_on_whichever_side_it_stands():
+    index = of({1: "pear plum apple apple pear", 2: "pear apple apple plum pear"})
+    assert index.nearness(query_groups("plum pear"), [1, 2]).tolist() == [1, 1]
+
+
 def test_a_token_that_stands_for_either_of_two_terms_is_near():
     index = of({1: "pear", 2: "plum quince quince pear"})
     groups = [("plum", "pear"), ("pear",)]
