@@ -77,6 +77,16 @@ def test_links_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
+def test_links_and_pictures_of_the_readme_are_absolute_on_pypi():
+    hook = runpy.run_path(str(ROOT / "scripts" / "pypi_readme.py"))
+    shown = hook["with_addresses"](README)
+    targets = re.findall(r'\]\(([^)]+)\)|(?:src|srcset)="([^"]+)"', shown)
+    addresses = [link or picture for link, picture in targets]
+    assert len(addresses) > 20
+    assert not [address for address in addresses if not address.startswith("https://")]
+    assert not [address for address in addresses if "blob" in address and "images" in address]
+
+
 REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
 
 
