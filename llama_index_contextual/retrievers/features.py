@@ -231,20 +231,21 @@ class HeadingFeature:
 
         Source code has no headings and 0.
         """
-        shares = np.zeros(len(candidates.node_ids))
+        named_shares = np.zeros(len(candidates.node_ids))
+        text_counts = candidates.term_counts.copy()
         for row, info in candidates.described:
             if info.is_code:
                 continue
-            named_share = 1.0  # of a chunk below the title of its document
+            named_shares[row] = 1.0  # of a chunk below the title of its document
             if info.heading_terms:
                 named_terms = info.heading_terms & query.columns.keys()
-                named_share = len(named_terms) / len(info.heading_terms)
-            if named_share:
-                counts = candidates.term_counts[row].copy()
-                for term in info.context_terms.keys() & query.columns.keys():
-                    counts[query.columns[term]] -= info.context_terms[term]
-                shares[row] = named_share * (query.idf @ (counts > 0)) / (query.information or 1.0)
-        return shares
+                named_shares[row] = len(named_terms) / len(info.heading_terms)
+            for term in info.context_terms.keys() & query.columns.keys():
+                for column in query.columns[term]:
+                    text_counts[row, column] -= info.context_terms[term]
+        in_text = (text_counts > 0).astype(np.float64)
+        query_shares = np.einsum("ij,j->i", in_text, query.idf) / (query.information or 1.0)
+        return named_shares * query_shares
 
 
 # Source code

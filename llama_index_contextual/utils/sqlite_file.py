@@ -214,7 +214,7 @@ class SqliteFile:
 
         Raises:
             StorageError: The file is of a newer version of this package.
-            ValueError: It contains something that is not ours.
+            ValueError: It contains a table, index, trigger or view of somebody else.
         """
         [[layout]] = connection.execute("PRAGMA user_version")
         if layout > self.layout:
@@ -227,7 +227,7 @@ class SqliteFile:
         for kind, name, sql in parts:
             is_made_by_sqlite = kind == "index" and sql is None
             if not is_made_by_sqlite and _on_one_line(str(sql)) not in ours:
-                raise ValueError(f"its {kind} {name!r} is not ours")
+                raise ValueError(f"it has an unexpected {kind} {name!r}")
         if layout != self.layout:
             raise ValueError(f"its layout is {layout} instead of {self.layout}")
 

@@ -40,7 +40,7 @@ def test_a_database_of_another_program_is_never_set_aside(step, tmp_path):
     file = tmp_path / "contexts.sqlite"
     with closing(sqlite3.connect(file)) as database, database:
         database.execute("CREATE TABLE theirs (x)")
-    with pytest.raises(StorageError, match="is not ours"):
+    with pytest.raises(StorageError, match="unexpected"):
         step()(make_nodes(2))
     assert [one.name for one in tmp_path.iterdir()] == ["contexts.sqlite"]
 
