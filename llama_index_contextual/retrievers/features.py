@@ -245,7 +245,8 @@ class HeadingFeature:
                     text_counts[row, column] -= info.context_terms[term]
         in_text = (text_counts > 0).astype(np.float64)
         query_shares = np.einsum("ij,j->i", in_text, query.idf) / (query.information or 1.0)
-        return named_shares * query_shares
+        shares: Floats = named_shares * query_shares
+        return shares
 
 
 # Source code
