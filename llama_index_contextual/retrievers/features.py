@@ -19,6 +19,7 @@ from llama_index_contextual.retrievers import query_dates
 from llama_index_contextual.retrievers.chunk_info import code_key, code_terms
 from llama_index_contextual.retrievers.names import LONGEST_NAME, folded_name
 from llama_index_contextual.retrievers.terms import language_of, query_groups
+from llama_index_contextual.utils.errors import SettingError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -529,3 +530,25 @@ FEATURES: Final[tuple[Feature, ...]] = (
     FurtherChunkFeature(),
     PartFeature(),
 )
+
+
+def checked_features(features: Sequence[Feature]) -> tuple[Feature, ...]:
+    """Return features, which have different names and everything that the fusion uses.
+
+    Raises:
+        SettingError: They cannot work.
+    """
+    names: list[str] = []
+    for feature in features:
+        missing = [part for part in ("name", "weight", "values") if not hasattr(feature, part)]
+        if missing:
+            raise SettingError(
+                f"`features` must be objects with a name, a weight and a method values() "
+                f"(got {feature!r}, without {', '.join(missing)})."
+            )
+        if feature.name in names:
+            raise SettingError(
+                f"`features` must have different names (got {feature.name!r} twice)."
+            )
+        names.append(feature.name)
+    return tuple(features)

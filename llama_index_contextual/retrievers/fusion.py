@@ -23,6 +23,7 @@ from llama_index_contextual.retrievers import asking, rankings, relevance
 from llama_index_contextual.retrievers.asking import Question, Request
 from llama_index_contextual.retrievers.base import PoolRetriever
 from llama_index_contextual.retrievers.explanation import Explanation, Hit
+from llama_index_contextual.retrievers.features import FEATURES, checked_features
 from llama_index_contextual.retrievers.filters import check_filters
 from llama_index_contextual.retrievers.learned import fuse_learned
 from llama_index_contextual.retrievers.query import parse_query
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.asking import Answers, WeightedRetriever
     from llama_index_contextual.retrievers.bm25_index import TermEvidence
     from llama_index_contextual.retrievers.chunk_info import ChunkInfo
+    from llama_index_contextual.retrievers.features import Feature
     from llama_index_contextual.retrievers.learned import KeywordReads
 
 RRF_K: Final = 20.0
@@ -91,6 +93,9 @@ class ContextualFusionRetriever(BaseRetriever):
             because an engine wants the best there is. ``"auto"`` abstains as the command line and
             MCP do, where relevance was measured: with the local embedding, a
             :class:`ContextualBM25Retriever`, and neither filters nor operators.
+        features: What learned fusion adds up. Add a feature of your own with
+            ``(*FEATURES, MyFeature())``, where ``FEATURES`` is in
+            ``llama_index_contextual.retrievers.features``.
         llm: Writes query variants; default ``Settings.llm`` when it is needed.
         query_gen_prompt: Asks the language model for variants, with ``{num_queries}`` and
         ``{query}``.
@@ -122,6 +127,7 @@ class ContextualFusionRetriever(BaseRetriever):
         candidate_pool: int = POOL,
         node_postprocessors: Sequence[BaseNodePostprocessor] = (),
         min_score: MinScore = 0.0,
+        features: Sequence[Feature] = FEATURES,
     ) -> None:
         self.members = asking.weighted_retrievers(retrievers, retriever_weights)
         if filters is not None:
@@ -152,6 +158,7 @@ class ContextualFusionRetriever(BaseRetriever):
         self.min_score: MinScore = AUTO
         if min_score != AUTO:
             self.min_score = amount("min_score", min_score, zero=True, most=1)
+        self.features = checked_features(features)
         self.query_gen_prompt = query_gen_prompt or QUERY_GEN_PROMPT
         self._llm = llm
 
@@ -344,7 +351,12 @@ class ContextualFusionRetriever(BaseRetriever):
                 evergreen=question.evergreen,
             )
         return fuse_learned(
-            request.text, question.today, answers.rankings, request.keywords, answers.admitted
+            request.text,
+            question.today,
+            answers.rankings,
+            request.keywords,
+            answers.admitted,
+            self.features,
         )
 
     def _explain(

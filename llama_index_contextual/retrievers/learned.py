@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from llama_index_contextual.retrievers.bm25_index import TermScores
-from llama_index_contextual.retrievers.features import FEATURES, Candidates, Query
+from llama_index_contextual.retrievers.features import FEATURES, Candidates, Feature, Query
 from llama_index_contextual.retrievers.rankings import FeatureColumn, ScoreTable, stretch
 from llama_index_contextual.retrievers.terms import query_groups
 from llama_index_contextual.retrievers.vector import E5, MINILM
@@ -56,6 +56,7 @@ def fuse_learned(
     rankings: Sequence[Ranking],
     keywords: tuple[str, ContextualBM25Retriever] | None,
     admitted: frozenset[str],
+    features: Sequence[Feature] = FEATURES,
 ) -> tuple[ScoreTable, KeywordReads]:
     """Return the candidates scored by the sum of all features, and what is known of them.
 
@@ -68,17 +69,20 @@ def fuse_learned(
         rankings: The answers of all retrievers to all queries.
         keywords: The name of a keyword retriever and the retriever; None where there is none.
         admitted: The ids that the filters admit.
+        features: The reasons to rank a candidate higher or lower.
     """
     table = ScoreTable(rankings)
     reads = read_candidates(text, keywords, table.node_ids, admitted)
     query, candidates = collect(text, today, rankings, table, reads, admitted)
-    score_candidates(query, candidates, table)
+    score_candidates(query, candidates, table, features)
     return table, reads
 
 
-def score_candidates(query: Query, candidates: Candidates, table: ScoreTable) -> None:
+def score_candidates(
+    query: Query, candidates: Candidates, table: ScoreTable, features: Sequence[Feature]
+) -> None:
     """Score the candidates in a table: the log-odds that each answers the query, and its share."""
-    for feature in FEATURES:
+    for feature in features:
         values = feature.values(query, candidates)
         column = FeatureColumn(feature.name, values, feature.weight * values)
         table.features.append(column)

@@ -15,6 +15,7 @@ from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.chunk_info import describe_chunk
 from llama_index_contextual.retrievers.features import FEATURES, Candidates, Query
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
+from llama_index_contextual.utils.errors import SettingError
 
 
 class Case(NamedTuple):
@@ -490,3 +491,38 @@ def test_chunks_with_the_same_text_are_one_hit_that_names_the_other_places():
     )
     ranks = ContextualFusionRetriever([keywords], mode="reciprocal_rerank")
     assert len(ranks.retrieve("gateway connection idle")) == 4
+
+
+# A feature of a user's own
+
+
+class CatFeature:
+    """Whether a chunk is about the cat."""
+
+    name = "cat"
+    weight = 5.0
+
+    def values(self, query, candidates):
+        """Return 1 for the chunk about the cat, 0 for all others."""
+        return np.array([float(node_id == "cat") for node_id in candidates.node_ids])
+
+
+def test_a_feature_of_a_users_own_ranks_and_is_explained(nodes):
+    keywords = ContextualBM25Retriever(nodes)
+    plain = ContextualFusionRetriever([keywords], mode="learned")
+    features = (*FEATURES, CatFeature())
+    fusion = ContextualFusionRetriever([keywords], mode="learned", features=features)
+    question = "the cat or the budget of the house"
+    assert plain.explain(question).hits[0].node.node.node_id == "meeting"
+    best = fusion.explain(question).hits[0]
+    assert best.node.node.node_id == "cat"
+    assert ("cat", 5.0) in [(credit.name, credit.credit) for credit in best.credits]
+
+
+def test_features_that_cannot_work_are_refused(nodes):
+    keywords = ContextualBM25Retriever(nodes)
+    twice = (*FEATURES, CatFeature(), CatFeature())
+    with pytest.raises(SettingError, match=r"different names .*'cat' twice"):
+        ContextualFusionRetriever([keywords], features=twice)
+    with pytest.raises(SettingError, match="without name, weight, values"):
+        ContextualFusionRetriever([keywords], features=["cat"])

@@ -15,9 +15,9 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 from results import Fixed, pairs
 
-from llama_index_contextual.retrievers import learned as learned_fusion
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.bm25_index import TermScores, idf
+from llama_index_contextual.retrievers.features import FEATURES
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.retrievers.learned import (
     KeywordReads,
@@ -67,7 +67,7 @@ def scored(rankings, reads=None):
     reads = reads or nothing_known(table.node_ids)
     today = date(2026, 4, 10)
     query, candidates = collect("q", today, rankings, table, reads, frozenset(table.node_ids))
-    score_candidates(query, candidates, table)
+    score_candidates(query, candidates, table, FEATURES)
     return table
 
 
@@ -396,12 +396,11 @@ def test_it_is_the_default_for_the_retrievers_that_it_was_trained_for(nodes, arm
     ("log_odds", "scores"),
     [([4.0, 2.0, -3.0], [1.0, 0.5, 1e-6]), ([0.0, 0.0, 0.0], [1.0] * 3), ([-1.0] * 3, [1.0] * 3)],
 )
-def test_a_score_is_a_share_of_the_best_and_above_0(log_odds, scores, monkeypatch):
+def test_a_score_is_a_share_of_the_best_and_above_0(log_odds, scores):
     rankings = [ranking("x", {"a": 3.0, "b": 2.0, "c": 1.0})]
     table = ScoreTable(rankings)
     reads = nothing_known(table.node_ids)
     query, candidates = collect("q", date(2026, 4, 10), rankings, table, reads, frozenset("abc"))
-    monkeypatch.setattr(learned_fusion, "FEATURES", ())
     candidates.scores = np.array(log_odds)
-    score_candidates(query, candidates, table)
+    score_candidates(query, candidates, table, [])
     assert table.scores == pytest.approx(scores)
