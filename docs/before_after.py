@@ -64,8 +64,8 @@ def first_hit(context: str) -> BaseNode:
 
 def card(left: int, title: str, color: str, node: BaseNode, theme: Theme) -> list[str]:
     """Return the SVG elements of one answer."""
-    text = " ".join(node.get_content().replace("#", "").split())
-    lines = textwrap.wrap(text, LINE_LENGTH)[:TEXT_LINES]
+    heading, _, body = node.get_content().lstrip("# ").partition("\n")
+    lines = [heading, *textwrap.wrap(" ".join(body.split()), LINE_LENGTH)][:TEXT_LINES]
     context = str(node.metadata.get("context", "nothing"))
     place = (
         f"{node.metadata['file_name']}, lines {node.metadata['start_line']} to "
@@ -79,9 +79,10 @@ def card(left: int, title: str, color: str, node: BaseNode, theme: Theme) -> lis
     ]
     for number, line in enumerate(lines):
         ending = " …" if number == TEXT_LINES - 1 else ""
+        weight = 600 if number == 0 else 400
         parts.append(
             f'<text x="{left + 24}" y="{158 + 22 * number}" fill="{theme.text}" '
-            f'font-size="14">{escape(line + ending)}</text>'
+            f'font-size="14" font-weight="{weight}">{escape(line + ending)}</text>'
         )
     parts.append(
         f'<text x="{left + 24}" y="240" fill="{theme.muted}" font-size="13">embedded with '

@@ -38,7 +38,7 @@ def test_a_question_that_nothing_answers_finds_nothing(run, notes):
     assert outside.stderr.splitlines() == [
         "Nothing found.",
         (
-            "no chunk passes the filters: none has path containing 'nowhere/' (folders that "
+            "no chunk passes the filters: none has a path containing 'nowhere/' (folders that "
             "exist: memory, docs)"
         ),
     ]
@@ -299,7 +299,7 @@ def test_a_path_that_nothing_has_is_named_with_the_nearest_folders(run, tmp_path
     assert run("index", tmp_path).returncode == 0
     found = run("search", "database", "--path", asked, "-f", tmp_path)
     assert found.stderr.splitlines()[1] == (
-        f"no chunk passes the filters: none has path containing {asked!r} ({near})"
+        f"no chunk passes the filters: none has a path containing {asked!r} ({near})"
     )
 
 

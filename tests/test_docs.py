@@ -197,6 +197,19 @@ def test_every_command_is_documented_and_every_documented_command_exists():
     assert names <= used, "a command is documented nowhere"
 
 
+def test_every_option_that_a_page_shows_exists():
+    shown = {}
+    for page in PAGES:
+        for line in re.findall(r"llama-index-contextual [a-z]+ [^\n`#]*", page.read_text("utf-8")):
+            _, name, *words = line.partition(" -- ")[0].split()
+            options = {word.partition("=")[0].strip(",.'\"") for word in words if word[:2] == "--"}
+            shown.setdefault(name, set()).update(options)
+    assert len(shown) > 5
+    for name, options in shown.items():
+        known = {option for parameter in app.commands[name].params for option in parameter.opts}
+        assert options <= known | {"--help"}, name
+
+
 def texts_of_the_package():
     """Yield each text in the package's code, with its file and whether it is documentation of that
     code.

@@ -84,14 +84,14 @@ def check_prompt(template: str | BasePromptTemplate) -> str:
     unknown = sorted(set(prompt.template_vars).difference(_FIELDS, prompt.kwargs))
     if unknown:
         raise SettingError(
-            f"The context prompt has unknown fields {unknown}. Use some of {', '.join(_FIELDS)}."
+            f"`prompt` has unknown fields {unknown}. Use some of {', '.join(_FIELDS)}."
         )
     placeholders: dict[str, Any] = {field: f"{{{field}}}" for field in _FIELDS}
     text: str = prompt.format(**placeholders)
     if not 0 <= text.find("{document}") <= text.find("{chunks}"):
         raise SettingError(
-            "The context prompt must hold {document} and after it {chunks}, in this order: a "
-            "server reads the document, which calls share, only once if it comes first."
+            "`prompt` must contain {document} and, after it, {chunks}. A server reads the document "
+            "only once for all calls if it comes first."
         )
     return text
 

@@ -27,7 +27,7 @@ from llama_index_contextual.retrievers.query import days_filter
 from llama_index_contextual.retrievers.query_dates import lexicon_of
 from llama_index_contextual.retrievers.rankings import Mode
 from llama_index_contextual.retrievers.terms import query_groups, terms_of
-from llama_index_contextual.utils.errors import refuse_unknown, whole
+from llama_index_contextual.utils.errors import SettingError, refuse_unknown, whole
 from llama_index_contextual.utils.metadata import period_of
 
 if TYPE_CHECKING:
@@ -136,8 +136,13 @@ class MemoryContext:
         self.settings = MemorySettings(**{**_configured(source), **given})
         if isinstance(source, BaseRetriever):
             retriever = source
-        else:
+        elif hasattr(source, "as_retriever"):
             retriever = source.as_retriever(similarity_top_k=_POOL)
+        else:
+            raise SettingError(
+                "`source` must be a ContextualIndex, another index with as_retriever(), or a "
+                f"retriever (got {type(source).__name__})."
+            )
         if not isinstance(retriever, ContextualFusionRetriever):
             retriever = ContextualFusionRetriever([retriever])
         self._fusion = retriever

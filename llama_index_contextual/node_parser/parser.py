@@ -406,7 +406,10 @@ def _at_most(name: str, value: object, most: int, relation: str, size: int) -> i
     """Return a size that is bounded by the size of a chunk."""
     number = whole(name, value, least=0)
     if number > most:
-        raise SettingError(f"`{name}` must be {relation} `chunk_size` (got {number} for {size}).")
+        sign = ">" if most == size else ">="
+        raise SettingError(
+            f"`{name}` must be {relation} `chunk_size` (got {number} {sign} {size})."
+        )
     return number
 
 

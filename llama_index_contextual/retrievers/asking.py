@@ -29,6 +29,7 @@ from llama_index_contextual.utils.errors import (
     StorageError,
     amount,
 )
+from llama_index_contextual.utils.text import counted
 from llama_index_contextual.utils.tracing import in_thread
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def weighted_retrievers(
         given = f"[{kinds}]" if isinstance(retrievers, Iterable) else type(retrievers).__name__
         raise SettingError(
             f"`retrievers` must be a list of at least one retriever (got {given}). "
-            "Pass at least one, as in ContextualFusionRetriever([index.as_retriever(), ...])."
+            "Pass retrievers, as in ContextualFusionRetriever([index.as_retriever(), ...])."
         )
     are_keyword = [_is_keyword(member) for member in members]
     if weights is None:
@@ -143,9 +144,8 @@ def weighted_retrievers(
     total = sum(weights)
     if len(weights) != len(members) or not total:
         raise SettingError(
-            f"`retriever_weights` must be a number for each of the {len(members)} "
-            "retrievers, not all 0 "
-            f"(got {weights})."
+            f"`retriever_weights` must have one number per retriever, not all 0 (got {weights} "
+            f"for {counted(len(members), 'retriever')})."
         )
     names = [_name_of(member) for member in members]
     weighted = []
@@ -233,7 +233,7 @@ class Answers:
     """The answers of all retrievers to all queries.
 
     Attributes:
-        rankings: One for each retriever and query.
+        rankings: The answer of each retriever to each query.
         admitted: The ids of the nodes that may be returned. Rankings hold more where these set the
             scale of scores.
         nodes: The nodes that came with the answers.

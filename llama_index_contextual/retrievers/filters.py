@@ -90,13 +90,13 @@ def _text_of(part: Filter, make: Callable[[str], MetadataFilters]) -> str | None
 
 
 def filter_in_words(part: Filter) -> str:
-    """Return a filter in words: ``path containing 'people/'``, ``the tag 'sqlite'``."""
+    """Return a filter in words: ``a path containing 'people/'``, ``the tag 'sqlite'``."""
     tag = _text_of(part, tag_filter)
     if tag is not None:
         return f"the tag {tag!r}"
     path = _text_of(part, path_filter)
     if path is not None:
-        return f"path containing {path!r}"
+        return f"a path containing {path!r}"
     if isinstance(part, MetadataFilters):
         condition = part.condition or FilterCondition.AND
         members = f" {condition.value} ".join(filter_in_words(member) for member in part.filters)

@@ -56,37 +56,39 @@ POOL: Final = 100
 class ContextualFusionRetriever(BaseRetriever):
     """Retrieve with several retrievers and fuse their results by weight.
 
-    Each retriever proposes a pool of fixed size, whatever ``similarity_top_k`` is, so the top 5 is
-    a prefix of the top 20. Ties break by node id; a node counts once by its id. A retriever without
-    scores counts by its order, and where a keyword retriever returns 0 its node earns nothing.
-    Scores are the fused scores normalized over the pool, so the best has 1. Learned fusion
-    multiplies them by the relevance of the best: how likely it is that the index answers the
-    question, 0 to 1. Postprocessors such as a recency decay act on scores before the cut.
-    :meth:`explain` returns the relevance of each hit in every mode.
+    Each retriever proposes a fixed number of candidates, whatever ``similarity_top_k`` is, so the
+    first 5 hits are the same whether you ask for 5 or for 20. Ties break by node id. A retriever
+    without scores counts by its order. A score of 0 from a keyword retriever means that nothing
+    matches.
 
-    Where one of the retrievers is a :class:`ContextualBM25Retriever`, the whole answer obeys the
-    operators of a query, as :mod:`llama_index_contextual.retrievers.query` reads them.
+    Scores are shares of the best fused score. Learned fusion multiplies them by the relevance of
+    the best hit: the estimated probability, 0 to 1, that it answers the question. :meth:`explain`
+    returns the relevance of each hit in every mode. Postprocessors, such as a recency decay, change
+    scores before the cut.
+
+    With a :class:`ContextualBM25Retriever` among the retrievers, all hits satisfy the operators of
+    the query, as :mod:`llama_index_contextual.retrievers.query` reads them.
 
     Args:
         retrievers: The retrievers. Those of this package answer with ids and read only the nodes
             that are returned; others answer with their own ``similarity_top_k``.
-        retriever_weights: One for each retriever, in any scale. Default: keyword retrievers share
-            .6 and the others .4 (measured on three sets); equal weights if there is one kind only.
-        mode: ``"learned"``: a weighted sum of features, trained on questions with known answers;
-            weights only divide between retrievers of one kind. ``"message"``: the same for what
-            people tell an assistant; it ranks sessions and reads their age.
+        retriever_weights: The weight of each retriever, in any scale. Default: keyword retrievers
+            share 0.6 and the others 0.4; equal weights if there is only one kind.
+        mode: ``"learned"``: a weighted sum of features, trained on questions with known answers.
+            ``retriever_weights`` then only divide between retrievers of the same kind.
+            ``"message"``: the same for messages to an assistant; it ranks whole sessions, newer
+            ones first among equals.
             ``"reciprocal_rerank"``, ``"relative_score"``, ``"dist_based_score"``, ``"simple"``: as
             LlamaIndex names them; weights count. Default: learned where a
             :class:`ContextualBM25Retriever` and a retriever of another kind are fused and neither
             weights nor ``rrf_k`` are set, else reciprocal ranks, which fit retrievers of any kind.
         filters: Nodes that may be returned, for all retrievers.
-        rrf_k: The constant of reciprocal ranks: small values favour the top ranks. 60 is the
-        original paper's.
+        rrf_k: The constant of reciprocal ranks: small values favour the top ranks. Default: 20;
+            60 is that of the original paper.
         similarity_top_k: The most nodes to return.
         candidate_pool: Candidates that each retriever proposes; at least ``similarity_top_k``.
         num_queries: Above 1, a language model writes ``num_queries - 1`` variants of the query for
-            the keyword retrievers, because variants widen keywords and blur vectors; at 1 no
-            language model is resolved.
+            the keyword retrievers. At 1 no language model is used.
         node_postprocessors: Applied to the whole pool before the cut.
         min_score: Hits less relevant than this are dropped, before postprocessors: 0 to 1, as
             :meth:`explain` shows it. Hits of unknown relevance stay. Default: 0, which drops none,
@@ -98,7 +100,7 @@ class ContextualFusionRetriever(BaseRetriever):
             ``llama_index_contextual.retrievers.features``.
         llm: Writes query variants; default ``Settings.llm`` when it is needed.
         query_gen_prompt: Asks the language model for variants, with ``{num_queries}`` and
-        ``{query}``.
+            ``{query}``.
         use_async: Part of LlamaIndex's interface; retrievers answer at the same time either way.
 
     Raises:

@@ -41,7 +41,7 @@ class Ranking:
         query: The number of the query, 0 for the original.
         weight: Its share of the fusion.
         node_ids: Best first, each once.
-        scores: One for each node, falling.
+        scores: The score of each node, falling.
         compared: How many of the first nodes are the best of all chunks, whatever the filters are.
             Their scores set the scale, so that a filter changes no score.
         is_keyword: Whether the retriever matches words.

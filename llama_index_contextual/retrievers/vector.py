@@ -320,7 +320,8 @@ def _any_store_of(
         names = getattr(source.index_struct, "nodes_dict", None)
         return AnyStore(source.vector_store, source.docstore, names, options), source
     raise SettingError(
-        f"index={type(source).__name__} holds no text. "
+        "`index` must be a VectorStoreIndex or a store that holds text (got "
+        f"{type(source).__name__}). "
         "Pass the VectorStoreIndex on it, or a store that holds text (Chroma, Qdrant, ...)."
     )
 

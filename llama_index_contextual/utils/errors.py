@@ -1,7 +1,7 @@
 """The exceptions of this package, the checks of settings, and the errors of model servers.
 
 A message says what is wrong and what to do:
-``"`min_chunk_size` must be at most `chunk_size` (got 600 for 512)."``
+``"`min_chunk_size` must be at most `chunk_size` (got 600 > 512)."``
 
 ::
 

@@ -359,11 +359,11 @@ def test_a_prompt_may_be_a_text():
         ({"documents": 5}, r"`documents` must be a list.*\(got int\)"),
         (
             {"context": "llm", "prompt": "{document} {chunks"},
-            "must hold .document. and after it .chunks.",
+            "must contain .document. and, after it, .chunks.",
         ),
         (
             {"context": "llm", "prompt": "{chunks} {document}"},
-            "must hold .document. and after it .chunks.",
+            "must contain .document. and, after it, .chunks.",
         ),
         (
             {"context": "llm", "prompt": 5},

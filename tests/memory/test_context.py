@@ -362,6 +362,11 @@ def test_an_unknown_setting_is_named_with_those_that_there_are(make):
         make(max_result=3)
 
 
+def test_a_source_that_is_no_index_is_refused():
+    with pytest.raises(SettingError, match=r"`source` must be .* \(got int\)"):
+        MemoryContext(3)
+
+
 def test_a_search_may_ask_for_more_hits_than_a_digest(retriever):
     memory = MemoryContext(retriever, max_results=1)
     assert len(memory.search("Cookie", max_results=3).entries) > 1

@@ -272,7 +272,7 @@ def _tell_missing_contexts(opened: ContextualIndex, report: RefreshReport) -> in
         failed = opened.settings.contexts.usage.failed
         why = f" ({in_words(failed)})" if failed else ""
         options.tell(
-            f"{counted(waiting, 'chunk')} without a context of {paid} yet{why}. "
+            f"{counted(waiting, 'chunk')} still without a context of {paid}{why}. "
             "Run the same command again to ask for them."
         )
     return waiting

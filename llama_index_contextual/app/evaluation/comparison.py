@@ -150,11 +150,11 @@ class Comparison:
 
         A chart, the table, differences with intervals, and their questions.
         """
-        depths = ", ".join(map(str, self.top_k))
+        depths = ", ".join(f"@{depth}" for depth in self.top_k)
         count = counted(len(self.questions), "question")
         summary = (
-            f"How much of the answers to {count} each row finds in the first {depths} hits "
-            "(recall)."
+            f"Recall for {count}: the share of the answers that each row finds in its first hits "
+            f"({depths})."
         )
         return render("comparison.html", title=title, summary=summary, comparison=self)
 

@@ -123,8 +123,9 @@ class IndexView(KeywordView):
         model = self.snapshot.state.model
         if model != self._caches.model:
             raise StorageError(
-                f"the index was made with the embedding {model}, not with {self._caches.model}: "
-                "their vectors do not compare. Open it again, with the former."
+                f"the index was made with the embedding {model}, not with {self._caches.model}. "
+                "Vectors of different models cannot be compared. Open the index again with the "
+                "former."
             )
         if not embeddings:
             return []

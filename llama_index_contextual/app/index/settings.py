@@ -25,7 +25,12 @@ from llama_index_contextual.app.index.database import Database
 from llama_index_contextual.app.index.storage import Layout, content_file, places
 from llama_index_contextual.app.settings.loading import load_configuration
 from llama_index_contextual.app.settings.registry import SETTINGS, Configuration
-from llama_index_contextual.utils.errors import DamagedError, FingerprintError, without_credentials
+from llama_index_contextual.utils.errors import (
+    DamagedError,
+    FingerprintError,
+    SettingError,
+    without_credentials,
+)
 from llama_index_contextual.utils.text import short_hash, storable
 
 if TYPE_CHECKING:
@@ -264,9 +269,9 @@ class IndexSettings:
         model = f" --embed-model {shlex.quote(name)}" if name else ""
         raise FingerprintError(
             f"the index in {self.layout.root} was made with the embedding {state.model}, not with "
-            f"{self.model_id}: their vectors do not compare. Choose the former, another storage "
-            "folder, or embed everything again: reindex=True in Python, or "
-            f"{self.layout.refresh_command}{model} --yes"
+            f"{self.model_id}. Vectors of different models cannot be compared. Use the former "
+            "embedding or another storage folder, or embed everything again: reindex=True in "
+            f"Python, or {self.layout.refresh_command}{model} --yes"
         )
 
     @property
@@ -334,6 +339,7 @@ def open_settings(
     folders, layout, state = places(folder, storage)
     options = dict(context_options or {})
     plain = {key: options.pop(key) for key in SETTINGS.keys() & options.keys()}
+    _refuse_settings_of_tables(options)
     passed = {name: value for name, value in (passed or {}).items() if value is not None}
     arguments = _values_of(passed, options)
     arguments |= {key: value for key, value in plain.items() if value is not None}
@@ -354,6 +360,17 @@ def open_settings(
     return IndexSettings(
         folders, layout, database, configuration, objects, options, descriptions, reindex
     )
+
+
+def _refuse_settings_of_tables(options: Mapping[str, Any]) -> None:
+    """Raise a SettingError for settings of a table, such as ``chunk_size``."""
+    for key in SETTINGS:
+        table, _, name = key.rpartition(".")
+        if name in options and table not in {"", "context_options"}:
+            raise SettingError(
+                f"ContextualIndex.open does not take {name}. Pass "
+                f"config={{{key!r}: {options[name]!r}}}."
+            )
 
 
 def _values_of(passed: Mapping[str, Any], context_options: Mapping[str, Any]) -> dict[str, Any]:

@@ -262,7 +262,7 @@ def test_contexts_that_fell_back_are_not_success(run, tmp_path):
     ]
     done = run(*command)
     assert done.returncode == 3
-    assert "without a context of llm:m+pattern yet (" in done.stderr
+    assert "without a context of llm:m+pattern (" in done.stderr
     assert done.stderr.count("no connection") == 1
     assert "timeout under" not in done.stderr
     held = run("status", tmp_path / "notes")

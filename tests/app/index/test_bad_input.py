@@ -272,7 +272,7 @@ def test_another_embedding_is_refused_before_anything_is_read(opened):
     opened().refresh()
     with pytest.raises(
         FingerprintError,
-        match=r"made with the embedding LocalEmbedding.*not with MockEmbedding.*Choose the former",
+        match=r"made with the embedding LocalEmbedding.*not with MockEmbedding.*Use the former",
     ):
         opened(embed_model=MockEmbedding(8, model_name="other"))
 

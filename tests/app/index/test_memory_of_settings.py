@@ -204,3 +204,10 @@ def test_a_storage_knows_its_folder(opened, folder, tmp_path, embedding):
         ContextualIndex.open(None, embed_model=embedding)
     with pytest.raises(SettingError, match="does not say of which folder"):
         ContextualIndex.open(None, storage=tmp_path / "nothing", embed_model=embedding)
+
+
+def test_a_setting_of_a_table_names_the_configuration(folder):
+    with pytest.raises(
+        SettingError, match=r"not take chunk_size.*config=\{'chunks.chunk_size': 300\}"
+    ):
+        ContextualIndex.open(folder, chunk_size=300)
