@@ -61,7 +61,7 @@ ANCHORED = {
     "retrievers.query._CONDITION",
     "app.serve.html._SCHEME",
     "app.serve.html._WITHIN_LIST",
-    "app.settings.models._NAME",
+    "app.settings.names._NAME",
     "node_parser.sections._LEAD",
     "app.folder.converters.latex._ITEM",
     "app.folder.converters.org._BLOCK",
@@ -149,7 +149,7 @@ def calls_of(module):
 MADE = {
     "_invented": "digits of a context",
     "among": "an escaped name",
-    "marked": "an escaped term",
+    "_parts_of_word": "escaped terms",
     "replace": "an escaped passage of a note",
     "edit": "the same",
 }
