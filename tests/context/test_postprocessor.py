@@ -528,7 +528,9 @@ TEXT_NODE = TextNode(text="It is 60.")
 
 
 @pytest.mark.parametrize(
-    "nodes", [["a text"], "a text", TEXT_NODE, [TEXT_NODE, NodeWithScore(node=TEXT_NODE)]], ids=str
+    "nodes",
+    [["a text"], "a text", TEXT_NODE, [TEXT_NODE, NodeWithScore(node=TEXT_NODE)]],
+    ids=["texts", "text", "node", "hits"],
 )
 @pytest.mark.parametrize("context", ["headings", "off"])
 def test_what_is_no_list_of_nodes_is_an_error_that_says_what_to_pass(context, nodes):
