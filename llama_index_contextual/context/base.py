@@ -130,22 +130,22 @@ def in_words(counts: Counter[str]) -> str:
 
 
 class ContextGenerator(ABC):
-    """Base class of what makes contexts.
+    """Base class of context generators.
 
-    A subclass has a ``name`` and a :meth:`generate` that returns one text per chunk. One that works
-    on several documents at a time overrides :meth:`generate_all` and :meth:`agenerate_all`, too.
+    A subclass has a ``name`` and a :meth:`generate` that returns one text per chunk. To work on
+    several documents at a time, override :meth:`generate_all` and :meth:`agenerate_all`, too.
 
     Attributes:
         name: What users call it. A class in ``context/generators/NAME.py`` is chosen by its name in
             Python, on the command line, in settings and in evaluations.
         version: Recorded as ``context_version``. Change it whenever the same chunk would get
-            another context: only then is a chunk that has a context given a new one by a generator
-            that is not free.
+            another context. Unless the generator is free, chunks with a context of the same
+            version are not generated again.
         description: One line for lists of generators.
         free: Whether it costs neither money nor noticeable time, so that it may run while a query
             waits.
         embeds_metadata: Whether a chunk's other metadata is embedded beside its context.
-        model_name: The language model that it asks; "" if it asks none.
+        model_name: The language model that it calls; "" if it calls none.
         usage: What it has done so far.
     """
 

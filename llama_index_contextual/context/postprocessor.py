@@ -58,14 +58,13 @@ _KEYS_OF_WHOLE_CHUNK: Final = (
 class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostprocessor):
     """Write each chunk's context into its metadata, to be embedded and not displayed.
 
-    Everything else that the views showed stays in them: what documents brought, and what extractors
-    found. Only what the context repeats (path, file name, title, header path, date) is left out of
-    EMBED.
+    All other metadata of documents and extractors stays in the views. Only what the context repeats
+    (path, file name, title, header path, date) is left out of EMBED.
 
     In ``transformations=[parser, ContextualNodePostprocessor(), embedding]`` it is the last step
-    before the embedding and changes the nodes in place. In ``node_postprocessors=[...]`` it gives
-    the nodes of an index that was built without contexts free ones (headings or patterns, never an
-    LLM's), on copies. A node that has a context keeps it.
+    before the embedding and changes the nodes in place. In ``node_postprocessors=[...]`` it writes
+    contexts from headings or patterns, never from a language model, into copies of the nodes that
+    have none. A node that has a context keeps it.
 
     If a splitter cuts the parser's chunks, its pieces inherit the lines of the whole chunk. This
     step removes those lines, so that nothing is cited that a piece does not hold.

@@ -31,7 +31,7 @@ class MemoryContextRetriever(BaseRetriever):
     ``path``, ``header_path``, ``date``, ``start_line`` and ``end_line`` where known.
 
     Args:
-        memory: What answers.
+        memory: The memory that answers.
     """
 
     def __init__(self, memory: MemoryContext) -> None:
@@ -72,7 +72,7 @@ class MemoryContextBlock(Checked, BaseMemoryBlock[str]):
         await agent.run("does JC like ginger?", memory=memory)
 
     Args:
-        context: What answers.
+        context: The memory that answers.
         name: The name of the block, and of the tag that LlamaIndex puts around it.
         description: What the block holds.
         priority: Above 0: the block is left out first where tokens are short.

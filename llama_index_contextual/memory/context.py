@@ -73,7 +73,7 @@ def gate_digest(message: str) -> MemoryDigest | None:
 
 
 class MemoryContext:
-    """Turns a user's message into a digest of notes about it, or into nothing within microseconds.
+    """Turn a user's message into a digest of notes about it; into nothing for small talk.
 
     ::
 
@@ -84,7 +84,7 @@ class MemoryContext:
 
     Args:
         source: A ``ContextualIndex``, a retriever of this package, or any other of LlamaIndex,
-            whose hits are never held back because it does not tell how relevant they are.
+            whose hits are never left out, because their relevance is not known.
         enabled: Whether memory answers at all. Of this and every further setting, None takes the
             value of the index's configuration, else the default of :class:`MemorySettings`.
         max_results: The most hits of a digest.

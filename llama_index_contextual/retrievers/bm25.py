@@ -48,15 +48,15 @@ _OF_TERMS: Final = frozenset({"stemmer", "language", "skip_stemming", "token_pat
 class ContextualBM25Retriever(PoolRetriever):
     """Retrieve by words, with the interface of LlamaIndex's ``BM25Retriever``.
 
-    The engine is another one: it follows single edits, and all views of an index share it. Adding
-    or deleting a node touches that node only, and scores equal those of a full rebuild. Scores are
+    Its engine supports single edits, and all views of an index share it. Adding or deleting a node
+    touches that node only, and scores equal those of a full rebuild. Scores are
     BM25 (Lucene's form), greater than 0; ties break by node id. A node without a matching term is
     not a hit, so a query that matches nothing returns an empty list. An empty query with filters
     returns the nodes that match the filters, with a score of 0. Nodes come back as new objects,
     equal (same ``hash``) to those of the vector store. Readers work on an immutable state and
     writers take turns, so threads may share a retriever.
 
-    The retriever takes a query for words. Operators (``path:``, ``tag:``) are read by a
+    The retriever reads a query as words. Operators (``path:``, ``tag:``) are read by a
     :class:`ContextualFusionRetriever`, also over this retriever alone.
 
     Args:
@@ -324,7 +324,7 @@ class ContextualBM25Retriever(PoolRetriever):
     def suggest(self, query: str) -> list[str]:
         """Return names and words of the index that a misspelt query may mean, best first.
 
-        The list is empty where the index knows all words of the query. Nothing is searched for.
+        The list is empty where the index knows all words of the query. This does not search.
 
         Example:
             ``suggest("dikstra")`` returns ``["Dijkstra's Algorithm", "Dijkstra"]``.

@@ -176,7 +176,7 @@ def compare(
     *,
     top_k: Iterable[int] = TOP_K,
 ) -> Comparison:
-    """Ask several retrievers, of any kind, the same questions.
+    """Run the same questions on several retrievers of any kind.
 
     Args:
         retrievers: Retrievers by the names that the table shows. The others are compared with the

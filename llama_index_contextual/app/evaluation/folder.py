@@ -49,7 +49,7 @@ def evaluate(
     llm: str | LLM | None = None,
     **options: Any,
 ) -> Comparison:
-    """Index a folder with its text alone and with contexts, and ask every index the same questions.
+    """Index a folder with its text alone and with contexts, and run the same questions on each.
 
     The rows have the same files, chunks and embedding, and all use the retriever of
     :class:`ContextualIndex`. Differences are to "text alone". ``"off"`` is the row "LlamaIndex

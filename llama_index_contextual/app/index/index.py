@@ -53,7 +53,7 @@ class ContextualIndex:
 
     One process writes at a time; readers in other processes notice what was written. An object may
     be used by many threads. Only :meth:`refresh` and :meth:`delete` change an index: questions
-    change nothing on disk, embed no document and ask no context model.
+    change nothing on disk, embed no document and call no model that writes contexts.
     """
 
     def __init__(self, settings: IndexSettings) -> None:

@@ -44,15 +44,15 @@ class LLMContextGenerator(base.ContextGenerator):
 
     The document comes first in each prompt and its chunks after it, several to a call, so that a
     server with a prefix cache reads a document once. A sentence is stored as soon as its call
-    returns. A chunk that gets none has the pattern context meanwhile, or None; the next run asks
-    about it again where the model did not answer. One :class:`ContextualWarning` at the end of a
-    run tells how many chunks fell back, and why.
+    returns. A chunk without a sentence gets the ``fallback``, and the next run asks again if the
+    model did not answer. One :class:`ContextualWarning` at the end of a run says how many chunks
+    have the fallback, and why.
 
     Args:
         llm: Any LLM of LlamaIndex, or a function that returns one when it is first needed. None
-            takes ``Settings.llm`` where that has been set. Its own settings say how long an answer
-            is waited for, and how many tokens it takes: a longer document is shown as its outline
-            and what surrounds the chunks.
+            takes ``Settings.llm`` where that has been set. Its own settings determine the timeout
+            and the context window. A longer document is replaced by its outline and the text
+            around the chunks.
         prompt: A text or template with ``{document}`` and after it ``{chunks}``; ``{count}``,
             ``{path}``, ``{title}`` and ``{date}`` can be in it. By default there is one for prose
             and one for source code.
