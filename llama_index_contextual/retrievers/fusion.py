@@ -67,7 +67,7 @@ class ContextualFusionRetriever(BaseRetriever):
     scores before the cut.
 
     With a :class:`ContextualBM25Retriever` among the retrievers, all hits satisfy the operators of
-    the query, as :mod:`llama_index_contextual.retrievers.query` reads them.
+    the query: ``"a phrase"``, ``path:`` and ``tag:``.
 
     Args:
         retrievers: The retrievers. Those of this package answer with ids and read only the nodes
