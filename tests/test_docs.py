@@ -87,6 +87,19 @@ def test_links_and_pictures_of_the_readme_are_absolute_on_pypi():
     assert not [address for address in addresses if "blob" in address and "images" in address]
 
 
+def test_files_of_the_repository_that_a_page_names_exist():
+    named = {
+        name
+        for page in PAGES
+        for name in re.findall(
+            r"\b(?:benchmarks|examples|notebooks|scripts|tests)/[\w/-]+\.(?:ipynb|jsonl?|md|py)\b",
+            page.read_text("utf-8"),
+        )
+    }
+    assert len(named) > 10
+    assert not [name for name in named if not (ROOT / name).exists()]
+
+
 REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
 
 
