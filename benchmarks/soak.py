@@ -44,7 +44,13 @@ from llama_index_contextual.app.serve.mcp_server import serve
 Path(sys.argv[2]).write_text(str(os.getpid()))
 serve(sys.argv[1])
 """
-MIX = {"memory_context": 25, "search": 25, "read": 15, "list": 5}  # how often each is called
+MIX = {
+    "memory_context": 25,
+    "retrieve": 20,
+    "grep": 5,
+    "read": 15,
+    "list": 5,
+}  # how often each is called
 MIX |= {"/api/search": 20, "/api/document": 5, "/api/state": 5}  # of the page
 NOTES = 300
 CHANGE_EVERY, SAMPLE_EVERY, WARM = 20, 100, 1000  # calls; after the last nothing should grow
@@ -89,8 +95,9 @@ def arguments(name: str, folder: Path) -> dict[str, Any]:
     path = NUMBERS.choice(sorted(folder.glob("*.md"))).relative_to(folder.parent).as_posix()
     kinds: dict[str, dict[str, Any]] = {
         "memory_context": {"message": NUMBERS.choice(["hola", question, question])},
-        "search": {"query": question}
+        "retrieve": {"query": question}
         | NUMBERS.choice([{}, {"since": "2024-03-01"}, {"path": "memory/"}]),
+        "grep": {"pattern": NUMBERS.choice(THINGS)},
         "read": {"path": path},
         "/api/search": {"q": question},
         "/api/document": {"path": path, "q": question},
