@@ -194,8 +194,8 @@ class Request:
         members: The retrievers, which obey the operators of the question.
         keywords: Of them the name and the retriever of :func:`keyword_retriever_of`.
         text: The query without its operators.
-        queries: The same first. Every retriever gets that, retrievers that match words
-            get variants, and the others get the sentences of a message.
+        queries: That text first, which every retriever gets. Variants of it go to retrievers that
+            match words, and the sentences of a message to the others.
         operators: The operators of the query that are obeyed.
         admitted: Ids of the nodes that satisfy the operators; None for all.
         notes: What was ignored.

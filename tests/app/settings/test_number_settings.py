@@ -166,7 +166,7 @@ def test_a_million_calls_may_be_written_as_1e6():
 
 @pytest.mark.parametrize("weights", [[math.nan, 1], [math.inf, 1], [-1, 1], [0, 0], ["x", 1], [1]])
 def test_weights_that_cannot_work(weights):
-    with pytest.raises(SettingError, match="`retriever_weights` must be "):
+    with pytest.raises(SettingError, match="`retriever_weights` must "):
         ContextualFusionRetriever([KEYWORD, KEYWORD], retriever_weights=weights)
 
 
