@@ -222,7 +222,7 @@ def shipped_index(
     """Yield the index that ships, over chunks of a benchmark, in a temporary folder.
 
     Chunks and contexts that no setting makes go through ``ContextualIndex`` all the same, so that
-    the arms, their settings and the stored nodes are those that a user gets.
+    the retrievers, their settings and the stored nodes are those that a user gets.
     """
     folder = tempfile.TemporaryDirectory(prefix="contextual-benchmark-")
     context = (
@@ -252,10 +252,10 @@ def hybrid(
     )
 
 
-def stock_hybrid(arms: list[BaseRetriever], top_k: int) -> QueryFusionRetriever:
+def stock_hybrid(retrievers: list[BaseRetriever], top_k: int) -> QueryFusionRetriever:
     """Return LlamaIndex's fusion by reciprocal rank, without variants of the question."""
     options = {"llm": MockLLM(), "num_queries": 1, "use_async": False, "mode": "reciprocal_rerank"}
-    return QueryFusionRetriever(arms, similarity_top_k=top_k, **options)
+    return QueryFusionRetriever(retrievers, similarity_top_k=top_k, **options)
 
 
 def fast_folder() -> tempfile.TemporaryDirectory[str]:

@@ -15,8 +15,8 @@ removed     questions of the set whose notes were deleted from the index, asked,
 
 Nonsense, strangers and removed ones weigh the same, and together as much as the questions whose
 gold is among the first 20 hits. All figures of a set come from weights that were fitted without it.
-"Firsts" are questions whose gold stands first in the answer of the vector arm or of the keyword
-arm: no default may cut those.
+"Firsts" are questions whose gold is the first hit of the vector retriever or of the keyword
+retriever: no default may cut those.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Asked:
     evidence: Evidence
     shares: Floats  # scores of the first 20 hits as a share of the best
     gained: Floats  # the part of the question's gold that each of them adds
-    firsts: Floats  # which of them has gold and is first in the answer of an arm
+    firsts: Floats  # which of them has gold and is first in the answer of an retriever
 
     @property
     def answered(self) -> bool:

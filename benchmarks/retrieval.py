@@ -114,10 +114,12 @@ PASSAGES = ("locomo-notes", "docs-intros", "german-judgments", "japanese-article
 
 
 class Row(NamedTuple):
-    """One way to retrieve: which nodes each arm sees."""
+    """One way to retrieve: which nodes each retriever sees."""
 
     name: str
-    dense: str | None = None  # context of the nodes in the vector arm; None: no such arm
+    dense: str | None = (
+        None  # context of the nodes in the vector retriever; None: no such retriever
+    )
     sparse: str | None = None
     is_stock: bool = False  # LlamaIndex's own BM25 and fusion
 
@@ -130,7 +132,7 @@ class Measured(NamedTuple):
 
 
 class Bench:
-    """Nodes, stores and arms of one collection, each made once."""
+    """Nodes, stores and retrievers of one collection, each made once."""
 
     def __init__(self, data: DataSet, collection: str, embedding: RememberingEmbedding) -> None:
         self.data, self.embedding = data, embedding
@@ -225,26 +227,26 @@ class Bench:
         return VectorStoreIndex(nodes, storage_context=storage, embed_model=self.embedding)
 
     def retriever(self, row: Row) -> BaseRetriever:
-        """Put the row's arms together: those of the index that ships, or LlamaIndex's own."""
+        """Put the row's retrievers together: those of the index that ships, or LlamaIndex's own."""
         if row.is_stock:
             return self._stock(row)
         retriever = self.index(row.dense or row.sparse).as_retriever(POOL)
         return retriever if row.dense == row.sparse else retriever.retrievers[row.dense is None]
 
     def _stock(self, row: Row) -> BaseRetriever:
-        arms: list[BaseRetriever] = []
+        retrievers: list[BaseRetriever] = []
         if row.dense is not None:
-            arms.append(self.store(row.dense).as_retriever(similarity_top_k=POOL))
+            retrievers.append(self.store(row.dense).as_retriever(similarity_top_k=POOL))
         if row.sparse is not None:
-            arms.append(
+            retrievers.append(
                 BM25Retriever.from_defaults(nodes=self.nodes(row.sparse), similarity_top_k=POOL)
             )
         if row.dense != "leaves":
-            return arms[0] if len(arms) == 1 else stock_hybrid(arms, POOL)
+            return retrievers[0] if len(retrievers) == 1 else stock_hybrid(retrievers, POOL)
         levels = SimpleDocumentStore()
         levels.add_documents(self._levels())
         return AutoMergingRetriever(
-            stock_hybrid(arms, MERGED), StorageContext.from_defaults(docstore=levels)
+            stock_hybrid(retrievers, MERGED), StorageContext.from_defaults(docstore=levels)
         )  # type: ignore[arg-type]
 
 

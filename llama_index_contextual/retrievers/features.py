@@ -7,6 +7,7 @@ to :data:`FEATURES`. Its test is a case in ``tests/retrievers/test_features.py``
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
@@ -265,7 +266,7 @@ _TEST_ENDINGS: Final = ("_test", ".test", "_spec", ".spec", "Test", "Tests")
 _TEST_TERMS: Final = code_terms(" ".join(_TEST_FOLDERS))
 
 
-class CodeFeature:
+class CodeFeature(ABC):
     """A feature of files of source code; it is 0 for the chunks of all other files."""
 
     def values(self, query: Query, candidates: Candidates) -> Floats:
@@ -279,9 +280,9 @@ class CodeFeature:
             values[file.rows] = factor * self.file_value(query, file)
         return values
 
+    @abstractmethod
     def file_value(self, query: Query, file: CodeFile) -> float:
         """Return the value of a file."""
-        raise NotImplementedError
 
 
 class FileNameFeature(CodeFeature):

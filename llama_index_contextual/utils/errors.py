@@ -20,7 +20,7 @@ A message says what is wrong and what to do:
     ├── AnswerError           a language model that should answer a question failed
     └── CopyError             an object cannot be pickled (also a TypeError)
 
-    ContextualWarning         something was degraded, counted and reported; nothing is lost
+    ContextualWarning         a result is worse than it could be, and the message says why
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class CopyError(ContextualError, TypeError):
 
 
 class ContextualWarning(UserWarning):
-    """Something was degraded, counted and reported; nothing is lost."""
+    """A result is worse than it could be. What was replaced or left out is counted and named."""
 
 
 # Checks of settings

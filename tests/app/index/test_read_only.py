@@ -69,6 +69,13 @@ def read_only(part, *command, temporary):
     return subprocess.run(line, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
 
 
+def assert_search_works(folder, temporary):
+    """Assert that the command finds a note while its index cannot be written."""
+    command = ("-m", "llama_index_contextual", "search", "Cookie's carrots", "-f", folder)
+    done = read_only(storage_of(folder), *command, temporary=temporary)
+    assert "loves carrots" in done.stdout, done.stderr
+
+
 @pytest.fixture
 def temporary(tmp_path):
     (tmp_path / "temporary").mkdir()
@@ -109,17 +116,7 @@ def test_the_command_line_reads_it_and_a_refresh_does_not_write_into_a_copy(
 ):
     with opened(embed_model=None) as index:
         index.refresh()
-    done = read_only(
-        storage_of(folder),
-        "-m",
-        "llama_index_contextual",
-        "search",
-        "Cookie's carrots",
-        "-f",
-        folder,
-        temporary=temporary,
-    )
-    assert "loves carrots" in done.stdout, done.stderr
+    assert_search_works(folder, temporary)
     (folder / "new.md").write_text("# New\n\nZebras sleep standing.\n")
     storage = storage_of(folder)
     done = read_only(storage, "-m", "llama_index_contextual", "index", folder, temporary=temporary)
@@ -162,17 +159,7 @@ def test_what_a_killed_writer_left_in_the_log_is_read_where_nothing_can_be_writt
     )
     subprocess.run([sys.executable, "-c", writer, str(folder)], check=False)  # noqa: S603  our own script
     assert (storage_of(folder) / "index.sqlite3-wal").stat().st_size
-    done = read_only(
-        storage_of(folder),
-        "-m",
-        "llama_index_contextual",
-        "search",
-        "Cookie's carrots",
-        "-f",
-        folder,
-        temporary=temporary,
-    )
-    assert "loves carrots" in done.stdout, done.stderr
+    assert_search_works(folder, temporary)
     assert list(temporary.iterdir()) == [], "nothing is copied"
 
 
