@@ -39,19 +39,21 @@ def grows_too_fast(
 
     def once() -> bool:
         took = seconds(work, long)
-        return took >= noise and took >= LINE * seconds(work, short)
+        return took >= noise and took >= LINE * least_seconds(work, short)
 
     return all(once() for _ in range(3))
 
 
+def least_seconds(work: Callable[[str], object], text: str) -> float:
+    """Return the least processor time of three calls, as other work makes calls slower."""
+    return min(seconds(work, text) for _ in range(3))
+
+
 def seconds(work: Callable[[str], object], text: str) -> float:
-    """The least processor time of three calls."""
-    best = float("inf")
-    for _ in range(3):
-        began = time.thread_time()
-        work(text)
-        best = min(best, time.thread_time() - began)
-    return best
+    """Return the processor time of a call."""
+    began = time.thread_time()
+    work(text)
+    return time.thread_time() - began
 
 
 def seconds_of(work: Callable[[str], object], text: str) -> float:

@@ -145,7 +145,7 @@ def test_context_for_the_nodes_of_an_index_built_without_it(documents, store, em
     assert all("context" not in hit.node.metadata for hit in plain), "the input is not changed"
 
 
-def test_the_stock_fusion_over_our_arms_with_recency_after_it(documents, store, embedding):
+def test_the_stock_fusion_over_our_retrievers_with_recency_after_it(documents, store, embedding):
     nodes = IngestionPipeline(
         transformations=[
             HeadingAwareMarkdownNodeParser(),
@@ -154,12 +154,12 @@ def test_the_stock_fusion_over_our_arms_with_recency_after_it(documents, store, 
         ],
         vector_store=store,
     ).run(documents=documents)
-    arms = [
+    retrievers = [
         ContextualVectorRetriever(store, embed_model=embedding, similarity_top_k=10),
         ContextualBM25Retriever.from_defaults(vector_store=store, similarity_top_k=10),
     ]
     stock = QueryFusionRetriever(
-        arms,
+        retrievers,
         llm=MockLLM(),
         num_queries=1,
         use_async=False,
@@ -168,7 +168,7 @@ def test_the_stock_fusion_over_our_arms_with_recency_after_it(documents, store, 
     )
     hits = stock.retrieve("When does the deployment freeze start?")
     assert len({hit.node.node_id for hit in hits}) == len(hits), (
-        "the arms' nodes have equal hashes: none comes twice"
+        "the retrievers' nodes have equal hashes: none comes twice"
     )
     recency = RecencyPostprocessor(now="2026-11-20", weight=0.5)
     first, *_ = recency.postprocess_nodes(hits)

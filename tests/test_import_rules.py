@@ -59,7 +59,7 @@ def test_no_files_import_one_another_in_a_circle():
         pytest.fail(f"circle of imports: {' -> '.join(error.args[1])}")
 
 
-def test_no_name_of_a_room_hides_one_of_its_files():
+def test_no_name_of_a_package_hides_one_of_its_files():
     plug_in = [
         name
         for name in MODULES
@@ -68,8 +68,8 @@ def test_no_name_of_a_room_hides_one_of_its_files():
     loaded = {name: importlib.import_module(name) for name in plug_in}
     assert len(loaded) > 40
     for name, module in loaded.items():
-        room, _, file = name.rpartition(".")
-        assert getattr(importlib.import_module(room), file) is module
+        package, _, file = name.rpartition(".")
+        assert getattr(importlib.import_module(package), file) is module
 
 
 def test_the_page_on_design_names_files_that_there_are():

@@ -296,12 +296,12 @@ def test_no_page_is_wider_than_its_window(width, tmp_path):
         text=f"# {long}\n\n{long} is here. {TEXT}", metadata={"path": f"docs/{long}.md"}
     )
     nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()([document]))
-    arms = [ContextualBM25Retriever(nodes), ContextualBM25Retriever(nodes)]
+    retrievers = [ContextualBM25Retriever(nodes), ContextualBM25Retriever(nodes)]
     questions = [
         Question(f"port {long}", (Passage(text="port 80"),)),
         Question("timeout", (Passage(text="is 60"),)),
     ]
-    rows = {"text alone": arms[0], f"headings {long}": arms[1]}
+    rows = {"text alone": retrievers[0], f"headings {long}": retrievers[1]}
     compared = compare(rows, questions, top_k=[1, 3, 5, 10])
     pages = {
         "preview": chunks_page(nodes, title=long, budget=60),

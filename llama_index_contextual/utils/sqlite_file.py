@@ -112,7 +112,7 @@ class SqliteFile:
         """Lend a connection; it is closed where its transaction does not end well.
 
         Raises:
-            DamagedError: The file cannot be read, or contains other tables than ours.
+            DamagedError: The file cannot be read, or contains other tables than this package makes.
             StorageError: It cannot be opened now, or is of a newer version of this package.
         """
         with self.explained():
@@ -210,7 +210,7 @@ class SqliteFile:
         """Write the rows that the file has from its first moment on."""
 
     def _check_schema(self, connection: sqlite3.Connection) -> None:
-        """Refuse other tables than ours: a trigger or a view would run what somebody else wrote.
+        """Refuse tables of others: a trigger or a view would run what somebody else wrote.
 
         Raises:
             StorageError: The file is of a newer version of this package.
@@ -222,11 +222,11 @@ class SqliteFile:
                 f"{self.path} has layout {layout}, this package reads up to {self.layout}. "
                 "Upgrade llama-index-contextual, then start this process again."
             )
-        ours = {_on_one_line(statement) for statement in self.tables.split(";")}
+        expected = {_on_one_line(statement) for statement in self.tables.split(";")}
         parts = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
         for kind, name, sql in parts:
             is_made_by_sqlite = kind == "index" and sql is None
-            if not is_made_by_sqlite and _on_one_line(str(sql)) not in ours:
+            if not is_made_by_sqlite and _on_one_line(str(sql)) not in expected:
                 raise ValueError(f"it has an unexpected {kind} {name!r}")
         if layout != self.layout:
             raise ValueError(f"its layout is {layout} instead of {self.layout}")

@@ -17,6 +17,7 @@ from llm_runs import count_by_source
 from servers import llama_cpp
 
 from llama_index_contextual.app.settings.models import NamedModel
+from llama_index_contextual.context import calls
 from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.generators.llm import LLMContextGenerator
 from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
@@ -37,6 +38,12 @@ TEXT = (
     f"On day {day} the crew painted cabin {day} and counted the ropes on deck twice."
     for day in range(8)
 )
+
+
+@pytest.fixture(autouse=True)
+def short_answers(monkeypatch):
+    """Let the model write little: what it says does not matter, and each token takes time."""
+    monkeypatch.setattr(calls, "OUTPUT_TOKENS", 16)
 
 
 @pytest.fixture

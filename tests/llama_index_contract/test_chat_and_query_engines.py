@@ -62,9 +62,9 @@ def retriever(kinds, kind, size=2):
         return kinds[kind](index(), similarity_top_k=size)
     if kind == "keyword":
         return kinds[kind](nodes=notes(), similarity_top_k=size)
-    arms = [retriever(kinds, "vector", 6), retriever(kinds, "keyword", 6)]
+    retrievers = [retriever(kinds, "vector", 6), retriever(kinds, "keyword", 6)]
     return kinds["fusion"](
-        arms,
+        retrievers,
         llm=MockLLM(),
         num_queries=1,
         mode="reciprocal_rerank",

@@ -102,8 +102,8 @@ compared = comparison(stock_class=False, our_class=True)
 
 @compared(ours=["freeze", "budget"], stock=["freeze", "freeze"], differs="fusion-weights")
 def test_21444_weights_count_in_reciprocal_rank(ours: bool):
-    """The first hit where all the weight is on either arm, of which each has another first."""
-    arms = [
+    """The first hit where one retriever has all the weight; each of both has another first hit."""
+    retrievers = [
         ContextualBM25Retriever([notes()[number] for number in numbers])
         for numbers in ((0, 4), (3, 5))
     ]
@@ -115,7 +115,7 @@ def test_21444_weights_count_in_reciprocal_rank(ours: bool):
         "similarity_top_k": 6,
         "use_async": False,
     }
-    fusions = [cls(arms, retriever_weights=weights, **given) for weights in ([9, 1], [1, 9])]
+    fusions = [cls(retrievers, retriever_weights=weights, **given) for weights in ([9, 1], [1, 9])]
     return [ids(fusion.retrieve("carrots and the budget"))[0] for fusion in fusions]
 
 
@@ -131,7 +131,7 @@ def test_22897_nodes_that_a_filter_leaves_out_stay_out(ours: bool):
 
 @compared(ours="['cat']", stock="ValueError", differs="bm25-chroma")
 def test_20601_bm25_over_an_index_on_chroma(ours: bool):
-    """The keyword arm of an index on Chroma, which keeps no document store."""
+    """The keyword retriever of an index on Chroma, which keeps no document store."""
     storage = StorageContext.from_defaults(vector_store=chroma())
     plain = [node.model_copy(update={"metadata": {}}) for node in notes()]
     on_chroma = VectorStoreIndex(plain, storage_context=storage, embed_model=EMBEDDING)

@@ -51,7 +51,7 @@ class Kinds(BaseRetriever):
         return [NodeWithScore(node=node, score=0.5) for node in found]
 
 
-def fused(cls, arms, mode="reciprocal_rerank", **settings):
+def fused(cls, retrievers, mode="reciprocal_rerank", **settings):
     settings = {
         "llm": LLM,
         "num_queries": 1,
@@ -59,11 +59,11 @@ def fused(cls, arms, mode="reciprocal_rerank", **settings):
         "similarity_top_k": 9,
         "use_async": False,
     } | settings
-    return cls(arms, **settings)
+    return cls(retrievers, **settings)
 
 
-def found(cls, *arms, mode="reciprocal_rerank", **settings):
-    return ids(fused(cls, arms, mode, **settings).retrieve("carrots"))
+def found(cls, *retrievers, mode="reciprocal_rerank", **settings):
+    return ids(fused(cls, retrievers, mode, **settings).retrieve("carrots"))
 
 
 def left():
@@ -83,7 +83,7 @@ def table():
 
 
 def variants(cls):
-    """How many questions a keyword arm is asked where a model writes variants."""
+    """How many questions a keyword retriever is asked where a model writes variants."""
     asked = []
 
     class Keywords(BM25Retriever):
@@ -107,7 +107,7 @@ compared = comparison(QueryFusionRetriever, ContextualFusionRetriever)
 @pytest.mark.parametrize(
     "mode", ["reciprocal_rerank", "relative_score", "dist_based_score", "simple"]
 )
-def test_what_both_arms_find_is_found(mode):
+def test_what_both_retrievers_find_is_found(mode):
     compare(
         lambda cls: sorted(found(cls, left(), right(), mode=mode)),
         QueryFusionRetriever,
@@ -118,7 +118,7 @@ def test_what_both_arms_find_is_found(mode):
 @pytest.mark.parametrize(
     "mode", ["reciprocal_rerank", "relative_score", "dist_based_score", "simple"]
 )
-def test_one_arm_keeps_its_order(mode):
+def test_one_retriever_keeps_its_order(mode):
     compare(
         lambda cls: found(cls, left(), mode=mode),
         QueryFusionRetriever,
@@ -143,7 +143,7 @@ def test_async_gives_the_same(cls):
 
 
 @compared()
-def test_arms_of_any_kind(cls):
+def test_retrievers_of_any_kind(cls):
     return sorted(found(cls, index().as_retriever(similarity_top_k=9), table()))
 
 
@@ -154,7 +154,7 @@ def test_operators(cls):
 
 
 @compared()
-def test_an_arm_without_scores_counts(cls):
+def test_an_retriever_without_scores_counts(cls):
     return sorted(found(cls, summary()))
 
 
@@ -188,12 +188,12 @@ def test_scores_that_are_missing_where_scores_are_compared(cls):
     ours=["a", "b", "c", "dog", "freeze"],
     differs="fusion-zeros",
 )
-def test_what_a_keyword_arm_scores_0(cls):
+def test_what_a_keyword_retriever_scores_0(cls):
     return sorted(found(cls, BM25Retriever(nodes=notes(), similarity_top_k=4), left()))
 
 
 @compared(stock="OSError", ours="['a', 'b', 'c']", differs="fusion-failing-retriever")
-def test_an_arm_that_fails(cls):
+def test_an_retriever_that_fails(cls):
     return quietly(lambda: found(cls, Fixed(), left()))
 
 

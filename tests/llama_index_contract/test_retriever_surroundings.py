@@ -52,14 +52,14 @@ def keyword(kinds):
 
 
 def fusion(kinds, **settings):
-    arms = [vector(kinds), keyword(kinds)]
+    retrievers = [vector(kinds), keyword(kinds)]
     settings = {
         "llm": MockLLM(),
         "num_queries": 1,
         "similarity_top_k": 1,
         "use_async": False,
     } | settings
-    return kinds[2](arms, **settings)
+    return kinds[2](retrievers, **settings)
 
 
 def events(retriever):

@@ -48,8 +48,8 @@ def notes():
 
 
 @pytest.fixture(scope="session")
-def arms(embedding, tmp_path_factory):
-    """Vector and keyword arm over the notes."""
+def retrievers(embedding, tmp_path_factory):
+    """Vector and keyword retriever over the notes."""
     from llama_index.core import Document
 
     documents = [
@@ -69,5 +69,5 @@ def arms(embedding, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def retriever(arms):
-    return ContextualFusionRetriever(list(arms))
+def retriever(retrievers):
+    return ContextualFusionRetriever(list(retrievers))

@@ -142,10 +142,10 @@ def test_of_two_near_equal_notes_the_newer_wins_and_that_can_be_switched_off():
     assert next(iter(with_recency)) == new
 
 
-def test_recency_counts_once_even_if_the_retriever_has_it_too(arms):
+def test_recency_counts_once_even_if_the_retriever_has_it_too(retrievers):
     own = RecencyPostprocessor(now=NOW, weight=1.0)
-    twice = MemoryContext(ContextualFusionRetriever(list(arms), node_postprocessors=[own]))
-    once = MemoryContext(ContextualFusionRetriever(list(arms)))
+    twice = MemoryContext(ContextualFusionRetriever(list(retrievers), node_postprocessors=[own]))
+    once = MemoryContext(ContextualFusionRetriever(list(retrievers)))
     message = "when is tea on Sundays?"
     assert twice.get(message, now=NOW) == once.get(message, now=NOW)
 
@@ -177,7 +177,7 @@ def test_notes_of_a_named_day_need_evidence_where_there_is_a_subject(memory, mes
     assert bool(memory.get(message, now=NOW).entries) == found
 
 
-def test_a_reranker_of_the_users_keeps_the_last_word(arms):
+def test_a_reranker_of_the_users_keeps_the_last_word(retrievers):
     class Backwards(BaseNodePostprocessor):
         def _postprocess_nodes(self, nodes, query_bundle=None):
             return [
@@ -185,10 +185,10 @@ def test_a_reranker_of_the_users_keeps_the_last_word(arms):
             ]
 
     message = "does JC like ginger?"
-    plain = MemoryContext(ContextualFusionRetriever(list(arms)), min_relevance=0).get(
+    plain = MemoryContext(ContextualFusionRetriever(list(retrievers)), min_relevance=0).get(
         message, now=NOW
     )
-    reranked = ContextualFusionRetriever(list(arms), node_postprocessors=[Backwards()])
+    reranked = ContextualFusionRetriever(list(retrievers), node_postprocessors=[Backwards()])
     turned = MemoryContext(reranked, min_relevance=0, include_recency=False).get(message, now=NOW)
     assert turned.entries[0].id != plain.entries[0].id
     assert turned.entries[0].id not in [entry.id for entry in plain.entries]
@@ -298,7 +298,7 @@ def test_what_goes_on_with_something_is_told_from_a_question(memory):
     assert digest.entries[0].path == "memory/2026-04-05.md"
 
 
-def test_a_search_is_confined_by_filters_and_says_where_it_cannot_be(memory, arms):
+def test_a_search_is_confined_by_filters_and_says_where_it_cannot_be(memory, retrievers):
     people = note_filters(path="people/")
     [entry] = memory.search(
         "tea", filters=people
@@ -311,7 +311,9 @@ def test_a_search_is_confined_by_filters_and_says_where_it_cannot_be(memory, arm
     }
     with pytest.raises(SettingError, match=r"no with_filters\(\)"):
         MemoryContext(Fixed()).search("tea", filters=people)
-    assert {one.path for one in MemoryContext(arms[1]).search("tea", filters=days).entries} == {
+    assert {
+        one.path for one in MemoryContext(retrievers[1]).search("tea", filters=days).entries
+    } == {
         "memory/2026-04-02.md",
         "memory/2026-04-05.md",
     }

@@ -141,9 +141,10 @@ def test_a_question_warns_of_no_front_matter(recwarn):
         TextNode(text=f"---\ncreated: {{{{date}}}}\n---\n# {name}\n\nText of {name}.\n")
         for name in ("Ada", "Bob")
     ]
-    arm = ContextualBM25Retriever(ContextualNodePostprocessor()(nodes))
+    retriever = ContextualBM25Retriever(ContextualNodePostprocessor()(nodes))
     assert (
-        ContextualFusionRetriever([arm], mode="learned").retrieve("Text of Bob")[0].node is not None
+        ContextualFusionRetriever([retriever], mode="learned").retrieve("Text of Bob")[0].node
+        is not None
     )
     assert not recwarn.list
 

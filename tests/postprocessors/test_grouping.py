@@ -80,12 +80,12 @@ def test_others_move_up_where_it_sees_the_pool():
         *(("alpha", "busy", n) for n in range(8)), ("beta", "quiet", 0), ("gamma", "old", 0),
     ]]  # fmt: skip
     vectors = VectorStoreIndex(chunks, embed_model=LocalEmbedding())
-    arms = [vectors.as_retriever(similarity_top_k=10), ContextualBM25Retriever(chunks)]
-    plain = ContextualFusionRetriever(arms, similarity_top_k=3)
+    retrievers = [vectors.as_retriever(similarity_top_k=10), ContextualBM25Retriever(chunks)]
+    plain = ContextualFusionRetriever(retrievers, similarity_top_k=3)
     assert {hit.node.ref_doc_id for hit in plain.retrieve("busy gateway")} == {"alpha"}
 
     grouped = ContextualFusionRetriever(
-        arms, similarity_top_k=3, node_postprocessors=[GroupingPostprocessor()]
+        retrievers, similarity_top_k=3, node_postprocessors=[GroupingPostprocessor()]
     )
     hits = grouped.retrieve("busy gateway")
     assert {hit.node.ref_doc_id for hit in hits} == {"alpha", "beta", "gamma"}

@@ -347,7 +347,9 @@ def test_a_store_that_gives_distances_is_fused_as_one_that_gives_cosines(embeddi
     for store in (SimpleVectorStore(), Distances()):
         context = StorageContext.from_defaults(vector_store=store)
         index = VectorStoreIndex(notes(), storage_context=context, embed_model=embedding)
-        arm = index.as_retriever(similarity_top_k=8) if stock else ContextualVectorRetriever(index)
-        fusion = ContextualFusionRetriever([arm, ContextualBM25Retriever(notes())], mode=mode)
+        retriever = (
+            index.as_retriever(similarity_top_k=8) if stock else ContextualVectorRetriever(index)
+        )
+        fusion = ContextualFusionRetriever([retriever, ContextualBM25Retriever(notes())], mode=mode)
         found.append([hit.node.node_id for hit in fusion.retrieve("the web of alpha")])
     assert found[0] == found[1]

@@ -32,7 +32,7 @@ class Waiting(BaseRetriever):
 
 @pytest.fixture
 def late():
-    """An arm that never answers while the test runs."""
+    """A retriever that never answers while the test runs."""
     event = threading.Event()
     yield Waiting("late", event)
     event.set()
@@ -45,7 +45,7 @@ def prompt():
     return Waiting("prompt", event)
 
 
-def test_arms_run_at_the_same_time():
+def test_retrievers_run_at_the_same_time():
     # Each waits for the other: one after the other would never end.
     first, second = threading.Event(), threading.Event()
 
@@ -58,23 +58,23 @@ def test_arms_run_at_the_same_time():
             self.mine.set()
             return super()._retrieve(query_bundle)
 
-    arms = [Signals("a", first, second), Signals("b", second, first)]
-    assert set(ids(ContextualFusionRetriever(arms).retrieve("q"))) == {"a", "b"}
+    retrievers = [Signals("a", first, second), Signals("b", second, first)]
+    assert set(ids(ContextualFusionRetriever(retrievers).retrieve("q"))) == {"a", "b"}
     first.clear(), second.clear()
-    assert set(ids(asyncio.run(ContextualFusionRetriever(arms).aretrieve("q")))) == {"a", "b"}
+    assert set(ids(asyncio.run(ContextualFusionRetriever(retrievers).aretrieve("q")))) == {"a", "b"}
 
 
-async def test_a_blocking_arm_does_not_block_the_loop(late):
+async def test_a_blocking_retriever_does_not_block_the_loop(late):
     task = asyncio.create_task(ContextualFusionRetriever([late]).aretrieve("q"))
     for _ in range(20):
-        await asyncio.sleep(0.005)  # would not come back if the arm ran on the loop
+        await asyncio.sleep(0.005)  # would not come back if the retriever ran on the loop
     assert not task.done()
     late.event.set()
     assert ids(await task) == ["late"]
     assert threading.main_thread() not in late.threads
 
 
-async def test_our_arms_and_stock_ones_leave_the_loop(index, embedding, monkeypatch):
+async def test_our_retrievers_and_stock_ones_leave_the_loop(index, embedding, monkeypatch):
     collection = index.vector_store.client
     seen = set()
     real = type(collection).query
@@ -113,8 +113,8 @@ def test_fifty_threads_get_what_one_gets_while_a_writer_writes(index, embedding)
     finally:
         stop.set()
         writer.join()
-    # The writer changes document counts, so scores of the keyword arm waver, but never what was
-    # found or its order.
+    # The writer changes document counts, so scores of the keyword retriever waver, but never what
+    # was found or its order.
     assert {tuple(ids(answer)) for answer in answers} == {tuple(name for name, _ in expected)}
 
 
@@ -142,10 +142,10 @@ def test_the_query_that_was_given_is_not_written_to(index, embedding):
 
 
 def test_a_question_does_not_count_the_nodes(monkeypatch):
-    arm = ContextualBM25Retriever([TextNode(id_="tea", text="The tea is green.")])
+    retriever = ContextualBM25Retriever([TextNode(id_="tea", text="The tea is green.")])
     monkeypatch.setattr(
         ContextualBM25Retriever, "__len__", lambda self: pytest.fail("a store by address was asked")
     )
-    retriever = ContextualFusionRetriever([arm])
+    retriever = ContextualFusionRetriever([retriever])
     assert ids(retriever.retrieve("green tea")) == ["tea"]
     assert "green" in str(retriever.explain("green tea"))

@@ -19,17 +19,17 @@ from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 
 
 @pytest.fixture
-def arms(index, embedding):
+def retrievers(index, embedding):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
     return ContextualVectorRetriever(index, embed_model=embedding), keyword
 
 
-def credit_of(hit, arm):
-    return next((one for one in hit.credits if one.name == arm), None)
+def credit_of(hit, retriever):
+    return next((one for one in hit.credits if one.name == retriever), None)
 
 
-def test_it_explains_the_answer_that_retrieve_gives(arms):
-    retriever = ContextualFusionRetriever(arms)
+def test_it_explains_the_answer_that_retrieve_gives(retrievers):
+    retriever = ContextualFusionRetriever(retrievers)
     explanation = retriever.explain("the budget of the house")
     assert pairs(explanation.nodes) == pairs(retriever.retrieve("the budget of the house"))
     assert pairs(asyncio.run(retriever.aexplain("the budget of the house")).nodes) == pairs(
@@ -37,10 +37,10 @@ def test_it_explains_the_answer_that_retrieve_gives(arms):
     )
 
 
-def test_a_hit_tells_ranks_scores_terms_and_sums_up(arms):
-    explanation = ContextualFusionRetriever(arms, retriever_weights=(0.5, 0.5), rrf_k=10).explain(
-        "Cookie the dog"
-    )
+def test_a_hit_tells_ranks_scores_terms_and_sums_up(retrievers):
+    explanation = ContextualFusionRetriever(
+        retrievers, retriever_weights=(0.5, 0.5), rrf_k=10
+    ).explain("Cookie the dog")
     hit = explanation.hits[0]
     assert hit.source == "notes/dog.md"
     assert {term.term for term in hit.terms} == {"cooki", "dog"}
@@ -52,16 +52,18 @@ def test_a_hit_tells_ranks_scores_terms_and_sums_up(arms):
     assert sum(term.score for term in hit.terms) == pytest.approx(bm25.value)
 
 
-def test_what_only_one_arm_found_says_so(arms):
-    by_id = {hit.node_id: hit for hit in ContextualFusionRetriever(arms).explain("Cookie")}
+def test_what_only_one_retriever_found_says_so(retrievers):
+    by_id = {hit.node_id: hit for hit in ContextualFusionRetriever(retrievers).explain("Cookie")}
     assert credit_of(by_id["cat"], "bm25") is None
     assert by_id["cat"].terms == ()
     assert credit_of(by_id["dog"], "bm25").rank == 1
 
 
-def test_it_prints_a_line_for_each_hit(arms):
+def test_it_prints_a_line_for_each_hit(retrievers):
     text = str(
-        ContextualFusionRetriever(arms, similarity_top_k=2, rrf_k=20).explain("Cookie the dog")
+        ContextualFusionRetriever(retrievers, similarity_top_k=2, rrf_k=20).explain(
+            "Cookie the dog"
+        )
     )
     heading, first, second = text.splitlines()
     assert heading == "Cookie the dog   (reciprocal_rerank; vector 0.40, bm25 0.60)"
@@ -73,8 +75,8 @@ def test_it_prints_a_line_for_each_hit(arms):
     assert second.startswith("2  ")
 
 
-def test_it_serialises(arms):
-    explanation = ContextualFusionRetriever(arms).explain("Cookie the dog")
+def test_it_serialises(retrievers):
+    explanation = ContextualFusionRetriever(retrievers).explain("Cookie the dog")
     data = json.loads(json.dumps(explanation.to_dict()))
     assert data["retrievers"] == explanation.retrievers
     assert [hit["node_id"] for hit in data["hits"]] == [hit.node_id for hit in explanation]
@@ -91,8 +93,8 @@ class Variants(MockLLM):
         return self.complete(prompt, formatted, **kwargs)
 
 
-def test_variants_that_an_llm_writes_reach_the_keyword_arm_only(arms):
-    retriever = ContextualFusionRetriever(arms, num_queries=3, llm=Variants())
+def test_variants_that_an_llm_writes_reach_the_keyword_retriever_only(retrievers):
+    retriever = ContextualFusionRetriever(retrievers, num_queries=3, llm=Variants())
     explanation = retriever.explain("Cookie")
     assert explanation.queries == ("Cookie", "carrots", "sofa")
     credits_ = [one for hit in explanation for one in hit.credits]
@@ -101,28 +103,34 @@ def test_variants_that_an_llm_writes_reach_the_keyword_arm_only(arms):
     assert pairs(asyncio.run(retriever.aretrieve("Cookie"))) == pairs(retriever.retrieve("Cookie"))
 
 
-def test_variants_find_more(arms):
-    assert [one.node.node_id for one in ContextualFusionRetriever(arms[1:]).retrieve("Cookie")] == [
-        "dog"
-    ]
-    retriever = ContextualFusionRetriever(arms[1:], num_queries=3, llm=Variants())
+def test_variants_find_more(retrievers):
+    assert [
+        one.node.node_id for one in ContextualFusionRetriever(retrievers[1:]).retrieve("Cookie")
+    ] == ["dog"]
+    retriever = ContextualFusionRetriever(retrievers[1:], num_queries=3, llm=Variants())
     assert {hit.node_id for hit in retriever.explain("Cookie")} == {"dog", "cat"}
 
 
-def test_recency_acts_on_the_pool_before_the_cut(arms):
+def test_recency_acts_on_the_pool_before_the_cut(retrievers):
     recency = RecencyPostprocessor(half_life_days=0.5, weight=0.5, now="2026-04-12T00:00:00+00:00")
-    plain = ContextualFusionRetriever(arms, similarity_top_k=1).retrieve("carrots budget")
-    retriever = ContextualFusionRetriever(arms, similarity_top_k=1, node_postprocessors=[recency])
+    plain = ContextualFusionRetriever(retrievers, similarity_top_k=1).retrieve("carrots budget")
+    retriever = ContextualFusionRetriever(
+        retrievers, similarity_top_k=1, node_postprocessors=[recency]
+    )
     explanation = retriever.explain("carrots budget")
     (hit,) = explanation
     assert plain[0].node.node_id == "dog"
     assert hit.node_id == "budget"
 
 
-def test_a_postprocessor_may_drop_hits(arms):
+def test_a_postprocessor_may_drop_hits(retrievers):
     cut = SimilarityPostprocessor(similarity_cutoff=0.9)
     assert (
-        len(ContextualFusionRetriever(arms, node_postprocessors=[cut]).retrieve("Cookie the dog"))
+        len(
+            ContextualFusionRetriever(retrievers, node_postprocessors=[cut]).retrieve(
+                "Cookie the dog"
+            )
+        )
         == 1
     )
 
@@ -135,17 +143,17 @@ class Reversed(BaseNodePostprocessor):
         return [NodeWithScore(node=last.node), *others]
 
 
-def test_the_order_of_a_postprocessor_stays_where_a_hit_has_no_score(arms):
-    plain = ContextualFusionRetriever(arms).retrieve("Cookie the dog")
-    reordered = ContextualFusionRetriever(arms, node_postprocessors=[Reversed()])
+def test_the_order_of_a_postprocessor_stays_where_a_hit_has_no_score(retrievers):
+    plain = ContextualFusionRetriever(retrievers).retrieve("Cookie the dog")
+    reordered = ContextualFusionRetriever(retrievers, node_postprocessors=[Reversed()])
     hits = reordered.explain("Cookie the dog").hits
     assert [hit.node_id for hit in hits] == [hit.node.node_id for hit in reversed(plain)]
     assert [hit.rank for hit in hits] == list(range(1, len(plain) + 1))
 
 
-def test_a_name_cannot_forge_a_line_or_reach_the_terminal(arms):
+def test_a_name_cannot_forge_a_line_or_reach_the_terminal(retrievers):
     path = "a.md\n1  1.000  forged\x1b[2Jb\u2028.md"
-    dog = arms[1].nodes(["dog"])["dog"]
+    dog = retrievers[1].nodes(["dog"])["dog"]
     update = {"id_": "evil", "metadata": {"path": path}, "text": "Cookie\x1b]8;;x"}
     keyword = ContextualBM25Retriever([dog, dog.model_copy(update=update)])
     explanation = ContextualFusionRetriever([keyword]).explain("Cookie\n2  \x1b[31m")
@@ -158,9 +166,9 @@ def test_a_name_cannot_forge_a_line_or_reach_the_terminal(arms):
     )
 
 
-def test_variants_do_not_make_a_retriever_more_important(arms):
+def test_variants_do_not_make_a_retriever_more_important(retrievers):
     retriever = ContextualFusionRetriever(
-        arms, num_queries=3, llm=Variants(), mode="reciprocal_rerank", rrf_k=20
+        retrievers, num_queries=3, llm=Variants(), mode="reciprocal_rerank", rrf_k=20
     )
     credits_ = [one for hit in retriever.explain("Cookie") for one in hit.credits]
     firsts = [one.credit for one in credits_ if one.name == "bm25" and one.rank == 1]

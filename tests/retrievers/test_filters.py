@@ -1,6 +1,7 @@
 """Filters.
 
-Every operator and condition, the same for the evaluator, the keyword arm and the vector arm.
+Every operator and condition, the same for the evaluator, the keyword retriever and the vector
+retriever.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def ids(found):
 
 @pytest.mark.filterwarnings("ignore:.*no chunk has 'nowhere'")
 @pytest.mark.parametrize(("filters", "expected"), CASES, ids=NAMES)
-def test_every_arm_returns_the_same_nodes(filters, expected, nodes, index, embedding):
+def test_every_retriever_returns_the_same_nodes(filters, expected, nodes, index, embedding):
     assert {node.node_id for node in nodes if admits(filters, node.metadata)} == expected
     keyword = ContextualBM25Retriever(nodes)
     assert ids(keyword.with_filters(filters).retrieve(EVERYTHING)) == expected
@@ -244,8 +245,8 @@ def test_filters_of_another_type_are_an_error(index, nodes, embedding, wrong):
     vector = ContextualVectorRetriever(index, embed_model=embedding)
     given = [
         *(
-            arm.with_filters
-            for arm in (keyword, vector, ContextualFusionRetriever([vector, keyword]))
+            retriever.with_filters
+            for retriever in (keyword, vector, ContextualFusionRetriever([vector, keyword]))
         ),
         keyword.selected_ids,
         lambda filters: ContextualBM25Retriever(nodes, filters=filters),

@@ -29,7 +29,7 @@ TOPICS = (
 
 
 @pytest.fixture(scope="module")
-def arms():
+def retrievers():
     nodes = [
         TextNode(
             id_=f"{topic}-{number}",
@@ -53,8 +53,8 @@ def scores(hits):
 @pytest.mark.parametrize(
     "question", ["what is the timeout of the gateway set to?", "lunch of team 2 on Friday"]
 )
-def test_scores_are_the_same_with_and_without_a_filter(arms, mode, question):
-    retriever = ContextualFusionRetriever(arms, mode=mode, similarity_top_k=60)
+def test_scores_are_the_same_with_and_without_a_filter(retrievers, mode, question):
+    retriever = ContextualFusionRetriever(retrievers, mode=mode, similarity_top_k=60)
     everything = scores(retriever.retrieve(question))
     only = MetadataFilters(filters=[MetadataFilter(key="team", value=1)])
     filtered = scores(retriever.with_filters(only).retrieve(question))
@@ -63,8 +63,8 @@ def test_scores_are_the_same_with_and_without_a_filter(arms, mode, question):
     assert list(filtered) == [node_id for node_id in everything if node_id in filtered]
 
 
-def test_scores_are_the_same_with_an_operator(arms):
-    retriever = ContextualFusionRetriever(arms, similarity_top_k=60)
+def test_scores_are_the_same_with_an_operator(retrievers):
+    retriever = ContextualFusionRetriever(retrievers, similarity_top_k=60)
     everything, narrowed = (
         scores(retriever.retrieve(f"gateway timeout{more}")) for more in ("", " path:team2/")
     )
@@ -72,8 +72,8 @@ def test_scores_are_the_same_with_an_operator(arms):
     assert narrowed == pytest.approx({node_id: everything[node_id] for node_id in narrowed})
 
 
-def test_what_is_beyond_the_pool_has_a_score_too(arms):
-    retriever = ContextualFusionRetriever(arms, similarity_top_k=5, candidate_pool=5)
+def test_what_is_beyond_the_pool_has_a_score_too(retrievers):
+    retriever = ContextualFusionRetriever(retrievers, similarity_top_k=5, candidate_pool=5)
     only = MetadataFilters(filters=[MetadataFilter(key="path", value="team0/lunch on Friday-9.md")])
     [hit] = retriever.with_filters(only).retrieve("what is the timeout of the gateway?")
     first = retriever.retrieve("what is the timeout of the gateway?")[0]
@@ -118,10 +118,10 @@ def test_a_question_queries_each_store_of_a_folder_once(tmp_path, queries_of, fi
 
 @pytest.mark.parametrize("team", [None, 1])
 def test_a_question_queries_a_store_of_another_package_once_if_enough_hits_match(
-    arms, queries_of, team
+    retrievers, queries_of, team
 ):
     only = team and MetadataFilters(filters=[MetadataFilter(key="team", value=team)])
-    retriever = ContextualFusionRetriever(arms, filters=only or None, similarity_top_k=10)
+    retriever = ContextualFusionRetriever(retrievers, filters=only or None, similarity_top_k=10)
     by_vector = queries_of(SimpleVectorStore, "query")
     by_words = queries_of(State, "keyword_query")
     assert len(retriever.retrieve("what is the timeout of the gateway set to?")) == 10

@@ -22,7 +22,7 @@ from llama_index_contextual.utils.errors import ContextualWarning, RetrievalErro
 
 
 @pytest.fixture
-def arms(index, embedding):
+def retrievers(index, embedding):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
     return ContextualVectorRetriever(index, embed_model=embedding), keyword
 
@@ -35,12 +35,12 @@ def stock(retrievers, **settings):
 # Traps of the stock class
 
 
-def test_needs_no_llm_and_no_key(arms, monkeypatch):
+def test_needs_no_llm_and_no_key(retrievers, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setattr(Settings, "_llm", None)
     with pytest.raises((ValueError, ImportError)):
-        QueryFusionRetriever(list(arms), num_queries=1)
-    assert ids(ContextualFusionRetriever(arms).retrieve("carrots"))[0] == "dog"
+        QueryFusionRetriever(list(retrievers), num_queries=1)
+    assert ids(ContextualFusionRetriever(retrievers).retrieve("carrots"))[0] == "dog"
 
 
 @pytest.mark.parametrize(
@@ -66,22 +66,22 @@ def test_stock_rrf_ignores_weights():
     } == {"a"}
 
 
-def test_what_a_keyword_arm_scores_zero_earns_nothing():
-    def arms():
+def test_what_a_keyword_retriever_scores_zero_earns_nothing():
+    def retrievers():
         return [
             Fixed([hit("found", 0.5)]),
             BM25Retriever(nodes=[TextNode(id_="noise", text="some noise")]),
         ]
 
-    assert ids(ContextualFusionRetriever(arms()).retrieve("q")) == ["found"]
-    assert set(ids(stock(arms()).retrieve("q"))) == {"found", "noise"}
+    assert ids(ContextualFusionRetriever(retrievers()).retrieve("q")) == ["found"]
+    assert set(ids(stock(retrievers()).retrieve("q"))) == {"found", "noise"}
 
 
 @pytest.mark.parametrize("score", [0.0, None, float("nan")])
 @pytest.mark.parametrize(
     "mode", ["reciprocal_rerank", "relative_score", "dist_based_score", "simple"]
 )
-def test_an_arm_without_scores_counts_by_its_order(score, mode):
+def test_an_retriever_without_scores_counts_by_its_order(score, mode):
     ours = ContextualFusionRetriever(
         [Fixed([hit("z", score), hit("a", score), hit("y", score)])], mode=mode
     )
@@ -89,12 +89,12 @@ def test_an_arm_without_scores_counts_by_its_order(score, mode):
 
 
 @pytest.mark.parametrize("kind", [SummaryIndex, SimpleKeywordTableIndex])
-async def test_arms_of_llama_index_that_give_no_scores_count(kind):
+async def test_retrievers_of_llama_index_that_give_no_scores_count(kind):
     nodes = [TextNode(id_=name, text=f"carrot {name}") for name in ("soup", "cake", "juice")]
-    arm = kind(nodes, llm=MockLLM()).as_retriever()
-    expected = ids(arm.retrieve("carrot"))
+    retriever = kind(nodes, llm=MockLLM()).as_retriever()
+    expected = ids(retriever.retrieve("carrot"))
     assert len(expected) == 3
-    ours = ContextualFusionRetriever([arm])
+    ours = ContextualFusionRetriever([retriever])
     assert ids(ours.retrieve("carrot")) == ids(await ours.aretrieve("carrot")) == expected
     assert "carrot" in str(ours.explain("carrot"))
 
@@ -121,11 +121,11 @@ def test_input_scores_are_not_changed():
     assert [one.score for one in given] != [3.0, 2.0]
 
 
-def test_a_failing_arm_degrades_with_a_warning():
-    arms = [Fixed([hit("a", 1.0)]), Fixed(error=OSError("disk gone"))]
+def test_a_failing_retriever_degrades_with_a_warning():
+    retrievers = [Fixed([hit("a", 1.0)]), Fixed(error=OSError("disk gone"))]
     with pytest.raises(OSError, match="disk gone"):
-        stock(arms).retrieve("q")
-    ours = ContextualFusionRetriever(arms)
+        stock(retrievers).retrieve("q")
+    ours = ContextualFusionRetriever(retrievers)
     with pytest.warns(
         ContextualWarning,
         match=r"Retriever 'Fixed 2' failed: OSError: disk gone\. The results come from the other",
@@ -135,34 +135,34 @@ def test_a_failing_arm_degrades_with_a_warning():
         assert ids(asyncio.run(ours.aretrieve("q"))) == ["a"]
 
 
-def test_all_arms_failing_is_an_error():
-    arms = [Fixed([hit("a", 1.0)]), Fixed(error=OSError("disk gone"))]
+def test_all_retrievers_failing_is_an_error():
+    retrievers = [Fixed([hit("a", 1.0)]), Fixed(error=OSError("disk gone"))]
     with pytest.raises(RetrievalError, match=r"All retrievers failed: .*disk gone"):
-        ContextualFusionRetriever(arms[1:]).retrieve("q")
+        ContextualFusionRetriever(retrievers[1:]).retrieve("q")
 
 
 # What it promises
 
 
-def test_our_arms_fit_the_stock_fusion(arms):
-    found = stock(arms).retrieve("the dog Cookie")
+def test_our_retrievers_fit_the_stock_fusion(retrievers):
+    found = stock(retrievers).retrieve("the dog Cookie")
     assert ids(found)[0] == "dog"
     assert (
         found[0].score > 1 / 60
-    )  # credit from both arms: to the stock class, equal hashes are the same node
+    )  # credit from both retrievers: to the stock class, equal hashes are the same node
 
 
-async def test_sync_async_and_fifty_callers_agree(arms):
-    ours = ContextualFusionRetriever(arms)
+async def test_sync_async_and_fifty_callers_agree(retrievers):
+    ours = ContextualFusionRetriever(retrievers)
     expected = pairs(ours.retrieve("budget of the house"))
     answers = await asyncio.gather(*(ours.aretrieve("budget of the house") for _ in range(50)))
     assert all(pairs(answer) == expected for answer in answers)
 
 
 @pytest.mark.parametrize("mode", ["reciprocal_rerank", "learned"])
-def test_the_top_is_a_prefix_and_scores_fall_from_that_of_the_best(arms, mode):
+def test_the_top_is_a_prefix_and_scores_fall_from_that_of_the_best(retrievers, mode):
     def top(size):
-        return ContextualFusionRetriever(arms, similarity_top_k=size, mode=mode)
+        return ContextualFusionRetriever(retrievers, similarity_top_k=size, mode=mode)
 
     full = pairs(top(6).retrieve("budget of the house"))
     for size in range(1, 6):

@@ -145,7 +145,7 @@ def test_index_nodes_lead_on_from_the_fusion(index, embedding, nodes):
     assert ids(ContextualFusionRetriever([keyword]).retrieve("zebras")) == ["config"]
 
 
-def test_a_property_graph_is_an_arm(nodes, embedding):
+def test_a_property_graph_is_a_retriever(nodes, embedding):
     chunks = [node.model_copy(update={"embedding": None}) for node in nodes]
     graph = PropertyGraphIndex(
         chunks,
@@ -185,7 +185,7 @@ def page(name, body):
     return Document(text=f"# {name}\n\n{body}\n", id_=name, metadata={"path": f"{name}.md"})
 
 
-def test_insert_delete_and_refresh_reach_both_arms(changing, store, embedding):
+def test_insert_delete_and_refresh_reach_both_retrievers(changing, store, embedding):
     def answer(query):
         keyword = ContextualBM25Retriever.from_defaults(vector_store=store)
         vector = ContextualVectorRetriever(changing, embed_model=embedding)
@@ -210,7 +210,7 @@ def test_insert_delete_and_refresh_reach_both_arms(changing, store, embedding):
     ]
 
 
-def test_the_context_counts_in_both_arms(changing, store, embedding):
+def test_the_context_counts_in_both_retrievers(changing, store, embedding):
     changing.insert(page("Kubernetes", "It restarts by itself."))
     changing.insert(page("Oven", "It gets warm by itself."))
     keyword = ContextualBM25Retriever.from_defaults(vector_store=store)

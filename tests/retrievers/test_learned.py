@@ -35,14 +35,14 @@ QUESTION = "budget of the house"
 
 
 @pytest.fixture
-def arms(index, embedding):
+def retrievers(index, embedding):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
     return ContextualVectorRetriever(index, embed_model=embedding), keyword
 
 
 @pytest.fixture
-def learned(arms):
-    return ContextualFusionRetriever(arms, mode="learned", similarity_top_k=6)
+def learned(retrievers):
+    return ContextualFusionRetriever(retrievers, mode="learned", similarity_top_k=6)
 
 
 def reads_of(ids, nearness):
@@ -235,7 +235,7 @@ def test_what_answers_is_more_relevant_than_what_does_not(learned):
     assert 0 < asked[1] < asked[0] < 1
 
 
-async def test_it_keeps_the_promises_of_the_other_modes(arms, learned):
+async def test_it_keeps_the_promises_of_the_other_modes(retrievers, learned):
     question = "how many results does the server return?"
     whole = pairs(learned.retrieve(question))
     assert whole == pairs(await learned.aretrieve(question)) == pairs(learned.retrieve(question))
@@ -243,7 +243,9 @@ async def test_it_keeps_the_promises_of_the_other_modes(arms, learned):
     assert [score for _, score in whole] == sorted((score for _, score in whole), reverse=True)
     assert (
         pairs(
-            ContextualFusionRetriever(arms, mode="learned", similarity_top_k=2).retrieve(question)
+            ContextualFusionRetriever(retrievers, mode="learned", similarity_top_k=2).retrieve(
+                question
+            )
         )
         == whole[:2]
     )
@@ -256,13 +258,13 @@ def test_it_obeys_filters_and_operators(learned):
     assert [one.node.node_id for one in learned.retrieve("path:notes/dog.md budget")] == ["dog"]
 
 
-def test_any_retrievers_will_do(nodes, arms):
+def test_any_retrievers_will_do(nodes, retrievers):
     stock = BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=6)
     for chosen in (
-        [arms[0], stock],
+        [retrievers[0], stock],
         [Fixed({"a": 0.9, "b": 0.2}), Fixed({"b": 7.0})],
-        [arms[0]],
-        [stock, *arms],
+        [retrievers[0]],
+        [stock, *retrievers],
     ):
         found = pairs(
             ContextualFusionRetriever(chosen, mode="learned").retrieve("budget of the house")
@@ -330,9 +332,9 @@ def test_where_the_english_model_knows_nothing_the_words_decide():
     )
     hits = {"wrong": 0.9, "other": 0.5, "right": 0.1}
     earned = []
-    for arm in (Fixed, EnglishOnly):
+    for retriever in (Fixed, EnglishOnly):
         found = (
-            ContextualFusionRetriever([arm(hits), keyword], mode="learned")
+            ContextualFusionRetriever([retriever(hits), keyword], mode="learned")
             .explain("紅葉の見頃は")
             .hits
         )
@@ -379,14 +381,14 @@ def test_match_is_the_share_of_the_query_that_a_chunk_contains():
     assert values == pytest.approx({"a": 0.75, "b": 0.25})
 
 
-def test_it_is_the_default_for_the_retrievers_that_it_was_trained_for(nodes, arms):
+def test_it_is_the_default_for_the_retrievers_that_it_was_trained_for(nodes, retrievers):
     stock = BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=6)
-    assert ContextualFusionRetriever(arms).mode == "learned"
+    assert ContextualFusionRetriever(retrievers).mode == "learned"
     for chosen, given in (
-        (arms, {"retriever_weights": [1, 1]}),
-        (arms, {"rrf_k": 60}),
-        ([arms[0], stock], {}),
-        (arms[1:], {}),
+        (retrievers, {"retriever_weights": [1, 1]}),
+        (retrievers, {"rrf_k": 60}),
+        ([retrievers[0], stock], {}),
+        (retrievers[1:], {}),
         ([Fixed(), Fixed()], {}),
     ):
         assert ContextualFusionRetriever(chosen, **given).mode == "reciprocal_rerank"

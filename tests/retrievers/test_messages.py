@@ -179,8 +179,8 @@ def test_sentences_are_those_of_a_message_that_has_several():
 
 def test_a_retriever_for_messages_finds_the_session_and_says_why(embedding, index):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    arms = [ContextualVectorRetriever(index, embed_model=embedding), keyword]
-    retriever = ContextualFusionRetriever(arms, mode="message", similarity_top_k=3)
+    retrievers = [ContextualVectorRetriever(index, embed_model=embedding), keyword]
+    retriever = ContextualFusionRetriever(retrievers, mode="message", similarity_top_k=3)
     message = (
         "I am back from my holidays. The kitchen of the new house needs tiles, and the "
         "budget is small."
@@ -198,11 +198,13 @@ def test_a_retriever_for_messages_finds_the_session_and_says_why(embedding, inde
 
 def test_a_message_finds_nothing_that_a_filter_leaves_out(embedding, index):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
-    arms = [ContextualVectorRetriever(index, embed_model=embedding), keyword]
+    retrievers = [ContextualVectorRetriever(index, embed_model=embedding), keyword]
     only = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator=">=")])
     dog = "The dog Cookie loves carrots, Cookie the dog loves long walks. "
     message = f"{dog} The budget of the house is small. How many results does the server return?"
-    fusion = ContextualFusionRetriever(arms, mode="message", similarity_top_k=1, candidate_pool=1)
+    fusion = ContextualFusionRetriever(
+        retrievers, mode="message", similarity_top_k=1, candidate_pool=1
+    )
     assert fusion.retrieve(message)[0].node.node_id == "dog"
     found = fusion.with_filters(only).retrieve(message)
     assert {hit.node.node_id for hit in found} < {"config", "meeting", "budget"}

@@ -101,7 +101,7 @@ def test_an_answer_by_words_alone_obeys_them(keyword, query, expected):
 
 
 @pytest.mark.parametrize(("query", "expected"), CASES)
-def test_a_hybrid_answer_obeys_them_in_every_arm(hybrid, keyword, query, expected):
+def test_a_hybrid_answer_obeys_them_in_every_retriever(hybrid, keyword, query, expected):
     admitted = set(keyword.selected_ids(parse_query(query).filters))
     explanation = hybrid.explain(query)
     assert expected <= ids(explanation.nodes) == admitted

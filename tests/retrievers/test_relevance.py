@@ -47,14 +47,14 @@ ONLY_WORK = MetadataFilters(filters=[MetadataFilter(key="tags", value="work")])
 
 
 @pytest.fixture
-def arms(index, embedding):
+def retrievers(index, embedding):
     """Arms with an embedding for which relevance was not measured."""
     keyword = ContextualBM25Retriever.from_defaults(index=index)
     return ContextualVectorRetriever(index, embed_model=embedding), keyword
 
 
 @pytest.fixture
-def local_arms(store, nodes):
+def local_retrievers(store, nodes):
     """The same over a tiny index with the local model."""
     context = StorageContext.from_defaults(vector_store=store)
     index = VectorStoreIndex(nodes, storage_context=context, embed_model=LocalEmbedding())
@@ -223,14 +223,14 @@ def test_hits_that_are_not_relevant_enough_are_left_out(
 
 
 @pytest.mark.parametrize("query", NONSENSE)
-async def test_nonsense_finds_nothing_in_a_tiny_index(local_arms, query):
-    retriever = ContextualFusionRetriever(local_arms, min_score="auto")
+async def test_nonsense_finds_nothing_in_a_tiny_index(local_retrievers, query):
+    retriever = ContextualFusionRetriever(local_retrievers, min_score="auto")
     assert retriever.retrieve(query) == await retriever.aretrieve(query) == []
     explanation = retriever.explain(query)
     assert not explanation.hits
     assert "left out 6 hits: the best has " in explanation.warnings[-1]
     assert f"below min_score={LEAST:g}" in explanation.warnings[-1]
-    everything = ContextualFusionRetriever(local_arms)
+    everything = ContextualFusionRetriever(local_retrievers)
     hits = everything.retrieve(query)
     assert len(hits) == len(await everything.aretrieve(query)) == 6, (
         "an engine gets the best there is"
@@ -289,24 +289,24 @@ def test_nonsense_finds_nothing_in_a_larger_index(store, query):
     nodes = [TextNode(id_=f"n{number}", text=text) for number, text in enumerate(texts)]
     context = StorageContext.from_defaults(vector_store=store)
     index = VectorStoreIndex(nodes, storage_context=context, embed_model=LocalEmbedding())
-    arms = [ContextualVectorRetriever(index), ContextualBM25Retriever(nodes)]
-    retriever = ContextualFusionRetriever(arms, min_score="auto")
+    retrievers = [ContextualVectorRetriever(index), ContextualBM25Retriever(nodes)]
+    retriever = ContextualFusionRetriever(retrievers, min_score="auto")
     assert retriever.retrieve(query) == []
-    assert ContextualFusionRetriever(arms).retrieve(query)
+    assert ContextualFusionRetriever(retrievers).retrieve(query)
     assert retriever.retrieve("when does the server restart?")
 
 
 @pytest.mark.parametrize("query", ["which animal is it?", "prices", "renovation costs", "hound"])
-def test_a_question_in_other_words_finds_what_is_near(local_arms, query):
-    retriever = ContextualFusionRetriever(local_arms, min_score="auto")
+def test_a_question_in_other_words_finds_what_is_near(local_retrievers, query):
+    retriever = ContextualFusionRetriever(local_retrievers, min_score="auto")
     assert not any(retriever.retrievers[1].term_scores(query, []).frequencies), (
         "the index knows no word of it"
     )
     assert retriever.retrieve(query)
 
 
-def test_what_answers_is_found_and_its_score_is_its_relevance(local_arms):
-    retriever = ContextualFusionRetriever(local_arms)
+def test_what_answers_is_found_and_its_score_is_its_relevance(local_retrievers):
+    retriever = ContextualFusionRetriever(local_retrievers)
     for query, best in (
         ("Cookie loves carrots", "dog"),
         ("how expensive are the tiles?", "budget"),
@@ -317,30 +317,35 @@ def test_what_answers_is_found_and_its_score_is_its_relevance(local_arms):
         assert all(hit.score == pytest.approx(hit.relevance) for hit in hits)
 
 
-def test_who_narrows_the_search_gets_what_there_is(local_arms):
-    retriever = ContextualFusionRetriever(local_arms, min_score="auto")
+def test_who_narrows_the_search_gets_what_there_is(local_retrievers):
+    retriever = ContextualFusionRetriever(local_retrievers, min_score="auto")
     assert len(retriever.with_filters(ONLY_WORK).retrieve("asdfghjkl")) == 4
     assert ids(retriever.retrieve("path:notes/dog.md asdfghjkl")) == ["dog"]
-    strict = ContextualFusionRetriever(local_arms, min_score=0.05)
+    strict = ContextualFusionRetriever(local_retrievers, min_score=0.05)
     assert strict.with_filters(ONLY_WORK).retrieve("asdfghjkl") == []
 
 
-def test_other_embeddings_drop_nothing_by_themselves(arms):
-    assert len(ContextualFusionRetriever(arms, min_score="auto").retrieve("asdfghjkl qwertz")) == 6
+def test_other_embeddings_drop_nothing_by_themselves(retrievers):
+    assert (
+        len(ContextualFusionRetriever(retrievers, min_score="auto").retrieve("asdfghjkl qwertz"))
+        == 6
+    )
 
 
-def test_a_vector_arm_alone_drops_nothing_by_itself(local_arms):
+def test_a_vector_retriever_alone_drops_nothing_by_itself(local_retrievers):
     assert (
         len(
-            ContextualFusionRetriever(local_arms[:1], min_score="auto").retrieve("asdfghjkl qwertz")
+            ContextualFusionRetriever(local_retrievers[:1], min_score="auto").retrieve(
+                "asdfghjkl qwertz"
+            )
         )
         == 6
     )
 
 
-def test_relevance_is_low_for_nonsense_with_any_embedding(arms):
-    nonsense = ContextualFusionRetriever(arms).explain("asdfghjkl qwertz")
-    sense = ContextualFusionRetriever(arms).explain("Cookie loves carrots")
+def test_relevance_is_low_for_nonsense_with_any_embedding(retrievers):
+    nonsense = ContextualFusionRetriever(retrievers).explain("asdfghjkl qwertz")
+    sense = ContextualFusionRetriever(retrievers).explain("Cookie loves carrots")
     assert max(hit.relevance for hit in nonsense) < 0.05
     assert sense.hits[0].relevance > 0.5
     assert sense.to_dict()["hits"][0]["relevance"] == sense.hits[0].relevance
@@ -348,12 +353,12 @@ def test_relevance_is_low_for_nonsense_with_any_embedding(arms):
 
 
 @pytest.mark.parametrize("mode", ["learned", "reciprocal_rerank"])
-def test_hits_below_a_least_relevance_are_dropped_in_every_mode(arms, mode):
-    everything = ContextualFusionRetriever(arms, mode=mode).explain("Cookie loves carrots")
+def test_hits_below_a_least_relevance_are_dropped_in_every_mode(retrievers, mode):
+    everything = ContextualFusionRetriever(retrievers, mode=mode).explain("Cookie loves carrots")
     least = everything.hits[1].relevance
     kept = [hit.node_id for hit in everything if hit.relevance >= least]
     assert 2 <= len(kept) < len(everything)
-    retriever = ContextualFusionRetriever(arms, mode=mode, min_score=least)
+    retriever = ContextualFusionRetriever(retrievers, mode=mode, min_score=least)
     assert ids(retriever.retrieve("Cookie loves carrots")) == kept
     assert (
         retriever.explain("Cookie loves carrots").hits[0].relevance == everything.hits[0].relevance
@@ -376,9 +381,9 @@ def test_scores_below_zero_stay_where_nothing_is_dropped():
     assert hits[-1].score < 0
 
 
-def test_one_arm_suffices(arms):
-    for arm in arms:
-        hits = ContextualFusionRetriever([arm]).explain("Cookie loves carrots").hits
+def test_one_retriever_suffices(retrievers):
+    for retriever in retrievers:
+        hits = ContextualFusionRetriever([retriever]).explain("Cookie loves carrots").hits
         assert hits[0].node_id == "dog"
         assert hits[0].relevance > 0.2
 
@@ -391,9 +396,9 @@ def test_hits_of_unknown_relevance_stay(index):
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan"), "high"])
-def test_a_least_relevance_that_cannot_work_is_refused(arms, wrong):
+def test_a_least_relevance_that_cannot_work_is_refused(retrievers, wrong):
     with pytest.raises(SettingError, match=r"`min_score` must be .* of at least 0 and at most 1"):
-        ContextualFusionRetriever(arms, min_score=wrong)
+        ContextualFusionRetriever(retrievers, min_score=wrong)
 
 
 @pytest.fixture(scope="module")
@@ -432,7 +437,9 @@ async def test_a_query_finds_something_where_the_index_knows_all_its_words(seven
 
 def test_a_word_of_the_notes_finds_something(seven_notes):
     keyword = next(
-        arm for arm in seven_notes.retrievers if isinstance(arm, ContextualBM25Retriever)
+        retriever
+        for retriever in seven_notes.retrievers
+        if isinstance(retriever, ContextualBM25Retriever)
     )
     words = {
         word
@@ -452,8 +459,8 @@ def test_a_query_with_words_that_the_notes_lack_may_find_nothing(seven_notes, qu
 
 
 def test_by_itself_it_keeps_all_hits_of_a_question_or_none(seven_notes):
-    """What an arm puts first may be far down in the fusion, so that its share of a low relevance is
-    small.
+    """What a retriever puts first may be far down in the fusion, with a small share of a low
+    relevance.
     """
     found = {
         query: seven_notes.explain(query)

@@ -1,4 +1,4 @@
-"""The seam to a store: arms over a store that something else changes."""
+"""The seam to a store: retrievers over a store that something else changes."""
 
 from __future__ import annotations
 
@@ -88,22 +88,22 @@ def test_retrievers_over_a_reader_answer_as_others_do(readers, index, embedding,
     assert over.to_dict() == whole.to_dict()
 
 
-def test_arms_see_what_was_written_meanwhile(readers):
-    arm = ContextualBM25Retriever.over(readers[1])
-    twin = copy.copy(arm)
+def test_retrievers_see_what_was_written_meanwhile(readers):
+    retriever = ContextualBM25Retriever.over(readers[1])
+    twin = copy.copy(retriever)
     readers[1].keyword.add([TextNode(id_="new", text="carrots")])
-    for one in (arm, twin):
+    for one in (retriever, twin):
         assert {hit.node.node_id for hit in one.retrieve("carrots")} == {"dog", "new"}
         assert len(one) == 7
         assert one.term_scores("carrots zebra", []).frequencies == (2, 0)
 
 
-def test_an_arm_over_a_reader_does_not_change_what_it_reads(readers, nodes, tmp_path):
-    arm = ContextualBM25Retriever.over(readers[1])
+def test_an_retriever_over_a_reader_does_not_change_what_it_reads(readers, nodes, tmp_path):
+    retriever = ContextualBM25Retriever.over(readers[1])
     for change in (
-        lambda: arm.add(nodes),
-        lambda: arm.delete(["dog"]),
-        lambda: arm.persist(tmp_path),
+        lambda: retriever.add(nodes),
+        lambda: retriever.delete(["dog"]),
+        lambda: retriever.persist(tmp_path),
     ):
         with pytest.raises(SettingError, match=r"only reads its store"):
             change()

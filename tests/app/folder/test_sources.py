@@ -402,8 +402,8 @@ def test_design_1_context_and_chunk_are_in_both_indexes(tmp_path, embedding):
         storage_context=StorageContext.from_defaults(vector_store=store),
         embed_model=embedding,
     )
-    for arm in (ContextualVectorRetriever(index), ContextualBM25Retriever(nodes)):
-        assert "is 60" in arm.retrieve("Task Updates")[0].text
+    for retriever in (ContextualVectorRetriever(index), ContextualBM25Retriever(nodes)):
+        assert "is 60" in retriever.retrieve("Task Updates")[0].text
 
 
 def test_design_2_rank_fusion_of_vectors_and_keywords():

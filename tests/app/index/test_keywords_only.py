@@ -35,8 +35,8 @@ def test_keywords_find_and_nothing_is_embedded(opened, index):
     assert index.refresh().embedded == 0
     for found in (index, opened(embed_model=None)):  # what made it is remembered
         retriever = found.as_retriever(3)
-        [arm] = retriever.retrievers
-        assert isinstance(arm, ContextualBM25Retriever)
+        [keyword_retriever] = retriever.retrievers
+        assert isinstance(keyword_retriever, ContextualBM25Retriever)
         assert paths(retriever.retrieve(QUESTION))[0] == "memory/2026-01-28.md"
         assert asyncio.run(retriever.aretrieve("lock.toml"))[0].node.metadata["path"] == "guide.md"
         assert found.status(check=True).problems == []
@@ -124,7 +124,7 @@ def test_no_vector_is_written(index):
     assert not list((index.storage / "cache").glob("vectors*"))
 
 
-def test_an_arm_that_wants_a_vector_is_told_so():
+def test_an_retriever_that_wants_a_vector_is_told_so():
     with pytest.raises(SettingError, match="makes no vectors"):
         NoEmbedding().get_query_embedding("carrots")
     with pytest.raises(SettingError, match="makes no vectors"):

@@ -45,10 +45,12 @@ def slow_embedding():
 
 
 def found_by_keywords(index, query):
-    arm = next(
-        arm for arm in index.as_retriever().retrievers if isinstance(arm, ContextualBM25Retriever)
+    retriever = next(
+        retriever
+        for retriever in index.as_retriever().retrievers
+        if isinstance(retriever, ContextualBM25Retriever)
     )
-    return [hit.node.metadata["path"] for hit in arm.retrieve(query)]
+    return [hit.node.metadata["path"] for hit in retriever.retrieve(query)]
 
 
 def test_a_first_refresh_that_fails_is_taken_back_whatever_others_ask_meanwhile(folder):
@@ -103,15 +105,15 @@ def test_threads_that_count_first_together_leave_the_environment_as_it_was():
     assert dict(os.environ) == before
 
 
-def test_a_keyword_arm_is_copied_while_it_is_asked():
+def test_a_keyword_retriever_is_copied_while_it_is_asked():
     nodes = [TextNode(text=f"word{number} carrots", id_=str(number)) for number in range(300)]
-    arm, done = ContextualBM25Retriever.from_defaults(nodes=nodes), threading.Event()
+    retriever, done = ContextualBM25Retriever.from_defaults(nodes=nodes), threading.Event()
 
     def ask():
         number = 0
         while not done.is_set():
             number += 1
-            arm.term_scores(f"word{number % 300} carrots word{number * 7 % 300}", ["1", "2"])
+            retriever.term_scores(f"word{number % 300} carrots word{number * 7 % 300}", ["1", "2"])
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
@@ -120,7 +122,7 @@ def test_a_keyword_arm_is_copied_while_it_is_asked():
             asking = [pool.submit(ask) for _ in range(2)]
             try:
                 for _ in range(150):
-                    assert len(pickle.loads(pickle.dumps(arm)).retrieve("carrots")) > 0  # noqa: S301
+                    assert len(pickle.loads(pickle.dumps(retriever)).retrieve("carrots")) > 0  # noqa: S301
             finally:
                 done.set()
             for one in asking:

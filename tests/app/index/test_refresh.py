@@ -43,7 +43,7 @@ def test_an_inserted_line_moves_citations_without_embedding(opened, folder):
     assert index.as_retriever(1).retrieve("Cookie")[0].node.metadata["start_line"] == 3
 
 
-def test_an_edit_replaces_text_in_both_arms(opened, folder):
+def test_an_edit_replaces_text_in_both_retrievers(opened, folder):
     index = opened()
     index.refresh()
     (folder / "faq.md").write_text("# FAQ\n\nWhy is it slow? Because zebras sleep.\n")

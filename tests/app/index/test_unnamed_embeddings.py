@@ -50,7 +50,9 @@ def folder(tmp_path):
 def found(folder, embedding):
     with ContextualIndex.open(folder, embed_model=embedding) as index:
         [vectors] = [
-            arm for arm in index.as_retriever(1).retrievers if "Vector" in type(arm).__name__
+            retriever
+            for retriever in index.as_retriever(1).retrievers
+            if "Vector" in type(retriever).__name__
         ]
         return vectors.retrieve("number 7")[0].node.metadata["path"]
 

@@ -13,7 +13,7 @@ import time
 import pytest
 from browser import CHROMIUM, Browser
 from command_line import ROOT
-from fake_model import Reply, always
+from fake_model import FakeModel, Reply, always
 from llama_index.core.schema import TextNode
 from starlette.testclient import TestClient
 
@@ -50,15 +50,19 @@ HOSTILE = """# Hostile gateway
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "gateway.md").write_text(GATEWAY)
-    (tmp_path / "scheduler.md").write_text(
+    return indexed_notes(tmp_path)
+
+
+def indexed_notes(folder):
+    (folder / "docs").mkdir()
+    (folder / "docs" / "gateway.md").write_text(GATEWAY)
+    (folder / "scheduler.md").write_text(
         "# Scheduler\n\nThe scheduler never sleeps, see [[Gateway#Port]].\n"
     )
-    (tmp_path / "hostile.md").write_text(HOSTILE)
-    with ContextualIndex.open(tmp_path) as index:
+    (folder / "hostile.md").write_text(HOSTILE)
+    with ContextualIndex.open(folder) as index:
         index.refresh()
-    return tmp_path
+    return folder
 
 
 @pytest.fixture
@@ -295,16 +299,21 @@ def test_reading_writes_nothing(client, folder):
 # In a real browser
 
 
-@pytest.fixture
-def address(folder, fake_model):
-    """The address of a server in a process of its own, as its terminal shows it."""
-    fake_model.reply = always(
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """The address of a server in a process of its own, as its terminal shows it.
+
+    No test changes its notes, so all of this file share it.
+    """
+    folder = indexed_notes(tmp_path_factory.mktemp("served"))
+    model = FakeModel().start()
+    model.reply = always(
         Reply(text="It waits “60 seconds” [1]. It “never ends” [1]. It stops [9].")
     )
     command = [sys.executable, "-m", "llama_index_contextual", "serve", folder, "--port", "0"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(  # noqa: S603
-        [*map(str, command), "--llm", fake_model.llm],
+        [*map(str, command), "--llm", model.llm],
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
@@ -314,6 +323,7 @@ def address(folder, fake_model):
         yield line.split()[-1]
         process.send_signal(signal.SIGINT)
         assert process.wait(20) in (0, 130)
+    model.stop()
 
 
 FOCUS = "document.activeElement.dataset.number || document.activeElement.id"
@@ -374,7 +384,7 @@ def test_typing_keys_and_the_address_in_a_browser(address):
 
 @needs_chromium
 @pytest.mark.process
-def test_filters_are_in_the_address_and_each_has_a_chip(address, folder):
+def test_filters_are_in_the_address_and_each_has_a_chip(address):
     paths = "[...document.querySelectorAll('#hits .hit')].map(one => one.dataset.path)"
     with Browser() as browser:
         browser.go(f"{address}&q=gateway+scheduler&tag=network")
