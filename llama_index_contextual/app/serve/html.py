@@ -23,6 +23,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from llama_index_contextual.app.serve.excerpts import marked
+from llama_index_contextual.app.serve.formulas import read_formulas
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.metadata import LEFT_OUT
 from llama_index_contextual.utils.text import (
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
 
 _FENCE: Final = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})", re.MULTILINE)
-_TAG: Final = re.compile(r"(<[^<>]*>)")
+_TAG: Final = re.compile(r"(<math\b.*?</math>|<[^<>]*>)", re.DOTALL)  # or a whole formula
 _WITHIN_LIST: Final = re.compile(r"\n*([ \t]+)(?:[-*+]|\d{1,9}[.)])[ \t]")
 _WEB: Final = ("http://", "https://", "mailto:")
 PICTURES: Final = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".avif")
@@ -65,9 +66,6 @@ _TEMPLATES: Final = Environment(
     autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
 )  # fmt: skip
 _AFTER_PATH: Final = re.compile(r"[#?]")
-# As in Pandoc: no white space at the inner ends, and no digit after the end, so that "$5 and $6" is
-# no formula.
-_MATH: Final = re.compile(r"\$\$([^$]{1,2000})\$\$|\$(?=\S)([^$\n]{1,500})(?<=\S)\$(?!\d)")
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 
@@ -142,7 +140,7 @@ def _completed(text: str, values: Mapping[str, Any]) -> str:
 def _markdown() -> MarkdownIt:
     markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     markdown.inline.ruler.before("link", "wiki_link", _read_wiki_link)
-    markdown.inline.ruler.after("backticks", "math", _read_math)
+    read_formulas(markdown)
     markdown.add_render_rule("image", _image)
     markdown.add_render_rule("link_open", _link)
     return markdown
@@ -166,19 +164,6 @@ def _read_wiki_link(state: StateInline, silent: bool) -> bool:
             state.push("link_open", "a", 1).attrs = {"href": link}
             state.push("text", "", 0).content = wiki_text(match) or " > ".join(words)
             state.push("link_close", "a", -1)
-    state.pos = match.end()
-    return True
-
-
-def _read_math(state: StateInline, silent: bool) -> bool:
-    """Read ``$…$`` or ``$$…$$`` as a formula, which is shown as it is written."""
-    match = _MATH.match(state.src, state.pos, state.posMax)
-    if match is None:
-        return False
-    if not silent:
-        formula = state.push("code_inline", "code", 0)
-        formula.content = (match[1] or match[2]).strip()
-        formula.attrs = {"class": "math"}
     state.pos = match.end()
     return True
 
