@@ -29,6 +29,7 @@ from llama_index_contextual.retrievers.rankings import Mode
 from llama_index_contextual.retrievers.terms import query_groups, terms_of
 from llama_index_contextual.utils.errors import SettingError, refuse_unknown, whole
 from llama_index_contextual.utils.metadata import period_of
+from llama_index_contextual.utils.text import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -146,7 +147,8 @@ class MemoryContext:
         if not isinstance(retriever, ContextualFusionRetriever):
             retriever = ContextualFusionRetriever([retriever])
         self._fusion = retriever
-        self._has_keyword_index = keyword_retriever_of(retriever.members) is not None
+        named_keywords = keyword_retriever_of(retriever.members)
+        self._keywords = named_keywords[1] if named_keywords else None
         self._can_filter = all(hasattr(part, "with_filters") for part in retriever.retrievers)
 
     def get(
@@ -176,17 +178,6 @@ class MemoryContext:
         """Return the digest of :meth:`get` without blocking the event loop."""
         return await asyncio.to_thread(self.get, message, seen=seen, now=now)
 
-    def suggest(self, query: str) -> list[str]:
-        """Return names and words of the notes that a misspelt query may mean.
-
-        None if all are known.
-        """
-        keywords = keyword_retriever_of(self._fusion.members)
-        if keywords is None:
-            return []
-        _, retriever = keywords
-        return retriever.suggest(query)
-
     def search(
         self, query: str, *, max_results: int = 10, filters: MetadataFilters | None = None
     ) -> MemoryDigest:
@@ -201,12 +192,26 @@ class MemoryContext:
         Raises:
             SettingError: A setting is out of range, or the source of this memory cannot filter.
         """
+        hits = self.find(query, max_results=max_results, filters=filters)
+        return _with_quotations(hits, query, max_results * _TOKENS_PER_SEARCH_HIT)
+
+    def find(
+        self, query: str, *, max_results: int, filters: MetadataFilters | None = None
+    ) -> MemoryDigest:
+        """Return the hits of :meth:`search` without quotations, for callers that show few of them.
+
+        A note suggests names and words of the notes for those that none of them contains.
+        """
         limit = whole("max_results", max_results, most=_MAX_SEARCH_RESULTS)
         answer = self._search(
             query, filters, min_relevance=self.settings.min_relevance, max_results=limit
         )
-        chosen = ranking.without_repetitions(answer.hits, limit)
-        return self._digest(query, answer, chosen, max_tokens=limit * _TOKENS_PER_SEARCH_HIT)
+        digest = self._digest(answer, ranking.without_repetitions(answer.hits, limit))
+        unknown_words = answer.explanation.judgement.unknown_words
+        if self._keywords is None or not unknown_words or not digest.notes:
+            return digest
+        hint = did_you_mean(self._keywords.suggest(query))
+        return replace(digest, notes=(*digest.notes, hint)) if hint else digest
 
     # Rankings
 
@@ -234,12 +239,12 @@ class MemoryContext:
             subject = ranking.subject_of(parsed.text, parsed.subject, hits)
             chosen = ranking.newest_first(chosen, subject, settings.evergreen)
         notes = _notes_on(message, parsed.dates, chosen)
-        digest = self._digest(parsed.text, answer._replace(hits=hits), chosen, notes)
-        return replace(
-            digest,
+        digest = replace(
+            self._digest(answer._replace(hits=hits), chosen, notes),
             form=parsed.form,
             dates=tuple(named.period.isoformat() for named in parsed.dates),
         )
+        return _with_quotations(digest, parsed.text, settings.max_tokens)
 
     def _derived(self, message: str, seen: Collection[str], now: datetime | date) -> MemoryDigest:
         """Return the digest of ``ranking="derived"``."""
@@ -253,8 +258,8 @@ class MemoryContext:
         best = max(answers, key=lambda answer: answer.explanation.relevance or 0.0)
         unseen = ranking.unseen_hits(ranked, seen)
         chosen = ranking.without_repetitions(unseen, settings.max_results)
-        digest = self._digest(text, best._replace(hits=ranked), chosen)
-        return replace(digest, queries=queries)
+        digest = replace(self._digest(best._replace(hits=ranked), chosen), queries=queries)
+        return _with_quotations(digest, text, settings.max_tokens)
 
     def _aged(self, hits: Sequence[MemoryEntry], now: datetime | date) -> list[MemoryEntry]:
         """Return the hits with scores reduced by their age, best first."""
@@ -352,7 +357,7 @@ class MemoryContext:
         entries = []
         for hit in explanation:
             node = hit.node.node
-            if self._has_keyword_index:
+            if self._keywords is not None:
                 terms = {match.term: match.idf for match in hit.terms}
             else:  # nothing tells which term is rare
                 held_terms = set(terms_of(node.get_content(metadata_mode=MetadataMode.EMBED)))
@@ -364,18 +369,11 @@ class MemoryContext:
         return entries
 
     def _digest(
-        self,
-        text: str,
-        answer: _Answer,
-        chosen: Sequence[MemoryEntry],
-        notes: Sequence[str] = (),
-        *,
-        max_tokens: int | None = None,
+        self, answer: _Answer, chosen: Sequence[MemoryEntry], notes: Sequence[str] = ()
     ) -> MemoryDigest:
         """Return the digest of chosen hits, with notes on what it does not cover."""
         explanation = answer.explanation
         judgement = explanation.judgement
-        entries = with_snippets(chosen, query_groups(text), max_tokens or self.settings.max_tokens)
         is_doubtful = (
             judgement.is_calibrated
             and bool(explanation.hits)
@@ -383,11 +381,11 @@ class MemoryContext:
         )
         all_notes = [*notes, *explanation.warnings]
         # Unknown words of a long message only matter where it finds little.
-        if judgement.unknown_words and (is_doubtful or not entries):
+        if judgement.unknown_words and (is_doubtful or not chosen):
             all_notes.append(judgement.unknown_words)
-        if is_doubtful and entries:
+        if is_doubtful and chosen:
             all_notes.append(f"the notes may not answer this, relevance {judgement.relevance:.2f}")
-        if entries:
+        if chosen:
             reason = "found"
         elif explanation.left_out or answer.hits:
             reason = "nothing relevant enough"
@@ -396,11 +394,18 @@ class MemoryContext:
         return MemoryDigest(
             applicable=True,
             reason=reason,
-            entries=entries,
+            entries=tuple(chosen),
             queries=explanation.queries,
             notes=tuple(f"Search: {on_one_line(note)}." for note in all_notes),
-            left_out=explanation.left_out + len(answer.hits) - len(entries),
+            left_out=explanation.left_out + len(answer.hits) - len(chosen),
         )
+
+
+def _with_quotations(digest: MemoryDigest, query: str, max_tokens: int) -> MemoryDigest:
+    """Return the digest with a quotation for each hit, and without hits that do not fit."""
+    entries = with_snippets(digest.entries, query_groups(query), max_tokens)
+    left_out = digest.left_out + len(digest.entries) - len(entries)
+    return replace(digest, entries=entries, left_out=left_out)
 
 
 def _day(now: datetime | date) -> date:

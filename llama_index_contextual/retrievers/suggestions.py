@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
+from llama_index_contextual.retrievers.terms import has_stop_words
 from llama_index_contextual.retrievers.words import words_of
 from llama_index_contextual.utils.language import fold
 
@@ -41,6 +42,8 @@ class Vocabulary:
     def suggest(self, query: str, limit: int = 5) -> list[str]:
         """Return names and words that a misspelt query may mean, best first; none if all are known.
 
+        Words of asking, such as "what", are not taken for misspelt ones.
+
         Example:
             >>> Vocabulary.of(["A short path."], ["Dijkstra's Algorithm"]).suggest("dikstra")
             ["Dijkstra's Algorithm", 'Dijkstra']
@@ -48,7 +51,8 @@ class Vocabulary:
         words = list(dict.fromkeys(_plain(word) for word in words_of(query)))
         similar: list[str] = []
         for word in words:
-            if word not in self.words and len(word) >= _LEAST_CHARACTERS:
+            is_unknown = word not in self.words and len(word) >= _LEAST_CHARACTERS
+            if is_unknown and not has_stop_words(word):
                 similar += self._similar(word)
         if not similar:
             return []

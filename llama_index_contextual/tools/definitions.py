@@ -33,7 +33,7 @@ from llama_index_contextual.tools.grep import grep
 from llama_index_contextual.tools.listing import listing
 from llama_index_contextual.tools.per_document import few_of_each
 from llama_index_contextual.tools.places import MAX_PART, part_of
-from llama_index_contextual.utils.text import counted, did_you_mean
+from llama_index_contextual.utils.text import counted
 
 if TYPE_CHECKING:
     from llama_index_contextual.tools.notes import Notes
@@ -82,22 +82,13 @@ class NoteTools:
 
         def search() -> MemoryDigest:
             digests = [
-                self.memory.search(text, max_results=pool, filters=filters) for text in wordings
+                self.memory.find(text, max_results=pool, filters=filters) for text in wordings
             ]
-            digest = _combined(digests, wordings, arguments)
-            return (
-                digest if digest.entries and not digest.notes else self._with_hint(digest, wordings)
-            )
+            return _combined(digests, wordings, arguments)
 
         digest = self._fresh(search)
         text = digest.markdown.replace(HEADER, _FOUND, 1).replace(NOTHING, _NOT_FOUND, 1)
         return Answer(text, _data_of(digest))
-
-    def _with_hint(self, digest: MemoryDigest, wordings: Sequence[str]) -> MemoryDigest:
-        """Return the digest with names and words that misspelt queries may mean."""
-        names = [name for text in wordings for name in self.memory.suggest(text)]
-        hint = did_you_mean(names)
-        return replace(digest, notes=(*digest.notes, hint)) if hint else digest
 
     def grep(self, arguments: Grep) -> Answer:
         """Return the lines that hold a pattern."""
@@ -166,7 +157,7 @@ def _combined(
     kept = few_of_each(
         entries.values(), lambda entry: entry.path, arguments.per_file, arguments.max_results
     )
-    chosen = [replace(entry, snippet="") for entry, _ in kept[:_MAX_HITS]]
+    chosen = [entry for entry, _ in kept[:_MAX_HITS]]
     groups = [group for text in wordings for group in query_groups(text)]
     tokens = (MAX_CHARS - _RESERVED) // _CHARS_PER_TOKEN
     shown = with_snippets(chosen, groups, tokens)

@@ -35,6 +35,12 @@ def test_suggestions(query, suggestions):
     assert VOCABULARY.suggest(query) == suggestions
 
 
+def test_words_of_asking_are_not_taken_for_misspelt_ones():
+    vocabulary = Vocabulary.of(["Wheat grows there and thereabouts."], [])
+    assert vocabulary.suggest("wheta") == ["Wheat"]
+    assert vocabulary.suggest("what about there?") == []
+
+
 def test_names_with_more_words_of_the_query_come_first():
     names = ["Algorithm", "The Dijkstra Algorithm for graphs", "Graphs"]
     vocabulary = Vocabulary.of([], names)

@@ -11,6 +11,7 @@ from llama_index_contextual import contextual_tools
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.cli import app
 from llama_index_contextual.app.serve.page import PageApi
+from llama_index_contextual.memory import snippets
 
 TWIN = "# Mooring\n\nThe mooring of the harbour is numbered AB-77 and costs forty a month.\n"
 
@@ -30,6 +31,7 @@ def test_a_misspelt_word_is_answered_with_names_that_exist(index):
     retrieve = contextual_tools(index)[0]
     assert "Did you mean: Dijkstra's Algorithm" in str(retrieve(query="dikstra"))
     assert "Did you mean" not in str(retrieve(query="dijkstra"))
+    assert "Did you mean" not in str(retrieve(query="paths", since="2031-01-01"))
     page = PageApi(index).search({"q": "dikstra"})
     assert '<button class="plain suggestion">Dijkstra&#39;s Algorithm</button>' in page["html"]
     done = CliRunner().invoke(app, ["search", "dikstra", "-f", str(index.folder)])
@@ -56,3 +58,20 @@ def test_a_property_is_quoted_only_where_it_says_more_than_the_text(tmp_path):
         retrieve = contextual_tools(opened)[0]
         assert "- [pumps.md#L5-L7] The valve" in str(retrieve(query="valve open"))
         assert "- [pumps.md#L1-L7] owner: Marta\n" in str(retrieve(query="valve of Marta"))
+
+
+def test_only_hits_that_are_shown_get_quotations(tmp_path, monkeypatch):
+    for number in range(40):
+        (tmp_path / f"{number}.md").write_text(f"# Pump\n\nThe pump {number} is red.\n", "utf-8")
+    quoted = []
+
+    def counting(hit, *arguments):
+        quoted.append(hit.path)
+        return original(hit, *arguments)
+
+    original = snippets._with_snippet
+    monkeypatch.setattr(snippets, "_with_snippet", counting)
+    with ContextualIndex.open(tmp_path, embed_model="none") as opened:
+        opened.refresh()
+        output = contextual_tools(opened)[0](query="red pump", max_results=3)
+    assert len(output.raw_output.data["hits"]) == len(quoted) == 3

@@ -355,11 +355,13 @@ def find(
             )
             discovery.problems.append(Problem(base, reason))
             continue
-        merged = rules.changed(
-            include=collection.include or rules.include,
-            exclude=(*rules.exclude, *collection.exclude),
-        )
-        _Walk(discovery, collection.path, merged, base, below, excluded).run(until)
+        own_rules = rules
+        if collection.include or collection.exclude:
+            own_rules = rules.changed(
+                include=collection.include or rules.include,
+                exclude=(*rules.exclude, *collection.exclude),
+            )
+        _Walk(discovery, collection.path, own_rules, base, below, excluded).run(until)
     discovery.files.sort()
     discovery.problems.sort()
     discovery.skipped.sort()
