@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import methodcaller
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import regex  # type: ignore[import-untyped]
@@ -33,12 +34,9 @@ _MAX_TWIN_CHARS: Final = 300  # of their citations
 _MAX_HEADINGS: Final = 150  # characters of the headings above a line
 _MAX_NAMES: Final = 150  # characters of the names of further notes
 _RESERVED: Final = 350  # characters for the first and the last line
+_BATCH: Final = 1000  # chunks that are filtered together
 _ESCAPED: Final = regex.compile(r"\\p\{\w+\}|\\.")  # "\W" has no capital letter of a word
 _LOOKS_LIKE_EXPRESSION: Final = regex.compile(r"\\[wdsb]|[.\])][*+?]|\||\[.+\]|^\^|\$$")
-
-
-Match = tuple[int | None, str]
-"""The number and the text of a line; a property has no number."""
 
 
 class Line(NamedTuple):
@@ -74,58 +72,53 @@ class Line(NamedTuple):
 
 @dataclass
 class Findings:
-    """The lines that match: all are counted, and those that may be shown are kept.
+    """The lines that match: those that may be shown are kept, and the others are counted.
 
     Attributes:
         most: Most texts to keep.
         per_file: Most texts of one note to keep; 0 is no limit.
         groups: The kept texts, each with the lines that have it.
-        hidden: How many further texts each note has.
-        paths: The notes that have a line.
-        lines: How many lines there are.
+        hidden: How many further lines each note has.
     """
 
     most: int
     per_file: int
     groups: dict[str, list[Line]] = field(default_factory=dict)
     hidden: Counter[str] = field(default_factory=Counter)
-    paths: set[str] = field(default_factory=set)
-    lines: int = 0
     _kept: Counter[str] = field(default_factory=Counter)
-    _hidden_texts: set[str] = field(default_factory=set)
     _properties: set[tuple[str, str]] = field(default_factory=set)
     _last_numbers: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def add(self, passage: Passage, matches: Iterable[Match]) -> None:
-        """Count the lines of a chunk, and keep them while few of its note and few in all are kept.
+    def add(
+        self, passage: Passage, properties: Iterable[str], lines: Iterable[tuple[int, str]]
+    ) -> None:
+        """Add the properties and the numbered lines of a chunk, unless another chunk has them.
 
         Chunks come in the order of reading. They share the properties of their note, and lines
         where they overlap or where a line was cut.
         """
+        for text in properties:
+            if (passage.path, text) not in self._properties:
+                self._properties.add((passage.path, text))
+                self._add_line(passage, None, text)
+        last_number = self._last_numbers.get((passage.path, passage.page), 0)
+        for number, text in lines:
+            if number > last_number:
+                last_number = number
+                self._add_line(passage, number, text)
+        self._last_numbers[passage.path, passage.page] = last_number
+
+    def _add_line(self, passage: Passage, number: int | None, text: str) -> None:
+        """Keep a line while few of its note and few in all are kept."""
         path = passage.path
-        last_number = self._last_numbers.get((path, passage.page), 0)
-        for number, text in matches:
-            if number is None:
-                is_known = (path, text) in self._properties
-                self._properties.add((path, text))
-            else:
-                is_known = number <= last_number
-                last_number = max(number, last_number)
-            if is_known:
-                continue
-            self.lines += 1
-            self.paths.add(path)
-            if text in self.groups:
-                self.groups[text].append(Line(passage, number))
-            elif text not in self._hidden_texts:
-                is_full = len(self.groups) >= self.most
-                if is_full or (self.per_file and self._kept[path] >= self.per_file):
-                    self._hidden_texts.add(text)
-                    self.hidden[path] += 1
-                else:
-                    self._kept[path] += 1
-                    self.groups[text] = [Line(passage, number)]
-        self._last_numbers[path, passage.page] = last_number
+        is_full = self.per_file and self._kept[path] >= self.per_file
+        if text in self.groups:
+            self.groups[text].append(Line(passage, number))
+        elif is_full or len(self.groups) >= self.most:
+            self.hidden[path] += 1
+        else:
+            self._kept[path] += 1
+            self.groups[text] = [Line(passage, number)]
 
 
 class Pattern(NamedTuple):
@@ -157,8 +150,19 @@ def grep(notes: Notes, arguments: Grep) -> Answer:
     pattern = pattern_of(arguments.pattern, is_regex=arguments.regex)
     passages = _admitted(notes.matching(pattern.is_in), arguments.filters)
     findings = Findings(arguments.max_results, arguments.per_file)
-    for passage in sorted(passages, key=lambda passage: passage.place):
-        findings.add(passage, _matches_in(passage, pattern))
+    for passage in passages:
+        properties = filter(pattern.is_in, passage.properties)
+        findings.add(passage, properties, _matching_lines(passage, pattern))
+    if not findings.groups:
+        return Answer(_nothing(arguments), {"hits": [], "lines": 0, "notes": 0})
+
+    # Count all lines.
+    hidden = findings.hidden
+    kept = [line for lines in findings.groups.values() for line in lines]
+    number_of_lines = len(kept) + hidden.total()
+    number_of_notes = len(hidden.keys() | {line.passage.path for line in kept})
+
+    # Show as many as fit.
     hits = list[dict[str, str]]()
     items = list[str]()
     available = MAX_CHARS - _RESERVED
@@ -166,16 +170,13 @@ def grep(notes: Notes, arguments: Grep) -> Answer:
         item = _item(text, lines, pattern)
         available -= len(item) + 1
         if available < 0:
-            findings.hidden[lines[0].passage.path] += 1
+            hidden.update(line.passage.path for line in lines)
         else:
             items.append(item)
             hits.append({"citation": lines[0].citation, "headings": lines[0].headings})
-    counts = {"lines": findings.lines, "notes": len(findings.paths)}
-    if not findings.lines:
-        return Answer(_nothing(arguments), {"hits": hits, **counts})
-    summary = f"{counted(findings.lines, 'line')} in {counted(len(findings.paths), 'note')}:"
-    text = "\n".join([summary, *items, *_more(findings.hidden)])
-    return Answer(text, {"hits": hits, **counts})
+    summary = f"{counted(number_of_lines, 'line')} in {counted(number_of_notes, 'note')}:"
+    text = "\n".join([summary, *items, *_more(hidden)])
+    return Answer(text, {"hits": hits, "lines": number_of_lines, "notes": number_of_notes})
 
 
 def pattern_of(pattern: str, *, is_regex: bool) -> Pattern:
@@ -216,32 +217,34 @@ def _expression(pattern: str) -> Callable[[str], int]:
     return find
 
 
-def _admitted(passages: Iterable[Passage], filters: MetadataFilters | None) -> Iterable[Passage]:
-    """Return the chunks that match the filters."""
+def _admitted(passages: Iterable[Passage], filters: MetadataFilters | None) -> Iterator[Passage]:
+    """Yield the chunks that match the filters."""
     if filters is None:
-        return passages
-    passages = [*passages]
-    rows = np.arange(len(passages))
-    matching = admitted(
-        filters,
-        rows,
-        lambda key: [passage.metadata.get(key) for passage in passages],
-        lambda _: rows[:0],
-    )
-    return [passages[row] for row in matching]
+        yield from passages
+        return
+    remaining = iter(passages)
+    while batch := list(islice(remaining, _BATCH)):
+        rows = np.arange(len(batch))
+
+        def column(key: str, batch: Sequence[Passage] = batch) -> list[Any]:
+            return [passage.metadata.get(key) for passage in batch]
+
+        for row in admitted(filters, rows, column, lambda _: np.arange(0)):
+            yield batch[row]
 
 
-def _matches_in(passage: Passage, pattern: Pattern) -> list[Match]:
-    """Return the properties and the lines of a chunk that match."""
-    fold, find = pattern
-    lines = passage.text.split("\n")
-    if "\r" in passage.text:
-        lines = [*lines_of(passage.text)]
-    numbered = enumerate(lines, passage.first_line)
-    properties: list[Match] = [(None, text) for text in passage.properties if pattern.is_in(text)]
-    return properties + [
-        (number, line.strip()) for number, line in numbered if find(fold(line)) >= 0
-    ]
+def _matching_lines(passage: Passage, pattern: Pattern) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a chunk that match, each with its number."""
+    folded_lines = _lines_of(pattern.fold(passage.text))
+    matching = [place for place, line in enumerate(folded_lines) if pattern.find(line) >= 0]
+    if matching:
+        lines = _lines_of(passage.text)
+        for place in matching:
+            yield passage.first_line + place, lines[place].strip()
+
+
+def _lines_of(text: str) -> list[str]:
+    return list(lines_of(text)) if "\r" in text else text.split("\n")  # which is much faster
 
 
 def _item(text: str, lines: Iterable[Line], pattern: Pattern) -> str:

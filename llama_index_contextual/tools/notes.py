@@ -85,7 +85,7 @@ class Notes(ABC):
 
     @abstractmethod
     def matching(self, matches: Matches) -> Iterator[Passage]:
-        """Yield the chunks whose text or properties match."""
+        """Yield the chunks whose text or properties match, in the order of reading."""
 
     def names(self) -> list[tuple[str, str]]:
         """Return the titles and aliases of the documents, each with the path of its document."""
@@ -108,7 +108,7 @@ class Snapshot(Protocol):
         """Return the numbers of all chunks."""
 
     def texts(self) -> Iterator[tuple[str, str, str, str]]:
-        """Yield text, title, front matter and metadata of every chunk."""
+        """Yield text, title, front matter and metadata of every chunk, document by document."""
 
     def column(self, column: str, rows: Sequence[int]) -> list[Any]:
         """Return a column of some chunks."""
@@ -159,7 +159,12 @@ class FolderNotes(Notes):
             return [*map(json.loads, snapshot.column("metadata", snapshot.rows()))]
 
     def matching(self, matches: Matches) -> Iterator[Passage]:
-        """Yield the chunks whose text or properties match."""
+        """Yield the chunks whose text or properties match, in the order of reading."""
+        for _, passages in groupby(self._matching(matches), lambda passage: passage.path):
+            yield from sorted(passages, key=lambda passage: passage.place)
+
+    def _matching(self, matches: Matches) -> Iterator[Passage]:
+        """Yield the chunks that match, one document after the other."""
         with self._database.reading() as snapshot:
             for text, title, front_matter, written in snapshot.texts():
                 # Most chunks have neither a title nor front matter.

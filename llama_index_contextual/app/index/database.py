@@ -306,18 +306,25 @@ class Snapshot:
     def texts(self) -> Iterator[tuple[str, str, str, str]]:
         """Yield text, title, front matter and metadata of every chunk, without their checksums.
 
-        Title and front matter are ``key: value`` texts, or empty.
+        Documents come in the order of their keys. Title and front matter are ``key: value`` texts,
+        or empty.
         """
         title = _text_in_metadata(metadata.TITLE)
         front_matter = _text_in_metadata(metadata.FRONT_MATTER)
         query = (
-            f"SELECT id, text, ifnull('{metadata.TITLE}: ' || {title}, ''), "  # noqa: S608
-            f"ifnull({front_matter}, ''), metadata FROM chunks WHERE id > ? ORDER BY id LIMIT ?"
+            f"SELECT text, ifnull('{metadata.TITLE}: ' || {title}, ''), "
+            f"ifnull({front_matter}, ''), metadata {JOINED} WHERE key {AMONG} ORDER BY key"
         )
-        last = 0
-        while page := self.fetch(query, (last, _PAGE)):
-            yield from (values[1:] for values in page)
-            last = page[-1][0]
+        keys = list[str]()
+        number_of_chunks = 0
+        for key, chunks in self.fetch("SELECT key, nodes FROM documents ORDER BY key"):
+            keys.append(key)
+            number_of_chunks += chunks
+            if number_of_chunks >= _PAGE:
+                yield from self.among(query, keys)
+                keys.clear()
+                number_of_chunks = 0
+        yield from self.among(query, keys)
 
     def nodes(self, rows: Sequence[int] | Rows) -> Iterator[BaseNode]:
         """Yield chunks as new node objects."""
