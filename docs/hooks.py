@@ -1,10 +1,12 @@
 """Hooks of mkdocs.
 
-Add the benchmark pages, the table of formats, and a search that works from a folder.
+Add the benchmark pages, the table of formats, pictures of diagrams, and a search that works from a
+folder.
 """
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import logging
 import re
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 _BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 _ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):<code>~?(?:[\w.]+\.)?(\w+)</code>")
 _FETCHED = "https://unpkg.com/iframe-worker/shim"
+DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+THEMES = {"light": "neutral", "dark": "dark"}  # names in the site, and names in Mermaid
 _log = logging.getLogger("mkdocs.hooks.site")
 
 
@@ -38,11 +42,26 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     markdown = markdown.replace("<!-- formats -->", table_of_formats())
     markdown = markdown.replace("<!-- features -->", table_of_features())
     depth = page.file.src_uri.count("/")
+    markdown = DIAGRAM.sub(lambda block: pictures_of(block[1], "../" * depth), markdown)
     if page.file.src_uri.startswith("benchmarks/"):
         return markdown
     in_checkout = "../" * (depth + 1)
     in_site = "../" * depth
     return markdown.replace(f"]({in_checkout}benchmarks/", f"]({in_site}benchmarks/")
+
+
+def pictures_of(diagram: str, root: str) -> str:
+    """Return the pictures of a Mermaid diagram, which `docs/diagrams.py` has drawn."""
+    return "\n".join(
+        f"![Diagram]({root}images/diagrams/{picture_name(diagram, theme)}#only-{theme})"
+        for theme in THEMES
+    )
+
+
+def picture_name(diagram: str, theme: str) -> str:
+    """Return the name of the picture of a diagram, which changes with the diagram."""
+    digest = hashlib.sha256(diagram.encode("utf-8")).hexdigest()
+    return f"{digest[:12]}-{theme}.svg"
 
 
 def table_of_features() -> str:

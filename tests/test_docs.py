@@ -147,6 +147,18 @@ def test_every_page_is_in_the_navigation():
     )
 
 
+def test_every_diagram_has_pictures_of_its_present_text():
+    hooks = runpy.run_path(str(ROOT / "docs" / "hooks.py"))
+    pages = [page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md")]
+    diagrams = [diagram for page in pages for diagram in hooks["DIAGRAM"].findall(page)]
+    pictures = {
+        hooks["picture_name"](diagram, theme) for diagram in diagrams for theme in hooks["THEMES"]
+    }
+    drawn = {file.name for file in (ROOT / "docs" / "images" / "diagrams").iterdir()}
+    assert diagrams
+    assert drawn == pictures, "run docs/diagrams.py"
+
+
 @pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium on this machine")
 def test_the_search_of_a_site_in_a_folder_needs_no_network(tmp_path):
     """The theme fetches a script for it.
