@@ -6,8 +6,9 @@ LlamaIndex takes most of a second.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
+
+from llama_index_contextual.utils import lazy
 
 if TYPE_CHECKING:
     from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
@@ -61,12 +62,4 @@ _MODULES: Final = {
     "LocalEmbedding": "app",
 }
 
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+__getattr__, __dir__ = lazy.attach(__name__, _MODULES)

@@ -6,8 +6,9 @@ imported when they are first used, so that the settings can be read without Llam
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
+
+from llama_index_contextual.utils import lazy
 
 if TYPE_CHECKING:
     from llama_index_contextual.memory.adapters import (
@@ -39,8 +40,4 @@ _MODULES: Final = {
     "memory_tool": "adapters",
 }
 
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+__getattr__, __dir__ = lazy.attach(__name__, _MODULES)
