@@ -260,11 +260,11 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     def _without_contexts(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
         """Remove contexts, and do not embed headings that our parser found."""
         listed = _node_list(nodes)
-        with _updating_neighbours(listed):
-            for node in listed:
-                _remove_outdated_lines(node)
-                views.remove_context(node)
-                views.hide_headings(node)
+        for node in listed:
+            _remove_outdated_lines(node)
+            views.remove_context(node)
+            views.hide_headings(node)
+        _update_links(listed)
         return listed
 
     def _outdated(
@@ -298,8 +298,8 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
             ContextError: A chunk got none.
         """
         embedded = [(node, _context_of(node)) for node in nodes if node.embedding is not None]
-        with _updating_neighbours(nodes):
-            missing = self._write(generator, nodes, groups, contexts)
+        missing = self._write(generator, nodes, groups, contexts)
+        _update_links(nodes)
         late = sum(_context_of(node) != former for node, former in embedded)
         if late:
             warnings.warn(
@@ -409,20 +409,16 @@ def _context_of(node: BaseNode) -> str:
     return str(metadata.value_of(node.metadata, metadata.CONTEXT) or "")
 
 
-@contextmanager
-def _updating_neighbours(nodes: Sequence[BaseNode]) -> Iterator[None]:
-    """Update the hashes of neighbours: a node's hash covers its metadata, and so its context."""
+def _update_links(nodes: Sequence[BaseNode]) -> None:
+    """Update the hashes in links between nodes: a hash covers metadata, and so the context."""
     nodes_by_id = {node.node_id: node for node in nodes}
-    former_hashes = {node.node_id: node.hash for node in nodes}
-    yield
     for node in nodes:
         for relationship in (NodeRelationship.PREVIOUS, NodeRelationship.NEXT):
-            related = node.relationships.get(relationship)
-            if not isinstance(related, RelatedNodeInfo):
-                continue
-            neighbour = nodes_by_id.get(related.node_id)
-            if neighbour is not None and neighbour.hash != former_hashes[neighbour.node_id]:
-                current = related.model_copy(update={"hash": neighbour.hash})
+            link = node.relationships.get(relationship)
+            has_hash = isinstance(link, RelatedNodeInfo) and link.hash
+            neighbour = nodes_by_id.get(link.node_id) if has_hash else None
+            if neighbour is not None:
+                current = link.model_copy(update={"hash": neighbour.hash})
                 node.relationships[relationship] = current
 
 

@@ -25,6 +25,12 @@ _PATH_KEYS: Final = (metadata.PATH, metadata.FILE_PATH, metadata.FILE_NAME)
 _REPEATED_KEYS: Final = (*_PATH_KEYS, metadata.TITLE, metadata.HEADER_PATH, metadata.DATE)
 _DAY_LENGTH: Final = len("2026-01-28")
 _WORD: Final = re.compile(r"\w+")
+_CONTEXT_KEYS: Final = (
+    metadata.CONTEXT,
+    metadata.CONTEXT_SOURCE,
+    metadata.CONTEXT_VERSION,
+    metadata.LEXICAL_CONTEXT,
+)
 
 
 class _Names(NamedTuple):
@@ -36,16 +42,10 @@ class _Names(NamedTuple):
     lexical: str
 
 
-def _own_names(values: Mapping[str, Any]) -> _Names:
-    keys = _Names(
-        metadata.CONTEXT,
-        metadata.CONTEXT_SOURCE,
-        metadata.CONTEXT_VERSION,
-        metadata.LEXICAL_CONTEXT,
-    )
+def _names_in(values: Mapping[str, Any]) -> _Names:
     if has_context(values):
-        return _Names(*(metadata.key_in(values, key) for key in keys))
-    return _Names(*(metadata.prefixed_key(key) if key in values else key for key in keys))
+        return _Names(*(metadata.key_in(values, key) for key in _CONTEXT_KEYS))
+    return _Names(*(metadata.prefixed_key(key) if key in values else key for key in _CONTEXT_KEYS))
 
 
 def has_context(values: Mapping[str, Any]) -> bool:
@@ -62,7 +62,7 @@ def write_context(node: BaseNode, text: str, source: str, version: str, lexical:
     """
     remove_context(node)
     values = node.metadata
-    names = _own_names(values)
+    names = _names_in(values)
     values[names.context] = text
     values[names.source] = source
     values[names.version] = version
@@ -72,9 +72,10 @@ def write_context(node: BaseNode, text: str, source: str, version: str, lexical:
 
 def remove_context(node: BaseNode) -> None:
     """Remove a context that this package wrote, and restore what the views showed without it."""
-    _reset_views(node)
+    names = _names_in(node.metadata)
+    _reset_views(node, names)
     if has_context(node.metadata):
-        for name in _own_names(node.metadata):
+        for name in names:
             node.metadata.pop(name, None)
 
 
@@ -89,19 +90,19 @@ def set_views(
         show_context_to_llm: Whether the prompt of an answering model shows the context.
         embed_metadata: Whether the EMBED view shows anything but text and context.
     """
-    _reset_views(node)
     values = node.metadata
+    names = _names_in(values)
+    _reset_views(node, names)
     if not has_context(values):
         return
-    names = _own_names(values)
     context = str(values.get(names.context) or "")
     shown_name = names.context if context else ""
     own_names = [name for name in names if name in values]
 
     hidden_names = list(values)
     if embed_metadata:
-        hidden_names = [*own_names, *_repeated_names(values, context)]
-    _hide_from_embed(node, [name for name in hidden_names if name != shown_name])
+        hidden_names = [*own_names, *_repeated_names(values, names, context)]
+    _hide_from_embed(node, names, [name for name in hidden_names if name != shown_name])
 
     if show_context_to_llm:
         own_names = [name for name in own_names if name != shown_name]
@@ -110,50 +111,50 @@ def set_views(
 
 def hide_headings(node: BaseNode) -> None:
     """Do not embed the header path of a node without a context, if our parser wrote it."""
-    _reset_views(node)
-    name = metadata.key_in(node.metadata, metadata.HEADER_PATH)
+    names = _names_in(node.metadata)
+    _reset_views(node, names)
+    header_name = metadata.key_in(node.metadata, metadata.HEADER_PATH)
     is_ours = metadata.value_of(node.metadata, metadata.HEADING_LEVEL) is not None
-    if is_ours and name in node.metadata:
-        _hide_from_embed(node, [name])
+    if is_ours and header_name in node.metadata:
+        _hide_from_embed(node, names, [header_name])
 
 
-def _hide_from_embed(node: BaseNode, hidden_names: Iterable[str]) -> None:
+def _hide_from_embed(node: BaseNode, names: _Names, hidden_names: Iterable[str]) -> None:
     """Exclude metadata from what is embedded, between the two keys that are always excluded."""
-    names = _own_names(node.metadata)
     excluded = node.excluded_embed_metadata_keys
     known = {names.source, names.version, *excluded}
     added = [name for name in hidden_names if name not in known]
     node.excluded_embed_metadata_keys = [*excluded, names.source, *added, names.version]
 
 
-def _reset_views(node: BaseNode) -> None:
+def _reset_views(node: BaseNode, names: _Names) -> None:
     """Remove from the excluded keys what this package has added to them."""
-    names = _own_names(node.metadata)
     excluded = node.excluded_embed_metadata_keys
     if names.source in excluded and names.version in excluded:
         before = excluded[: excluded.index(names.source)]
         after = excluded[excluded.index(names.version) + 1 :]
         node.excluded_embed_metadata_keys = [*before, *after]
-    if has_context(node.metadata):
-        excluded = node.excluded_llm_metadata_keys
+    excluded = node.excluded_llm_metadata_keys
+    if has_context(node.metadata) and names.source in excluded:
         node.excluded_llm_metadata_keys = [name for name in excluded if name not in names]
 
 
-def _repeated_names(values: Mapping[str, Any], context: str) -> list[str]:
+def _repeated_names(values: Mapping[str, Any], names: _Names, context: str) -> list[str]:
     """Return the names of metadata whose value a context repeats."""
-    lexical = str(metadata.value_of(values, metadata.LEXICAL_CONTEXT) or "")
     embedded_words = _words(context)
-    searched_words = _words(f"{context} {lexical}")
+    searched_words = embedded_words + _words(str(values.get(names.lexical) or ""))
     if searched_words.isspace():
         return []
-    names = []
+    repeated: list[str] = []
     for key in _REPEATED_KEYS:
         words = searched_words if key in _PATH_KEYS else embedded_words
         for name in (key, metadata.prefixed_key(key)):
-            forms = _forms(key, str(values[name])) if name in values else []
+            if name not in values:
+                continue
+            forms = _forms(key, str(values[name]))
             if any(_words(form) in words for form in forms):
-                names.append(name)
-    return names
+                repeated.append(name)
+    return repeated
 
 
 def _forms(key: str, text: str) -> list[str]:

@@ -47,10 +47,11 @@ HTML_HEADING: Final = re.compile(
 # Code of an item is indented as the item is, and ends with it: a heading at the start of a line
 # would end both.
 _CODE_OR_HEADING: Final = re.compile(
-    rf"^(?P<indent> {{0,3}}(?: |\t)[ \t]*)(?P<ticks>`{{3,}}(?=[^`\n]*$)|~{{3,}}).*"
+    r"(?=`|^[ \t~<])"  # what either begins with
+    rf"(?:^(?P<indent> {{0,3}}(?: |\t)[ \t]*)(?P<ticks>`{{3,}}(?=[^`\n]*$)|~{{3,}}).*"
     r"(?:\n(?!(?P=indent) {0,3}(?P=ticks)[`~]*[ \t]*$)(?:(?P=indent).*|[ \t]*$))*"
     r"(?:\n(?P=indent) {0,3}(?P=ticks).*)?"
-    rf"|{CODE}|{HTML_HEADING.pattern}",
+    rf"|{CODE}|{HTML_HEADING.pattern})",
     HTML_HEADING.flags,
 )
 

@@ -7,11 +7,12 @@ or a sentence alone is too long, inside it.
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple
 
 import regex  # type: ignore[import-untyped]
@@ -122,7 +123,8 @@ def split_markdown(
         outline = _plain_outline(text, body, semantic=settings.semantic)
     marks = outline.marks
     scale = make_scale(text, settings.tokenizer)
-    sums = scale.cumulative([mark.offset for mark in marks])
+    costs = scale.costs([mark.offset for mark in marks])
+    sums = array("q", accumulate(costs, initial=0))
     sections = find_sections(text, outline, sums, settings.min_chunk_size, above)
     spans: list[Span] = []
     for group in group_sections(sections, settings.min_section_size, settings.chunk_size):
@@ -224,9 +226,8 @@ class _Packer:
 
     def pack(self) -> Iterator[Span]:
         """Yield the chunks."""
-        if self.scale.cost(self.marks[0].offset, self.marks[-1].offset) > self.size:
-            self.marks = self.finer_marks()
-            self.sums = self.scale.cumulative([mark.offset for mark in self.marks])
+        if self.scale.exceeds(self.size, self.marks[0].offset, self.marks[-1].offset):
+            self.add_finer_marks()
         first = 0
         start = self.marks[0].offset
         while first < len(self.marks) - 1:
@@ -258,43 +259,61 @@ class _Packer:
         continues = _continues(self.scale.text, atom) if atom else ""
         return Span(start, end, (), _kind(marks), tokens, continues, first.offset - start)
 
-    def finer_marks(self) -> list[Mark]:
-        """Return the marks with more of them inside blocks over the budget."""
-        finer: list[Mark] = []
-        head = 0  # the cost before the last place to cut: a heading holds on to the block below it
-        for mark, after, cost, cost_after in zip(
+    def add_finer_marks(self) -> None:
+        """Add marks inside the blocks that exceed the budget."""
+        marks: list[Mark] = []
+        sums = array("q", [0])
+        lead = 0  # the cost of what a block may not be cut from, such as its heading
+        for mark, after, before, total in zip(
             self.marks, self.marks[1:], self.sums, self.sums[1:], strict=False
         ):
-            finer.append(mark)
+            cost = total - before
             if mark.strength:
-                head = cost
-            budget = self.size
-            if mark.atom is None:
-                budget -= cost - head
-            elif self.settings.keep_blocks:
-                budget = self.settings.hard_limit
-            may_exceed = mark.kind != "rule" and cost_after - cost > budget
-            if may_exceed and self.scale.cost(mark.offset, after.offset) > budget:
-                longest_sentence = _CHUNKS_OF_A_SENTENCE * self.size - (cost - head)
-                finer += self.marks_inside(mark, after.offset, longest_sentence)
-        return [*finer, self.marks[-1]]
+                lead = 0
+            inside = self.marks_inside(mark, after.offset, cost, lead)
+            costs = [cost]
+            if inside:
+                costs = self.scale.costs([part.offset for part in (mark, *inside, after)])
+            marks += [mark, *inside]
+            sums.extend(accumulate(costs[1:], initial=sums[-1] + costs[0]))
+            lead += cost
+        self.marks = [*marks, self.marks[-1]]
+        self.sums = sums
 
-    def marks_inside(self, block: Mark, end: int, longest_sentence: int) -> Iterator[Mark]:
-        """Yield marks between the lines or sentences of a block, and inside too long ones."""
+    def marks_inside(self, block: Mark, end: int, cost: int, lead: int) -> list[Mark]:
+        """Return marks between the lines or sentences of a block that exceeds the budget.
+
+        Args:
+            block: The block.
+            end: The offset after it.
+            cost: The cost of the block with the white space below it.
+            lead: The cost of what it may not be cut from.
+        """
+        budget = self.size
+        if block.atom is None:
+            budget -= lead
+        elif self.settings.keep_blocks:
+            budget = self.settings.hard_limit
+        fits = cost <= budget or not self.scale.exceeds(budget, block.offset, end)
+        if fits or block.kind == "rule":
+            return []
+
         text = self.scale.text
         if block.atom or block.kind in {"html", "heading"}:
-            marks = [*_marks_between_lines(text, block, end)]
+            marks = list(_marks_between_lines(text, block, end))
         else:
             starts = sentence_starts(text, block.offset, end, self.language)
             marks = [block._replace(offset=start, strength=SENTENCE) for start in starts]
         marks = [mark for mark in marks if not self.scale.cuts_run(mark.offset)]
+
+        longest_sentence = _CHUNKS_OF_A_SENTENCE * self.size - lead
+        finer: list[Mark] = []
         for mark, after in pairwise([block, *marks, block._replace(offset=end)]):
-            if mark is not block:
-                yield mark
-            if self.scale.cost(mark.offset, after.offset) > longest_sentence:
-                for cut in _marks_between_words(text, mark, after.offset, self.size):
-                    if not self.scale.cuts_run(cut.offset):
-                        yield cut
+            finer.append(mark)
+            if self.scale.exceeds(longest_sentence, mark.offset, after.offset):
+                words = _marks_between_words(text, mark, after.offset, self.size)
+                finer += [word for word in words if not self.scale.cuts_run(word.offset)]
+        return finer[1:]
 
     def best_cut(self, first: int, start: int) -> int | None:
         """Return where to end a chunk.

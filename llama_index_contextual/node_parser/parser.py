@@ -103,7 +103,7 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
         ('Notes', 1, 3)
     """
 
-    revision: ClassVar[int] = 11
+    revision: ClassVar[int] = 12
     """Raised when the same settings give other nodes, so that an index makes its own again."""
     most_chunks: ClassVar[int] = 80_000
     """The most chunks of one document: each needs 5 KB of memory."""

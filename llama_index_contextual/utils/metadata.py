@@ -295,7 +295,7 @@ def display_path(metadata: Mapping[str, Any], root: str | None = None) -> str:
 
 def is_absolute(path: str) -> bool:
     """Return whether a path of POSIX or of Windows is absolute."""
-    return PurePosixPath(path).is_absolute() or PureWindowsPath(path).is_absolute()
+    return path.startswith("/") or PureWindowsPath(path).is_absolute()
 
 
 def citation(path: str, start_line: object, end_line: object, page: object = None) -> str:

@@ -167,7 +167,8 @@ _ONLY_CODE: Final = re.compile(CODE, re.MULTILINE)
 _VISIBLE: Final = re.compile(r"\S")
 _LIST_ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])\s")
 # Not where a link goes, ](#here) or "]: #here", and not kramdown's name of a block, {: #here}.
-_TAG: Final = re.compile(r"(?<![^\s(])(?<!\]\()(?<!\]: )(?<!\{ )(?<!\{: )#([\w/-]{1,200})")
+# The sign comes first in the expression, because a search for a fixed character is fast.
+_TAG: Final = re.compile(r"#(?<![^\s(]#)(?<!\]\(#)(?<!\]: #)(?<!\{ #)(?<!\{: #)([\w/-]{1,200})")
 
 
 def without_code(text: str) -> str:

@@ -12,7 +12,6 @@ import itertools
 import math
 import os
 import re
-from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence, Sized
 from importlib.resources import files
@@ -93,25 +92,36 @@ class Scale:
         end = self.visible_end(start, end)
         return _cost_of(self.part(start, end), self.exact(start, end))
 
-    def cumulative(self, offsets: Sequence[int]) -> Sequence[int]:
-        """Return the cost before each of the ascending offsets, counted from the first one."""
-        total = 0
-        sums = array("q", [0])
+    def exceeds(self, budget: int, start: int, end: int) -> bool:
+        """Return whether a slice costs more than a budget; of a long one no tokens are counted."""
+        if end - start > budget * CHARS_PER_TOKEN:
+            visible = self.part(start, self.visible_end(start, end))
+            if _least_cost(visible) > budget:
+                return True
+        return self.cost(start, end) > budget
+
+    def costs(self, offsets: Sequence[int]) -> list[int]:
+        """Return the cost of each slice between ascending offsets, with its white space."""
+        costs: list[int] = []
         for start, end in itertools.pairwise(offsets):
             part = self.part(start, end)
             # Not kept in _counted: a document may have millions of parts.
-            total += _cost_of(part, self._count(part))
-            sums.append(total)
-        return sums
+            costs.append(_cost_of(part, self._count(part)))
+        return costs
 
 
 def _cost_of(part: str, tokens: int) -> int:
     """Return the tokens of a text, or more if they have over CHARS_PER_TOKEN characters each."""
     if len(part) <= tokens * CHARS_PER_TOKEN:
         return tokens
+    return max(tokens, _least_cost(part))
+
+
+def _least_cost(part: str) -> int:
+    """Return the cost of a text whose tokens are very long."""
     letters = sum(map(len, part.split()))
     spaces = len(part) - letters
-    return max(tokens, math.ceil(letters / CHARS_PER_TOKEN + spaces / SPACES_PER_TOKEN))
+    return math.ceil(letters / CHARS_PER_TOKEN + spaces / SPACES_PER_TOKEN)
 
 
 def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int] | None = None) -> Scale:

@@ -145,18 +145,27 @@ def test_a_second_setting_gives_the_views_that_it_gives_alone(first, second, sho
         assert views == [node.get_content(mode) for node in alone]
 
 
-def test_neighbours_know_the_hash_of_a_node_with_its_context():
-    text = "# A\n\nOne.\n\n# B\n\nTwo.\n\n# C\n\nThree.\n"
-    parser = HeadingAwareMarkdownNodeParser(min_chunk_size=0)
-    nodes = parser([Document(text=text, metadata={"path": "a.md"})])
+def links_of(nodes):
+    return [
+        node.relationships[relationship]
+        for node in nodes
+        for relationship in (NodeRelationship.PREVIOUS, NodeRelationship.NEXT)
+        if relationship in node.relationships
+    ]
+
+
+def test_a_hash_in_a_link_is_that_of_the_neighbour_with_its_context():
+    nodes = SentenceSplitter(chunk_size=12, chunk_overlap=0)(
+        [Document(text="Cookie loves carrots. " * 12, metadata={"path": "a.md"})]
+    )
     for step in (ContextualNodePostprocessor(), ContextualNodePostprocessor("off")):
         step(nodes)
         by_id = {node.node_id: node for node in nodes}
-        related = [
-            node.relationships[relationship]
-            for node in nodes
-            for relationship in (NodeRelationship.PREVIOUS, NodeRelationship.NEXT)
-            if relationship in node.relationships
-        ]
-        assert len(related) == 4
-        assert all(info.hash == by_id[info.node_id].hash for info in related)
+        assert len(links_of(nodes)) > 3
+        assert all(link.hash == by_id[link.node_id].hash for link in links_of(nodes))
+
+
+def test_a_link_without_a_hash_gets_none():
+    text = "# A\n\nOne.\n\n# B\n\nTwo.\n\n# C\n\nThree.\n"
+    nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()([Document(text=text)]))
+    assert [link.hash for link in links_of(nodes)] == [None] * 4

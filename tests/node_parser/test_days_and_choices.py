@@ -65,6 +65,12 @@ def test_empty_days_stay_apart():
     assert [node.metadata["date"] for node in found] == ["2026-11-18", "2026-11-19", "2026-11-20"]
 
 
+def test_a_sentence_stays_whole_however_much_stands_before_its_heading():
+    sentence = "This sentence has a few more words than a chunk should have."
+    text = f"{'word ' * 90}\n\n## 2026-11-18\n## 2026-11-19\n\n{sentence}\n"
+    assert words(text, chunk_size=10)[-1].endswith(sentence)
+
+
 def test_a_rule_ends_a_chunk():
     text = "# Notes\n\n---\n\nOne.\n\n---\n\nTwo.\n\n***\n\n## Three\n\nThree.\n"
     assert words(text, min_chunk_size=20) == [

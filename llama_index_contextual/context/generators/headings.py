@@ -44,15 +44,19 @@ class HeadingContextGenerator(ContextGenerator):
 def _describe(values: Mapping[str, Any], document: SourceDocument) -> ChunkContext:
     values = {**document.metadata, **values}
     headings = metadata.heading_titles(values)
+    title = " ".join(str(metadata.value_of(values, metadata.TITLE) or "").split())
     details = [
-        _new_title(str(metadata.value_of(values, metadata.TITLE) or ""), document.path, headings),
+        _new_title(metadata.shortened(title), document.path, headings),
         dates.date_in_words(metadata.value_of(values, metadata.DATE)),
-        str(metadata.value_of(values, metadata.CONTINUES) or ""),
+        str(metadata.value_of(values, metadata.CONTINUES) or "").strip(),
     ]
+    lines = [detail for detail in details if detail]
+    says_more_than_path = bool(headings or lines)
     breadcrumb = _breadcrumb(document.path, headings)
-    lines = [f"Document: {breadcrumb}" if breadcrumb else "", *details]
-    text = "\n".join(line.rstrip() for line in lines if line.strip()).strip()
-    if headings or any(details) or not is_id(document.path):
+    if breadcrumb:
+        lines.insert(0, f"Document: {breadcrumb}")
+    text = "\n".join(lines)
+    if says_more_than_path or not is_id(document.path):
         return ChunkContext(text)
     return ChunkContext("", lexical=text)
 
@@ -67,7 +71,8 @@ def _breadcrumb(path: str, headings: Sequence[str]) -> str:
 
 def _new_title(title: str, path: str, headings: Sequence[str]) -> str:
     """Return a title if it adds words: in many documents it is the first heading."""
-    title = metadata.shortened(" ".join(title.split()))
+    if not title or title in headings:
+        return ""
     known_names = [*headings, path, PurePosixPath(path).stem]
     is_known = title.casefold() in map(str.casefold, known_names)
     return "" if is_known else title
