@@ -415,8 +415,9 @@ def _update_links(nodes: Sequence[BaseNode]) -> None:
     for node in nodes:
         for relationship in (NodeRelationship.PREVIOUS, NodeRelationship.NEXT):
             link = node.relationships.get(relationship)
-            has_hash = isinstance(link, RelatedNodeInfo) and link.hash
-            neighbour = nodes_by_id.get(link.node_id) if has_hash else None
+            if not isinstance(link, RelatedNodeInfo) or not link.hash:
+                continue
+            neighbour = nodes_by_id.get(link.node_id)
             if neighbour is not None:
                 current = link.model_copy(update={"hash": neighbour.hash})
                 node.relationships[relationship] = current
