@@ -139,6 +139,7 @@ def test_the_command_that_cures_a_missing_index_can_be_pasted(run, tmp_path, fol
     assert run("search", "x", "-f", tmp_path / folder, *stored).returncode == 0
 
 
+@pytest.mark.process
 def test_a_closed_pipe_is_no_error(notes):
     command = f"{sys.executable} -m llama_index_contextual search gateway -f '{notes}' | head -1"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -232,6 +232,16 @@ def test_templates_and_drawings_are_no_notes_and_are_named(vault, index):
 
 
 @pytest.mark.parametrize(
+    "name", ["Map.EXCALIDRAW.MD", "Map.Excalidraw.md", "deep/Map.excalidraw.md"]
+)
+def test_a_drawing_is_no_note_however_its_name_is_written(vault, name):
+    (vault / name).parent.mkdir(exist_ok=True)
+    (vault / name).write_text("# Excalidraw data\n\ndredging\n")
+    with ContextualIndex.open(vault, embed_model="none") as opened:
+        assert name in opened.settings.found().skipped
+
+
+@pytest.mark.parametrize(
     "content", ["{", "[]", '{"folder": 3}', '{"folder": "/"}', '{"folder": "../.."}', "[" * 99999]
 )
 def test_odd_settings_of_a_vault_leave_nothing_out(vault, content):

@@ -465,7 +465,7 @@ def test_what_an_answer_needed_is_freed_with_it(client):
         gc.disable()
         try:
             assert client.get("/api/search?q=gateway timeout").json()["count"]
-            left = [one for one in gc.get_objects() if isinstance(one, ShownHit)]
+            left = [held for held in gc.get_objects() if type(held) is ShownHit]
         finally:
             gc.enable()
     assert not left

@@ -122,18 +122,20 @@ def test_both_graphs_give_the_same_vectors():
             assert cosine(vector, onnx._embed_window(unsigned, ids)) > 0.9
 
 
-@pytest.mark.parametrize("is_exact", [True, False], ids=["with VNNI", "without VNNI"])
-def test_each_processor_gets_a_graph_that_its_onnxruntime_runs(is_exact):
-    """Each in its own process, because a fault here ends the process instead of raising an error."""  # noqa: E501
-    code = f"""
+@pytest.mark.process
+def test_each_processor_gets_a_graph_that_its_onnxruntime_runs():
+    """In another process, because a fault here ends the process instead of raising an error."""
+    code = """
         from llama_index_contextual.app.settings import local
-        local.adds_products_exactly = lambda: {is_exact}
-        print(len(local.LocalEmbedding().get_text_embedding("a dog barks")))
+        for is_exact in (True, False):
+            local.adds_products_exactly = lambda: is_exact
+            local.session.cache_clear()
+            print(is_exact, len(local.LocalEmbedding().get_text_embedding("a dog barks")))
     """
     run = subprocess.run(  # noqa: S603
         [sys.executable, "-c", dedent(code)], capture_output=True, text=True, check=False
     )
-    assert (run.returncode, run.stdout) == (0, "384\n"), run.stderr
+    assert (run.returncode, run.stdout) == (0, "True 384\nFalse 384\n"), run.stderr
 
 
 @pytest.mark.parametrize(
@@ -180,6 +182,7 @@ def test_many_long_texts_take_little_memory():
     assert int(run.stdout) < 200  # MiB; in batches of 32 it was 650
 
 
+@pytest.mark.process
 def test_onnxruntime_reports_nothing(tmp_path):
     code = """
     from pathlib import Path
