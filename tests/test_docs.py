@@ -26,7 +26,12 @@ from llama_index_contextual.utils.errors import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
-LINKED = [ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", *(ROOT / "benchmarks").rglob("*.md")]
+LINKED = [
+    ROOT / "SECURITY.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "tests" / "README.md",
+    *(ROOT / "benchmarks").rglob("*.md"),
+]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -122,18 +127,25 @@ def test_every_public_name_has_a_reference_page():
     assert {*llama_index_contextual.__all__} <= pages
 
 
-def test_every_row_of_the_security_page_names_a_test_that_there_is():
-    page = (ROOT / "docs" / "concepts" / "security.md").read_text("utf-8").partition("## Keys")[0]
-    rows = [
-        line
-        for line in page.splitlines()
-        if line.startswith("| ") and not line.startswith(("| Who", "| A program"))
-    ]
-    named = [re.search(r"`([\w/.]+)::(\w+)` \|$", row) for row in rows]
+SECURITY = (ROOT / "docs" / "concepts" / "security.md").read_text("utf-8").partition("## Keys")[0]
+FAULTS = (ROOT / "tests" / "README.md").read_text("utf-8")
+TEST_NAME = re.compile(r"`([\w/.]+)::(\w+)`")
+
+
+@pytest.mark.parametrize("page", [SECURITY, FAULTS], ids=["security", "faults"])
+def test_every_row_of_a_table_of_faults_names_tests_that_there_are(page):
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    heads = ("| Who", "| |", "| A program")
+    rows = [row for row in rows if not row.startswith(heads) or "::" in row]
     assert len(rows) > 20
-    assert not [row for row, found in zip(rows, named, strict=True) if found is None]
-    for found in filter(None, named):
-        assert f"def {found[2]}(" in (ROOT / "tests" / found[1]).read_text("utf-8"), found[0]
+    assert not [row for row in rows if not row.endswith("` |") or not TEST_NAME.search(row)]
+    for file, name in TEST_NAME.findall(page):
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text("utf-8"), (file, name)
+
+
+def test_no_reported_fault_is_without_a_row():
+    numbers = re.findall(r"^\| (\d+) \|", FAULTS, flags=re.MULTILINE)
+    assert [int(number) for number in numbers] == list(range(1, 28))
 
 
 def test_every_page_is_in_the_navigation():

@@ -36,6 +36,23 @@ assert top is {name}
     subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603
 
 
+@pytest.mark.parametrize("name", PUBLIC_CLASSES)
+def test_every_constructor_names_its_settings(name):
+    parameters = inspect.signature(getattr(llama_index_contextual, name)).parameters
+    collected = {
+        parameter.name
+        for parameter in parameters.values()
+        if parameter.kind in {parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL}
+    }
+    assert collected <= {"unknown"}, "what is collected is refused by name"
+    assert len(parameters) > 1
+
+
+def test_no_future_python_is_refused():
+    project = tomlkit.parse((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))
+    assert project["project"]["requires-python"] == ">=3.10"
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = llama_index_contextual.no_such_name
