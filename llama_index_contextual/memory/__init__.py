@@ -11,11 +11,7 @@ from typing import TYPE_CHECKING, Final
 from llama_index_contextual.utils import lazy
 
 if TYPE_CHECKING:
-    from llama_index_contextual.memory.adapters import (
-        MemoryContextBlock,
-        MemoryContextRetriever,
-        memory_tool,
-    )
+    from llama_index_contextual.memory.adapters import MemoryContextBlock, MemoryContextRetriever
     from llama_index_contextual.memory.context import MemoryContext
     from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry
     from llama_index_contextual.memory.settings import MemorySettings
@@ -27,7 +23,6 @@ __all__ = [
     "MemoryDigest",
     "MemoryEntry",
     "MemorySettings",
-    "memory_tool",
 ]
 
 _MODULES: Final = {
@@ -37,7 +32,6 @@ _MODULES: Final = {
     "MemoryDigest": "digest",
     "MemoryEntry": "digest",
     "MemorySettings": "settings",
-    "memory_tool": "adapters",
 }
 
 __getattr__, __dir__ = lazy.attach(__name__, _MODULES)

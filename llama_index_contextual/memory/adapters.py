@@ -1,23 +1,18 @@
-"""Memory as parts of LlamaIndex: a retriever, a block of ``Memory``, and a tool."""
+"""Memory as parts of LlamaIndex: a retriever and a block of ``Memory``."""
 
 from itertools import groupby
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.llms import ChatMessage, MessageRole
 from llama_index.core.memory import BaseMemoryBlock
 from llama_index.core.schema import NodeRelationship, NodeWithScore, QueryBundle, TextNode
-from llama_index.core.tools import FunctionTool
 
 from llama_index_contextual.memory.context import MemoryContext
 from llama_index_contextual.memory.digest import MemoryEntry, quoted
 from llama_index_contextual.utils.errors import Checked
 
-_TOOL_DESCRIPTION: Final = (
-    "What the user's notes say about a message. Call it with the user's message at the start of "
-    "every turn."
-)
 _BLOCK_NAME: Final = "prior_context"
 _BLOCK_DESCRIPTION: Final = "What the user's notes say about the last message."
 _NODE_KEYS: Final = ("citation", "path", "date", "start_line", "end_line", "header_path")
@@ -115,17 +110,3 @@ class MemoryContextBlock(Checked, BaseMemoryBlock[str]):
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
         """Keep nothing: the notes are the memory."""
-
-
-def memory_tool(memory: MemoryContext, *, name: str = "memory_context") -> FunctionTool:
-    """Return a tool that an agent calls with the user's message; it answers with the digest."""
-
-    def memory_context(
-        message: Annotated[str, "The user's message, as written."],
-        format: Annotated[  # noqa: A002
-            Literal["markdown", "json"], "json has the entries, the queries and applicable."
-        ] = "markdown",
-    ) -> str:
-        return memory.get(message).render(format)
-
-    return FunctionTool.from_defaults(memory_context, name, _TOOL_DESCRIPTION)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import quote
 
 from llama_index_contextual.utils import metadata as meta
-from llama_index_contextual.utils.text import replace_surrogates
+from llama_index_contextual.utils.text import counted, replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ DigestFormat: TypeAlias = Literal["markdown", "json"]
 
 HEADER: Final = "## Relevant prior context"
 NOTHING: Final = "(No relevant prior context for this message.)"
-NOTE_STARTS: Final = ("(Index: ", "(Search: ")
+NOTE_STARTS: Final = ("(Index: ", "(Search: ", "(Next: ")
 QUOTE: Final = "  > "
 
 _NOT_PLAIN: Final = re.compile(r"[^\x20-\x7e\n\t]")
@@ -141,10 +141,10 @@ class MemoryDigest:
         form: ``"question"``, or ``"message"`` for one that continues a conversation.
         queries: The queries that ran: the message, and its sentences where it is no question.
         dates: The dates that the message named, ``2026-04-05`` or ``2026-04-01/2026-04-30``.
-        notes: What the answer does not cover, a line each:
-            ``"Index: 3 files changed since; being indexed."``
         left_out: The number of hits that are not shown, because they are less relevant, repeat
             another hit, or exceed ``max_results``.
+        notes: What the answer does not cover, a line each:
+            ``"Index: 3 files changed since; being indexed."``
     """
 
     applicable: bool
@@ -153,8 +153,8 @@ class MemoryDigest:
     form: str = ""
     queries: tuple[str, ...] = ()
     dates: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
     left_out: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def markdown(self) -> str:
@@ -184,6 +184,36 @@ class MemoryDigest:
         data = self.to_dict()
         del data["markdown"]
         return json.dumps(data, ensure_ascii=False)
+
+    def fitting(self, max_chars: int, format: DigestFormat) -> MemoryDigest:  # noqa: A002
+        """Return the digest with as many hits as fit into so many characters, at least one.
+
+        If not even the first hit fits, its quotation is cut.
+        """
+        digest = self
+        for count in range(len(self.entries), 0, -1):
+            digest = self._with_first_hits(count)
+            surplus = len(digest.render(format)) - max_chars
+            if surplus <= 0:
+                return digest
+        if not self.entries:
+            return self
+        [hit] = digest.entries
+        end = max(0, len(hit.snippet) - surplus - 1)
+        return replace(digest, entries=(replace(hit, snippet=f"{hit.snippet[:end]}…"),))
+
+    def _with_first_hits(self, count: int) -> MemoryDigest:
+        """Return the digest with so many hits, and with a note on how to see the others."""
+        hidden = len(self.entries) - count
+        if not hidden:
+            return self
+        next_call = f"Next: retrieve with the same words; {counted(hidden, 'more hit')}."
+        return replace(
+            self,
+            entries=self.entries[:count],
+            left_out=self.left_out + hidden,
+            notes=(*self.notes, next_call),
+        )
 
     def with_freshness_note(self, freshness: str) -> MemoryDigest:
         """Return the digest with a note on how far the index is behind, if it is."""

@@ -5,7 +5,7 @@ Every front end reads this one list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
@@ -43,6 +43,7 @@ _RESERVED: Final = 200  # characters of an answer for its first and last lines
 _CHARS_PER_TOKEN: Final = 4
 _MAX_HITS: Final = 12  # more would leave too little text of each
 _MAX_TWINS: Final = 3  # further places of the same text
+_MAX_TWIN_CHARS: Final = 600  # of all lines that name them
 _FOUND: Final = "## Found in the notes"
 _NOT_FOUND: Final = "(Nothing found.)"
 
@@ -72,6 +73,8 @@ class NoteTools:
         digest = gate_digest(message)  # small talk touches neither documents nor index
         if digest is None:
             digest = self._fresh(lambda: self.memory.get(message))
+        max_chars = max(MAX_CHARS, _CHARS_PER_TOKEN * self.memory.settings.max_tokens)
+        digest = digest.fitting(max_chars, arguments.format)
         return Answer(digest.render(arguments.format), _data_of(digest))
 
     def retrieve(self, arguments: Retrieval) -> Answer:
@@ -158,24 +161,30 @@ def _combined(
         entries.values(), lambda entry: entry.path, arguments.per_file, arguments.max_results
     )
     chosen = [entry for entry, _ in kept[:_MAX_HITS]]
-    groups = [group for text in wordings for group in query_groups(text)]
-    tokens = (MAX_CHARS - _RESERVED) // _CHARS_PER_TOKEN
-    shown = with_snippets(chosen, groups, tokens)
     notes = [*dict.fromkeys(note for digest in digests for note in digest.notes)]
-    notes += [
-        (
-            f"The text of {entry.citation} is also at "
-            f"{', '.join(map(shown_path, entry.also_at[:_MAX_TWINS]))}"
-        )
-        for entry in shown
-        if entry.also_at
-    ]
+    notes += _twin_notes(chosen)
+    groups = [group for text in wordings for group in query_groups(text)]
+    available = MAX_CHARS - _RESERVED - sum(map(len, notes))
+    shown = with_snippets(chosen, groups, available // _CHARS_PER_TOKEN)
     hidden = len(entries) - len(shown)
     if hidden:
         next_call = _next_call(arguments, len(kept), len(shown))
         notes.append(f"Next: {next_call}; {counted(hidden, 'more hit')}.")
     left_out = sum(digest.left_out for digest in digests) + hidden
     return replace(digests[0], entries=shown, notes=tuple(notes), left_out=left_out)
+
+
+def _twin_notes(entries: Iterable[MemoryEntry]) -> list[str]:
+    """Return a line for each hit whose text is at other places, too, as far as they are short."""
+    notes = []
+    available = _MAX_TWIN_CHARS
+    for entry in entries:
+        places = ", ".join(map(shown_path, entry.also_at[:_MAX_TWINS]))
+        note = f"The text of {entry.citation} is also at {places}"
+        if entry.also_at and len(note) <= available:
+            notes.append(note)
+            available -= len(note)
+    return notes
 
 
 def _next_call(arguments: Retrieval, kept: int, shown: int) -> str:

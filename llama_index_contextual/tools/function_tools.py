@@ -45,14 +45,18 @@ def contextual_tools(source: Any) -> list[FunctionTool]:
     Args:
         source: A ``ContextualIndex``; any LlamaIndex index; a retriever; or a list of a retriever
             and the nodes that it searches, of nodes alone too. Without nodes, and if a store cannot
-            list its own, there is only ``retrieve`` and a warning says so.
+            list its own, there is only ``retrieve`` and a warning says so. A ``MemoryContext``
+            gives ``memory_context`` and ``retrieve``.
 
     Raises:
         SettingError: The source is none of these.
     """
-    tools = _tools_over(source)
+    if isinstance(source, MemoryContext):
+        tools = NoteTools(NodeNotes(list), source, has_texts=False)
+    else:
+        tools = _tools_over(source)
     definitions = [tool for tool in TOOLS if tools.has_texts or not tool.needs_texts]
-    if not tools.notes.are_dated:
+    if not (isinstance(source, MemoryContext) or tools.notes.are_dated):
         definitions = [tool for tool in definitions if tool.name != "memory_context"]
     return [_function_tool(definition, tools) for definition in definitions]
 

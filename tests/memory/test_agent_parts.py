@@ -20,8 +20,8 @@ from llama_index.core.schema import (
     TextNode,
 )
 
-from llama_index_contextual import MemoryContext
-from llama_index_contextual.memory import MemoryContextBlock, MemoryContextRetriever, memory_tool
+from llama_index_contextual import MemoryContext, contextual_tools
+from llama_index_contextual.memory import MemoryContextBlock, MemoryContextRetriever
 from llama_index_contextual.memory.digest import HEADER, NOTHING
 from llama_index_contextual.utils.errors import SettingError
 
@@ -61,8 +61,9 @@ def test_the_retriever_serves_a_query_engine(context):
 
 
 async def test_the_tool_answers_with_the_digest(context):
-    tool = memory_tool(context)
-    assert tool.metadata.name == "memory_context"
+    [tool, retrieve] = contextual_tools(context)
+    assert (tool.metadata.name, retrieve.metadata.name) == ("memory_context", "retrieve")
+    assert "Cookie loves carrots" in retrieve.call(query="carrots").content
     assert tool.call(message="does JC like ginger?").content.startswith(HEADER)
     assert (await tool.acall(message="thanks!")).content == NOTHING
     parameters = tool.metadata.get_parameters_dict()
@@ -72,7 +73,7 @@ async def test_the_tool_answers_with_the_digest(context):
 
 
 async def test_the_tool_gives_json_with_entries_queries_and_applicable(context):
-    tool = memory_tool(context)
+    [tool, _] = contextual_tools(context)
     message = "what does JC's dog love?"
     data = json.loads(tool.call(message=message, format="json").content)
     assert data["applicable"] is True

@@ -196,3 +196,21 @@ def test_a_blank_line_parts_the_last_quotation_from_the_notes():
         "(Index: 2 files changed since.)",
     ]
     assert digest.with_freshness_note("") is digest
+
+
+def test_a_quotation_that_does_not_fit_alone_is_cut():
+    digest = MemoryDigest(applicable=True, reason="found", entries=(entry("tea " * 900),))
+    for form in ("markdown", "json"):
+        shorter = digest.fitting(500, form)
+        assert 400 < len(shorter.render(form)) <= 500
+        assert shorter.entries[0].snippet.endswith("…")
+    assert digest.fitting(9000, "json") is digest
+
+
+def test_hits_that_do_not_fit_are_counted():
+    digest = MemoryDigest(applicable=True, reason="found", entries=(entry("tea " * 30),) * 5)
+    shorter = digest.fitting(450, "markdown")
+    assert (len(shorter.entries), shorter.left_out) == (2, 3)
+    assert shorter.markdown.endswith("\n\n(Next: retrieve with the same words; 3 more hits.)")
+    empty = MemoryDigest(applicable=False, reason="greeting")
+    assert empty.fitting(10, "json") is empty

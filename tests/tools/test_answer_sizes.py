@@ -134,6 +134,46 @@ def test_more_hits_are_shown_where_more_are_requested(tmp_path):
         assert "(Next: retrieve with path= or other words, or read a citation; " in next_call
 
 
+@pytest.mark.parametrize("form", ["markdown", "json"])
+def test_a_digest_is_short_in_both_formats_and_says_what_comes_next(tmp_path, form):
+    for day in range(1, 9):
+        facts = " ".join(f'The "pump" {day}.{fact} has a valve.' for fact in range(40))
+        (tmp_path / f"2026-04-0{day}.md").write_text(f"# Pumps of day {day}\n\n{facts}\n", "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.refresh()
+        digest = contextual_tools(index)[0](message="which pump has a valve?", format=form)
+        assert len(str(digest)) <= 2500
+        assert len(digest.raw_output.data["hits"]) == (3 if form == "json" else 4)
+        if form == "json":
+            assert json.loads(str(digest))["notes"][-1].startswith("Next: retrieve with")
+            assert str(digest).endswith('1 more hit."]}')
+
+
+def test_a_configured_digest_may_be_longer(tmp_path):
+    for day in range(1, 9):
+        facts = " ".join(f"The pump {day}.{fact} has a valve." for fact in range(80))
+        (tmp_path / f"2026-04-0{day}.md").write_text(f"# Pumps of day {day}\n\n{facts}\n", "utf-8")
+    settings = {"memory.max_tokens": 1200, "memory.max_results": 9}
+    with ContextualIndex.open(tmp_path, embed_model="none", config=settings) as index:
+        index.refresh()
+        digest = contextual_tools(index)[0](message="which pump has a valve?")
+        assert 2500 < len(str(digest)) <= 4800
+
+
+def test_other_places_of_equal_texts_take_little_of_an_answer(tmp_path):
+    for copy in range(4):
+        for number in range(12):
+            path = tmp_path / f"{copy}-{'archive' * 20}" / f"{'pump' * 30}{number}.md"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(f"# Pump {number}\n\nThe pump {number} has a valve.\n", "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.refresh()
+        retrieve = contextual_tools(index)[0]
+        answer = str(retrieve(query="pump valve", max_results=12, per_file=0))
+        assert len(answer) <= 2500
+        assert "Next: retrieve" in answer
+
+
 def test_the_notes_with_more_lines_are_named_whole(tmp_path):
     for number in range(9):
         name = f"{'pump' * 9}{number}.md"
