@@ -38,7 +38,7 @@ contextual = ctx.ContextualFusionRetriever(
     [ctx.ContextualVectorRetriever(index), ctx.ContextualBM25Retriever(nodes)], similarity_top_k=3
 )
 
-# Ask a query engine that prefers newer notes among equals.
+# Ask a query engine. Of equally good hits, the newest comes first.
 for retriever in (stock, contextual):
     recency = ctx.RecencyPostprocessor()
     engine = RetrieverQueryEngine.from_args(retriever, llm=llm, node_postprocessors=[recency])
