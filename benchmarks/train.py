@@ -29,7 +29,7 @@ from retrieval import SETS, Bench, Row
 
 from llama_index_contextual import retrievers
 from llama_index_contextual.retrievers.features import FEATURES
-from llama_index_contextual.retrievers.learned import shipped_weights
+from llama_index_contextual.retrievers.rankings import shipped_weights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

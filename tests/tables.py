@@ -10,5 +10,5 @@ def ranked(table):
         SimpleNamespace(
             node_id=node_id, score=score, raw=raw[node_id], credits=table.credits_of(node_id)
         )
-        for node_id, score in table.best_first().items()
+        for node_id, score in table.best_first.items()
     ]

@@ -38,6 +38,7 @@ class PoolRetriever(BaseRetriever):
     """A retriever that answers with ids, so that of a pool of 100 candidates 10 nodes are read.
 
     Attributes:
+        reader: Reads the store.
         similarity_top_k: The most nodes that a query returns.
         filters: Nodes that may be returned; None for all.
         obeys_operators: Whether filters may be those of the operators of a query.
@@ -45,7 +46,7 @@ class PoolRetriever(BaseRetriever):
         asks_async: Whether the store has an asynchronous query of its own.
     """
 
-    _reader: StoreReader
+    reader: StoreReader
     similarity_top_k: int
     filters: MetadataFilters | None
     obeys_operators = True
@@ -66,18 +67,10 @@ class PoolRetriever(BaseRetriever):
         """Return ids and scores of the best ``top_k`` nodes for each query, best first."""
         return [pool.matching for pool in self.pools(queries, top_k, top_k)]
 
-    def ask(self, work: Callable[[Any], T]) -> T:
-        """Return the result of ``work``, which only reads, for the newest state of the store."""
-        return self._reader.ask(work)
-
-    def snapshot(self) -> AbstractContextManager[Any]:
-        """Return a context in which everything that is read comes from one state of the store."""
-        return self._reader.snapshot()
-
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return new node objects by id for those of the ids that exist."""
         ids = list(node_ids)
-        return self.ask(lambda store: store.nodes(ids))
+        return self.reader.ask(lambda store: store.nodes(ids))
 
     def with_filters(self, filters: MetadataFilters | None) -> Self:
         """Return a view that returns only nodes that match these filters and the view's own.

@@ -98,7 +98,7 @@ class ContextualBM25Retriever(PoolRetriever):
         )
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         self.filters = filters
-        self._reader: StoreReader = KeywordIndex()
+        self.reader: StoreReader = KeywordIndex()
         self._members: IndexMembers | None = None
         if nodes is not None:
             self.add(nodes)
@@ -119,7 +119,7 @@ class ContextualBM25Retriever(PoolRetriever):
             filters: Nodes that may be returned.
         """
         retriever = cls(similarity_top_k=similarity_top_k, filters=filters)
-        retriever._reader = reader
+        retriever.reader = reader
         return retriever
 
     @classmethod
@@ -205,11 +205,11 @@ class ContextualBM25Retriever(PoolRetriever):
         Raises:
             SettingError: Something else changes what this retriever reads.
         """
-        if not isinstance(self._reader, KeywordIndex):
+        if not isinstance(self.reader, KeywordIndex):
             raise SettingError(
                 "This retriever only reads its store. Change or persist that store instead."
             )
-        return self._reader
+        return self.reader
 
     def add(self, nodes: Sequence[BaseNode]) -> None:
         """Index nodes. A node whose id is indexed replaces the old one; only these are analysed."""
@@ -236,7 +236,7 @@ class ContextualBM25Retriever(PoolRetriever):
         """Return the best nodes for each query, those of :meth:`named` included."""
         texts = [query.query_str for query in queries]
         while True:
-            pools: list[Pool] = self.ask(
+            pools: list[Pool] = self.reader.ask(
                 lambda store: [self._pool(store, text, size) for text in texts]
             )
             hits = [hit for pool in pools for hit in (*pool.unfiltered, *pool.matching)]
@@ -302,23 +302,25 @@ class ContextualBM25Retriever(PoolRetriever):
             ]
 
         while True:
-            results = self.ask(answer)
+            results = self.reader.ask(answer)
             if not self._delete_gone([result.node.node_id for result in results]):
                 return results
 
     # Nodes and terms
 
     def __len__(self) -> int:
-        return int(self.ask(lambda store: len(store.rows)))
+        return int(self.reader.ask(lambda store: len(store.rows)))
 
     def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
         """Return the ids of the nodes that match these filters and those of the retriever."""
         all_filters = both(self.filters, filters)
-        return self.ask(lambda store: store.selected_ids(all_filters))
+        return self.reader.ask(lambda store: store.selected_ids(all_filters))
 
     def term_scores(self, text: str, node_ids: Sequence[str]) -> TermScores:
         """Return what each term of a query adds to the score of each node."""
-        scores: TermScores = self.ask(lambda store: store.term_scores(query_groups(text), node_ids))
+        scores: TermScores = self.reader.ask(
+            lambda store: store.term_scores(query_groups(text), node_ids)
+        )
         return scores
 
     def suggest(self, query: str) -> list[str]:
@@ -329,7 +331,7 @@ class ContextualBM25Retriever(PoolRetriever):
         Example:
             ``suggest("dikstra")`` returns ``["Dijkstra's Algorithm", "Dijkstra"]``.
         """
-        return self.ask(lambda store: store.suggest(query))
+        return self.reader.ask(lambda store: store.suggest(query))
 
     def empty_filters(self) -> list[str]:
         """Return the filters that no node matches, in words, with the nearest values that exist."""
@@ -350,7 +352,7 @@ class ContextualBM25Retriever(PoolRetriever):
             ]
             return list(dict.fromkeys(described))
 
-        return self.ask(find_empty)
+        return self.reader.ask(find_empty)
 
     # Files
 
@@ -385,7 +387,7 @@ class ContextualBM25Retriever(PoolRetriever):
         if settings["filters"] is not None:
             settings["filters"] = MetadataFilters.model_validate(settings["filters"])
         retriever = cls(**{**settings, **overrides})
-        retriever._reader = index
+        retriever.reader = index
         return retriever
 
 

@@ -231,13 +231,17 @@ class QueryTerm:
     Attributes:
         group: The term.
         idf: Its weight.
-        places: The places in :attr:`Bm25Index.every` of the living rows that contain it, ascending.
+        token_places: The place in :attr:`Bm25Index.every` of each occurrence in a living row.
+        positions: How many terms stand before each occurrence in its row.
+        places: The places of the rows that contain it, ascending.
         counts: How often each of them contains it.
         scores: What it adds to the score of each of them.
     """
 
     group: Group
     idf: float
+    token_places: Ints
+    positions: Ints
     places: Ints
     counts: Floats
     scores: Floats
@@ -252,7 +256,9 @@ class Bm25Index(ArrayIndex):
         super().__init__(parts)
         self._remembered: dict[tuple[Group, ...], Sequence[QueryTerm]] = {}
         self._lengths = np.concatenate([np.empty(0), *(arrays.lengths for arrays, _ in parts)])
-        self._average_length = self._lengths[self.live].sum() / max(len(self), 1) or 1.0
+        average_length = self._lengths[self.live].sum() / max(len(self), 1) or 1.0
+        self._norms = K1 * (1 - B + B * self._lengths / average_length)
+        self._has_dead_rows = not self.live.all()
 
     def with_texts(self, rows: Rows, texts: Iterable[str]) -> Bm25Index:
         """Return the index with more rows; a known row gets the new text.
@@ -333,10 +339,9 @@ class Bm25Index(ArrayIndex):
         row_size = int(self._lengths.max(initial=0)) + _REACH
         tokens = []
         for term in terms:
-            token_places, positions = self._occurrences(term.group)
-            token_rows = row_of_place[token_places]
+            token_rows = row_of_place[term.token_places]
             is_read = token_rows >= 0
-            tokens.append(np.sort(token_rows[is_read] * row_size + positions[is_read]))
+            tokens.append(np.sort(token_rows[is_read] * row_size + term.positions[is_read]))
 
         nearness = np.zeros(len(rows))
         for weight, (first, second) in zip(weights, pairwise(tokens), strict=True):
@@ -358,33 +363,35 @@ class Bm25Index(ArrayIndex):
         return terms
 
     def _read_term(self, group: Group) -> QueryTerm:
-        occurrences, _ = self._occurrences(group)
-        all_counts = np.bincount(occurrences)
+        token_places, positions = self._occurrences(group)
+        all_counts = np.bincount(token_places)
         places = np.flatnonzero(all_counts)
         counts = all_counts[places].astype(np.float64)
         weight = idf(len(self), len(places))
         if not len(places) and is_day(group):
             weight = 0.0  # the year, the month and the number of a day are terms as well
-        norms = K1 * (1 - B + B * self._lengths[places] / self._average_length)
-        scores = counts / (counts + norms) * weight
-        return QueryTerm(group, weight, places, counts, scores)
+        scores = counts / (counts + self._norms[places]) * weight
+        return QueryTerm(group, weight, token_places, positions, places, counts, scores)
 
     def _occurrences(self, group: Group) -> tuple[Ints, Ints]:
         """Return the place of each occurrence of a term in living rows, and its position there."""
-        numbers = np.array([term_number(term) for term in group], np.uint64)
+        numbers = sorted({term_number(term) for term in group})
         start = 0
         places = [np.empty(0, np.int64)]
         positions = [np.empty(0, np.int64)]
         for arrays, live in self.parts:
-            known_terms, _ = matches(arrays.terms, np.unique(numbers))
-            for term in known_terms:
+            known_terms, _ = matches(arrays.terms, np.array(numbers, np.uint64))
+            for term in known_terms.tolist():
                 span = slice(arrays.starts[term], arrays.starts[term + 1])
                 places.append(start + arrays.places[span].astype(np.int64))
                 positions.append(arrays.positions[span])
             start += len(live)
         all_places = np.concatenate(places)
+        all_positions = np.concatenate(positions)
+        if not self._has_dead_rows:
+            return all_places, all_positions
         is_live = self.live[all_places]
-        return all_places[is_live], np.concatenate(positions)[is_live]
+        return all_places[is_live], all_positions[is_live]
 
 
 def _nearby(first: Ints, second: Ints) -> tuple[Ints, Ints]:

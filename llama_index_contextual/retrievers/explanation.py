@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.utils.metadata import HEADER_PATH, citation_of, value_of
 from llama_index_contextual.utils.text import printable_lines, readable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from llama_index.core.schema import NodeWithScore
 
@@ -122,6 +122,15 @@ class Explanation:
     def nodes(self) -> list[NodeWithScore]:
         """Return the answer as ``retrieve`` returns it."""
         return [hit.node for hit in self.hits]
+
+    def with_results(self, results: Sequence[NodeWithScore]) -> Explanation:
+        """Return the answer with what postprocessors made of its hits."""
+        hit_of = {hit.node_id: hit for hit in self.hits}
+        hits = []
+        for rank, result in enumerate(results, start=1):
+            hit = hit_of.get(result.node.node_id, Hit(rank, result))
+            hits.append(replace(hit, rank=rank, node=result))
+        return replace(self, hits=tuple(hits))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -58,13 +58,9 @@ class Query:
         return "?" in self.text
 
     @cached_property
-    def columns(self) -> Mapping[str, list[int]]:
-        """Return the places of each alternative among the terms."""
-        columns = defaultdict[str, list[int]](list)
-        for column, group in enumerate(self.groups):
-            for term in group:
-                columns[term].append(column)
-        return columns
+    def terms(self) -> frozenset[str]:
+        """Return the alternatives of all terms."""
+        return frozenset(chain.from_iterable(self.groups))
 
     @cached_property
     def code_terms(self) -> frozenset[str]:
@@ -233,22 +229,32 @@ class HeadingFeature:
 
         Source code has no headings and 0.
         """
-        named_shares = np.zeros(len(candidates.node_ids))
-        text_counts = candidates.term_counts.copy()
+        rows = []
+        contexts = []
+        named_shares = []
         for row, info in candidates.described:
-            if info.is_code:
-                continue
-            named_shares[row] = 1.0  # of a chunk below the title of its document
+            named_share = 1.0  # of a chunk below the title of its document
             if info.heading_terms:
-                named_terms = info.heading_terms & query.columns.keys()
-                named_shares[row] = len(named_terms) / len(info.heading_terms)
-            for term in info.context_terms.keys() & query.columns.keys():
-                for column in query.columns[term]:
-                    text_counts[row, column] -= info.context_terms[term]
+                named_share = len(info.heading_terms & query.terms) / len(info.heading_terms)
+            if named_share and not info.is_code:
+                rows.append(row)
+                contexts.append(info.context_terms)
+                named_shares.append(named_share)
+
+        text_counts = candidates.term_counts[rows]
+        places, columns = np.nonzero(text_counts)
+        context_counts = []
+        for place, column in zip(places.tolist(), columns.tolist(), strict=True):
+            context_count = 0
+            for term in query.groups[column]:
+                context_count += contexts[place].get(term, 0)
+            context_counts.append(context_count)
+        text_counts[places, columns] -= context_counts
         in_text = (text_counts > 0).astype(np.float64)
         query_shares = np.einsum("ij,j->i", in_text, query.idf) / (query.information or 1.0)
-        shares: Floats = named_shares * query_shares
-        return shares
+        values = np.zeros(len(candidates.node_ids))
+        values[rows] = query_shares * named_shares
+        return values
 
 
 # Source code
@@ -422,13 +428,15 @@ class NameFeature:
         if not name:
             return values
         document_values = {}
-        for row, info in candidates.described:
+        for row, info in candidates.described if candidates.named else ():
             node_id = candidates.node_ids[row]
             if node_id in candidates.named:
                 document_values[info.path or node_id] = candidates.named[node_id]
 
         best: dict[tuple[str, bool], tuple[float, float, float, int]] = {}
         for row, info in candidates.described:
+            if not document_values and name not in info.names:
+                continue
             node_id = candidates.node_ids[row]
             document = info.path or node_id
             heading_value = info.names.get(name, 0.0)

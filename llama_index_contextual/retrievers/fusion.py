@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import warnings
+from collections import defaultdict
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -25,9 +26,8 @@ from llama_index_contextual.retrievers.base import PoolRetriever
 from llama_index_contextual.retrievers.explanation import Explanation, Hit
 from llama_index_contextual.retrievers.features import FEATURES, checked_features
 from llama_index_contextual.retrievers.filters import check_filters
-from llama_index_contextual.retrievers.learned import fuse_learned
 from llama_index_contextual.retrievers.query import parse_query
-from llama_index_contextual.retrievers.rankings import MODES, Mode, ScoreTable
+from llama_index_contextual.retrievers.rankings import MODES, Mode, ScoreTable, fuse_learned
 from llama_index_contextual.retrievers.relevance import AUTO, MinScore
 from llama_index_contextual.retrievers.sessions import fuse_sessions, sentences_of
 from llama_index_contextual.utils.errors import ContextualWarning, amount, one_of, whole
@@ -43,10 +43,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from llama_index_contextual.retrievers.asking import Answers, WeightedRetriever
-    from llama_index_contextual.retrievers.bm25_index import TermEvidence
     from llama_index_contextual.retrievers.chunk_info import ChunkInfo
     from llama_index_contextual.retrievers.features import Feature
-    from llama_index_contextual.retrievers.learned import KeywordReads
+    from llama_index_contextual.retrievers.rankings import KeywordReads
 
 RRF_K: Final = 20.0
 # Candidates of each retriever, whatever the top-k, so that a top 5 is a prefix of a top 20.
@@ -194,21 +193,25 @@ class ContextualFusionRetriever(BaseRetriever):
         return await self.aanswer(Question(queries=queries, is_explained=True))
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return self.answer(Question(queries=self._queries(query_bundle))).nodes
+        answer = self.answer(Question(queries=self._queries(query_bundle)))
+        return [hit.node for hit in answer.hits]
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         queries = await asyncio.to_thread(self._queries, query_bundle)
-        return (await self.aanswer(Question(queries=queries))).nodes
+        answer = await self.aanswer(Question(queries=queries))
+        return [hit.node for hit in answer.hits]
 
     # The walk of a question
 
     def answer(self, question: Question) -> Explanation:
         """Return the answer to a question, with reasons where it asks for them."""
         explanation = self._search(question)
-        results = explanation.nodes
-        for postprocessor in self.node_postprocessors:
-            results = _resorted(postprocessor.postprocess_nodes(results, question.queries[0]))
-        return self._explain(question, explanation, results)
+        if self.node_postprocessors:
+            results = explanation.nodes
+            for postprocessor in self.node_postprocessors:
+                results = _resorted(postprocessor.postprocess_nodes(results, question.queries[0]))
+            explanation = explanation.with_results(results[: self.similarity_top_k])
+        return self._with_terms(explanation) if question.is_explained else explanation
 
     async def aanswer(self, question: Question) -> Explanation:
         """Return what :meth:`answer` returns, without blocking the event loop.
@@ -221,18 +224,22 @@ class ContextualFusionRetriever(BaseRetriever):
             explanation = await asyncio.to_thread(self._rank, question, request, answers)
         else:
             explanation = await asyncio.to_thread(self._search, question)
-        results = explanation.nodes
-        for postprocessor in self.node_postprocessors:
-            processed = await postprocessor.apostprocess_nodes(results, question.queries[0])
-            results = _resorted(processed)
-        return await asyncio.to_thread(self._explain, question, explanation, results)
+        if self.node_postprocessors:
+            results = explanation.nodes
+            for postprocessor in self.node_postprocessors:
+                processed = await postprocessor.apostprocess_nodes(results, question.queries[0])
+                results = _resorted(processed)
+            explanation = explanation.with_results(results[: self.similarity_top_k])
+        if question.is_explained:
+            explanation = await asyncio.to_thread(self._with_terms, explanation)
+        return explanation
 
     def _search(self, question: Question) -> Explanation:
         """Return the hits before postprocessors, all from one state of each store."""
         with ExitStack() as stack:
             for member in self.members:
                 if isinstance(member.retriever, PoolRetriever):
-                    stack.enter_context(member.retriever.snapshot())
+                    stack.enter_context(member.retriever.reader.snapshot())
             request = self._parse(question)
             return self._rank(question, request, asking.ask(request))
 
@@ -293,15 +300,15 @@ class ContextualFusionRetriever(BaseRetriever):
             judgement = judgement._replace(is_calibrated=False)
 
         # Leave out what is not relevant enough, and what says the same as a better candidate.
-        best_first = table.best_first().items()
+        best_first = table.best_first.items()
         scores = {node_id: score for node_id, score in best_first if node_id in answers.admitted}
         relevant, note = relevance.relevant_scores(scores, self.min_score, judgement)
         infos = dict(zip(table.node_ids, reads.info, strict=True)) if reads else {}
-        also_at = _twins(relevant, infos)
+        unique_ids, also_at = _without_twins(relevant, infos)
 
         # Load the nodes.
-        size = len(also_at) if self.node_postprocessors else self.similarity_top_k
-        nodes = asking.first_nodes(request.members, [*also_at], answers.nodes, size)
+        size = len(unique_ids) if self.node_postprocessors else self.similarity_top_k
+        nodes = asking.first_nodes(request.members, unique_ids, answers.nodes, size)
         likelihood = judgement.relevance
         scale = 1.0
         if isinstance(self.mode, Mode) and likelihood is not None:
@@ -316,7 +323,7 @@ class ContextualFusionRetriever(BaseRetriever):
                     fused=score,
                     credits=table.credits_of(node_id) if question.is_explained else (),
                     relevance=None if likelihood is None else likelihood * max(score, 0.0),
-                    also_at=also_at[node_id],
+                    also_at=tuple(dict.fromkeys(also_at[node_id])),
                 )
             )
 
@@ -361,22 +368,18 @@ class ContextualFusionRetriever(BaseRetriever):
             self.features,
         )
 
-    def _explain(
-        self, question: Question, explanation: Explanation, results: Sequence[NodeWithScore]
-    ) -> Explanation:
-        """Return the answer with the best results as its hits, and the terms that they hold."""
-        results = results[: self.similarity_top_k]
-        terms: list[list[TermEvidence]] = [[] for _ in results]
-        keywords = asking.keyword_retriever_of(self.members) if question.is_explained else None
-        if keywords is not None:
-            node_ids = [result.node.node_id for result in results]
-            terms = keywords[1].term_scores(" ".join(explanation.queries), node_ids).evidence()
-        known = {hit.node_id: hit for hit in explanation.hits}
-        hits = []
-        for place, result in enumerate(results):
-            hit = known.get(result.node.node_id, Hit(rank=0, node=result))
-            hits.append(replace(hit, rank=place + 1, node=result, terms=tuple(terms[place])))
-        return replace(explanation, hits=tuple(hits))
+    def _with_terms(self, explanation: Explanation) -> Explanation:
+        """Return the answer with the terms that each hit holds."""
+        keywords = asking.keyword_retriever_of(self.members)
+        if keywords is None:
+            return explanation
+        node_ids = [hit.node_id for hit in explanation.hits]
+        terms = keywords[1].term_scores(" ".join(explanation.queries), node_ids).evidence()
+        hits = zip(explanation.hits, terms, strict=True)
+        return replace(
+            explanation,
+            hits=tuple(replace(hit, terms=tuple(terms_of_hit)) for hit, terms_of_hit in hits),
+        )
 
     # Variants of a query
 
@@ -408,25 +411,26 @@ def _resorted(results: list[NodeWithScore]) -> list[NodeWithScore]:
     return sorted(results, key=lambda result: -(result.score or 0.0))
 
 
-def _twins(
+def _without_twins(
     node_ids: Iterable[str], infos: Mapping[str, ChunkInfo | None]
-) -> dict[str, tuple[str, ...]]:
-    """Return the first candidate of each text, with citations of the others.
+) -> tuple[list[str], Mapping[str, Sequence[str]]]:
+    """Return the first candidate of each text, and by these the citations of the others.
 
     Notes of different days have no twins.
     """
+    unique_ids = []
     first_with: dict[object, str] = {}
-    citations: dict[str, dict[str, None]] = {}
+    citations = defaultdict[str, list[str]](list)
     for node_id in node_ids:
         chunk = infos.get(node_id)
         first = node_id
         if chunk is not None and chunk.text_hash is not None:
             first = first_with.setdefault((chunk.text_hash, chunk.day), node_id)
-            if first != node_id:
-                citations[first][chunk.citation or node_id] = None
         if first == node_id:
-            citations[node_id] = {}
-    return {node_id: tuple(places) for node_id, places in citations.items()}
+            unique_ids.append(node_id)
+        elif chunk is not None:
+            citations[first].append(chunk.citation or node_id)
+    return unique_ids, citations
 
 
 def _notes_on_filters(members: Sequence[WeightedRetriever]) -> list[str]:

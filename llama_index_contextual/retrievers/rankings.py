@@ -1,22 +1,51 @@
-"""Rankings of single retrievers, and their fusion by ranks or by scores."""
+"""Rankings of single retrievers, and their fusion: by ranks, by scores, or by learned features.
+
+Learned fusion adds up features in log-odds, so each summand tells how much a feature speaks for a
+candidate. ``benchmarks/train.py`` trains the weights on questions with known answers;
+``benchmarks/results/fusion.md`` has the figures.
+"""
 
 from __future__ import annotations
 
+import json
 import math
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import cache, cached_property
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 
+from llama_index_contextual.retrievers.bm25_index import TermScores
+from llama_index_contextual.retrievers.features import FEATURES, Candidates, Feature, Query
+from llama_index_contextual.retrievers.terms import query_groups
+from llama_index_contextual.retrievers.vector import E5, MINILM
+from llama_index_contextual.utils.language import tell_language
+from llama_index_contextual.utils.tokens import share_spelled
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
+    from datetime import date
 
     from llama_index_contextual.retrievers.arrays import Floats
+    from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
     from llama_index_contextual.retrievers.bm25_index import Candidate
+    from llama_index_contextual.retrievers.chunk_info import ChunkInfo
+    from llama_index_contextual.retrievers.node_index import KeywordView
 
 _DEVIATIONS: Final = 3  # a score is stretched over so many standard deviations on each side
+
+LEAST: Final = 1e-6  # learned scores stay greater than 0
+# With so many of its letters in known words, a question is one for the English model.
+_KNOWN_SHARE: Final = 0.5
+_LEAST_TRUST: Final = 0.2  # vectors still tell apart what words do not
+# Of multilingual-e5 where words match, beside English; where none does, 1 more.
+_E5_TRUST: Final = 0.8
+# Of the information of a query: so much matches where query and notes speak one language.
+_MATCHED: Final = 0.25
 
 
 class Mode(str, Enum):
@@ -62,6 +91,12 @@ class Ranking:
     def compared_scores(self) -> Floats:
         """Return the scores of the best of all chunks."""
         return self.scores[: self.compared]
+
+    def score_of(self, node_id: str, missing: float) -> float:
+        """Return the score of a node, or another where the retriever did not return it."""
+        if node_id not in self.node_ids:
+            return missing
+        return float(self.scores[self.node_ids.index(node_id)])
 
 
 class Credit(NamedTuple):
@@ -124,10 +159,18 @@ class ScoreTable:
         spread[[self._row_of.get(node_id, -1) for node_id in ranking.node_ids]] = values
         return spread[:-1]
 
-    def best_first(self) -> dict[str, float]:
+    @cached_property
+    def best_first(self) -> Mapping[str, float]:
         """Return the score of each candidate by id, best first, ties by id."""
         order = np.argsort(-self.scores, kind="stable").tolist()
-        return {self.node_ids[row]: float(self.scores[row]) for row in order}
+        scores = self.scores.tolist()
+        return {self.node_ids[row]: scores[row] for row in order}
+
+    def has_feature(self, node_id: str, name: str) -> bool:
+        """Return whether a feature has a value other than 0 for a node."""
+        row = self._row_of.get(node_id)
+        columns = [column for column in self.features if column.name == name]
+        return row is not None and any(column.values[row] for column in columns)
 
     def credits_of(self, node_id: str) -> tuple[Credit, ...]:
         """Return what the score of a candidate is made of.
@@ -140,7 +183,7 @@ class ScoreTable:
         parts: list[Credit] = []
         for ranking, credit in self.rankings:
             if node_id in ranking.node_ids:
-                place = list(ranking.node_ids).index(node_id)
+                place = ranking.node_ids.index(node_id)
                 score = float(ranking.scores[place])
                 parts.append(
                     Credit(ranking.retriever, score, float(credit[place]), ranking.query, place + 1)
@@ -165,14 +208,14 @@ def in_ranks(candidates: Sequence[Candidate]) -> tuple[list[str], Floats]:
             unscored[node_id] = None
         else:
             scored[node_id] = max(score, scored.get(node_id, -math.inf))
-    pairs = sorted((-score, node_id) for node_id, score in scored.items())
-    scores = [-negated for negated, _ in pairs]
+    best_ids = sorted(scored, key=lambda node_id: (-scored[node_id], node_id))
+    scores = [scored[node_id] for node_id in best_ids]
     last_ids = [node_id for node_id in unscored if node_id not in scored]
     if scores:
         scores += [scores[-1]] * len(last_ids)
     else:
         scores = [1 - place / len(last_ids) for place in range(len(last_ids))]
-    return [node_id for _, node_id in pairs] + last_ids, np.array(scores, dtype=np.float64)
+    return best_ids + last_ids, np.array(scores, dtype=np.float64)
 
 
 def stretch(scores: Floats, scale: Floats, *, by_range: bool = False) -> Floats:
@@ -194,6 +237,9 @@ def stretch(scores: Floats, scale: Floats, *, by_range: bool = False) -> Floats:
     if low >= high:
         return np.ones(len(scores))
     return np.maximum((scores - low) / (high - low), 0.0)
+
+
+# By ranks or by scores
 
 
 def fuse(rankings: Sequence[Ranking], *, mode: FUSION_MODES, k: float, pool: int) -> ScoreTable:
@@ -236,3 +282,194 @@ def _shares(ranking: Ranking, mode: FUSION_MODES, k: float) -> Floats:
         return ranking.scores
     by_range = mode is FUSION_MODES.RELATIVE_SCORE
     return stretch(ranking.scores, ranking.scores, by_range=by_range)
+
+
+# By learned features
+
+
+@cache
+def shipped_weights(section: str) -> Any:
+    """Return the weights of a model that comes with the package: ``messages`` or ``relevance``."""
+    return json.loads(files(__package__).joinpath("weights.json").read_text("utf-8"))[section]
+
+
+def fuse_learned(
+    text: str,
+    today: date,
+    rankings: Sequence[Ranking],
+    keywords: tuple[str, ContextualBM25Retriever] | None,
+    admitted: frozenset[str],
+    features: Sequence[Feature] = FEATURES,
+) -> tuple[ScoreTable, KeywordReads]:
+    """Return the candidates scored by the sum of all features, and what is known of them.
+
+    A score is a share of the best sum: it falls about as slowly as by ranks, so that a recency
+    decay weighs as much.
+
+    Args:
+        text: The query.
+        today: The day from which "last week" counts.
+        rankings: The answers of all retrievers to all queries.
+        keywords: The name of a keyword retriever and the retriever; None where there is none.
+        admitted: The ids that the filters admit.
+        features: The reasons to rank a candidate higher or lower.
+    """
+    table = ScoreTable(rankings)
+    reads = read_candidates(text, keywords, table.node_ids, admitted)
+    query, candidates = collect(text, today, rankings, table, reads, admitted)
+    score_candidates(query, candidates, table, features)
+    return table, reads
+
+
+def score_candidates(
+    query: Query, candidates: Candidates, table: ScoreTable, features: Sequence[Feature]
+) -> None:
+    """Score the candidates in a table: the log-odds that each answers the query, and its share."""
+    for feature in features:
+        values = feature.values(query, candidates)
+        column = FeatureColumn(feature.name, values, feature.weight * values)
+        table.features.append(column)
+        candidates.scores = candidates.scores + column.credits
+    table.raw = candidates.scores
+    best = float(table.raw.max(initial=0.0))
+    if best > 0:
+        table.scores = np.maximum(table.raw / best, LEAST)
+    else:
+        table.scores = np.ones(len(table.node_ids))
+
+
+@dataclass(frozen=True, slots=True)
+class KeywordReads:
+    """What a keyword retriever knows of the candidates of a query.
+
+    Attributes:
+        retriever: The name of the keyword retriever.
+        terms: The terms of the query and their counts in each candidate.
+        nearness: How near to each other neighbouring terms stand in each candidate.
+        info: What is known of each candidate.
+        named: The best chunk of each document whose name the query is, and the value of that name.
+    """
+
+    retriever: str
+    terms: TermScores
+    nearness: Floats
+    info: Sequence[ChunkInfo | None]
+    named: Mapping[str, float]
+
+
+def read_candidates(
+    text: str,
+    keywords: tuple[str, ContextualBM25Retriever] | None,
+    node_ids: Sequence[str],
+    admitted: frozenset[str],
+    *,
+    with_nearness: bool = True,
+) -> KeywordReads:
+    """Read what the features need from a keyword retriever, all from one state of its index.
+
+    Args:
+        text: The query.
+        keywords: The name of the retriever and the retriever; None where there is none: then
+            nothing is known.
+        node_ids: The candidates.
+        admitted: The ids that the filters admit.
+        with_nearness: Whether the text is short enough for the nearness of its words.
+    """
+    size = len(node_ids)
+    if keywords is None:
+        terms = TermScores((), (), (), np.zeros((size, 0)), np.zeros((size, 0)))
+        return KeywordReads("", terms, np.zeros(size), [None] * size, {})
+    name, retriever = keywords
+
+    def read(store: KeywordView) -> KeywordReads:
+        scopes: list[Collection[int] | None] = [None]
+        if retriever.filters is not None or not admitted.issuperset(node_ids):
+            scopes.append(set(store.rows_of(admitted).values()))
+        named: dict[str, float] = {}
+        for rows in scopes:
+            for chunk, value in retriever.named(store, text, rows).items():
+                named[chunk.node_id] = value
+        groups = query_groups(text)
+        return KeywordReads(name, *store.describe(groups, node_ids, with_nearness), named)
+
+    return retriever.reader.ask(read)
+
+
+def collect(
+    text: str,
+    today: date,
+    rankings: Sequence[Ranking],
+    table: ScoreTable,
+    reads: KeywordReads,
+    admitted: frozenset[str],
+) -> tuple[Query, Candidates]:
+    """Return the query and the candidates of some rankings as the features read them."""
+    nothing = np.zeros(len(table.node_ids))
+    trust = trust_in(text, rankings, reads)
+    weight_of_kind = Counter[bool]()
+    for ranking in rankings:
+        weight_of_kind[ranking.is_keyword] += ranking.weight  # type: ignore[assignment]
+    scores_of_kind = {True: nothing.copy(), False: nothing.copy()}
+    cosines = matched = nothing
+    for ranking in rankings:
+        if not ranking.weight:
+            continue
+        values = table.spread(ranking, stretch(ranking.scores, ranking.compared_scores))
+        share = ranking.weight / weight_of_kind[ranking.is_keyword]
+        scores_of_kind[ranking.is_keyword] += trust.get(ranking.retriever, 1.0) * share * values
+        if not ranking.is_keyword:
+            cosines = values
+        if ranking.query == 0 and ranking.retriever == reads.retriever:
+            matched = table.spread(ranking, matched_shares(ranking, reads))
+    query = Query(text, today, reads.terms.groups, np.array(reads.terms.idfs))
+    candidates = Candidates(
+        node_ids=table.node_ids,
+        vector_scores=scores_of_kind[False],
+        keyword_scores=scores_of_kind[True],
+        matched=matched,
+        term_counts=reads.terms.counts,
+        nearness=reads.nearness,
+        info=reads.info,
+        named=reads.named,
+        admitted=admitted,
+        cosines=cosines,
+        scores=nothing,
+    )
+    return query, candidates
+
+
+def matched_shares(ranking: Ranking, reads: KeywordReads) -> Floats:
+    """Return the BM25 scores of a ranking as shares of the information of the query."""
+    information = math.fsum(reads.terms.idfs) or math.inf
+    return np.minimum(ranking.scores / information, 1.0)
+
+
+# Trust in embeddings
+
+
+def trust_in(text: str, rankings: Sequence[Ranking], reads: KeywordReads) -> dict[str, float]:
+    """Return factors for the scores of retrievers by name; those of other retrievers are 1.
+
+    The vectors of all-MiniLM-L6-v2 count by the share of the query that its vocabulary knows: fully
+    for an English query, a fifth for a Japanese one. Those of multilingual-e5 count fully for an
+    English query, and less in another language, where words match better. They count more, and
+    keywords less, where no chunk contains much of the query: it may be in another language than the
+    notes. ``benchmarks/results/languages.md`` has the figures.
+    """
+    trust: dict[str, float] = {}
+    for ranking in rankings:
+        if ranking.model == MINILM:
+            known_share = share_spelled(text) / _KNOWN_SHARE
+            trust[ranking.retriever] = max(_LEAST_TRUST, min(1.0, known_share))
+    multilingual = [ranking.retriever for ranking in rankings if ranking.model == E5]
+    if multilingual and any(reads.terms.idfs):
+        best_matches = [
+            float(matched_shares(ranking, reads).max(initial=0.0))
+            for ranking in rankings
+            if ranking.retriever == reads.retriever
+        ]
+        matched = min(max(best_matches, default=0.0) / _MATCHED, 1.0)
+        least = 1.0 if tell_language(text) == "en" else _E5_TRUST
+        trust[reads.retriever] = matched
+        trust.update(dict.fromkeys(multilingual, max(least, _E5_TRUST + 1 - matched)))
+    return trust

@@ -12,8 +12,8 @@ import math
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from llama_index_contextual.retrievers.features import NameFeature
-from llama_index_contextual.retrievers.learned import shipped_weights
 from llama_index_contextual.retrievers.query import unknown_words_note
+from llama_index_contextual.retrievers.rankings import shipped_weights
 from llama_index_contextual.retrievers.vector import E5, MINILM
 from llama_index_contextual.utils.text import counted
 from llama_index_contextual.utils.tokens import is_spelled
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
-    from llama_index_contextual.retrievers.learned import KeywordReads
-    from llama_index_contextual.retrievers.rankings import Ranking, ScoreTable
+    from llama_index_contextual.retrievers.rankings import KeywordReads, Ranking, ScoreTable
 
 AUTO: Final = "auto"
 LEAST: Final = 0.05  # loses no first hit of any retriever; see benchmarks/results/relevance.md
@@ -157,13 +156,10 @@ def judge(
         keywords: The name of a keyword retriever and the retriever; None where there is none.
         reads: What it knows of the candidates; None where it has to be asked.
     """
-    best_ids = list(table.best_first())[: _CLOSE_HITS if subject else 1]
+    best_ids = list(table.best_first)[: _CLOSE_HITS if subject else 1]
     best_id = best_ids[0] if best_ids else ""
-    is_named = any(credit.name == NameFeature.name for credit in table.credits_of(best_id))
+    is_named = table.has_feature(best_id, NameFeature.name)
     originals = {ranking.retriever: ranking for ranking in rankings if ranking.query == 0}
-    scores_of: dict[str, list[float]] = {
-        name: ranking.compared_scores.tolist() for name, ranking in originals.items()
-    }
     evidence = Evidence(model="", spelled=is_spelled(text))
     unknown_words = ""
 
@@ -180,18 +176,17 @@ def judge(
         words = max(shares, default=0.0)
         if shares:
             best_id = best_ids[shares.index(words)]
-        evidence = evidence._replace(words=words, lead=_lead(scores_of.get(name, [])))
+        evidence = evidence._replace(words=words, lead=_lead(originals.get(name)))
 
     # Its vector.
-    vectors = [name for name, ranking in originals.items() if ranking.model is not None]
-    if vectors and scores_of[vectors[0]]:
-        ranking = originals[vectors[0]]
-        scores = scores_of[vectors[0]]
-        cosines = dict(zip(ranking.node_ids, scores, strict=False))
+    vectors = [ranking for ranking in originals.values() if ranking.model is not None]
+    if vectors and vectors[0].compared:
+        ranking = vectors[0]
+        farthest = float(ranking.compared_scores[-1])
         evidence = evidence._replace(
-            nearest=scores[0],
-            farthest=scores[-1],
-            cosine=cosines.get(best_id, scores[-1]),
+            nearest=float(ranking.scores[0]),
+            farthest=farthest,
+            cosine=max(ranking.score_of(best_id, farthest), farthest),
             model=ranking.model or "",
             spelled=ranking.model == E5 or evidence.spelled,
         )
@@ -201,12 +196,13 @@ def judge(
     return Judgement(likelihood, evidence.is_calibrated, evidence, unknown_words)
 
 
-def _lead(scores: Sequence[float]) -> float:
+def _lead(ranking: Ranking | None) -> float:
     """Return by what share the best score exceeds the tenth."""
-    if not any(scores):
+    if ranking is None or not ranking.compared_scores.any():
         return 0.0
-    tenth = scores[_COMPARED_PLACE] if len(scores) > _COMPARED_PLACE else 0.0
-    return 1 - tenth / scores[0]
+    has_tenth = ranking.compared > _COMPARED_PLACE
+    tenth = float(ranking.scores[_COMPARED_PLACE]) if has_tenth else 0.0
+    return 1 - tenth / float(ranking.scores[0])
 
 
 def relevant_scores(

@@ -2,7 +2,7 @@
 
 "It really works! My head rarely feels dizzy now" is no question. What answers it is the session
 that it continues: what a note says on one day, or under one heading where it names no day. A
-session's score is a sum in log-odds, as in :mod:`~llama_index_contextual.retrievers.learned`:
+session's score is a sum in log-odds, as in :mod:`~llama_index_contextual.retrievers.rankings`:
 
 =============== ====================================================================================
 session vector  the mean of the session's three best vector scores, stretched as in learned fusion,
@@ -31,15 +31,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from llama_index_contextual.postprocessors.recency import decay
-from llama_index_contextual.retrievers.learned import (
+from llama_index_contextual.retrievers.rankings import (
     LEAST,
+    FeatureColumn,
     KeywordReads,
+    ScoreTable,
     collect,
     read_candidates,
     shipped_weights,
     trust_in,
 )
-from llama_index_contextual.retrievers.rankings import FeatureColumn, ScoreTable
 from llama_index_contextual.utils.language import sentences_in
 from llama_index_contextual.utils.metadata import is_evergreen
 

@@ -138,11 +138,11 @@ class ContextualVectorRetriever(PoolRetriever):
         objects: list[IndexNode] | None = None,
         vector_store_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        self._reader: OwnStore | AnyStore
+        self.reader: OwnStore | AnyStore
         if isinstance(index, OwnStore):
-            self._reader = index
+            self.reader = index
         else:
-            self._reader, index = _any_store_of(index, vector_store_kwargs)
+            self.reader, index = _any_store_of(index, vector_store_kwargs)
         if objects is None and object_map is None:
             object_map = getattr(index, "_object_map", None)
         super().__init__(
@@ -159,17 +159,17 @@ class ContextualVectorRetriever(PoolRetriever):
             filters = both(filters, MetadataFilters(filters=[documents]))
         self._query = VectorStoreQuery(
             node_ids=None if node_ids is None else list(dict.fromkeys(node_ids)),
-            mode=_mode_of(self._reader, vector_store_query_mode),
+            mode=_mode_of(self.reader, vector_store_query_mode),
             alpha=None if alpha is None else amount("alpha", alpha, zero=True, most=1),
             sparse_top_k=None if sparse_top_k is None else whole("sparse_top_k", sparse_top_k),
             hybrid_top_k=None if hybrid_top_k is None else whole("hybrid_top_k", hybrid_top_k),
         )
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         self.filters = filters
-        self.obeys_operators = self._reader.obeys_operators
-        self.keeps_scores = self._reader.gives_cosines(self._query)
-        self.asks_async = self._reader.asks_async
-        self._needs_vector = self._reader.needs_vector(self._query)
+        self.obeys_operators = self.reader.obeys_operators
+        self.keeps_scores = self.reader.gives_cosines(self._query)
+        self.asks_async = self.reader.asks_async
+        self._needs_vector = self.reader.needs_vector(self._query)
         self._embed_model = embed_model or getattr(index, "_embed_model", None)
         self._vectors: dict[tuple[str, ...], tuple[BaseEmbedding, list[float]]] = {}
 
@@ -219,13 +219,13 @@ class ContextualVectorRetriever(PoolRetriever):
     @_dispatcher.span
     def candidates(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
         """Return ids and scores of the best ``top_k`` nodes per query, none for an empty one."""
-        hits = self._reader.search(self._store_queries(queries, top_k))
+        hits = self.reader.search(self._store_queries(queries, top_k))
         return _for_each(queries, hits, [])
 
     def pools(self, queries: Sequence[QueryBundle], size: int, least: int) -> list[Pool]:
         """Return the best nodes for each query as a fusion compares them, none for an empty one."""
         store_queries = self._store_queries(queries, size)
-        return _for_each(queries, self._reader.pools(store_queries, least), Pool([], []))
+        return _for_each(queries, self.reader.pools(store_queries, least), Pool([], []))
 
     @_dispatcher.span
     async def acandidates(
@@ -236,12 +236,12 @@ class ContextualVectorRetriever(PoolRetriever):
         Raises:
             TypeError: The store has none: :attr:`asks_async` is false.
         """
-        if not isinstance(self._reader, AnyStore):
+        if not isinstance(self.reader, AnyStore):
             raise TypeError("The store has no asynchronous query.")
         # The synchronous embedding in a thread: the asynchronous one of many models computes on the
         # event loop.
         store_queries = await asyncio.to_thread(self._store_queries, queries, top_k)
-        return _for_each(queries, await self._reader.asearch(store_queries), [])
+        return _for_each(queries, await self.reader.asearch(store_queries), [])
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         if not self.asks_async:

@@ -316,6 +316,7 @@ _PERIODS: Final = (
     re.compile(rf"(?<!\d)(?<!\d[.-]){_YEAR}[ _-]*{_PERIOD}(?![^\W_]|[-_.]\d)", re.IGNORECASE),
     re.compile(rf"(?<![^\W_]){_PERIOD}[ _,-]+{_YEAR}(?![^\W_]|[-_.]\d)", re.IGNORECASE),
 )
+_DIGIT: Final = re.compile(r"\d")
 _YEAR_OF_NOTE: Final = re.compile(r"20\d\d")
 # What follows the number of a last day: a month, a year or the end. "March 5 and 3 others" is no
 # range.
@@ -350,7 +351,7 @@ def with_ranges(text: str, find: Callable[[str], list[NamedDate]]) -> list[Named
     if not _MAY_BE_RANGE.search(text):
         return find(text)
     first_days = _find_ends(text, find, "first")
-    last_days = _find_ends(text, find, "last")
+    last_days = _find_ends(text, find, "last") if first_days else []
     if not first_days or len(first_days) != len(last_days):
         return find(text)
     ranges = []
@@ -368,6 +369,8 @@ def with_ranges(text: str, find: Callable[[str], list[NamedDate]]) -> list[Named
 def _find_ends(text: str, find: Callable[[str], list[NamedDate]], kept: str) -> list[NamedDate]:
     """Return the dates in a text, and of each range one end, at their places in the text.
 
+    None where the text has no range.
+
     Args:
         text: The text.
         find: Finds the dates in a text without ranges.
@@ -383,6 +386,8 @@ def _find_ends(text: str, find: Callable[[str], list[NamedDate]], kept: str) -> 
                 end = match.end() if kept == "first" else match.start("last")
                 part = part[:start] + part[end:]
                 del offsets[start:end]
+    if part == text:
+        return []
     return [
         named._replace(start=offsets[named.start], end=offsets[named.end - 1] + 1)
         for named in find(part)
@@ -413,7 +418,8 @@ def dates_in(
     text = plain_digits(text).replace("\u2010", "-").replace("\u2011", "-")
     if is_question:
         forms = (_SHORT_YEAR, *forms)
-    elif not _ANY_YEAR.search(text):
+    required = _DIGIT if is_question else _ANY_YEAR
+    if not required.search(text):
         return []
     named_dates = []
     for form in forms:

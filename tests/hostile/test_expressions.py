@@ -119,8 +119,10 @@ def walked():
             yield f"{name}.{key}", value
         for function, pattern in calls_of(module):
             yield f"{name}.{function}", pattern
-    for pattern in lexicon((*LANGUAGES, *FURTHER_LANGUAGES)).date_patterns:
-        yield "retrievers.query_dates.date_patterns", pattern.expression
+    for ways in lexicon((*LANGUAGES, *FURTHER_LANGUAGES)).date_patterns:
+        yield "retrievers.query_dates.any_date", ways.any_date
+        for pattern in ways.patterns:
+            yield "retrievers.query_dates.date_patterns", pattern.expression
 
 
 def calls_of(module):

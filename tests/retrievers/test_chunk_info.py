@@ -194,10 +194,10 @@ def test_nodes_are_described_when_they_are_added_and_never_at_a_query(monkeypatc
     retriever.persist(tmp_path)
     monkeypatch.setattr(node_index, "describe_chunk", None)
     for kept in (retriever, ContextualBM25Retriever.from_persist_dir(tmp_path)):
-        described = kept.ask(lambda state: state.describe((), ["a", "unknown"])[2])
+        described = kept.reader.ask(lambda state: state.describe((), ["a", "unknown"])[2])
         assert described == [describe_chunk(node.metadata, node.text), None]
         assert kept.delete(["a"]) == 1
-        assert kept.ask(lambda state: state.describe((), ["a"])[2]) == [None]
+        assert kept.reader.ask(lambda state: state.describe((), ["a"])[2]) == [None]
 
 
 def test_an_index_with_other_info_is_refused(monkeypatch, tmp_path):

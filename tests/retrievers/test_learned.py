@@ -19,15 +19,16 @@ from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.bm25_index import TermScores, idf
 from llama_index_contextual.retrievers.features import FEATURES
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
-from llama_index_contextual.retrievers.learned import (
+from llama_index_contextual.retrievers.node_index import KeywordIndex, lexical_text
+from llama_index_contextual.retrievers.rankings import (
     KeywordReads,
+    Ranking,
+    ScoreTable,
     collect,
     read_candidates,
     score_candidates,
     trust_in,
 )
-from llama_index_contextual.retrievers.node_index import KeywordIndex, lexical_text
-from llama_index_contextual.retrievers.rankings import Ranking, ScoreTable
 from llama_index_contextual.retrievers.terms import query_groups, terms_of
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 

@@ -14,8 +14,7 @@ from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.bm25_index import Candidate, TermScores
 from llama_index_contextual.retrievers.chunk_info import describe_chunk
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
-from llama_index_contextual.retrievers.learned import shipped_weights
-from llama_index_contextual.retrievers.rankings import Ranking, in_ranks
+from llama_index_contextual.retrievers.rankings import Ranking, in_ranks, shipped_weights
 from llama_index_contextual.retrievers.sessions import (
     FEATURES,
     Session,
@@ -42,6 +41,7 @@ class Known(ContextualBM25Retriever):
     def __init__(self, info):
         super().__init__([])
         self.info = info
+        self.reader = self
 
     def ask(self, work):
         return work(self)
