@@ -66,4 +66,15 @@ class IndexMembers:
         # delete_ref_doc() leaves a node in the document store; a vector index forgets its id.
         known = getattr(self._struct, "nodes_dict", {}).values()
         known = known or getattr(self._struct, "nodes", ())
-        return ids.difference(known) if known else ids - self._docstore.docs.keys()
+        if known:
+            return ids.difference(known)
+        return ids.difference(self._docstore.docs.keys() - self._summaries())
+
+    def _summaries(self) -> set[str]:
+        """Return the ids of nodes that a model wrote about other nodes.
+
+        Indexes of document summaries and trees keep them beside the nodes of documents.
+        """
+        of_documents = getattr(self._struct, "summary_id_to_node_ids", {})
+        children_of = getattr(self._struct, "node_id_to_children_ids", {})
+        return {*of_documents, *(node_id for node_id, ids in children_of.items() if ids)}

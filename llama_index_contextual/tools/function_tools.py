@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from llama_index.core import SummaryIndex, VectorStoreIndex
@@ -14,9 +14,9 @@ from llama_index.core.schema import BaseNode
 from llama_index.core.tools import FunctionTool, ToolMetadata
 
 from llama_index_contextual.memory.context import MemoryContext
-from llama_index_contextual.retrievers.any_store import stored_nodes
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
+from llama_index_contextual.retrievers.index_members import IndexMembers
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 from llama_index_contextual.tools.definitions import TOOLS, NoteTools, Tool
 from llama_index_contextual.tools.notes import FolderNotes, NodeNotes
@@ -139,10 +139,10 @@ def _over_index(index: BaseIndex[Any]) -> NoteTools:
 
     Each call reads the nodes that the index has then.
     """
-    nodes = _nodes_of(index)
+    members = IndexMembers(index)
     is_vector_index = isinstance(index, VectorStoreIndex)
     try:
-        has_texts = bool(nodes()) or not is_vector_index
+        has_texts = bool(members.nodes()) or not is_vector_index
         reason = "the index holds no nodes with text."
     except SettingError as error:
         has_texts = False
@@ -156,23 +156,8 @@ def _over_index(index: BaseIndex[Any]) -> NoteTools:
         retrievers.append(index.as_retriever())
     if has_texts:
         retrievers.append(ContextualBM25Retriever.from_defaults(index=index))
-    notes = NodeNotes(nodes if has_texts else list)
+    notes = NodeNotes(members.nodes if has_texts else list)
     return NoteTools(notes, _memory_of(retrievers), has_texts=has_texts)
-
-
-def _nodes_of(index: BaseIndex[Any]) -> Callable[[], list[BaseNode]]:
-    """Return a function that gives the nodes of an index.
-
-    Those of its docstore, else of its vector store.
-    """
-
-    def nodes() -> list[BaseNode]:
-        stored = [node for node in index.docstore.docs.values() if isinstance(node, BaseNode)]
-        if stored or not isinstance(index, VectorStoreIndex):
-            return stored
-        return stored_nodes(index.vector_store)
-
-    return nodes
 
 
 def _memory_of(retrievers: Sequence[BaseRetriever]) -> MemoryContext:

@@ -293,6 +293,7 @@ def _joined(passages: Iterable[Passage]) -> str:
     lines = list[str]()
     for passage in passages:
         first, *further = passage.text.split("\n")
+        lines = lines or _lines_above(passage)
         if passage.first_line <= len(lines):
             lines[-1] = f"{lines[-1]} {first}"
         else:
@@ -300,3 +301,12 @@ def _joined(passages: Iterable[Passage]) -> str:
             lines.append(first)
         lines += further
     return "\n".join(lines)
+
+
+def _lines_above(passage: Passage) -> list[str]:
+    """Return the lines above the first chunk: the properties, as far as these lines hold them."""
+    number_of_lines = passage.first_line - 1
+    properties = passage.properties
+    if len(properties) > number_of_lines:
+        properties = ["; ".join(properties)][:number_of_lines]
+    return properties

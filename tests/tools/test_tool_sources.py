@@ -164,3 +164,39 @@ def test_a_title_that_is_no_line_of_the_text_is_cited_by_the_path():
     [hit] = tools["grep"](pattern="big pump").raw_output.data["hits"]
     assert hit["citation"] == "a.html"
     assert str(tools["read"](path=hit["citation"])) == "It is red."
+
+
+@pytest.mark.parametrize("kind", [DocumentSummaryIndex, TreeIndex])
+def test_summaries_of_a_model_are_no_documents(kind, monkeypatch):
+    monkeypatch.setattr("llama_index.core.Settings._llm", MockLLM())
+    monkeypatch.setattr("llama_index.core.Settings._embed_model", EMBEDDING)
+    documents = [
+        Document(
+            text=f"Boat {number} is red.", id_=f"b{number}", metadata={"path": f"b{number}.md"}
+        )
+        for number in range(12)
+    ]
+    index = kind.from_documents(documents)
+    assert len(index.docstore.docs) > len(documents)
+    tools = by_name(index)
+    assert str(tools["list"]()).splitlines() == sorted(f"b{number}.md" for number in range(12))
+    assert str(tools["read"](path="b3.md")) == "Boat 3 is red."
+    assert tools["grep"](pattern="Boat 3 is red").raw_output.data["lines"] == 1
+
+
+@pytest.mark.parametrize("lines", [1, 2, 5])
+def test_front_matter_is_read_where_it_is_cited_over_nodes(lines):
+    properties = [f"key{number}: value {number}" for number in range(lines)]
+    text = "\n".join(["---", *properties, "---", "# Pumps", "", "They are red.", ""])
+    document = Document(text=text, metadata={"path": "a.md"})
+    tools = by_name(HeadingAwareMarkdownNodeParser().get_nodes_from_documents([document]))
+    [hit] = tools["grep"](pattern=f"value {lines - 1}").raw_output.data["hits"]
+    assert hit["citation"] == f"a.md#L1-L{lines + 2}"
+    assert f"value {lines - 1}" in str(tools["read"](path=hit["citation"]))
+    assert str(tools["read"](path=f"a.md#L{lines + 5}")).startswith("They are red.")
+
+
+def test_properties_above_the_second_line_share_the_first():
+    values = {"path": "a.md", "start_line": 2, "front_matter": "status: open; owner: Marta"}
+    tools = by_name([TextNode(text="They are red.", metadata=values)])
+    assert str(tools["read"](path="a.md")) == "status: open; owner: Marta\nThey are red."
