@@ -160,7 +160,7 @@ def _combined(
     kept = few_of_each(
         entries.values(), lambda entry: entry.path, arguments.per_file, arguments.max_results
     )
-    chosen = [entry for entry, _ in kept[:_MAX_HITS]]
+    chosen = kept[:_MAX_HITS]
     notes = [*dict.fromkeys(note for digest in digests for note in digest.notes)]
     notes += _twin_notes(chosen)
     groups = [group for text in wordings for group in query_groups(text)]

@@ -19,7 +19,7 @@ from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.retrievers.index_members import IndexMembers
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 from llama_index_contextual.tools.definitions import TOOLS, NoteTools, Tool
-from llama_index_contextual.tools.notes import FolderNotes, NodeNotes
+from llama_index_contextual.tools.notes import NodeNotes
 from llama_index_contextual.utils.errors import ContextualWarning, SettingError
 
 if TYPE_CHECKING:
@@ -91,12 +91,12 @@ def _tools_over(source: Any) -> NoteTools:
     """
     if isinstance(source, BaseIndex):
         return _over_index(source)
-    if hasattr(source, "freshness") and hasattr(source, "as_retriever"):  # a ContextualIndex
+    if hasattr(source, "notes") and hasattr(source, "freshness"):  # a ContextualIndex
 
         def freshness() -> str:
             return str(source.freshness())
 
-        return NoteTools(FolderNotes(source), MemoryContext(source), freshness=freshness)
+        return NoteTools(source.notes, MemoryContext(source), freshness=freshness)
     parts = _parts_of(source if isinstance(source, Sequence) else [source])
     nodes = parts.nodes
     if not parts.retrievers:

@@ -1,15 +1,11 @@
-"""What the tools read.
-
-Documents by path and their stored chunks, of a folder's index or of LlamaIndex nodes.
-"""
+"""What the tools read: documents by path, and their chunks."""
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from llama_index.core.schema import Document, MetadataMode, TextNode
 
@@ -18,12 +14,15 @@ from llama_index_contextual.utils import metadata as meta
 from llama_index_contextual.utils.dates import epoch_seconds
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from llama_index.core.schema import BaseNode
 
 Metadata = Mapping[str, Any]
 Matches = Callable[[str], bool]
+
+
+def page_in(metadata: Metadata) -> str:
+    """Return the page that metadata name; "" for none."""
+    return str(meta.page_of(metadata) or "")
 
 
 class Passage(NamedTuple):
@@ -42,6 +41,12 @@ class Passage(NamedTuple):
     first_line: int
     text: str
     metadata: Metadata
+
+    @classmethod
+    def of(cls, text: str, metadata: Metadata) -> Passage:
+        """Return the chunk of a text whose metadata name its place."""
+        first_line = meta.value_of(metadata, meta.START_LINE) or 1
+        return cls(meta.path_of(metadata), page_in(metadata), first_line, text, metadata)
 
     @property
     def place(self) -> tuple[str, int, str, int]:
@@ -99,83 +104,6 @@ class Notes(ABC):
     def are_dated(self) -> bool:
         """Return whether any document has a date."""
         return any(meta.value_of(values, meta.DATE) for values in self.metadata())
-
-
-class Snapshot(Protocol):
-    """One moment of a folder's database."""
-
-    def rows(self) -> Sequence[int]:
-        """Return the numbers of all chunks."""
-
-    def texts(self) -> Iterator[tuple[str, str, str, str]]:
-        """Yield text, title, front matter and metadata of every chunk, document by document."""
-
-    def column(self, column: str, rows: Sequence[int]) -> list[Any]:
-        """Return a column of some chunks."""
-
-
-class Database(Protocol):
-    """A folder's database."""
-
-    def reading(self) -> AbstractContextManager[Snapshot]:
-        """Open one moment of it."""
-
-
-class FolderNotes(Notes):
-    """The notes of a folder's index, a ``ContextualIndex``.
-
-    Args:
-        index: The index. Its class belongs to the application, which the tools do not import.
-    """
-
-    def __init__(self, index: Any) -> None:
-        self.index = index
-        self._database: Database = index.settings.database
-        collections = index.settings.folders.collections
-        self.roots = {
-            str(folder.path).rstrip("/"): f"{name}/" if name else ""
-            for name, folder in collections.items()
-        }
-
-    def paths(self) -> list[str]:
-        """Return the paths of all documents that can be read, in order."""
-        failed = self.index.failed() if self.index.exists else {}
-        return [path for path in self.index.files() if path not in failed]
-
-    def has(self, path: str) -> bool:
-        """Return whether there is a file with exactly this path."""
-        return path in self.index.files(path)
-
-    def text(self, path: str) -> str | None:
-        """Return the text of a file or of a page of it; None if there is none."""
-        text: str | None = self.index.read(path)
-        return text
-
-    def metadata(self) -> list[Metadata]:
-        """Return the metadata of every chunk, in the order of writing."""
-        if not self.index.exists:
-            return []
-        with self._database.reading() as snapshot:  # making nodes would take four times as long
-            return [*map(json.loads, snapshot.column("metadata", snapshot.rows()))]
-
-    def matching(self, matches: Matches) -> Iterator[Passage]:
-        """Yield the chunks whose text or properties match, in the order of reading."""
-        for _, passages in groupby(self._matching(matches), lambda passage: passage.path):
-            yield from sorted(passages, key=lambda passage: passage.place)
-
-    def _matching(self, matches: Matches) -> Iterator[Passage]:
-        """Yield the chunks that match, one document after the other."""
-        with self._database.reading() as snapshot:
-            for text, title, front_matter, written in snapshot.texts():
-                # Most chunks have neither a title nor front matter.
-                if (
-                    matches(text)
-                    or (title and matches(title))
-                    or (front_matter and matches(front_matter))
-                ):
-                    values = json.loads(written)
-                    first_line = meta.value_of(values, meta.START_LINE) or 1
-                    yield Passage(meta.path_of(values), _page(values), first_line, text, values)
 
 
 class NodeNotes(Notes):
@@ -236,10 +164,6 @@ class NodeNotes(Notes):
         return sorted(passages, key=lambda passage: passage.place)
 
 
-def _page(values: Metadata) -> str:
-    return str(meta.page_of(values) or "")
-
-
 def _position(node: TextNode | Document) -> tuple[int, int]:
     """Return where a node stands in its document."""
     return meta.value_of(node.metadata, meta.START_LINE) or 0, _start(node) or 0
@@ -271,7 +195,7 @@ def _passages_of(path: str, nodes: Iterable[TextNode | Document]) -> list[Passag
         text = text[len(overlap) :]
         first_line = start_line + overlap.count("\n") if start_line else next_line
         values = _with_place(path, node.metadata)
-        passages.append(Passage(path, _page(values), first_line, text, values))
+        passages.append(Passage(path, page_in(values), first_line, text, values))
         next_line = first_line + text.count("\n") + 1
     return passages
 

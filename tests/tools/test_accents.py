@@ -8,7 +8,6 @@ import pytest
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.retrievers.query import note_filters
-from llama_index_contextual.tools.notes import FolderNotes
 from llama_index_contextual.tools.places import part_of
 
 
@@ -40,7 +39,7 @@ def test_a_note_is_named_whatever_the_form_of_its_accents(tmp_path, forms):
             "[[Kaffeeführer]]",
             "Café Übersicht.md#L8",
         ):
-            assert "Espresso" in part_of(FolderNotes(index), of_user(name)).text, name
+            assert "Espresso" in part_of(index.notes, of_user(name)).text, name
         for narrowed in (note_filters(path=of_user("café")), note_filters(tag=of_user("küche"))):
             assert index.as_retriever(filters=narrowed).retrieve("Espresso"), narrowed
         for operator in ("path:Café", "tag:küche"):

@@ -11,7 +11,7 @@ from llama_index_contextual import contextual_tools
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.tools.arguments import Grep
 from llama_index_contextual.tools.grep import Findings, grep
-from llama_index_contextual.tools.notes import FolderNotes, Passage
+from llama_index_contextual.tools.notes import Passage
 from llama_index_contextual.tools.places import part_of
 from llama_index_contextual.utils.errors import SettingError
 
@@ -19,7 +19,7 @@ DOCUMENTS = Path(__file__).parents[2] / "examples" / "documents"
 
 
 def found(index, pattern, **options):
-    answer = grep(FolderNotes(index), Grep(pattern=pattern, **options))
+    answer = grep(index.notes, Grep(pattern=pattern, **options))
     return [hit["citation"] for hit in answer.data["hits"]]
 
 
@@ -51,7 +51,7 @@ def test_the_lines_that_hold_a_pattern_are_cited_by_their_numbers(
 
 def test_a_citation_of_a_line_is_read(index):
     for citation in found(index, "E4042"):
-        assert "E4042" in part_of(FolderNotes(index), citation).text
+        assert "E4042" in part_of(index.notes, citation).text
 
 
 @pytest.mark.parametrize("pattern", ["RX-7", "Tools of the trade", "title: tools"])
@@ -63,7 +63,7 @@ def test_front_matter_is_searched_and_cited_by_lines_that_read_accepts(folder, i
     index.refresh()
     [citation] = found(index, pattern, path="tools.md")
     assert citation == "tools.md#L1-L4"
-    assert pattern.casefold() in part_of(FolderNotes(index), citation).text.casefold()
+    assert pattern.casefold() in part_of(index.notes, citation).text.casefold()
 
 
 def test_a_line_that_was_cut_into_chunks_counts_once(folder, index):
@@ -71,12 +71,12 @@ def test_a_line_that_was_cut_into_chunks_counts_once(folder, index):
     (folder / "long.md").write_text(f"# Long\n\n{sentences}\n", "utf-8")
     index.refresh()
     assert len(index.nodes("long.md")) > 2
-    answer = grep(FolderNotes(index), Grep(pattern="ZX-9"))
+    answer = grep(index.notes, Grep(pattern="ZX-9"))
     assert answer.text.startswith("1 line in 1 note:\n- [long.md#L3] ")
 
 
 def test_chunks_that_match_between_their_lines_only_count_for_nothing(index):
-    assert grep(FolderNotes(index), Grep(pattern="full.\\nRestart", regex=True)).data == {
+    assert grep(index.notes, Grep(pattern="full.\\nRestart", regex=True)).data == {
         "hits": [],
         "lines": 0,
         "notes": 0,
@@ -84,7 +84,7 @@ def test_chunks_that_match_between_their_lines_only_count_for_nothing(index):
 
 
 def test_a_line_comes_with_its_headings_and_text_once(index):
-    answer = grep(FolderNotes(index), Grep(pattern="queue"))
+    answer = grep(index.notes, Grep(pattern="queue"))
     assert answer.text == (
         "1 line in 1 note:\n- [runbook.md#L5] Runbook > Errors: E4042 means that the queue is full."
     )
@@ -95,7 +95,7 @@ def test_equal_lines_are_shown_once_with_all_their_places(folder, index):
     for number in range(6):
         (folder / f"copy{number}.md").write_text("# Copy\n\nThe pump is an ABX-99.\n", "utf-8")
     index.refresh()
-    answer = grep(FolderNotes(index), Grep(pattern="ABX"))
+    answer = grep(index.notes, Grep(pattern="ABX"))
     assert answer.text.count("ABX-99") == 1
     assert "(also copy1.md#L3, copy2.md#L3, copy3.md#L3 and 2 more)" in answer.text
     assert (answer.data["lines"], answer.data["notes"]) == (6, 6)
@@ -106,7 +106,7 @@ def test_what_is_not_shown_is_counted_with_what_to_call_next(folder, index):
         lines = [f"- entry {number}.{line} about zebras" for line in range(40)]
         (folder / f"zoo{number}.md").write_text("# Zoo\n\n" + "\n".join(lines), "utf-8")
     index.refresh()
-    answer = grep(FolderNotes(index), Grep(pattern="zebras"))
+    answer = grep(index.notes, Grep(pattern="zebras"))
     assert len(answer.text) <= 2500
     shown = len(answer.data["hits"])
     assert answer.text.splitlines()[-1].startswith(f"({360 - shown} more in 9 notes: zoo")
@@ -129,7 +129,7 @@ def test_converted_documents_are_searched_and_cited_by_page(tmp_path):
 def test_a_long_line_is_shown_around_its_match(folder, index):
     (folder / "long.md").write_text("word " * 90 + "NEEDLE" + " word" * 90, "utf-8")
     index.refresh()
-    [line] = grep(FolderNotes(index), Grep(pattern="NEEDLE")).text.splitlines()[1:]
+    [line] = grep(index.notes, Grep(pattern="NEEDLE")).text.splitlines()[1:]
     assert "NEEDLE" in line
     assert len(line) < 300
 
@@ -147,7 +147,7 @@ def test_an_expression_that_cannot_be_read_says_why(index):
 
 
 def test_no_line_says_what_else_finds(index):
-    text = grep(FolderNotes(index), Grep(pattern=r"E\d+")).text
+    text = grep(index.notes, Grep(pattern=r"E\d+")).text
     assert "regex=true" in text
     assert "retrieve" in text
 

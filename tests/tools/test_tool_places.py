@@ -5,7 +5,6 @@ from openpyxl import Workbook
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.tools.listing import listing
-from llama_index_contextual.tools.notes import FolderNotes
 from llama_index_contextual.tools.places import part_of
 from llama_index_contextual.utils.errors import DocumentError
 
@@ -20,8 +19,8 @@ def test_what_is_cited_is_what_is_read_whatever_else_looks_like_a_line_or_a_head
         index.refresh()
         (hit,) = [one.node for one in index.as_retriever(similarity_top_k=1).retrieve("zebras")]
         cited = f"a.md#L{hit.metadata['start_line']}-L{hit.metadata['end_line']}"
-        assert part_of(FolderNotes(index), cited).text == hit.text.strip()
-        under = part_of(FolderNotes(index), "[[a#under]]")
+        assert part_of(index.notes, cited).text == hit.text.strip()
+        under = part_of(index.notes, "[[a#under]]")
     assert (under.from_line, under.to_line) == (5, 15)
     assert under.text.endswith("# make\n```\n\nTail.\n")
 
@@ -32,8 +31,8 @@ def test_a_note_is_read_by_its_title_and_a_heading_without_brackets(tmp_path):
     )
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
         index.refresh()
-        assert part_of(FolderNotes(index), "Pumps at 10:30, C# too").total_lines == 7
-        assert part_of(FolderNotes(index), "a#red").from_line == 5
+        assert part_of(index.notes, "Pumps at 10:30, C# too").total_lines == 7
+        assert part_of(index.notes, "a#red").from_line == 5
 
 
 def test_a_name_may_be_that_of_a_file_of_any_kind_and_a_sheet_is_named_in_any_case(tmp_path):
@@ -48,13 +47,13 @@ def test_a_name_may_be_that_of_a_file_of_any_kind_and_a_sheet_is_named_in_any_ca
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
         index.refresh()
         for name in ("Parts v2.1", "parts v2.1.xlsx#sheet=stock", "deep/Parts v2.1#sheet=STOCK"):
-            assert "bolts" in part_of(FolderNotes(index), name).text, name
-        assert part_of(FolderNotes(index), "er/parts v2.1").text.endswith("Deeper.")
-        assert part_of(FolderNotes(index), "[[wheels]]").path == "deep/Wheels.txt"
-        assert listing(FolderNotes(index), "deep/er").data["total"] == 1
-        assert listing(FolderNotes(index), "/deep/").data["total"] == 3
+            assert "bolts" in part_of(index.notes, name).text, name
+        assert part_of(index.notes, "er/parts v2.1").text.endswith("Deeper.")
+        assert part_of(index.notes, "[[wheels]]").path == "deep/Wheels.txt"
+        assert listing(index.notes, "deep/er").data["total"] == 1
+        assert listing(index.notes, "/deep/").data["total"] == 3
         with pytest.raises(DocumentError, match="There is no note in a folder 'depe/er'"):
-            listing(FolderNotes(index), "depe/er")
+            listing(index.notes, "depe/er")
 
 
 @pytest.fixture
@@ -82,7 +81,7 @@ def plan(tmp_path):
     ],
 )
 def test_places_are_read_as_agents_write_them(plan, target, lines):
-    part = part_of(FolderNotes(plan), target.format(folder=plan.folder))
+    part = part_of(plan.notes, target.format(folder=plan.folder))
     assert part.path == "daily/plan.md"
     assert (part.from_line, part.to_line) == lines
 
@@ -90,24 +89,24 @@ def test_places_are_read_as_agents_write_them(plan, target, lines):
 def test_a_path_outside_of_the_folder_is_not_read(plan):
     for target in ("/etc/passwd", "../outside.md", f"{plan.folder}/../outside.md"):
         with pytest.raises(DocumentError, match="There is no note"):
-            part_of(FolderNotes(plan), target)
+            part_of(plan.notes, target)
 
 
 def test_a_file_whose_name_looks_like_a_place_is_itself(plan):
     (plan.folder / "a:2.md").write_text("colon\n", "utf-8")
     (plan.folder / "b.md:3").write_text("a line?\n", "utf-8")
     plan.refresh()
-    assert part_of(FolderNotes(plan), "a:2.md").text == "colon"
+    assert part_of(plan.notes, "a:2.md").text == "colon"
 
 
 @pytest.mark.parametrize("path", ["", ".", "./", "{folder}", "{folder}/", "*"])
 def test_all_notes_are_listed_by_what_agents_write_for_them(plan, path):
-    assert listing(FolderNotes(plan), path.format(folder=plan.folder)).data["total"] == 1
+    assert listing(plan.notes, path.format(folder=plan.folder)).data["total"] == 1
 
 
 @pytest.mark.parametrize("path", ["daily", "daily/", "./daily", "{folder}/daily", "daily/*"])
 def test_a_folder_is_listed_as_agents_write_it(plan, path):
-    answer = listing(FolderNotes(plan), path.format(folder=plan.folder))
+    answer = listing(plan.notes, path.format(folder=plan.folder))
     assert answer.text.startswith("daily/plan.md")
 
 
@@ -117,8 +116,8 @@ def test_a_long_list_is_cut_and_says_how_to_go_on(tmp_path):
         (tmp_path / "far" / "down" / f"note number {number}.md").write_text("text\n")
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
         index.refresh()
-        answer = listing(FolderNotes(index))
-        narrowed = listing(FolderNotes(index), "far/down/note number 27")
+        answer = listing(index.notes)
+        narrowed = listing(index.notes, "far/down/note number 27")
     assert narrowed.data["total"] == 11
     assert len(answer.text) <= 2500
     assert answer.text.endswith(

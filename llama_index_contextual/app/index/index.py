@@ -14,7 +14,6 @@ from llama_index_contextual.app.index.query import IndexReader
 from llama_index_contextual.app.index.settings import IndexSettings, open_settings
 from llama_index_contextual.app.index.status import PATIENCE, Freshness, freshness_of, index_status
 from llama_index_contextual.retrievers.fusion import POOL, ContextualFusionRetriever
-from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.errors import DamagedError, DocumentError, refuse_unknown, whole
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores import MetadataFilters
     from typing_extensions import Self
 
+    from llama_index_contextual.app.index.folder_notes import FolderNotes
     from llama_index_contextual.app.index.rows import DocumentRow
     from llama_index_contextual.app.index.status import IndexStatus, RefreshReport
     from llama_index_contextual.context.base import ContextEstimate, ContextGenerator
@@ -260,23 +260,14 @@ class ContextualIndex:
         Args:
             path: Relative to the folder, in POSIX form. ``report.pdf#page=12`` is that page alone.
         """
-        file = path
-        page = ""
-        if file not in self.files(file):
-            file, page = metadata.split_page(path)
-            if file not in self.files(file):
-                return None
-        try:
-            documents = self.settings.reading.load(file)
-        except DocumentError:  # it went this moment, or is no text
-            return None
-        if page:
-            documents = [
-                document
-                for document in documents
-                if str(document.metadata.get(metadata.PAGE_LABEL)).casefold() == page.casefold()
-            ]
-        return "\n\n".join(document.text for document in documents) if documents else None
+        return self.notes.text(path)
+
+    @property
+    def notes(self) -> FolderNotes:
+        """Return the documents as the tools for agents list, search and read them."""
+        from llama_index_contextual.app.index.folder_notes import FolderNotes
+
+        return FolderNotes(self.settings)
 
     def nodes(self, document: str | None = None) -> list[BaseNode]:
         """Return the nodes of the index or of a document, as new objects without vectors."""

@@ -165,11 +165,13 @@ def find_hits(
         keywords = keyword_retriever_of(retriever.members)
         if keywords is not None:
             suggestions = keywords[1].suggest(question)
-    kept = few_of_each(explanation.hits, _document_of, per_file, most)
-    shown = tuple(hit for hit, _ in kept)
+    shown = few_of_each(explanation.hits, _document_of, per_file, most)
     further = _further_hits(explanation.hits, {hit.node_id for hit in shown})
-    shown_hits = [ShownHit(hit, further[_document_of(hit)] if more else 0) for hit, more in kept]
-    return FoundHits(replace(explanation, hits=shown), shown_hits, suggestions)
+    shown_hits = [ShownHit(hit, 0) for hit in shown]
+    last_places = {_document_of(hit): place for place, hit in enumerate(shown)}
+    for document, place in last_places.items():
+        shown_hits[place] = ShownHit(shown[place], further[document])
+    return FoundHits(replace(explanation, hits=tuple(shown)), shown_hits, suggestions)
 
 
 def _further_hits(hits: Sequence[Hit], shown_ids: Collection[str]) -> Counter[str]:

@@ -20,7 +20,6 @@ from llama_index_contextual.app.index.index import ContextualIndex
 from llama_index_contextual.app.serve.local_server import LOOPBACK, limit_arenas, run_app
 from llama_index_contextual.memory.context import MemoryContext
 from llama_index_contextual.tools.definitions import TOOLS, NoteTools
-from llama_index_contextual.tools.notes import FolderNotes
 from llama_index_contextual.utils.errors import ContextualError, needs
 
 with needs("The MCP SDK (mcp 2)", "app"):
@@ -69,7 +68,7 @@ class NotesServer(MCPServer[None]):
         )
         self.keeper = BackgroundRefresh(index, refresh)
         self.tools = NoteTools(
-            FolderNotes(index),
+            index.notes,
             MemoryContext(index),
             freshness=lambda: str(self.keeper.look()),
             is_empty=lambda: refresh != "never" and not index.exists,

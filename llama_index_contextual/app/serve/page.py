@@ -37,7 +37,6 @@ from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.local import LocalModel
 from llama_index_contextual.retrievers.query import note_filters
 from llama_index_contextual.tools.listing import folders_of, labels_of
-from llama_index_contextual.tools.notes import FolderNotes
 from llama_index_contextual.tools.places import part_of
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.errors import ContextualError, DocumentError, SettingError, needs
@@ -216,7 +215,7 @@ class PageApi:
 
     def __init__(self, index: ContextualIndex, llm: str | LLM | None = None) -> None:
         self._index = index
-        self._notes = FolderNotes(index)
+        self._notes = index.notes
         self._model: LLM | None = None
         if llm is not None:
             self._model = answering_model(llm, index.settings.configuration["timeout"])

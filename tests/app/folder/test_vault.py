@@ -22,7 +22,6 @@ from llama_index_contextual.app.cli import app
 from llama_index_contextual.app.folder.vault import without_comments
 from llama_index_contextual.app.serve import mcp_server
 from llama_index_contextual.retrievers.query import note_filters
-from llama_index_contextual.tools.notes import FolderNotes
 from llama_index_contextual.tools.places import part_of
 from llama_index_contextual.utils.errors import ContextualWarning, DocumentError, SettingError
 from llama_index_contextual.utils.text import inline_tags
@@ -279,10 +278,10 @@ def test_a_vault_below_the_folder_has_its_own_rules(tmp_path, vault):
 
 
 def test_a_note_is_read_by_another_name_of_its_own(index):
-    assert part_of(FolderNotes(index), "[[sea plan]]").path == "plan.md"
-    assert part_of(FolderNotes(index), "[[The Plan#Money]]").text.startswith("## Money")
+    assert part_of(index.notes, "[[sea plan]]").path == "plan.md"
+    assert part_of(index.notes, "[[The Plan#Money]]").text.startswith("## Money")
     with pytest.raises(DocumentError, match="There is no note"):
-        part_of(FolderNotes(index), "[[Nobody]]")
+        part_of(index.notes, "[[Nobody]]")
 
 
 def test_the_command_line_narrows(vault, index):
