@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.explanation import Hit
 
 # Chosen by hand: hardly a question of the sets has a date, a name or parts, and the sets differ in
-# the heading.
-CHOSEN: Final = {"date", "heading", "names", "further chunk", "part"}
+# the heading and in proper names.
+CHOSEN: Final = {"date", "heading", "proper name", "names", "further chunk", "part"}
 CODE: Final = {"file name", "defines", "exact", "file vector", "tests"}
 _RANKING: Final = {feature.name: feature.weight for feature in FEATURES}
 SHIPPED: Final[dict[str, dict[str, float]]] = {

@@ -257,6 +257,39 @@ class HeadingFeature:
         return values
 
 
+# A word that does not begin a sentence.
+_LATER_WORD: Final = re.compile(r"(?<=[^.?!\s]\s)[^\W\d_]\w+")
+
+
+class ProperNameFeature:
+    """Whether a chunk holds the people, places and products that a query names.
+
+    BM25 counts them by their rarity, and the name of a speaker is not rare.
+    """
+
+    name = "proper name"
+    weight = 0.7
+
+    def values(self, query: Query, candidates: Candidates) -> Floats:
+        """Return the share of the query's capitalised words that a chunk holds; 0 for source code.
+
+        The first word of a sentence does not count.
+        """
+        names = [word for word in _LATER_WORD.findall(query.text) if word[0].isupper()]
+        rows = [row for row, info in candidates.described if not info.is_code]
+        has_term = candidates.term_counts[rows] > 0
+        has_name = []
+        for name in names:
+            groups = query_groups(name, language_of(query.text))
+            columns = [column for column, group in enumerate(query.groups) if group in groups]
+            if columns:
+                has_name.append(has_term[:, columns].any(axis=1))
+        shares = np.zeros(len(candidates.node_ids))
+        if has_name:
+            shares[rows] = np.mean(has_name, axis=0)
+        return shares
+
+
 # Source code
 
 _PROSE_FACTOR: Final = 0.5  # a question with a question mark is about more than a name
@@ -379,13 +412,18 @@ class ExactFeature:
         If there are none, in any spelling.
         """
         grades = np.zeros(len(candidates.node_ids))
-        names = [query.text, *_IDENTIFIER.findall(query.text), *_LAST_PART.findall(query.text)]
         for row, info in candidates.described:
             if info.definitions:
-                grades[row] = max(spelling_grade(name, info) for name in names)
+                grades[row] = definition_grade(query.text, info)
         factor = _PROSE_FACTOR if query.is_question else 1.0
         values: Floats = factor * ((grades > 0) & (grades == grades.max(initial=0)))
         return values
+
+
+def definition_grade(text: str, info: ChunkInfo) -> int:
+    """Return the spelling grade of the best name in a text: all of it, or a name that it holds."""
+    names = [text, *_IDENTIFIER.findall(text), *_LAST_PART.findall(text)]
+    return max(spelling_grade(name, info) for name in names)
 
 
 def spelling_grade(name: str, info: ChunkInfo) -> int:
@@ -442,7 +480,7 @@ class NameFeature:
             heading_value = info.names.get(name, 0.0)
             value = max(document_values.get(document, 0.0), heading_value)
             if value:
-                grade = spelling_grade(query.text, info) if info.is_code else heading_value
+                grade = definition_grade(query.text, info) if info.is_code else heading_value
                 rank = (value, grade, float(candidates.scores[row]), -row)
                 key = (document, node_id in candidates.admitted)
                 best[key] = max(best.get(key, rank), rank)
@@ -529,6 +567,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     NearnessFeature(),
     DateFeature(),
     HeadingFeature(),
+    ProperNameFeature(),
     FileNameFeature(),
     DefinesFeature(),
     ExactFeature(),

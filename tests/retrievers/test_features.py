@@ -80,6 +80,15 @@ CASES = {
             "b": ("retries of the worker and storage", {"header_path": "Jobs > Worker"}),
         },
     ),
+    "proper name": Case(
+        "which songs does Ana like",
+        {
+            "a": ("songs that Ben likes", {}),
+            "b": (f"likes {FAR} songs, Ana", {}),
+            **{f"c{number}": (f"Ana {number}", {}) for number in range(9)},
+        },
+        {"a": 0.9, "b": 0.85},
+    ),
     "file name": Case(
         "fill the retry queue",
         {
@@ -238,6 +247,28 @@ def test_a_heading_counts_by_what_the_text_below_it_holds_outside_its_context(co
     assert values.tolist() == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("Where did Ana meet Ben?", [1.0, 0.5, 0.0, 0.0]),
+        ("Where? Ana met Ben.", [1.0, 0.0, 0.0, 0.0]),  # the first word of a sentence is no name
+        ("where did ana meet ben?", [0.0] * 4),
+    ],
+)
+def test_a_chunk_counts_by_the_names_of_the_query_that_it_holds(query, expected):
+    chunks = [({"path": "a.md"}, "text"), ({"path": "b.md"}, "text"), None, FILES[0]]
+    counts = [(1, 1), (2, 0), (1, 1), (1, 1)]
+    candidates = candidates_of(chunks, counts=counts)
+    values = features.ProperNameFeature().values(query_of(query, ana=1.0, ben=3.0), candidates)
+    assert values.tolist() == expected
+
+
+def test_a_name_counts_once_whichever_of_its_languages_a_chunk_has():
+    query = query_of("¿qué pidió Ana en mayo?", **{"ana": 1.0, "es:ana": 1.0})
+    candidates = candidates_of([({}, "x")] * 2, counts=[(1, 1), (1, 0)])
+    assert features.ProperNameFeature().values(query, candidates).tolist() == [1.0, 1.0]
+
+
 FILES = [
     ({"path": "src/retry_queue.py"}, "class RetryQueue:\n"),
     ({"path": "src/retry_queue.py"}, "x = 1\n"),
@@ -358,6 +389,15 @@ def test_the_chunk_that_defines_the_name_comes_first(query):
         "other": code("src/app.py", "RetryQueue RetryQueue queue retry"),
     }
     assert ranking(Case(query, chunks))[0] == "definition"
+
+
+def test_the_chunk_that_defines_the_last_part_of_a_qualified_name_comes_first():
+    chunks = {
+        "use": code("jobs/queue.rb", "# Jobs::Queue, a Jobs::Queue, the Jobs::Queue"),
+        "definition": code("jobs/queue.rb", "class Queue\n  def push(job)\n  end\nend"),
+        "other": code("jobs/app.rb", "Jobs::Queue.push(job)"),
+    }
+    assert ranking(Case("Jobs::Queue", chunks))[0] == "definition"
 
 
 @pytest.mark.parametrize("query", ["Plans", "Plans()"])
