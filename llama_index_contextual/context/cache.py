@@ -63,9 +63,10 @@ class SQLiteKVStore(SqliteFile, BaseKVStore):
 
     def put_rows(self, collection: str, values: Iterable[tuple[str, str | bytes]]) -> None:
         """Write texts or bytes by key, all of them or none."""
-        rows = [
-            (collection, key, value, checksum_of(collection, key, value)) for key, value in values
-        ]
+        rows = []
+        for key, value in values:
+            checksum = checksum_of(collection, key, value)
+            rows.append((collection, key, value, checksum))
         self.insert(rows)
 
     def insert(self, rows: Iterable[tuple[Any, ...]]) -> None:
@@ -75,11 +76,15 @@ class SQLiteKVStore(SqliteFile, BaseKVStore):
 
     def get_rows(self, collection: str, keys: Iterable[str] | None) -> Iterator[tuple[str, Any]]:
         """Yield keys with their texts or bytes; all of the collection if no keys are given."""
-        if keys is None:
-            rows = self.rows(_SELECT, [collection])
-        else:
-            rows = self.rows(f"{_SELECT} AND key {AMONG}", [collection, json.dumps([*keys])])
-        return ((key, value) for _, key, value, *_ in filter(is_sound, rows))
+        query = _SELECT
+        arguments = [collection]
+        if keys is not None:
+            query += f" AND key {AMONG}"
+            arguments.append(json.dumps([*keys]))
+        for row in self.rows(query, arguments):
+            if is_sound(row):
+                _, key, value, _ = row
+                yield key, value
 
     def put_all(
         self,
@@ -88,7 +93,8 @@ class SQLiteKVStore(SqliteFile, BaseKVStore):
         batch_size: int = DEFAULT_BATCH_SIZE,  # noqa: ARG002  one transaction, however many
     ) -> None:
         """Write several values, all of them or none."""
-        self.put_rows(collection, [(key, json.dumps(value)) for key, value in kv_pairs])
+        rows = [(key, json.dumps(value)) for key, value in kv_pairs]
+        self.put_rows(collection, rows)
 
     def put(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:
         """Write one value; it survives the death of the process from here on."""
@@ -196,7 +202,7 @@ class ContextCache:
         records = []
         for pair in keys_of_nodes:
             candidates = [_record(values.get(key)) for key in pair]
-            records.append(max(candidates, key=lambda record: (record.text != "", record.reason)))
+            records.append(max(candidates, key=_usefulness))
         return records
 
     def keep(
@@ -215,9 +221,11 @@ class ContextCache:
         self, nodes: Sequence[BaseNode], document: SourceDocument, records: Sequence[CachedContext]
     ) -> None:
         """Store known contexts under today's keys too, if several folders share the store."""
-        if self._folder:
-            pairs = zip(nodes, records, strict=True)
-            self.keep([(node, record) for node, record in pairs if record.text], document)
+        if not self._folder:
+            return
+        pairs = zip(nodes, records, strict=True)
+        with_text = [(node, record) for node, record in pairs if record.text]
+        self.keep(with_text, document)
 
     def close(self) -> None:
         """Close the store if this cache opened it."""
@@ -231,12 +239,17 @@ class ContextCache:
         place = ["path", self._folder, document.path or document.id]
         keys = []
         for node in nodes:
-            headings = str(metadata.value_of(node.metadata, metadata.HEADER_PATH) or "")
+            headings = metadata.text_value(node.metadata, metadata.HEADER_PATH)
             chunk = [text_of(node), headings, version]
             by_path = short_hash([*chunk, *place])
             by_text = short_hash([*chunk, "text", text_hash])
             keys.append((by_path, by_text))
         return keys
+
+
+def _usefulness(record: CachedContext) -> tuple[bool, str]:
+    has_text = record.text != ""
+    return has_text, record.reason
 
 
 def _record(value: object) -> CachedContext:
@@ -247,7 +260,9 @@ def _record(value: object) -> CachedContext:
     if not isinstance(value, dict):
         return CachedContext()
     text = _line(value.get("text"))
-    return CachedContext(text) if text else CachedContext("", _line(value.get("reason")))
+    if text:
+        return CachedContext(text)
+    return CachedContext("", _line(value.get("reason")))
 
 
 def _line(value: object) -> str:

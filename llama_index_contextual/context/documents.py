@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from llama_index.core.schema import BaseNode, MetadataMode, TextNode
 
@@ -38,45 +38,62 @@ def group_by_document(
             chunk.
         root: What absolute paths are shown relative to; see `metadata.display_path`.
     """
-    groups: dict[str, list[BaseNode]] = {}
+    chunks_by_id: dict[str, list[BaseNode]] = {}
     for node in nodes:
         document_id = node.ref_doc_id or metadata.path_of(node.metadata) or node.node_id
-        groups.setdefault(document_id, []).append(node)
+        chunks_by_id.setdefault(document_id, []).append(node)
 
-    originals: dict[str, BaseNode] = {}
-    for whole in documents or ():
-        originals.setdefault(metadata.path_of(whole.metadata) or whole.node_id, whole)
-        originals[whole.node_id] = whole
-
-    result = []
-    for document_id, group in groups.items():
-        path = metadata.path_of(group[0].metadata)
-        original = originals.get(document_id) or originals.get(path)
+    whole_documents = _by_id_and_path(documents or ())
+    groups: list[DocumentChunks] = []
+    for document_id, chunks in chunks_by_id.items():
+        path = metadata.path_of(chunks[0].metadata)
+        original = whole_documents.get(document_id) or whole_documents.get(path)
         stored = None
         if docstore is not None:
             stored = docstore.get_document(document_id, raise_error=False)
-        chunks, text = _joined(group)
-        for document in (stored, original):
-            if document and _contains(text_of(document), chunks):
-                text = text_of(document)
-        shared = _shared_metadata(original, chunks[0])
-        shown_path = metadata.display_path({**chunks[0].metadata, **shared}, root)
-        source = SourceDocument(document_id, shown_path, text, MappingProxyType(shared))
-        result.append(DocumentChunks(source, tuple(chunks)))
-    return result
+        groups.append(_group(document_id, chunks, original, stored, root))
+    return groups
 
 
-def _shared_metadata(document: BaseNode | None, chunk: BaseNode) -> dict[str, Any]:
-    """Return what all chunks of a document share: its own metadata, and place and title."""
-    values, _ = metadata.bounded(document.metadata if document else {})
-    return values | {key: chunk.metadata[key] for key in _SHARED_KEYS if key in chunk.metadata}
+def _by_id_and_path(documents: Iterable[BaseNode]) -> dict[str, BaseNode]:
+    """Return documents by their ids, and the first of each path by the path."""
+    known: dict[str, BaseNode] = {}
+    for document in documents:
+        path = metadata.path_of(document.metadata)
+        if path:
+            known.setdefault(path, document)
+        known[document.node_id] = document
+    return known
+
+
+def _group(
+    document_id: str,
+    nodes: Sequence[BaseNode],
+    original: BaseNode | None,
+    stored: BaseNode | None,
+    root: str | None,
+) -> DocumentChunks:
+    """Return the chunks of a document with the text that fits them best."""
+    chunks, text = _joined(nodes)
+    for document in (stored, original):
+        if document and _contains(text_of(document), chunks):
+            text = text_of(document)
+    first_chunk = chunks[0].metadata
+    shared, _ = metadata.bounded(original.metadata if original else {})
+    for key in _SHARED_KEYS:
+        if key in first_chunk:
+            shared[key] = first_chunk[key]
+    path = metadata.display_path({**first_chunk, **shared}, root)
+    source = SourceDocument(document_id, path, text, MappingProxyType(shared))
+    return DocumentChunks(source, tuple(chunks))
 
 
 def _contains(text: str, chunks: Sequence[BaseNode]) -> bool:
     """Return whether a document holds every chunk, which an edited one does not."""
     for chunk in chunks:
         content = text_of(chunk)
-        if not text.startswith(content, max(0, start_of(chunk))) and content not in text:
+        start = max(0, start_of(chunk))
+        if not text.startswith(content, start) and content not in text:
             return False
     return True
 
@@ -96,9 +113,11 @@ def _joined(nodes: Sequence[BaseNode]) -> tuple[Sequence[BaseNode], str]:
         start = start_of(chunk)
         content = text_of(chunk)
         overlap = previous[start - previous_start :]
+        agrees = overlap[: len(content)] == content[: len(overlap)]
         is_near = previous_start <= start <= end + _LARGEST_GAP
-        if not is_near or overlap[: len(content)] != content[: len(overlap)]:
-            return nodes, "\n\n".join(dict.fromkeys(map(text_of, nodes)))
+        if not agrees or not is_near:
+            distinct_texts = dict.fromkeys(map(text_of, nodes))
+            return nodes, "\n\n".join(distinct_texts)
         parts.append("\n" * (start - end))
         parts.append(content[max(0, end - start) :])
         end = max(end, start + len(content))
@@ -114,8 +133,9 @@ def text_of(node: BaseNode) -> str:
 
 def start_of(node: BaseNode) -> int:
     """Return the offset of a node in its document, -1 where it has none."""
-    start = node.start_char_idx if isinstance(node, TextNode) else None
-    return _NO_OFFSET if start is None else start
+    if not isinstance(node, TextNode) or node.start_char_idx is None:
+        return _NO_OFFSET
+    return node.start_char_idx
 
 
 def position(node: BaseNode, document: SourceDocument) -> tuple[int, int]:
@@ -124,4 +144,6 @@ def position(node: BaseNode, document: SourceDocument) -> tuple[int, int]:
     start = start_of(node)
     if start < 0 or not document.text.startswith(text, start):
         start = document.text.find(text)
-    return (start, start + len(text)) if start >= 0 else (0, 0)
+    if start < 0:
+        return 0, 0
+    return start, start + len(text)

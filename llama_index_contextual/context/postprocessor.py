@@ -406,7 +406,7 @@ def _made_by(node: BaseNode) -> tuple[str, str]:
 
 
 def _context_of(node: BaseNode) -> str:
-    return str(metadata.value_of(node.metadata, metadata.CONTEXT) or "")
+    return metadata.text_value(node.metadata, metadata.CONTEXT)
 
 
 def _update_links(nodes: Sequence[BaseNode]) -> None:

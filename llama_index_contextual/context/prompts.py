@@ -140,7 +140,7 @@ def fill_prompt(
     values = {**document.metadata, **nodes[0].metadata}
     facts = {
         "path": document.path,
-        "title": metadata.value_of(values, metadata.TITLE) or "",
+        "title": metadata.text_value(values, metadata.TITLE),
         "count": len(nodes),
         "date": dates.date_in_words(metadata.value_of(values, metadata.DATE)),
     }
@@ -208,4 +208,4 @@ def _excerpt(text: str) -> str:
 
 
 def _section(node: BaseNode) -> str:
-    return str(metadata.value_of(node.metadata, metadata.HEADER_PATH) or "")
+    return metadata.text_value(node.metadata, metadata.HEADER_PATH)

@@ -44,8 +44,13 @@ class _Names(NamedTuple):
 
 def _names_in(values: Mapping[str, Any]) -> _Names:
     if has_context(values):
-        return _Names(*(metadata.key_in(values, key) for key in _CONTEXT_KEYS))
-    return _Names(*(metadata.prefixed_key(key) if key in values else key for key in _CONTEXT_KEYS))
+        own_names = [metadata.key_in(values, key) for key in _CONTEXT_KEYS]
+        return _Names(*own_names)
+    free_names = []
+    for key in _CONTEXT_KEYS:
+        is_taken = key in values
+        free_names.append(metadata.prefixed_key(key) if is_taken else key)
+    return _Names(*free_names)
 
 
 def has_context(values: Mapping[str, Any]) -> bool:
@@ -99,14 +104,18 @@ def set_views(
     shown_name = names.context if context else ""
     own_names = [name for name in names if name in values]
 
+    # In the EMBED view.
     hidden_names = list(values)
     if embed_metadata:
         hidden_names = [*own_names, *_repeated_names(values, names, context)]
-    _hide_from_embed(node, names, [name for name in hidden_names if name != shown_name])
+    hidden_names = [name for name in hidden_names if name != shown_name]
+    _hide_from_embed(node, names, hidden_names)
 
+    # In the LLM view.
     if show_context_to_llm:
         own_names = [name for name in own_names if name != shown_name]
-    node.excluded_llm_metadata_keys = [*node.excluded_llm_metadata_keys, *own_names]
+    excluded = node.excluded_llm_metadata_keys
+    node.excluded_llm_metadata_keys = [*excluded, *own_names]
 
 
 def hide_headings(node: BaseNode) -> None:
@@ -142,7 +151,8 @@ def _reset_views(node: BaseNode, names: _Names) -> None:
 def _repeated_names(values: Mapping[str, Any], names: _Names, context: str) -> list[str]:
     """Return the names of metadata whose value a context repeats."""
     embedded_words = _words(context)
-    searched_words = embedded_words + _words(str(values.get(names.lexical) or ""))
+    lexical_context = str(values.get(names.lexical) or "")
+    searched_words = embedded_words + _words(lexical_context)
     if searched_words.isspace():
         return []
     repeated: list[str] = []
@@ -171,4 +181,5 @@ def _forms(key: str, text: str) -> list[str]:
 
 def _words(text: str) -> str:
     """Return the words of a text between blanks, so that whole words are found."""
-    return " ".join(["", *_WORD.findall(text.casefold()), ""])
+    words = _WORD.findall(text.casefold())
+    return f" {' '.join(words)} "

@@ -137,9 +137,10 @@ def identity_of(document: BaseNode) -> str:
     """
     source = source_of(document)
     start = getattr(document, "start_char_idx", None)
+    end = getattr(document, "end_char_idx", None)
     if source is None or start is None:
         return str(document.node_id)
-    return f"{source.node_id}\0{start}-{getattr(document, 'end_char_idx', None)}"
+    return f"{source.node_id}\0{start}-{end}"
 
 
 def node_id_of(identity: str, chunk: str, ordinal: int) -> str:
@@ -151,7 +152,8 @@ def node_id_of(identity: str, chunk: str, ordinal: int) -> str:
         ordinal: How many chunks of the document with the same text stand before it.
     """
     content = f"{identity}\0{ordinal}\0{chunk}".encode("utf-8", "surrogatepass")
-    return str(UUID(bytes=blake2b(content, digest_size=16).digest()))
+    digest = blake2b(content, digest_size=16).digest()
+    return str(UUID(bytes=digest))
 
 
 def place_of(node: BaseNode) -> Place:
@@ -164,7 +166,8 @@ def place_of(node: BaseNode) -> Place:
     end = getattr(node, "end_char_idx", None)
     if source_of(node) is None or start is None or end is None:
         return Place(0, 1)
-    if end - start != len(node.get_content(metadata_mode=MetadataMode.NONE)):  # changed since
+    text = node.get_content(metadata_mode=MetadataMode.NONE)
+    if len(text) != end - start:  # changed since
         return Place(0, 1)
     line = metadata.value_of(node.metadata, START_LINE)
     return Place(start, _positive_or(line, 0 if start else 1))
@@ -274,11 +277,11 @@ def document_metadata(
 def _period_of(document: BaseNode, front: FrontMatter) -> dates.Period | None:
     """Return the days that a document is of: by its metadata, its front matter or its path."""
     candidates = [metadata.value_of(document.metadata, DATE)]
+    keys = sorted(front.values)
     for pattern in _DAY_KEYS:
-        candidates += [front.text(key) for key in sorted(front.values) if pattern.fullmatch(key)]
-    for key in sorted(front.values):
-        if _LOOSE_DAY_KEY.fullmatch(key) and _WHOLE_DAY.fullmatch(front.text(key)):
-            candidates.append(front.text(key))
+        candidates += [front.text(key) for key in keys if pattern.fullmatch(key)]
+    loose_days = [front.text(key) for key in keys if _LOOSE_DAY_KEY.fullmatch(key)]
+    candidates += filter(_WHOLE_DAY.fullmatch, loose_days)
     for value in candidates:
         day = dates.parse_day(value)
         if day:
@@ -324,7 +327,7 @@ def first_chunk_metadata(document: BaseNode, front: FrontMatter, span: Span) -> 
         return {}
     words = front.other_values(_IN_ALL_CONTEXTS)
     if not words and source_of(document):
-        words = str(metadata.value_of(document.metadata, FRONT_MATTER) or "")
+        words = metadata.text_value(document.metadata, FRONT_MATTER)
     return {FRONT_MATTER: words[:_MOST_FRONT_MATTER_CHARS]} if words else {}
 
 
@@ -357,25 +360,31 @@ def span_metadata(
     return values
 
 
-def hide_keys(
-    node: BaseNode, document: BaseNode, our_names: Mapping[str, str], filters: Collection[str]
-) -> None:
-    """Exclude metadata from the views of a node in which they say nothing.
+def excluded_keys(
+    document: BaseNode,
+    values: Mapping[str, Any],
+    our_names: Mapping[str, str],
+    filters: Collection[str],
+) -> dict[str, list[str]]:
+    """Return the fields of a node that exclude metadata from views in which they say nothing.
 
     Args:
-        node: The node, which is changed in place.
         document: Its document; what this excludes, the node excludes, too.
-        our_names: The names that our keys have in the node.
+        values: The metadata of the node.
+        our_names: The names that our keys have in them.
         filters: Keys for filters alone.
     """
     # The path is added to the name that the document brought.
     hidden = [*filters, PATH]
-    if not node.metadata.get(our_names.get(HEADER_PATH, "")):
+    if not values.get(our_names.get(HEADER_PATH, "")):
         hidden.append(HEADER_PATH)
+    fields: dict[str, list[str]] = {}
     for view, keys in (("embed", _HIDDEN_FROM_EMBEDDING), ("llm", BOOKKEEPING)):
         field = f"excluded_{view}_metadata_keys"
         names = [our_names[key] for key in (*keys, *hidden) if key in our_names]
-        setattr(node, field, [*dict.fromkeys([*getattr(document, field), *names])])
+        brought = getattr(document, field)
+        fields[field] = list(dict.fromkeys([*brought, *names]))
+    return fields
 
 
 def hide_encoded_bytes(node: TextNode, shown: str) -> None:
@@ -389,8 +398,11 @@ def hide_encoded_bytes(node: TextNode, shown: str) -> None:
         shown: Its text as :func:`~llama_index_contextual.utils.text.readable` returns it.
     """
     node.metadata[ENCODED_CHARS] = len(node.text) - len(shown)
-    template = node.text_template if "{content}" in node.text_template else DEFAULT_TEXT_NODE_TMPL
-    node.text_template = template.replace("{content}", shown.replace("{", "{{").replace("}", "}}"))
+    template = node.text_template
+    if "{content}" not in template:
+        template = DEFAULT_TEXT_NODE_TMPL
+    escaped = shown.replace("{", "{{").replace("}", "}}")
+    node.text_template = template.replace("{content}", escaped)
     for mode in (MetadataMode.EMBED, MetadataMode.LLM):
         field = f"excluded_{mode.value}_metadata_keys"
         other_keys = [key for key in getattr(node, field) if key != ENCODED_CHARS]

@@ -130,8 +130,10 @@ def split_markdown(
     for group in group_sections(sections, settings.min_section_size, settings.chunk_size):
         first = group[0].first
         last = group[-1].last
-        group_marks = [*marks[first:last], marks[last]._replace(strength=SECTION)]
-        packer = _Packer(scale, settings, body, group_marks, sums[first : last + 1])
+        end = marks[last]._replace(strength=SECTION)
+        packer = _Packer(
+            scale, settings, body, marks=[*marks[first:last], end], sums=sums[first : last + 1]
+        )
         spans += [_with_headings(span, group, marks) for span in packer.pack()]
     return spans
 
@@ -139,11 +141,12 @@ def split_markdown(
 def _with_headings(span: Span, group: list[Section], marks: Sequence[Mark]) -> Span:
     """Add the headings above a span and those that are open at its end."""
     new_text = span.start + span.overlap
-    sections = [
-        section
-        for section in group
-        if marks[section.first].offset < span.end and marks[section.last].offset > new_text
-    ]
+    sections: list[Section] = []
+    for section in group:
+        section_start = marks[section.first].offset
+        section_end = marks[section.last].offset
+        if section_start < span.end and section_end > new_text:
+            sections.append(section)
     first = sections[0]
     first_mark = marks[first.first]
     begins_with_heading = first_mark.kind == "heading" and first_mark.offset >= span.start
@@ -158,9 +161,12 @@ def _plain_outline(text: str, body: int, *, semantic: bool) -> Outline:
     pattern = _PARAGRAPH_END if semantic else _LINE_START
     start = len(text) - len(text[body:].lstrip())
     first_line = max(body, text.rfind("\n", body, start) + 1)
-    offsets = [first_line, *(match.end() for match in pattern.finditer(text, start))]
-    marks = [Mark(offset, BLOCK, "text") for offset in offsets if offset < len(text)]
-    return Outline([*marks, Mark(len(text), SECTION, "")])
+    end = len(text)
+    offsets = [first_line]
+    offsets += [match.end() for match in pattern.finditer(text, start)]
+    marks = [Mark(offset, BLOCK, "text") for offset in offsets if offset < end]
+    marks.append(Mark(end, SECTION, ""))
+    return Outline(marks)
 
 
 def _kind(marks: Iterable[Mark]) -> str:
@@ -174,31 +180,35 @@ def _kind(marks: Iterable[Mark]) -> str:
 def _continues(text: str, atom: Atom) -> str:
     """Return the language of a fence, or the header row of a table without its padding."""
     if atom.kind == "code":
-        return "".join(atom.info.split(maxsplit=1)[:1])[:_MAX_CONTINUES]
-    row = text[atom.start : min(atom.end, atom.start + _MAX_ROW)].splitlines()[0]
-    return " ".join(row.split())[:_MAX_CONTINUES]
+        words = atom.info.split()[:1]
+    else:
+        rows = text[atom.start : atom.start + _MAX_ROW].splitlines()
+        words = rows[0].split()
+    return " ".join(words)[:_MAX_CONTINUES]
 
 
 def _marks_between_lines(text: str, block: Mark, end: int) -> Iterator[Mark]:
     """Yield the places to cut a block before its lines."""
     is_code = block.atom is not None and block.atom.kind == "code"
-    lines = [match for match in _LINE.finditer(text, block.offset, end) if match[0].strip()]
+    all_lines = _LINE.finditer(text, block.offset, end)
+    lines = [line for line in all_lines if line[0].strip()]
     for number, (before, line) in enumerate(pairwise(lines)):
         # The first line of a fence and the first two of a table stay with the line that follows.
         is_head = block.atom is not None and number < (1 if is_code else 2)
         closes_fence = is_code and not line[0].strip("`~> \t\r\n")
         is_after_blank = before.end() < line.start()
-        strength = PIECE if is_after_blank else LINE
         if is_head or closes_fence:
             strength = GLUED
+        else:
+            strength = PIECE if is_after_blank else LINE
         yield block._replace(offset=line.start(), strength=strength)
 
 
 def _marks_between_words(text: str, sentence: Mark, end: int, chunk_size: int) -> Iterator[Mark]:
     """Yield places to cut a sentence or line into pieces that surely fit into a chunk."""
     size = max(1, chunk_size // _TOKENS_PER_CHARACTER)
-    piece = regex.compile(_PIECE_OF_SENTENCE.format(size=size, before_space=size - 1))
-    for match in piece.finditer(text, sentence.offset, end):
+    pattern = _PIECE_OF_SENTENCE.format(size=size, before_space=size - 1)
+    for match in regex.finditer(pattern, text, pos=sentence.offset, endpos=end):
         if match.end() < end:
             strength = SPACE if match["words"] else CHARACTER
             yield sentence._replace(offset=match.end(), strength=strength)
@@ -226,10 +236,11 @@ class _Packer:
 
     def pack(self) -> Iterator[Span]:
         """Yield the chunks."""
-        if self.scale.exceeds(self.size, self.marks[0].offset, self.marks[-1].offset):
+        start = self.marks[0].offset
+        end = self.marks[-1].offset
+        if self.scale.exceeds(self.size, start, end):
             self.add_finer_marks()
         first = 0
-        start = self.marks[0].offset
         while first < len(self.marks) - 1:
             new_text = self.marks[first].offset
             last = self.best_cut(first, start)
@@ -254,30 +265,39 @@ class _Packer:
             atom = first.atom
         elif tokens > self.size:
             # It is embedded in windows, and later ones lack the header row.
-            atoms = (mark.atom for mark in marks)
-            atom = next((atom for atom in atoms if atom and atom.kind == "table"), None)
-        continues = _continues(self.scale.text, atom) if atom else ""
-        return Span(start, end, (), _kind(marks), tokens, continues, first.offset - start)
+            atoms = [mark.atom for mark in marks if mark.atom is not None]
+            tables = (atom for atom in atoms if atom.kind == "table")
+            atom = next(tables, None)
+        return Span(
+            start,
+            end,
+            path=(),  # see _with_headings
+            kind=_kind(marks),
+            tokens=tokens,
+            continues="" if atom is None else _continues(self.scale.text, atom),
+            overlap=first.offset - start,
+        )
 
     def add_finer_marks(self) -> None:
         """Add marks inside the blocks that exceed the budget."""
         marks: list[Mark] = []
         sums = array("q", [0])
         lead = 0  # the cost of what a block may not be cut from, such as its heading
-        for mark, after, before, total in zip(
-            self.marks, self.marks[1:], self.sums, self.sums[1:], strict=False
-        ):
-            cost = total - before
+        for number, (mark, after) in enumerate(pairwise(self.marks)):
+            cost = self.sums[number + 1] - self.sums[number]
             if mark.strength:
                 lead = 0
             inside = self.marks_inside(mark, after.offset, cost, lead)
             costs = [cost]
             if inside:
-                costs = self.scale.costs([part.offset for part in (mark, *inside, after)])
+                offsets = [part.offset for part in (mark, *inside, after)]
+                costs = self.scale.costs(offsets)
             marks += [mark, *inside]
-            sums.extend(accumulate(costs[1:], initial=sums[-1] + costs[0]))
+            for part_cost in costs:
+                sums.append(sums[-1] + part_cost)
             lead += cost
-        self.marks = [*marks, self.marks[-1]]
+        marks.append(self.marks[-1])
+        self.marks = marks
         self.sums = sums
 
     def marks_inside(self, block: Mark, end: int, cost: int, lead: int) -> list[Mark]:
@@ -308,7 +328,8 @@ class _Packer:
 
         longest_sentence = _CHUNKS_OF_A_SENTENCE * self.size - lead
         finer: list[Mark] = []
-        for mark, after in pairwise([block, *marks, block._replace(offset=end)]):
+        edges = [block, *marks, block._replace(offset=end)]
+        for mark, after in pairwise(edges):
             finer.append(mark)
             if self.scale.exceeds(longest_sentence, mark.offset, after.offset):
                 words = _marks_between_words(text, mark, after.offset, self.size)
@@ -335,13 +356,15 @@ class _Packer:
             limit -= self.scale.exact(start, marks[first].offset)
         while True:
             after = bisect_right(sums, sums[first] + limit)
-            fitting = [number for number in range(first + 1, after) if marks[number].strength]
+            candidates = range(first + 1, after)
+            fitting = [number for number in candidates if marks[number].strength]
             if not fitting:
                 return None
             half = sums[first] + limit // 2
             upper_half = [number for number in fitting if sums[number] >= half]
             last = max(upper_half or fitting[-1:], key=self.value_of_cut)
-            excess = self.scale.cost(start, marks[last].offset) - self.size
+            end = marks[last].offset
+            excess = self.scale.cost(start, end) - self.size
             if excess <= 0:
                 return last
             limit -= excess
@@ -364,16 +387,19 @@ class _Packer:
                 if self.scale.cost(start, mark.offset) <= hard_limit:
                     return number
                 break
-        return max(first + 1, bisect_right(sums, sums[first] + self.size) - 1)
+        last_fitting = bisect_right(sums, sums[first] + self.size) - 1
+        return max(first + 1, last_fitting)
 
     def next_start(self, first: int, last: int) -> int:
         """Return where the next chunk starts: at the blocks or sentences of its overlap."""
         following = self.marks[last]
         end = following.offset
         overlap = self.settings.chunk_overlap
-        if not overlap or last == len(self.marks) - 1 or following.kind == "heading":
+        is_end = last == len(self.marks) - 1
+        if not overlap or is_end or following.kind == "heading":
             return end
-        lowest = max(first + 1, bisect_left(self.sums, self.sums[last] - overlap))
+        earliest = bisect_left(self.sums, self.sums[last] - overlap)
+        lowest = max(first + 1, earliest)
         starts: list[int] = []
         for mark in self.marks[lowest:last]:
             if mark.kind == "heading":

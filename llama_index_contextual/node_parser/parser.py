@@ -378,6 +378,9 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
                 chunk_size=self.chunk_size,
             )
             merged, our_names = metadata.merge_metadata(brought, ours)
+            if not self.include_metadata:
+                merged.clear()
+                our_names.clear()
             if self.id_func is default_id_func:
                 node_id = node_metadata.node_id_of(identity, chunk, counts[identity, chunk])
             else:
@@ -388,12 +391,10 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
                 text=chunk,
                 start_char_idx=place.offset + span.start,
                 end_char_idx=place.offset + span.end,
-                metadata=merged if self.include_metadata else {},
+                metadata=merged,
                 relationships={schema.NodeRelationship.SOURCE: source},
                 **inherited,
-            )
-            node_metadata.hide_keys(
-                node, document, our_names if self.include_metadata else {}, filters
+                **node_metadata.excluded_keys(document, merged, our_names, filters),
             )
             shown = text_utils.readable(text, span.start, span.end)
             if shown != chunk:

@@ -120,7 +120,10 @@ class Outline:
         """Add a mark at the start of the line in which a block starts, if there is none."""
         if start and masked[start - 1] != "\n":
             # pyromark lets an item that a tab indents start at the end of the line before
-            start = start + 1 if masked[start] == "\n" else masked.rfind("\n", 0, start) + 1
+            if masked[start] == "\n":
+                start += 1
+            else:
+                start = masked.rfind("\n", 0, start) + 1
         if not self.marks or start > self.marks[-1].offset:
             self.marks.append(Mark(start, strength, kind))
 
@@ -153,12 +156,15 @@ def _add_marks(outline: Outline, text: str, masked: str) -> None:
         while open_ends and block.start >= open_ends[-1]:
             open_ends.pop()
         if block.start < top_level_end:
-            is_item = block.tag == "Item"
-            strength = max(NESTED, ITEM - 5 * (len(open_ends) - 1)) if is_item else NESTED
+            strength = NESTED
+            if block.tag == "Item":
+                depth = len(open_ends) - 1
+                strength = max(NESTED, ITEM - 5 * depth)
             outline.mark(masked, block.start, strength, above)
         else:
             top_level_end = block.end
-            outline.mark(masked, block.start, _strength(masked, block, above), block.kind)
+            strength = _strength(masked, block, above)
+            outline.mark(masked, block.start, strength, block.kind)
             # A rule at the top or right under a heading changes nothing.
             if block.kind != "rule" or above not in {"", "heading"}:
                 above = block.kind
@@ -167,8 +173,9 @@ def _add_marks(outline: Outline, text: str, masked: str) -> None:
         if block.kind in {"code", "table"}:
             info = block.value.get("Fenced", "") if isinstance(block.value, dict) else ""
             start = masked.rfind("\n", 0, block.start) + 1
+            last_mark = outline.marks[-1]
             atom = Atom(start, block.end, block.kind, info)
-            outline.marks[-1] = outline.marks[-1]._replace(atom=atom)
+            outline.marks[-1] = last_mark._replace(atom=atom)
         if block.tag in {"List", "BlockQuote"}:
             open_ends.append(block.end)
 
@@ -180,8 +187,9 @@ def _strength(masked: str, block: Block, above: str) -> int:
     if block.kind == "heading":
         return SECTION
     if above == "text" and block.kind in _INTRODUCED:
-        before = masked[max(0, block.start - _INTRO_CHARS) : block.start]
-        if before.rstrip("*_ \t\n").endswith(":"):
+        intro_start = max(0, block.start - _INTRO_CHARS)
+        intro = masked[intro_start : block.start].rstrip("*_ \t\n")
+        if intro.endswith(":"):
             return INTRO
     return BLOCK
 
@@ -189,10 +197,12 @@ def _strength(masked: str, block: Block, above: str) -> int:
 def _add_heading(outline: Outline, text: str, masked: str, block: Block) -> None:
     """Add a heading, which begins with the comments and anchors right above it."""
     marks = outline.marks
-    for number in range(max(0, len(marks) - _MOST_LEADING_BLOCKS), len(marks) - 1):
+    first = max(0, len(marks) - _MOST_LEADING_BLOCKS)
+    for number in range(first, len(marks) - 1):
         mark = marks[number]
         if _LEAD.fullmatch(masked, mark.offset, block.start):
-            marks[number:] = [mark._replace(strength=mark.strength and SECTION, kind="heading")]
+            strength = SECTION if mark.strength else GLUED
+            marks[number:] = [mark._replace(strength=strength, kind="heading")]
             break
     level = int(block.value["level"][1])
     title = _title_of(text[block.start : block.end])
@@ -207,7 +217,8 @@ def _title_of(source: str) -> str:
     """
     source = source.replace("\r\n", "\n").replace("\r", "\n")
     source = HTML_HEADING.sub(lambda tag: f"# {' '.join(tag['title'].split())}", source)
-    title = " ".join("".join(map(_shown, _TITLE_PARSER.events(source))).split())
+    shown = "".join(map(_shown, _TITLE_PARSER.events(source)))
+    title = " ".join(shown.split())
     if not source.rstrip("# \t\n=-").endswith("`"):  # code shows what it holds
         title = _ATTRIBUTES.sub("", title)
     return shortened(_SHORTCODE.sub(r"\1", title))
@@ -217,10 +228,11 @@ def _shown(event: Any) -> str:
     """Return the text of a parser's event in a heading."""
     if isinstance(event, str):
         return " "  # a line break inside a setext heading
-    ((kind, value),) = event.items()
+    [(kind, value)] = event.items()
+    text = str(value)
     if kind == "InlineHtml":
-        return " " if str(value)[:3].lower() == "<br" else ""
-    return str(value) if kind in {"Text", "Code"} else ""
+        return " " if text.lower().startswith("<br") else ""
+    return text if kind in {"Text", "Code"} else ""
 
 
 class Heading(NamedTuple):
@@ -247,7 +259,12 @@ class Section(NamedTuple):
     @property
     def day(self) -> date | None:
         """Return the date in the innermost title that has one."""
-        return next((heading.day for heading in reversed(self.path) if heading.day), None)
+        days = (heading.day for heading in reversed(self.path))
+        return next(filter(None, days), None)
+
+
+_Boundary: TypeAlias = tuple[int, HeadingPlace | tuple[int, int] | None]
+"""An offset and the heading or container there; None for a rule."""
 
 
 def find_sections(
@@ -273,8 +290,8 @@ def find_sections(
         body = first + 1 if begins_with_heading else first
         has_text = sums[last] - sums[body] >= max(1, min_size)
         if body < last and not has_text:
-            below = _NO_TEXT.sub("", text[marks[body].offset : marks[last].offset])
-            has_text = _WORD.search(below) is not None
+            source = text[marks[body].offset : marks[last].offset]
+            has_text = _WORD.search(_NO_TEXT.sub("", source)) is not None
         is_of_day = begins_with_heading and path[-1].day is not None
         is_alone = is_of_day or first in rules
         tokens = sums[last] - sums[first]
@@ -286,8 +303,9 @@ def _dividing_rules(marks: Sequence[Mark]) -> set[int]:
     """Return the marks right after a rule; one at the top or under a heading divides nothing."""
     dividing: set[int] = set()
     for number in range(2, len(marks) - 1):
-        is_after_rule = marks[number - 1].kind == "rule" and marks[number].kind != "rule"
-        if is_after_rule and marks[number - 2].kind != "heading":
+        two_above, above, mark = marks[number - 2 : number + 1]
+        is_after_rule = above.kind == "rule" and mark.kind != "rule"
+        if is_after_rule and two_above.kind != "heading":
             dividing.add(number)
     return dividing
 
@@ -299,8 +317,7 @@ def _paths(outline: Outline, rules: Iterable[int], path: Path) -> dict[int, Path
     callout stands under the headings that are open at its beginning.
     """
     offsets = [mark.offset for mark in outline.marks]
-    boundaries: list[tuple[int, HeadingPlace | tuple[int, int] | None]] = []
-    boundaries += [(offsets[number], None) for number in rules]
+    boundaries: list[_Boundary] = [(offsets[number], None) for number in rules]
     for container in outline.containers:
         boundaries += [(edge, container) for edge in container]
     boundaries += [(heading.mark, heading) for heading in outline.headings]
@@ -328,9 +345,9 @@ def _path_to(above: Path, heading: HeadingPlace) -> Path:
     # Also after a jump from H1 to H3 back to H2.
     while depth and above[depth - 1].level >= heading.level:
         depth -= 1
-    for number in range(depth):
+    for number, parent in enumerate(above[:depth]):
         # A heading of unknown level, above a chunk that is cut again and repeats it.
-        if above[number].level == 0 and above[number].title == heading.title:
+        if parent.level == 0 and parent.title == heading.title:
             depth = number
             break
     parents = above[:depth]
@@ -343,7 +360,9 @@ def _path_to(above: Path, heading: HeadingPlace) -> Path:
 
 def common_path(sections: Sequence[Section]) -> Path:
     """Return the headings that all sections with text share."""
-    paths = [section.path for section in sections if section.has_text] or [sections[-1].path]
+    paths = [section.path for section in sections if section.has_text]
+    if not paths:
+        return sections[-1].path
     depth = 0
     for headings in zip(*paths, strict=False):
         if len(set(headings)) > 1:
@@ -388,8 +407,10 @@ def _joins_group_before(
     tokens = _tokens(group)
     fits = tokens + section.tokens <= size
     if not _has_text(group):
-        is_of_one_day = all(part.day in {None, section.day} for part in group)
-        return is_of_one_day and (fits or (section.has_text and tokens < size))
+        days = {part.day for part in group}
+        is_of_one_day = days <= {None, section.day}
+        has_space = fits or (section.has_text and tokens < size)
+        return is_of_one_day and has_space
     if not section.has_text or tokens >= min_section_size:
         return False
     is_small = section.tokens < min_section_size and fits
@@ -401,11 +422,13 @@ def _joins_at_last(
 ) -> bool:
     """Return whether a group that joined nothing below it belongs to the one before it."""
     tokens = _tokens(before)
-    if tokens <= size < tokens + _tokens(group):
+    added = _tokens(group)
+    if tokens <= size < tokens + added:
         return False
+    first = group[0]
     if not _has_text(group):
-        return group[0].day in {None, before[-1].day}
-    return _tokens(group) < min_section_size and _are_related(before, group[0])
+        return first.day in {None, before[-1].day}
+    return added < min_section_size and _are_related(before, first)
 
 
 def _tokens(group: Iterable[Section]) -> int:
@@ -418,7 +441,9 @@ def _has_text(group: Iterable[Section]) -> bool:
 
 def _are_related(group: Sequence[Section], section: Section) -> bool:
     """Return whether a section has the day and the parent of a group, or is under its heading."""
-    before = group[-1].path
-    path = section.path
-    has_same_parent = before[:-1] == path[:-1] or path[: len(before)] == before
-    return has_same_parent and not section.is_alone and section.day == group[-1].day
+    last = group[-1]
+    if section.is_alone or section.day != last.day:
+        return False
+    has_same_parent = section.path[:-1] == last.path[:-1]
+    is_under_its_heading = section.path[: len(last.path)] == last.path
+    return has_same_parent or is_under_its_heading

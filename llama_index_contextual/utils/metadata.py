@@ -134,6 +134,11 @@ def value_of(metadata: Mapping[str, Any], key: str) -> Any:
     return metadata.get(key_in(metadata, key))
 
 
+def text_value(metadata: Mapping[str, Any], key: str) -> str:
+    """Return the value of one of our keys as text; "" if there is none."""
+    return str(value_of(metadata, key) or "")
+
+
 def merge_metadata(
     brought: Mapping[str, Any], ours: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:

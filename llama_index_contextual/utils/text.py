@@ -71,7 +71,8 @@ def short_hash(value: object) -> str:
         value: Anything; what JSON cannot show counts as its ``str``.
     """
     text = json.dumps(value, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return digest[:16]
 
 
 def plain_digits(text: str) -> str:
@@ -95,7 +96,9 @@ def printable(text: str, *, one_line: bool = False) -> str:
         one_line: Whether newlines are shown as signs, too, as in a name.
     """
     visible = text.translate(_PICTURES)
-    return visible.replace("\n", "\u2424").replace("\t", " ") if one_line else visible
+    if not one_line:
+        return visible
+    return visible.replace("\n", "\u2424").replace("\t", " ")
 
 
 def printable_lines(lines: Iterable[str]) -> str:
@@ -125,8 +128,10 @@ def is_markdown(path: str, suffixes: Sequence[str] = MARKDOWN_SUFFIXES) -> bool:
         suffixes: The suffixes of Markdown files in lower case; ``"*"`` is any. A name without a
             suffix counts as Markdown unless there are none. (``Release 2.0`` has no suffix.)
     """
+    if not suffixes or "*" in suffixes:
+        return bool(suffixes)
     suffix = _SUFFIX.search(PurePosixPath(path).name.lower())
-    return bool(suffixes) and ("*" in suffixes or suffix is None or suffix[0] in suffixes)
+    return suffix is None or suffix[0] in suffixes
 
 
 def replace_surrogates(text: str) -> tuple[str, int]:
@@ -227,9 +232,8 @@ _SAMPLE: Final = 2000  # characters that say whether a run is bytes
 @lru_cache(maxsize=4)  # each slice of a document needs the document's
 def encoded_runs(text: str) -> list[tuple[int, int]]:
     """Return where bytes stand in a text as letters: data URIs, base64 or hexadecimal digits."""
-    return [
-        run.span() for run in _ENCODED.finditer(text) if run["uri"] or _is_encoded(run[0][:_SAMPLE])
-    ]
+    runs = _ENCODED.finditer(text)
+    return [run.span() for run in runs if run["uri"] or _is_encoded(run[0])]
 
 
 def readable(text: str, start: int = 0, end: int | None = None) -> str:
@@ -245,9 +249,14 @@ def readable(text: str, start: int = 0, end: int | None = None) -> str:
 
 def _is_encoded(run: str) -> bool:
     """Return whether a run is bytes: letters of both cases with digits, and few words."""
-    sample = _AROUND_LINES.sub("", run)
+    sample = _AROUND_LINES.sub("", run[:_SAMPLE])
     if _HEX.fullmatch(sample):
-        return len(sample) > _LONGEST_CHECKSUM and not sample.isalpha() and not sample.isdecimal()
-    words = sum(len(part) for part in _SEPARATORS.split(sample) if _WORD_OR_NUMBER.match(part))
-    is_mixed = (sample != sample.lower() and sample != sample.upper()) or _BASE32.fullmatch(sample)
-    return bool(is_mixed) and any(map(str.isdecimal, sample)) and 2 * words <= len(sample)
+        is_one_kind = sample.isalpha() or sample.isdecimal()
+        return not is_one_kind and len(sample) > _LONGEST_CHECKSUM
+    is_one_case = sample in {sample.lower(), sample.upper()}
+    if is_one_case and not _BASE32.fullmatch(sample):
+        return False
+    if not any(map(str.isdecimal, sample)):
+        return False
+    words = filter(_WORD_OR_NUMBER.match, _SEPARATORS.split(sample))
+    return 2 * sum(map(len, words)) <= len(sample)

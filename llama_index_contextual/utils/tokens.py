@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # tables.
 CHARS_PER_TOKEN: Final = 8
 SPACES_PER_TOKEN: Final = 32
+_MINILM_VOCABULARY: Final = files("llama_index_contextual") / "data" / "minilm-vocab.txt"
 _TIKTOKEN_CACHE: Final = "TIKTOKEN_CACHE_DIR"
 _PIECE: Final = 10_000  # characters at once, where tiktoken gives up on all of a text
 _E5_AROUND: Final = 4  # tokens: the beginning, the end, and "passage:"
@@ -62,7 +63,9 @@ class Scale:
 
     def part(self, start: int, end: int) -> str:
         """Return a slice of the document without encoded bytes."""
-        return readable(self.text, start, end) if self.runs else self.text[start:end]
+        if not self.runs:
+            return self.text[start:end]
+        return readable(self.text, start, end)
 
     def cuts_run(self, offset: int) -> bool:
         """Return whether an offset is inside encoded bytes."""
@@ -72,7 +75,8 @@ class Scale:
     def is_text(self, start: int, end: int) -> bool:
         """Return whether a slice holds more than encoded bytes."""
         part = self.part(start, end)
-        return len(part) == end - start or _LETTERS.search(part) is not None
+        has_no_bytes = len(part) == end - start
+        return has_no_bytes or _LETTERS.search(part) is not None
 
     def visible_end(self, start: int, end: int) -> int:
         """Return the end of a slice without the white space below it."""
@@ -80,9 +84,10 @@ class Scale:
 
     def exact(self, start: int, end: int) -> int:
         """Return the number of tokens of a slice."""
-        if (start, end) not in self._counted:
-            self._counted[start, end] = self._count(self.part(start, end))
-        return self._counted[start, end]
+        span = (start, end)
+        if span not in self._counted:
+            self._counted[span] = self._count(self.part(start, end))
+        return self._counted[span]
 
     def cost(self, start: int, end: int) -> int:
         """Return what a slice costs in a budget: its tokens, or more if these are very long.
@@ -90,14 +95,14 @@ class Scale:
         White space at its end costs nothing.
         """
         end = self.visible_end(start, end)
-        return _cost_of(self.part(start, end), self.exact(start, end))
+        tokens = self.exact(start, end)
+        return _cost_of(self.part(start, end), tokens)
 
     def exceeds(self, budget: int, start: int, end: int) -> bool:
         """Return whether a slice costs more than a budget; of a long one no tokens are counted."""
-        if end - start > budget * CHARS_PER_TOKEN:
-            visible = self.part(start, self.visible_end(start, end))
-            if _least_cost(visible) > budget:
-                return True
+        is_long = end - start > budget * CHARS_PER_TOKEN
+        if is_long and _least_cost(self.part(start, end).rstrip()) > budget:
+            return True
         return self.cost(start, end) > budget
 
     def costs(self, offsets: Sequence[int]) -> list[int]:
@@ -171,13 +176,13 @@ def _count(tokenizer: Any, text: str) -> int:
 
 def count_cl100k(text: str) -> int:
     """Return the number of a text's tokens in cl100k."""
-    encoding = tiktoken_cl100k()
     try:
-        return len(encoding.encode_to_numpy(text, disallowed_special=()))
+        return len(tiktoken_cl100k().encode_to_numpy(text, disallowed_special=()))
     except ValueError:  # a megabyte of white space exhausts the stack of its regular expressions
+        if len(text) <= _PIECE:
+            raise
         starts = range(0, len(text), _PIECE)
-        parts = (text[start : start + _PIECE] for start in starts)
-        return sum(len(encoding.encode_to_numpy(part, disallowed_special=())) for part in parts)
+        return sum(count_cl100k(text[start : start + _PIECE]) for start in starts)
 
 
 @functools.cache
@@ -205,8 +210,7 @@ def minilm_tokenizer() -> BertWordPieceTokenizer:
     """
     with needs("tokenizers", "local"):
         from tokenizers import BertWordPieceTokenizer
-    vocabulary = files("llama_index_contextual").joinpath("data", "minilm-vocab.txt")
-    return BertWordPieceTokenizer(str(vocabulary), lowercase=True)
+    return BertWordPieceTokenizer(str(_MINILM_VOCABULARY), lowercase=True)
 
 
 @functools.lru_cache(maxsize=1)
@@ -226,14 +230,15 @@ def count_e5(text: str) -> int:
     inner = text.strip()
     if not inner:
         return 0
-    return int(e5_engine().token_count(inner.replace("\0", " "))) - _E5_AROUND
+    tokens = int(e5_engine().token_count(inner.replace("\0", " ")))
+    return tokens - _E5_AROUND
 
 
 @functools.lru_cache(maxsize=1)
 def _whole_words() -> frozenset[str]:
     """Return the words that the local model knows as a whole."""
-    vocabulary = files("llama_index_contextual").joinpath("data", "minilm-vocab.txt")
-    return frozenset(filter(str.isalpha, vocabulary.read_text("utf-8").split()))
+    pieces = _MINILM_VOCABULARY.read_text("utf-8").split()
+    return frozenset(filter(str.isalpha, pieces))
 
 
 def is_spelled(text: str) -> bool:
@@ -242,7 +247,8 @@ def is_spelled(text: str) -> bool:
     It knows English words and common names. Keyboard mash has none, and a question in another
     language seldom has one.
     """
-    return not _whole_words().isdisjoint(_LONGER_WORD.findall(text.casefold()))
+    words = _LONGER_WORD.findall(text.casefold())
+    return not _whole_words().isdisjoint(words)
 
 
 def share_spelled(text: str) -> float:
@@ -256,7 +262,8 @@ def share_spelled(text: str) -> float:
     letters = sum(map(len, words))
     if not letters:
         return 1.0
-    return sum(len(word) for word in words if word in vocabulary) / letters
+    known_letters = sum(len(word) for word in words if word in vocabulary)
+    return known_letters / letters
 
 
 def without_repeats(text: str) -> str:

@@ -44,11 +44,11 @@ class HeadingContextGenerator(ContextGenerator):
 def _describe(values: Mapping[str, Any], document: SourceDocument) -> ChunkContext:
     values = {**document.metadata, **values}
     headings = metadata.heading_titles(values)
-    title = " ".join(str(metadata.value_of(values, metadata.TITLE) or "").split())
+    title = " ".join(metadata.text_value(values, metadata.TITLE).split())
     details = [
         _new_title(metadata.shortened(title), document.path, headings),
         dates.date_in_words(metadata.value_of(values, metadata.DATE)),
-        str(metadata.value_of(values, metadata.CONTINUES) or "").strip(),
+        metadata.text_value(values, metadata.CONTINUES).strip(),
     ]
     lines = [detail for detail in details if detail]
     says_more_than_path = bool(headings or lines)
@@ -65,8 +65,9 @@ def _breadcrumb(path: str, headings: Sequence[str]) -> str:
     """Return path and headings in a bounded number of characters."""
     separator = metadata.HEADER_SEPARATOR
     most = max(1, _LONGEST_BREADCRUMB - len(path) - len(separator))
-    parts = [path, metadata.short_header_path(headings, most)]
-    return metadata.shortened(separator.join(filter(None, parts)), _LONGEST_BREADCRUMB)
+    header_path = metadata.short_header_path(headings, most)
+    breadcrumb = separator.join(filter(None, [path, header_path]))
+    return metadata.shortened(breadcrumb, _LONGEST_BREADCRUMB)
 
 
 def _new_title(title: str, path: str, headings: Sequence[str]) -> str:
@@ -86,11 +87,15 @@ def is_id(path: str) -> bool:
     (``benchmarks/results/languages.md``).
     """
     file = PurePosixPath(path)
-    numbers = _NUMBER.findall(file.stem)
+    name = file.stem
+    numbers = _NUMBER.findall(name)
     if not numbers or _WORD.search(str(file.parent)):
         return False
-    has_counter = any(
-        len(number) >= _COUNTER_DIGITS and not _YEAR.fullmatch(number) for number in numbers
-    )
-    number_of_words = len(_WORD.findall(file.stem))
-    return number_of_words <= int(has_counter) or bool(_HASH.fullmatch(file.stem))
+    if _HASH.fullmatch(name):
+        return True
+    most_words = 1 if any(map(_is_counter, numbers)) else 0
+    return len(_WORD.findall(name)) <= most_words
+
+
+def _is_counter(number: str) -> bool:
+    return len(number) >= _COUNTER_DIGITS and not _YEAR.fullmatch(number)

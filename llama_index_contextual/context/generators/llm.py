@@ -456,5 +456,5 @@ def _known_text(node: BaseNode, document: base.SourceDocument) -> str:
     """Return what the model knew besides the chunk: the document and facts about it."""
     values = {**document.metadata, **node.metadata}
     keys = (metadata.TITLE, metadata.DATE, metadata.HEADER_PATH)
-    facts = [str(metadata.value_of(values, key) or "") for key in keys]
+    facts = [metadata.text_value(values, key) for key in keys]
     return "\n".join([document.text, document.path, *facts])
