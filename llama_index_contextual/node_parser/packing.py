@@ -42,7 +42,6 @@ from llama_index_contextual.utils.tokens import Scale, make_scale
 
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 _PARAGRAPH_END: Final = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[ \t]*(?:\r\n|\r(?!\n)|\n))+")
-_LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=[ \t]*\S)")
 # So many characters of a sentence or line as end it, or end with white space, or with a letter and
 # the combining marks that belong to it.
 _PIECE_OF_SENTENCE: Final = (
@@ -68,7 +67,6 @@ class ChunkSettings(NamedTuple):
     min_section_size: int = 0
     tokenizer: str | Callable[[str], Any] | None = None
     keep_blocks: bool = False
-    semantic: bool = True
 
     @property
     def hard_limit(self) -> int:
@@ -111,16 +109,12 @@ def split_markdown(
         markdown: False for plain text, which has paragraphs, but no headings, fences and lists.
     """
     settings = settings or ChunkSettings()
-    is_structured = markdown and settings.semantic
     if front is None:
-        front = read_front_matter(text) if is_structured else FrontMatter()
+        front = read_front_matter(text) if markdown else FrontMatter()
     body = front.end or int(text.startswith("\ufeff"))
     if not text[body:].strip():
         return []
-    if is_structured:
-        outline = outline_of(text, body, front.unread)
-    else:
-        outline = _plain_outline(text, body, semantic=settings.semantic)
+    outline = outline_of(text, body, front.unread) if markdown else _paragraphs(text, body)
     marks = outline.marks
     scale = make_scale(text, settings.tokenizer)
     costs = scale.costs([mark.offset for mark in marks])
@@ -156,14 +150,13 @@ def _with_headings(span: Span, group: list[Section], marks: Sequence[Mark]) -> S
     return span._replace(path=path, open_path=sections[-1].path)
 
 
-def _plain_outline(text: str, body: int, *, semantic: bool) -> Outline:
-    """Return the paragraphs of a plain text, or its lines."""
-    pattern = _PARAGRAPH_END if semantic else _LINE_START
+def _paragraphs(text: str, body: int) -> Outline:
+    """Return the outline of a plain text."""
     start = len(text) - len(text[body:].lstrip())
     first_line = max(body, text.rfind("\n", body, start) + 1)
     end = len(text)
     offsets = [first_line]
-    offsets += [match.end() for match in pattern.finditer(text, start)]
+    offsets += [match.end() for match in _PARAGRAPH_END.finditer(text, start)]
     marks = [Mark(offset, BLOCK, "text") for offset in offsets if offset < end]
     marks.append(Mark(end, SECTION, ""))
     return Outline(marks)

@@ -81,7 +81,7 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
             text, or their number. Default: LlamaIndex's ``Settings.tokenizer``.
         keep_blocks: Whether a code block or table is never cut, up to eight times ``chunk_size``.
             Otherwise it is cut at ``chunk_size``, between lines or rows.
-        semantic: False packs lines up to ``chunk_size`` and ignores all structure.
+        semantic: False reads Markdown as plain text, which has paragraphs but no headings.
         preserve_headers: Whether nodes carry the path of the headings above them.
         markdown_suffixes: The suffixes of files that are Markdown, such as ``(".md", ".mdx")``;
             ``"*"`` stands for any, ``()`` for none. Other files have paragraphs but no headings.
@@ -252,9 +252,9 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
         name = metadata.path_of(document.metadata) or document.node_id
         content = document.get_content(metadata_mode=MetadataMode.NONE)
         text = text_utils.without_surrogates(content, name)
-        is_markdown = self._is_markdown(document)
+        is_markdown = self.semantic and self._is_markdown(document)
         front = FrontMatter()
-        if is_markdown and self.semantic and above is None:
+        if is_markdown and above is None:
             front = read_front_matter(text, name)
         settings = self._settings_for(document)
         above = above or node_metadata.path_above(document)

@@ -140,17 +140,17 @@ def test_generated_documents(text, given_settings):
 @example(
     "beta. 😀 alpha alpha 漢字。", ChunkSettings(chunk_size=4, chunk_overlap=0, min_chunk_size=0)
 )  # " 😀" is one
-def test_overflow_stays_under_the_cap_and_lines_mode_covers_too(text, given_settings):
+def test_the_chunks_of_a_plain_text_hold_all_of_it_within_the_hard_limit(text, given_settings):
     plain = ChunkSettings(
         chunk_size=given_settings.chunk_size,
         chunk_overlap=0,
         min_chunk_size=0,
         tokenizer="cl100k",
-        semantic=False,
     )
-    for span in split_markdown(text, settings=plain):
+    spans = split_markdown(text, settings=plain, markdown=False)
+    for span in spans:
         assert span.tokens <= max(plain.hard_limit, 4)  # one character may be four tokens
-    chunks = "".join(text[span.start : span.end] for span in split_markdown(text, settings=plain))
+    chunks = "".join(text[span.start : span.end] for span in spans)
     assert "".join(chunks.split()) == "".join(text.removeprefix("\ufeff").split())
 
 

@@ -1,7 +1,9 @@
 """How blocks and sentences are packed into chunks, and where a chunk overlaps the one before it."""
 
 import pytest
+from llama_index.core import Document
 
+from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.node_parser.packing import ChunkSettings, split_markdown
 
 SENTENCE = "A sentence of seven words stands here."  # 8 tokens
@@ -86,6 +88,17 @@ def test_the_header_row_that_later_pieces_of_a_table_carry_has_a_bound():
     table = f"| {'name ' * 200} | id |\n|---|---|\n" + "| of the ship | 1 |\n" * 60
     spans = split_markdown(table, settings=ChunkSettings(chunk_size=100, chunk_overlap=0))
     assert {len(span.continues) for span in spans[1:]} == {300}
+
+
+def test_a_heading_stays_with_a_sentence_that_fills_twice_a_chunk():
+    text = f"## Two\n\n{'word ' * 17}end."  # 20 tokens
+    assert pieces(text, chunk_size=10, tokenizer=str.split)[0] == [text]
+
+
+def test_an_overlap_does_not_begin_with_a_rule():
+    text = f"## One\n\n---\n\nA few short words.\n\n{'word ' * 14}end.\n"
+    texts, _ = pieces(text, chunk_size=20, chunk_overlap=15, tokenizer=str.split)
+    assert [chunk[:5] for chunk in texts] == ["## On", "A few"]
 
 
 LARGE_SECTION = "## Income\n\nHere are four words.\n\n" + "These are five more words. " * 8
@@ -195,10 +208,10 @@ def test_a_plain_text_is_cut_between_paragraphs_and_not_between_lines():
     assert {text[span.start : span.end] for span in spans} == {f"{paragraph}\n\n{paragraph}"}
 
 
-def test_a_text_that_is_cut_by_size_alone_has_no_headings():
+def test_a_text_that_is_read_as_plain_text_has_no_headings():
     text = f"# Ships\n\n{SENTENCE}\n\n# Crews\n\n{SENTENCE}\n"
-    spans = split_markdown(text, settings=ChunkSettings(semantic=False))
-    assert [span.path for span in spans] == [()]
+    [node] = HeadingAwareMarkdownNodeParser(semantic=False)([Document(text=text)])
+    assert (node.text, node.metadata["header_path"]) == (text.strip(), "")
 
 
 def test_a_byte_order_mark_is_no_text():
