@@ -81,6 +81,16 @@ def test_a_rule_ends_a_chunk():
     assert {node.metadata["header_path"] for node in nodes(text)} == {"Notes", "Notes > Three"}
 
 
+def test_a_rule_below_the_first_paragraph_ends_a_chunk():
+    assert words("One.\n\n---\n\nTwo.\n") == ["One.\n\n---", "Two."]
+
+
+@pytest.mark.parametrize(("min_chunk_size", "count"), [(4, 3), (5, 2)])
+def test_many_tags_are_text(min_chunk_size, count):
+    text = "## One\n\nFew words.\n\n## Two\n\n#a #b #c #d\n\n## Three\n\nFew words.\n"
+    assert len(words(text, min_chunk_size=min_chunk_size)) == count
+
+
 def test_a_rule_right_under_a_heading_ends_no_chunk():
     text = "## One\n\n---\n\nFew words.\n\n## Two\n\n---\n\nFew words.\n"
     assert len(words(text, min_section_size=60)) == 1
@@ -182,6 +192,8 @@ def section_of(number_of_words):
         ((80, 20), [100]),
         ((85, 20), [85, 20]),
         ((30, 30, 30, 30), [90, 30]),
+        ((60, 40, 30), [100, 30]),
+        ((40, 65), [40, 65]),
     ],
 )
 def test_small_sections_merge_up_to_the_size_of_a_chunk(sizes, expected):

@@ -95,6 +95,24 @@ def test_a_heading_stays_with_a_sentence_that_fills_twice_a_chunk():
     assert pieces(text, chunk_size=10, tokenizer=str.split)[0] == [text]
 
 
+def test_a_heading_stays_with_the_words_of_a_longer_sentence():
+    text = f"## Two\n\n{'word ' * 18}end."  # 21 tokens
+    texts, _ = pieces(text, chunk_size=10, tokenizer=str.split)
+    assert texts[0].startswith("## Two\n\nword word")
+    assert len(texts) > 1
+
+
+def test_encoded_bytes_among_words_are_not_cut():
+    picture = "data:image/png;base64," + "iVBORw0KGgo9" * 40
+    texts, _ = pieces(f"{'word ' * 30}{picture}{' word' * 30}", chunk_size=10, tokenizer=str.split)
+    assert any(picture in text for text in texts)
+
+
+def test_white_space_that_markdown_takes_for_text_is_no_chunk():
+    texts, _ = pieces("abcdefghi.\n\n" + "\x1c" * 4, chunk_size=12, tokenizer=len)
+    assert texts == ["abcdefghi."]
+
+
 def test_an_overlap_does_not_begin_with_a_rule():
     text = f"## One\n\n---\n\nA few short words.\n\n{'word ' * 14}end.\n"
     texts, _ = pieces(text, chunk_size=20, chunk_overlap=15, tokenizer=str.split)
