@@ -1,10 +1,9 @@
 """Write the bill of materials.
 
-Every package that an installation brings, with version, licence and who asks for it.
+Every package of an installation, with version, licence and the packages that require it.
 
-    python benchmarks/dependencies.py           # in an environment with all extras, such as .venv
-    of "make test" python benchmarks/dependencies.py --sizes   # megabytes and packages by extras;
-    each row is installed from PyPI
+    python benchmarks/dependencies.py           # in an environment with all extras
+    python benchmarks/dependencies.py --sizes   # megabytes and packages by extras, from PyPI
 
 A package's megabytes are those of its files, with what Python compiles of them.
 """
@@ -54,7 +53,7 @@ def licence(package: Distribution) -> str:
 
 
 def closure(requirements: list[str]) -> dict[str, set[str]]:
-    """Each package that the requirements bring, with the packages that ask for it."""
+    """Each package that the requirements bring, with the packages that require it."""
     found, seen = dict[str, set[str]](), set[tuple[str, str]]()
     todo = [(one, "this package", frozenset[str]()) for one in requirements]
     while todo:
@@ -86,7 +85,7 @@ def table(found: dict[str, set[str]], names: Iterable[str]) -> str:
                 ", ".join(askers[:2]) + more,
             ]
         )
-    return markdown_table(["package", "version", "licence", "asked for by"], rows)
+    return markdown_table(["package", "version", "licence", "required by"], rows)
 
 
 def page() -> str:
