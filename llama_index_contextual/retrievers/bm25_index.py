@@ -364,9 +364,9 @@ class Bm25Index(ArrayIndex):
 
     def _read_term(self, group: Group) -> QueryTerm:
         token_places, positions = self._occurrences(group)
-        all_counts = np.bincount(token_places)
-        places = np.flatnonzero(all_counts)
-        counts = all_counts[places].astype(np.float64)
+        starts = np.flatnonzero(np.diff(token_places, prepend=-1))
+        places = token_places[starts]
+        counts = np.diff(starts, append=len(token_places)).astype(np.float64)
         weight = idf(len(self), len(places))
         if not len(places) and is_day(group):
             weight = 0.0  # the year, the month and the number of a day are terms as well
@@ -374,7 +374,10 @@ class Bm25Index(ArrayIndex):
         return QueryTerm(group, weight, token_places, positions, places, counts, scores)
 
     def _occurrences(self, group: Group) -> tuple[Ints, Ints]:
-        """Return the place of each occurrence of a term in living rows, and its position there."""
+        """Return the place of each occurrence of a term in living rows, and its position there.
+
+        Places ascend.
+        """
         numbers = sorted({term_number(term) for term in group})
         start = 0
         places = [np.empty(0, np.int64)]
@@ -388,10 +391,15 @@ class Bm25Index(ArrayIndex):
             start += len(live)
         all_places = np.concatenate(places)
         all_positions = np.concatenate(positions)
-        if not self._has_dead_rows:
-            return all_places, all_positions
-        is_live = self.live[all_places]
-        return all_places[is_live], all_positions[is_live]
+        if self._has_dead_rows:
+            is_live = self.live[all_places]
+            all_places = all_places[is_live]
+            all_positions = all_positions[is_live]
+        if len(numbers) > 1:
+            order = np.argsort(all_places, kind="stable")
+            all_places = all_places[order]
+            all_positions = all_positions[order]
+        return all_places, all_positions
 
 
 def _nearby(first: Ints, second: Ints) -> tuple[Ints, Ints]:

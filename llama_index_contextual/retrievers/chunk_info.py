@@ -291,8 +291,10 @@ class ChunkInfoIndex(ArrayIndex):
         if len(self._remembered) > _MOST_REMEMBERED:
             self._remembered = {}
         infos = self._remembered
-        places, _ = self.find([row for row in rows if row not in infos])
-        for arrays, inside, _ in self.by_part(places):
-            for place in inside.tolist():
-                infos[int(arrays.ids[place])] = ChunkInfo.from_json(arrays.json_at(place))
+        missing = [row for row in rows if row not in infos]
+        if missing:
+            places, _ = self.find(missing)
+            for arrays, inside, _ in self.by_part(places):
+                for place in inside.tolist():
+                    infos[int(arrays.ids[place])] = ChunkInfo.from_json(arrays.json_at(place))
         return {row: infos[row] for row in rows if row in infos}

@@ -4,7 +4,7 @@ A query is compared in two or three steps, each more exact and on fewer rows tha
 
 1. With 8-bit codes of all rows, where simsimd is installed. The error of each code is known, so
    every row that can be among the nearest is kept. Without simsimd, this step is left out.
-2. With the vectors in float32.
+2. With the vectors in float32, where more than a few rows are left.
 3. With the vectors in float64, so that equal vectors have equal scores whatever is beside them.
 """
 
@@ -131,7 +131,7 @@ class VectorIndex(ArrayIndex):
         nearest = []
         for scope in scopes:
             places = _possible(scope, estimates[scope], margins[scope], top_k)
-            if has_codes:
+            if has_codes and len(places) > _COPIED_ROWS:
                 places = _possible(places, self._cosines(query, places), _ROUNDING, top_k)
             exact = self._cosines(query.astype(np.float64), places)
             nearest.append(self.best(exact, top_k, places))

@@ -271,8 +271,12 @@ def test_codes_leave_few_rows_to_compare(monkeypatch):
 
     monkeypatch.setattr(VectorIndex, "_cosines", counting)
     index.nearest([units[7].tolist()], 10)
-    assert 10 <= compared[0] < 1000
-    assert 10 <= compared[1] < 20
+    [few] = compared  # few enough to be compared with the exact vectors at once
+    assert 10 <= few < 512
+    index.nearest([units[7].tolist()], 600)
+    _, many, fewer = compared
+    assert 600 <= many < 2000
+    assert 600 <= fewer < 620
 
 
 def test_an_error_of_a_code_is_at_most_what_is_stored():
