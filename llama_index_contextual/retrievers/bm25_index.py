@@ -9,12 +9,11 @@ filters leave out.
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -31,7 +30,8 @@ from llama_index_contextual.retrievers.arrays import (
     matches,
     require,
 )
-from llama_index_contextual.retrievers.terms import Group, is_day, terms_of
+from llama_index_contextual.retrievers.terms import Group, groups_of, is_day, language_of
+from llama_index_contextual.retrievers.words import words_of
 
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
@@ -41,6 +41,7 @@ K1: Final = 1.2
 B: Final = 0.75
 _MOST_REMEMBERED: Final = 8  # queries whose postings are kept: each is read several times
 _REACH: Final = 8  # terms further apart are not near each other
+_NUMBER: Final = np.dtype("<u8")  # of a term
 
 
 def idf(documents: int, document_frequency: int) -> float:
@@ -123,11 +124,26 @@ class TermScores(NamedTuple):
         return evidence_by_node
 
 
-@lru_cache(maxsize=1 << 15)
 def term_number(term: str) -> int:
     """Return a number of 64 bits for a term, the same in every process."""
-    digest = blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "little")
+    return int.from_bytes(_term_bytes(term), "little")
+
+
+@lru_cache(maxsize=1 << 15)
+def _term_bytes(term: str) -> bytes:
+    return blake2b(term.encode("utf-8", "surrogatepass"), digest_size=_NUMBER.itemsize).digest()
+
+
+class _NumbersByWord(dict[str, bytes]):
+    """The numbers of the terms of each word in a language, computed once for each word."""
+
+    def __init__(self, language: str) -> None:
+        self.language = language
+
+    def __missing__(self, word: str) -> bytes:
+        terms = chain.from_iterable(groups_of(self.language, word))
+        numbers = self[word] = b"".join(map(_term_bytes, terms))
+        return numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,26 +166,6 @@ class TermArrays(RowArrays):
     positions: Numbers
 
     @classmethod
-    def build(cls, ids: Ints, texts: Iterable[Sequence[str]]) -> TermArrays:
-        """Return the arrays of rows, from the terms of each in their order.
-
-        Raises:
-            ValueError: There are fewer texts than rows, or more.
-        """
-        numbers = array("Q")
-        lengths = []
-        for terms in texts:
-            numbers.extend(map(term_number, terms))
-            lengths.append(len(terms))
-        if len(lengths) != len(ids):
-            raise ValueError(f"{len(ids)} rows have {len(lengths)} texts")
-        row_lengths = np.array(lengths, np.int64)
-        row_starts = np.cumsum(row_lengths) - row_lengths
-        places = np.repeat(np.arange(len(ids)), row_lengths)
-        positions = np.arange(len(numbers)) - row_starts[places]
-        return cls._by_term(ids, row_lengths, np.array(numbers), places, positions)
-
-    @classmethod
     def merge(cls, parts: Sequence[Part]) -> TermArrays:
         """Return the living rows of several arrays as one."""
         start = 0
@@ -183,7 +179,7 @@ class TermArrays(RowArrays):
         new_places = np.cumsum(live_rows) - 1
         all_places = np.concatenate(places)
         is_kept = live_rows[all_places]
-        return cls._by_term(
+        return cls.by_term(
             ids=np.concatenate([arrays.ids for arrays, _ in parts])[live_rows],
             lengths=np.concatenate([arrays.lengths for arrays, _ in parts])[live_rows],
             numbers=np.concatenate(numbers)[is_kept],
@@ -192,17 +188,19 @@ class TermArrays(RowArrays):
         )
 
     @classmethod
-    def _by_term(
+    def by_term(
         cls, ids: Ints, lengths: Ints, numbers: Numbers, places: Ints, positions: Ints
     ) -> TermArrays:
         """Return the arrays of rows whose occurrences ascend by place within each term."""
         order = np.argsort(numbers, kind="stable")
-        terms, frequencies = np.unique(numbers, return_counts=True)
+        sorted_numbers = numbers[order]
+        is_first = np.append(True, sorted_numbers[1:] != sorted_numbers[:-1])
+        starts = np.flatnonzero(is_first[: len(numbers)])
         return cls(
             ids=ids,
             lengths=lengths,
-            terms=terms,
-            starts=np.append(0, np.cumsum(frequencies)),
+            terms=sorted_numbers[starts],
+            starts=np.append(starts, len(numbers)),
             places=_compact(places[order]),
             positions=_compact(positions[order]),
         )
@@ -217,6 +215,37 @@ class TermArrays(RowArrays):
         require(len(self.places) == len(self.positions) == self.lengths.sum())
         require(np.array_equal(np.bincount(self.places, minlength=len(self.ids)), self.lengths))
         require(bool((self.positions < self.lengths[self.places]).all()))
+
+
+class TermCollector:
+    """Collect the terms of texts, which become arrays together."""
+
+    def __init__(self) -> None:
+        self._numbers = bytearray()
+        self._ends = [0]
+        self._numbers_by_language: dict[str, _NumbersByWord] = {}
+
+    def add(self, text: str) -> str:
+        """Add the terms of a text and return its language."""
+        language = language_of(text)
+        numbers_of = self._numbers_by_language.setdefault(language, _NumbersByWord(language))
+        self._numbers += b"".join(map(numbers_of.__getitem__, words_of(text)))
+        self._ends.append(len(self._numbers) // _NUMBER.itemsize)
+        return language
+
+    def arrays(self, ids: Ints) -> TermArrays:
+        """Return the arrays of rows, from a text for each.
+
+        Raises:
+            ValueError: There are fewer texts than rows, or more.
+        """
+        lengths = np.diff(self._ends)
+        if len(lengths) != len(ids):
+            raise ValueError(f"{len(ids)} rows have {len(lengths)} texts")
+        numbers = np.frombuffer(self._numbers, _NUMBER).astype(np.uint64, copy=False)
+        places = np.repeat(np.arange(len(ids)), lengths)
+        positions = np.arange(len(numbers)) - np.array(self._ends)[places]
+        return TermArrays.by_term(ids, lengths, numbers, places, positions)
 
 
 def _compact(values: Ints) -> Numbers:
@@ -266,10 +295,21 @@ class Bm25Index(ArrayIndex):
         Raises:
             ValueError: There are fewer texts than rows, or more.
         """
+        terms = TermCollector()
+        for text in texts:
+            terms.add(text)
+        return self.with_terms(rows, terms)
+
+    def with_terms(self, rows: Rows, terms: TermCollector) -> Bm25Index:
+        """Return the index with more rows; a known row gets the terms of the new text.
+
+        Raises:
+            ValueError: There are fewer texts than rows, or more.
+        """
         if not len(rows):
             return self
         ids = np.asarray(rows, np.int64)
-        return self.changed(ids, TermArrays.build(ids, map(terms_of, texts)))
+        return self.changed(ids, terms.arrays(ids))
 
     def search(
         self, groups: Sequence[Group], top_k: int, among: Ints | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from hashlib import blake2b
@@ -36,7 +36,7 @@ from llama_index_contextual.utils.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CHUNK_INFO_VERSION: Final = 1  # raise it when the same chunk would be described differently
+CHUNK_INFO_VERSION: Final = 2  # raise it when the same chunk would be described differently
 
 _MOST_REMEMBERED: Final = 50_000  # rows whose info is kept as an object
 _INNER_HEADING_VALUE: Final = 0.5  # as a name; the name of a document has 1
@@ -127,12 +127,13 @@ def _json_value(value: date | frozenset[str]) -> str | list[str]:
     return value.isoformat() if isinstance(value, date) else sorted(value)
 
 
-def describe_chunk(metadata: Mapping[str, Any], text: str) -> ChunkInfo:
+def describe_chunk(metadata: Mapping[str, Any], text: str, language: str = "en") -> ChunkInfo:
     """Return what the ranking reads of a chunk.
 
     Args:
         metadata: The metadata of its node.
         text: Its text, without metadata.
+        language: The language in which its text is indexed.
     """
     path = str(metadata.get(meta.PATH) or metadata.get(meta.FILE_PATH) or "")
     section = str(metadata.get(meta.HEADER_PATH) or "")
@@ -148,8 +149,8 @@ def describe_chunk(metadata: Mapping[str, Any], text: str) -> ChunkInfo:
         section=section,
         day=meta.day_of(metadata),
         names=_names_of(titles, headings),
-        heading_terms=frozenset(terms_of(own_title)) if len(titles) > 1 else frozenset(),
-        context_terms=Counter(terms_of(f"{context}\n{lexical_context}")),
+        heading_terms=frozenset(terms_of(own_title, language) if len(titles) > 1 else ()),
+        context_terms=Counter(terms_of(f"{context}\n{lexical_context}", language)),
         is_code=is_code_file,
         file_terms=code_terms(PurePosixPath(path).stem) if is_code_file else frozenset(),
         definitions=_definitions_in(text, path) if is_code_file else (),
@@ -159,7 +160,7 @@ def describe_chunk(metadata: Mapping[str, Any], text: str) -> ChunkInfo:
 
 def code_terms(name: str) -> frozenset[str]:
     """Return the terms of the words of a name: those of get, user and name for ``getUserName``."""
-    return frozenset(terms_of(" ".join(_CODE_WORD.findall(name))))
+    return frozenset(terms_of(" ".join(_CODE_WORD.findall(name)), "en"))
 
 
 def code_key(name: str) -> str:
@@ -170,14 +171,15 @@ def code_key(name: str) -> str:
 def _headings_in(text: str, own_title: str) -> list[str]:
     """Return the headings in a Markdown text.
 
-    Most chunks have none or begin with their own, so that most need not be parsed, which is slow.
+    Most chunks have none below their first line, and are not parsed, which is slow.
     """
     first_line, _, body = text.partition("\n")
     if not _MAY_BE_HEADING.search(body):
         if own_title and first_line.lstrip("#") == f" {own_title}":
             return [own_title]
-        if not _MAY_BE_HEADING.search(first_line):
-            return []
+        text = first_line
+    if not _MAY_BE_HEADING.search(text):
+        return []
     return [title for title, _, _ in headings_of(text)]
 
 
@@ -234,17 +236,16 @@ class ChunkInfoArrays(RowArrays):
     data: npt.NDArray[np.uint8]
 
     @classmethod
-    def build(cls, ids: Ints, infos: Iterable[ChunkInfo]) -> ChunkInfoArrays:
-        """Return the arrays of rows and their info.
+    def build(cls, ids: Ints, infos: Sequence[bytes]) -> ChunkInfoArrays:
+        """Return the arrays of rows and their info, as :meth:`ChunkInfo.to_json` returns it.
 
         Raises:
             ValueError: There are fewer infos than rows, or more.
         """
-        texts = [info.to_json() for info in infos]
-        if len(texts) != len(ids):
-            raise ValueError(f"{len(ids)} rows have {len(texts)} infos")
-        bounds = np.cumsum([0, *map(len, texts)])
-        return cls(ids, bounds, np.frombuffer(b"".join(texts), np.uint8))
+        if len(infos) != len(ids):
+            raise ValueError(f"{len(ids)} rows have {len(infos)} infos")
+        bounds = np.cumsum([0, *map(len, infos)])
+        return cls(ids, bounds, np.frombuffer(b"".join(infos), np.uint8))
 
     @classmethod
     def merge(cls, parts: Sequence[Part]) -> ChunkInfoArrays:
@@ -277,8 +278,13 @@ class ChunkInfoIndex(ArrayIndex):
         super().__init__(parts)
         self._remembered: dict[int, ChunkInfo] = {}
 
-    def with_infos(self, rows: Rows, infos: Iterable[ChunkInfo]) -> ChunkInfoIndex:
-        """Return the index with more rows; a known row gets the new info."""
+    def with_infos(self, rows: Rows, infos: Sequence[bytes]) -> ChunkInfoIndex:
+        """Return the index with more rows; a known row gets the new info.
+
+        Args:
+            rows: The numbers of the rows.
+            infos: The info of each, as :meth:`ChunkInfo.to_json` returns it.
+        """
         ids = np.asarray(rows, np.int64)
         return self.changed(ids, ChunkInfoArrays.build(ids, infos)) if len(ids) else self
 

@@ -20,7 +20,13 @@ from llama_index.core.storage.docstore.utils import json_to_doc
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.retrievers import arrays
-from llama_index_contextual.retrievers.bm25_index import Bm25Index, Candidate, Pool, TermScores
+from llama_index_contextual.retrievers.bm25_index import (
+    Bm25Index,
+    Candidate,
+    Pool,
+    TermCollector,
+    TermScores,
+)
 from llama_index_contextual.retrievers.chunk_info import (
     CHUNK_INFO_VERSION,
     ChunkInfo,
@@ -37,7 +43,7 @@ from llama_index_contextual.utils.language import fold, normalise
 from llama_index_contextual.utils.text import readable
 
 if TYPE_CHECKING:
-    from llama_index_contextual.retrievers.arrays import Floats, Ints, ScoredRows
+    from llama_index_contextual.retrievers.arrays import Floats, Ints, Rows, ScoredRows
 
 
 T = TypeVar("T")
@@ -55,6 +61,26 @@ def lexical_text(node: BaseNode) -> str:
     further_texts = [metadata.value_of(node.metadata, key) for key in _FURTHER_TEXTS]
     embedded = readable(node.get_content(metadata_mode=MetadataMode.EMBED))
     return "\n".join([embedded, *map(str, filter(None, further_texts))])
+
+
+def with_nodes(
+    engine: Bm25Index, infos: ChunkInfoIndex, rows: Rows, nodes: Iterable[BaseNode]
+) -> tuple[Bm25Index, ChunkInfoIndex]:
+    """Return two indexes with more rows, from a node for each.
+
+    Args:
+        engine: BM25 over rows; a known row gets the new text.
+        infos: What the ranking reads of the same rows.
+        rows: The numbers of the rows.
+        nodes: The node of each.
+    """
+    terms = TermCollector()
+    described = []
+    for node in nodes:
+        language = terms.add(lexical_text(node))
+        info = describe_chunk(node.metadata, node.get_content(), language)
+        described.append(info.to_json())
+    return engine.with_terms(rows, terms), infos.with_infos(rows, described)
 
 
 def _document_of(node: BaseNode) -> str:
@@ -305,14 +331,8 @@ class KeywordIndex:
             state = self.state.without(unique)
             first = int(state.engine.every.max(initial=-1)) + 1
             added = {row: _copy(node) for row, node in enumerate(unique.values(), first)}
-            rows = [*added]
-            texts = [lexical_text(node) for node in added.values()]
-            infos = [describe_chunk(node.metadata, node.get_content()) for node in added.values()]
-            self.state = State(
-                state.engine.with_texts(rows, texts),
-                state.infos.with_infos(rows, infos),
-                {**state.stored, **added},
-            )
+            engine, infos = with_nodes(state.engine, state.infos, [*added], added.values())
+            self.state = State(engine, infos, {**state.stored, **added})
 
     def delete(self, node_ids: Iterable[str]) -> int:
         """Delete nodes by id and return how many there were; unknown ids are ignored."""

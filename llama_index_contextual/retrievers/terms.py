@@ -23,6 +23,7 @@ from llama_index_contextual.utils.language import LANGUAGE_NAMES, fold, stop_wor
 Group = tuple[str, ...]  # a term and its alternatives, which count as the same term
 
 TERMS_VERSION: Final = 13  # raise it whenever a text has other terms
+_MOST_CHARACTERS: Final = 256  # of a word; what is longer is data and not language
 _ENGLISH: Final = "en"
 _ANY: Final = ""  # no language: words have no stem of their own, and none is a stop word
 
@@ -32,18 +33,22 @@ _SHORT: Final = re.compile(r"([a-z]([a-z])\2)(?:ed|ing)s?")  # "added", of which
 _stemmers = threading.local()  # by language; those of PyStemmer are for one thread each
 
 
-def terms_of(text: str) -> list[str]:
-    """Return the terms of a document in order, each as often as it occurs.
+def terms_of(text: str, language: str | None = None) -> list[str]:
+    """Return the terms of a document or a part of it in order, each as often as it occurs.
 
     A word is its English stem, whatever the language, so that names and loanwords are found in
     every language. In a text of another language its stem in that language follows. Stop words are
     left out of English texts only: elsewhere their frequency tells what they are worth.
 
+    Args:
+        text: The document or a part of it.
+        language: The language of the document; by default that of the text.
+
     Example:
         >>> terms_of("getUserName returns the user's names")
         ['getusernam', 'get', 'user', 'name', 'return', 'user', 'name']
     """
-    return list(chain.from_iterable(_groups_in(text, language_of(text))))
+    return list(chain.from_iterable(_groups_in(text, language or language_of(text))))
 
 
 @lru_cache(maxsize=64)  # several parts of a retriever read the same query
@@ -75,7 +80,7 @@ def finder_of(terms: Iterable[str]) -> Callable[[str], set[str]]:
         for word in words.words_of(text):
             if fold(word) not in ignored:
                 for language in (_ENGLISH, *languages):
-                    terms.update(*_groups_of(language, word))
+                    terms.update(*groups_of(language, word))
         return terms & searched
 
     return find
@@ -101,13 +106,14 @@ def is_day(group: Group) -> bool:
 def _groups_in(text: str, language: str) -> list[Group]:
     groups: list[Group] = []
     for word in words.words_of(text):
-        groups += _groups_of(language, word)
+        groups += groups_of(language, word)
     return groups
 
 
 @lru_cache(maxsize=50_000)  # 24 MB at most
-def _groups_of(language: str, written: str) -> tuple[Group, ...]:
+def groups_of(language: str, written: str) -> tuple[Group, ...]:
     """Return the terms of a word: of a compound those of the whole, then those of its parts."""
+    written = written[:_MOST_CHARACTERS]
     ignored = stop_words(_ENGLISH) if language == _ENGLISH else frozenset[str]()
     if fold(written) in ignored:
         return ()
@@ -123,24 +129,25 @@ def _groups_of(language: str, written: str) -> tuple[Group, ...]:
     return (*groups_of_days, *((term,) for term in terms))
 
 
-def _stems_of(word: str, language: str) -> list[str]:
+@lru_cache(maxsize=50_000)  # compounds share their parts
+def _stems_of(word: str, language: str) -> tuple[str, ...]:
     """Return the English stem of a word, and its stem in another language."""
     plain = fold(word)
     if not plain:
-        return []
+        return ()
     if any(map(str.isdecimal, plain)):
-        return [plain]
+        return (plain,)
     short = _SHORT.fullmatch(plain)
     stem = short[1] if short else _stem(plain, _ENGLISH)
     if language in (_ENGLISH, _ANY):
-        return [stem]
-    return [stem, f"{language}:{fold(_stem(word.casefold(), language))}"]
+        return (stem,)
+    return (stem, f"{language}:{fold(_stem(word.casefold(), language))}")
 
 
 def _stem(word: str, language: str) -> str:
     stemmers: dict[str, Stemmer.Stemmer] = _stemmers.__dict__
     if language not in stemmers:
-        # _groups_of remembers words, for all threads.
+        # _stems_of remembers words, for all threads.
         stemmers[language] = Stemmer.Stemmer(LANGUAGE_NAMES[language], maxCacheSize=0)
     return str(stemmers[language].stemWord(word))
 

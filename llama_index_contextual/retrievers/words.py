@@ -11,8 +11,6 @@ from typing import Final
 
 from llama_index_contextual.utils.language import normalise
 
-_MOST_CHARACTERS: Final = 256  # of a word; what is longer is data and not language
-
 # Marks of vowels and accents belong to the word; Python's \w leaves them out.
 _LETTERS: Final = (
     r"\w\u0300-\u036f\u0900-\u0963\u0966-\u0df3\u0e01-\u0e4e\u0e81-\u0ece\u0f39-\u0fbc"
@@ -29,9 +27,21 @@ _EMOJI: Final = (
     "[\U0001f1e6-\U0001f1ff]{2}"
     "|[\u2600-\u27bf\u2b00-\u2bff\U0001f300-\U0001f3fa\U0001f400-\U0001faff]"
 )
-WORD: Final = re.compile(
-    rf"\b[A-Za-z](?:\+\+|#(?![\w#]))|{_EMOJI}|\w[{_LETTERS}]*(?:(?:{_JOINT})[{_LETTERS}]+)*"
-)
+
+
+def _word_of(letters: str) -> str:
+    """Return the pattern of a word: C++ and C#, or letters with further parts.
+
+    Most words have no further part, which a look at the next character tells.
+    """
+    return (
+        rf"\w[{letters}]*(?:(?=[-./'\u2019@:*~=<,&+#])"
+        rf"(?:(?<=\b[A-Za-z])(?:\+\+|#(?![\w#]))|(?:(?:{_JOINT})[{letters}]+)+))?"
+    )
+
+
+_WORD: Final = re.compile(rf"{_EMOJI}|{_word_of(_LETTERS)}")
+_ASCII_WORD: Final = re.compile(_word_of(r"\w"), re.ASCII)  # twice as fast
 # Vowel signs of Arabic and Hebrew, which few people write, and what has no width.
 _UNWRITTEN: Final = re.compile(
     "[\u00ad\u200b-\u200d\u2060\ufeff\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a"
@@ -65,7 +75,9 @@ _PRICE: Final = re.compile(r"(\d{2,})\.\d\d")
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text, compounds as a whole."""
-    return [word[:_MOST_CHARACTERS] for word in WORD.findall(_UNWRITTEN.sub("", normalise(text)))]
+    if text.isascii():
+        return _ASCII_WORD.findall(text)
+    return _WORD.findall(_UNWRITTEN.sub("", normalise(text)))
 
 
 def take_pairs(word: str) -> tuple[list[str], str]:

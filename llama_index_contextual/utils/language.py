@@ -81,6 +81,8 @@ def tell_language(text: str) -> str:
 @lru_cache(maxsize=4096)
 def _detect(text: str) -> str:
     """Return the language of a short text."""
+    if text.isascii() and not _PLAINLY_ENGLISH.isdisjoint(text.lower().split()):
+        return "en"  # without a look at every word, which takes six times as long
     folded = fold(normalise(text))
     words = set(_WORD.findall(folded)[:_SAMPLE])
     if text.isascii():

@@ -18,6 +18,7 @@ from llama_index_contextual.retrievers.chunk_info import (
     ChunkInfoIndex,
     describe_chunk,
 )
+from llama_index_contextual.retrievers.terms import query_groups
 from llama_index_contextual.utils.errors import StorageError
 
 NOTE = {
@@ -156,9 +157,13 @@ def info(name):
     return describe_chunk(metadata, f"## {name}\n\nAll about {name} \u2026 \u65e5\u672c")
 
 
+def as_json(*names):
+    return [info(name).to_json() for name in names]
+
+
 def test_info_is_read_as_it_was_written_in_every_part(tmp_path):
-    index = ChunkInfoIndex().with_infos([3, 1, 2**40], [info("a"), info("b"), info("c")])
-    index = index.with_infos([7], [info("d")]).changed([1])
+    index = ChunkInfoIndex().with_infos([3, 1, 2**40], as_json("a", "b", "c"))
+    index = index.with_infos([7], as_json("d")).changed([1])
     expected = {3: info("a"), 2**40: info("c"), 7: info("d")}
     assert index.read([7, 3, 2**40, 1, 99]) == expected
     assert index.read([3]) == {3: info("a")}
@@ -168,14 +173,14 @@ def test_info_is_read_as_it_was_written_in_every_part(tmp_path):
 
 
 def test_a_known_row_gets_the_new_info():
-    index = ChunkInfoIndex().with_infos([1, 2], [info("a"), info("b")])
-    assert index.with_infos([2], [info("c")]).read([1, 2]) == {1: info("a"), 2: info("c")}
+    index = ChunkInfoIndex().with_infos([1, 2], as_json("a", "b"))
+    assert index.with_infos([2], as_json("c")).read([1, 2]) == {1: info("a"), 2: info("c")}
     assert index.with_infos([], []) is index
 
 
 def test_rows_without_info_are_refused():
     with pytest.raises(ValueError, match="2 rows have 1 infos"):
-        ChunkInfoIndex().with_infos([1, 2], [info("a")])
+        ChunkInfoIndex().with_infos([1, 2], as_json("a"))
 
 
 @pytest.mark.parametrize("text", [b"[]", b"{}", b"nonsense", b"[" * 100_000, b"null"])
@@ -198,6 +203,17 @@ def test_nodes_are_described_when_they_are_added_and_never_at_a_query(monkeypatc
         assert described == [describe_chunk(node.metadata, node.text), None]
         assert kept.delete(["a"]) == 1
         assert kept.reader.ask(lambda state: state.describe((), ["a"])[2]) == [None]
+
+
+def test_headings_and_contexts_have_the_terms_of_the_language_of_the_chunk():
+    text = "## Preise\n\nDie Preise der Zimmer gelten für eine Nacht und sind fest."
+    node = TextNode(text=text, metadata={"header_path": "Hotel > Preise", "context": "Preise"})
+    state = ContextualBM25Retriever([node]).ask(lambda state: state)
+    groups = query_groups("Was sind die Preise der Zimmer für eine Nacht?")
+    assert ("de:preis",) in groups
+    [info] = state.describe(groups, [node.node_id])[2]
+    assert info.heading_terms == {"preis", "de:preis"}
+    assert info.context_terms["de:preis"] == 1
 
 
 def test_an_index_with_other_info_is_refused(monkeypatch, tmp_path):

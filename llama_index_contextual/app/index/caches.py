@@ -17,14 +17,9 @@ import numpy as np
 from llama_index_contextual.app.index.vectors import UnitVectors, VectorIndex, unit_vectors
 from llama_index_contextual.retrievers.arrays import ArrayIndex, matches
 from llama_index_contextual.retrievers.bm25_index import Bm25Index
-from llama_index_contextual.retrievers.chunk_info import (
-    CHUNK_INFO_VERSION,
-    ChunkInfo,
-    ChunkInfoIndex,
-    describe_chunk,
-)
+from llama_index_contextual.retrievers.chunk_info import CHUNK_INFO_VERSION, ChunkInfoIndex
 from llama_index_contextual.retrievers.names import NAMES_VERSION, NameIndex
-from llama_index_contextual.retrievers.node_index import lexical_text
+from llama_index_contextual.retrievers.node_index import with_nodes
 from llama_index_contextual.retrievers.terms import TERMS_VERSION
 from llama_index_contextual.utils.errors import StorageError
 
@@ -32,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from llama_index_contextual.app.index.database import NodeRow, Rows, Snapshot
+    from llama_index_contextual.app.index.database import Rows, Snapshot
     from llama_index_contextual.retrievers.arrays import Ints
 
 _T = TypeVar("_T", bound=ArrayIndex)
@@ -124,10 +119,10 @@ class Caches:
     def _derived(self, before: Moment, snapshot: Snapshot) -> Moment:
         """Return what is derived of a moment, with as much of an earlier one as possible."""
         rows = snapshot.rows()
-        bm25, new = _with_rows(before.bm25, rows)
-        bm25 = bm25.with_texts(new, map(lexical_text, snapshot.nodes(new)))
-        infos, new = _with_rows(before.infos, rows)
-        infos = infos.with_infos(new, map(_describe, snapshot.node_rows(new)))
+        bm25, without_terms = _with_rows(before.bm25, rows)
+        infos, without_info = _with_rows(before.infos, rows)
+        new = np.union1d(without_terms, without_info)
+        bm25, infos = with_nodes(bm25, infos, new, snapshot.nodes(new))
 
         embedded = rows if snapshot.state.model == self.model else rows[:0]
         vectors, new = _with_rows(before.vectors, embedded)
@@ -181,10 +176,6 @@ def _unit_vectors_of(snapshot: Snapshot, rows: Rows) -> list[UnitVectors]:
         vectors = snapshot.vectors(rows[start : start + _ROWS_AT_ONCE])
         units.append(unit_vectors(vectors))
     return [UnitVectors.of(rows, np.concatenate(units))] if units else []
-
-
-def _describe(node: NodeRow) -> ChunkInfo:
-    return describe_chunk(json.loads(node.metadata), node.text)
 
 
 def _with_rows(index: _T, rows: Ints) -> tuple[_T, Ints]:
