@@ -71,3 +71,10 @@ def test_a_name_is_found_among_a_hundred_thousand_words():
     }
     vocabulary = Vocabulary.of([" ".join(words)], ["Dijkstra's Algorithm"])
     assert vocabulary.suggest("dikstra")[0] == "Dijkstra's Algorithm"
+
+
+def test_a_similar_word_has_the_first_or_the_last_letter_of_the_word():
+    vocabulary = Vocabulary.of(["scheduler controller"], [])
+    assert vocabulary.suggest("shceduler") == ["scheduler"]
+    assert vocabulary.suggest("chedulers schedulex") == ["scheduler"]
+    assert vocabulary.suggest("xscheduley") == []
