@@ -269,11 +269,9 @@ class MemoryContext:
             evergreen=self.settings.evergreen,
             now=now,
         )
-        scored = [NodeWithScore(node=hit.node, score=hit.score) for hit in hits]
-        entries = {hit.id: hit for hit in hits}
+        aged = recency.aged([NodeWithScore(node=hit.node, score=hit.score) for hit in hits])
         return ranking.best_first(
-            replace(entries[aged.node.node_id], score=aged.score or 0.0)
-            for aged in recency.postprocess_nodes(scored)
+            replace(hit, score=score) for hit, (score, _) in zip(hits, aged, strict=True)
         )
 
     # Search

@@ -462,3 +462,15 @@ def test_filters_by_day_find_notes_of_a_period_by_their_first_day():
     october = note_filters(since="2025-10-01", until="2025-10-31")
     assert memory.search("shipped", filters=october).entries
     assert not memory.search("shipped", filters=note_filters(since="2025-11-01")).entries
+
+
+@pytest.mark.parametrize("days", ["5 April and 9 April", "9 April and 5 April"])
+def test_a_message_that_names_two_days_alone_is_answered_from_all_notes_between_them(
+    retriever, days
+):
+    now = datetime(2026, 4, 10, tzinfo=timezone.utc)
+    digest = MemoryContext(retriever).get(f"what did we do on {days}?", now=now)
+    assert {entry.path for entry in digest.entries} == {
+        "memory/2026-04-05.md",
+        "memory/2026-04-09.md",
+    }

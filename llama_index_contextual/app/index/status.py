@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _SAMPLE_SIZE: Final = 200  # chunks whose languages stand for those of all
 _NAMED: Final = 0.01  # a share below it is not named
-PATIENCE: Final = 0.1  # seconds that an answer may wait for a refresh
+PATIENCE: Final = 0.08  # seconds that an answer may wait for a refresh
 
 
 @dataclass(slots=True)

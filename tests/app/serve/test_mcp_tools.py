@@ -43,7 +43,7 @@ from llama_index_contextual.utils.errors import MissingExtraError
         ("list", {"path": "a/" * 1001}, "path"),
         ("retrieve", {"query": "x", "since": "soonish"}, "`since` must be a date"),
         (
-            "search",
+            "retrieve",
             {"query": "x", "since": "2026-02-01", "until": "2026-01-01"},
             "`since` must not be after `until`",
         ),
