@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 from llama_index.core.bridge.pydantic import (
     BeforeValidator,
@@ -260,11 +260,11 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     def _without_contexts(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
         """Remove contexts, and do not embed headings that our parser found."""
         listed = _node_list(nodes)
-        for node in listed:
-            _remove_outdated_lines(node)
-            views.remove_context(node)
-            views.hide_headings(node)
-        _update_links(listed)
+        with _updating_links(listed):
+            for node in listed:
+                _remove_outdated_lines(node)
+                views.remove_context(node)
+                views.hide_headings(node)
         return listed
 
     def _outdated(
@@ -298,8 +298,8 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
             ContextError: A chunk got none.
         """
         embedded = [(node, _context_of(node)) for node in nodes if node.embedding is not None]
-        missing = self._write(generator, nodes, groups, contexts)
-        _update_links(nodes)
+        with _updating_links(nodes):
+            missing = self._write(generator, nodes, groups, contexts)
         late = sum(_context_of(node) != former for node, former in embedded)
         if late:
             warnings.warn(
@@ -409,18 +409,37 @@ def _context_of(node: BaseNode) -> str:
     return metadata.text_value(node.metadata, metadata.CONTEXT)
 
 
-def _update_links(nodes: Sequence[BaseNode]) -> None:
-    """Update the hashes in links between nodes: a hash covers metadata, and so the context."""
+class _Link(NamedTuple):
+    """A link to a neighbour, with the hash that the neighbour had."""
+
+    node: BaseNode
+    relationship: NodeRelationship
+    target: RelatedNodeInfo
+    neighbour: BaseNode
+    former_hash: str
+
+
+@contextmanager
+def _updating_links(nodes: Sequence[BaseNode]) -> Iterator[None]:
+    """Update the hashes in links to nodes that change: a hash covers metadata, and so the context.
+
+    Links without a hash stay so.
+    """
     nodes_by_id = {node.node_id: node for node in nodes}
+    links: list[_Link] = []
     for node in nodes:
         for relationship in (NodeRelationship.PREVIOUS, NodeRelationship.NEXT):
-            link = node.relationships.get(relationship)
-            if not isinstance(link, RelatedNodeInfo) or not link.hash:
+            target = node.relationships.get(relationship)
+            if not isinstance(target, RelatedNodeInfo) or not target.hash:
                 continue
-            neighbour = nodes_by_id.get(link.node_id)
+            neighbour = nodes_by_id.get(target.node_id)
             if neighbour is not None:
-                current = link.model_copy(update={"hash": neighbour.hash})
-                node.relationships[relationship] = current
+                links.append(_Link(node, relationship, target, neighbour, neighbour.hash))
+    yield
+    for link in links:
+        if link.neighbour.hash != link.former_hash:
+            current = link.target.model_copy(update={"hash": link.neighbour.hash})
+            link.node.relationships[link.relationship] = current
 
 
 def _node_list(

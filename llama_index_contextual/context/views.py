@@ -182,4 +182,4 @@ def _forms(key: str, text: str) -> list[str]:
 def _words(text: str) -> str:
     """Return the words of a text between blanks, so that whole words are found."""
     words = _WORD.findall(text.casefold())
-    return f" {' '.join(words)} "
+    return " ".join(["", *words, ""])
