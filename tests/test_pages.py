@@ -168,7 +168,7 @@ def test_names_in_brackets_are_read_in_proportion_to_the_text():
         "> [!tip] x\n>\n",
         "> " * 30 + "[!tip]\n\n",
     ):
-        assert_linear(work, lambda count, piece=piece: piece * count, 4000)
+        assert_linear(work, lambda count, piece=piece: piece * count, 2000)
 
 
 def test_a_converted_document_is_shown_as_markdown_and_a_plain_text_as_it_is(tmp_path):

@@ -279,20 +279,23 @@ def test_unknown_words_are_named_without_vectors(tmp_path):
         assert retriever.explain("zanahroias").remarks == ('the index does not know "zanahroias"',)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("query", NONSENSE)
-def test_nonsense_finds_nothing_in_a_larger_index(store, query):
+@pytest.fixture(scope="module")
+def larger_retrievers():
     texts = [
         f"Server {n} of rack {n % 7} writes its log to disk {n % 3} and restarts at {n % 24}:00"
         for n in range(300)
     ]
     nodes = [TextNode(id_=f"n{number}", text=text) for number, text in enumerate(texts)]
-    context = StorageContext.from_defaults(vector_store=store)
-    index = VectorStoreIndex(nodes, storage_context=context, embed_model=LocalEmbedding())
-    retrievers = [ContextualVectorRetriever(index), ContextualBM25Retriever(nodes)]
-    retriever = ContextualFusionRetriever(retrievers, min_score="auto")
+    index = VectorStoreIndex(nodes, embed_model=LocalEmbedding())
+    return [ContextualVectorRetriever(index), ContextualBM25Retriever(nodes)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("query", NONSENSE)
+def test_nonsense_finds_nothing_in_a_larger_index(larger_retrievers, query):
+    retriever = ContextualFusionRetriever(larger_retrievers, min_score="auto")
     assert retriever.retrieve(query) == []
-    assert ContextualFusionRetriever(retrievers).retrieve(query)
+    assert ContextualFusionRetriever(larger_retrievers).retrieve(query)
     assert retriever.retrieve("when does the server restart?")
 
 
