@@ -149,6 +149,21 @@ def test_the_storage_folder_is_never_read_even_if_it_is_not_hidden(tree):
     assert paths(find_files(root, FileRules(), exclude=root / "store")) == ["a.md"]
 
 
+def test_a_document_that_is_converted_may_be_larger_than_a_text(tree):
+    root = tree({"long.md": "# Long\n", "long.pdf": "%PDF-1.7\n"})
+    found = find_files(root, FileRules(include=("*.md", "*.pdf"), max_bytes=5))
+    assert paths(found) == ["long.pdf"]
+    assert [problem.path for problem in found.problems] == ["long.md"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no name holds a backslash there")
+def test_a_name_with_a_backslash_would_pose_as_another_path(tree):
+    found = find_files(tree({"notes\\plan.md": "# Plan\n", "a.md": "# A\n"}), FileRules())
+    assert paths(found) == ["a.md"]
+    [problem] = found.problems
+    assert str(problem) == "notes\\plan.md: its name has a backslash. Rename it."
+
+
 def test_a_large_file_is_reported_with_its_size_and_the_setting(tree):
     root = tree({"big.md": "x" * 2000, "small.md": "x"})
     found = find_files(root, FileRules(max_bytes=1000))

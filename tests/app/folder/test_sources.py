@@ -8,6 +8,7 @@ design document (DESIGN). A test is named by its document and the row of its sta
 from __future__ import annotations
 
 import re
+import time
 from datetime import date
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from llama_index_contextual import (
     MemoryContext,
 )
 from llama_index_contextual.app import LocalEmbedding
+from llama_index_contextual.app.folder.sources import stamp_if_stable
 from llama_index_contextual.app.settings.models import NamedModel
 from llama_index_contextual.context.base import ContextGenerator
 from llama_index_contextual.context.generators.llm import LLMContextGenerator
@@ -446,3 +448,12 @@ def test_design_5_a_stored_context_names_its_model(generator):
     [*_, node] = ContextualNodePostprocessor(generator)(chunks(NOTE))
     assert node.metadata["context_source"].startswith("llm:fake")
     assert node.metadata["context_version"]
+
+
+def test_a_file_that_changed_just_now_is_read_again_by_the_next_refresh():
+    """On some file systems a second change within two seconds would not alter its times."""
+    now = time.time_ns()
+    old = now - 10**10
+    assert stamp_if_stable(f"5 {old} {old}") == f"5 {old} {old}"
+    assert stamp_if_stable(f"5 {now} {old}") == ""
+    assert stamp_if_stable(f"5 {old} {now}") == ""

@@ -260,11 +260,17 @@ def test_the_cache_is_shown_and_pruned_and_every_index_goes_on(opened, folder, r
         assert index.refresh().embedded == 1, "the others are in the index"
 
 
+def test_a_refresh_keeps_the_cache_within_its_size(opened, monkeypatch):
+    monkeypatch.setattr(ContentCache.prune, "__defaults__", (1000,))
+    with opened() as index:
+        assert index.refresh().embedded > 0
+        assert index.settings.content_cache.contents() == {}
+
+
 def test_the_oldest_entries_go_first_and_contexts_last(tmp_path):
     with closing(ContentCache(tmp_path / "content.sqlite3")) as cache:
         cache.put("context", {"text": "x" * 1000}, "contexts")
-        for number in range(4000):
-            cache.put_rows("vectors:a", [(str(number), bytes(1500))])
+        cache.put_rows("vectors:a", [(str(number), bytes(1500)) for number in range(4000)])
         before = cache.used_bytes()
         deleted = cache.prune(before // 2, shrink=True)
         assert cache.used_bytes() <= before // 2

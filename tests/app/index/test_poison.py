@@ -146,8 +146,8 @@ def test_pages_with_the_same_label_are_pages_of_their_own(index):
     class Pages:
         def load_data(self, file):
             return [
-                Document(text=f"Page {n} of {file.name}", metadata={"page_label": label})
-                for n, label in enumerate(["i", "i", "1"])
+                Document(text=f"Page {label} of {file.name}", metadata={"page_label": label})
+                for label in ("i", "i", "1")
             ]
 
     (index.folder / "book.pdf").write_bytes(b"x")
