@@ -83,9 +83,7 @@ def test_what_a_folder_may_not_set_is_named_in_one_line_and_the_rest_holds(folde
     assert json.loads(shown)["embed_model"] == {"value": "local", "from": "default"}
 
 
-def test_options_the_environment_a_named_file_and_the_users_own_file_count(
-    folder, monkeypatch, tmp_path
-):
+def test_options_the_environment_and_the_users_own_file_count(folder, monkeypatch, tmp_path):
     own = tmp_path / "user" / "llama-index-contextual"
     own.mkdir(parents=True)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(own.parent))
@@ -104,11 +102,6 @@ def test_options_the_environment_a_named_file_and_the_users_own_file_count(
     assert found.origins["context_options.llm"] == str(own / "config.toml")
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CONTEXT_OPTIONS__LLM", "openai:environment")
     assert load_configuration(folder)["context_options.llm"] == "openai:environment"
-    (tmp_path / "named.toml").write_text('[context_options]\nllm = "openai:named"\n', "utf-8")
-    monkeypatch.delenv("LLAMA_INDEX_CONTEXTUAL_CONTEXT_OPTIONS__LLM")
-    assert (
-        load_configuration(folder, tmp_path / "named.toml")["context_options.llm"] == "openai:named"
-    )
     assert (
         load_configuration(folder, {"context_options.llm": "openai:option"})["context_options.llm"]
         == "openai:option"

@@ -10,7 +10,6 @@ import os
 import sys
 import warnings
 from contextlib import closing, suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -167,41 +166,26 @@ def _print_hit(number: int, hit: ShownHit) -> None:
 
 
 @command("context_options.llm", "retrieval.top_k", more=QUESTION)
-@as_json
-def ask(target: Target, *, words: Sequence[str], as_json: bool, **narrowed: Any) -> None:
+def ask(target: Target, *, words: Sequence[str], **narrowed: Any) -> None:
     """Answer a question with a language model and name the sources."""
     from llama_index.core.schema import MetadataMode
 
-    from llama_index_contextual.app.serve.answering import (
-        NOTHING,
-        answer,
-        answering_model,
-        model_name,
-    )
+    from llama_index_contextual.app.serve.answering import NOTHING, answer, answering_model
 
     configuration, _, hits = _answer_of(target, words, narrowed, NOTHING, per_file=0)
     model = answering_model(configuration["context_options.llm"], configuration["timeout"])
-    question = " ".join(words)
+    if not hits:
+        return
     sources = [hit.node.get_content(MetadataMode.LLM) for hit in hits]
     sentences: list[Sentence] = []
     try:
-        for sentence in answer(question, sources, model) if hits else ():
+        for sentence in answer(" ".join(words), sources, model):
             sentences.append(sentence)
-            if not as_json:
-                options.print_text(str(sentence), newline=False)
+            options.print_text(str(sentence), newline=False)
     finally:
-        if sentences and not as_json:
+        if sentences:
             options.print_text("\n")
-    if as_json:
-        data = {
-            "question": question,
-            "llm": model_name(model) if hits else None,
-            "answer": "".join(sentence.text for sentence in sentences),
-            "sentences": [asdict(sentence) for sentence in sentences],
-            "sources": [{"number": number, **hit.to_dict()} for number, hit in enumerate(hits, 1)],
-        }
-        options.print_report(data, "", as_json=True)
-    elif sentences:
+    if sentences:
         options.print_text(_sources_in_words(hits, sentences))
 
 

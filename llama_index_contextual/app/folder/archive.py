@@ -157,9 +157,20 @@ class Archive:
         """Return the names of the members of a kind that a member refers to."""
         return [relation.target for relation in self.relations(name) if relation.kind == kind]
 
-    def main(self, default: str) -> str:
-        """Return the name of the member that an Office file begins with."""
-        return next(iter(self.related("", "officeDocument")), default)
+    def main(self, default: str, kind: str) -> str:
+        """Return the name of the member that an Office file begins with.
+
+        Args:
+            default: Its name where the archive does not tell it.
+            kind: What the file should be, as "workbook".
+
+        Raises:
+            ConversionError: It has no such member.
+        """
+        name = next(iter(self.related("", "officeDocument")), default)
+        if name not in self:
+            raise ConversionError(f"it is damaged or no {kind} (it has no {name}). Ignore it.")
+        return name
 
     def _check_size(self, name: str, most: int) -> None:
         size = self._members[_key(name)].file_size

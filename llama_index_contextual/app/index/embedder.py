@@ -15,7 +15,6 @@ from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.models import UNNAMED, model_id
 from llama_index_contextual.utils.errors import (
     EmbeddingError,
-    FingerprintError,
     MissingExtraError,
     SettingError,
 )
@@ -30,12 +29,11 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
     from llama_index_contextual.app.index.content_cache import ContentCache
-    from llama_index_contextual.app.index.database import Database, Snapshot
+    from llama_index_contextual.app.index.database import Database
     from llama_index_contextual.app.index.vectors import Singles
 
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
 _HOPELESS: Final = 8  # texts without one usable vector: the model is broken, not a text
-_SAME: Final = 0.99  # cosine of two vectors of one text by one model; machines round differently
 _SHOWN: Final = 60  # characters of a text in a message
 _PROBE: Final = "length"  # a text that shows how long the vectors of a model are
 _dispatcher: Final = get_dispatcher(__name__)
@@ -69,36 +67,6 @@ def embedded_text(node: BaseNode) -> str:
     return readable(node.get_content(metadata_mode=MetadataMode.EMBED))
 
 
-def is_named(embedding: BaseEmbedding) -> bool:
-    """Tell whether an embedding has a name, so that others of this name make the same vectors."""
-    return bool(embedding.model_name != UNNAMED)
-
-
-def check_identity(snapshot: Snapshot, embedding: BaseEmbedding) -> None:
-    """Refuse an embedding without a name whose vectors are not those of an index.
-
-    A text of the index is embedded once more, since its class is all that names such an embedding.
-
-    Raises:
-        FingerprintError: Its vector is another one than the index has.
-    """
-    if is_named(embedding) or snapshot.state.model != model_id(embedding):
-        return
-    first = snapshot.rows()[:1]
-    for node, stored in zip(snapshot.nodes(first), snapshot.vectors(first), strict=True):
-        text = embedded_text(node)
-        vector = np.asarray(embed_texts(embedding, [text])[0], np.float32)
-        lengths = float(np.linalg.norm(vector) * np.linalg.norm(stored))
-        if len(vector) == len(stored) and float(vector @ stored) >= _SAME * lengths:
-            continue
-        name = type(embedding).__name__
-        raise FingerprintError(
-            f"the vectors of this {name} are not those of the index: {text[:_SHOWN]!r} has another "
-            f"one, and both have the model_name {UNNAMED!r}. Use the former embedding; or "
-            f"{name}(model_name='…') with a name for each model, and reindex=True."
-        )
-
-
 class EmbeddingResult(NamedTuple):
     """The vectors of chunks.
 
@@ -118,7 +86,7 @@ class Embedder:
 
     Args:
         embedding: Makes vectors.
-        cache: Keeps them for all folders, unless the embedding has no name.
+        cache: Keeps them for all folders, unless the embedding has no name of its own.
         database: Has the vectors of the index; None where all of them are replaced.
     """
 
@@ -126,7 +94,7 @@ class Embedder:
         self, embedding: BaseEmbedding, cache: ContentCache, database: Database | None
     ) -> None:
         self._embedding = embedding
-        self._cache = cache if is_named(embedding) else None
+        self._cache = None if embedding.model_name == UNNAMED else cache
         self._database = database
         self._dimensions = 0 if database is None else database.state().dimensions
 

@@ -72,7 +72,7 @@ class ContextualIndex:
         readers: Mapping[str, BaseReader] | None = None,
         files: FileRules | None = None,
         reindex: bool = False,
-        config: str | Path | Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
         create: bool = True,
         **context_options: Any,
     ) -> ContextualIndex:
@@ -97,9 +97,9 @@ class ContextualIndex:
             files: Which files of the folder are read.
             reindex: Whether the next refresh may build the index anew for another embedding model;
                 else it is an error.
-            config: A configuration file instead of ``contextual.toml`` in the folder; or settings
-                by key (``"retrieval.top_k"``), which come before all files and variables. Other
-                arguments come before it, and it before what the index was made with.
+            config: Settings by key (``"retrieval.top_k"``), which come before all files and
+                variables. Other arguments come before it, and it before what the index was made
+                with.
             create: Whether an index that does not exist may be made; else it is an error.
             **context_options: Of the context generator, such as ``llm=``; and settings that are in
                 no table, such as ``show_context_to_llm``.

@@ -10,7 +10,6 @@ import numpy as np
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
-from llama_index_contextual.app.settings.models import UNNAMED
 from llama_index_contextual.postprocessors.recency import RecencyPostprocessor
 from llama_index_contextual.postprocessors.rerank import RerankWithContext
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores import MetadataFilters
 
+    from llama_index_contextual.app.index.caches import Caches
     from llama_index_contextual.app.index.database import Rows, Snapshot
     from llama_index_contextual.app.index.settings import IndexSettings
     from llama_index_contextual.retrievers.bm25_index import Pool
@@ -38,10 +38,9 @@ _ID: Final = "\0id"  # a name of values that is no key of the metadata
 class IndexView(KeywordView):
     """One moment of an index, as retrievers read it."""
 
-    def __init__(self, snapshot: Snapshot, reader: IndexReader) -> None:
+    def __init__(self, snapshot: Snapshot, caches: Caches) -> None:
         self.snapshot = snapshot
-        self._reader = reader
-        self._caches = reader.settings.caches
+        self._caches = caches
         self._moment = self._caches.at(snapshot)
         self.engine = self._moment.bm25
         self.infos = self._moment.infos
@@ -117,7 +116,6 @@ class IndexView(KeywordView):
         Scores are cosines, -1 to 1.
 
         Raises:
-            FingerprintError: The embedding is another one of the same name.
             StorageError: The index was made again since with another embedding.
         """
         model = self.snapshot.state.model
@@ -129,7 +127,6 @@ class IndexView(KeywordView):
             )
         if not embeddings:
             return []
-        self._reader.check_identity(self.snapshot)
         among = None if filters is None else self.admitted(filters)
         hits = self._moment.vectors.nearest(embeddings, top_k, among)
         return [self.pool(hits_of_query, top_k) for hits_of_query in hits]
@@ -144,7 +141,6 @@ class IndexReader:
 
     def __init__(self, settings: IndexSettings) -> None:
         self.settings = settings
-        self._is_checked = False
         self._current = contextvars.ContextVar[IndexView | None]("view of a query", default=None)
 
     def __deepcopy__(self, memo: object) -> IndexReader:
@@ -156,14 +152,6 @@ class IndexReader:
             "pickled, nor its retrievers. Pickle the path of the folder, and open the index where "
             "it arrives."
         )
-
-    def check_identity(self, snapshot: Snapshot) -> None:
-        """Refuse, once, an embedding without a name that is another one than made the index."""
-        if self.settings.embedding.model_name == UNNAMED and not self._is_checked:
-            from llama_index_contextual.app.index.embedder import check_identity
-
-            check_identity(snapshot, self.settings.embedding)
-            self._is_checked = True
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[IndexView]:
@@ -177,7 +165,7 @@ class IndexReader:
             yield view
             return
         with self.settings.database.reading() as snapshot:
-            view = IndexView(snapshot, self)
+            view = IndexView(snapshot, self.settings.caches)
             token = self._current.set(view)
             try:
                 yield view

@@ -28,7 +28,7 @@ from llama_index_contextual.app.folder.sources import (
 )
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.database import JOINED, Transaction
-from llama_index_contextual.app.index.embedder import Chunk, Embedder, check_identity, chunks_of
+from llama_index_contextual.app.index.embedder import Chunk, Embedder, chunks_of
 from llama_index_contextual.app.index.rows import DocumentRow, NodeRow
 from llama_index_contextual.app.index.settings import PAID, IndexSettings, nodes_hash
 from llama_index_contextual.app.index.status import RefreshReport, make_plan
@@ -184,9 +184,6 @@ class Refresh:
         to_index = self.report.to_index
 
         # Refuse what the user has to confirm.
-        if to_index and indexed:
-            with settings.database.reading() as snapshot:
-                check_identity(snapshot, settings.embedding)
         if not self.confirm:
             self._require_few_deletions(indexed, set(hashes.values()))
             self._require_few_payments()

@@ -316,7 +316,7 @@ def _name_of(value: Any) -> str:
 def open_settings(
     folder: str | Path | Mapping[str, Any] | None,
     storage: str | Path | None,
-    config: str | Path | Mapping[str, Any] | None,
+    config: Mapping[str, Any] | None,
     *,
     reindex: bool = False,
     passed: Mapping[str, Any] | None = None,

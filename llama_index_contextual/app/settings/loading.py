@@ -56,7 +56,6 @@ _COLLECTION_NAME: Final = re.compile(r"\w[\w.-]{0,99}")
 _OTHER_VARIABLES: Final = re.compile(
     r"(?:^|_)(?:service_host|service_port|port)(?:_|$)|^(?:data|cache|corpus|storage)$"
 )
-_PROMPT: Final = "context_options.prompt"
 _FOLDERS: Final = "folders"  # a table of the user's own file
 _TABLES_OF_NAMES: Final = ("descriptions", _FOLDERS)  # tables whose keys the user chooses
 
@@ -75,7 +74,7 @@ def user_folder() -> Path:
 
 def load_configuration(
     folder: str | Path,
-    config: str | Path | Mapping[str, Any] | None = None,
+    config: Mapping[str, Any] | None = None,
     *,
     arguments: Mapping[str, Any] | None = None,
     remembered: Mapping[str, Any] | None = None,
@@ -85,9 +84,8 @@ def load_configuration(
 
     Args:
         folder: The folder of the documents, in which ``contextual.toml`` is read.
-        config: A file to read instead of ``contextual.toml``, from which all settings count; or
-            values by key (``"chunks.chunk_size"``) that override files and variables. None means
-            not set.
+        config: Values by key (``"chunks.chunk_size"``) that override files and variables. None
+            means not set.
         arguments: Values that override everything else.
         remembered: Values of an index, which everything else overrides; only harmless ones count.
         replaced: Settings and tables that an object replaces. For these only ``arguments`` count.
@@ -104,15 +102,9 @@ def load_configuration(
         if is_harmless(key, value):
             entries[key] = Entry(value, "index")
     entries |= _user_entries(root)
-    if isinstance(config, str | Path):
-        entries |= _file_entries(Path(config).expanduser())
-    else:
-        entries |= _folder_entries(root)
+    entries |= _folder_entries(root)
     entries |= _environment_entries()
-    if isinstance(config, Mapping):
-        entries |= _mapping_entries(config)
-
-    _read_prompt_file(entries)
+    entries |= _mapping_entries(config or {})
     for key in list(entries):
         if key in replaced or key.partition(".")[0] in replaced:
             del entries[key]
@@ -229,15 +221,6 @@ def _read_text(path: Path, root: Path | None = None) -> str:
         raise SettingError(f"{path} is not encoded in UTF-8 ({error}).") from error
     except DocumentError as error:
         raise SettingError(f"{path}: {error}") from error
-
-
-def _read_prompt_file(entries: dict[str, Entry]) -> None:
-    """Replace the path of a prompt file by its text; the path is relative to the settings file."""
-    entry = entries.get(_PROMPT)
-    if entry is None or not isinstance(entry.value, str) or not entry.value or "{" in entry.value:
-        return
-    settings_folder = Path(entry.origin).parent if entry.origin.endswith(".toml") else Path()
-    entries[_PROMPT] = Entry(_read_text(settings_folder / entry.value), entry.origin)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -64,9 +64,9 @@ def _as_one_line(text: Any) -> Any:
 
 
 def _context_name(value: Any) -> str:
-    """Return the name of a kind of context; false, as YAML reads off, is "off"."""
+    """Return the name of a kind of context, checked."""
     try:
-        return registry.context_name(False if str(value).lower() == "false" else value)
+        return registry.context_name(value)
     except SettingError as error:
         names = ", ".join(map(repr, registry.names()))
         raise ValueError(f"Input should be one of {names}") from error
@@ -280,7 +280,7 @@ _ALL: Final = (
         "context_options.prompt",
         Name,
         None,
-        "A template with `{document}` followed by `{chunks}`, or the file that contains it.",
+        "A template with `{document}` followed by `{chunks}`.",
         "the prompt in the guide to contexts",
     ),
     Setting("context_options.batch_size", Calls, 8, "Chunks per call."),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import sys
@@ -14,6 +13,7 @@ from growth import assert_linear
 from llama_index.llms.openai_like import OpenAILike
 
 from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.app.serve import answering
 from llama_index_contextual.app.serve import page as server
 from llama_index_contextual.app.serve.answering import (
     NOTHING,
@@ -124,29 +124,10 @@ def test_the_command_streams_an_answer_and_lists_its_sources(folder, fake_model,
     assert fake_model.requests[0].body["max_tokens"] > 0
 
 
-def test_the_command_gives_data(folder, fake_model, run):
-    fake_model.reply = always(Reply(text="It waits [1]. It stops [9]."))
-    done = run(
-        "ask", "how long does the gateway wait?", "-f", folder, "--llm", fake_model.llm, "--json"
-    )
-    answer = json.loads(done.stdout)
-    assert answer["answer"] == "It waits [1]. It stops [9]."
-    assert answer["llm"] == "fake"
-    assert [one["problems"] for one in answer["sentences"]] == [[], ["there is no source [9]"]]
-    assert answer["sources"][0]["citation"] == "gateway.md#L1-L3"
-    assert answer["sources"][0]["text"] in GATEWAY
-
-
 def test_where_nothing_is_relevant_no_model_is_asked(folder, fake_model, run):
     done = run("ask", "xqzzt vrrpl wkkj", "-f", folder, "--llm", fake_model.llm)
     assert (done.returncode, done.stdout) == (0, "")
     assert NOTHING in done.stderr
-    assert (
-        json.loads(
-            run("ask", "xqzzt vrrpl", "-f", folder, "--llm", fake_model.llm, "--json").stdout
-        )["llm"]
-        is None
-    )
     assert not fake_model.requests
     with pytest.raises(AnswerError, match=NOTHING):
         next(answer("xqzzt", [], answering_model(fake_model.llm)))
@@ -298,10 +279,11 @@ def test_the_best_source_is_sent_even_if_it_is_longer_than_the_window(fake_model
 
 
 @pytest.mark.server
-def test_a_real_model_answers(folder, llama_server, run):
+def test_a_real_model_answers(folder, llama_server, run, monkeypatch):
+    monkeypatch.setattr(answering, "_ANSWER_TOKENS", 32)  # what it says does not matter
     llm = f"openai:{llama_server.model}@{llama_server.api_base}"
-    done = run("ask", "how long does the gateway wait?", "-f", folder, "--llm", llm, "--json")
+    done = run("ask", "how long does the gateway wait?", "-f", folder, "--llm", llm)
     assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert answer["answer"].strip()
-    assert "".join(one["text"] for one in answer["sentences"]) == answer["answer"]
+    said, _, sources = done.stdout.rpartition("\n\n")
+    assert said.strip()
+    assert ".md#L" in sources

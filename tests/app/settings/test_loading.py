@@ -103,17 +103,17 @@ def test_settings_in_no_table_are_arguments_too(folder):
         ContextualIndex.open(folder, show_context_to_llm="perhaps")
 
 
-def test_a_file_can_be_named_and_a_prompt_stands_in_a_file_beside_it(tmp_path):
-    (tmp_path / "prompt.txt").write_text("{document}\n\n{chunks}", "utf-8")
-    other = tmp_path / "other.toml"
-    other.write_text('[context_options]\nprompt = "prompt.txt"\n', "utf-8")
-    assert load_configuration(tmp_path, other)["context_options.prompt"] == "{document}\n\n{chunks}"
-    with pytest.raises(SettingError, match=r"^no\.txt: it cannot be read "):
-        load_configuration(tmp_path, {"context_options.prompt": "no.txt"})
-    with pytest.raises(SettingError, match=r"^other {2}text: it cannot be read "):
-        load_configuration(tmp_path, {"context_options.prompt": "other  text"})
-    with pytest.raises(SettingError, match=r"none\.toml: it cannot be read "):
-        load_configuration(tmp_path, tmp_path / "none.toml")
+def test_a_prompt_without_its_places_is_refused(tmp_path):
+    with (
+        pytest.raises(SettingError, match=r"\{document\}"),
+        ContextualIndex.open(
+            tmp_path,
+            context="llm",
+            embed_model="none",
+            config={"context_options.prompt": "Say it."},
+        ) as index,
+    ):
+        index.refresh()
 
 
 @pytest.mark.parametrize(

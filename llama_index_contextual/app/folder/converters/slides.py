@@ -15,7 +15,7 @@ from llama_index_contextual.app.folder.archive import (
     integer,
     local,
 )
-from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, format_of
+from llama_index_contextual.app.folder.formats import Conversion, Part, format_of
 from llama_index_contextual.app.folder.markdown import NUMBER, numeral
 
 _LEVELS: Final = 9  # of a list
@@ -40,11 +40,7 @@ def read_pptx(path: Path) -> Conversion:
     parts: list[Part] = []
     left_out: Counter[str] = Counter()
     with Archive(path) as archive:
-        name = archive.main("ppt/presentation.xml")
-        if name not in archive:
-            raise ConversionError(
-                "it is damaged or no presentation (it has no ppt/presentation.xml). Ignore it."
-            )
+        name = archive.main("ppt/presentation.xml", "presentation")
         targets = {relation.id: relation.target for relation in archive.relations(name)}
         for slide_id in archive.xml(name).iterfind(".//{*}sldId"):
             target = next((targets[key] for key in slide_id.attrib.values() if key in targets), "")

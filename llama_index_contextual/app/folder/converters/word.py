@@ -96,11 +96,11 @@ def _html(archive: Archive, left_out: Counter[str]) -> str:
     """Return a document as HTML, with marks of numbers and pages; what is left out is counted."""
     import mammoth
 
-    name = archive.main("word/document.xml")
+    name = archive.main("word/document.xml", "Word document")
     root = archive.xml(name, _MOST_XML)
     if root.find("{*}body") is None:
         raise ConversionError(
-            f"it is damaged or no Word document (it has no {name} with a body). Ignore it."
+            f"it is damaged or no Word document (its {name} has no body). Ignore it."
         )
     folder = posixpath.dirname(name)
 

@@ -22,7 +22,7 @@ from llama_index_contextual.app.folder.archive import (
     integer,
     local,
 )
-from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, format_of
+from llama_index_contextual.app.folder.formats import Conversion, Part, format_of
 from llama_index_contextual.app.folder.formulas import superscript
 from llama_index_contextual.app.folder.tables import Value, shown, tables_of
 
@@ -58,9 +58,7 @@ def read_xlsx(path: Path) -> Conversion:
     left_out: Counter[str] = Counter()
     parts = []
     with Archive(path) as archive:
-        name = archive.main("xl/workbook.xml")
-        if name not in archive:
-            raise ConversionError(f"it is damaged or no workbook (it has no {name}). Ignore it.")
+        name = archive.main("xl/workbook.xml", "workbook")
         targets = {relation.id: relation for relation in archive.relations(name)}
         workbook = _Workbook(archive, name)
         sheets = set()
