@@ -149,7 +149,7 @@ def test_says_file_enclosing_and_defined():
     )
 
 
-def test_keyword_arm_gets_once_a_file_all_its_names():
+def test_keyword_retriever_gets_once_a_file_all_its_names():
     first, method = contexts(
         PYTHON,
         [
@@ -176,7 +176,7 @@ def test_a_chunk_of_a_text_that_is_not_known_is_read_by_itself():
     assert context.text == "From file: a.py. Defines: function lonely."
 
 
-def test_pages_get_headings_and_the_keyword_arm_all_of_them():
+def test_pages_get_headings_and_the_keyword_retriever_all_of_them():
     nodes = [
         TextNode(text="t", metadata={"header_path": path}) for path in ("Guide", "Guide > Install")
     ]
