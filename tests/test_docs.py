@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from zipfile import ZipFile
 
 import pytest
+from click.testing import CliRunner
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.embeddings.ollama import OllamaEmbedding
 from openinference.instrumentation.llama_index import LlamaIndexInstrumentor
@@ -363,6 +364,15 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.long
 def test_a_block_of_a_page_runs_as_it_is_pasted(code):
     exec(compile(code, "page", "exec"), {"__name__": "pasted"})  # noqa: S102  our own page
+
+
+@pytest.mark.long
+def test_the_example_of_the_guide_to_evaluation_prints_what_it_shows(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    page = (ROOT / "docs" / "guides" / "evaluation.md").read_text("utf-8")
+    command = re.search(r"^llama-index-contextual (evaluate examples.*)$", page, re.MULTILINE)[1]
+    shown = re.search(r"```\n(recall, .*?)```", page, re.DOTALL)[1]
+    assert shown in CliRunner().invoke(app, command.split()).output
 
 
 def test_few_blocks_are_fragments_and_each_says_why():
