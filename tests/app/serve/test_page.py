@@ -453,7 +453,7 @@ def test_an_address_without_its_token_says_so(address):
     with Browser() as browser:
         browser.go(address.partition("#")[0])
         browser.wait("document.querySelector('#problem:not([hidden])')")
-        assert "has no token" in browser.eval("document.getElementById('problem').textContent")
+        assert "no valid token" in browser.eval("document.getElementById('problem').textContent")
 
 
 # Memory
