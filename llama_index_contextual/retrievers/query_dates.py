@@ -26,6 +26,7 @@ from llama_index_contextual.utils.dates import (
     existing_date,
     months_from,
     numbered_words,
+    periods_in,
     with_ranges,
 )
 from llama_index_contextual.utils.language import fold, listed_stop_words, normalise, tell_language
@@ -202,7 +203,11 @@ def _date_patterns(language: str) -> DatePatterns:
     A slot may stand in several alternatives of a pattern, so it is numbered.
     """
     data = _load(language)
-    slots = {"day": r"[0-3]?\d", "mm": r"1[0-2]|0?[1-9]", "year": r"(?:19|20|21)\d\d(?![-/.]\d)"}
+    slots = {
+        "day": r"[0-3]?\d",
+        "mm": r"1[0-2]|0?[1-9]",
+        "year": r"(?:19|20|21)\d\d(?![-/.][qwh]?\d)",
+    }
     digits = {"number": [r"\d{1,3}"], "ordinal": ["[1-4]"]}
     for slot in ("month", "weekday", "unit", "number", "ordinal"):
         names = _with_unaccented(data[f"{slot}s"])
@@ -279,7 +284,7 @@ def _find_single_dates(text: str, today: date, words: Lexicon) -> list[NamedDate
 def _with_year(text: str, today: date) -> Readings:
     """Return the readings of dates that name a year; of several those that have come."""
     readings: Readings = {}
-    for named in dates_in(text, is_question=True):
+    for named in (*dates_in(text, is_question=True), *periods_in(text)):
         readings.setdefault((named.start, named.end), []).append(named.period)
     for span, periods in readings.items():
         past = [period for period in periods if period.first <= today]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from functools import cache, lru_cache
 from pathlib import PurePosixPath
@@ -214,12 +214,18 @@ def period_from_path(path: str) -> Period | None:
     if _YEAR_OF_NOTE.fullmatch(note.stem):
         return months_from(int(note.stem), 1, 12)
     for text in (note.stem, f"{note.parent.name}-{note.stem}"):
-        for form in _PERIODS:
-            match = form.search(text)
-            period = _period(match) if match else None
-            if period:
-                return period
+        for named in periods_in(text):
+            return named.period
     return None
+
+
+def periods_in(text: str) -> Iterator[NamedDate]:
+    """Yield weeks, months, quarters and half-years that a text names with their year."""
+    for form in _PERIODS:
+        for match in form.finditer(text):
+            period = _period(match)
+            if period:
+                yield NamedDate(*period, *match.span())
 
 
 def _period(match: re.Match[str]) -> Period | None:
@@ -314,7 +320,9 @@ _PERIOD: Final = (
 )
 _PERIODS: Final = (
     re.compile(rf"(?<!\d)(?<!\d[.-]){_YEAR}[ _-]*{_PERIOD}(?![^\W_]|[-_.]\d)", re.IGNORECASE),
-    re.compile(rf"(?<![^\W_]){_PERIOD}[ _,-]+{_YEAR}(?![^\W_]|[-_.]\d)", re.IGNORECASE),
+    re.compile(
+        rf"(?<![^\W_]){_PERIOD}(?:[ _,/-]+|[ ]of[ ]){_YEAR}(?![^\W_]|[-_.]\d)", re.IGNORECASE
+    ),
 )
 _DIGIT: Final = re.compile(r"\d")
 _YEAR_OF_NOTE: Final = re.compile(r"20\d\d")

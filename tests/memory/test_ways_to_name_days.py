@@ -16,6 +16,11 @@ en | what did we decide on 1/21? | 2026-01-21
 en | what happened on 12/31? | 2025-12-31
 en | notes from 3/5 | 2026-03-05
 en | what happened in Q3 2025? | 2025-07-01/2025-09-30
+en | what happened in 2025-Q3? | 2025-07-01/2025-09-30
+en | revenue of Q3/2025 | 2025-07-01/2025-09-30
+en | what did we ship in week 41 of 2025? | 2025-10-06/2025-10-12
+en | summarise 2025-W41 | 2025-10-06/2025-10-12
+en | the plan for 2025-H2 | 2025-07-01/2025-12-31
 en | revenue in Q4 | 2025-10-01/2025-12-31
 en | what did we ship in the third quarter of 2025? | 2025-07-01/2025-09-30
 en | third quarter 2025 | 2025-07-01/2025-09-30
@@ -48,6 +53,7 @@ de | was haben wir am 21.1. beschlossen? | 2026-01-21
 de | was war am 21.01. | 2026-01-21
 de | Was geschah am 31.12.? | 2025-12-31
 de | Was steht im Protokoll vom 3.3.? | 2026-03-03
+de | Was steht im Bericht der KW 41/2025? | 2025-10-06/2025-10-12
 de | Umsatz in Q3 2025 | 2025-07-01/2025-09-30
 de | was war im dritten Quartal 2025? | 2025-07-01/2025-09-30
 de | Was haben wir im 3. Quartal 2025 verkauft? | 2025-07-01/2025-09-30

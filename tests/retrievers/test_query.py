@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import date
 
 import pytest
 from llama_index.core.schema import TextNode
@@ -11,6 +12,7 @@ from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.retrievers.query import note_filters, parse_query
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
+from llama_index_contextual.utils.dates import epoch_seconds
 from llama_index_contextual.utils.errors import ContextualWarning
 
 QUESTIONS = [
@@ -164,3 +166,16 @@ def test_a_filter_on_paths_reads_the_path_and_the_file_path_of_a_reader(key):
     retriever = ContextualBM25Retriever(nodes)
     assert retriever.selected_ids(note_filters(path="work/")) == ["a"]
     assert retriever.selected_ids(note_filters(path=["work/", "home/b"])) == ["a", "b"]
+
+
+@pytest.mark.parametrize("text", ["2025-W41", "week 41 of 2025", "KW 41 2025"])
+def test_since_and_until_take_a_week(text):
+    [since] = note_filters(since=text).filters
+    [until] = note_filters(until=text).filters
+    assert (since.key, since.value) == ("date_ts", epoch_seconds(date(2025, 10, 6)))
+    assert (until.key, until.value) == ("date_ts", epoch_seconds(date(2025, 10, 12)))
+
+
+def test_until_a_quarter_is_until_its_last_day():
+    [until] = note_filters(until="2025-Q3").filters
+    assert until.value == epoch_seconds(date(2025, 9, 30))
