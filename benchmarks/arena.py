@@ -89,7 +89,7 @@ def sample(rows: list[Any], size: int | None) -> list[Any]:
 
 
 def difference_row(name: str, ours: Floats, stock: Floats) -> list[str]:
-    """Return the cells of ours less stock, question by question."""
+    """Return the cells of this package less stock, question by question."""
     return [name, *intervals(ours - stock)]
 
 

@@ -4,21 +4,22 @@
     [--collections N]
 
 Recall@k is the mean over questions of the share of gold items (chunks, passages, lines, pages) that
-the first k chunks cover. Every set has the same rows. A row but "stock chunks" ranks the same
-chunks with the same embedding; a row differs in what its name says. Those of ours are asked through
-``ContextualIndex``, and the others of Chroma as it is by default. As chunks differ in length, there
-is also the recall of as many as have 2,000, 4,000 and 8,000 characters together, the first one in
-any case. "Whole" is the share of gold passages that these contain from end to end, where chunks
-that touch are read as one. Where gold items are pages, "k pages" is the recall of the first k
-different pages that the ranked chunks are from. The last rows are ours less others, question by
+the first k chunks cover. Every set has the same rows. All rows but
+"stock chunks" rank the same chunks with the same embedding. Rows of this package query
+``ContextualIndex``, and the others Chroma with its defaults. As chunks differ in length, there is
+also the recall of the first chunks that have 2,000, 4,000 and 8,000 characters together, at least
+one. "Whole" is the share of gold passages that these contain from end to end, where chunks that
+touch are read as one. Where gold items are pages, "k pages" is the recall of the first k different
+pages that the ranked chunks are from. The last rows are this package less others, question by
 question.
 
 "Auto-merging" is LlamaIndex's ``AutoMergingRetriever`` over the stock hybrid of the leaves of a
 ``HierarchicalNodeParser``; ``--rows`` has to name it. With ``--rows`` there are only rows whose
-names begin so, ours and its text alone. ``--pages`` keeps the first pages of kubernetes-docs, those
-with answers first, ``--collections`` the first indexes of other sets, and ``--questions`` a fixed
-sample of them. ``--json`` writes recall at 1, 5 and 10 of the stock hybrid and of ours into a file,
-from which ``chart.py`` draws the chart of the README; other sets in it stay.
+names begin so, this package and its text alone. ``--pages`` keeps the first pages of
+kubernetes-docs, those with answers first, ``--collections`` the first indexes of other sets, and
+``--questions`` a fixed sample of them. ``--json`` writes recall at 1, 5 and 10 of the stock hybrid
+and of this package into a file, from which ``chart.py`` draws the chart of the README; other sets
+in it stay.
 
 A second table splits the questions into those that need context and the rest, and gives the
 failures that contexts avoid in each part: a mean over all questions hides what contexts are for, as
