@@ -1,10 +1,9 @@
 """Read a query: its operators, its unknown words, and the filters that an agent or a user writes.
 
-``path:notes/``, ``tag:work`` and ``collection:docs`` count in every query, and so do ``-path:old/``
-and ``-tag:work``. Quotation marks occur in ordinary questions too, so ``"..."`` and ``-"..."``
-count only in a query of keywords: a query without stop words outside of quotation marks. What is
-"Little Women" about? is a question and stays as it is; ``"Little Women" plot`` is a query of
-keywords.
+``path:notes/``, ``tag:work`` and ``collection:docs`` count in every query. Quotation marks occur in
+ordinary questions too, so ``"..."`` counts only in a query of keywords: a query without stop words
+outside of quotation marks. What is "Little Women" about? is a question and stays as it is;
+``"Little Women" plot`` is a query of keywords.
 
 What operators say becomes metadata filters, so every retriever that takes filters obeys them.
 """
@@ -39,10 +38,10 @@ Filter = MetadataFilter | MetadataFilters
 
 # Operators stand between white space. The lengths keep the search for a closing mark linear.
 _FIELD: Final = re.compile(
-    r"(?<!\S)(?P<dash>-?)(?P<name>path|tag|collection):"
+    r"(?<!\S)(?P<name>path|tag|collection):"
     r'(?:"(?P<quoted>[^"\n]{1,200})"|(?P<plain>[^\s"]{1,200}))(?!\S)'
 )
-_PHRASE: Final = re.compile(r'(?<!\S)(?P<dash>-?)["“„](?P<words>[^"“”„\n]{1,200})["”“](?!\S)')
+_PHRASE: Final = re.compile(r'(?<!\S)["“„](?P<words>[^"“”„\n]{1,200})["”“](?!\S)')
 _MOST_CHARACTERS: Final = 2000  # a longer text is a message and has no operators
 _CONDITION: Final = re.compile(
     r"(?P<key>[^=<>!~]{1,100})(?P<operator>!=|<=|>=|==|=|<|>|~)(?![=<>])(?P<value>[^\n]{0,300})"
@@ -78,22 +77,15 @@ def parse_query(text: str) -> ParsedQuery:
     if phrases and has_stop_words(_PHRASE.sub(" ", words)):
         phrases = []
     if phrases:
-        words = _PHRASE.sub(lambda phrase: "" if phrase["dash"] else phrase["words"], words)
-    named = [_value_of(field) for field in fields if not field["dash"]]
-    words = " ".join(words.split()) or " ".join(named)
+        words = _PHRASE.sub(r"\g<words>", words)
+    words = " ".join(words.split()) or " ".join(map(_value_of, fields))
     operators = [*fields, *phrases]
     if not operators or not words:
         return ParsedQuery(text)
 
-    required: list[Filter] = []
-    excluded: list[Filter] = []
-    for operator in operators:
-        members = excluded if operator["dash"] else required
-        members.append(_filter_of(operator))
-    if excluded:
-        required.append(MetadataFilters(filters=excluded, condition=FilterCondition.NOT))
     written = tuple(operator[0] for operator in operators)
-    return ParsedQuery(words, written, MetadataFilters(filters=required))
+    filters = MetadataFilters(filters=[_filter_of(operator) for operator in operators])
+    return ParsedQuery(words, written, filters)
 
 
 def _value_of(field: re.Match[str]) -> str:
