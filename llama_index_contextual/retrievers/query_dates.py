@@ -247,11 +247,9 @@ def _compiled(bodies: Iterable[str]) -> re.Pattern[str]:
 # Dates in texts
 
 
-def closeness(day: date | None, named: Sequence[NamedDate]) -> float:
-    """Return 1 for a named day, less over the week after it, and 0 elsewhere and for no day."""
-    if day is None:
-        return 0.0
-    distances = [named_date.distance(day) for named_date in named]
+def closeness(day: date, named_dates: Sequence[NamedDate]) -> float:
+    """Return 1 for a named day, less over the week after it, and 0 elsewhere."""
+    distances = [named_date.distance(day) for named_date in named_dates]
     days_after = [days for days in distances if 0 <= days <= DAYS_AFTER]
     return 1 - min(days_after) / (DAYS_AFTER + 1) if days_after else 0.0
 
@@ -313,7 +311,9 @@ def _slots_of(match: re.Match[str], words: Lexicon) -> Slots:
             continue
         slot = name.rpartition("_")[0]
         word = text.casefold()
-        if slot == "unit":
+        if slot == "mm":
+            slots["month"] = int(word)
+        elif slot == "unit":
             slots[slot] = words.units.get(word, "day")
         else:
             slots[slot] = int(word) if word.isdigit() else words.numbers[word]
@@ -358,7 +358,8 @@ def _recent(slots: Slots, today: date, in_year: Callable[[int], Sequence[Period]
         candidates = list(in_year(slots["year"]))
     else:
         years = range(today.year, today.year - _YEARS_WITH_29_FEBRUARY, -1)
-        candidates = [period for year in years for period in in_year(year) if period.first <= today]
+        periods = chain.from_iterable(map(in_year, years))
+        candidates = [period for period in periods if period.first <= today]
     if not candidates:
         raise ValueError
     return candidates[0]
@@ -367,8 +368,7 @@ def _recent(slots: Slots, today: date, in_year: Callable[[int], Sequence[Period]
 def _day(slots: Slots, _: int, today: date) -> Period:
     """Return a day of a month; without a month, of the most recent one that has it."""
     day = slots["day"] if "day" in slots else slots["number"]
-    month = slots.get("month") or slots.get("mm")
-    months = [month] if month else range(12, 0, -1)
+    months = [slots["month"]] if "month" in slots else range(12, 0, -1)
 
     def in_year(year: int) -> list[Period]:
         days = [existing_date(year, number, day) for number in months]
@@ -379,10 +379,14 @@ def _day(slots: Slots, _: int, today: date) -> Period:
 
 def _part_of_year(slots: Slots, value: int, today: date) -> Period:
     """Return a month, a quarter, or a part of so many months: ``April``, ``first half of 2025``."""
-    month = slots.get("month") or slots.get("mm")
-    size = 1 if month else value or _MONTHS_OF_UNIT["quarter"]
-    number = month or slots["ordinal"]
-    return _recent(slots, today, lambda year: [months_from(year, (number - 1) * size + 1, size)])
+    if "month" in slots:
+        size = 1
+        number = slots["month"]
+    else:
+        size = value or _MONTHS_OF_UNIT["quarter"]
+        number = slots["ordinal"]
+    first_month = (number - 1) * size + 1
+    return _recent(slots, today, lambda year: [months_from(year, first_month, size)])
 
 
 def _year(slots: Slots, _: int, __: date) -> Period:

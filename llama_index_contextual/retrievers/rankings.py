@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, cached_property
@@ -406,9 +405,9 @@ def collect(
     """Return the query and the candidates of some rankings as the features read them."""
     nothing = np.zeros(len(table.node_ids))
     trust = trust_in(text, rankings, reads)
-    weight_of_kind = Counter[bool]()
+    weight_of_kind = {True: 0.0, False: 0.0}
     for ranking in rankings:
-        weight_of_kind[ranking.is_keyword] += ranking.weight  # type: ignore[assignment]
+        weight_of_kind[ranking.is_keyword] += ranking.weight
     scores_of_kind = {True: nothing.copy(), False: nothing.copy()}
     cosines = matched = nothing
     for ranking in rankings:
@@ -416,7 +415,8 @@ def collect(
             continue
         values = table.spread(ranking, stretch(ranking.scores, ranking.compared_scores))
         share = ranking.weight / weight_of_kind[ranking.is_keyword]
-        scores_of_kind[ranking.is_keyword] += trust.get(ranking.retriever, 1.0) * share * values
+        factor = trust.get(ranking.retriever, 1.0) * share
+        scores_of_kind[ranking.is_keyword] += factor * values
         if not ranking.is_keyword:
             cosines = values
         if ranking.query == 0 and ranking.retriever == reads.retriever:
