@@ -64,7 +64,7 @@ def test_numbers_stay_within_their_ranges(tmp_path, said):
             load_configuration(tmp_path)
 
 
-def test_no_number_of_hits_switches_an_arm_off(tmp_path):
+def test_no_number_of_hits_switches_a_retriever_off(tmp_path):
     (tmp_path / "page.md").write_text("# Page\n\nThe gateway waits 60 seconds.\n", "utf-8")
     with ContextualIndex.open(tmp_path) as index:
         index.refresh()

@@ -1,4 +1,4 @@
-"""Arms asked at once: limits of time, failures, the event loop, many callers."""
+"""Retrievers that are asked at once: limits of time, failures, the event loop, many callers."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ ONLY_WORK = MetadataFilters(filters=[MetadataFilter(key="tags", value="work")])
 
 @pytest.fixture
 def retrievers(index, embedding):
-    """Arms with an embedding for which relevance was not measured."""
+    """Retrievers with an embedding for which relevance was not measured."""
     keyword = ContextualBM25Retriever.from_defaults(index=index)
     return ContextualVectorRetriever(index, embed_model=embedding), keyword
 

@@ -124,7 +124,7 @@ def test_a_damaged_storage_answers_right_or_says_what_mends_it_and_is_made_whole
         assert answers(index) == expected
 
 
-def test_a_question_of_which_one_arm_alone_meets_damage_gets_the_error_and_no_half_answer(
+def test_a_question_of_which_one_retriever_alone_meets_damage_gets_the_error_and_no_half_answer(
     whole, monkeypatch
 ):
     def damaged(*_, **__):
