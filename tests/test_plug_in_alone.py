@@ -40,6 +40,7 @@ def alone(code, *arguments):
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
 
 
+@pytest.mark.process
 def test_a_pipeline_of_the_plug_in_alone():
     done = alone("""
 from llama_index.core import Document, MockEmbedding, VectorStoreIndex
@@ -60,6 +61,7 @@ assert hits and not [name for name in sys.modules if name.startswith("llama_inde
     assert "The default is 60." in done.stdout
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("code", "extra"),
     [

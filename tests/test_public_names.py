@@ -23,6 +23,7 @@ def test_every_public_name_can_be_imported_and_is_documented(name):
     assert thing.__name__ == name
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["ContextualIndex", "LocalEmbedding"])
 def test_the_application_s_names_are_found_at_the_top_without_an_import_of_it(name):
     code = f"""
@@ -79,6 +80,7 @@ def test_the_version_is_the_distribution_s():
     assert llama_index_contextual.__version__ == installed
 
 
+@pytest.mark.process
 def test_importing_the_package_imports_no_heavy_part():
     heavy = ("chromadb", "onnxruntime", "openai")
     code = (

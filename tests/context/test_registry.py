@@ -104,6 +104,7 @@ def test_settings_and_command_line_list_the_names():
     assert all(name in help_text for name in registry.names())
 
 
+@pytest.mark.process
 def test_the_names_are_known_without_llama_index():
     code = (
         "import sys; from llama_index_contextual.context import registry; "

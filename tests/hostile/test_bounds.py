@@ -60,6 +60,7 @@ def test_a_few_bytes_do_not_become_gigabytes(folder, caplog, monkeypatch):
     assert is_repaired(folder, caplog)
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is Linux's")
 def test_a_search_has_its_usual_memory_beside_a_bomb(folder):
     compressor = zlib.compressobj(1)

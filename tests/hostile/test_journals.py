@@ -183,6 +183,7 @@ def test_a_file_of_the_user_is_not_taken_for_a_log(tmp_path, thesis, suffix, kin
     assert thesis.read_text() == "Years of work."
 
 
+@pytest.mark.process
 def test_no_moment_of_an_index_has_a_journal_of_its_own(tmp_path):
     """Else a kill would leave one, and the index would refuse it."""
     script = """
@@ -222,6 +223,7 @@ def test_a_database_that_would_write_journals_is_refused(tmp_path):
         SQLiteKVStore(path).get("a")
 
 
+@pytest.mark.process
 def test_the_command_line_in_a_process_names_the_journal(folder, thesis):
     database = storage_of(folder) / "index.sqlite3"
     without_logs(database)

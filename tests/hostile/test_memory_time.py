@@ -25,7 +25,7 @@ HOSTILE = [
     "``~~~`",
     f"{HEADER}\n", "today ", "> - [", ": ", "? ", "# a\n", "## 2026-11-1\n",
 ]  # fmt: skip
-SMALL = 4_000
+SMALL = 2_000
 _TURN = count()
 
 

@@ -183,6 +183,7 @@ def child(guard, work, folder):
     )
 
 
+@pytest.mark.process
 def test_a_hostile_folder_and_its_index_run_nothing(hostile):
     done = child(f"{PARTS}\n{GUARD}", WORK, hostile)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -192,6 +193,7 @@ def test_a_hostile_folder_and_its_index_run_nothing(hostile):
 SEEN = ("pickle.loads(b'N.')", "pickle.Unpickler(None)", "yaml.load('a', yaml.Loader)", "eval('1')")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("work", SEEN)
 def test_the_guard_would_see_it(tmp_path, work):
     assert child(GUARD, work, tmp_path).returncode == 77

@@ -14,6 +14,7 @@ from llama_index_contextual.node_parser.packing import split_markdown
 from llama_index_contextual.utils.errors import ContextualWarning
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "nested", ["a: " + "[" * 100_000, "- " * 100_000 + "x", "? " * 100_000 + "x"]
 )

@@ -47,6 +47,7 @@ def test_names_and_code_are_english(text):
     assert tell_language(text) == "en"
 
 
+@pytest.mark.process
 def test_a_plain_english_question_loads_no_detector():
     code = (
         "import sys; from llama_index_contextual.utils.language import tell_language;"

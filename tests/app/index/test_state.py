@@ -128,6 +128,7 @@ def loaded_by(*arguments):
     return done.stderr.splitlines()[-1], json.loads(done.stdout)
 
 
+@pytest.mark.process
 def test_a_status_needs_no_llama_index_and_is_that_of_python(folder, run):
     run("index", folder, "--chunk-size", 90)
     (folder / "faq.md").write_text("# FAQ\n\nIs it slow? No.\n", "utf-8")

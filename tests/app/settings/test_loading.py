@@ -203,6 +203,7 @@ def test_the_settings_of_memory_are_those_of_the_plug_in():
     assert SETTINGS["memory.evergreen"].adapter.validate_python("a.md, b/*") == ("a.md", "b/*")
 
 
+@pytest.mark.process
 def test_the_settings_are_known_without_llama_index():
     code = (
         "import sys; from llama_index_contextual.app.settings import registry; "
