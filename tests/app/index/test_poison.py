@@ -159,6 +159,8 @@ def test_pages_with_the_same_label_are_pages_of_their_own(index):
         assert report.failed == []
         assert report.chunks == 4 + 2 * 3
         assert pages.status(check=True).ok
+        ids = {node.ref_doc_id for node in pages.nodes("book.pdf")}
+        assert ids == {"book.pdf#i", "book.pdf#i#2", "book.pdf#1"}
 
 
 def test_ids_that_are_not_a_chunk_s_own_concern_their_document_alone(folder, server):
