@@ -67,6 +67,11 @@ class Query:
         """Return the terms of the words in the names that the query contains."""
         return code_terms(self.text)
 
+    @cached_property
+    def code_names(self) -> Sequence[str]:
+        """Return what may be the name of a definition: the whole query, and names within it."""
+        return [self.text, *_IDENTIFIER.findall(self.text), *_LAST_PART.findall(self.text)]
+
 
 @dataclass
 class Candidates:
@@ -414,16 +419,15 @@ class ExactFeature:
         grades = np.zeros(len(candidates.node_ids))
         for row, info in candidates.described:
             if info.definitions:
-                grades[row] = definition_grade(query.text, info)
+                grades[row] = definition_grade(query, info)
         factor = _PROSE_FACTOR if query.is_question else 1.0
         values: Floats = factor * ((grades > 0) & (grades == grades.max(initial=0)))
         return values
 
 
-def definition_grade(text: str, info: ChunkInfo) -> int:
-    """Return the spelling grade of the best name in a text: all of it, or a name that it holds."""
-    names = [text, *_IDENTIFIER.findall(text), *_LAST_PART.findall(text)]
-    return max(spelling_grade(name, info) for name in names)
+def definition_grade(query: Query, info: ChunkInfo) -> int:
+    """Return the best spelling grade of the names in a query."""
+    return max(spelling_grade(name, info) for name in query.code_names)
 
 
 def spelling_grade(name: str, info: ChunkInfo) -> int:
@@ -480,7 +484,7 @@ class NameFeature:
             heading_value = info.names.get(name, 0.0)
             value = max(document_values.get(document, 0.0), heading_value)
             if value:
-                grade = definition_grade(query.text, info) if info.is_code else heading_value
+                grade = definition_grade(query, info) if info.is_code else heading_value
                 rank = (value, grade, float(candidates.scores[row]), -row)
                 key = (document, node_id in candidates.admitted)
                 best[key] = max(best.get(key, rank), rank)
