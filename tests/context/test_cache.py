@@ -11,10 +11,12 @@ import sqlite3
 import threading
 
 import pytest
+from llama_index.core.schema import TextNode
 from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.storage.kvstore.types import BaseKVStore
 
-from llama_index_contextual.context.cache import SQLiteKVStore
+from llama_index_contextual.context.base import SourceDocument
+from llama_index_contextual.context.cache import CachedContext, ContextCache, SQLiteKVStore
 from llama_index_contextual.utils import sqlite_file
 from llama_index_contextual.utils.errors import StorageError
 
@@ -122,3 +124,48 @@ def test_a_write_is_all_or_nothing(store):
     with pytest.raises(StorageError, match="Name another file"):
         store.put_all([("a", {"n": 1}), (None, {"n": 2})])
     assert store.get_all() == {}
+
+
+def test_a_value_that_was_changed_in_the_file_counts_as_absent(store):
+    store.put_all([("a", {"text": "eins"}), ("b", {"text": "zwei"})])
+    with contextlib.closing(sqlite3.connect(store.path)) as connection, connection:
+        connection.execute("UPDATE kept SET value = replace(value, 'eins', 'drei')")
+    assert store.get_all() == {"b": {"text": "zwei"}}
+
+
+NODE = TextNode(text="It rained.")
+
+
+def document(path, text="It rained."):
+    return SourceDocument("1", path, text)
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Return the caches of two folders over one file."""
+    caches = []
+    for name in ("harbour", "airport"):
+        store = SQLiteKVStore(tmp_path / "contexts.sqlite")
+        store.scope = name
+        caches.append(ContextCache(store, lambda _: "version"))
+    yield caches
+    for cache in caches:
+        cache.close()
+
+
+def test_equal_paths_of_two_folders_share_no_context(folders):
+    harbour, airport = folders
+    harbour.keep([(NODE, CachedContext("Of the harbour."))], document("README.md"))
+    edited = document("README.md", "It rained. Then it snowed.")
+    assert harbour.find([NODE], edited) == [CachedContext("Of the harbour.")]
+    assert airport.find([NODE], edited) == [CachedContext()]
+
+
+def test_a_context_from_another_folder_survives_an_edit_once_it_is_renewed(folders):
+    harbour, airport = folders
+    harbour.keep([(NODE, CachedContext("Of the harbour."))], document("README.md"))
+    [copied] = airport.find([NODE], document("README.md"))
+    assert copied == CachedContext("Of the harbour.")
+    airport.renew([NODE], document("README.md"), [copied])
+    edited = document("README.md", "It rained. Then it snowed.")
+    assert airport.find([NODE], edited) == [copied]

@@ -202,6 +202,12 @@ def test_small_sections_merge_up_to_the_size_of_a_chunk(sizes, expected):
     assert [len(chunk.split()) for chunk in chunks] == expected
 
 
+def test_a_section_is_not_cut_to_fill_the_chunk_of_a_small_one_before_it():
+    text = f"{section_of(40)}{section_of(32)}{'word ' * 33}"
+    chunks = words(text, chunk_size=100, min_section_size=70)
+    assert [len(chunk.split()) for chunk in chunks] == [40, 65]
+
+
 def test_a_section_that_is_cut_anyway_begins_with_the_small_one_before_it():
     rows = "".join(f"| {number} | some more words |\n" for number in range(40))
     text = f"# Report\n\n## Bank\n\nFew words.\n\n### Income\n\n| a | b |\n|---|---|\n{rows}"

@@ -343,3 +343,18 @@ def test_a_shortcode_is_its_text_in_quotes():
 def test_marks_of_comments_within_sentences_hide_no_heading(text):
     text = "# A\n\n" + text.format("\n\n## B\n\nWords.\n\n") + "\n"
     assert ("A > B", "## B") in paths(text, chunk_size=20, chunk_overlap=0)
+
+
+def test_an_element_without_an_end_does_not_keep_a_callout_open():
+    text = "# Guide\n\n<Note>\n\n<Image>\n\n## Inside\n\nText.\n\n</Note>\n\nAfter.\n"
+    assert paths(text)[-1] == ("Guide", "After.")
+
+
+def test_the_end_of_another_element_ends_no_callout():
+    text = "# Guide\n\n<Note>\n\n## Inside\n\nText.\n\n</Tab>\n\nMore.\n\n</Note>\n"
+    assert [path for path, _ in paths(text)] == ["Guide", "Guide > Inside"]
+
+
+def test_a_byte_order_mark_between_two_files_hides_no_heading():
+    text = "# One\n\nText.\n\n\ufeff# Two\n\nText.\n"
+    assert [path for path, _ in paths(text)] == ["One", "Two"]
