@@ -307,8 +307,9 @@ class _Packer:
             budget -= lead
         elif self.settings.keep_blocks:
             budget = self.settings.hard_limit
-        fits = cost <= budget or not self.scale.exceeds(budget, block.offset, end)
-        if fits or block.kind == "rule":
+        if block.kind == "rule" or cost <= budget:
+            return []
+        if not self.scale.exceeds(budget, block.offset, end):
             return []
 
         text = self.scale.text

@@ -95,3 +95,15 @@ def test_lines_that_a_reader_brought_are_its_own():
     node = TextNode(text="One line.", metadata={"start_line": 3, "end_line": 9})
     [written] = ContextualNodePostprocessor()([node])
     assert (written.metadata["start_line"], written.metadata["end_line"]) == (3, 9)
+
+
+def test_a_piece_that_lacks_one_line_of_its_chunk_has_no_lines():
+    text = "One stands here.\nTwo stands here.\nThree stands here.\n"
+    [chunk] = HeadingAwareMarkdownNodeParser()([Document(text=text, metadata={"path": "a.md"})])
+    assert (chunk.metadata["start_line"], chunk.metadata["end_line"]) == (1, 3)
+    piece = chunk.model_copy(update={"metadata": dict(chunk.metadata)})
+    piece.set_content("One stands here.\nTwo stands here.")
+    ContextualNodePostprocessor()([chunk])
+    ContextualNodePostprocessor()([piece])
+    assert "start_line" in chunk.metadata
+    assert "start_line" not in piece.metadata

@@ -194,15 +194,15 @@ def test_a_run_of_rules_is_not_looked_into_each_anew(monkeypatch):
 
     None has a place to cut.
     """
-    finer = mock.Mock(return_value=[])
-    monkeypatch.setattr(splitting._Packer, "marks_inside", finer)
+    sentence_starts = mock.Mock(return_value=[])
+    monkeypatch.setattr(splitting, "sentence_starts", sentence_starts)
     text = "Above.\n\n" + "---\n" * 3000
     spans = split_markdown(
         text, settings=ChunkSettings(chunk_size=200, chunk_overlap=20, min_chunk_size=20)
     )
     assert (spans[0].start, spans[-1].end) == (0, len(text.rstrip()))
     assert max(span.tokens for span in spans) <= 400  # nothing exceeds twice the size
-    finer.assert_not_called()
+    sentence_starts.assert_not_called()
 
 
 def test_a_document_of_too_many_chunks_is_a_problem_with_its_path(tmp_path, monkeypatch):
