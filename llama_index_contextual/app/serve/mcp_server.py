@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from llama_index_contextual import __version__
 from llama_index_contextual.app.index import BackgroundRefresh, is_refreshing
 from llama_index_contextual.app.index.index import ContextualIndex
-from llama_index_contextual.app.serve.local_server import LOOPBACK, limit_arenas, run_app
+from llama_index_contextual.app.serve.local_server import (
+    LOOPBACK,
+    freeze_objects,
+    limit_arenas,
+    run_app,
+)
 from llama_index_contextual.memory.context import MemoryContext
 from llama_index_contextual.tools.definitions import TOOLS, NoteTools
 from llama_index_contextual.utils.errors import ContextualError, needs
@@ -151,6 +156,7 @@ def serve(
     with contextlib.redirect_stdout(sys.stderr):
         index = ContextualIndex.open(folder, **options)
         server = NotesServer(index, index.settings.configuration["memory.refresh"] or "auto")
+    freeze_objects()
     try:
         if transport == "stdio":
             if threading.current_thread() is threading.main_thread():

@@ -32,7 +32,12 @@ from llama_index_contextual.app.serve.html import (
     node_html,
     render,
 )
-from llama_index_contextual.app.serve.local_server import LOOPBACK, limit_arenas, run_app
+from llama_index_contextual.app.serve.local_server import (
+    LOOPBACK,
+    freeze_objects,
+    limit_arenas,
+    run_app,
+)
 from llama_index_contextual.app.settings.embeddings import NoEmbedding
 from llama_index_contextual.app.settings.local import LocalModel
 from llama_index_contextual.retrievers.query import note_filters
@@ -118,6 +123,7 @@ def serve(folder: str | Path | None, *, port: int = 8766, **options: Any) -> Non
     with ContextualIndex.open(folder, create=False, **options) as index:
         api = PageApi(index, index.settings.configuration["context_options.llm"])
         token = secrets.token_urlsafe(24)
+        freeze_objects()
         run_app(
             lambda port: app_of(api, token, {f"{host}:{port}" for host in LOOPBACK}),
             port,
