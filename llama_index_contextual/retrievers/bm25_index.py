@@ -129,7 +129,7 @@ def term_number(term: str) -> int:
     return int.from_bytes(_term_bytes(term), "little")
 
 
-@lru_cache(maxsize=1 << 15)
+@lru_cache(maxsize=10_000)
 def _term_bytes(term: str) -> bytes:
     return blake2b(term.encode("utf-8", "surrogatepass"), digest_size=_NUMBER.itemsize).digest()
 

@@ -160,7 +160,7 @@ def describe_chunk(metadata: Mapping[str, Any], text: str, language: str = "en")
 
 def code_terms(name: str) -> frozenset[str]:
     """Return the terms of the words of a name: those of get, user and name for ``getUserName``."""
-    return frozenset(terms_of(" ".join(_CODE_WORD.findall(name)), "en"))
+    return frozenset(terms_of(" ".join(_CODE_WORD.findall(name))))
 
 
 def code_key(name: str) -> str:

@@ -110,7 +110,7 @@ def _groups_in(text: str, language: str) -> list[Group]:
     return groups
 
 
-@lru_cache(maxsize=50_000)  # 24 MB at most
+@lru_cache(maxsize=5000)  # an index remembers the words of its texts while it reads them
 def groups_of(language: str, written: str) -> tuple[Group, ...]:
     """Return the terms of a word: of a compound those of the whole, then those of its parts."""
     written = written[:_MOST_CHARACTERS]
@@ -129,7 +129,7 @@ def groups_of(language: str, written: str) -> tuple[Group, ...]:
     return (*groups_of_days, *((term,) for term in terms))
 
 
-@lru_cache(maxsize=50_000)  # compounds share their parts
+@lru_cache(maxsize=10_000)  # compounds share their parts
 def _stems_of(word: str, language: str) -> tuple[str, ...]:
     """Return the English stem of a word, and its stem in another language."""
     plain = fold(word)
