@@ -208,7 +208,7 @@ def test_nodes_are_described_when_they_are_added_and_never_at_a_query(monkeypatc
 def test_headings_and_contexts_have_the_terms_of_the_language_of_the_chunk():
     text = "## Preise\n\nDie Preise der Zimmer gelten für eine Nacht und sind fest."
     node = TextNode(text=text, metadata={"header_path": "Hotel > Preise", "context": "Preise"})
-    state = ContextualBM25Retriever([node]).ask(lambda state: state)
+    state = ContextualBM25Retriever([node]).reader.state
     groups = query_groups("Was sind die Preise der Zimmer für eine Nacht?")
     assert ("de:preis",) in groups
     [info] = state.describe(groups, [node.node_id])[2]
