@@ -162,6 +162,15 @@ def test_of_many_lines_only_those_that_may_be_shown_are_kept():
     assert findings.hidden == {"a.md": 4997, "b.md": 4994}
 
 
+def test_no_more_lines_are_shown_than_a_call_admits(folder, index):
+    lines = "\n".join(f"- entry {number} about zebras" for number in range(9))
+    (folder / "zoo.md").write_text(f"# Zoo\n\n{lines}\n", "utf-8")
+    index.refresh()
+    answer = grep(index.notes, Grep(pattern="zebras", per_file=0, max_results=4))
+    assert len(answer.data["hits"]) == 4
+    assert "(5 more in 1 note: zoo.md 5. Next: grep with path=" in answer.text
+
+
 @pytest.mark.long
 def test_a_line_at_the_end_of_megabytes_is_found(tmp_path):
     text = "\n".join(f"Line {number} is about pumps and valves." for number in range(30_000))
