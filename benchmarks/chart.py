@@ -23,6 +23,7 @@ UNSEEN: Final = {
     "japanese-articles": "Japanese articles",
     "obsidian-help": "Obsidian help",
     "pdf-reports": "PDF reports",
+    "meeting-transcripts": "Meeting transcripts",
 }
 TRAINED: Final = {
     "codebases": "Source code",
