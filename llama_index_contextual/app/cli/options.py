@@ -60,7 +60,15 @@ def interruptible() -> Iterator[None]:
 # Commands and options
 
 
-@click.group(name="llama-index-contextual")
+class _InOrder(click.Group):
+    """Lists commands in the order of their use."""
+
+    def list_commands(self, _: click.Context) -> list[str]:
+        """Return the names of the commands, ``index`` first."""
+        return sorted(self.commands, key=lambda name: name != "index")
+
+
+@click.group(cls=_InOrder, name="llama-index-contextual")
 @click.version_option(__version__, message="llama-index-contextual %(version)s")
 def app() -> None:
     """Give every chunk of your Markdown its context back, and find it again. No key, no network."""
