@@ -214,14 +214,18 @@ def period_from_path(path: str) -> Period | None:
     if _YEAR_OF_NOTE.fullmatch(note.stem):
         return months_from(int(note.stem), 1, 12)
     for text in (note.stem, f"{note.parent.name}-{note.stem}"):
-        for named in periods_in(text):
+        for named in _periods(text, _PERIODS):
             return named.period
     return None
 
 
 def periods_in(text: str) -> Iterator[NamedDate]:
-    """Yield weeks, months, quarters and half-years that a text names with their year."""
-    for form in _PERIODS:
+    """Return the weeks, quarters and half-years that a text names with their year."""
+    return _periods(text, _WEEKS_TO_HALVES)
+
+
+def _periods(text: str, forms: Sequence[re.Pattern[str]]) -> Iterator[NamedDate]:
+    for form in forms:
         for match in form.finditer(text):
             period = _period(match)
             if period:
@@ -313,16 +317,24 @@ _ITEMS: Final = {
     _NUMBER: f"{_TO}|{_AND}",
 }
 _MONTH: Final = "|".join(map(re.escape, _MONTH_NUMBERS))
+
+
+def _period_forms(names: str) -> tuple[re.Pattern[str], ...]:
+    """Return how the name of a period stands before or after its year."""
+    return (
+        re.compile(rf"(?<!\d)(?<!\d[.-]){_YEAR}[ _-]*(?:{names})(?![^\W_]|[-_.]\d)", re.IGNORECASE),
+        re.compile(
+            rf"(?<![^\W_])(?:{names})(?:[ _,/-]+| of ){_YEAR}(?![^\W_]|[-_.]\d)", re.IGNORECASE
+        ),
+    )
+
+
+_WEEK_TO_HALF: Final = r"(?:w|kw|week)[ _-]?(?P<week>\d\d?)|q(?P<quarter>[1-4])|h(?P<half>[12])"
+_WEEKS_TO_HALVES: Final = _period_forms(_WEEK_TO_HALF)
 # The name of a note of a period. A month in digits needs a separator, and no day may follow.
-_PERIOD: Final = (
-    r"(?:(?:w|kw|week)[ _-]?(?P<week>\d\d?)|q(?P<quarter>[1-4])|h(?P<half>[12])"
-    rf"|(?P<month>(?<=[ _-])(?:0[1-9]|1[0-2])|{'|'.join(map(re.escape, _MONTH_NAMES))}))"
-)
-_PERIODS: Final = (
-    re.compile(rf"(?<!\d)(?<!\d[.-]){_YEAR}[ _-]*{_PERIOD}(?![^\W_]|[-_.]\d)", re.IGNORECASE),
-    re.compile(
-        rf"(?<![^\W_]){_PERIOD}(?:[ _,/-]+|[ ]of[ ]){_YEAR}(?![^\W_]|[-_.]\d)", re.IGNORECASE
-    ),
+_PERIODS: Final = _period_forms(
+    rf"{_WEEK_TO_HALF}"
+    rf"|(?P<month>(?<=[ _-])(?:0[1-9]|1[0-2])|{'|'.join(map(re.escape, _MONTH_NAMES))})"
 )
 _DIGIT: Final = re.compile(r"\d")
 _YEAR_OF_NOTE: Final = re.compile(r"20\d\d")

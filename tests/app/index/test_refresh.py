@@ -5,9 +5,9 @@ from llama_index.core import Document, SimpleDirectoryReader
 from llama_index.core.llms import CompletionResponse, MockLLM
 from llama_index.core.schema import MetadataMode
 
-from llama_index_contextual.app.index import caches
 from llama_index_contextual.context.generators import headings as free
 from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.retrievers import node_index
 from llama_index_contextual.utils.errors import SettingError, StorageError
 
 
@@ -196,7 +196,7 @@ def test_the_keyword_index_is_kept_and_taken_up_by_the_next_process(opened, monk
     first.as_retriever().retrieve("Cookie")
     first.close()
     second = opened()
-    monkeypatch.setattr(caches, "lexical_text", None)  # deriving it anew would fail
+    monkeypatch.setattr(node_index, "lexical_text", None)  # deriving it anew would fail
     assert "carrots" in second.as_retriever(1).retrieve("Cookie")[0].node.text
 
 
