@@ -320,7 +320,7 @@ def admits(
     passed: Sequence[MetadataFilter] = (),
 ) -> bool:
     """Return whether a node matches filters, by its metadata and its document as ``REF_DOC_ID``."""
-    row = np.zeros(1, np.int64)
+    row: Ints = np.zeros(1, np.int64)
     if filters is not None:
         row = admitted(filters, row, lambda key: [metadata.get(key)], lambda _: row[:0], passed)
     return len(row) > 0

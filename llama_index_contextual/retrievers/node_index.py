@@ -219,7 +219,7 @@ class KeywordView(Protocol):
         """
         numbers = self._numbers(node_ids)
         terms = self.engine.term_scores(groups, numbers)
-        nearness = np.zeros(len(numbers))
+        nearness: Floats = np.zeros(len(numbers))
         if with_nearness:
             nearness = self.engine.nearness(groups, numbers)
         infos = self.infos.read(numbers)

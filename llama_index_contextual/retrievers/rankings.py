@@ -144,7 +144,7 @@ class ScoreTable:
         unique_ids = {node_id for ranking in rankings for node_id in ranking.node_ids}
         self.node_ids = sorted(unique_ids)
         self.raw: Floats = np.zeros(len(self.node_ids))
-        self.scores = self.raw
+        self.scores: Floats = self.raw
         self.rankings = [(ranking, np.zeros(len(ranking.scores))) for ranking in rankings]
         self.features: list[FeatureColumn] = []
         self._row_of = {node_id: row for row, node_id in enumerate(self.node_ids)}
@@ -256,7 +256,7 @@ def fuse(rankings: Sequence[Ranking], *, mode: FUSION_MODES, k: float, pool: int
     table = ScoreTable([ranking for ranking in rankings if ranking.weight > 0])
     if not table.node_ids:
         return table
-    largest = np.full(len(table.node_ids), -np.inf)
+    largest: Floats = np.full(len(table.node_ids), -np.inf)
     for ranking, credit in table.rankings:
         credit[:] = ranking.weight * _shares(ranking, mode, k)
         table.raw += table.spread(ranking, credit)
@@ -403,7 +403,7 @@ def collect(
     admitted: frozenset[str],
 ) -> tuple[Query, Candidates]:
     """Return the query and the candidates of some rankings as the features read them."""
-    nothing = np.zeros(len(table.node_ids))
+    nothing: Floats = np.zeros(len(table.node_ids))
     trust = trust_in(text, rankings, reads)
     weight_of_kind = {True: 0.0, False: 0.0}
     for ranking in rankings:

@@ -246,7 +246,7 @@ def chunk_features(
     matched = trust.get(reads.retriever, 1.0) * candidates.matched
 
     # The best sentence; a message of one sentence is its own.
-    sentence = np.zeros(len(table.node_ids))
+    sentence: Floats = np.zeros(len(table.node_ids))
     vectors = [ranking for ranking in rankings if not ranking.is_keyword and ranking.compared]
     deviations = [
         float(np.std(ranking.compared_scores)) for ranking in vectors if not ranking.query

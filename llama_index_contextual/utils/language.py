@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # other ways to write it; "sat" and "sun" are words as well), and abbreviations that precede what
 # they belong to, of those that sentencex 1.0 takes for a sentence's end.
 WORDS: Final[dict[str, dict[str, str]]] = json.loads(
-    resources.files("llama_index_contextual").joinpath("data", "languages.json").read_text("utf-8")
+    (resources.files("llama_index_contextual") / "data" / "languages.json").read_text("utf-8")
 )
 # As Snowball and NLTK's stop word files share them. (Not Tamil or Nepali, whose vowel signs are no
 # letters to Python's re: their words would fall apart.) The others are detected, too; they have no
