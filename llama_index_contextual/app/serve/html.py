@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
 
 _FENCE: Final = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})", re.MULTILINE)
-_TAG: Final = re.compile(r"(<math\b.*?</math>|<[^<>]*>)", re.DOTALL)  # or a whole formula
+# A tag, or a whole formula.
+_TAG: Final = re.compile(r"(<math\b[^<]*(?:<(?!/?math\b)[^<]*)*</math>|<[^<>]*>)")
 _WITHIN_LIST: Final = re.compile(r"\n*([ \t]+)(?:[-*+]|\d{1,9}[.)])[ \t]")
 _WEB: Final = ("http://", "https://", "mailto:")
 PICTURES: Final = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".avif")
