@@ -323,10 +323,9 @@ def sessions(wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) ->
     shares: dict[str, list[list[float]]] = {}
     for one in conversations("locomo-notes", wanted, embedding):
         retrievers = {way: one.index.as_retriever(100, mode=mode) for way, mode in modes.items()}
-        arms = dict(
-            zip(("vectors", "keywords"), retrievers["learned, the default"].retrievers, strict=True)
-        )
-        for way, retriever in (arms | retrievers).items():
+        vectors, keywords = retrievers["learned, the default"].retrievers
+        members = {"vectors": vectors, "keywords": keywords}
+        for way, retriever in (members | retrievers).items():
             for question in one.questions:
                 notes = list(
                     dict.fromkeys(

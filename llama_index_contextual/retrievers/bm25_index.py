@@ -9,7 +9,7 @@ filters leave out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -288,17 +288,6 @@ class Bm25Index(ArrayIndex):
         average_length = self._lengths[self.live].sum() / max(len(self), 1) or 1.0
         self._norms = K1 * (1 - B + B * self._lengths / average_length)
         self._has_dead_rows = not self.live.all()
-
-    def with_texts(self, rows: Rows, texts: Iterable[str]) -> Bm25Index:
-        """Return the index with more rows; a known row gets the new text.
-
-        Raises:
-            ValueError: There are fewer texts than rows, or more.
-        """
-        terms = TermCollector()
-        for text in texts:
-            terms.add(text)
-        return self.with_terms(rows, terms)
 
     def with_terms(self, rows: Rows, terms: TermCollector) -> Bm25Index:
         """Return the index with more rows; a known row gets the terms of the new text.

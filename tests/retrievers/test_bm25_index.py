@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from llama_index_contextual.retrievers.bm25_index import Bm25Index
+from llama_index_contextual.retrievers.bm25_index import Bm25Index, TermCollector
 from llama_index_contextual.retrievers.terms import query_groups, terms_of
 from llama_index_contextual.utils.errors import StorageError
 
@@ -45,10 +45,18 @@ def state(one):
     return answers
 
 
+def with_texts(engine, rows, texts):
+    """Return an engine with more rows."""
+    terms = TermCollector()
+    for text in texts:
+        terms.add(text)
+    return engine.with_terms(rows, terms)
+
+
 def of(texts, **options):
     """An engine that was made at once."""
     rows = sorted(texts)
-    return Bm25Index(**options).with_texts(rows, [texts[row] for row in rows])
+    return with_texts(Bm25Index(**options), rows, [texts[row] for row in rows])
 
 
 texts = st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)
@@ -69,7 +77,7 @@ def test_after_any_history_it_says_what_a_rebuild_says(history, tmp_path_factory
     for action, what in history:
         if action == "add":
             ordered = dict(sorted(dict(what).items()))
-            one = one.with_texts([*ordered], ordered.values())
+            one = with_texts(one, [*ordered], ordered.values())
             truth |= dict(what)
         elif action == "delete":
             one = one.changed(what)
@@ -100,8 +108,8 @@ def test_scores_are_those_of_the_formula():
 def test_rows_that_tie_with_the_last_are_all_returned():
     one = Bm25Index()
     for start in range(0, 60, 7):  # in several parts
-        one = one.with_texts(range(start, min(60, start + 7)), ["plum pear"] * min(7, 60 - start))
-    one = one.with_texts([100, 200], ["plum plum pear", "pear quince"])
+        one = with_texts(one, range(start, min(60, start + 7)), ["plum pear"] * min(7, 60 - start))
+    one = with_texts(one, [100, 200], ["plum plum pear", "pear quince"])
     groups = query_groups("plum")
     assert search(one, groups, 1)[0].tolist() == [100]
     assert search(one, groups, 2)[0].tolist() == [100, *range(60)]
@@ -167,29 +175,25 @@ def test_a_day_counts_where_an_index_holds_it():
 
 def test_rows_without_a_text_are_refused():
     with pytest.raises(ValueError, match="2 rows have 1 texts"):
-        Bm25Index().with_texts([4, 5], ["plum"])
+        with_texts(Bm25Index(), [4, 5], ["plum"])
 
 
 def test_an_engine_does_not_change():
     first = of({1: "plum", 2: "pear"})
     before = state(first)
-    second = first.with_texts([2, 3], ["apple", "plum quince"])
+    second = with_texts(first, [2, 3], ["apple", "plum quince"])
     second.changed([1])
     assert state(first) == before
     assert second.changed([77, -1]) is second
-    assert second.with_texts([], []) is second
+    assert with_texts(second, [], []) is second
 
 
 def test_a_term_may_be_held_more_often_than_a_byte_counts():
     texts = {1: "plum " * 300, 2: "plum " * 70_000, 3: "plum"}
     one = of(texts)
-    merged = (
-        of({1: texts[1]})
-        .with_texts([2, 3], [texts[2], texts[3]])
-        .with_texts([4], ["x"])
-        .with_texts([5], ["x"])
-    )
-    merged = merged.changed([4, 5])
+    merged = with_texts(of({1: texts[1]}), [2, 3], [texts[2], texts[3]])
+    merged = with_texts(merged, [4], ["x"])
+    merged = with_texts(merged, [5], ["x"]).changed([4, 5])
     assert state(merged) == state(one)
     assert search(one, query_groups("plum"), 3)[0].tolist() == [2, 1, 3]
 
@@ -197,8 +201,8 @@ def test_a_term_may_be_held_more_often_than_a_byte_counts():
 def test_parts_are_two_at_most_and_the_small_one_joins_the_large_one():
     one, sizes = Bm25Index(), set()
     for start in range(0, 1000, 4):
-        one = one.with_texts(
-            range(start, start + 4), [WORDS[row % 4] for row in range(start, start + 4)]
+        one = with_texts(
+            one, range(start, start + 4), [WORDS[row % 4] for row in range(start, start + 4)]
         )
         sizes.add(len(one.parts))
         large, *small = [len(live) for _, live in one.parts]
@@ -212,7 +216,7 @@ def test_parts_are_two_at_most_and_the_small_one_joins_the_large_one():
     [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))],  # noqa: S301
 )
 def test_it_is_copied(way, tmp_path):
-    one = save(of({1: "plum", FAR: "pear"}).with_texts([3], ["quince"]), tmp_path, "").changed([3])
+    one = save(with_texts(of({1: "plum", FAR: "pear"}), [3], ["quince"]), tmp_path, "").changed([3])
     assert state(way(one)) == state(one)
 
 
@@ -237,7 +241,7 @@ def saved(folder):
     """An index on disk, that was of two parts, one with a dead row."""
     rng = random.Random(3)  # noqa: S311  no secret
     every = {row * FAR: " ".join(rng.choices(WORDS, k=9)) for row in range(300)}
-    one = of(every).with_texts([400 * FAR, 401 * FAR], ["plum", "pear"]).changed([401 * FAR, FAR])
+    one = with_texts(of(every), [400 * FAR, 401 * FAR], ["plum", "pear"]).changed([401 * FAR, FAR])
     return save(one, folder, "first")
 
 
@@ -246,11 +250,11 @@ def test_an_empty_one_is_kept(tmp_path):
     one, stamp = load(tmp_path)
     assert (len(one), stamp, one.rows.dtype) == (0, "s", np.int64)
     assert state(one) == state(Bm25Index())
-    assert state(one.with_texts([1], ["plum"])) == state(of({1: "plum"}))
+    assert state(with_texts(one, [1], ["plum"])) == state(of({1: "plum"}))
 
 
 def test_rows_without_terms_are_kept(tmp_path):
-    save(Bm25Index().with_texts([2, 4], ["", "…"]), tmp_path, "s")
+    save(with_texts(Bm25Index(), [2, 4], ["", "…"]), tmp_path, "s")
     one, _ = load(tmp_path)
     assert one.rows.tolist() == [2, 4]
 
@@ -300,7 +304,7 @@ def test_a_process_that_is_killed_while_it_saves_leaves_the_former_copy(tmp_path
     script = f"""
 import os, zlib
 from pathlib import Path
-from test_bm25_index import load, save, FAR
+from test_bm25_index import load, save, with_texts, FAR
 folder, left = Path({str(tmp_path)!r}), {at}
 def counted(work):
     def step(*args, **kwargs):
@@ -311,7 +315,7 @@ def counted(work):
         return work(*args, **kwargs)
     return step
 one, _ = load(folder)
-one = one.with_texts([600 * FAR, 601 * FAR], ["quince", "plum"]).changed([2 * FAR])
+one = with_texts(one, [600 * FAR, 601 * FAR], ["quince", "plum"]).changed([2 * FAR])
 Path.open, Path.replace, zlib.crc32 = map(counted, (Path.open, Path.replace, zlib.crc32))
 save(one, folder, "second")
 os._exit(0)
@@ -327,7 +331,7 @@ os._exit(0)
     one, stamp = load(tmp_path)
     assert (state(one) == expected) is (stamp == "first")
     assert {row in one.rows for row in (600 * FAR, 601 * FAR)} == {stamp == "second"}
-    again = save(one.with_texts([700 * FAR], ["pear"]), tmp_path, "third")
+    again = save(with_texts(one, [700 * FAR], ["pear"]), tmp_path, "third")
     assert state(load(tmp_path)[0]) == state(again)
     assert not list(tmp_path.glob("*.new"))
 

@@ -207,7 +207,7 @@ def answer(question: str, sources: Sequence[str], model: LLM) -> Iterator[Senten
 
     Args:
         question: The question.
-        sources: The texts of the sources, best first. Those that the model's window has no room for
+        sources: The texts of the sources, best first. Those that do not fit in the model's window
             are left out.
         model: See :func:`answering_model`.
 
@@ -217,12 +217,12 @@ def answer(question: str, sources: Sequence[str], model: LLM) -> Iterator[Senten
     """
     if not sources:
         raise AnswerError(NOTHING)
-    room = int(_SAFETY * (calls.context_window(model) - _ANSWER_TOKENS - _PROMPT_TOKENS))
+    budget = int(_SAFETY * (calls.context_window(model) - _ANSWER_TOKENS - _PROMPT_TOKENS))
     ends = accumulate(map(prompts.count_tokens, sources))
     shown = [
         source
         for number, (source, end) in enumerate(zip(sources, ends, strict=True))
-        if number == 0 or end <= room
+        if number == 0 or end <= budget
     ]
     messages = _PROMPT.format_messages(sources=fenced(shown), question=question)
     yield from sentences_of(_deltas(model, messages), shown)
