@@ -28,7 +28,7 @@ _BLOCK: Final = re.compile(r"\$\$((?:\\.|[^$\\]){1,2000})\$\$[ \t]*(?=\n|\Z)", r
 _INLINE: Final = re.compile(
     r"\$\$((?:\\.|[^$\\]){1,2000})\$\$|\$(?=\S)((?:\\.|[^$\\`\n]){1,500})(?<=\S)\$(?!\d)", re.DOTALL
 )
-_LINK: Final = re.compile(r"</?a\b[^>]*>")
+_LINK: Final = re.compile(r"</?a\b[^<>]*>")
 _ALIGNMENT: Final = re.compile(r'style="text-align: (left|right)[^"]*"')
 _STYLE: Final = re.compile(r' style="[^"]*"')
 
