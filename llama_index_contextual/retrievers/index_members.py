@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
+
+from llama_index.core.data_structs.data_structs import (
+    IndexDict,
+    IndexGraph,
+    IndexList,
+    KeywordTable,
+)
+from llama_index.core.data_structs.document_summary import IndexDocumentSummary
 
 from llama_index_contextual.retrievers.any_store import listed_nodes, stored_nodes
 from llama_index_contextual.utils.errors import SettingError
@@ -27,9 +36,11 @@ class IndexMembers:
         self._docstore: Any = getattr(index, "docstore", None)
         self._struct = getattr(index, "index_struct", None)
         store = getattr(index, "vector_store", None)
-        # Where the store holds the text, the document store is empty or holds whole documents.
-        has_nodes = self._docstore is not None and self._docstore.docs
-        has_texts = store is not None and (store.stores_text or not has_nodes)
+        # Where the store holds the text, the document store is empty or holds whole documents. A
+        # document store that lacks what the index lists was not loaded.
+        has_docstore = self._docstore is not None
+        is_lost = has_docstore and not self._docstore.docs and any(listed_ids(self._struct) or ())
+        has_texts = store is not None and (store.stores_text or not has_docstore or is_lost)
         self._store: Any = store if has_texts else None
         if self._store is None and self._docstore is None:
             raise SettingError(
@@ -63,18 +74,28 @@ class IndexMembers:
             return set()
         if self._store is not None:
             return ids - {node.node_id for node in listed_nodes(self._store, [*ids])}
-        # delete_ref_doc() leaves a node in the document store; a vector index forgets its id.
-        known = getattr(self._struct, "nodes_dict", {}).values()
-        known = known or getattr(self._struct, "nodes", ())
-        if known:
-            return ids.difference(known)
-        return ids.difference(self._docstore.docs.keys() - self._summaries())
+        # delete_ref_doc() leaves a node in the document store; the index forgets its id.
+        listed = listed_ids(self._struct)
+        if listed is None:
+            listed = self._docstore.docs.keys() - summaries_of(self._struct)
+        return ids.difference(listed)
 
-    def _summaries(self) -> set[str]:
-        """Return the ids of nodes that a model wrote about other nodes.
 
-        Indexes of document summaries and trees keep them beside the nodes of documents.
-        """
-        of_documents = getattr(self._struct, "summary_id_to_node_ids", {})
-        children_of = getattr(self._struct, "node_id_to_children_ids", {})
-        return {*of_documents, *(node_id for node_id, ids in children_of.items() if ids)}
+def listed_ids(struct: object) -> Iterable[str] | None:
+    """Return the ids of the nodes that an index lists; None if it lists none, as a graph."""
+    if isinstance(struct, IndexDict):
+        return struct.nodes_dict.values()
+    if isinstance(struct, IndexList):
+        return struct.nodes
+    if isinstance(struct, IndexDocumentSummary):
+        return struct.node_id_to_summary_id
+    if isinstance(struct, KeywordTable):
+        return chain.from_iterable(struct.table.values())
+    return None
+
+
+def summaries_of(struct: object) -> set[str]:
+    """Return the ids of nodes that a tree's model wrote about other nodes."""
+    if not isinstance(struct, IndexGraph):
+        return set()
+    return {node_id for node_id, children in struct.node_id_to_children_ids.items() if children}

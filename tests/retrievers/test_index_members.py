@@ -7,7 +7,15 @@ import copy
 import pickle
 
 import pytest
-from llama_index.core import Document, SummaryIndex, VectorStoreIndex
+from llama_index.core import (
+    Document,
+    DocumentSummaryIndex,
+    SimpleKeywordTableIndex,
+    SummaryIndex,
+    VectorStoreIndex,
+)
+from llama_index.core.llms import MockLLM
+from llama_index.core.schema import TextNode
 
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
@@ -49,6 +57,35 @@ def test_a_deleted_document_is_not_returned(any_index):
     assert documents_of(fusion.retrieve("kangaroo")) == ["d0", "d3"]
     assert documents_of(asyncio.run(retriever.aretrieve("kangaroo"))) == ["d0", "d3"]
     assert documents_of(copy.copy(retriever).retrieve("kangaroo")) == ["d0", "d3"]
+
+
+@pytest.mark.parametrize("kind", ["vector", "list", "keywords", "document summaries"])
+def test_an_index_may_lose_all_documents(kind, embedding):
+    index = {
+        "vector": lambda: VectorStoreIndex.from_documents(DOCUMENTS, embed_model=embedding),
+        "list": lambda: SummaryIndex.from_documents(DOCUMENTS),
+        "keywords": lambda: SimpleKeywordTableIndex.from_documents(DOCUMENTS, llm=MockLLM()),
+        "document summaries": lambda: DocumentSummaryIndex.from_documents(
+            DOCUMENTS, llm=MockLLM(), embed_model=embedding
+        ),
+    }[kind]()
+    retriever = ContextualBM25Retriever.from_defaults(index=index)
+    assert documents_of(retriever.retrieve("kangaroo")) == ["d0", "d1", "d2", "d3"]
+    for number in range(4):
+        index.delete_ref_doc(f"d{number}")
+        left = [f"d{other}" for other in range(number + 1, 4)]
+        assert documents_of(retriever.retrieve("kangaroo")) == left
+    assert not ContextualBM25Retriever.from_defaults(index=index).retrieve("kangaroo")
+
+
+def test_an_index_may_be_empty_at_first(embedding):
+    index = VectorStoreIndex([], embed_model=embedding)
+    retriever = ContextualBM25Retriever.from_defaults(index=index)
+    assert retriever.retrieve("kangaroo") == []
+    node = TextNode(text="The kangaroo jumps.", id_="later")
+    index.insert_nodes([node])
+    retriever.add([node])
+    assert [result.node.node_id for result in retriever.retrieve("kangaroo")] == ["later"]
 
 
 def test_what_was_deleted_before_is_not_indexed(any_index):
