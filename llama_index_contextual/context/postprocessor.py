@@ -18,7 +18,6 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import (
     BaseNode,
     MetadataMode,
-    NodeRelationship,
     NodeWithScore,
     QueryBundle,
     RelatedNodeInfo,
@@ -410,12 +409,10 @@ def _context_of(node: BaseNode) -> str:
 
 
 class _Link(NamedTuple):
-    """A link to a neighbour, with the hash that the neighbour had."""
+    """A link to another node, with the hash that this node had."""
 
-    node: BaseNode
-    relationship: NodeRelationship
     target: RelatedNodeInfo
-    neighbour: BaseNode
+    node: BaseNode
     former_hash: str
 
 
@@ -428,18 +425,16 @@ def _updating_links(nodes: Sequence[BaseNode]) -> Iterator[None]:
     nodes_by_id = {node.node_id: node for node in nodes}
     links: list[_Link] = []
     for node in nodes:
-        for relationship in (NodeRelationship.PREVIOUS, NodeRelationship.NEXT):
-            target = node.relationships.get(relationship)
-            if not isinstance(target, RelatedNodeInfo) or not target.hash:
-                continue
-            neighbour = nodes_by_id.get(target.node_id)
-            if neighbour is not None:
-                links.append(_Link(node, relationship, target, neighbour, neighbour.hash))
+        for related in node.relationships.values():
+            targets = related if isinstance(related, list) else [related]  # the children of a node
+            for target in targets:
+                linked_node = nodes_by_id.get(target.node_id)
+                if target.hash and linked_node is not None:
+                    links.append(_Link(target, linked_node, linked_node.hash))
     yield
     for link in links:
-        if link.neighbour.hash != link.former_hash:
-            current = link.target.model_copy(update={"hash": link.neighbour.hash})
-            link.node.relationships[link.relationship] = current
+        if link.node.hash != link.former_hash:
+            link.target.hash = link.node.hash
 
 
 def _node_list(

@@ -38,9 +38,9 @@ class IndexMembers:
         store = getattr(index, "vector_store", None)
         # Where the store holds the text, the document store is empty or holds whole documents. A
         # document store that lacks what the index lists was not loaded.
-        has_docstore = self._docstore is not None
-        is_lost = has_docstore and not self._docstore.docs and any(listed_ids(self._struct) or ())
-        has_texts = store is not None and (store.stores_text or not has_docstore or is_lost)
+        documents = None if self._docstore is None else self._docstore.docs
+        is_lost = documents is None or (not documents and any(listed_ids(self._struct) or ()))
+        has_texts = store is not None and (store.stores_text or is_lost)
         self._store: Any = store if has_texts else None
         if self._store is None and self._docstore is None:
             raise SettingError(

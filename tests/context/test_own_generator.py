@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 from llama_index.core import Document
-from llama_index.core.node_parser import SentenceSplitter
+from llama_index.core.node_parser import HierarchicalNodeParser, SentenceSplitter
 from llama_index.core.schema import MetadataMode, NodeRelationship
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
@@ -163,6 +163,18 @@ def test_a_hash_in_a_link_is_that_of_the_neighbour_with_its_context():
         by_id = {node.node_id: node for node in nodes}
         assert len(links_of(nodes)) > 3
         assert all(link.hash == by_id[link.node_id].hash for link in links_of(nodes))
+
+
+def test_links_to_parents_and_children_are_updated_too():
+    parser = HierarchicalNodeParser.from_defaults(chunk_sizes=[128, 64], chunk_overlap=0)
+    text = "Cookie loves carrots. " * 60
+    nodes = parser.get_nodes_from_documents([Document(text=text, metadata={"path": "a.md"})])
+    ContextualNodePostprocessor()(nodes)
+    by_id = {node.node_id: node for node in nodes}
+    children = [child for node in nodes for child in node.child_nodes or ()]
+    parents = [node.parent_node for node in nodes if node.parent_node]
+    assert len(children) == len(parents) > 3
+    assert all(link.hash == by_id[link.node_id].hash for link in [*children, *parents])
 
 
 def test_a_link_without_a_hash_gets_none():

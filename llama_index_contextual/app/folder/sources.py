@@ -373,7 +373,7 @@ def _identity(document: Document, folders: Folders) -> str:
     the same on every machine. A random UUID, as LlamaIndex makes it, would be another id on each
     run.
     """
-    path = Path(meta.path_of(document.metadata))
+    path = Path(meta.path_of(document.metadata).removeprefix("file://"))
     inside = folders.path_of(path) if path.is_absolute() else None
     if inside is not None and path.is_file():
         identity = inside

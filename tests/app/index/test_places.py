@@ -14,7 +14,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from llama_index.core import SimpleDirectoryReader
+from llama_index.core import Document, SimpleDirectoryReader
 from storage import content_file, storage_of
 
 from llama_index_contextual.app import ContextualIndex
@@ -233,7 +233,14 @@ def test_a_folder_behind_a_link_is_one_folder(opened, folder, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(folder, target_is_directory=True)
     documents = SimpleDirectoryReader(link, recursive=True).load_data()
+    uris = [
+        Document(
+            text=document.text, metadata={"file_path": f"file://{document.metadata['file_path']}"}
+        )
+        for document in documents
+    ]
     with opened(link) as index:
+        index.refresh(uris)
         index.refresh(documents)
         assert sorted(index.documents()) == sorted(index.files())
         report = index.refresh()
