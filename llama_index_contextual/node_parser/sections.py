@@ -53,11 +53,12 @@ _LEAD: Final = re.compile(
     r"|<(a|span)\s[^<>]*>\s*</\1>|\([\w-]+\)=))+\s*"
 )
 # What ends a heading in Pandoc, Quarto, kramdown and MDX: {#id .class key="value"}, {: #id},
-# {/* id */}, {-}, also with hashes before it. "{id}" is text.
-_ATTRIBUTE: Final = r"""(?:[#.][^\s{}"'=]+|[\w:-]+=(?:"[^"{}]*"|'[^'{}]*'|[^\s{}"']+)|-)"""
-_ATTRIBUTES: Final = re.compile(
-    rf"(?: #+)? ?\{{(?::? ?{_ATTRIBUTE}(?: {_ATTRIBUTE})* ?|/[^{{}}]*)\}}$"
-)
+# {tabset .wide}, {/* id */}, {-}, {#id}{.class}, also with hashes before it. "{id}" is text.
+_VALUE: Final = r"""(?:"[^"]{0,99}"|'[^']{0,99}'|[^\s{}"']+)"""
+_ATTRIBUTE: Final = rf"""(?:[#.][^\s{{}}"'=]+|[\w:-]+={_VALUE}|-)"""
+_FLAG: Final = r"\w[\w-]*"
+_LIST: Final = rf"(?:{_FLAG} ){{0,9}}{_ATTRIBUTE}(?: (?:{_ATTRIBUTE}|{_FLAG}))*"
+_ATTRIBUTES: Final = re.compile(rf"(?: #+)?(?: ?\{{(?::? ?{_LIST} ?|/[^{{}}]*)\}}){{1,3}}$")
 # Hugo's {{% heading "whatsnext" %}}: its text in quotes is shown.
 _SHORTCODE: Final = re.compile(r'\{\{[%<][^{}"\n]*"([^"{}\n]*)"[^{}\n]*[%>]\}\}')
 # What is no text of a section: the marker of an item, HTML, links and images, the definition of a
@@ -219,7 +220,8 @@ def _title_of(source: str) -> str:
     source = HTML_HEADING.sub(lambda tag: f"# {' '.join(tag['title'].split())}", source)
     shown = "".join(map(_shown, _TITLE_PARSER.events(source)))
     title = " ".join(shown.split())
-    if not source.rstrip("# \t\n=-").endswith("`"):  # code shows what it holds
+    is_text = "\\{" in source or source.rstrip("# \t\n=-").endswith("`")  # escaped, or code
+    if not is_text:
         title = _ATTRIBUTES.sub("", title)
     return shortened(_SHORTCODE.sub(r"\1", title))
 
