@@ -1,8 +1,8 @@
 """Read a query: its operators, its unknown words, and the filters that an agent or a user writes.
 
-``path:notes/``, ``tag:work`` and ``collection:docs`` count in every query. Quotation marks occur in
-ordinary questions too, so ``"..."`` counts only in a query of keywords: a query without stop words
-outside of quotation marks. What is "Little Women" about? is a question and stays as it is;
+``path:notes/`` and ``tag:work`` count in every query. Quotation marks occur in ordinary questions
+too, so ``"..."`` counts only in a query of keywords: a query without stop words outside of
+quotation marks. What is "Little Women" about? is a question and stays as it is;
 ``"Little Women" plot`` is a query of keywords.
 
 What operators say becomes metadata filters, so every retriever that takes filters obeys them.
@@ -29,7 +29,7 @@ from llama_index_contextual.retrievers.terms import has_stop_words, language_of,
 from llama_index_contextual.retrievers.words import words_of
 from llama_index_contextual.utils.dates import epoch_seconds, iso_period
 from llama_index_contextual.utils.errors import SettingError
-from llama_index_contextual.utils.metadata import COLLECTION, DATE_TS, typed
+from llama_index_contextual.utils.metadata import DATE_TS, typed
 
 if TYPE_CHECKING:
     from llama_index_contextual.retrievers.bm25_index import TermScores
@@ -38,7 +38,7 @@ Filter = MetadataFilter | MetadataFilters
 
 # Operators stand between white space. The lengths keep the search for a closing mark linear.
 _FIELD: Final = re.compile(
-    r"(?<!\S)(?P<name>path|tag|collection):"
+    r"(?<!\S)(?P<name>path|tag):"
     r'(?:"(?P<quoted>[^"\n]{1,200})"|(?P<plain>[^\s"]{1,200}))(?!\S)'
 )
 _PHRASE: Final = re.compile(r'(?<!\S)["“„](?P<words>[^"“”„\n]{1,200})["”“](?!\S)')
@@ -97,11 +97,7 @@ def _filter_of(operator: re.Match[str]) -> Filter:
         words = operator["words"]
         return MetadataFilter(key=WORDS, value=words, operator=FilterOperator.TEXT_MATCH)
     value = _value_of(operator)
-    if operator["name"] == "tag":
-        return tag_filter(value)
-    if operator["name"] == "path":
-        return path_filter(value)
-    return MetadataFilter(key=COLLECTION, value=value)
+    return tag_filter(value) if operator["name"] == "tag" else path_filter(value)
 
 
 def unknown_words_note(text: str, terms: TermScores) -> str:
@@ -131,7 +127,6 @@ def note_filters(
     tag: str | Sequence[str] = "",
     since: str = "",
     until: str = "",
-    collections: Sequence[str] = (),
     where: Sequence[str] = (),
 ) -> MetadataFilters | None:
     """Return LlamaIndex's metadata filters for what a user or an agent writes; None for nothing.
@@ -143,7 +138,6 @@ def note_filters(
         since: The first day of a note, as ``2026-04-09`` or in words (``last week``). Notes without
             a date are left out.
         until: The last day.
-        collections: Names of the folders of an index of several; one of them is enough.
         where: Conditions on the front matter, all of them: ``status=open``, ``rating>=4``,
             ``topics=ml`` (an item of a list), ``due<2026-05-01``, ``status!=done``,
             ``author~smith`` (a part), ``author=`` (nothing).
@@ -161,9 +155,6 @@ def note_filters(
         paths = [MetadataFilters(filters=[*paths], condition=FilterCondition.OR)]
     filters += paths
     filters += [tag_filter(name) for name in _listed(tag)]
-    if collections:
-        names = list(collections)
-        filters.append(MetadataFilter(key=COLLECTION, value=names, operator=FilterOperator.IN))
     filters += days_filter(first, last).filters
     return MetadataFilters(filters=filters) if filters else None
 

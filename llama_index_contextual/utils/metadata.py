@@ -37,9 +37,6 @@ TAGS: Final = "tags"  # from front matter, comma-separated
 INLINE_TAGS: Final = (
     "inline_tags"  # from the text, #health/running, comma-separated without the sign; in no view
 )
-COLLECTION: Final = (
-    "collection"  # no metadata: a filter on it asks for the folder, in an index of several
-)
 DESCRIPTION: Final = "description"  # from front matter
 FRONT_MATTER: Final = (
     "front_matter"  # the values of all other keys, on the first chunk, for the keyword index

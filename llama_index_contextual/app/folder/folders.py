@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from llama_index_contextual.app.folder.vault import VAULT
 from llama_index_contextual.utils.text import absolute_path
-
-if TYPE_CHECKING:
-    from llama_index_contextual.app.settings.registry import Collection
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +16,19 @@ class Folders:
 
     Attributes:
         root: An only folder; of several, the storage of their index.
-        collections: The folders by name; the name of an only one is "".
+        by_name: The folders by name; the name of an only one is "".
     """
 
     root: Path
-    collections: Mapping[str, Collection]
+    by_name: Mapping[str, Path]
 
     def __str__(self) -> str:
-        return ", ".join(filter(None, self.collections)) or str(self.root)
+        return ", ".join(filter(None, self.by_name)) or str(self.root)
 
     @property
     def are_several(self) -> bool:
         """Return whether paths of documents begin with the name of a folder."""
-        return "" not in self.collections
+        return "" not in self.by_name
 
     @property
     def missing_folders_message(self) -> str:
@@ -40,10 +36,10 @@ class Folders:
 
         Else "".
         """
-        paths = [collection.path for collection in self.collections.values()]
-        if any(path.is_dir() for path in paths):
+        folders = self.by_name.values()
+        if any(folder.is_dir() for folder in folders):
             return ""
-        return f"the folder {' or '.join(map(str, paths))} is no longer there"
+        return f"the folder {' or '.join(map(str, folders))} is no longer there"
 
     def name_of(self, path: str) -> str:
         """Return the name of the folder that the path of a document begins with.
@@ -57,8 +53,7 @@ class Folders:
 
         None if its path begins with no name of a folder.
         """
-        collection = self.collections.get(self.name_of(path))
-        return None if collection is None else collection.path
+        return self.by_name.get(self.name_of(path))
 
     def place(self, path: str) -> Path:
         """Return where a document is.
@@ -84,8 +79,8 @@ class Folders:
         A folder above it may be a link. The file itself has its own name, also if it is a link.
         """
         place = absolute_path(place.parent) / place.name
-        for name, collection in self.collections.items():
-            if place.is_relative_to(collection.path):
-                path = Path(name, place.relative_to(collection.path)).as_posix()
+        for name, folder in self.by_name.items():
+            if place.is_relative_to(folder):
+                path = Path(name, place.relative_to(folder)).as_posix()
                 return "" if path == "." else path
         return None

@@ -343,25 +343,19 @@ def find(
     discovery = Discovery()
     below = below.strip("/")
     excluded = "" if exclude is None else str(exclude.resolve())
-    for name, collection in folders.collections.items():
+    for name, folder in folders.by_name.items():
         base = f"{name}/" if name else ""
         if name and below.partition("/")[0] not in ("", name):
             continue
-        if name and not collection.path.is_dir():
+        if name and not folder.is_dir():
             reason = (
-                f"the folder {collection.path} is not there; what is indexed of it stays. "
+                f"the folder {folder} is not there; what is indexed of it stays. "
                 f"Put it back, index {name}=PATH where it is now, "
                 "or delete index.sqlite3 and index the other folders"
             )
             discovery.problems.append(Problem(base, reason))
             continue
-        own_rules = rules
-        if collection.include or collection.exclude:
-            own_rules = rules.changed(
-                include=collection.include or rules.include,
-                exclude=(*rules.exclude, *collection.exclude),
-            )
-        _Walk(discovery, collection.path, own_rules, base, below, excluded).run(until)
+        _Walk(discovery, folder, rules, base, below, excluded).run(until)
     discovery.files.sort()
     discovery.problems.sort()
     discovery.skipped.sort()

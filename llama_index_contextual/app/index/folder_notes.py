@@ -25,10 +25,9 @@ class FolderNotes(Notes):
     def __init__(self, settings: IndexSettings) -> None:
         self._settings = settings
         self._database = settings.database
-        collections = settings.folders.collections
         self.roots = {
-            str(folder.path).rstrip("/"): f"{name}/" if name else ""
-            for name, folder in collections.items()
+            str(folder).rstrip("/"): f"{name}/" if name else ""
+            for name, folder in settings.folders.by_name.items()
         }
 
     def paths(self) -> list[str]:

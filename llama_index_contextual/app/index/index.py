@@ -63,7 +63,7 @@ class ContextualIndex:
     @classmethod
     def open(
         cls,
-        folder: str | Path | Mapping[str, Any] | None,
+        folder: str | Path | Mapping[str, str | Path] | None,
         *,
         storage: str | Path | None = None,
         embed_model: str | BaseEmbedding | None = None,
@@ -83,9 +83,8 @@ class ContextualIndex:
         settings of that process.
 
         Args:
-            folder: The documents. Several folders are a mapping of names to paths, or to mappings
-                with ``path`` and perhaps ``description``, ``include`` and ``exclude``; they join
-                those of the storage. None is what ``storage`` was made from.
+            folder: The documents. Several folders are a mapping of names to paths; they join those
+                of the storage. None is what ``storage`` was made from.
             storage: Where the index lives; by default in the user's data directory, a place for
                 each folder.
             embed_model: A name of docs/guides/embeddings.md, or any LlamaIndex embedding. By

@@ -17,7 +17,6 @@ from llama_index_contextual.retrievers.fusion import POOL
 from llama_index_contextual.retrievers.node_index import KeywordView, lexical_text
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 from llama_index_contextual.utils.errors import CopyError, SettingError, StorageError, amount
-from llama_index_contextual.utils.metadata import COLLECTION, PATH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -59,11 +58,7 @@ class IndexView(KeywordView):
         return self.answer(f"metadata {key}", lambda: self._column(key))
 
     def _column(self, key: str) -> list[Any]:
-        is_of_several = "" not in self.snapshot.state.folders
-
         def read(rows: Rows) -> list[Any]:
-            if key == COLLECTION and is_of_several:
-                return [str(path).partition("/")[0] for path in self.snapshot.values(PATH, rows)]
             return self.snapshot.values(key, rows)
 
         return self._caches.values(key, self.rows.tolist(), read)

@@ -83,8 +83,7 @@ class IndexState(BaseModel):
         inputs: Hash of all values that the settings were computed from; "" where some were Python
             objects.
         choices: Keys and values of ``contextual.toml`` that made it, for those who set no others.
-        folders: Of the documents, by name: ``path`` and more of each; the name of an only one is
-            "".
+        folders: The paths of the folders by name; the name of an only one is "".
         dimensions: The length of the vectors; 0 where chunks have none.
         change: Grows with every write, and is the highest number that a node ever had, or higher.
         identity: Tells it from all others.
@@ -97,7 +96,7 @@ class IndexState(BaseModel):
     settings: dict[str, Any] = {}
     inputs: str = ""
     choices: dict[str, Any] = {}
-    folders: dict[str, dict[str, Any]] = {}
+    folders: dict[str, str] = {}
     dimensions: int = 0
     change: int = 0
     identity: str = ""

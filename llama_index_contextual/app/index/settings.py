@@ -72,7 +72,6 @@ class IndexSettings:
         configuration: All settings that are not objects.
         objects: Arguments that are objects, by name.
         context_options: Of the context generator.
-        descriptions: What folders and files hold, by path.
         reindex: Whether another embedding model replaces that of the index.
     """
 
@@ -82,7 +81,6 @@ class IndexSettings:
     configuration: Configuration
     objects: Mapping[str, Any]
     context_options: Mapping[str, Any]
-    descriptions: Mapping[str, str]
     reindex: bool
 
     @cached_property
@@ -127,8 +125,9 @@ class IndexSettings:
             )
             options = {"cache": self.content_cache, **named}
         show = self.configuration["show_context_to_llm"]
+        descriptions = self.configuration["descriptions"]
         return ContextualNodePostprocessor(
-            context, show_context_to_llm=show, descriptions=dict(self.descriptions), **options
+            context, show_context_to_llm=show, descriptions=descriptions, **options
         )
 
     @cached_property
@@ -232,7 +231,8 @@ class IndexSettings:
         )
         if self.objects or self.context_options or not is_named:  # else the model is LlamaIndex's
             return ""
-        return short_hash([__version__, self._choices, sorted(self.descriptions.items())])
+        descriptions = sorted(self.configuration["descriptions"].items())
+        return short_hash([__version__, self._choices, descriptions])
 
     def fingerprint_beside(self, state: IndexState) -> dict[str, Any]:
         """Return the fingerprint; that of the index, which is known, if the values are the same."""
@@ -285,10 +285,7 @@ class IndexSettings:
 
     def written(self) -> dict[str, Any]:
         """Return what an index remembers of its settings."""
-        folders = {
-            name: collection.model_dump(mode="json", exclude_defaults=True)
-            for name, collection in self.folders.collections.items()
-        }
+        folders = {name: str(folder) for name, folder in self.folders.by_name.items()}
         values = {
             "settings": self.fingerprint,
             "choices": self._choices,
@@ -314,7 +311,7 @@ def _name_of(value: Any) -> str:
 
 
 def open_settings(
-    folder: str | Path | Mapping[str, Any] | None,
+    folder: str | Path | Mapping[str, str | Path] | None,
     storage: str | Path | None,
     config: Mapping[str, Any] | None,
     *,
@@ -352,14 +349,8 @@ def open_settings(
     configuration = load_configuration(
         folders.root, config, arguments=arguments, remembered=state.choices, replaced=replaced
     )
-    descriptions = dict(configuration["descriptions"])
-    for name, collection in folders.collections.items():
-        if collection.description:
-            descriptions[f"{name}/"] = collection.description
     database = Database(layout.database, layout.fix)
-    return IndexSettings(
-        folders, layout, database, configuration, objects, options, descriptions, reindex
-    )
+    return IndexSettings(folders, layout, database, configuration, objects, options, reindex)
 
 
 def _refuse_settings_of_tables(options: Mapping[str, Any]) -> None:

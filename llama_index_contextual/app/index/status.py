@@ -145,8 +145,7 @@ class IndexStatus:
     """What an index holds.
 
     Attributes:
-        folders: The folders of documents by name, "" where there is one: ``path``, ``description``,
-            ``documents``.
+        folders: The folders of documents by name, "" where there is one: ``path``, ``documents``.
         storage: Where the index lives.
         languages: The share of each language in a sample of the chunks, by its code.
         contexts: Chunks by what made their context; "" counts those without.
@@ -218,7 +217,7 @@ def _folder_line(name: str, folder: Mapping[str, Any]) -> str:
     if not name:
         return f"folder      {folder['path']}"
     size = counted(folder["documents"], "document")
-    return f"collection  {name}: {folder['path']} ({size}) {folder['description']}".rstrip()
+    return f"folder      {name}: {folder['path']} ({size})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,12 +339,8 @@ def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
         documents = [key for key, row in rows.items() if row.is_indexed]
         by_folder = Counter(map(settings.folders.name_of, documents))
         folders = {
-            name: {
-                "path": str(collection.path),
-                "description": collection.description,
-                "documents": by_folder[name],
-            }
-            for name, collection in settings.folders.collections.items()
+            name: {"path": str(folder), "documents": by_folder[name]}
+            for name, folder in settings.folders.by_name.items()
         }
         chunks = snapshot.rows()
         step = max(1, math.ceil(len(chunks) / _SAMPLE_SIZE))

@@ -34,8 +34,7 @@ from llama_index_contextual.app.folder.files import read_file
 from llama_index_contextual.app.folder.folders import Folders
 from llama_index_contextual.app.index.database import Database
 from llama_index_contextual.app.index.rows import IndexState
-from llama_index_contextual.app.settings.loading import collections_of
-from llama_index_contextual.app.settings.registry import Collection
+from llama_index_contextual.app.settings.loading import folders_by_name
 from llama_index_contextual.utils.errors import (
     ContextualWarning,
     DamagedError,
@@ -210,7 +209,7 @@ def _foreign_kind(path: Path) -> str:
 
 
 def places(
-    folder: str | Path | Mapping[str, Any] | None, storage: str | Path | None
+    folder: str | Path | Mapping[str, str | Path] | None, storage: str | Path | None
 ) -> tuple[Folders, Layout, IndexState]:
     """Return the folders of documents, the storage, and what an index there remembers.
 
@@ -230,15 +229,15 @@ def places(
                 f"`storage` {str(storage)!r} does not say of which folder it is. "
                 "Name the folder too."
             )
-        collections = collections_of({name: place for name, place in known.items() if name})
-        if collections:
-            for collection in collections.values():
-                _warn_of_index_inside(collection.path, layout)
-            return Folders(layout.root, collections), layout, state
-        root = absolute_path(known[""].get("path", layout.root))
+        by_name = folders_by_name({name: path for name, path in known.items() if name})
+        if by_name:
+            for named_folder in by_name.values():
+                _warn_of_index_inside(named_folder, layout)
+            return Folders(layout.root, by_name), layout, state
+        root = absolute_path(known[""])
     _check(root, layout, state)
     _warn_of_index_inside(root, layout)
-    return Folders(root, {"": Collection(path=root)}), layout, state
+    return Folders(root, {"": root}), layout, state
 
 
 def _layout(root: Path | None, storage: str | Path | None, *, several: bool) -> Layout:
@@ -280,7 +279,7 @@ def _check(root: Path, layout: Layout, state: IndexState) -> None:
         raise StorageError(
             f"the index in {storage} is of several folders ({names}), not of {root} alone. {fix}"
         )
-    former = absolute_path(str(state.folders.get("", {}).get("path", root)))
+    former = absolute_path(state.folders.get("", root))
     # A folder that does not exist was moved together with its index, or is of another machine.
     if former != root and former.is_dir() and not layout.is_default:
         raise StorageError(f"the index in {storage} is of {former}, not of {root}. {fix}")

@@ -247,9 +247,8 @@ class PageApi:
     @property
     def _name(self) -> str:
         """Return the names of the folders, or of the only folder."""
-        return ", ".join(filter(None, self._index.settings.folders.collections)) or str(
-            self._index.folder.name
-        )
+        names = filter(None, self._index.settings.folders.by_name)
+        return ", ".join(names) or self._index.folder.name
 
     def _overview_of(self, documents: Mapping[str, DocumentRow]) -> dict[str, Any]:
         """Return folders, tags and days to narrow by, recent notes, and questions about them."""

@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from platformdirs import user_config_path
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from llama_index_contextual.app.folder.files import read_file
-from llama_index_contextual.app.settings import registry
 from llama_index_contextual.app.settings.registry import (
     FOLDER_FILE,
     SETTINGS,
     TABLES,
     Configuration,
     Options,
+    Setting,
 )
 from llama_index_contextual.utils.errors import (
     ContextualWarning,
@@ -50,7 +50,7 @@ PREFIX: Final = "LLAMA_INDEX_CONTEXTUAL_"
 MAX_BYTES: Final = 100_000
 MAX_LINE: Final = 4_000
 _APPLICATION: Final = "llama-index-contextual"
-_COLLECTION_NAME: Final = re.compile(r"\w[\w.-]{0,99}")
+_FOLDER_NAME: Final = re.compile(r"\w[\w.-]{0,99}")
 # Variables that are no settings: Kubernetes makes some for a service with the name of this package,
 # and the index, tests and benchmarks have their own.
 _OTHER_VARIABLES: Final = re.compile(
@@ -249,17 +249,17 @@ def _checked(entries: Mapping[str, Entry]) -> Configuration:
         setting = SETTINGS.get(key)
         if setting is None:
             raise SettingError(f"{place} {_unknown_key(key)}")
-        values[key] = _valid(setting.adapter, value, place, is_table=setting.is_table)
+        values[key] = _valid(setting, value, place)
     return Configuration(values, {key: entry.origin for key, entry in entries.items()})
 
 
-def _valid(adapter: TypeAdapter[Any], value: Any, place: str, *, is_table: bool) -> Any:
-    """Return a value as its type reads it; an error names the place and the part of a table."""
+def _valid(setting: Setting, value: Any, place: str) -> Any:
+    """Return a value as its setting reads it; an error names the place and the part of a table."""
     try:
-        return adapter.validate_python(value)
+        return setting.adapter.validate_python(value)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        part = "".join(f".{name}" for name in fault["loc"]) if is_table else ""
+        part = "".join(f".{name}" for name in fault["loc"]) if setting.is_table else ""
         got = shortened(without_credentials(repr(fault["input"])))
         message = f"{place}{shortened(part)} {requirement(fault)} (got {got})."
         raise SettingError(message) from error
@@ -277,30 +277,26 @@ def _unknown_key(key: str) -> str:
 # Several folders
 
 
-def collections_of(folders: Mapping[str, Any]) -> dict[str, registry.Collection]:
-    """Return several folders by name, checked.
-
-    Args:
-        folders: By name: a path, or a mapping with ``path`` and the other attributes of
-            :class:`~llama_index_contextual.app.settings.registry.Collection`.
+def folders_by_name(folders: Mapping[str, str | Path]) -> dict[str, Path]:
+    """Return the absolute paths of several folders by name.
 
     Raises:
-        SettingError: A name is not valid, a folder does not exist, or one folder is inside another.
+        SettingError: A name is not valid, a path is empty, or one folder is inside another.
     """
-    collections: dict[str, registry.Collection] = {}
-    adapter = TypeAdapter(registry.Collection)
-    for name, value in folders.items():
-        if not _COLLECTION_NAME.fullmatch(name):
+    checked: dict[str, Path] = {}
+    for name, path in folders.items():
+        if not _FOLDER_NAME.fullmatch(name):
             raise SettingError(
                 f"{name!r} cannot name a folder. Use letters, digits, '_', '-' and '.', "
                 "as in notes=PATH."
             )
-        table = dict(value) if isinstance(value, Mapping) else {"path": value}
-        collection = _valid(adapter, table, f"folder.{name}", is_table=True)
-        for other in collections.values():
-            _refuse_nested(collection.path, other.path)
-        collections[name] = collection
-    return collections
+        if not path or not isinstance(path, str | Path):
+            raise SettingError(f"the folder {name!r} needs a path (got {path!r}).")
+        folder = absolute_path(path)
+        for other_folder in checked.values():
+            _refuse_nested(folder, other_folder)
+        checked[name] = folder
+    return checked
 
 
 def _refuse_nested(first: Path, second: Path) -> None:
@@ -323,7 +319,7 @@ def named_folders(arguments: Iterable[str]) -> dict[str, str]:
     folders: dict[str, str] = {}
     for argument in arguments:
         name, equals, path = argument.partition("=")
-        is_named = equals and _COLLECTION_NAME.fullmatch(name) and not Path(argument).exists()
+        is_named = equals and _FOLDER_NAME.fullmatch(name) and not Path(argument).exists()
         if not is_named:
             name = absolute_path(argument).name
             path = argument

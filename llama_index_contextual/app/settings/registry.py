@@ -9,16 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter
+from pydantic import BeforeValidator, Field, TypeAdapter
 
 from llama_index_contextual.app.settings import names
 from llama_index_contextual.context import registry
 from llama_index_contextual.memory.settings import MemorySettings
 from llama_index_contextual.utils.errors import SettingError
-from llama_index_contextual.utils.text import absolute_path
 
 FOLDER_FILE: Final = "contextual.toml"  # the settings file of a folder
 MAX_DESCRIPTION: Final = 300  # characters; a description is part of every context below it
@@ -38,13 +36,6 @@ def _split_text(value: Any) -> Any:
         return value
     parts = (part.strip() for part in value.split(","))
     return [part for part in parts if part]
-
-
-def _as_folder(path: Any) -> Path:
-    """Return an absolute path; an empty text, which would be the working directory, is refused."""
-    if not path or not isinstance(path, str | Path):
-        raise ValueError("Input should name a folder")
-    return absolute_path(path)
 
 
 def _embedding(name: Any) -> Any:
@@ -88,22 +79,6 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_split_text), Field(max_lengt
 Line = Annotated[str, Field(max_length=MAX_DESCRIPTION), BeforeValidator(_as_one_line)]
 Context = Annotated[str, BeforeValidator(_context_name)]
 Refreshing = Literal["auto", "never", "wait"]  # in the background, never, or before the answer
-
-
-class Collection(BaseModel, frozen=True, extra="forbid"):
-    """One of several folders of an index.
-
-    Attributes:
-        path: The folder.
-        description: What the folder contains, in one line, or "".
-        include: Patterns of the files to read, as in ``[files]``; empty for those of the index.
-        exclude: Patterns of files to leave out, in addition to those of the index.
-    """
-
-    path: Annotated[Path, BeforeValidator(_as_folder)]
-    description: Line = ""
-    include: Texts = ()
-    exclude: Texts = ()
 
 
 class Options(dict[str, Any]):

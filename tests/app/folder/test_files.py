@@ -15,7 +15,6 @@ from llama_index_contextual.app.folder.walk import (
     pattern_of,
     summary_of_skipped,
 )
-from llama_index_contextual.app.settings.registry import Collection
 from llama_index_contextual.utils.errors import SettingError
 
 
@@ -34,7 +33,7 @@ def tree(tmp_path):
 
 
 def find_files(root, rules, **options):
-    return find(Folders(root, {"": Collection(path=root)}), rules, **options)
+    return find(Folders(root, {"": root}), rules, **options)
 
 
 def paths(found):

@@ -15,7 +15,6 @@ from llama_index_contextual.app.folder.convert import DocumentReader
 from llama_index_contextual.app.folder.folders import Folders
 from llama_index_contextual.app.folder.formats import known_formats, suffix_of
 from llama_index_contextual.app.folder.html_to_markdown import html_to_markdown
-from llama_index_contextual.app.settings.registry import Collection
 from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.utils.errors import DocumentError, MissingExtraError
 from llama_index_contextual.utils.metadata import citation, citation_of
@@ -216,7 +215,7 @@ def test_a_module_beside_the_converters_is_all_that_a_new_format_needs(gemini, m
     with monkeypatch.context() as changed:
         changed.setattr(formats, "has_extra", lambda: True)
         rules = walk.FileRules()
-    folders = Folders(gemini, {"": Collection(path=gemini)})
+    folders = Folders(gemini, {"": gemini})
     assert [file.path for file in walk.find(folders, rules).files] == ["a.gmi"]
     # The documentation
     assert "| Gemini text | `.gmi` | no_such_package |  | links |  |" in formats.table_of_formats()

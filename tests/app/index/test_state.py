@@ -31,7 +31,7 @@ def test_it_is_read_as_it_was_written_and_a_refresh_without_work_writes_nothing(
     state, written = index.settings.database.state(), state_in(storage_of(folder))
     assert (state.settings, state.folders) == (
         index.settings.fingerprint,
-        {"": {"path": str(folder)}},
+        {"": str(folder)},
     )
     assert state.identity == written["identity"]
     assert opened().refresh().skipped == 4

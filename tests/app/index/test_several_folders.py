@@ -12,7 +12,6 @@ import pytest
 from mcp_clients import mcp
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.folder.walk import FileRules
 from llama_index_contextual.app.serve import mcp_server
 from llama_index_contextual.utils.errors import ConfirmationError, SettingError, StorageError
 
@@ -46,8 +45,8 @@ def test_one_ranking_holds_the_hits_of_all_folders_by_name(index):
 
 
 def test_a_question_is_narrowed_to_a_folder(index):
-    assert paths(index, "cashews collection:docs") == ["docs/readme.md"]
-    assert paths(index, "cashews collection:notes") == ["notes/people/priya.md"]
+    assert paths(index, "cashews path:docs/") == ["docs/readme.md"]
+    assert paths(index, "cashews path:notes/") == ["notes/people/priya.md"]
 
 
 def test_the_storage_alone_opens_all_of_them_and_another_folder_joins(index, folders, tmp_path):
@@ -58,7 +57,7 @@ def test_the_storage_alone_opens_all_of_them_and_another_folder_joins(index, fol
     with ContextualIndex.open({"app": more}, storage=tmp_path / "storage") as opened:
         assert opened.refresh().added == ["app/cashew.md"]
     with ContextualIndex.open(None, storage=tmp_path / "storage", create=False) as again:
-        assert [*again.settings.folders.collections] == ["notes", "docs", "app"]
+        assert [*again.settings.folders.by_name] == ["notes", "docs", "app"]
         assert again.status(check=True).ok
 
 
@@ -86,19 +85,18 @@ def test_a_folder_whose_files_are_all_gone_is_not_emptied_without_a_word(index, 
         index.refresh()
 
 
-def test_a_folder_has_rules_and_a_description_of_its_own(folders, tmp_path):
+def test_patterns_and_descriptions_name_a_folder_by_the_start_of_its_paths(folders, tmp_path):
     (folders["docs"] / "draft.md").write_text("# Cashew draft\n")
-    (folders["docs"] / "old.md").write_text("# Old\n")
-    docs = {"path": folders["docs"], "description": "trade handbook", "exclude": ["draft.md"]}
+    (folders["notes"] / "draft.md").write_text("# Tea draft\n")
     with ContextualIndex.open(
-        {**folders, "docs": docs},
+        folders,
         storage=tmp_path / "s",
         embed_model="none",
-        files=FileRules(exclude=("old.md",)),
+        config={"descriptions": {"docs/": "trade handbook"}},
     ) as index:
         index.refresh()
-        assert index.documents().keys().isdisjoint(["docs/draft.md", "docs/old.md"])
         assert "trade handbook" in index.nodes("docs/gateway.md")[0].metadata["context"]
+        assert "trade handbook" not in index.nodes("notes/draft.md")[0].metadata["context"]
 
 
 def test_code_and_notes_get_contexts_by_their_kind(folders, tmp_path):
@@ -123,28 +121,14 @@ def test_code_and_notes_get_contexts_by_their_kind(folders, tmp_path):
     [
         ({"a/b": "notes"}, "cannot name a folder"),
         ({"notes": "notes", "people": "notes/people"}, "indexed twice"),
+        ({"notes": ""}, r"the folder 'notes' needs a path \(got ''\)"),
+        ({"notes": {"path": "notes"}}, r"the folder 'notes' needs a path \(got {'path'"),
     ],
 )
-def test_folders_that_cannot_work_are_refused(folders, tmp_path, names, message):
+def test_folders_that_cannot_work_are_refused(folders, tmp_path, monkeypatch, names, message):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SettingError, match=message):
-        ContextualIndex.open(
-            {name: tmp_path / path for name, path in names.items()}, storage=tmp_path / "s"
-        )
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"colour": 1}, r"^folder\.notes\.colour is not a known setting; leave it out"),
-        ({"description": "x" * 500}, r"^folder\.notes\.description must .*'x{298}…"),
-        ({"path": ""}, r"^folder\.notes\.path must name a folder \(got ''\)"),
-    ],
-)
-def test_what_is_said_of_a_folder_is_checked(folders, tmp_path, values, message):
-    with pytest.raises(SettingError, match=message):
-        ContextualIndex.open(
-            {"notes": {"path": tmp_path / "notes", **values}}, storage=tmp_path / "s"
-        )
+        ContextualIndex.open(names, storage=tmp_path / "s")
 
 
 def test_several_folders_need_a_place_and_one_folder_is_no_several(index, folders, tmp_path):
@@ -190,6 +174,6 @@ def test_a_folder_of_several_says_nothing(folders, tmp_path):
     )
     with ContextualIndex.open(folders, storage=tmp_path / "s", embed_model="none") as index:
         index.refresh()
-        assert [*index.settings.folders.collections] == ["notes", "docs"]
+        assert [*index.settings.folders.by_name] == ["notes", "docs"]
         assert {"docs/readme.md", "notes/people/priya.md"} <= {*index.documents()}
         assert "harmless" not in str(index.nodes("notes/people/priya.md")[0].metadata)
