@@ -30,17 +30,12 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
     """
 
     reranker: SerializeAsAny[BaseNodePostprocessor] = Field(description="Any LlamaIndex reranker.")
-    most: int | None = Field(default=None, gt=0, description="How many hits it reads.")
 
-    def __init__(
-        self, reranker: BaseNodePostprocessor, *, most: int | None = None, **fields: Any
-    ) -> None:
+    def __init__(self, reranker: BaseNodePostprocessor, **fields: Any) -> None:
         """Create the postprocessor.
 
         Args:
             reranker: Any reranker of LlamaIndex.
-            most: How many hits it reads. The others, and those that it leaves out, follow in their
-                order. None: it reads all, and may leave some out.
             **fields: Fields of a subclass.
 
         Raises:
@@ -52,15 +47,15 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
                 f"`reranker` cannot be read back (got {stored.get('class_name')!r}). Pass the "
                 "object again: RerankWithContext.from_dict(data, reranker=…)."
             )
-        super().__init__(reranker=reranker, most=most, **fields)
+        super().__init__(reranker=reranker, **fields)
 
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
         nodes = checked_hits(nodes)
         with _as_retrieval_error():
-            ranked = self.reranker.postprocess_nodes(self._copies(nodes), query_bundle=query_bundle)
-        return self._originals(ranked, nodes)
+            ranked = self.reranker.postprocess_nodes(_copies(nodes), query_bundle=query_bundle)
+        return _originals(ranked, nodes)
 
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
@@ -68,37 +63,35 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
         nodes = checked_hits(nodes)
         with _as_retrieval_error():
             ranked = await self.reranker.apostprocess_nodes(
-                self._copies(nodes), query_bundle=query_bundle
+                _copies(nodes), query_bundle=query_bundle
             )
-        return self._originals(ranked, nodes)
+        return _originals(ranked, nodes)
 
-    def _copies(self, nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-        """Return copies of the hits that it reads, whose text is their EMBED view in every view."""
-        copies = []
-        for hit in nodes[: self.most]:
-            node = hit.node.model_copy(update={"metadata": dict(hit.node.metadata)})
-            node.excluded_embed_metadata_keys = list(node.metadata)
-            node.excluded_llm_metadata_keys = list(node.metadata)
-            node.set_content(hit.node.get_content(metadata_mode=MetadataMode.EMBED))
-            copies.append(NodeWithScore(node=node, score=hit.score))
-        return copies
 
-    def _originals(
-        self, ranked: Sequence[NodeWithScore], nodes: Sequence[NodeWithScore]
-    ) -> list[NodeWithScore]:
-        """Return the hits that the reranker had copies of, with metadata that it added."""
-        originals = {hit.node.node_id: hit.node for hit in nodes}
-        hits = []
-        for hit in ranked:
-            node = originals.get(hit.node.node_id, hit.node)
-            if node is not hit.node and hit.node.metadata != node.metadata:
-                node = node.model_copy(update={"metadata": hit.node.metadata})
-            hits.append(NodeWithScore(node=node, score=hit.score))
-        if self.most is None:
-            return hits
-        ranked_ids = {hit.node.node_id for hit in hits}
-        left_out = [hit.node for hit in nodes if hit.node.node_id not in ranked_ids]
-        return [*hits, *(NodeWithScore(node=node, score=0.0) for node in left_out)]
+def _copies(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+    """Return copies of the hits whose text is their EMBED view in every view."""
+    copies = []
+    for hit in nodes:
+        node = hit.node.model_copy(update={"metadata": dict(hit.node.metadata)})
+        node.excluded_embed_metadata_keys = list(node.metadata)
+        node.excluded_llm_metadata_keys = list(node.metadata)
+        node.set_content(hit.node.get_content(metadata_mode=MetadataMode.EMBED))
+        copies.append(NodeWithScore(node=node, score=hit.score))
+    return copies
+
+
+def _originals(
+    ranked: Sequence[NodeWithScore], nodes: Sequence[NodeWithScore]
+) -> list[NodeWithScore]:
+    """Return the hits that the reranker had copies of, with metadata that it added."""
+    originals = {hit.node.node_id: hit.node for hit in nodes}
+    hits = []
+    for hit in ranked:
+        node = originals.get(hit.node.node_id, hit.node)
+        if node is not hit.node and hit.node.metadata != node.metadata:
+            node = node.model_copy(update={"metadata": hit.node.metadata})
+        hits.append(NodeWithScore(node=node, score=hit.score))
+    return hits
 
 
 @contextmanager

@@ -369,12 +369,6 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "A context says what a chunk is about.",
         ),
         Difference(
-            "rerank-unnamed",
-            "drops hits that the model does not name",
-            "with `most=`, returns them after the others, in their order, with a score of 0",
-            "A small model forgets some hits.",
-        ),
-        Difference(
             "rerank-no-question",
             "raises `ValueError` without a question",
             "raises `RetrievalError`",

@@ -126,16 +126,6 @@ def test_the_wrapper_names_the_reranker_that_cannot_be_read_back():
         RerankWithContext.from_dict(RerankWithContext(Marks()).to_dict())
 
 
-def test_one_that_reads_some_loses_no_hit():
-    llm, many = Ranks(), [chunk(str(n), "x") for n in range(100)]
-    found = RerankWithContext(LLMRerank(llm=llm, top_n=100), most=30).postprocess_nodes(
-        many, query_str=QUESTION
-    )
-    assert names(found)[:8] == ["2", "12", "22", "0", "10", "20", "1", "3"]
-    assert sorted(names(found)) == sorted(names(many))
-    assert names(found)[-1] == "99"
-
-
 def test_a_language_model_that_is_away_is_named(hits, fake_model):
     fake_model.stop()
     step = RerankWithContext(LLMRerank(llm=NamedModel(fake_model.llm, 200)(), top_n=3))
@@ -167,8 +157,8 @@ def test_an_index_reranks_by_any_postprocessor(tmp_path):
 
 def test_a_reranker_is_passed_again_to_from_dict():
     reranker = LLMRerank(llm=MockLLM(), top_n=3)
-    step = RerankWithContext(reranker, most=5)
+    step = RerankWithContext(reranker)
     with pytest.raises(SettingError, match=r"`reranker` cannot be read back .*from_dict\(data"):
         RerankWithContext.from_dict(step.to_dict())
     copy = RerankWithContext.from_dict(step.to_dict(), reranker=reranker)
-    assert (copy.reranker, copy.most) == (reranker, 5)
+    assert copy.reranker == reranker
