@@ -48,9 +48,6 @@ _RRF_K: Final = 20.0  # for hits of which only the rank is known
 # The least score of a hit for a question, as a share of the best. What has less is padding, and
 # leaving it out costs no recall@10 on LoCoMo notes.
 _MIN_SCORE_SHARE: Final = 0.3
-# At a weight of 1, RecencyPostprocessor multiplies scores plainly, which leaves little but the
-# last notes.
-_MAX_RECENCY_WEIGHT: Final = 0.999
 
 
 class IndexLike(Protocol):
@@ -265,7 +262,7 @@ class MemoryContext:
         """Return the hits with scores reduced by their age, best first."""
         recency = RecencyPostprocessor(
             half_life_days=self.settings.half_life_days,
-            weight=min(self.settings.recency_weight, _MAX_RECENCY_WEIGHT),
+            weight=self.settings.recency_weight,
             evergreen=self.settings.evergreen,
             now=now,
         )

@@ -37,9 +37,7 @@ def age_in_days(when: date | datetime, now: datetime) -> float:
     return float((now.date() - when).days)
 
 
-def apply_multipliers(
-    scores: Sequence[float], multipliers: Sequence[float], *, is_plain: bool = False
-) -> list[float]:
+def apply_multipliers(scores: Sequence[float], multipliers: Sequence[float]) -> list[float]:
     """Multiply what each score has above a baseline; a multiplier of 1 leaves its score as it is.
 
     Plain products fail twice: a reranker's logits are negative, and raw RRF scores are so flat (at
@@ -50,13 +48,10 @@ def apply_multipliers(
     Args:
         scores: Of the pool.
         multipliers: One per score.
-        is_plain: Whether to use plain products, without a baseline, unless a score is negative.
     """
     best = max(scores, default=0.0)
     lowest = min(scores, default=0.0)
     baseline = best - max(best - lowest, _LEAST_SPREAD * abs(best))
-    if is_plain and lowest >= 0:
-        baseline = 0.0
     return [
         score - (score - baseline) * (1 - multiplier)
         for score, multiplier in zip(scores, multipliers, strict=True)
@@ -77,7 +72,7 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
 
     Args:
         half_life_days: Days after which the decay factor is one half.
-        weight: How much of the factor counts: 0 none of it, 1 multiplies by it.
+        weight: How much of the factor counts, 0 to 1.
         evergreen: Globs of paths, matched from the right, that never age.
         date_key: The metadata key that holds a node's date.
         top_k: Return at most this many nodes; None returns all.
@@ -147,7 +142,7 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
             lost = 1.0 - decay(age or 0.0, self.half_life_days)
             ages.append(age)
             multipliers.append(1.0 - self.weight * lost)
-        scores = apply_multipliers(_finite_scores(nodes), multipliers, is_plain=self.weight == 1)
+        scores = apply_multipliers(_finite_scores(nodes), multipliers)
         return list(zip(scores, ages, strict=True))
 
     def _postprocess_nodes(

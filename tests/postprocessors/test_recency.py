@@ -122,7 +122,7 @@ def test_of_two_near_equal_notes_the_newer_wins(scores):
 
 
 def test_the_newer_of_two_notes_with_negative_scores_wins_at_full_weight_too():
-    """A plain product would raise a negative score."""
+    """A product would raise a negative score."""
     pool = [hit("old", -3.0, date="2026-01-08"), hit("new", -3.1, date="2026-04-08")]
     recency = RecencyPostprocessor(now=NOW, weight=1)
     assert order(recency.postprocess_nodes(pool)) == ["new", "old"]
@@ -313,14 +313,3 @@ def test_the_present_survives_being_written_and_read(now):
     ):
         assert copied.now == now
         assert copied.weight == given.weight
-
-
-def test_a_weight_of_one_is_the_plain_product():
-    dated = TextNode(id_="a", text="a", metadata={"date": "2026-03-11"})
-    other = TextNode(id_="b", text="b", metadata={"date": "2026-04-10"})
-    hits = [NodeWithScore(node=dated, score=0.8), NodeWithScore(node=other, score=0.3)]
-    found = RecencyPostprocessor(now=date(2026, 4, 10), weight=1).postprocess_nodes(hits)
-    assert [(hit.node.node_id, hit.score) for hit in found] == [
-        ("a", pytest.approx(0.4)),
-        ("b", pytest.approx(0.3)),
-    ]
