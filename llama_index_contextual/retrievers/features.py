@@ -267,21 +267,26 @@ _LATER_WORD: Final = re.compile(r"(?<=[^.?!\s]\s)[^\W\d_]\w+")
 
 
 class ProperNameFeature:
-    """Whether a chunk holds the people, places and products that a query names.
+    """Whether a dated note holds the people, places and products that a query names.
 
-    BM25 counts them by their rarity, and the name of a speaker is not rare.
+    In conversations and diaries BM25 counts a name little, because the person is in many notes. In
+    other documents capitalised words are often terms of the subject, and this feature lost more
+    than it gained.
     """
 
     name = "proper name"
     weight = 0.7
 
     def values(self, query: Query, candidates: Candidates) -> Floats:
-        """Return the share of the query's capitalised words that a chunk holds; 0 for source code.
+        """Return the share of the query's capitalised words that a chunk of a dated note holds.
 
-        The first word of a sentence does not count.
+        The first word of a sentence does not count. Chunks without a day and source code have 0.
         """
+        shares = np.zeros(len(candidates.node_ids))
+        rows = [row for row, info in candidates.described if info.day and not info.is_code]
+        if not rows:
+            return shares
         names = [word for word in _LATER_WORD.findall(query.text) if word[0].isupper()]
-        rows = [row for row, info in candidates.described if not info.is_code]
         has_term = candidates.term_counts[rows] > 0
         has_name = []
         for name in names:
@@ -289,7 +294,6 @@ class ProperNameFeature:
             columns = [column for column, group in enumerate(query.groups) if group in groups]
             if columns:
                 has_name.append(has_term[:, columns].any(axis=1))
-        shares = np.zeros(len(candidates.node_ids))
         if has_name:
             shares[rows] = np.mean(has_name, axis=0)
         return shares

@@ -83,8 +83,8 @@ CASES = {
     "proper name": Case(
         "which songs does Ana like",
         {
-            "a": ("songs that Ben likes", {}),
-            "b": (f"likes {FAR} songs, Ana", {}),
+            "a": ("songs that Ben likes", {"date": "2026-03-01"}),
+            "b": (f"likes {FAR} songs, Ana", {"date": "2026-03-01"}),
             **{f"c{number}": (f"Ana {number}", {}) for number in range(9)},
         },
         {"a": 0.9, "b": 0.85},
@@ -228,6 +228,7 @@ def test_a_named_day_and_the_week_after_it_count(query, expected):
     assert features.DateFeature().values(query_of(query), candidates).tolist() == expected
 
 
+NOTE = ({"path": "2026-03-01.md"}, "text")
 HEADINGS = ["Retries", "Retries > Limits", "Retries > Storage"]
 
 
@@ -250,14 +251,14 @@ def test_a_heading_counts_by_what_the_text_below_it_holds_outside_its_context(co
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        ("Where did Ana meet Ben?", [1.0, 0.5, 0.0, 0.0]),
-        ("Where? Ana met Ben.", [1.0, 0.0, 0.0, 0.0]),  # the first word of a sentence is no name
-        ("where did ana meet ben?", [0.0] * 4),
+        ("Where did Ana meet Ben?", [1.0, 0.5, 0.0, 0.0, 0.0]),
+        ("Where? Ana met Ben.", [1.0, 0.0, 0.0, 0.0, 0.0]),  # a sentence begins with Ana
+        ("where did ana meet ben?", [0.0] * 5),
     ],
 )
-def test_a_chunk_counts_by_the_names_of_the_query_that_it_holds(query, expected):
-    chunks = [({"path": "a.md"}, "text"), ({"path": "b.md"}, "text"), None, FILES[0]]
-    counts = [(1, 1), (2, 0), (1, 1), (1, 1)]
+def test_a_dated_note_counts_by_the_names_of_the_query_that_it_holds(query, expected):
+    chunks = [NOTE, NOTE, None, ({"path": "2026-03-01/retry.py"}, "text"), FILES[3]]
+    counts = [(1, 1), (2, 0), (1, 1), (1, 1), (1, 1)]
     candidates = candidates_of(chunks, counts=counts)
     values = features.ProperNameFeature().values(query_of(query, ana=1.0, ben=3.0), candidates)
     assert values.tolist() == expected
@@ -265,7 +266,7 @@ def test_a_chunk_counts_by_the_names_of_the_query_that_it_holds(query, expected)
 
 def test_a_name_counts_once_whichever_of_its_languages_a_chunk_has():
     query = query_of("¿qué pidió Ana en mayo?", **{"ana": 1.0, "es:ana": 1.0})
-    candidates = candidates_of([({}, "x")] * 2, counts=[(1, 1), (1, 0)])
+    candidates = candidates_of([NOTE, NOTE], counts=[(1, 1), (1, 0)])
     assert features.ProperNameFeature().values(query, candidates).tolist() == [1.0, 1.0]
 
 
