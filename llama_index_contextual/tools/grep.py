@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from math import prod
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from llama_index_contextual.tools.arguments import Grep
     from llama_index_contextual.tools.notes import Notes, Passage
 
-_SECONDS: Final = 2.0  # that an expression may take
+_TEXT_SECONDS: Final = 2.0  # that an expression may take for one text
+_SECONDS: Final = 10.0  # that it may take for all texts
+_MAX_REPEATS: Final = 10_000  # the library writes out every part that must be repeated
 _MAX_LINE: Final = 200  # characters of a line
 _BEFORE: Final = 60  # characters of a long line before the match
 _MAX_TWINS: Final = 3  # further places of the same line
@@ -36,6 +39,8 @@ _MAX_NAMES: Final = 150  # characters of the names of further notes
 _RESERVED: Final = 350  # characters for the first and the last line
 _BATCH: Final = 1000  # chunks that are filtered together
 _ESCAPED: Final = regex.compile(r"\\p\{\w+\}|\\.")  # "\W" has no capital letter of a word
+_REPEATS: Final = regex.compile(r"\{(\d+)(?:,\d*)?\}")
+_REFUSED: Final = regex.compile(r"\(\?(?:R|[-+]?\d|&|P>|[a-zA-Z01]*x)")
 _LOOKS_LIKE_EXPRESSION: Final = regex.compile(r"\\[wdsb]|[.\])][*+?]|\||\[.+\]|^\^|\$$")
 
 
@@ -192,12 +197,26 @@ def pattern_of(pattern: str, *, is_regex: bool) -> Pattern:
 
 
 def _expression(pattern: str) -> Callable[[str], int]:
-    """Return what finds a regular expression, which may take :data:`_SECONDS` in all."""
-    letters = _ESCAPED.sub("", pattern)
-    flags = regex.MULTILINE | (regex.IGNORECASE if letters == letters.lower() else 0)
+    """Return what finds a regular expression, within the limits of time.
+
+    Raises:
+        SettingError: The expression cannot be read, or could take any time or memory.
+    """
+    unescaped = _ESCAPED.sub("", pattern)
+    if prod(int(count) for count in _REPEATS.findall(unescaped) if int(count)) > _MAX_REPEATS:
+        raise SettingError(
+            f"`pattern` must repeat its parts at most {_MAX_REPEATS:,} times in all. Lower the "
+            "numbers in {}."
+        )
+    if _REFUSED.search(unescaped):
+        raise SettingError(
+            "`pattern` must not contain itself or ignore spaces. Leave out (?R), (?1), (?&name) "
+            "and (?x)."
+        )
+    flags = regex.MULTILINE | (regex.IGNORECASE if unescaped == unescaped.lower() else 0)
     try:
         expression = regex.compile(pattern, flags)
-    except regex.error as error:
+    except (regex.error, RecursionError) as error:
         raise SettingError(
             f"`pattern` is not a regular expression: {error}. Without regex, every "
             "character is literal."
@@ -205,13 +224,11 @@ def _expression(pattern: str) -> Callable[[str], int]:
     deadline = time.monotonic() + _SECONDS
 
     def find(text: str) -> int:
+        seconds = min(_TEXT_SECONDS, deadline - time.monotonic())
         try:
-            match = expression.search(text, timeout=max(deadline - time.monotonic(), 1e-3))
+            match = expression.search(text, timeout=max(seconds, 0))
         except TimeoutError as error:
-            raise SettingError(
-                f"`pattern` took more than {_SECONDS:.0f} seconds. Simplify the "
-                "expression, or narrow it with path."
-            ) from error
+            raise SettingError("`pattern` takes too long. Simplify the expression.") from error
         return match.start() if match else -1
 
     return find

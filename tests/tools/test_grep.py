@@ -3,6 +3,7 @@
 Which lines it finds, how they are cited, what it leaves out, and how long it may take.
 """
 
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from llama_index_contextual import contextual_tools
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.tools.arguments import Grep
-from llama_index_contextual.tools.grep import Findings, grep
+from llama_index_contextual.tools.grep import Findings, grep, pattern_of
 from llama_index_contextual.tools.notes import Passage
 from llama_index_contextual.tools.places import part_of
 from llama_index_contextual.utils.errors import SettingError
@@ -137,8 +138,46 @@ def test_a_long_line_is_shown_around_its_match(folder, index):
 def test_an_expression_that_would_never_end_is_stopped(folder, index):
     (folder / "trap.md").write_text("a" * 300 + "!\n", "utf-8")
     index.refresh()
-    with pytest.raises(SettingError, match="took more than 2 seconds"):
+    with pytest.raises(SettingError, match="takes too long"):
         found(index, r"(a|aa)+$", regex=True)
+
+
+def test_an_expression_has_a_limit_for_all_texts_together(monkeypatch):
+    monkeypatch.setattr("llama_index_contextual.tools.grep._SECONDS", 0.2)
+    pattern = pattern_of(r"(?:\w+ )+!", is_regex=True)
+    texts = ["some words of a line " * 3] * 100_000
+    with pytest.raises(SettingError, match="takes too long"):
+        any(map(pattern.is_in, texts))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "a{1000000000}",
+        "(a{1000000000,})",
+        "((((a{1000}){1000}){1000}){1000})",
+        "(a?){0}(b?){9}{1000000}",
+        "(?x)a{1 0 0 0 0 0 0 0 0 0}",
+        "(?ix: a{1#,\n000000000} )",
+        "(?R)?a(?R)?",
+        "(a(?1)?b(?1)?)+c",
+        "(?P<a>x(?&a)?)(?P>a)",
+        "(" * 900 + "a" + ")" * 900,
+    ],
+)
+def test_an_expression_that_takes_any_time_or_memory_to_read_is_refused(pattern):
+    start = time.process_time()
+    with pytest.raises(SettingError, match=r"`pattern` (?:must|is not)"):
+        pattern_of(pattern, is_regex=True)
+    assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [r"\d{4}-\d{2}-\d{2}", r"[0-9a-f]{8}(-[0-9a-f]{4}){3}", r"\{1000000\}", "(?i)x", "(?:x)"],
+)
+def test_usual_numbers_and_groups_are_read(pattern):
+    pattern_of(pattern, is_regex=True)
 
 
 def test_an_expression_that_cannot_be_read_says_why(index):
