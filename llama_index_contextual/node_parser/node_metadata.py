@@ -277,15 +277,18 @@ def document_metadata(
 def _period_of(document: BaseNode, front: FrontMatter) -> dates.Period | None:
     """Return the days that a document is of: by its metadata, its front matter or its path."""
     candidates = [metadata.value_of(document.metadata, DATE)]
+    moments = front.values.get("date")
+    if isinstance(moments, dict):  # {created: 2025-10-05, updated: 2025-11-01}, as MkDocs has it
+        front = FrontMatter(values={**moments, **front.values})
     keys = sorted(front.values)
     for pattern in _DAY_KEYS:
         candidates += [front.text(key) for key in keys if pattern.fullmatch(key)]
     loose_days = [front.text(key) for key in keys if _LOOSE_DAY_KEY.fullmatch(key)]
     candidates += filter(_WHOLE_DAY.fullmatch, loose_days)
     for value in candidates:
-        day = dates.parse_day(value)
-        if day:
-            return dates.Period(day, day)
+        period = dates.parse_period(value)
+        if period:
+            return period
     return dates.period_from_path(metadata.path_of(document.metadata))
 
 

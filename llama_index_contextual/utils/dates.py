@@ -324,7 +324,8 @@ def _period_forms(names: str) -> tuple[re.Pattern[str], ...]:
     return (
         re.compile(rf"(?<!\d)(?<!\d[.-]){_YEAR}[ _-]*(?:{names})(?![^\W_]|[-_.]\d)", re.IGNORECASE),
         re.compile(
-            rf"(?<![^\W_])(?:{names})(?:[ _,/-]+| of ){_YEAR}(?![^\W_]|[-_.]\d)", re.IGNORECASE
+            rf"(?<![^\W_])(?<!\d[-_.])(?:{names})(?:[ _,/-]+| of ){_YEAR}(?![^\W_]|[-_.]\d)",
+            re.IGNORECASE,
         ),
     )
 
@@ -332,9 +333,16 @@ def _period_forms(names: str) -> tuple[re.Pattern[str], ...]:
 _WEEK_TO_HALF: Final = r"(?:w|kw|week)[ _-]?(?P<week>\d\d?)|q(?P<quarter>[1-4])|h(?P<half>[12])"
 _WEEKS_TO_HALVES: Final = _period_forms(_WEEK_TO_HALF)
 # The name of a note of a period. A month in digits needs a separator, and no day may follow.
-_PERIODS: Final = _period_forms(
-    rf"{_WEEK_TO_HALF}"
-    rf"|(?P<month>(?<=[ _-])(?:0[1-9]|1[0-2])|{'|'.join(map(re.escape, _MONTH_NAMES))})"
+_PERIODS: Final = (
+    *_period_forms(
+        rf"{_WEEK_TO_HALF}"
+        rf"|(?P<month>(?<=[ _-])(?:0[1-9]|1[0-2])|{'|'.join(map(re.escape, _MONTH_NAMES))})"
+    ),
+    re.compile(
+        rf"(?<!\d){_YEAR} ?[年년] ?第? ?(?:(?P<week>\d\d?) ?[周週주]"
+        r"|(?P<quarter>[1-4]) ?(?:季度|四半期|분기)|(?P<half>(?!))"
+        r"|(?P<month>0?[1-9]|1[0-2]) ?[月월])"
+    ),
 )
 _DIGIT: Final = re.compile(r"\d")
 _YEAR_OF_NOTE: Final = re.compile(r"20\d\d")
@@ -562,9 +570,19 @@ def parse_day(value: object) -> date | None:
 
 
 def parse_period(value: object) -> Period | None:
-    """Return the period of a metadata value: a date, an ISO week, or an interval of two dates."""
-    if isinstance(value, str) and (period := iso_period(value.strip())):
-        return period
+    """Return the period of a metadata value.
+
+    The value may be a date, an interval of two dates, or the name of a week, month, quarter or
+    half-year: ``2026-W15``, ``2026-04``, ``April 2026``, ``2026-Q2``.
+    """
+    if isinstance(value, str):
+        text = value.strip()
+        period = iso_period(text)
+        if period:
+            return period
+        for named in _periods(text, _PERIODS):
+            if named.end - named.start == len(text):
+                return named.period
     first_text, is_interval, last_text = str(value).partition("/")
     first = parse_day(first_text if is_interval else value)
     last = parse_day(last_text) if is_interval else first
