@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
+from operator import itemgetter
 from typing import Annotated, Any, Final
 
 from llama_index.core.bridge.pydantic import Field, PlainSerializer
@@ -52,10 +53,11 @@ def apply_multipliers(scores: Sequence[float], multipliers: Sequence[float]) -> 
     best = max(scores, default=0.0)
     lowest = min(scores, default=0.0)
     baseline = best - max(best - lowest, _LEAST_SPREAD * abs(best))
-    return [
-        score - (score - baseline) * (1 - multiplier)
-        for score, multiplier in zip(scores, multipliers, strict=True)
-    ]
+    weighed = []
+    for score, multiplier in zip(scores, multipliers, strict=True):
+        lost = (score - baseline) * (1 - multiplier)
+        weighed.append(score - lost)
+    return weighed
 
 
 class RecencyPostprocessor(Checked, BaseNodePostprocessor):
@@ -132,29 +134,31 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
         now = self.now or datetime.now().astimezone()
         if now.tzinfo is None:
             now = now.astimezone()
-        ages: list[float | None] = []
+        ages = [self._age(hit.node.metadata, now) for hit in nodes]
         multipliers = []
-        for hit in nodes:
-            metadata = hit.node.metadata
-            is_ageless = is_evergreen(path_of(metadata), self.evergreen)
-            when = None if is_ageless else date_of(metadata, self.date_key)
-            age = None if when is None else age_in_days(when, now)
-            lost = 1.0 - decay(age or 0.0, self.half_life_days)
-            ages.append(age)
-            multipliers.append(1.0 - self.weight * lost)
+        for age in ages:
+            lost_share = 1.0 - decay(age or 0.0, self.half_life_days)
+            multipliers.append(1.0 - self.weight * lost_share)
         scores = apply_multipliers(_finite_scores(nodes), multipliers)
         return list(zip(scores, ages, strict=True))
+
+    def _age(self, metadata: Mapping[str, Any], now: datetime) -> float | None:
+        """Return the age of a node in days; None without a date or if evergreen."""
+        if is_evergreen(path_of(metadata), self.evergreen):
+            return None
+        when = date_of(metadata, self.date_key)
+        return None if when is None else age_in_days(when, now)
 
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], _: QueryBundle | None = None
     ) -> list[NodeWithScore]:
         nodes = checked_hits(nodes)
-        rows = []
-        for (score, age), hit in zip(self.aged(nodes), nodes, strict=True):
+        ranked = []
+        for hit, (score, age) in zip(nodes, self.aged(nodes), strict=True):
             order = (-score, age or 0.0, hit.node.node_id)
-            rows.append((order, NodeWithScore(node=hit.node, score=score)))
-        rows.sort(key=lambda row: row[0])
-        return [hit for _, hit in rows[: self.top_k]]
+            ranked.append((order, NodeWithScore(node=hit.node, score=score)))
+        ranked.sort(key=itemgetter(0))
+        return [hit for _, hit in ranked[: self.top_k]]
 
 
 def _finite_scores(nodes: Sequence[NodeWithScore]) -> list[float]:

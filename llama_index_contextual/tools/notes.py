@@ -51,16 +51,20 @@ class Passage(NamedTuple):
     @property
     def place(self) -> tuple[str, int, str, int]:
         """Return what orders chunks as they are read: page 9 comes before page 10."""
-        number = int(self.page) if self.page.isdecimal() else 0
-        return self.path, number, self.page, self.first_line
+        page_number = int(self.page) if self.page.isdecimal() else 0
+        return self.path, page_number, self.page, self.first_line
 
     @property
     def properties(self) -> list[str]:
         """Return the title and the front matter that the chunk has, as ``key: value`` texts."""
         title = meta.value_of(self.metadata, meta.TITLE)
         front_matter = str(self.metadata.get(meta.FRONT_MATTER) or "")
-        properties = [f"{meta.TITLE}: {title}"] if title else []
-        return properties + (front_matter.split("; ") if front_matter else [])
+        properties = []
+        if title:
+            properties.append(f"{meta.TITLE}: {title}")
+        if front_matter:
+            properties += front_matter.split("; ")
+        return properties
 
 
 class Notes(ABC):
@@ -130,10 +134,13 @@ class NodeNotes(Notes):
         passages = documents.get(path)
         if passages is None:
             name, page = meta.split_page(path)
+            label = page.casefold()
             of_document = documents.get(name, [])
-            passages = [part for part in of_document if part.page.casefold() == page.casefold()]
+            passages = [passage for passage in of_document if passage.page.casefold() == label]
+        if not passages:
+            return None
         pages = groupby(passages, lambda passage: passage.page)
-        return "\n\n".join(_joined(page) for _, page in pages) if passages else None
+        return "\n\n".join(_joined(page) for _, page in pages)
 
     def metadata(self) -> list[Metadata]:
         """Return the metadata of every node."""
@@ -152,21 +159,23 @@ class NodeNotes(Notes):
 
     def _passages(self) -> list[Passage]:
         """Return all nodes in document order, with their texts without overlaps."""
-        parts: dict[tuple[str, object], list[TextNode | Document]] = {}
+        nodes_by_page: dict[tuple[str, object], list[TextNode | Document]] = {}
         for node in self._nodes():
             if isinstance(node, TextNode | Document):
-                path = meta.file_of(node.metadata).removeprefix("file://")
-                part = (path or node.ref_doc_id or node.node_id, meta.page_of(node.metadata))
-                parts.setdefault(part, []).append(node)
+                file = meta.file_of(node.metadata).removeprefix("file://")
+                path = file or node.ref_doc_id or node.node_id
+                page = meta.page_of(node.metadata)
+                nodes_by_page.setdefault((path, page), []).append(node)
         passages = list[Passage]()
-        for (path, _), nodes in parts.items():
+        for (path, _), nodes in nodes_by_page.items():
             passages += _passages_of(path, sorted(nodes, key=_position))
         return sorted(passages, key=lambda passage: passage.place)
 
 
 def _position(node: TextNode | Document) -> tuple[int, int]:
     """Return where a node stands in its document."""
-    return meta.value_of(node.metadata, meta.START_LINE) or 0, _start(node) or 0
+    line = meta.value_of(node.metadata, meta.START_LINE) or 0
+    return line, _start(node) or 0
 
 
 def _start(node: TextNode | Document) -> int | None:
@@ -185,28 +194,32 @@ def _passages_of(path: str, nodes: Iterable[TextNode | Document]) -> list[Passag
     end = 0
     for node in nodes:
         text = node.get_content(MetadataMode.NONE)
+
+        # Take off what the node before has, too.
         start = _start(node)
-        start_line = meta.value_of(node.metadata, meta.START_LINE)
         overlap = ""
         if start is not None and start < end and previous.endswith(text[: end - start]):
             overlap = text[: end - start]
         previous = text
         end = (start or 0) + len(text)
         text = text[len(overlap) :]
+
+        start_line = meta.value_of(node.metadata, meta.START_LINE)
         first_line = start_line + overlap.count("\n") if start_line else next_line
+        next_line = first_line + text.count("\n") + 1
         values = _with_place(path, node.metadata)
         passages.append(Passage(path, page_in(values), first_line, text, values))
-        next_line = first_line + text.count("\n") + 1
     return passages
 
 
 def _with_place(path: str, values: Metadata) -> Metadata:
     """Return the metadata of a node with its path and its day, by which filters ask."""
-    place: dict[str, Any] = {meta.PATH: path}
+    placed = {**values, meta.PATH: path}
     day = meta.day_of(values)
     if day is not None and meta.DATE not in values:
-        place |= {meta.DATE: day.isoformat(), meta.DATE_TS: epoch_seconds(day)}
-    return {**values, **place}
+        placed[meta.DATE] = day.isoformat()
+        placed[meta.DATE_TS] = epoch_seconds(day)
+    return placed
 
 
 def _joined(passages: Iterable[Passage]) -> str:
@@ -218,10 +231,11 @@ def _joined(passages: Iterable[Passage]) -> str:
     for passage in passages:
         first, *further = passage.text.split("\n")
         lines = lines or _lines_above(passage)
-        if passage.first_line <= len(lines):
+        missing_lines = passage.first_line - 1 - len(lines)
+        if missing_lines < 0:
             lines[-1] = f"{lines[-1]} {first}"
         else:
-            lines += [""] * (passage.first_line - 1 - len(lines))
+            lines += [""] * missing_lines
             lines.append(first)
         lines += further
     return "\n".join(lines)

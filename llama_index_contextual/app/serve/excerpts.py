@@ -23,32 +23,41 @@ _EMPHASIS: Final = re.compile(
 _CELLS: Final = re.compile(r"(`[^`\n]+`)|(?<!\\)\|")
 _RULES: Final = frozenset("-*_=|:…· ")
 _FENCES: Final = ("```", "~~~")
-_WORD: Final = re.compile(r"\w+|\W+")
+_WORD: Final = re.compile(r"(?P<word>\w+)|\W+")
 
 
 def excerpt(text: str, terms: frozenset[str]) -> list[str]:
     """Return up to three plain lines of a chunk around the terms that match."""
     find = finder_of(terms)
-    snippet, _ = choose_snippet(text, dict.fromkeys(terms, 1.0), find, limit=_CHARS)
+    weights = dict.fromkeys(terms, 1.0)
+    snippet, _ = choose_snippet(text, weights, find, limit=_CHARS)
     snippet = _LINK.sub(r"\1", snippet)
     snippet = WIKI_LINK.sub(lambda link: wiki_text(link) or link[1], snippet)
+
+    # Prefer prose to headings and rules.
     lines = []
     prose = []
     for line in snippet.splitlines():
-        plain = _plain_line(line)
-        if not plain or line.lstrip().startswith(_FENCES):
+        plain_line = _plain_line(line)
+        is_fence = line.lstrip().startswith(_FENCES)
+        if is_fence or not plain_line:
             continue
-        lines.append(plain)
-        if not (_HEADING.match(plain) or _RULES.issuperset(plain)):
-            prose.append(plain)
-    first = next((position for position, line in enumerate(prose) if find(line)), 0)
-    first = max(0, min(first, len(prose) - _LINES))
+        lines.append(plain_line)
+        is_rule = _RULES.issuperset(plain_line)
+        if not (is_rule or _HEADING.match(plain_line)):
+            prose.append(plain_line)
+
+    # Begin at the first line that matches, and fill the excerpt.
+    matching = (position for position, line in enumerate(prose) if find(line))
+    first = min(next(matching, 0), len(prose) - _LINES)
+    first = max(first, 0)
     return prose[first : first + _LINES] or lines[:_LINES]
 
 
 def _plain_line(line: str) -> str:
     """Return a line without its bullet, the bars of a table and marks of emphasis."""
-    return _EMPHASIS.sub(_without_marks, _without_bars(_BULLET.sub("", line.strip())))
+    without_bullet = _BULLET.sub("", line.strip())
+    return _EMPHASIS.sub(_without_marks, _without_bars(without_bullet))
 
 
 def _without_marks(part: re.Match[str]) -> str:
@@ -69,8 +78,9 @@ def marked(text: str, terms: Collection[str]) -> Iterator[tuple[bool, str]]:
     Words, or parts of them in languages without spaces.
     """
     find = finder_of(terms)
-    for part in _WORD.findall(text):
-        matching_terms = find(part) if part[0].isalnum() or part[0] == "_" else ()
+    for match in _WORD.finditer(text):
+        part = match[0]
+        matching_terms = find(part) if match["word"] else ()
         if matching_terms and HAS_CJK.search(part):
             yield from _parts_of_word(part, matching_terms)
         else:

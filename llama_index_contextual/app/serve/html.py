@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from html import escape, unescape
 from posixpath import dirname, join, normpath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -25,7 +25,6 @@ from markupsafe import Markup
 from llama_index_contextual.app.serve.excerpts import marked
 from llama_index_contextual.app.serve.formulas import read_formulas
 from llama_index_contextual.utils import metadata
-from llama_index_contextual.utils.metadata import LEFT_OUT
 from llama_index_contextual.utils.text import (
     WIKI_LINK,
     counted,
@@ -51,21 +50,25 @@ _TAG: Final = re.compile(r"(<math\b[^<]*(?:<(?!/?math\b)[^<]*)*</math>|<[^<>]*>)
 _WITHIN_LIST: Final = re.compile(r"\n*([ \t]+)(?:[-*+]|\d{1,9}[.)])[ \t]")
 _WEB: Final = ("http://", "https://", "mailto:")
 PICTURES: Final = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".avif")
+# Facts about a chunk, each with the words before its value.
 _FACTS: Final = {
-    "continues": "continues",
-    LEFT_OUT: "left out:",
-}  # of a chunk, and what stands before each
+    metadata.CONTINUES: "continues",
+    metadata.LEFT_OUT: "left out:",
+}
 _CHUNK_KEYS: Final = (
     metadata.DATE,
     metadata.CONTENT_TYPE,
     metadata.CONTEXT_SOURCE,
     metadata.CONTINUES,
-    LEFT_OUT,
+    metadata.LEFT_OUT,
 )
 _TEMPLATES: Final = Environment(
     loader=PackageLoader("llama_index_contextual", "app/serve"),
-    autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-)  # fmt: skip
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 _AFTER_PATH: Final = re.compile(r"[#?]")
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
@@ -77,8 +80,11 @@ def marked_html(text: str, terms: Collection[str] = ()) -> Markup:
         text: Any text.
         terms: As the keyword index writes them.
     """
-    parts = ((matched, escape(part)) for matched, part in marked(text, terms))
-    return Markup("".join(f"<mark>{part}</mark>" if matched else part for matched, part in parts))  # noqa: S704
+    parts = []
+    for is_match, part in marked(text, terms):
+        escaped = escape(part)
+        parts.append(f"<mark>{escaped}</mark>" if is_match else escaped)
+    return Markup("".join(parts))  # noqa: S704
 
 
 def render(template: str, **values: object) -> str:
@@ -109,32 +115,42 @@ def node_html(
     values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
     path = metadata.path_of(values)
     text = readable(node.get_content() if text is None else text)
-    # Plain text has neither.
-    is_converted = values.get(metadata.HEADER_PATH) or values.get(metadata.CONTENT_TYPE) == "table"
-    if not is_markdown(path) and not is_converted:
+    # Plain text has neither headings nor tables.
+    is_table = values.get(metadata.CONTENT_TYPE) == "table"
+    if not (is_markdown(path) or is_table or values.get(metadata.HEADER_PATH)):
         return Markup("<pre>{}</pre>").format(marked_html(text, terms))
-    html = _markdown().render(_completed(text, values), {"address": address, "path": path})
-    parts = list[Markup]()
+
+    environment = {"address": address, "path": path}
+    html = _markdown().render(_completed(text, values), environment)
+    parts = list[str]()
     for part in _TAG.split(html):
         is_tag = part.startswith("<")  # those of a text are escaped
-        parts.append(Markup(part) if is_tag else marked_html(unescape(part), terms))  # noqa: S704
-    return Markup().join(parts)
+        parts.append(part if is_tag else marked_html(unescape(part), terms))
+    return Markup("".join(parts))  # noqa: S704
 
 
 def _completed(text: str, values: Mapping[str, Any]) -> str:
     """Complete a piece: of a table by its header row, of a fence by its fence."""
+    # What the piece continues: the header row of a table, or the first line of a fence.
     continues = str(values.get(metadata.CONTINUES) or "")
     is_table = "|" in continues
-    lines = [" ".join(line.split()) for line in text.splitlines()]
-    if is_table and continues not in lines:
-        columns = continues.strip().strip("|").count("|")
-        return f"{continues}\n{'|---' * columns}|---|\n{text}"
+    if is_table:
+        lines = [" ".join(line.split()) for line in text.splitlines()]
+        if continues not in lines:
+            columns = continues.strip().strip("|").count("|")
+            return f"{continues}\n{'|---' * columns}|---|\n{text}"
+
     within_list = _WITHIN_LIST.match(text)
     if within_list:  # further from the margin it would be code
-        text = "\n".join(line.removeprefix(within_list[1]) for line in text.split("\n"))
-    is_code = values.get(metadata.CONTENT_TYPE) == "code" and not text.startswith("    ")
-    is_fence = not is_table and (continues or (is_code and not _FENCE.search(text)))
-    return f"```{continues}\n{text}" if is_fence else text
+        indent = within_list[1]
+        text = "\n".join(line.removeprefix(indent) for line in text.split("\n"))
+    if is_table:
+        return text
+
+    is_code = values.get(metadata.CONTENT_TYPE) == "code"
+    is_marked_as_code = text.startswith("    ") or _FENCE.search(text)
+    needs_fence = continues or (is_code and not is_marked_as_code)
+    return f"```{continues}\n{text}" if needs_fence else text
 
 
 @lru_cache(maxsize=1)
@@ -150,22 +166,26 @@ def _markdown() -> MarkdownIt:
 def _read_wiki_link(state: StateInline, silent: bool) -> bool:
     """Read ``[[Name]]`` or ``![[Name]]`` where it stands, as a link or as a picture."""
     match = WIKI_LINK.match(state.src, state.pos, state.posMax)
-    if match is None or match[1].startswith(" ") or not (match[1].strip() or match[2]):
-        return False  # "[[ -f x ]]" is code
-    if not silent:
-        name = match[1].strip()
-        heading = (match[2] or "").strip()
-        if match[0].startswith("!") and name.lower().endswith(PICTURES):
-            picture = state.push("image", "img", 0)
-            picture.content = name
-            picture.attrs = {"src": name}
-        else:
-            link = f"[[{name or state.env['path']}{heading}]]"
-            words = [part for part in (name, *heading.split("#")) if part]
-            state.push("link_open", "a", 1).attrs = {"href": link}
-            state.push("text", "", 0).content = wiki_text(match) or " > ".join(words)
-            state.push("link_close", "a", -1)
+    if match is None:
+        return False
+    name = match[1].strip()
+    heading = (match[2] or "").strip()
+    is_code = match[1].startswith(" ")  # "[[ -f x ]]"
+    if is_code or not (name or match[2]):
+        return False
     state.pos = match.end()
+    if silent:
+        return True
+    if match[0].startswith("!") and name.lower().endswith(PICTURES):
+        picture = state.push("image", "img", 0)
+        picture.content = name
+        picture.attrs = {"src": name}
+        return True
+    target = name or state.env["path"]
+    words = filter(None, [name, *heading.split("#")])
+    state.push("link_open", "a", 1).attrs = {"href": f"[[{target}{heading}]]"}
+    state.push("text", "", 0).content = wiki_text(match) or " > ".join(words)
+    state.push("link_close", "a", -1)
     return True
 
 
@@ -173,12 +193,14 @@ def _image(
     _: RendererHTML, tokens: Sequence[Token], index: int, __: Any, env: Mapping[str, Any]
 ) -> str:
     """Return a picture of the folder for the page to load, or the name of one elsewhere."""
-    source = unquote(str(tokens[index].attrGet("src") or ""))
-    name = escape(tokens[index].content or source)
+    token = tokens[index]
+    source = unquote(str(token.attrGet("src") or ""))
+    name = escape(token.content or source)
     path = _path_beside(env["path"], source)
-    is_shown = path and source.lower().endswith(PICTURES)
-    place = f' data-picture="{escape(path)}"' if is_shown else ""
-    return f'<span class="image"{place}>{name}</span>'
+    attributes = 'class="image"'
+    if path and source.lower().endswith(PICTURES):
+        attributes += f' data-picture="{escape(path)}"'
+    return f"<span {attributes}>{name}</span>"
 
 
 def _link(
@@ -188,10 +210,12 @@ def _link(
     target = str(tokens[index].attrGet("href") or "")
     if target.lower().startswith(_WEB):
         return f'<a href="{escape(target)}" target="_blank" rel="noopener noreferrer">'
-    place = target if target.startswith("[[") else _path_beside(env["path"], target)
+    is_wiki_link = target.startswith("[[")
+    place = target if is_wiki_link else _path_beside(env["path"], target)
     if not place:
         return '<a class="nowhere">'
-    return f'<a href="{escape(env["address"](place))}" rel="noopener noreferrer">'
+    link = env["address"](place)
+    return f'<a href="{escape(link)}" rel="noopener noreferrer">'
 
 
 def _path_beside(path: str, target: str) -> str:
@@ -201,49 +225,66 @@ def _path_beside(path: str, target: str) -> str:
     """
     if _SCHEME.match(target) or target.startswith(("/", "#")):
         return ""
-    place = normpath(join(dirname(path), unquote(_AFTER_PATH.split(target)[0])))
+    relative_path, *_ = _AFTER_PATH.split(target)
+    place = normpath(join(dirname(path), unquote(relative_path)))
     return "" if place.startswith("..") else place
 
 
 # Chunks of a file
 
 
-def chunk_views(nodes: Iterable[BaseNode]) -> Iterator[tuple[TextNode, str, str]]:
-    """Yield the chunks of one document or its pages.
+class ChunkView(NamedTuple):
+    """A chunk as it is shown after the chunk before.
 
-    Of each the start that the chunk before has too, and the rest.
+    Attributes:
+        node: The chunk.
+        overlap: The start of its text that the chunk before has, too.
+        text: Its other text.
     """
+
+    node: TextNode
+    overlap: str
+    text: str
+
+
+def chunk_views(nodes: Iterable[BaseNode]) -> Iterator[ChunkView]:
+    """Yield the chunks of a document or its pages, given in order."""
     end = 0
     document = None
     for node in nodes:
-        if isinstance(node, TextNode):
-            text = node.get_content(MetadataMode.NONE)
-            start = node.start_char_idx
-            is_next = start is not None and node.ref_doc_id == document
-            overlap = max(0, end - start) if is_next and start is not None else 0
-            end = node.end_char_idx or 0
-            document = node.ref_doc_id
-            yield node, text[:overlap], text[overlap:]
+        if not isinstance(node, TextNode):
+            continue
+        if node.ref_doc_id != document or node.start_char_idx is None:
+            end = 0
+        text = node.get_content(MetadataMode.NONE)
+        overlap = max(0, end - (node.start_char_idx or 0))
+        yield ChunkView(node, text[:overlap], text[overlap:])
+        end = node.end_char_idx or 0
+        document = node.ref_doc_id
 
 
 def chunk_data(nodes: Iterable[BaseNode]) -> list[dict[str, Any]]:
     """Return the chunks of one document as plain data, with what is embedded before their texts."""
     chunks = list[dict[str, Any]]()
-    for number, (node, overlap, text) in enumerate(chunk_views(nodes), 1):
+    for number, (node, overlap, text) in enumerate(chunk_views(nodes), start=1):
         values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
-        lines = values.get(metadata.START_LINE), values.get(metadata.END_LINE)
-        embedded = node.get_content(MetadataMode.EMBED).removesuffix(overlap + text).strip()
+        first_line = values.get(metadata.START_LINE)
+        last_line = values.get(metadata.END_LINE)
+        citation = metadata.citation_of(values) or metadata.citation("", first_line, last_line)
+        embedded = node.get_content(MetadataMode.EMBED)
         chunk = {
             "number": number,
             "headings": str(values.get(metadata.HEADER_PATH) or ""),
-            "citation": metadata.citation_of(values) or metadata.citation("", *lines),
+            "citation": citation,
             "tokens": int(values.get(metadata.TOKEN_COUNT) or 0),
             "over_budget": bool(values.get(metadata.OVERFLOW)),
-            "embedded": embedded,
+            "embedded": embedded.removesuffix(overlap + text).strip(),
             "overlap": overlap,
             "text": text,
         }
-        chunks.append(chunk | {key: str(values.get(key) or "") for key in _CHUNK_KEYS})
+        for key in _CHUNK_KEYS:
+            chunk[key] = str(values.get(key) or "")
+        chunks.append(chunk)
     return chunks
 
 
@@ -294,11 +335,12 @@ def _lines_of(chunk: Mapping[str, Any]) -> list[str]:
         "over chunk_size" if chunk["over_budget"] else "",
     ]
     facts += [f"{words} {chunk[key]}" for key, words in _FACTS.items() if chunk[key]]
-    shown_facts = " · ".join(fact for fact in facts if fact)
+    shown_facts = " · ".join(filter(None, facts))
     lines = ["", f"── {chunk['number']} {chunk['headings']} ── {shown_facts}"]
     if chunk["embedded"]:
         lines += [f"+ {line}" for line in chunk["embedded"].split("\n")]
-    return [*lines, chunk["overlap"] + chunk["text"]]
+    lines.append(chunk["overlap"] + chunk["text"])
+    return lines
 
 
 def preview_of(
@@ -319,15 +361,21 @@ def preview_of(
         indexed: The chunks of the file in the index. A chunk that is still the same is shown with
             its context there.
     """
-    nodes = [
-        node for node in parser.get_nodes_from_documents(documents) if isinstance(node, TextNode)
-    ]
+    nodes = _text_nodes(parser.get_nodes_from_documents(documents))
     if contexts is not None and contexts.generator is not None and nodes:
-        free = {"generator": contexts.generator.at_query_time(), "documents": documents}
-        contexts.model_copy(update=free)(nodes)
-    known = {node.node_id: node for node in indexed if isinstance(node, TextNode)}
+        free_generator = contexts.generator.at_query_time()
+        free_contexts = {"generator": free_generator, "documents": documents}
+        contexts.model_copy(update=free_contexts)(nodes)
+    stored_nodes = {node.node_id: node for node in _text_nodes(indexed)}
     shown = list[TextNode]()
     for node in nodes:
-        stored = known.get(node.node_id)
-        shown.append(node if stored is None or stored.text != node.text else stored)
+        stored = stored_nodes.get(node.node_id)
+        if stored is None or stored.text != node.text:
+            shown.append(node)
+        else:
+            shown.append(stored)
     return Preview(name, tuple(shown), getattr(parser, "chunk_size", None))
+
+
+def _text_nodes(nodes: Iterable[BaseNode]) -> list[TextNode]:
+    return [node for node in nodes if isinstance(node, TextNode)]
