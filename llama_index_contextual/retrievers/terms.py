@@ -22,7 +22,7 @@ from llama_index_contextual.utils.language import LANGUAGE_NAMES, fold, stop_wor
 
 Group = tuple[str, ...]  # a term and its alternatives, which count as the same term
 
-TERMS_VERSION: Final = 13  # raise it whenever a text has other terms
+TERMS_VERSION: Final = 14  # raise it whenever a text has other terms
 _MOST_CHARACTERS: Final = 256  # of a word; what is longer is data and not language
 _ENGLISH: Final = "en"
 _ANY: Final = ""  # no language: words have no stem of their own, and none is a stop word

@@ -21,7 +21,7 @@ _TAG: Final = "</?[a-z]{1,8}>"
 # max_results, a.b.c, src/main.rs, std::fs, don't, R&D, **Kuber**netes.
 _JOINT: Final = (
     rf"[-./'\u2019@]|::?|->|\*{{1,3}}|~~|==|{_TAG}"
-    r"|(?<=\d),(?=\d{3})|(?<=[A-Za-z])&(?=[A-Za-z](?![A-Za-z_]))"
+    r"|(?<=\d),(?=\d{3}|\d\d,\d)|(?<=[A-Za-z])&(?=[A-Za-z](?![A-Za-z_]))"
 )
 _EMOJI: Final = (
     "[\U0001f1e6-\U0001f1ff]{2}"
@@ -69,7 +69,13 @@ _PART: Final = re.compile(
     rf"|(?:(?![\d_{_UPPER}{_LOWER}])[{_LETTERS}])+"
 )
 _PLAIN: Final = re.compile(rf"(?:(?![\d_])[{_LETTERS}])+")
-_GROUPED: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3})+")
+# 1,250.00 and 1.250; Indian 1,25,000.
+_GROUPED: Final = re.compile(
+    r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3})+|\d{1,2}(?:,\d\d)+,\d{3}(?:\.\d+)?"
+)
+# Swiss 1'250.00, and 1_250 as programs have it. The French space is no end of a word.
+_OTHERWISE_GROUPED: Final = re.compile(r"\d{1,3}(?:['\u2019_]\d{3})+(?:\.\d+)?")
+_SPACE_IN_NUMBER: Final = re.compile("[\u00a0\u2009\u202f](?<=[0-9].)(?=[0-9]{3}(?![0-9]))")
 _PRICE: Final = re.compile(r"(\d{2,})\.\d\d")
 
 
@@ -77,6 +83,7 @@ def words_of(text: str) -> list[str]:
     """Return the words of a text, compounds as a whole."""
     if text.isascii():
         return _ASCII_WORD.findall(text)
+    text = _SPACE_IN_NUMBER.sub(",", text)
     return _WORD.findall(_UNWRITTEN.sub("", normalise(text)))
 
 
@@ -103,6 +110,8 @@ def names_and_parts(word: str) -> list[str]:
     """
     if not word or (_PLAIN.fullmatch(word) and word in (word.lower(), word.upper(), word.title())):
         return [word] if word else []
+    if _OTHERWISE_GROUPED.fullmatch(word):
+        return [re.sub("['\u2019_]", ",", word)]
     if word[-1] in "+#":
         return [word, word[0]]
     segments = [segment for segment in _BETWEEN_PARTS.split(word) if segment.strip("_")]

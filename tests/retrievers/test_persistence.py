@@ -177,6 +177,32 @@ def test_arrays_that_were_changed_with_their_checksums_are_damage(nodes, tmp_pat
             ContextualBM25Retriever.from_persist_dir(tmp_path)
 
 
+def wrapped(values):
+    """Return offsets that ascend only where their differences overflow."""
+    return np.concatenate([values[:1], [2**62, -(2**62) - 1], values[3:]])
+
+
+@pytest.mark.parametrize(
+    ("names", "change"),
+    [
+        (["terms.starts", "infos.bounds"], lambda values: values.astype(np.float64)),
+        (["terms.starts", "infos.bounds"], wrapped),
+        ([], lambda values: values[:, None]),
+    ],
+    ids=["fractions", "overflow", "two dimensions"],
+)
+def test_an_array_of_another_shape_or_kind_is_refused_before_a_query(
+    nodes, tmp_path, names, change
+):
+    ContextualBM25Retriever(nodes).persist(tmp_path)
+    path = tmp_path / "bm25.arrays"
+    content, columns = arrays.read_arrays(path)
+    for name in names or columns:
+        arrays.write_arrays(path, content, {**columns, name: change(columns[name])})
+        with pytest.raises(StorageError, match="missing, damaged"):
+            ContextualBM25Retriever.from_persist_dir(tmp_path)
+
+
 def test_an_array_whose_type_was_damaged_is_not_read_as_another_one(tmp_path):
     path = tmp_path / "some.arrays"
     arrays.write_arrays(path, None, {"values": np.arange(100_000.0)})

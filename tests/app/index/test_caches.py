@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from llama_index_contextual.app.index import caches
+from llama_index_contextual.retrievers import arrays
 
 
 def saved_kinds(index):
@@ -46,6 +47,18 @@ def test_arrays_of_another_version_are_derived_again(opened, model, monkeypatch,
     assert saved_kinds(opened(embed_model=model)) == {"bm25", "infos", "vectors", "names"}
     monkeypatch.setattr(caches, version, 99_999)
     assert saved_kinds(opened(embed_model=model)) == taken_up
+
+
+def test_arrays_of_another_shape_are_derived_again(opened, model):
+    opened(embed_model=model).refresh()
+    layout = opened(embed_model=model).settings.layout
+    for file in layout.cache.glob("*.arrays"):
+        content, columns = arrays.read_arrays(file)
+        for name, values in columns.items():
+            arrays.write_arrays(file, content, {**columns, name: values[..., None]})
+            index = opened(embed_model=model)
+            assert saved_kinds(index) == {"bm25", "infos", "vectors", "names"} - {file.stem}
+        arrays.write_arrays(file, content, columns)
 
 
 def test_a_thread_that_outlives_its_question_reads_the_newest_state(opened, folder, model):
