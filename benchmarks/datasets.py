@@ -12,10 +12,9 @@ import os
 import random
 import re
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from datetime import date
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -34,10 +33,7 @@ DATA = Path(
 )
 
 
-PART = 800  # characters of a part of a page
 THREE_REPORTS = ("AMAZON_2019_10K.pdf", "JPMORGAN_2021Q1_10Q.pdf", "VERIZON_2021_10K.pdf")
-_NO_PROSE = re.compile(r"\A---\n.*?\n---\n|<!--.*?-->", re.DOTALL)
-_HEADING = re.compile(r"^#+ .*", re.MULTILINE)
 MEETINGS = 24
 LONGEST_PASSAGES = 6000  # characters
 _NO_SPEECH = re.compile(r"\s*\{\w+\}")  # {disfmarker}
@@ -290,55 +286,6 @@ def _transcript(turns: Sequence[dict[str, str]]) -> tuple[str, list[tuple[int, i
         places.append((len(text), len(text) + len(line)))
         text += f"{line}\n\n"
     return text, places
-
-
-def docs_intros() -> DataSet:
-    """Questions that the first part of a page answers: 72 lessons and 300 Kubernetes pages.
-
-    Pages are cut at headings and after 800 characters. A question is taken where the first part
-    with prose holds as much of it as any other part of the page, by the rarity of words. Gold: that
-    part, of which a chunk holds half.
-    """
-    documents, questions = dict[str, list[Document]](), list[Question]()
-    for data in (course_lessons(), kubernetes_docs(300)):
-        documents[data.name] = data.documents[""]
-        parts = {page.doc_id: _parts_of(page.text) for page in data.documents[""]}
-        counts = Counter(
-            word for several in parts.values() for _, words in several for word in words
-        )
-        every = sum(map(len, parts.values()))
-        for question in data.questions:
-            wanted, [page] = _words(question.text), question.gold
-            beside = parts[str(page)]
-            shares = [
-                sum(math.log(every / counts[word]) for word in wanted & words)
-                for _, words in beside
-            ]
-            if shares[0] == max(shares):
-                questions.append(
-                    Question(question.text, frozenset([(page, *beside[0][0])]), data.name)
-                )
-    return DataSet("docs-intros", documents, questions, _passages_covered(questions, 0.5))
-
-
-def _parts_of(text: str) -> list[tuple[tuple[int, int], set[str]]]:
-    """Places and words of the parts of a page, from the first with prose on."""
-    text = _NO_PROSE.sub(lambda match: " " * len(match[0]), text)
-    sections = [0, *(match.start() for match in _HEADING.finditer(text)), len(text)]
-    parts = list[tuple[tuple[int, int], set[str]]]()
-    for start, end in pairwise(sections):
-        first = start + len(text[start:end]) - len(text[start:end].lstrip())
-        if parts or _HEADING.sub("", text[start:end]).strip():
-            places = [
-                (at, at + len(text[at : min(at + PART, end)].rstrip()))
-                for at in range(first, end, PART)
-            ]
-            parts += [(place, _words(text[slice(*place)])) for place in places]
-    return parts
-
-
-def _words(text: str) -> set[str]:
-    return {*re.findall(r"\w+", text.casefold())}
 
 
 def _of_passages(name: str) -> DataSet:

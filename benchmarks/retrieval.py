@@ -13,13 +13,11 @@ touch are read as one. Where gold items are pages, "k pages" is the recall of th
 pages that the ranked chunks are from. The last rows are this package less others, question by
 question.
 
-"Auto-merging" is LlamaIndex's ``AutoMergingRetriever`` over the stock hybrid of the leaves of a
-``HierarchicalNodeParser``; ``--rows`` has to name it. With ``--rows`` there are only rows whose
-names begin so, this package and its text alone. ``--pages`` keeps the first pages of
-kubernetes-docs, those with answers first, ``--collections`` the first indexes of other sets, and
-``--questions`` a fixed sample of them. ``--json`` writes recall at 1, 5 and 10 of the stock hybrid
-and of this package into a file, from which ``chart.py`` draws the chart of the README; other sets
-in it stay.
+With ``--rows`` there are only rows whose names begin so, this package and its text alone.
+``--pages`` keeps the first pages of kubernetes-docs, those with answers first, ``--collections``
+the first indexes of other sets, and ``--questions`` a fixed sample of them. ``--json`` writes
+recall at 1, 5 and 10 of the stock hybrid and of this package into a file, from which ``chart.py``
+draws the chart of the README; other sets in it stay.
 
 A second table splits the questions into those that need context and the rest, and gives the
 failures that contexts avoid in each part: a mean over all questions hides what contexts are for, as
@@ -34,8 +32,9 @@ import math
 import time
 from collections import Counter, defaultdict
 from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from uuid import uuid4
 
 import chromadb
@@ -54,15 +53,8 @@ from datasets import DataSet, Question, first_collections
 from languages import both_languages
 from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.ingestion import run_transformations
-from llama_index.core.node_parser import (
-    HierarchicalNodeParser,
-    MarkdownNodeParser,
-    SentenceSplitter,
-    get_leaf_nodes,
-)
-from llama_index.core.retrievers import AutoMergingRetriever
+from llama_index.core.node_parser import MarkdownNodeParser, SentenceSplitter
 from llama_index.core.schema import BaseNode, QueryBundle
-from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
@@ -73,28 +65,28 @@ from llama_index_contextual.retrievers.terms import query_groups, terms_of
 from llama_index_contextual.utils.metadata import heading_titles, path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from llama_index.core.base.base_retriever import BaseRetriever
 
     from llama_index_contextual.app import ContextualIndex
 
-Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"  # by question and column
 
-CUTS = (1, 5, 10, 20)
-JSON_DEPTHS = CUTS[:3]
-BUDGETS = (2000, 4000, 8000)  # characters
-STOCK = "stock hybrid, same chunks"
-POOL = 100
-MERGED = 20  # leaves that are merged: of 100 nearly all would be
-NEEDED = 0.15  # of a question's word weight
-SETS: dict[str, Callable[[], DataSet]] = {
+CUTS: Final = (1, 5, 10, 20)
+JSON_DEPTHS: Final = CUTS[:3]
+BUDGETS: Final = (2000, 4000, 8000)  # characters
+STOCK: Final = "stock hybrid, same chunks"
+STOCK_CHUNKS: Final = "stock hybrid, stock chunks"
+POOL: Final = 100
+NEEDED: Final = 0.15  # of a question's word weight
+RESAMPLES: Final = 2000
+SETS: Final[dict[str, Callable[[], DataSet]]] = {
     "codebases": datasets.codebases,
     "code-search": datasets.code_search,
     "locomo-notes": datasets.locomo_notes,
     "chat-notes": datasets.chat_notes,
     "course-lessons": datasets.course_lessons,
-    "docs-intros": datasets.docs_intros,
     "obsidian-help": datasets.obsidian_help,
     "pdf-reports": datasets.pdf_reports,
     "all-pdf-reports": lambda: datasets.pdf_reports(()),
@@ -104,25 +96,25 @@ SETS: dict[str, Callable[[], DataSet]] = {
     "spanish": both_languages,
     "kubernetes-docs": datasets.kubernetes_docs,
 }
-PAGES = (
-    "code-search",
-    "course-lessons",
-    "obsidian-help",
-    "pdf-reports",
-    "kubernetes-docs",
-)  # whose gold is one
-PASSAGES = ("locomo-notes", "docs-intros", "german-judgments", "japanese-articles")
+# Sets whose gold items are pages or passages.
+PAGES: Final = ("code-search", "course-lessons", "obsidian-help", "pdf-reports", "kubernetes-docs")
+PASSAGES: Final = ("locomo-notes", "german-judgments", "japanese-articles")
 
 
 class Row(NamedTuple):
-    """One way to retrieve: which nodes each retriever sees."""
+    """One way to retrieve.
+
+    Attributes:
+        name: The first cell of the row.
+        dense: The context of the nodes in the vector retriever; None for no such retriever.
+        sparse: The same for the keyword retriever.
+        is_stock: Whether BM25 and the fusion are LlamaIndex's own.
+    """
 
     name: str
-    dense: str | None = (
-        None  # context of the nodes in the vector retriever; None: no such retriever
-    )
+    dense: str | None = None
     sparse: str | None = None
-    is_stock: bool = False  # LlamaIndex's own BM25 and fusion
+    is_stock: bool = False
 
 
 class Measured(NamedTuple):
@@ -132,87 +124,66 @@ class Measured(NamedTuple):
     shares: Recalls
 
 
+# Systems
+
+
 class Bench:
     """Nodes, stores and retrievers of one collection, each made once."""
 
     def __init__(self, data: DataSet, collection: str, embedding: RememberingEmbedding) -> None:
-        self.data, self.embedding = data, embedding
+        self.data = data
+        self.embedding = embedding
         self.documents = data.documents[collection]
         self.texts = {document.doc_id: document.text for document in self.documents}
+        self.chunks = cache(self._parse)
         self.nodes = cache(self._nodes)
         self.index = cache(self._index)
         self.store = cache(self._store)
 
-    def needs_context(self, questions: Sequence[Question]) -> list[bool]:
-        """Return whether the answer's path or headings hold weight that its text lacks.
+    def retriever(self, row: Row) -> BaseRetriever:
+        """Put the row's retrievers together: those of the index that ships, or LlamaIndex's own."""
+        if row.is_stock:
+            return self._stock(row)
+        retriever = self.index(row.dense or row.sparse).as_retriever(POOL)
+        if row.dense == row.sparse:
+            return retriever
+        vectors, keywords = retriever.retrievers
+        return vectors if row.dense else keywords
 
-        A word weighs ln(1 + chunks / chunks that hold it), and nothing where no chunk's text has
-        it. Of several gold chunks the one whose text holds the most weight is taken as the answer.
-        """
-        chunks, found = self._chunks(), list[bool]()
-        texts = {node.node_id: {*terms_of(node.get_content())} for node in chunks}
-        counts = Counter(word for words in texts.values() for word in words)
-        answers = defaultdict[Any, dict[str, "BaseNode"]](dict)
-        for node in chunks:
-            for item in self.data.covers(node):
-                answers[item][node.node_id] = node
-        for question in questions:
-            gold = list(
-                {
-                    key: node for item in question.gold for key, node in answers[item].items()
-                }.values()
-            )
-            words = {term for group in query_groups(question.text) for term in group}
-            weights = {
-                word: math.log(1 + len(chunks) / counts[word]) for word in words if counts[word]
-            }
-            sums = [
-                sum(weights[word] for word in weights.keys() & texts[node.node_id]) for node in gold
-            ]
-            missing = 0.0
-            if gold:
-                answer = gold[sums.index(max(sums))]
-                place = "\n".join([path_of(answer.metadata), *heading_titles(answer.metadata)])
-                beside = (weights.keys() & set(terms_of(place))) - texts[answer.node_id]
-                missing = sum(weights[word] for word in beside) / (sum(weights.values()) or 1)
-            found.append(missing >= NEEDED)
-        return found
+    def _parse(self) -> list[BaseNode]:
+        """Return the chunks without contexts."""
+        if not self.data.chunks:
+            return list(default_parser(self.embedding.inner)(self.documents))
+        chunks: list[BaseNode] = []
+        for document in self.documents:
+            chunks += self.data.chunks[document.doc_id]
+        return chunks
 
     def _nodes(self, context: str) -> list[BaseNode]:
         if context == "stock pipeline":
-            parts = [SentenceSplitter(chunk_size=256, chunk_overlap=0)]
-            markdown = [] if self.data.context == "pattern" else [MarkdownNodeParser()]
-            return _with_places(
-                run_transformations(self.documents, [*markdown, *parts]), self.documents
-            )
-        if context == "leaves":
-            return get_leaf_nodes(self._levels())
-        nodes = [node.model_copy(deep=True) for node in self._chunks()]
+            return self._stock_chunks()
+        nodes = [node.model_copy(deep=True) for node in self.chunks()]
         if context == "off":
             for node in nodes:
                 node.excluded_embed_metadata_keys = list(node.metadata)
             return nodes
         return list(ContextualNodePostprocessor(context=context, documents=self.documents)(nodes))
 
-    @cache  # noqa: B019
-    def _levels(self) -> list[BaseNode]:
-        """Nodes of all sizes, those that hold others and the leaves."""
-        nodes, starts = HierarchicalNodeParser.from_defaults()(self.documents), dict[str, int]()
-        for node in nodes:  # a place is counted from the node that holds it
-            start = (node.start_char_idx or 0) + (
-                starts[node.parent_node.node_id] if node.parent_node else 0
-            )
-            starts[node.node_id] = node.start_char_idx = start
-            node.end_char_idx = start + len(node.get_content())
+    def _stock_chunks(self) -> list[BaseNode]:
+        """Return LlamaIndex's chunks with their places, which it often leaves out."""
+        steps: list[Any] = [SentenceSplitter(chunk_size=256, chunk_overlap=0)]
+        if self.data.context != "pattern":
+            steps.insert(0, MarkdownNodeParser())
+        nodes = list(run_transformations(self.documents, steps))
+        last_starts = dict[str, int]()
+        for node in nodes:
+            document_id = node.ref_doc_id or ""
+            last_start = last_starts.get(document_id, 0)
+            start = max(self.texts[document_id].find(node.get_content(), last_start), 0)
+            last_starts[document_id] = start
+            node.start_char_idx = start  # type: ignore[attr-defined]
+            node.end_char_idx = start + len(node.get_content())  # type: ignore[attr-defined]
         return nodes
-
-    @cache  # noqa: B019  lives as long as the benchmark
-    def _chunks(self) -> list[BaseNode]:
-        if self.data.chunks:
-            return [
-                node for document in self.documents for node in self.data.chunks[document.doc_id]
-            ]
-        return list(default_parser(self.embedding.inner)(self.documents))
 
     def _index(self, context: str) -> ContextualIndex:
         return shipped_index(self.nodes(context), self.documents, self.embedding)
@@ -221,198 +192,220 @@ class Bench:
         """Return a collection with Chroma's defaults, compared by angle."""
         client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
         space = {"hnsw": {"space": "cosine"}}
-        store = ChromaVectorStore(
-            chroma_collection=client.create_collection(uuid4().hex, configuration=space)
+        collection = client.create_collection(uuid4().hex, configuration=space)
+        store = ChromaVectorStore(chroma_collection=collection)
+        storage = StorageContext.from_defaults(vector_store=store)
+        return VectorStoreIndex(
+            self.nodes(context), storage_context=storage, embed_model=self.embedding
         )
-        nodes, storage = self.nodes(context), StorageContext.from_defaults(vector_store=store)
-        return VectorStoreIndex(nodes, storage_context=storage, embed_model=self.embedding)
-
-    def retriever(self, row: Row) -> BaseRetriever:
-        """Put the row's retrievers together: those of the index that ships, or LlamaIndex's own."""
-        if row.is_stock:
-            return self._stock(row)
-        retriever = self.index(row.dense or row.sparse).as_retriever(POOL)
-        return retriever if row.dense == row.sparse else retriever.retrievers[row.dense is None]
 
     def _stock(self, row: Row) -> BaseRetriever:
         retrievers: list[BaseRetriever] = []
-        if row.dense is not None:
+        if row.dense:
             retrievers.append(self.store(row.dense).as_retriever(similarity_top_k=POOL))
-        if row.sparse is not None:
-            retrievers.append(
-                BM25Retriever.from_defaults(nodes=self.nodes(row.sparse), similarity_top_k=POOL)
-            )
-        if row.dense != "leaves":
-            return retrievers[0] if len(retrievers) == 1 else stock_hybrid(retrievers, POOL)
-        levels = SimpleDocumentStore()
-        levels.add_documents(self._levels())
-        return AutoMergingRetriever(
-            stock_hybrid(retrievers, MERGED), StorageContext.from_defaults(docstore=levels)
-        )  # type: ignore[arg-type]
+        if row.sparse:
+            nodes = self.nodes(row.sparse)
+            retrievers.append(BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=POOL))
+        return retrievers[0] if len(retrievers) == 1 else stock_hybrid(retrievers, POOL)
 
 
-def _with_places(nodes: Sequence[BaseNode], documents: Sequence[BaseNode]) -> list[BaseNode]:
-    """LlamaIndex's chunks with their places.
-
-    Offsets are often missing, so search from the chunk before.
-    """
-    texts = {document.node_id: document.get_content() for document in documents}
-    after: dict[str, int] = {}
-    for node in nodes:
-        key = node.ref_doc_id or ""
-        start = max(texts[key].find(node.get_content(), after.get(key, 0)), 0)
-        after[key] = node.start_char_idx = start  # type: ignore[attr-defined]
-        node.end_char_idx = start + len(node.get_content())  # type: ignore[attr-defined]
-    return list(nodes)
-
-
-def rows_for(data: DataSet, wanted: Sequence[str]) -> list[Row]:
-    """Return the rows of a set's table."""
+def rows_for(data: DataSet, prefixes: Sequence[str]) -> list[Row]:
+    """Return the rows of a set's table; the last two are this package on text alone and in full."""
     context = data.context
     rows = [
         Row("plain vectors", "off", is_stock=True),
         Row(STOCK, "off", "off", is_stock=True),
-        Row("stock hybrid, stock chunks", "stock pipeline", "stock pipeline", is_stock=True),
-        Row("auto-merging", "leaves", "leaves", is_stock=True),
+        Row(STOCK_CHUNKS, "stock pipeline", "stock pipeline", is_stock=True),
         Row("ours: vectors alone", context),
         Row("ours: keywords alone", sparse=context),
-        Row("ours: text alone", "off", "off"),
-        Row(f"**ours: {context}**", context, context),
     ]
-    left = (
-        {"auto-merging"}
-        if not wanted
-        else {row.name for row in rows[:-2] if not row.name.startswith(tuple(wanted))}
-    )
-    return [
-        row
-        for row in rows
-        if row.name not in left | ({"stock hybrid, stock chunks"} if data.chunks else set())
-    ]
+    if prefixes:
+        rows = [row for row in rows if row.name.startswith(tuple(prefixes))]
+    if data.chunks:  # the set fixes them
+        rows = [row for row in rows if row.name != STOCK_CHUNKS]
+    rows.append(Row("ours: text alone", "off", "off"))
+    rows.append(Row(f"**ours: {context}**", context, context))
+    return rows
+
+
+# Measures
 
 
 def columns_of(data: DataSet) -> list[str]:
     """Return the columns of a set's table."""
     columns = [*(f"@{cut}" for cut in CUTS), "MRR", *(f"in {budget:,}" for budget in BUDGETS)]
-    columns += [f"whole in {budget:,}" for budget in BUDGETS] if data.name in PASSAGES else []
-    return columns + ([f"{cut} pages" for cut in CUTS[1:]] if data.name in PAGES else [])
+    if data.name in PASSAGES:
+        columns += [f"whole in {budget:,}" for budget in BUDGETS]
+    if data.name in PAGES:
+        columns += [f"{cut} pages" for cut in CUTS[1:]]
+    return columns
 
 
 def measure(
-    data: DataSet, row: Row, benches: dict[str, Bench], vectors: dict[str, list[float]]
+    data: DataSet,
+    row: Row,
+    benches: Mapping[str, Bench],
+    query_vectors: Mapping[str, list[float]],
 ) -> Measured:
-    """Ask every question."""
-    retrievers, shares = {name: bench.retriever(row) for name, bench in benches.items()}, []
+    """Retrieve the chunks for every question."""
+    retrievers = {name: bench.retriever(row) for name, bench in benches.items()}
+    shares = []
     for question in data.questions:
-        bundle = QueryBundle(question.text, embedding=vectors[question.text])
-        nodes, gold = (
-            [hit.node for hit in retrievers[question.collection].retrieve(bundle)],
-            question.gold,
-        )
-        hits = [data.covers(node) for node in nodes]
-        ends = np.cumsum([len(node.get_content()) for node in nodes])
-        counts = [max(1, int(np.searchsorted(ends, budget, "right"))) for budget in BUDGETS]
-        first = next(
-            (1 / rank for rank, hit in enumerate(hits[: CUTS[-1]], start=1) if hit & gold), 0.0
-        )
-        found = [
-            *(recall_at(cut, hits, gold) for cut in CUTS),
-            first,
-            *(recall_at(cut, hits, gold) for cut in counts),
-        ]
-        if data.name in PASSAGES:
-            texts = benches[question.collection].texts
-            found += [whole_share(nodes[:count], gold, texts) for count in counts]
-        if data.name in PAGES:
-            pages = [*dict.fromkeys(hits)]  # of each page its best chunk
-            found += [recall_at(cut, pages, gold) for cut in CUTS[1:]]
-        shares.append(found)
+        bundle = QueryBundle(question.text, embedding=query_vectors[question.text])
+        nodes = [hit.node for hit in retrievers[question.collection].retrieve(bundle)]
+        texts = benches[question.collection].texts
+        shares.append(shares_of(data, question.gold, nodes, texts))
     return Measured(row.name, 100 * np.array(shares))
 
 
-def by_form(data: DataSet, stock: Recalls, ours: Recalls) -> str:
-    """Return a table of recall by the form of the questions, where there are several."""
-    forms, rows = np.array([question.form for question in data.questions]), list[list[object]]()
-    for form in sorted({*forms.tolist()}):
-        pairs = zip(*(shares[forms == form].mean(axis=0) for shares in (stock, ours)), strict=True)
-        rows.append(
-            [
-                form,
-                int((forms == form).sum()),
-                *(f"{one:.1f} / {other:.1f}" for one, other in pairs),
-            ]
-        )
-    header = [f"{STOCK} / ours", "questions", *columns_of(data)]
-    return f"\n\n{markdown_table(header, rows)}" if len(rows) > 1 else ""
+def shares_of(
+    data: DataSet, gold: frozenset[Any], nodes: Sequence[BaseNode], texts: Mapping[str, str]
+) -> list[float]:
+    """Return the values of a question in the columns of its set."""
+    covered = [data.covers(node) for node in nodes]
+    ends = np.cumsum([len(node.get_content()) for node in nodes])
+    counts = [max(1, int(np.searchsorted(ends, budget, "right"))) for budget in BUDGETS]
+    ranks = [rank for rank, items in enumerate(covered[: CUTS[-1]], start=1) if items & gold]
+    shares = [recall_at(cut, covered, gold) for cut in CUTS]
+    shares.append(1 / ranks[0] if ranks else 0.0)
+    shares += [recall_at(count, covered, gold) for count in counts]
+    if data.name in PASSAGES:
+        shares += [whole_share(nodes[:count], gold, texts) for count in counts]
+    if data.name in PAGES:
+        pages = list(dict.fromkeys(covered))
+        shares += [recall_at(cut, pages, gold) for cut in CUTS[1:]]
+    return shares
 
 
-def whole_share(nodes: Sequence[BaseNode], gold: frozenset[Any], texts: dict[str, str]) -> float:
-    """Return the share of gold passages that stand in the nodes from end to end.
+def whole_share(nodes: Sequence[BaseNode], gold: frozenset[Any], texts: Mapping[str, str]) -> float:
+    """Return the share of gold passages that the nodes contain from end to end.
 
-    Nodes that touch are one.
+    Nodes that touch are read as one.
     """
-    joined: list[list[Any]] = []
-    for key, start, end in sorted(
-        (node.ref_doc_id, node.start_char_idx, node.end_char_idx) for node in nodes
-    ):  # type: ignore[attr-defined]
-        if joined and joined[-1][0] == key and not texts[str(key)][joined[-1][2] : start].strip():
-            joined[-1][2] = max(joined[-1][2], end)
-        else:
-            joined.append([key, start, end])
-    held = [
-        any(key == one[0] and start <= one[1] and one[2] <= end for key, start, end in joined)
-        for one in gold
-    ]
-    return sum(held) / len(held)
+    spans = []
+    for node in nodes:
+        span = (node.ref_doc_id or "", node.start_char_idx, node.end_char_idx)  # type: ignore[attr-defined]
+        spans.append(span)
+    joined: list[tuple[str, int, int]] = []
+    for path, start, end in sorted(spans):
+        if joined:
+            last_path, last_start, last_end = joined[-1]
+            if last_path == path and not texts[path][last_end:start].strip():
+                joined[-1] = (path, last_start, max(last_end, end))
+                continue
+        joined.append((path, start, end))
+    whole = 0
+    for gold_path, gold_start, gold_end in gold:
+        whole += any(
+            path == gold_path and start <= gold_start and gold_end <= end
+            for path, start, end in joined
+        )
+    return whole / len(gold)
 
 
-def failures_avoided(before: Recalls, after: Recalls) -> list[str]:
-    """Return the share of the recall missing in ``before`` that ``after`` finds, for each k."""
+# Tables
+
+
+def table_by_form(data: DataSet, stock: Recalls, ours: Recalls) -> str:
+    """Return a table of recall by the form of the questions, where there is more than one form."""
+    forms = np.array([question.form for question in data.questions])
+    names = sorted(set(forms.tolist()))
+    if len(names) == 1:
+        return ""
+    rows = []
+    for name in names:
+        chosen = forms == name
+        pairs = zip(stock[chosen].mean(axis=0), ours[chosen].mean(axis=0), strict=True)
+        cells = [f"{stock_mean:.1f} / {our_mean:.1f}" for stock_mean, our_mean in pairs]
+        rows.append([name, int(chosen.sum()), *cells])
+    return markdown_table([f"{STOCK} / ours", "questions", *columns_of(data)], rows)
+
+
+def needs_context(bench: Bench, questions: Sequence[Question]) -> list[bool]:
+    """Return whether the answer's path or headings hold weight that its text lacks.
+
+    A word weighs ln(1 + chunks / chunks that hold it), and nothing where no chunk's text has it. Of
+    several gold chunks the one whose text holds the most weight is taken as the answer.
+    """
+    chunks = bench.chunks()
+    text_terms = {node.node_id: frozenset(terms_of(node.get_content())) for node in chunks}
+    counts = Counter[str]()
+    for terms in text_terms.values():
+        counts.update(terms)
+    answers = defaultdict[Any, list["BaseNode"]](list)
+    for node in chunks:
+        for item in bench.data.covers(node):
+            answers[item].append(node)
+
+    needed = []
+    for question in questions:
+        weights = {}
+        for term in chain.from_iterable(query_groups(question.text)):
+            if counts[term]:
+                weights[term] = math.log(1 + len(chunks) / counts[term])
+        gold = list(chain.from_iterable(answers[item] for item in question.gold))
+        needed.append(missing_share(gold, text_terms, weights) >= NEEDED)
+    return needed
+
+
+def missing_share(
+    gold: Sequence[BaseNode],
+    text_terms: Mapping[str, frozenset[str]],
+    weights: Mapping[str, float],
+) -> float:
+    """Return the share of the weight that only the path or headings of the answer hold."""
+    if not gold:
+        return 0.0
+    answer = max(gold, key=lambda node: summed_weight(text_terms[node.node_id], weights))
+    place = "\n".join([path_of(answer.metadata), *heading_titles(answer.metadata)])
+    only_there = frozenset(terms_of(place)) - text_terms[answer.node_id]
+    return summed_weight(only_there, weights) / (sum(weights.values()) or 1.0)
+
+
+def summed_weight(terms: Collection[str], weights: Mapping[str, float]) -> float:
+    """Return the weight of the terms together."""
+    return sum(weight for term, weight in weights.items() if term in terms)
+
+
+def avoided_failures(before: Recalls, after: Recalls) -> Recalls:
+    """Return the per cent of the mean missing recall that ``after`` finds; 0 where none misses."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        percent = 100 * (1 - (1 - after) / (1 - before))
+    return np.where(np.isfinite(percent), percent, 0.0)
+
+
+def failure_cells(before: Recalls, after: Recalls) -> list[str]:
+    """Return the failures that ``after`` avoids, with intervals, for each k."""
     if not len(before):  # a part of a set that has no question
         return [""] * before.shape[1]
-
-    def avoided(old: Recalls, new: Recalls) -> Recalls:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            percent = 100 * (1 - (1 - new) / (1 - old))
-        return np.where(
-            np.isfinite(percent), percent, 0.0
-        )  # a resample without failures has none to avoid
-
-    sample = np.random.default_rng(0).integers(len(before), size=(2000, len(before)))
-    resampled = avoided(before[sample].mean(axis=1), after[sample].mean(axis=1))
-    ends = np.percentile(resampled, [2.5, 97.5], axis=0)
-    shares = zip(
-        avoided(before.mean(axis=0), after.mean(axis=0)), *ends, before.min(axis=0) < 1, strict=True
-    )
-    return [
-        f"{mean:+.0f} [{low:+.0f}, {high:+.0f}]" if fails else "nothing failed"
-        for mean, low, high, fails in shares
-    ]
+    sample = np.random.default_rng(0).integers(len(before), size=(RESAMPLES, len(before)))
+    resampled = avoided_failures(before[sample].mean(axis=1), after[sample].mean(axis=1))
+    lows, highs = np.percentile(resampled, [2.5, 97.5], axis=0)
+    means = avoided_failures(before.mean(axis=0), after.mean(axis=0))
+    cells = []
+    for column, mean in enumerate(means):
+        cell = f"{mean:+.0f} [{lows[column]:+.0f}, {highs[column]:+.0f}]"
+        cells.append(cell if before[:, column].min() < 1 else "nothing failed")
+    return cells
 
 
-def context_need(data: DataSet, benches: dict[str, Bench], before: Recalls, after: Recalls) -> str:
+def table_of_need(
+    data: DataSet, benches: Mapping[str, Bench], before: Recalls, after: Recalls
+) -> str:
     """Return a table of the failures that contexts avoid where they are needed, and elsewhere."""
-    needed = np.zeros(len(data.questions), bool)
+    is_needed = np.zeros(len(data.questions), bool)
+    collections = np.array([question.collection for question in data.questions])
     for collection, bench in benches.items():
-        asked = [
-            number
-            for number, question in enumerate(data.questions)
-            if question.collection == collection
-        ]
-        if asked:
-            needed[asked] = bench.needs_context([data.questions[number] for number in asked])
-    parts = (("needed", needed), ("elsewhere", ~needed))
-    rows = [
-        [part, int(chosen.sum()), *failures_avoided(before[chosen], after[chosen])]
-        for part, chosen in parts
-    ]
-    head = (
-        f"Failures avoided against text alone, %, with 95 % intervals (needed: {NEEDED:.0%} "
-        "of the weight)."
-    )
+        numbers = np.flatnonzero(collections == collection)
+        if len(numbers):
+            is_needed[numbers] = needs_context(bench, [data.questions[row] for row in numbers])
+    rows: list[list[object]] = []
+    for part, chosen in (("needed", is_needed), ("elsewhere", ~is_needed)):
+        rows.append([part, int(chosen.sum()), *failure_cells(before[chosen], after[chosen])])
+    table = markdown_table(["context is", "questions", *(f"@{cut}" for cut in CUTS)], rows)
     return (
-        f"{head}\n\n"
-        f"{markdown_table(['context is', 'questions', *(f'@{cut}' for cut in CUTS)], rows)}"
+        "Failures avoided against text alone, %, with 95 % intervals (needed: "
+        f"{NEEDED:.0%} of the weight).\n\n{table}"
     )
 
 
@@ -437,8 +430,45 @@ def write_json(path: Path, data: DataSet, chunk_count: int, stock: Recalls, ours
     path.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
+def report(
+    data: DataSet, prefixes: Sequence[str], embedding: RememberingEmbedding, json_file: Path | None
+) -> str:
+    """Measure a set and return its tables."""
+    benches = {collection: Bench(data, collection, embedding) for collection in data.documents}
+    query_vectors = {}
+    for question in data.questions:
+        query_vectors[question.text] = embedding.get_query_embedding(question.text)
+    measured = [measure(data, row, benches, query_vectors) for row in rows_for(data, prefixes)]
+    references = measured[:-1]
+    text_alone, ours = measured[-2:]
+    chunk_count = sum(len(bench.chunks()) for bench in benches.values())
+
+    # Recall of every row, and the differences.
+    cells = [[row.name, *row.shares.mean(axis=0).tolist()] for row in measured]
+    for row in references:
+        name = f"ours less {row.name.removeprefix('ours: ')}"
+        cells.append([name, *intervals(ours.shares - row.shares)])
+    tables = [markdown_table(["", *columns_of(data)], cells)]
+
+    # What the stock hybrid finds for each form of question.
+    for row in references:
+        if row.name == STOCK:
+            tables.append(table_by_form(data, row.shares, ours.shares))
+            if json_file:
+                write_json(json_file, data, chunk_count, row.shares, ours.shares)
+
+    # Where contexts help.
+    recalls = [row.shares[:, : len(CUTS)] / 100 for row in (text_alone, ours)]
+    tables.append(table_of_need(data, benches, *recalls))
+    head = (
+        f"### {data.name}: {len(data.questions)} questions, {chunk_count:,} chunks in "
+        f"{len(benches)} index(es)"
+    )
+    return "\n\n".join([head, *filter(None, tables)])
+
+
 def main() -> None:
-    """Measure the sets that were asked for and print a table each."""
+    """Measure the sets that the command line names and print the tables of each."""
     options = command_line(
         __doc__,
         sets=list(SETS),
@@ -453,38 +483,10 @@ def main() -> None:
     print(f"Machine: {machine()}; embedding {embedding.inner.model_name}.")
     for name in options.sets:
         started = time.monotonic()
-        data = (
-            datasets.kubernetes_docs(options.pages) if name == "kubernetes-docs" else SETS[name]()
-        )
+        is_kubernetes = name == "kubernetes-docs"
+        data = datasets.kubernetes_docs(options.pages) if is_kubernetes else SETS[name]()
         data = first_collections(data, options.collections, options.questions)
-        benches = {collection: Bench(data, collection, embedding) for collection in data.documents}
-        vectors = {one.text: embedding.get_query_embedding(one.text) for one in data.questions}
-        *others, text, ours = (
-            measure(data, row, benches, vectors) for row in rows_for(data, options.rows)
-        )
-        columns = columns_of(data)
-        cells: list[list[object]] = [
-            [one.name, *one.shares.mean(axis=0).tolist()] for one in (*others, text, ours)
-        ]
-        cells += [
-            [f"ours less {one.name.removeprefix('ours: ')}", *intervals(ours.shares - one.shares)]
-            for one in (*others, text)
-        ]
-        chunks = sum(len(bench.nodes("off")) for bench in benches.values())
-        stock = next((one for one in others if one.name == STOCK), None)
-        if options.json and stock:
-            write_json(options.json, data, chunks, stock.shares, ours.shares)
-        head = (
-            f"### {name}: {len(data.questions)} questions, {chunks:,} chunks in "
-            f"{len(benches)} index(es)"
-        )
-        need = context_need(
-            data, benches, *(one.shares[:, : len(CUTS)] / 100 for one in (text, ours))
-        )
-        forms = "".join(
-            by_form(data, one.shares, ours.shares) for one in others if one.name == STOCK
-        )
-        print(f"\n{head}\n\n{markdown_table(['', *columns], cells)}{forms}\n\n{need}")
+        print(f"\n{report(data, options.rows or (), embedding, options.json)}")
         print(f"\n({time.monotonic() - started:.0f} s)", flush=True)
 
 
