@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -43,9 +43,11 @@ class RowArrays:
 
     Attributes:
         ids: The number of each row.
+        matrices: The names of the arrays that have two dimensions.
     """
 
     ids: Ints
+    matrices: ClassVar[Collection[str]] = ()
 
     @classmethod
     def merge(cls, parts: Sequence[Part]) -> Self:
@@ -161,8 +163,10 @@ class ArrayIndex:
         if not columns:
             return self
         arrays = self.made_of(**columns)
-        require(all(column.ndim and column.dtype.kind in "iuf" for column in columns.values()))
-        require(arrays.ids.dtype == np.int64 and arrays.ids.ndim == 1)
+        for name, column in columns.items():
+            dimensions = 2 if name in self.made_of.matrices else 1
+            require(column.ndim == dimensions and column.dtype.kind in "iuf")
+        require(arrays.ids.dtype == np.int64)
         arrays.check()
         return self.changed((), arrays)
 
@@ -249,6 +253,12 @@ def require(condition: bool) -> None:
     """Raise a ValueError where a condition does not hold for what a file says."""
     if not condition:
         raise ValueError("the parts of the file do not fit together")
+
+
+def are_offsets(offsets: Numbers, end: int) -> bool:
+    """Return whether numbers ascend from 0 to an end, so that each cuts a part out of an array."""
+    is_whole = offsets.dtype == np.int64 and offsets[0] == 0 and offsets[-1] == end
+    return bool(is_whole and (offsets[1:] > offsets[:-1]).all())
 
 
 def matches(ascending: Numbers, values: Numbers) -> tuple[Ints, Ints]:

@@ -27,6 +27,7 @@ from llama_index_contextual.retrievers.arrays import (
     RowArrays,
     Rows,
     ScoredRows,
+    are_offsets,
     matches,
     require,
 )
@@ -209,8 +210,8 @@ class TermArrays(RowArrays):
         """Raise a ValueError where the arrays do not fit together."""
         require(len(np.unique(self.ids)) == len(self.ids) == len(self.lengths))
         require(self.terms.dtype == np.uint64 and bool((self.terms[1:] > self.terms[:-1]).all()))
-        require(self.starts[0] == 0 and self.starts[-1] == len(self.places))
-        require(len(self.starts) == len(self.terms) + 1 and bool((np.diff(self.starts) > 0).all()))
+        require(len(self.starts) == len(self.terms) + 1)
+        require(are_offsets(self.starts, len(self.places)))
         # Each position of each row occurs once.
         require(len(self.places) == len(self.positions) == self.lengths.sum())
         require(np.array_equal(np.bincount(self.places, minlength=len(self.ids)), self.lengths))

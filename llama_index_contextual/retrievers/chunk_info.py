@@ -27,6 +27,7 @@ from llama_index_contextual.retrievers.arrays import (
     Part,
     RowArrays,
     Rows,
+    are_offsets,
     require,
 )
 from llama_index_contextual.retrievers.terms import terms_of
@@ -261,8 +262,7 @@ class ChunkInfoArrays(RowArrays):
         """Raise a ValueError where the arrays do not fit together."""
         require(self.data.dtype == np.uint8)
         require(len(self.bounds) == len(self.ids) + 1)
-        require(self.bounds[0] == 0 and self.bounds[-1] == len(self.data))
-        require(bool((np.diff(self.bounds) > 0).all()))
+        require(are_offsets(self.bounds, len(self.data)))
 
     def json_at(self, place: int) -> bytes:
         """Return the JSON of the row at a place."""

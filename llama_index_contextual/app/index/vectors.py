@@ -64,6 +64,7 @@ class UnitVectors(RowArrays):
     codes: Codes
     scales: Singles
     errors: Singles
+    matrices = ("units", "codes")
 
     @classmethod
     def of(cls, ids: Ints, units: Singles) -> Self:
@@ -77,10 +78,8 @@ class UnitVectors(RowArrays):
     def check(self) -> None:
         """Raise a ValueError where the arrays do not fit together."""
         super().check()
-        require(self.units.ndim == 2)  # noqa: PLR2004  rows and dimensions
         require(self.codes.shape == self.units.shape)
         require(self.codes.dtype == np.int8)
-        require(self.scales.ndim == self.errors.ndim == 1)
 
 
 class VectorIndex(ArrayIndex):
