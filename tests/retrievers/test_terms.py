@@ -181,6 +181,12 @@ def test_digits_of_any_script_and_what_has_no_width(written, asked):
         ("$1,250.00 in total", "1,250"),
         ("$1,250.00 in total", "1250.00"),
         ("auf 3.450,00 Euro", "3450"),
+        ("CHF 1'250.50 im Monat", "1250"),
+        ("CHF 12\u2019500", "12500"),
+        ("Rs 1,25,000 a year", "125000"),
+        ("12\u00a0345,60 € par an", "12345"),
+        ("2\u202f500 €", "2500"),
+        ("MOST = 1_000_000", "1000000"),
         ("auf 1.000.000 Euro", "1000000"),
     ],
 )
