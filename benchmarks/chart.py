@@ -21,7 +21,7 @@ MEASURE: Final = "recall@5"
 UNSEEN: Final = {
     "german-judgments": "German judgments",
     "japanese-articles": "Japanese articles",
-    "obsidian-help": "Obsidian help",
+    "obsidian-help": "Obsidian's help",
     "pdf-reports": "PDF reports",
     "meeting-transcripts": "Meeting transcripts",
 }
