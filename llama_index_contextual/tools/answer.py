@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,3 +23,21 @@ class Answer:
 
     def __str__(self) -> str:
         return self.text
+
+
+def fitting(texts: Iterable[str], max_chars: int, gap: int = 1) -> list[str]:
+    """Return as many of the first texts as fit.
+
+    Args:
+        texts: The texts, of which each is made only if those before it fit.
+        max_chars: The length of all of them together.
+        gap: The characters between two of them.
+    """
+    shown = list[str]()
+    available = max_chars + gap
+    for text in texts:
+        available -= len(text) + gap
+        if available < 0:
+            break
+        shown.append(text)
+    return shown

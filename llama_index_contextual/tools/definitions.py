@@ -20,7 +20,7 @@ from llama_index_contextual.memory.digest import (
 )
 from llama_index_contextual.memory.snippets import with_snippets
 from llama_index_contextual.retrievers.terms import query_groups
-from llama_index_contextual.tools.answer import MAX_CHARS, Answer
+from llama_index_contextual.tools.answer import MAX_CHARS, Answer, fitting
 from llama_index_contextual.tools.arguments import (
     Arguments,
     Grep,
@@ -177,14 +177,11 @@ def _combined(
 def _twin_notes(entries: Iterable[MemoryEntry]) -> list[str]:
     """Return a line for each hit whose text is at other places, too, as far as they are short."""
     notes = []
-    available = _MAX_TWIN_CHARS
     for entry in entries:
-        places = ", ".join(map(shown_path, entry.also_at[:_MAX_TWINS]))
-        note = f"The text of {entry.citation} is also at {places}"
-        if entry.also_at and len(note) <= available:
-            notes.append(note)
-            available -= len(note)
-    return notes
+        if entry.also_at:
+            places = ", ".join(map(shown_path, entry.also_at[:_MAX_TWINS]))
+            notes.append(f"The text of {entry.citation} is also at {places}")
+    return fitting(notes, _MAX_TWIN_CHARS)
 
 
 def _next_call(arguments: Retrieval, kept: int, shown: int) -> str:

@@ -16,7 +16,7 @@ import regex  # type: ignore[import-untyped]
 
 from llama_index_contextual.memory.digest import on_one_line, shown_path
 from llama_index_contextual.retrievers.filters import admitted
-from llama_index_contextual.tools.answer import MAX_CHARS, Answer
+from llama_index_contextual.tools.answer import MAX_CHARS, Answer, fitting
 from llama_index_contextual.utils import metadata as meta
 from llama_index_contextual.utils.errors import SettingError
 from llama_index_contextual.utils.text import counted, lines_of, printable
@@ -32,8 +32,7 @@ _SECONDS: Final = 10.0  # that it may take for all texts
 _MAX_REPEATS: Final = 10_000  # the library writes out every part that must be repeated
 _MAX_LINE: Final = 200  # characters of a line
 _BEFORE: Final = 60  # characters of a long line before the match
-_MAX_TWINS: Final = 3  # further places of the same line
-_MAX_TWIN_CHARS: Final = 300  # of their citations
+_MAX_TWIN_CHARS: Final = 100  # of the citations of further places of the same line
 _MAX_HEADINGS: Final = 150  # characters of the headings above a line
 _MAX_NAMES: Final = 150  # characters of the names of further notes
 _RESERVED: Final = 350  # characters for the first and the last line
@@ -168,17 +167,14 @@ def grep(notes: Notes, arguments: Grep) -> Answer:
     number_of_notes = len(hidden.keys() | {line.passage.path for line in kept})
 
     # Show as many as fit.
-    hits = list[dict[str, str]]()
-    items = list[str]()
-    available = MAX_CHARS - _RESERVED
-    for text, lines in findings.groups.items():
-        item = _item(text, lines, pattern)
-        available -= len(item) + 1
-        if available < 0:
-            hidden.update(line.passage.path for line in lines)
-        else:
-            items.append(item)
-            hits.append({"citation": lines[0].citation, "headings": lines[0].headings})
+    all_items = (_item(text, lines, pattern) for text, lines in findings.groups.items())
+    items = fitting(all_items, MAX_CHARS - _RESERVED)
+    groups = list(findings.groups.values())
+    for lines in groups[len(items) :]:
+        hidden.update(line.passage.path for line in lines)
+    hits = []
+    for line, *_ in groups[: len(items)]:
+        hits.append({"citation": line.citation, "headings": line.headings})
     summary = f"{counted(number_of_lines, 'line')} in {counted(number_of_notes, 'note')}:"
     text = "\n".join([summary, *items, *_more(hidden)])
     return Answer(text, {"hits": hits, "lines": number_of_lines, "notes": number_of_notes})
@@ -271,12 +267,12 @@ def _item(text: str, lines: Iterable[Line], pattern: Pattern) -> str:
     item = f"- [{line.citation}] {headings}{_excerpt(text, pattern)}"
     if not twins:
         return item
-    citations = ", ".join(twin.citation for twin in twins[:_MAX_TWINS])
-    if len(citations) > _MAX_TWIN_CHARS:
-        return f"{item} (also in {counted(len(twins), 'place')})"
-    hidden = len(twins) - _MAX_TWINS
-    more = f" and {hidden:,} more" if hidden > 0 else ""
-    return f"{item} (also {citations}{more})"
+    citations = fitting((twin.citation for twin in twins), _MAX_TWIN_CHARS, gap=2)
+    hidden = len(twins) - len(citations)
+    if not citations:
+        return f"{item} (also in {counted(hidden, 'place')})"
+    more = f" and {hidden:,} more" if hidden else ""
+    return f"{item} (also {', '.join(citations)}{more})"
 
 
 def _excerpt(text: str, pattern: Pattern) -> str:
@@ -294,15 +290,10 @@ def _more(hidden: Counter[str]) -> list[str]:
     """Return a line that says what is not shown and how to see it, if there is anything."""
     if not hidden:
         return []
-    names = list[str]()
-    available = _MAX_NAMES
-    for path, number in hidden.most_common():
-        name = f"{shown_path(path)} {number}"
-        available -= len(name) + 2
-        if available < 0:
-            names.append("…")
-            break
-        names.append(name)
+    all_names = (f"{shown_path(path)} {number}" for path, number in hidden.most_common())
+    names = fitting(all_names, _MAX_NAMES, gap=2)
+    if len(names) < len(hidden):
+        names.append("…")
     counts = f"{hidden.total():,} more in {counted(len(hidden), 'note')}: {', '.join(names)}"
     return [f"({counts}. Next: grep with path= one of these and per_file=0, or a longer pattern.)"]
 

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.memory.digest import shown_path
-from llama_index_contextual.tools.answer import MAX_CHARS, Answer
+from llama_index_contextual.tools.answer import MAX_CHARS, Answer, fitting
 from llama_index_contextual.tools.places import relative_path
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.errors import DocumentError
@@ -72,12 +72,7 @@ def listing(notes: Notes, below: str = "") -> Answer:
         raise DocumentError(f"There is no note in a folder {below!r}. {_hint(start, everything)}")
     labels = _label_lines(notes, paths)
     available = MAX_CHARS - _RESERVED - sum(len(line) + 1 for line in labels)
-    shown = list[str]()
-    for path in map(shown_path, paths):
-        available -= len(path) + 1
-        if available < 0:
-            break
-        shown.append(path)
+    shown = fitting(map(shown_path, paths), available)
     lines = [*shown, "", *labels]
     if len(shown) < len(paths):
         lines.append(
@@ -119,10 +114,8 @@ def _label_lines(notes: Notes, paths: Iterable[str]) -> list[str]:
 
 def _label_line(name: str, counts: Counter[str]) -> str:
     """Return the most common labels of a kind, as many as fit in a line."""
-    line = f"{name}:"
-    for label, number in counts.most_common():
-        item = f" {label} {number},"
-        if len(line) + len(item) > _MAX_LABEL_CHARS:
-            return f"{line} …"
-        line += item
-    return line.rstrip(",")
+    items = (f"{label} {number}" for label, number in counts.most_common())
+    shown = fitting(items, _MAX_LABEL_CHARS, gap=2)
+    if len(shown) < len(counts):
+        shown.append("…")
+    return f"{name}: {', '.join(shown)}"

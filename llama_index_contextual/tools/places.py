@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.memory.digest import shown_path
 from llama_index_contextual.node_parser.node_metadata import headings_of
 from llama_index_contextual.retrievers.names import document_names, folded_name
+from llama_index_contextual.tools.answer import fitting
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.errors import DocumentError
 from llama_index_contextual.utils.language import caseless
@@ -101,31 +102,21 @@ def part_of(
     if first > max(len(lines), 1) or (cited and not 0 < first <= last):
         raise DocumentError(f"{path!r} has no lines {first} to {last}. It has {len(lines)} lines.")
     requested = lines[first - 1 : last]
-    fitting = _fitting(requested, most)
-    is_line_cut = bool(requested) and not fitting
-    shown = "\n".join(fitting)
+    shown_lines = fitting(requested, most)
+    is_line_cut = bool(requested) and not shown_lines
+    shown = "\n".join(shown_lines)
     if is_line_cut:
-        fitting = requested[:1]
+        shown_lines = requested[:1]
         shown = f"{requested[0][:most]} …"
     return Part(
         path=shown_path(path),
         from_line=first,
-        to_line=first + len(fitting) - 1,
+        to_line=first + len(shown_lines) - 1,
         total_lines=len(lines),
         text=shown,
-        is_cut=len(fitting) < len(requested),
+        is_cut=len(shown_lines) < len(requested),
         is_line_cut=is_line_cut,
     )
-
-
-def _fitting(lines: Sequence[str], most: int) -> Sequence[str]:
-    """Return as many of the first lines as fit into so many characters."""
-    length = -1
-    for count, line in enumerate(lines):
-        length += len(line) + 1
-        if length > most:
-            return lines[:count]
-    return lines
 
 
 def relative_path(notes: Notes, path: str) -> str:

@@ -92,14 +92,44 @@ def test_a_line_comes_with_its_headings_and_text_once(index):
     assert "queue" not in str(answer.data)
 
 
-def test_equal_lines_are_shown_once_with_all_their_places(folder, index):
+@pytest.mark.parametrize(
+    ("name", "also"),
+    [
+        ("copy{}.md", "(also copy1.md#L3, copy2.md#L3, copy3.md#L3, copy4.md#L3, copy5.md#L3)"),
+        (
+            "a/folder/with/copy {}.md",
+            "(also "
+            + ", ".join(f"a/folder/with/copy {number}.md#L3" for number in range(1, 4))
+            + " and 2 more)",
+        ),
+        (f"{'copy ' * 20}{{}}.md", "(also in 5 places)"),
+    ],
+)
+def test_equal_lines_are_shown_once_with_as_many_of_their_places_as_are_short(
+    folder, index, name, also
+):
     for number in range(6):
-        (folder / f"copy{number}.md").write_text("# Copy\n\nThe pump is an ABX-99.\n", "utf-8")
+        text = "# Copy\n\nThe pump is an ABX-99.\n"
+        file = folder / name.format(number)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8")
     index.refresh()
     answer = grep(index.notes, Grep(pattern="ABX"))
     assert answer.text.count("ABX-99") == 1
-    assert "(also copy1.md#L3, copy2.md#L3, copy3.md#L3 and 2 more)" in answer.text
+    assert answer.text.endswith(f"The pump is an ABX-99. {also}")
     assert (answer.data["lines"], answer.data["notes"]) == (6, 6)
+
+
+def test_lines_that_do_not_fit_are_counted_with_their_copies(folder, index):
+    for name in ("zoo", "zoo copy"):
+        lines = [f"- entry {number} about zebras {'and more ' * 20}" for number in range(20)]
+        (folder / f"{name}.md").write_text("# Zoo\n\n" + "\n".join(lines), "utf-8")
+    index.refresh()
+    answer = grep(index.notes, Grep(pattern="zebras", per_file=0))
+    shown = len(answer.data["hits"])
+    assert 5 < shown < 20
+    hidden = 20 - shown
+    assert f"({2 * hidden} more in 2 notes: zoo copy.md {hidden}, zoo.md {hidden}. " in answer.text
 
 
 def test_what_is_not_shown_is_counted_with_what_to_call_next(folder, index):
