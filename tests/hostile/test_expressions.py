@@ -31,9 +31,14 @@ kinds, parser = map(
     if sys.version_info >= (3, 11)
     else ("sre_constants", "sre_parse"),
 )
+REPEATS = {kinds.MAX_REPEAT, kinds.MIN_REPEAT, getattr(kinds, "POSSESSIVE_REPEAT", None)}
+ATOMIC = {getattr(kinds, "ATOMIC_GROUP", None)}  # Python 3.10 has neither
 LONGEST = 1_000_000
 SHORT = 2_000
 TRIES = 100
+MANY = 10  # repetitions that may take long
+MOST_EXAMPLES = 12
+MOST_REPEATED = 60
 CALLS = {"sub", "subn", "search", "match", "fullmatch", "split", "findall", "finditer"}
 EXAMPLES = {
     kinds.CATEGORY_SPACE: " \n\t",
@@ -185,16 +190,58 @@ def pieces(tree, words, letters):  # noqa: C901  one branch for each kind
             pieces(value[-1], words, letters)
 
 
+def examples(tree):
+    """Texts that an expression matches, or nearly: one for each of its first alternatives."""
+    texts = [""]
+    for kind, value in tree:
+        if kind is kinds.LITERAL:
+            parts = [chr(value)]
+        elif kind is kinds.NOT_LITERAL or kind is kinds.ANY:
+            parts = ["a"]
+        elif kind is kinds.IN:
+            parts = sorted(letters_of([(kind, value)]))[:1] or ["a"]
+        elif kind is kinds.BRANCH:
+            parts = [text for branch in value[1] for text in examples(branch)]
+        elif kind in REPEATS:
+            parts = [text * max(1, value[0]) for text in examples(value[-1])]
+        elif kind in {kinds.SUBPATTERN, *ATOMIC}:
+            parts = examples(value[-1] if kind is kinds.SUBPATTERN else value)
+        else:  # an assertion, or what an earlier group matched
+            parts = [""]
+        texts = [text + part for text in texts for part in parts][:MOST_EXAMPLES]
+    return texts
+
+
+def letters_of(tree):
+    letters = set()
+    pieces(tree, set(), letters)
+    return letters
+
+
+def repeated_texts(tree):
+    """What the repetitions of an expression match once: each alternative of ``(?:na |no )+``."""
+    for kind, value in tree:
+        if kind in REPEATS and value[1] >= MANY:
+            yield from examples(value[-1])
+        branches = value[1] if kind is kinds.BRANCH else [value]
+        for branch in branches:
+            inner = branch[-1] if isinstance(branch, tuple) else branch
+            if isinstance(inner, parser.SubPattern):
+                yield from repeated_texts(inner)
+
+
 def attacks(expression):
     """Beginnings, what is repeated, and endings that an expression may have trouble with."""
-    words, letters = set(), set("a1 \n.*-")
+    words, letters, repeated = set(), set("a1 \n.*-"), []
     if isinstance(expression, re.Pattern):
-        pieces(parser.parse(expression.pattern, expression.flags & ~re.DEBUG), words, letters)
+        tree = parser.parse(expression.pattern, expression.flags & ~re.DEBUG)
+        pieces(tree, words, letters)
+        repeated = sorted(set(filter(None, repeated_texts(tree))))[:MOST_REPEATED]
     else:  # of the package regex: letters that consist of several characters
         letters.update("\u0301\u200d\ufe0f\U0001f468\U0001f1e6\u1100\u0600")
     units = [*sorted(letters)[:40], *sorted(words)[:20]]
     dice = random.Random(ascii(expression.pattern))  # noqa: S311  reproducible
-    yield from (("", unit, "!") for unit in units)
+    yield from (("", unit, "!") for unit in [*units, *repeated])
     for _ in range(TRIES):
         unit = "".join(dice.choices(units, k=dice.choice((2, 2, 3, 4))))
         start = "".join(dice.choices(units, k=dice.choice((0, 0, 1, 2))))
@@ -215,6 +262,18 @@ def uses(expression, anchored):
 
 def test_exceptions_are_of_expressions_that_there_are():
     assert {*BOUNDED, *ANCHORED} <= {place for place, _ in FOUND.values()}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "unit"),
+    [
+        (r"(?<!\w)(?:(?:na|no|desde|última|último) {1,2})+(?:sexta|sábado)", "desde "),
+        (r"a|(?:b(?P<tag><b>)\s)+x", "b<b>\t"),
+        (r"(?:(?:[p-z]+-|\d+/)(?:y|n) ?)*!x", "p-n "),
+    ],
+)
+def test_what_an_expression_repeats_is_among_the_attacks(pattern, unit):
+    assert ("", unit, "!") in attacks(re.compile(pattern))
 
 
 @pytest.mark.long
