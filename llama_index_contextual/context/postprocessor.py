@@ -50,7 +50,6 @@ _KEYS_OF_WHOLE_CHUNK: Final = (
     metadata.START_LINE,
     metadata.END_LINE,
     metadata.TOKEN_COUNT,
-    metadata.CHUNK_HASH,
 )
 
 
@@ -387,8 +386,8 @@ def _remove_outdated_lines(node: BaseNode) -> None:
     values = node.metadata
     start_line = metadata.value_of(values, metadata.START_LINE)
     end_line = metadata.value_of(values, metadata.END_LINE)
-    is_of_parser = metadata.value_of(values, metadata.HEADING_LEVEL) is not None
-    if not is_of_parser or not isinstance(start_line, int) or not isinstance(end_line, int):
+    is_ours = metadata.is_of_our_parser(values)
+    if not is_ours or not isinstance(start_line, int) or not isinstance(end_line, int):
         return
     number_of_lines = 1 + node.get_content(metadata_mode=MetadataMode.NONE).count("\n")
     if number_of_lines <= end_line - start_line:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
@@ -76,6 +77,7 @@ class Definition(NamedTuple):
         return f"{self.kind} {self.name}"
 
 
+@lru_cache(maxsize=1024)  # the chunks of a document follow each other
 def is_code(path: str) -> bool:
     """Return whether a file's name is one of source code."""
     return PurePosixPath(path).suffix.lower() in SOURCE_SUFFIXES

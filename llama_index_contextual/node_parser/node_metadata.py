@@ -14,6 +14,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
@@ -30,7 +31,6 @@ from llama_index_contextual.node_parser.sections import Heading, Path, outline_o
 from llama_index_contextual.utils import dates, metadata
 from llama_index_contextual.utils.errors import ContextualWarning
 from llama_index_contextual.utils.metadata import (
-    CHUNK_HASH,
     CONTENT_TYPE,
     CONTINUES,
     DATE,
@@ -51,19 +51,17 @@ from llama_index_contextual.utils.metadata import (
     TITLE,
     TOKEN_COUNT,
 )
-from llama_index_contextual.utils.text import without_surrogates
+from llama_index_contextual.utils.text import lines_of, without_surrogates
 
 if TYPE_CHECKING:
     from llama_index_contextual.node_parser.packing import Span
 
-_LINE_END: Final = re.compile(r"\r\n?|\n")
 _LONGEST_PAGE_NUMBER: Final = 10  # digits
-# Counts and hashes say nothing to an embedding or an LLM.
+# Counts and levels say nothing to an embedding or an LLM.
 BOOKKEEPING: Final = (
     HEADING_LEVEL,
     CONTENT_TYPE,
     TOKEN_COUNT,
-    CHUNK_HASH,
     OVERFLOW,
     CONTINUES,
     DATE_TS,
@@ -119,8 +117,8 @@ def headings_of(text: str) -> list[tuple[str, int, int]]:
 
 
 def line_ends(text: str) -> array[int]:
-    """Return the offset after each line end: LF, CR LF or CR."""
-    return array("q", (match.end() for match in _LINE_END.finditer(text)))
+    """Return the offset after each line of a text."""
+    return array("q", accumulate(map(len, lines_of(text))))
 
 
 def source_of(node: BaseNode) -> RelatedNodeInfo | None:
@@ -241,7 +239,7 @@ def metadata_for_chunks(document: BaseNode) -> dict[str, Any]:
     """
     values = dict(document.metadata)
     if source_of(document) is not None:
-        is_ours = metadata.value_of(values, CHUNK_HASH)
+        is_ours = metadata.is_of_our_parser(values)
         for key in _OF_OUR_CHUNK if is_ours else _OF_A_CHUNK:
             values.pop(metadata.key_in(values, key), None)
     return values
@@ -335,12 +333,11 @@ def first_chunk_metadata(document: BaseNode, front: FrontMatter, span: Span) -> 
 
 
 def span_metadata(
-    chunk: str, span: Span, brought: Mapping[str, Any], *, is_of_day: bool, chunk_size: int
+    span: Span, brought: Mapping[str, Any], *, is_of_day: bool, chunk_size: int
 ) -> dict[str, Any]:
     """Return the metadata of one chunk.
 
     Args:
-        chunk: Its text.
         span: Where it stands in its document.
         brought: The metadata that its document brought.
         is_of_day: Whether its document has a day. Then "Plan for 2026-06-30" names another one.
@@ -350,7 +347,6 @@ def span_metadata(
         HEADING_LEVEL: span.path[-1].level if span.path else 0,
         CONTENT_TYPE: span.kind,
         TOKEN_COUNT: span.tokens,
-        CHUNK_HASH: blake2b(chunk.encode(), digest_size=16).hexdigest(),
     }
     if span.tokens > chunk_size:
         values[OVERFLOW] = True

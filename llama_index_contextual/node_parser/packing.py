@@ -229,10 +229,9 @@ class _Packer:
 
     def pack(self) -> Iterator[Span]:
         """Yield the chunks."""
-        start = self.marks[0].offset
-        end = self.marks[-1].offset
-        if self.scale.exceeds(self.size, start, end):
+        if self.sums[-1] - self.sums[0] > self.size:
             self.add_finer_marks()
+        start = self.marks[0].offset
         first = 0
         while first < len(self.marks) - 1:
             new_text = self.marks[first].offset

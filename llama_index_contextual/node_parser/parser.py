@@ -371,7 +371,6 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
                 ours[metadata.START_LINE] = place.line + bisect_right(line_ends, span.start)
                 ours[metadata.END_LINE] = place.line + bisect_right(line_ends, span.end - 1)
             ours |= node_metadata.span_metadata(
-                chunk,
                 span,
                 brought,
                 is_of_day=metadata.DATE_TS in shared,

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -97,7 +98,7 @@ class ChunkInfo(NamedTuple):
 
     def to_json(self) -> bytes:
         """Return the values in field order."""
-        return json.dumps(self, default=_json_value, separators=(",", ":")).encode()
+        return _JSON_ENCODER.encode(self).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> ChunkInfo:
@@ -126,6 +127,9 @@ class ChunkInfo(NamedTuple):
 
 def _json_value(value: date | frozenset[str]) -> str | list[str]:
     return value.isoformat() if isinstance(value, date) else sorted(value)
+
+
+_JSON_ENCODER: Final = json.JSONEncoder(default=_json_value, separators=(",", ":"))
 
 
 def describe_chunk(metadata: Mapping[str, Any], text: str, language: str = "en") -> ChunkInfo:
@@ -169,19 +173,25 @@ def code_key(name: str) -> str:
     return _NO_LETTERS.sub("", name).lower()
 
 
-def _headings_in(text: str, own_title: str) -> list[str]:
+def _headings_in(text: str, own_title: str) -> Sequence[str]:
     """Return the headings in a Markdown text.
 
-    Most chunks have none below their first line, and are not parsed, which is slow.
+    Most chunks have none below their first line, and are not parsed, which is slow. Many first
+    lines are the same: "## See also".
     """
     first_line, _, body = text.partition("\n")
     if not _MAY_BE_HEADING.search(body):
         if own_title and first_line.lstrip("#") == f" {own_title}":
             return [own_title]
-        text = first_line
-    if not _MAY_BE_HEADING.search(text):
-        return []
+        return _headings_in_line(first_line)
     return [title for title, _, _ in headings_of(text)]
+
+
+@lru_cache(maxsize=1024)
+def _headings_in_line(line: str) -> Sequence[str]:
+    if not _MAY_BE_HEADING.search(line):
+        return []
+    return [title for title, _, _ in headings_of(line)]
 
 
 def _names_of(titles: Sequence[str], headings: Sequence[str]) -> dict[str, float]:

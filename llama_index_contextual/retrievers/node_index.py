@@ -58,8 +58,12 @@ _WORD: Final = re.compile(r"\w+")
 
 def lexical_text(node: BaseNode) -> str:
     """Return the text that is indexed: the EMBED view, the lexical context and the front matter."""
-    further_texts = [metadata.value_of(node.metadata, key) for key in _FURTHER_TEXTS]
-    embedded = readable(node.get_content(metadata_mode=MetadataMode.EMBED))
+    values = node.metadata
+    embedded = node.get_content(metadata_mode=MetadataMode.EMBED)
+    # Our parser has looked for encoded bytes.
+    if metadata.ENCODED_CHARS in values or not metadata.is_of_our_parser(values):
+        embedded = readable(embedded)
+    further_texts = [metadata.value_of(values, key) for key in _FURTHER_TEXTS]
     return "\n".join([embedded, *map(str, filter(None, further_texts))])
 
 

@@ -114,26 +114,31 @@ def _groups_in(text: str, language: str) -> list[Group]:
 def groups_of(language: str, written: str) -> tuple[Group, ...]:
     """Return the terms of a word: of a compound those of the whole, then those of its parts."""
     written = written[:_MOST_CHARACTERS]
-    ignored = stop_words(_ENGLISH) if language == _ENGLISH else frozenset[str]()
-    if fold(written) in ignored:
+    if words.is_plain(written):
+        return tuple((stem,) for stem in _stems_of(written, language))
+    if _is_ignored(fold(written), language):
         return ()
     days, word = dates.take_dates(written)
-    pairs, word = words.take_pairs(word)
-    terms = pairs
+    terms, word = words.take_pairs(word)
     for part in words.names_and_parts(word):
         if part[0].isdecimal():
             terms += words.numbers_of(part)
-        elif fold(part) not in ignored:
+        else:
             terms += _stems_of(part, language)
     groups_of_days = chain.from_iterable(map(_day_groups, days))
     return (*groups_of_days, *((term,) for term in terms))
 
 
+def _is_ignored(folded: str, language: str) -> bool:
+    """Return whether a word is a stop word of an English text."""
+    return language == _ENGLISH and folded in stop_words(_ENGLISH)
+
+
 @lru_cache(maxsize=10_000)  # compounds share their parts
 def _stems_of(word: str, language: str) -> tuple[str, ...]:
-    """Return the English stem of a word, and its stem in another language."""
+    """Return the English stem of a word, and its stem in another language; none of a stop word."""
     plain = fold(word)
-    if not plain:
+    if not plain or _is_ignored(plain, language):
         return ()
     if any(map(str.isdecimal, plain)):
         return (plain,)

@@ -87,6 +87,15 @@ def words_of(text: str) -> list[str]:
     return _WORD.findall(_UNWRITTEN.sub("", normalise(text)))
 
 
+def is_plain(word: str) -> bool:
+    """Return whether a word is of ASCII letters and no compound, as most words are."""
+    return word.isascii() and word.isalpha() and _has_usual_case(word)
+
+
+def _has_usual_case(word: str) -> bool:
+    return word in (word.lower(), word.upper(), word.title())
+
+
 def take_pairs(word: str) -> tuple[list[str], str]:
     """Return what stands in scripts without spaces as pairs of characters, and the remaining word.
 
@@ -94,10 +103,12 @@ def take_pairs(word: str) -> tuple[list[str], str]:
     and possessives: ``9th`` gives ``9``.
     """
     pairs: list[str] = []
-    for run in _UNSPACED.findall(word):
-        characters = _CHARACTER.findall(run)
-        pairs += map("".join, pairwise(characters)) if len(characters) > 1 else characters
-    remaining = _UNSPACED.sub("-", word).removesuffix("'s").removesuffix("\u2019s")
+    if not word.isascii():
+        for run in _UNSPACED.findall(word):
+            characters = _CHARACTER.findall(run)
+            pairs += map("".join, pairwise(characters)) if len(characters) > 1 else characters
+        word = _UNSPACED.sub("-", word)
+    remaining = word.removesuffix("'s").removesuffix("\u2019s")
     return pairs, _AFFIX.sub("", remaining).strip(_JOINTS)
 
 
@@ -108,8 +119,10 @@ def names_and_parts(word: str) -> list[str]:
     Without their joints ``get_user_name``, ``get-user-name`` and ``getUserName`` are the same.
     Parts of a single letter are noise.
     """
-    if not word or (_PLAIN.fullmatch(word) and word in (word.lower(), word.upper(), word.title())):
-        return [word] if word else []
+    if not word:
+        return []
+    if _PLAIN.fullmatch(word) and _has_usual_case(word):
+        return [word]
     if _OTHERWISE_GROUPED.fullmatch(word):
         return [re.sub("['\u2019_]", ",", word)]
     if word[-1] in "+#":

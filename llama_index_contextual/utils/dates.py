@@ -256,6 +256,7 @@ def months_from(year: int, month: int, size: int) -> Period:
     return Period(date(year, month, 1), next_start - timedelta(days=1))
 
 
+@lru_cache(maxsize=4096)  # the chunks of a document share their headings
 def _first_in_heading(title: str) -> NamedDate | None:
     """Return the first date in a heading.
 

@@ -149,9 +149,9 @@ def caseless(text: str) -> str:
 
 def fold(word: str) -> str:
     """Return a word in lower case without accents: ``cancion`` for ``Canción``."""
-    word = word.replace("\u2019", "'").casefold()
     if word.isascii():
-        return word
+        return word.lower()
+    word = word.replace("\u2019", "'").casefold()
     decomposed = unicodedata.normalize("NFKD", word.translate(_STROKES))
     bare = _ACCENTS.sub("", decomposed)
     return unicodedata.normalize("NFKC", bare)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
@@ -88,7 +89,6 @@ START_LINE: Final = "start_line"  # 1-based
 END_LINE: Final = "end_line"  # 1-based, inclusive
 CONTENT_TYPE: Final = "content_type"  # "text", "code", "table", "list", ... or "mixed"
 TOKEN_COUNT: Final = "token_count"  # noqa: S105  a key's name, not a secret
-CHUNK_HASH: Final = "chunk_hash"  # of the chunk's text alone
 OVERFLOW: Final = "overflow"  # True where the chunk had to exceed chunk_size; absent otherwise
 ENCODED_CHARS: Final = (
     "encoded_chars"  # how many characters of it are encoded bytes, which no view shows; else absent
@@ -112,17 +112,18 @@ NAMES_TAKEN: Final = frozenset(
 )
 
 HEADER_SEPARATOR: Final = " > "
+_PREFIX: Final = "contextual_"
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d{1,14})?")
 
 
 def prefixed_key(key: str) -> str:
     """Return the name of one of our keys beside a key of that name that a document brought."""
-    return f"contextual_{key}"
+    return f"{_PREFIX}{key}"
 
 
 def key_in(metadata: Mapping[str, Any], key: str) -> str:
     """Return the name that one of our keys has in a node's metadata."""
-    prefixed = prefixed_key(key)
+    prefixed = f"{_PREFIX}{key}"  # no call: each chunk reads some twenty keys
     return prefixed if prefixed in metadata else key
 
 
@@ -134,6 +135,11 @@ def value_of(metadata: Mapping[str, Any], key: str) -> Any:
 def text_value(metadata: Mapping[str, Any], key: str) -> str:
     """Return the value of one of our keys as text; "" if there is none."""
     return str(value_of(metadata, key) or "")
+
+
+def is_of_our_parser(metadata: Mapping[str, Any]) -> bool:
+    """Return whether our parser wrote the metadata of a node."""
+    return value_of(metadata, HEADING_LEVEL) is not None
 
 
 def merge_metadata(
@@ -295,6 +301,7 @@ def display_path(metadata: Mapping[str, Any], root: str | None = None) -> str:
     return "/".join(PureWindowsPath(path).parts[1:][-2:])
 
 
+@lru_cache(maxsize=1024)  # the chunks of a document share its path
 def is_absolute(path: str) -> bool:
     """Return whether a path of POSIX or of Windows is absolute."""
     return path.startswith("/") or PureWindowsPath(path).is_absolute()

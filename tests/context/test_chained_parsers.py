@@ -61,7 +61,7 @@ def test_a_piece_of_a_chunk_does_not_keep_the_lines_of_the_whole_chunk(splitter,
     pieces = splitter([chunk])
     assert len(pieces) > 2
     for node in ContextualNodePostprocessor(context)(pieces):
-        assert not {"start_line", "end_line", "token_count", "chunk_hash"} & node.metadata.keys()
+        assert not {"start_line", "end_line", "token_count"} & node.metadata.keys()
         assert node.metadata["header_path"] == "Plan"
 
 

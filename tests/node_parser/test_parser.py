@@ -81,10 +81,10 @@ def test_front_matter_is_metadata_and_not_text(nodes):
     assert nodes[0].metadata["tags"] == "dogs, food"
 
 
-def test_counts_and_hashes_are_not_embedded(nodes):
+def test_counts_and_lines_are_not_embedded(nodes):
     embedded = nodes[0].get_content(metadata_mode=MetadataMode.EMBED)
     assert "header_path: Notes" in embedded
-    for key in ("start_line", "token_count", "chunk_hash", "date_ts"):
+    for key in ("start_line", "token_count", "date_ts"):
         assert key in nodes[0].metadata
         assert key not in embedded
 
