@@ -62,15 +62,21 @@ def without_repetitions(
     while queue and len(chosen) < max_results:
         hit = queue.pop(0)
         fingerprint = _word_pairs(hit.node.get_content())
-        places = [
+        alike = (
             place for place, pairs in enumerate(fingerprints) if _nearly_equal(fingerprint, pairs)
-        ]
-        if not places:
+        )
+        place = next(alike, None)
+        if place is None:
             chosen.append(hit)
             fingerprints.append(fingerprint)
-        elif keep_newest and _is_of_later_day(hit, chosen[places[0]]):
-            chosen[places[0]] = hit
-        elif by_session and _session_of(hit) not in map(_session_of, chosen):
+            continue
+        if keep_newest and _is_of_later_day(hit, chosen[place]):
+            chosen[place] = hit
+            continue
+        if hit.node.get_content() == chosen[place].node.get_content():
+            other_places = (*chosen[place].also_at, hit.citation)
+            chosen[place] = replace(chosen[place], also_at=other_places)
+        if by_session and _session_of(hit) not in map(_session_of, chosen):
             _move_to_front(queue, _session_of(hit))
     return chosen
 

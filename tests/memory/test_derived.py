@@ -37,6 +37,8 @@ def hit(path, score):
                 "valve bbbbbb cccccc dddddd eeeeee",
             ),
         ),
+        ("JC drinks tea", ("JC drinks tea", "drinks tea", "JC")),
+        ("I drink ginger tea", ("I drink ginger tea", "drink ginger tea")),
         ("did Marta's sister call?", ("did Marta's sister call?", "sister call", "Marta")),
     ],
 )

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.memory.gate import clean_message, gate, read_message
+from llama_index_contextual.memory.gate import (
+    MAX_MESSAGE,
+    clean_message,
+    gate,
+    is_question,
+    read_message,
+)
 from llama_index_contextual.retrievers.query_dates import lexicon, lexicon_of
 
 SKIPPED = {
@@ -302,6 +308,34 @@ def test_a_long_message_is_cut_after_a_whole_word():
     assert 1_000 - len("harbours ") <= len(cut) <= 1_000
     assert clean_message("x" * 2_000) == "x" * 1_000
     assert clean_message("tea " + "x" * 2_000) == "tea " + "x" * 996
+    thousand = "a" * 600 + " " + "b" * 399
+    assert clean_message(f"{thousand} and more") == thousand
+
+
+def test_what_follows_the_first_characters_of_a_message_is_not_read():
+    assert gate(" " * MAX_MESSAGE + "where does Marta work?", lexicon()) == "empty message"
+
+
+@pytest.mark.parametrize(
+    ("text", "asks"),
+    [("かばんを買った。", False), ("かばんを買いましたか。", True), ("我吗啡过敏", False)],
+)
+def test_a_particle_asks_only_at_the_end(text, asks):
+    assert is_question(text) == asks
+
+
+@pytest.mark.parametrize(
+    ("message", "has_subject"),
+    [
+        ("what did we do yesterday?", False),
+        ("what did b do yesterday?", False),
+        ("what did JC do yesterday?", True),
+        ("昨天做了什么？", False),
+    ],
+)
+def test_a_single_letter_is_no_subject(message, has_subject):
+    parsed = read_message(message, lexicon_of(message), date(2026, 4, 10))
+    assert parsed.has_subject == has_subject
 
 
 def test_code_within_a_line_is_no_fence():

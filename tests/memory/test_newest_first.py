@@ -17,6 +17,7 @@ from llama_index_contextual import (
 )
 from llama_index_contextual.memory.digest import MemoryEntry
 from llama_index_contextual.memory.ranking import best_statement, newest_first, without_repetitions
+from llama_index_contextual.retrievers.terms import query_groups
 
 DATA = json.loads(Path(__file__).with_name("changed_statements.json").read_text("utf-8"))
 NOW = date.fromisoformat(DATA["now"])
@@ -292,3 +293,13 @@ def test_the_day_of_a_heading_comes_before_that_of_the_note():
 def test_a_statement_below_no_dated_heading_is_of_the_day_of_its_note():
     entry = MemoryEntry(TextNode(text="Tea is at four.", metadata={"path": "2026-04-01.md"}), 1.0)
     assert best_statement(entry, {("tea",): 1.0}).day == date(2026, 4, 1)
+
+
+def test_a_newer_sentence_that_says_less_of_the_subject_is_not_its_statement():
+    text = (
+        "# 2026-03-01\n\nThe retry limit of the importer is 3.\n\n"
+        "# 2026-04-01\n\nThe importer was late.\n"
+    )
+    subject = dict.fromkeys(query_groups("retry limit importer"), 1.0)
+    statement = best_statement(MemoryEntry(TextNode(text=text), 1.0), subject)
+    assert statement == (3.0, date(2026, 3, 1))

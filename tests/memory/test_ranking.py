@@ -69,6 +69,12 @@ def test_near_duplicates_are_dropped_after_the_first():
     assert near_duplicates(texts) == {1, 4}
 
 
+def test_four_of_five_pairs_of_words_in_common_are_a_repetition():
+    words = "tea is at four on Sundays"
+    assert near_duplicates([words, "tea is at four on"]) == {1}
+    assert near_duplicates([words, "tea is at four"]) == set()
+
+
 def test_of_a_session_that_repeats_another_the_next_chunk_takes_its_place():
     plan, packing, lunch = (
         "day one: the wall, by cable car",
