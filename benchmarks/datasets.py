@@ -26,12 +26,11 @@ from llama_index_contextual.context.source_code import is_code
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
-Span: TypeAlias = tuple[str, int, int]  # document id, first character, the one behind the last
+Span: TypeAlias = tuple[str, int, int]  # document id, first character, end
 DATA = Path(
     os.environ.get("LLAMA_INDEX_CONTEXTUAL_DATA")
     or Path(__file__).resolve().parents[2] / "shared" / "data"
 )
-
 
 THREE_REPORTS = ("AMAZON_2019_10K.pdf", "JPMORGAN_2021Q1_10Q.pdf", "VERIZON_2021_10K.pdf")
 MEETINGS = 24
@@ -105,7 +104,7 @@ def code_search() -> DataSet:
     questions = [
         Question(
             row["query"],
-            frozenset(f"{row['collection']}/{one['path']}" for one in row["gold"]),
+            frozenset(f"{row['collection']}/{file['path']}" for file in row["gold"]),
             row["collection"],
             row["category"],
         )
@@ -181,18 +180,17 @@ def locomo_notes() -> DataSet:
 
     Gold: lines of a note.
     """
-    documents, questions = _collections("locomo-notes"), []
-    lines = _line_spans(documents)
+    documents = _collections("locomo-notes")
+    span_of_lines = _line_spans(documents)
+    questions = []
     for row in queries("locomo-notes"):
-        if row["gold"]:
-            gold = [
-                (g["path"], line)
-                for g in row["gold"]
-                for line in range(g["start_line"], g["end_line"] + 1)
-            ]
+        gold = set()
+        for passage in row["gold"]:
+            for line in range(passage["start_line"], passage["end_line"] + 1):
+                gold.add(span_of_lines(passage["path"], line, line))
+        if gold:
             form = "names a date" if row["names_a_date"] else "no date"
-            found = frozenset(lines(path, line, line) for path, line in gold)
-            questions.append(Question(row["query"], found, row["collection"], form))
+            questions.append(Question(row["query"], frozenset(gold), row["collection"], form))
     return DataSet("locomo-notes", documents, questions, _passages_covered(questions, 0))
 
 
@@ -205,16 +203,14 @@ def chat_notes() -> DataSet:
     ten chunks.
     """
     documents = _collections("chat-notes")
-    lines = _line_spans(documents)
-    questions = [
-        Question(
-            row["query"],
-            frozenset(lines(g["path"], g["start_line"], g["end_line"]) for g in row["gold"]),
-            row["collection"],
-            row["category"],
+    span_of_lines = _line_spans(documents)
+    questions = []
+    for row in queries("chat-notes"):
+        gold = frozenset(
+            span_of_lines(message["path"], message["start_line"], message["end_line"])
+            for message in row["gold"]
         )
-        for row in queries("chat-notes")
-    ]
+        questions.append(Question(row["query"], gold, row["collection"], row["category"]))
     return DataSet("chat-notes", documents, questions, _passages_covered(questions, 0))
 
 
@@ -297,14 +293,16 @@ def _of_passages(name: str) -> DataSet:
 
 
 def _line_spans(collections: dict[str, list[Document]]) -> Callable[[str, int, int], Span]:
-    """Return the place of lines of a document: its id, the first and the last."""
-    texts = {
-        one.doc_id: one.text.split("\n") for documents in collections.values() for one in documents
-    }
+    """Return a function that returns the place of lines, counted from 1, of a document."""
+    texts = {}
+    for documents in collections.values():
+        for document in documents:
+            texts[document.doc_id] = document.text.split("\n")
 
     def span(path: str, first: int, last: int) -> Span:
         start = sum(len(line) + 1 for line in texts[path][: first - 1])
-        return path, start, start + len("\n".join(texts[path][first - 1 : last]).rstrip())
+        lines = "\n".join(texts[path][first - 1 : last])
+        return path, start, start + len(lines.rstrip())
 
     return span
 
@@ -313,18 +311,19 @@ def _passages_covered(
     questions: Sequence[Question], least: float
 ) -> Callable[[BaseNode], frozenset[Hashable]]:
     """Return the passages of which a chunk holds at least this share, and a character."""
-    passages = defaultdict[str, set[Span]](set)
-    for one in (item for question in questions for item in question.gold):
-        passages[one[0]].add(one)  # type: ignore[index, arg-type]
+    passages = defaultdict[str, set[Any]](set)
+    for question in questions:
+        for passage in question.gold:
+            passages[passage[0]].add(passage)  # type: ignore[index]
 
     def covers(node: BaseNode) -> frozenset[Hashable]:
-        first, last = node.start_char_idx, node.end_char_idx  # type: ignore[attr-defined]
-        beside = passages.get(node.ref_doc_id or "", ())
-        return frozenset(
-            one
-            for one in beside
-            if min(one[2], last) - max(one[1], first) >= max(1, least * (one[2] - one[1]))
-        )
+        covered = set()
+        for passage in passages.get(node.ref_doc_id or "", ()):
+            _, start, end = passage
+            shared = min(end, node.end_char_idx) - max(start, node.start_char_idx)  # type: ignore[attr-defined]
+            if shared >= max(1, least * (end - start)):
+                covered.add(passage)
+        return frozenset(covered)
 
     return covers
 
@@ -345,9 +344,10 @@ class Message:
     def measure(self, notes: Iterable[str]) -> list[float]:
         """Return recall at 5, 10 and 20, of all at 10 and 20, and nDCG at 10, in per cent."""
         hits = [float(note in self.gold) for note in dict.fromkeys(notes)]
-        shares = [sum(hits[:depth]) / len(self.gold) for depth in (5, 10, 20)]
+        recalls = [sum(hits[:depth]) / len(self.gold) for depth in (5, 10, 20)]
+        finds_all = [float(recall == 1) for recall in recalls[1:]]
         gain = ndcg(hits, [1.0] * len(self.gold), 10)
-        return [100 * one for one in (*shares, *(float(share == 1) for share in shares[1:]), gain)]
+        return [100 * value for value in (*recalls, *finds_all, gain)]
 
 
 def realmem_notes() -> list[Message]:
@@ -358,30 +358,33 @@ def realmem_notes() -> list[Message]:
     Of 15 the note in which the message was sent is among the gold; that does not count, and two
     messages have no other.
     """
-    notes = {
-        person: [one.metadata["path"] for one in documents]
-        for person, documents in _collections("realmem-notes").items()
-    }
-    found = []
+    notes = {}
+    for person, documents in _collections("realmem-notes").items():
+        notes[person] = [document.metadata["path"] for document in documents]
+    messages = []
     for row in queries("realmem-notes"):
         person = row["collection"]
-        earlier = tuple(one for one in notes[person] if one < row["asked_in"].split("/", 1)[1])
-        gold = frozenset(one["path"].split("/", 1)[1] for one in row["gold"]).intersection(earlier)
-        found.append(Message(row["query"], person, date.fromisoformat(row["asked"]), earlier, gold))
-    return [one for one in found if one.gold]
+        own_note = _path_in_collection(row["asked_in"])
+        earlier = tuple(path for path in notes[person] if path < own_note)
+        needed = frozenset(_path_in_collection(note["path"]) for note in row["gold"])
+        gold = needed.intersection(earlier)
+        if gold:
+            day = date.fromisoformat(row["asked"])
+            messages.append(Message(row["query"], person, day, earlier, gold))
+    return messages
 
 
-def first_collections(data: DataSet, count: int | None, questions: int | None = None) -> DataSet:
-    """Return a part of a set.
+def _path_in_collection(path: str) -> str:
+    return path.partition("/")[2]
 
-    Its first collections, and the questions that are asked of them, or a fixed sample of these.
-    """
-    kept = dict(sorted(data.documents.items())[:count])
-    asked = [one for one in data.questions if one.collection in kept]
-    asked = (
-        random.Random(0).sample(asked, questions) if questions and questions < len(asked) else asked  # noqa: S311
-    )
-    return replace(data, documents=kept, questions=asked)
+
+def first_collections(data: DataSet, count: int | None, sample: int | None = None) -> DataSet:
+    """Return the first collections of a set with their questions, or a fixed sample of these."""
+    documents = dict(sorted(data.documents.items())[:count])
+    questions = [question for question in data.questions if question.collection in documents]
+    if sample and sample < len(questions):
+        questions = random.Random(0).sample(questions, sample)  # noqa: S311
+    return replace(data, documents=documents, questions=questions)
 
 
 def _page_covered(node: BaseNode) -> frozenset[Hashable]:
@@ -431,7 +434,7 @@ def _collections(name: str) -> dict[str, list[Document]]:
 
 
 def ndcg(gains: Sequence[float], best: Sequence[float], depth: int) -> float:
-    """NDCG of ranked gains, by the best that there are."""
+    """Return NDCG of ranked gains, by the best that there are."""
 
     def total(values: Sequence[float]) -> float:
         return sum(value / math.log2(place + 2) for place, value in enumerate(values[:depth]))
@@ -440,12 +443,15 @@ def ndcg(gains: Sequence[float], best: Sequence[float], depth: int) -> float:
 
 
 def nonsense() -> dict[str, list[str]]:
-    """Questions that no set answers, by kind: mashed keys, other languages, general knowledge."""
-    found: dict[str, list[str]] = {}
+    """Return questions that no set answers, by kind.
+
+    They are mashed keys, other languages and general knowledge.
+    """
+    questions = defaultdict[str, list[str]](list)
     for line in Path(__file__).with_name("nonsense.txt").read_text("utf-8").splitlines():
         kind, _, question = line.partition(": ")
-        found.setdefault(kind, []).append(question)
-    return found
+        questions[kind].append(question)
+    return dict(questions)
 
 
 NONSENSE = nonsense()
