@@ -21,33 +21,33 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import datasets
 import numpy as np
 from chunking import SPLITTERS, place
 from chunking import count as count_tokens
 from common import RememberingEmbedding, command_line, intervals, machine, markdown_table
-from datasets import DATA, DataSet, Question
+from datasets import DATA, DataSet
 from llama_index.core.schema import Document, QueryBundle
 from retrieval import POOL, Bench, Row
 
 from llama_index_contextual.app.evaluation import recall_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy.typing as npt
-    from llama_index.core.base.base_retriever import BaseRetriever
     from llama_index.core.schema import BaseNode
 
     Floats = npt.NDArray[np.float64]
 
-SYSTEMS: Final = ("stock hybrid", "ours by reciprocal ranks", "ours")
-STOCK, OURS = SYSTEMS[0], SYSTEMS[2]
+STOCK: Final = "stock hybrid"
+BY_RANKS: Final = "ours by reciprocal ranks"
+OURS: Final = "ours"
 CHROMA_TOP: Final = 5
 CHROMA_SIZE: Final = 200  # tokens of a chunk in the rows of one parser alone
+CHROMA_PARSERS: Final = ("LlamaIndex SentenceSplitter", "ours")
 LOCOMO_DEPTHS: Final = (5, 10)
 LOCOMO_WITHOUT_EVIDENCE: Final = 5  # questions that have no evidence, on which all systems score 0
 LOCOMO_CATEGORIES: Final = {
@@ -60,25 +60,28 @@ LOCOMO_CATEGORIES: Final = {
 CODEBASES_DEPTHS: Final = (5, 10, 20)
 
 
-def retrievers(bench: Bench) -> dict[str, BaseRetriever]:
-    """Return the three systems over the same chunks."""
-    index = bench.index(bench.data.context)
-    stock = bench.retriever(Row("", "off", "off", is_stock=True))
-    by_ranks = index.as_retriever(POOL, mode="reciprocal_rerank")
-    return dict(zip(SYSTEMS, (stock, by_ranks, index.as_retriever(POOL)), strict=True))
-
-
 def ranked_nodes(
-    bench: Bench, questions: Iterable[str], embedding: RememberingEmbedding
+    data: DataSet, queries: Iterable[str], embedding: RememberingEmbedding
 ) -> dict[str, list[list[BaseNode]]]:
-    """Return the ranked chunks of each system for each question."""
-    systems = retrievers(bench)
+    """Return the ranked chunks of each system for each query, over the same chunks."""
+    bench = Bench(data, "", embedding)
+    index = bench.index(data.context)
+    systems = {
+        STOCK: bench.retriever(Row("", "off", "off", is_stock=True)),
+        BY_RANKS: index.as_retriever(POOL, mode="reciprocal_rerank"),
+        OURS: index.as_retriever(POOL),
+    }
     rankings = defaultdict[str, list[list["BaseNode"]]](list)
-    for text in questions:
-        bundle = QueryBundle(text, embedding=embedding.get_query_embedding(text))
+    for query in queries:
+        bundle = QueryBundle(query, embedding=embedding.get_query_embedding(query))
         for name, retriever in systems.items():
             rankings[name].append([hit.node for hit in retriever.retrieve(bundle)])
     return rankings
+
+
+def set_of(name: str, documents: list[Document]) -> DataSet:
+    """Return documents that are one index; their questions are scored in this script."""
+    return DataSet(name, {"": documents}, [], lambda _: frozenset())
 
 
 def sample(rows: list[Any], size: int | None) -> list[Any]:
@@ -88,149 +91,169 @@ def sample(rows: list[Any], size: int | None) -> list[Any]:
     return random.Random(0).sample(rows, size)  # noqa: S311
 
 
-def difference_row(name: str, ours: Floats, stock: Floats) -> list[str]:
+def difference_cells(scores: Mapping[str, Floats]) -> list[str]:
     """Return the cells of this package less stock, question by question."""
-    return [name, *intervals(ours - stock)]
+    return intervals(scores[OURS] - scores[STOCK])
 
 
 # Chroma's chunking evaluation
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """Characters of a corpus."""
 
     path: str
     start: int
     end: int
 
-    def overlap(self, other: Span) -> range:
-        """Return the characters that both have."""
-        if self.path != other.path:
-            return range(0)
-        return range(max(self.start, other.start), min(self.end, other.end))
-
     def meets(self, other: Span) -> bool:
         """Return whether the two overlap or touch; the benchmark counts both as holding."""
         return self.path == other.path and self.start <= other.end and other.start <= self.end
 
 
-def covered_characters(references: Sequence[Span], chunks: Iterable[Span]) -> set[int]:
-    """Return the characters of the references that chunks hold."""
-    covered = set[int]()
-    for chunk in chunks:
-        for reference in references:
-            covered.update(reference.overlap(chunk))
-    return covered
+class ChromaQuestion(NamedTuple):
+    """A question and the parts of one corpus that answer it, which do not overlap."""
+
+    text: str
+    references: Sequence[Span]
+
+    @property
+    def path(self) -> str:
+        """Return the corpus with the answer."""
+        return self.references[0].path
 
 
-def missing_count(references: Sequence[Span], covered: set[int]) -> int:
-    """Return how many characters of the references are not covered."""
-    missing = 0
-    for reference in references:
-        missing += len(set(range(reference.start, reference.end)) - covered)
-    return missing
+def characters(spans: Iterable[Span]) -> set[int]:
+    """Return the characters of all spans of a corpus."""
+    union = set[int]()
+    for span in spans:
+        union.update(range(span.start, span.end))
+    return union
 
 
-def chroma_scores(references: Sequence[Span], chunks: Sequence[Span]) -> tuple[float, float, float]:
+def chroma_scores(question: ChromaQuestion, retrieved: Sequence[Span]) -> list[float]:
     """Return recall, precision and intersection over union of the retrieved chunks."""
-    covered = covered_characters(references, chunks)
-    reference_size = sum(reference.end - reference.start for reference in references)
-    retrieved_size = sum(chunk.end - chunk.start for chunk in chunks)
-    union = retrieved_size + missing_count(references, covered)
-    return len(covered) / reference_size, len(covered) / retrieved_size, len(covered) / union
+    gold = characters(question.references)
+    read = characters(span for span in retrieved if span.path == question.path)
+    covered = len(gold & read)
+    retrieved_size = sum(span.end - span.start for span in retrieved)
+    union = retrieved_size + len(gold - read)
+    return [covered / len(gold), covered / retrieved_size, covered / union]
 
 
-def precision_omega(references: Sequence[Span], chunks: Iterable[Span]) -> float:
+def precision_omega(question: ChromaQuestion, chunks: Iterable[Span]) -> float:
     """Return the precision of all chunks that overlap or touch a reference."""
-    holding = [chunk for chunk in chunks if any(map(chunk.meets, references))]
-    covered = covered_characters(references, holding)
-    read = set[int]()
-    for chunk in holding:
-        read.update(range(chunk.start, chunk.end))
-    return len(covered) / (len(read) + missing_count(references, covered))
+    gold = characters(question.references)
+    read = characters(chunk for chunk in chunks if any(map(chunk.meets, question.references)))
+    return len(gold & read) / len(gold | read)
 
 
-def span_of(node: BaseNode) -> Span:
-    """Return the characters of a chunk."""
-    start, end = node.start_char_idx, node.end_char_idx  # type: ignore[attr-defined]
-    return Span(node.ref_doc_id or "", start, end)
+class ChromaSystem:
+    """The chunks of a system and the scores of its answers.
 
+    Args:
+        name: The first cell of its row.
+        texts: The text of each chunk.
+        spans: The place of each chunk.
+    """
 
-def chroma_row(
-    name: str,
-    questions: Sequence[tuple[str, list[Span]]],
-    chunks: Sequence[Span],
-    retrieved: Sequence[Sequence[Span]],
-    tokens: float,
-) -> tuple[list[object], Floats]:
-    """Return the cells of a system and the scores of its questions."""
-    chunks_by_path = defaultdict[str, list[Span]](list)
-    for chunk in chunks:
-        chunks_by_path[chunk.path].append(chunk)
-    scores = []
-    for (_, references), spans in zip(questions, retrieved, strict=True):
-        recall, precision, union = chroma_scores(references, spans[:CHROMA_TOP])
-        omega = precision_omega(references, chunks_by_path[references[0].path])
-        scores.append((recall, precision, omega, union))
-    values = 100 * np.array(scores)
-    return [name, len(chunks), f"{tokens:.0f}", *values.mean(axis=0).tolist()], values
+    def __init__(self, name: str, texts: Sequence[str], spans: Sequence[Span]) -> None:
+        self.name = name
+        self.size = len(texts)
+        self.tokens = float(np.mean([count_tokens(text) for text in texts]))
+        self.spans = defaultdict[str, list[Span]](list)
+        for span in spans:
+            self.spans[span.path].append(span)
 
+    def scores(
+        self, questions: Sequence[ChromaQuestion], retrieved: Sequence[Sequence[Span]]
+    ) -> Floats:
+        """Return recall, precision, precision omega and IoU by question, in per cent."""
+        rows = []
+        for question, spans in zip(questions, retrieved, strict=True):
+            recall, precision, union = chroma_scores(question, spans[:CHROMA_TOP])
+            omega = precision_omega(question, self.spans[question.path])
+            rows.append([recall, precision, omega, union])
+        return 100 * np.array(rows)
 
-def mean_tokens(texts: Iterable[str]) -> float:
-    """Return the mean number of cl100k tokens of texts."""
-    return float(np.mean([count_tokens(text) for text in texts]))
+    def row(self, scores: Floats) -> list[object]:
+        """Return the cells of the system."""
+        return [self.name, self.size, f"{self.tokens:.0f}", *scores.mean(axis=0).tolist()]
 
 
 def parser_row(
     name: str,
-    corpora: dict[str, str],
-    questions: Sequence[tuple[str, list[Span]]],
+    corpora: Mapping[str, str],
+    questions: Sequence[ChromaQuestion],
     embedding: RememberingEmbedding,
 ) -> list[object]:
     """Return the row of one parser, whose chunks are found by vectors alone."""
+    # Cut the corpora.
     splitter = SPLITTERS[name](CHROMA_SIZE)
-    chunks = []
-    for path, text in corpora.items():
-        chunks += [chunk for chunk in place(path, text, splitter(text)) if chunk.text.strip()]
-    texts = [chunk.text for chunk in chunks]
+    texts = []
+    spans = []
+    for path, corpus in corpora.items():
+        for chunk in place(path, corpus, splitter(corpus)):
+            if chunk.text.strip():
+                texts.append(chunk.text)
+                spans.append(Span(path, chunk.start, chunk.end))
+
+    # Compare every question with every chunk.
     vectors = np.array(embedding.get_text_embedding_batch(texts), np.float32)
-    query_vectors = [embedding.get_query_embedding(text) for text, _ in questions]
-    similarities = np.array(query_vectors, np.float32) @ vectors.T
-    nearest = np.argsort(-similarities, axis=1, kind="stable")[:, :CHROMA_TOP].tolist()
-    spans = [Span(chunk.path, chunk.start, chunk.end) for chunk in chunks]
-    retrieved = [[spans[row] for row in rows] for rows in nearest]
-    label = f"{name}, {CHROMA_SIZE} tokens, vectors alone"
-    return chroma_row(label, questions, spans, retrieved, mean_tokens(texts))[0]
+    retrieved = []
+    for question in questions:
+        query_vector = np.array(embedding.get_query_embedding(question.text), np.float32)
+        nearest = np.argsort(-(vectors @ query_vector), kind="stable")[:CHROMA_TOP]
+        retrieved.append([spans[row] for row in nearest])
+
+    system = ChromaSystem(f"{name}, {CHROMA_SIZE} tokens, vectors alone", texts, spans)
+    return system.row(system.scores(questions, retrieved))
+
+
+def chroma_corpora() -> dict[str, str]:
+    """Return the texts of the corpora by file name."""
+    paths = sorted((DATA / "chunking-evaluation" / "corpus").glob("*.md"))
+    return {path.name: path.read_bytes().decode() for path in paths}
+
+
+def chroma_questions(size: int | None) -> list[ChromaQuestion]:
+    """Return all questions, or a sample."""
+    questions = []
+    for row in sample(datasets.queries("chunking-evaluation"), size):
+        references = [
+            Span(part["path"], part["start_char"], part["end_char"]) for part in row["gold"]
+        ]
+        questions.append(ChromaQuestion(row["query"], references))
+    return questions
+
+
+def span_of(node: BaseNode) -> Span:
+    """Return the characters of a chunk."""
+    return Span(node.ref_doc_id or "", node.start_char_idx, node.end_char_idx)  # type: ignore[attr-defined]
 
 
 def chroma(embedding: RememberingEmbedding, size: int | None) -> str:
     """Return the table of Chroma's chunking evaluation."""
-    paths = sorted((DATA / "chunking-evaluation" / "corpus").glob("*.md"))
-    corpora = {path.name: path.read_bytes().decode() for path in paths}
-    questions = []
-    for row in sample(datasets.queries("chunking-evaluation"), size):
-        gold = [Span(part["path"], part["start_char"], part["end_char"]) for part in row["gold"]]
-        questions.append((row["query"], gold))
+    corpora = chroma_corpora()
+    questions = chroma_questions(size)
+    rows = [parser_row(name, corpora, questions, embedding) for name in CHROMA_PARSERS]
+
+    # Rank the chunks of this package.
     documents = [
-        Document(text=text, id_=name, metadata={"path": name}) for name, text in corpora.items()
+        Document(text=text, id_=path, metadata={"path": path}) for path, text in corpora.items()
     ]
-    data = DataSet("chunking-evaluation", {"": documents}, [], lambda _: frozenset())
-    bench = Bench(data, "", embedding)
-    chunks = [span_of(node) for node in bench.nodes("off")]
-    tokens = mean_tokens(node.get_content() for node in bench.nodes("off"))
-    rows: list[Sequence[object]] = [
-        parser_row(name, corpora, questions, embedding)
-        for name in ("LlamaIndex SentenceSplitter", "ours")
-    ]
+    data = set_of("chunking-evaluation", documents)
+    nodes = Bench(data, "", embedding).chunks()
+    texts = [node.get_content() for node in nodes]
+    spans = [span_of(node) for node in nodes]
     scores = {}
-    rankings = ranked_nodes(bench, [text for text, _ in questions], embedding)
+    rankings = ranked_nodes(data, [question.text for question in questions], embedding)
     for name, ranking in rankings.items():
-        retrieved = [[span_of(node) for node in nodes] for nodes in ranking]
-        cells, scores[name] = chroma_row(name, questions, chunks, retrieved, tokens)
-        rows.append(cells)
-    difference = difference_row("ours less stock hybrid", scores[OURS], scores[STOCK])
-    rows.append([difference[0], "", "", *difference[1:]])
+        system = ChromaSystem(name, texts, spans)
+        retrieved = [list(map(span_of, hits)) for hits in ranking]
+        scores[name] = system.scores(questions, retrieved)
+        rows.append(system.row(scores[name]))
+    rows.append([f"{OURS} less {STOCK}", "", "", *difference_cells(scores)])
     header = ["", "chunks", "mean tokens", "recall", "precision", "precision omega", "IoU"]
     return f"{len(questions)} questions, 5 chunks each, %.\n\n{markdown_table(header, rows)}"
 
@@ -240,43 +263,51 @@ def chroma(embedding: RememberingEmbedding, size: int | None) -> str:
 
 def document_scores(nodes: Sequence[BaseNode], gold: frozenset[str]) -> list[float]:
     """Return recall of documents at each depth and the reciprocal rank among the first ten."""
-    ranking = [*dict.fromkeys(node.ref_doc_id or "" for node in nodes)][: LOCOMO_DEPTHS[-1]]
-    recalls = [len(gold.intersection(ranking[:depth])) / len(gold) for depth in LOCOMO_DEPTHS]
-    ranks = [rank for rank, path in enumerate(ranking, start=1) if path in gold]
-    return [*recalls, 1 / ranks[0] if ranks else 0.0]
+    ranking = list(dict.fromkeys(node.ref_doc_id or "" for node in nodes))
+    scores = [len(gold.intersection(ranking[:depth])) / len(gold) for depth in LOCOMO_DEPTHS]
+    for rank, path in enumerate(ranking[: LOCOMO_DEPTHS[-1]], start=1):
+        if path in gold:
+            return [*scores, 1 / rank]
+    return [*scores, 0.0]
+
+
+def gold_paths(question: Mapping[str, Any]) -> frozenset[str]:
+    """Return the documents that hold the evidence."""
+    return frozenset(passage["path"] for passage in question["gold"])
 
 
 def locomo(embedding: RememberingEmbedding, size: int | None) -> str:
     """Return the tables of LoCoMo with all sessions in one index."""
-    documents = datasets.pages_of("locomo-notes")
-    rows = sample(datasets.queries("locomo-notes"), size)
-    data = DataSet("locomo-notes", {"": documents}, [], lambda _: frozenset())
-    rankings = ranked_nodes(Bench(data, "", embedding), [row["query"] for row in rows], embedding)
-    golds = [frozenset(passage["path"] for passage in row["gold"]) for row in rows]
+    data = set_of("locomo-notes", datasets.pages_of("locomo-notes"))
+    questions = sample(datasets.queries("locomo-notes"), size)
+    golds = [gold_paths(question) for question in questions]
     scores = {}
+    rankings = ranked_nodes(data, [question["query"] for question in questions], embedding)
     for name, ranking in rankings.items():
-        pairs = zip(ranking, golds, strict=True)
-        scores[name] = np.array([document_scores(nodes, gold) for nodes, gold in pairs])
+        scores[name] = np.array(list(map(document_scores, ranking, golds)))
+
+    # All questions.
     without_evidence = 0 if size else LOCOMO_WITHOUT_EVIDENCE
-    answerable = len(rows) / (len(rows) + without_evidence)
-    table: list[Sequence[object]] = []
+    question_count = len(questions) + without_evidence
+    rows = []
     for name, values in scores.items():
-        table.append([name, *(f"{mean:.3f}" for mean in answerable * values.mean(axis=0))])
-    difference = difference_row(
-        "ours less stock hybrid, points", 100 * scores[OURS], 100 * scores[STOCK]
-    )
-    table.append(difference)
+        means = values.sum(axis=0) / question_count
+        rows.append([name, *(f"{mean:.3f}" for mean in means)])
+    points = {name: 100 * values for name, values in scores.items()}
+    rows.append([f"{OURS} less {STOCK}, points", *difference_cells(points)])
     header = ["", *(f"recall@{depth}" for depth in LOCOMO_DEPTHS), "MRR"]
-    categories = np.array([row["category"] for row in rows])
-    category_table = []
+
+    # By category.
+    categories = np.array([question["category"] for question in questions])
+    category_rows: list[list[object]] = []
     for number, label in LOCOMO_CATEGORIES.items():
         chosen = categories == number
         cells = [f"{values[chosen, 0].mean():.3f}" for values in scores.values()]
-        category_table.append([label, int(chosen.sum()), *cells])
+        category_rows.append([label, int(chosen.sum()), *cells])
     return (
-        f"{len(documents)} documents, {len(rows) + without_evidence:,} questions.\n\n"
-        f"{markdown_table(header, table)}\n\n"
-        f"{markdown_table(['recall@5', 'questions', *scores], category_table)}"
+        f"{len(data.documents[''])} documents, {question_count:,} questions.\n\n"
+        f"{markdown_table(header, rows)}\n\n"
+        f"{markdown_table(['recall@5', 'questions', *scores], category_rows)}"
     )
 
 
@@ -286,22 +317,20 @@ def locomo(embedding: RememberingEmbedding, size: int | None) -> str:
 def codebases(embedding: RememberingEmbedding, size: int | None) -> str:
     """Return the table of Anthropic's code set."""
     data = datasets.codebases()
-    questions: list[Question] = sample(data.questions, size)
-    bench = Bench(data, "", embedding)
-    rankings = ranked_nodes(bench, [question.text for question in questions], embedding)
+    questions = sample(data.questions, size)
     scores = {}
+    rows: list[list[object]] = []
+    rankings = ranked_nodes(data, [question.text for question in questions], embedding)
     for name, ranking in rankings.items():
-        values = []
-        for nodes, question in zip(ranking, questions, strict=True):
-            hits = [data.covers(node) for node in nodes]
-            values.append([recall_at(depth, hits, question.gold) for depth in CODEBASES_DEPTHS])
-        scores[name] = 100 * np.array(values)
-    table: list[Sequence[object]] = [
-        [name, *values.mean(axis=0).tolist()] for name, values in scores.items()
-    ]
-    table.append(difference_row("ours less stock hybrid", scores[OURS], scores[STOCK]))
+        shares = []
+        for question, nodes in zip(questions, ranking, strict=True):
+            covered = [data.covers(node) for node in nodes]
+            shares.append([recall_at(depth, covered, question.gold) for depth in CODEBASES_DEPTHS])
+        scores[name] = 100 * np.array(shares)
+        rows.append([name, *scores[name].mean(axis=0).tolist()])
+    rows.append([f"{OURS} less {STOCK}", *difference_cells(scores)])
     header = ["", *(f"pass@{depth}" for depth in CODEBASES_DEPTHS)]
-    return f"{len(questions)} questions, %.\n\n{markdown_table(header, table)}"
+    return f"{len(questions)} questions, %.\n\n{markdown_table(header, rows)}"
 
 
 BENCHMARKS: Final = {"chroma": chroma, "locomo": locomo, "codebases": codebases}

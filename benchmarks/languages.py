@@ -26,7 +26,7 @@ import random
 import re
 import tempfile
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from common import command_line, machine, markdown_table
@@ -43,11 +43,10 @@ if TYPE_CHECKING:
 Places: TypeAlias = dict[tuple[str, str], tuple[int, int]]  # lines by page and anchor
 HEADING = re.compile(r"^#+ +(?P<title>.*?) *\{ *#(?P<anchor>[\w-]+) *\} *$", re.MULTILINE)
 LEAST_WORDS = 3
-PAGES, QUESTIONS = 15, 60  # at most, drawn with a fixed seed
-NOTES, CHUNKS = (
-    10,
-    60,
-)  # notes that count, and chunks that are asked for, so that they are of ten notes
+PAGES = 15  # at most, drawn with a fixed seed
+QUESTIONS = 60  # the same
+NOTES = 10  # that count
+CHUNKS = 60  # that are retrieved, so that they are of ten notes
 PUBLISHED = (
     ("obsidian-hybrid-search", 0.733, 0.788, 0.724),
     ("the same with its reranker", 0.736, 0.780, 0.672),
@@ -66,66 +65,78 @@ def read(language: str, pages: list[str]) -> tuple[list[Document], Places]:
     places: Places = {}
     for page in pages:
         text = source(language, page)
-        found = list(HEADING.finditer(text))
-        ends = [text.count("\n", 0, one.start()) for one in found[1:]] + [text.count("\n") + 1]
-        for one, end in zip(found, ends, strict=True):
-            places[page, one["anchor"]] = (text.count("\n", 0, one.start()) + 1, end)
-        plain = HEADING.sub(lambda one: one.group().partition("{")[0].rstrip(), text)
+        headings = list(HEADING.finditer(text))
+        first_lines = [text.count("\n", 0, heading.start()) + 1 for heading in headings]
+        last_lines = [line - 1 for line in first_lines[1:]] + [text.count("\n") + 1]
+        for heading, first, last in zip(headings, first_lines, last_lines, strict=True):
+            places[page, heading["anchor"]] = (first, last)
+        plain = HEADING.sub(lambda heading: heading.group().partition("{")[0].rstrip(), text)
         key = f"{language}/{page}"
         documents.append(Document(text=plain, id_=key, metadata={"path": key}))
     return documents, places
 
 
-def ask(pages: list[str]) -> list[tuple[str, str, str]]:
+def titles_of(language: str, page: str) -> dict[str, str]:
+    """Return the headings of a page by anchor."""
+    headings = HEADING.finditer(source(language, page))
+    return {heading["anchor"]: heading["title"] for heading in headings}
+
+
+def words_of(text: str) -> set[str]:
+    """Return the words of a text without case."""
+    return {*re.findall(r"\w+", text.casefold())}
+
+
+def made_questions(pages: list[str]) -> list[tuple[str, str, str]]:
     """Apply the rule: question, page and anchor, drawn with a fixed seed."""
-    made = []
+    questions = []
     for page in pages:
-        english, spanish = (
-            {one["anchor"]: one["title"] for one in HEADING.finditer(source(language, page))}
-            for language in ("en", "es")
-        )
-        top = next(iter(spanish.values()), "")
+        english = titles_of("en", page)
+        spanish = titles_of("es", page)
+        page_title = next(iter(spanish.values()), "")
         for anchor, title in list(spanish.items())[1:]:
-            own, other = (
-                {*re.findall(r"\w+", one.casefold())} for one in (title, english.get(anchor, title))
-            )
-            if len(own) >= LEAST_WORDS and len(own & other) <= len(own) / 2:
-                made.append((f"{top}: {title}".replace("`", ""), page, anchor))
-    return random.Random(0).sample(made, min(QUESTIONS, len(made)))  # noqa: S311  no secret
+            spanish_words = words_of(title)
+            shared_words = spanish_words & words_of(english.get(anchor, title))
+            is_long = len(spanish_words) >= LEAST_WORDS
+            if is_long and len(shared_words) <= len(spanish_words) / 2:
+                questions.append((f"{page_title}: {title}".replace("`", ""), page, anchor))
+    return random.Random(0).sample(questions, min(QUESTIONS, len(questions)))  # noqa: S311
 
 
 def spanish(language: str) -> DataSet:
     """Spanish questions about the pages of a language."""
     pages = shared_pages()
-    asked, (documents, places) = ask(pages), read(language, pages)
-    sections = {(f"{language}/{page}", anchor): places[page, anchor] for _, page, anchor in asked}
+    documents, places = read(language, pages)
     texts = {document.doc_id: document.text for document in documents}
+    questions = []
+    sections = {}
+    for text, page, anchor in made_questions(pages):
+        section = (f"{language}/{page}", anchor)
+        sections[section] = places[page, anchor]
+        questions.append(Question(text, frozenset({section}), form=language))
 
     def covers(node: BaseNode) -> frozenset[Hashable]:
-        path, ends = node.ref_doc_id or "", (node.start_char_idx, node.end_char_idx)  # type: ignore[attr-defined]
-        first, last = (texts.get(path, "").count("\n", 0, place) + 1 for place in ends)
-        return frozenset(
-            key
-            for key, (start, end) in sections.items()
-            if key[0] == path and start <= last and first <= end
-        )
+        path = node.ref_doc_id or ""
+        text = texts.get(path, "")
+        first = text.count("\n", 0, node.start_char_idx) + 1  # type: ignore[attr-defined]
+        last = text.count("\n", 0, node.end_char_idx) + 1  # type: ignore[attr-defined]
+        covered = set()
+        for section, (start, end) in sections.items():
+            if section[0] == path and start <= last and first <= end:
+                covered.add(section)
+        return frozenset(covered)
 
-    questions = [
-        Question(text, frozenset({(f"{language}/{page}", anchor)}), form=language)
-        for text, page, anchor in asked
-    ]
     return DataSet(f"Spanish questions, {language} pages", {"": documents}, questions, covers, {})
 
 
 def both_languages() -> DataSet:
     """Spanish questions about Spanish pages and about the same pages in English."""
     parts = {language: spanish(language) for language in ("es", "en")}
-    documents = {language: part.documents[""] for language, part in parts.items()}
-    questions = [
-        replace(one, collection=language)
-        for language, part in parts.items()
-        for one in part.questions
-    ]
+    documents = {}
+    questions = []
+    for language, part in parts.items():
+        documents[language] = part.documents[""]
+        questions += [replace(question, collection=language) for question in part.questions]
 
     def covers(node: BaseNode) -> frozenset[Hashable]:
         return parts["es"].covers(node) | parts["en"].covers(node)
@@ -135,16 +146,16 @@ def both_languages() -> DataSet:
 
 def shared_pages() -> list[str]:
     """Pages that exist in both languages, drawn with a fixed seed."""
-    folders = [DATA / "markdown" / "fastapi" / language / "docs" for language in ("en", "es")]
-    first, second = (
-        {page.relative_to(folder).as_posix() for page in folder.rglob("*.md")} for folder in folders
-    )
-    common = sorted(first & second)
+    pages = []
+    for language in ("en", "es"):
+        folder = DATA / "markdown" / "fastapi" / language / "docs"
+        pages.append({page.relative_to(folder).as_posix() for page in folder.rglob("*.md")})
+    common = sorted(set.intersection(*pages))
     return sorted(random.Random(0).sample(common, min(PAGES, len(common))))  # noqa: S311  no secret
 
 
 def ranking(paths: list[str], whole: set[str], part: set[str]) -> tuple[float, float, float]:
-    """nDCG@5, the reciprocal rank and whether the first note answers."""
+    """Return nDCG@5, the reciprocal rank and whether the first note answers."""
     values = [1.0 if path in whole else (path in part) / 2 for path in paths]
     gain = ndcg(values, [1.0] * len(whole) + [0.5] * len(part), 5)
     rank = next((place for place, path in enumerate(paths, 1) if path in whole), math.inf)
@@ -154,7 +165,7 @@ def ranking(paths: list[str], whole: set[str], part: set[str]) -> tuple[float, f
 def vault(models: list[str]) -> str:
     """Return the table of Obsidian's help."""
     folder = DATA / "obsidian-help" / "corpus"
-    rows: list[tuple[object, ...]] = []
+    figures: list[tuple[Any, ...]] = []
     for model in models:
         with (
             tempfile.TemporaryDirectory() as storage,
@@ -166,14 +177,13 @@ def vault(models: list[str]) -> str:
             for question in queries("obsidian-help"):
                 hits = retriever.retrieve(question["query"])
                 paths = list(dict.fromkeys(hit.node.metadata["path"] for hit in hits))[:NOTES]
-                whole, part = (
-                    {note["path"] for note in question[key]} for key in ("gold", "partial")
-                )
+                whole = {note["path"] for note in question["gold"]}
+                part = {note["path"] for note in question["partial"]}
                 results.append(ranking(paths, whole, part))
-        rows.append(
-            (f"this package, `{model}`", *(f"{value:.3f}" for value in np.mean(results, axis=0)))
-        )
-    rows += [(name, *(f"{value:.3f}" for value in values)) for name, *values in PUBLISHED]
+        figures.append((f"this package, `{model}`", *np.mean(results, axis=0)))
+    rows = []
+    for name, *values in (*figures, *PUBLISHED):
+        rows.append([name, *(f"{value:.3f}" for value in values)])
     return markdown_table(["", "nDCG@5", "MRR", "Hit@1"], rows)
 
 
