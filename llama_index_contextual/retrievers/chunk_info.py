@@ -1,12 +1,14 @@
 """What the ranking reads of a chunk, whatever the query is.
 
-Described when the chunk is indexed, kept as JSON, and looked up by row.
+Described when the chunk is indexed, kept in columns, and looked up by row. What only some features
+read, and of few chunks, is kept as JSON.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,20 +19,22 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from llama_index_contextual.context.source_code import definitions_of, is_code
 from llama_index_contextual.node_parser.node_metadata import headings_of
 from llama_index_contextual.retrievers import names
 from llama_index_contextual.retrievers.arrays import (
     ArrayIndex,
+    Bools,
+    Floats,
     Ints,
+    Numbers,
     Part,
     RowArrays,
     Rows,
-    are_offsets,
     require,
 )
+from llama_index_contextual.retrievers.bm25_index import term_number
 from llama_index_contextual.retrievers.terms import terms_of
 from llama_index_contextual.utils import metadata as meta
 from llama_index_contextual.utils.errors import StorageError
@@ -38,7 +42,7 @@ from llama_index_contextual.utils.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CHUNK_INFO_VERSION: Final = 2  # raise it when the same chunk would be described differently
+CHUNK_INFO_VERSION: Final = 3  # raise it when the same chunk would be described differently
 
 _MOST_REMEMBERED: Final = 50_000  # rows whose info is kept as an object
 _INNER_HEADING_VALUE: Final = 0.5  # as a name; the name of a document has 1
@@ -49,6 +53,9 @@ _CODE_WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _NO_LETTERS: Final = re.compile(r"[\W_]+")
 _IMPL_FOR: Final = re.compile(r"[^\n{]{1,200} for ")
 _LAST_PART: Final = re.compile(r"[.:\\]")  # Engine.search, Engine::search
+
+
+_JSON_ENCODER: Final = json.JSONEncoder(default=sorted, separators=(",", ":"))
 
 
 class DefinedName(NamedTuple):
@@ -66,35 +73,21 @@ class DefinedName(NamedTuple):
 
 
 class ChunkInfo(NamedTuple):
-    """What the ranking reads of a chunk.
+    """What some features read of a chunk, one chunk at a time.
 
     Attributes:
         path: The file of the chunk; empty for none.
         citation: Where the chunk stands: ``path#L3-L5``; empty for no path.
         section: The header path.
-        day: The day of the note.
-        names: Folded headings above and in the chunk, each with its value as a name of the
-        document, 0 to 1.
-        heading_terms: Terms of the innermost heading; empty where that is the outermost, too.
-        context_terms: How often each term occurs in the contexts of the chunk.
-        is_code: Whether the file is source code.
         file_terms: Terms of the file's name, for source code.
         definitions: Names that the chunk defines, for source code.
-        text_hash: Equal for chunks with the same words in the same order; None for a short text,
-            which means what the heading above it says.
     """
 
     path: str
     citation: str
     section: str
-    day: date | None
-    names: Mapping[str, float]
-    heading_terms: frozenset[str]
-    context_terms: Mapping[str, int]
-    is_code: bool
     file_terms: frozenset[str]
-    definitions: tuple[DefinedName, ...]
-    text_hash: int | None
+    definitions: Sequence[DefinedName]
 
     def to_json(self) -> bytes:
         """Return the values in field order."""
@@ -108,31 +101,42 @@ class ChunkInfo(NamedTuple):
             StorageError: The text is something else.
         """
         try:
-            values: Any = cls(*json.loads(text))
-            definitions = [
-                DefinedName(name, key, frozenset(terms)) for name, key, terms in values.definitions
-            ]
-            info: ChunkInfo = values._replace(
-                day=values.day and date.fromisoformat(values.day),
-                heading_terms=frozenset(values.heading_terms),
-                file_terms=frozenset(values.file_terms),
-                definitions=tuple(definitions),
-            )
+            path, citation, section, file_terms, written = json.loads(text)
+            definitions = [DefinedName(name, key, frozenset(terms)) for name, key, terms in written]
+            return cls(path, citation, section, frozenset(file_terms), definitions)
         except Exception as error:
             raise StorageError(
                 "What the index keeps of a chunk is damaged. Build the index again."
             ) from error
-        return info
 
 
-def _json_value(value: date | frozenset[str]) -> str | list[str]:
-    return value.isoformat() if isinstance(value, date) else sorted(value)
+class ChunkDescription(NamedTuple):
+    """Everything that the ranking reads of a chunk, as it is described when it is indexed.
+
+    Attributes:
+        info: What is read one chunk at a time.
+        day: The day of the note.
+        is_code: Whether the file is source code.
+        text_hash: Equal for chunks with the same words in the same order; None for a short text,
+            which means what the heading above it says.
+        names: Folded headings above and in the chunk, each with its value as a name of the
+            document, 0 to 1.
+        heading_terms: Terms of the innermost heading; empty where that is the outermost, too.
+        context_terms: How often each term occurs in the contexts of the chunk.
+    """
+
+    info: ChunkInfo
+    day: date | None
+    is_code: bool
+    text_hash: int | None
+    names: Mapping[str, float]
+    heading_terms: frozenset[str]
+    context_terms: Mapping[str, int]
 
 
-_JSON_ENCODER: Final = json.JSONEncoder(default=_json_value, separators=(",", ":"))
-
-
-def describe_chunk(metadata: Mapping[str, Any], text: str, language: str = "en") -> ChunkInfo:
+def describe_chunk(
+    metadata: Mapping[str, Any], text: str, language: str = "en"
+) -> ChunkDescription:
     """Return what the ranking reads of a chunk.
 
     Args:
@@ -148,18 +152,21 @@ def describe_chunk(metadata: Mapping[str, Any], text: str, language: str = "en")
     is_code_file = is_code(path)
     own_title = titles[-1] if titles else ""
     headings = [] if is_code_file else _headings_in(text, own_title)
-    return ChunkInfo(
+    info = ChunkInfo(
         path=path,
         citation=meta.citation_of(metadata),
         section=section,
+        file_terms=code_terms(PurePosixPath(path).stem) if is_code_file else frozenset(),
+        definitions=_definitions_in(text, path) if is_code_file else [],
+    )
+    return ChunkDescription(
+        info=info,
         day=meta.day_of(metadata),
+        is_code=is_code_file,
+        text_hash=_hash_of(text),
         names=_names_of(titles, headings),
         heading_terms=frozenset(terms_of(own_title, language) if len(titles) > 1 else ()),
         context_terms=Counter(terms_of(f"{context}\n{lexical_context}", language)),
-        is_code=is_code_file,
-        file_terms=code_terms(PurePosixPath(path).stem) if is_code_file else frozenset(),
-        definitions=_definitions_in(text, path) if is_code_file else (),
-        text_hash=_hash_of(text),
     )
 
 
@@ -206,7 +213,7 @@ def _names_of(titles: Sequence[str], headings: Sequence[str]) -> dict[str, float
     return values
 
 
-def _definitions_in(text: str, path: str) -> tuple[DefinedName, ...]:
+def _definitions_in(text: str, path: str) -> list[DefinedName]:
     """Return the names that a piece of source code defines."""
     defined_names: list[DefinedName] = []
     for definition in definitions_of(text, path):
@@ -215,7 +222,7 @@ def _definitions_in(text: str, path: str) -> tuple[DefinedName, ...]:
             continue
         name = _LAST_PART.split(definition.name)[-1]
         defined_names.append(DefinedName(name, code_key(name), code_terms(name)))
-    return tuple(defined_names)
+    return defined_names
 
 
 def _hash_of(text: str) -> int | None:
@@ -232,85 +239,258 @@ def _hash_of(text: str) -> int | None:
 
 # By row
 
+_BY_ROW: Final = ("days", "hashes", "code_flags")
+_LABELS: Final = ("labels", "heading_labels", "context_labels", "name_labels")
+# Columns with any number of entries for each row, by the bounds of these.
+_ENTRIES: Final = {
+    "id_bounds": ("ids_as_bytes",),
+    "info_bounds": ("infos_as_json",),
+    "label_bounds": _LABELS,
+}
+_TYPES: Final = {
+    "days": "q",
+    "hashes": "q",
+    "code_flags": "B",
+    "id_bounds": "q",
+    "ids_as_bytes": "B",
+    "info_bounds": "q",
+    "infos_as_json": "B",
+    "label_bounds": "q",
+    "labels": "Q",
+    "heading_labels": "B",
+    "context_labels": "I",
+    "name_labels": "d",
+}
+
 
 @dataclass(frozen=True, eq=False)
 class ChunkInfoArrays(RowArrays):
-    """The info of some rows as JSON.
+    """What is known of some rows.
+
+    Bounds tell where the entries of each row begin, and where the last ones end. A label is the
+    number of a term of a heading or a context, or of a name.
 
     Attributes:
         ids: The number of each row.
-        bounds: Where the JSON of each row begins, and where the last one ends.
-        data: The JSON of all rows.
+        days: The day of each as an ordinal; 0 for none.
+        hashes: The hash of each text; 0 for none.
+        code_flags: 1 for source code.
+        id_bounds: The bounds of the ids of nodes.
+        ids_as_bytes: The ids of nodes.
+        info_bounds: The bounds of the infos.
+        infos_as_json: A :class:`ChunkInfo` for each row.
+        label_bounds: The bounds of the labels.
+        labels: The labels.
+        heading_labels: 1 where a label is a term of the innermost heading.
+        context_labels: How often the contexts hold the term.
+        name_labels: The value of the name.
     """
 
-    bounds: Ints
-    data: npt.NDArray[np.uint8]
-
-    @classmethod
-    def build(cls, ids: Ints, infos: Sequence[bytes]) -> ChunkInfoArrays:
-        """Return the arrays of rows and their info, as :meth:`ChunkInfo.to_json` returns it.
-
-        Raises:
-            ValueError: There are fewer infos than rows, or more.
-        """
-        if len(infos) != len(ids):
-            raise ValueError(f"{len(ids)} rows have {len(infos)} infos")
-        bounds = np.cumsum([0, *map(len, infos)])
-        return cls(ids, bounds, np.frombuffer(b"".join(infos), np.uint8))
+    days: Ints
+    hashes: Ints
+    code_flags: Numbers
+    id_bounds: Ints
+    ids_as_bytes: Numbers
+    info_bounds: Ints
+    infos_as_json: Numbers
+    label_bounds: Ints
+    labels: Numbers
+    heading_labels: Numbers
+    context_labels: Numbers
+    name_labels: Floats
 
     @classmethod
     def merge(cls, parts: Sequence[Part]) -> ChunkInfoArrays:
         """Return the living rows of several arrays as one."""
         live = np.concatenate([live for _, live in parts])
-        ids = np.concatenate([arrays.ids for arrays, _ in parts])
-        sizes = np.concatenate([np.diff(arrays.bounds) for arrays, _ in parts])
-        data = np.concatenate([arrays.data for arrays, _ in parts])
-        bounds = np.append(0, np.cumsum(sizes[live]))
-        return cls(ids[live], bounds, data[np.repeat(live, sizes)])
+        columns = {}
+        for name in ("ids", *_TYPES):
+            columns[name] = np.concatenate([vars(arrays)[name] for arrays, _ in parts])
+        for name in ("ids", *_BY_ROW):
+            columns[name] = columns[name][live]
+        for bounds, entries in _ENTRIES.items():
+            sizes = np.concatenate([np.diff(vars(arrays)[bounds]) for arrays, _ in parts])
+            columns[bounds] = np.append(0, np.cumsum(sizes[live]))
+            for name in entries:
+                columns[name] = columns[name][np.repeat(live, sizes)]
+        return cls(**columns)
 
     def check(self) -> None:
         """Raise a ValueError where the arrays do not fit together."""
-        require(self.data.dtype == np.uint8)
-        require(len(self.bounds) == len(self.ids) + 1)
-        require(are_offsets(self.bounds, len(self.data)))
+        columns = vars(self)
+        require(all(columns[name].dtype == np.dtype(kind) for name, kind in _TYPES.items()))
+        require(all(len(columns[name]) == len(self.ids) for name in _BY_ROW))
+        for name, entries in _ENTRIES.items():
+            bounds = columns[name]
+            require(len(bounds) == len(self.ids) + 1 and bounds[0] == 0)
+            require(bool((np.diff(bounds) >= 0).all()))
+            require(all(len(columns[entry]) == bounds[-1] for entry in entries))
 
-    def json_at(self, place: int) -> bytes:
-        """Return the JSON of the row at a place."""
-        return self.data[self.bounds[place] : self.bounds[place + 1]].tobytes()
+    def info_at(self, place: int) -> ChunkInfo:
+        """Return the info of the row at a place."""
+        span = self.infos_as_json[self.info_bounds[place] : self.info_bounds[place + 1]]
+        return ChunkInfo.from_json(span.tobytes())
+
+
+class InfoCollector:
+    """Collect what is known of chunks, which becomes arrays together."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, array[Any]] = {name: array(kind) for name, kind in _TYPES.items()}
+        for bounds in _ENTRIES:
+            self._columns[bounds].append(0)
+
+    def add(self, node_id: str, chunk: ChunkDescription) -> None:
+        """Add the chunk of a node."""
+        columns = self._columns
+        columns["days"].append(chunk.day.toordinal() if chunk.day else 0)
+        columns["hashes"].append(chunk.text_hash or 0)
+        columns["code_flags"].append(chunk.is_code)
+        columns["ids_as_bytes"].frombytes(node_id.encode("utf-8", "surrogatepass"))
+        columns["infos_as_json"].frombytes(chunk.info.to_json())
+        for label in {*chunk.heading_terms, *chunk.context_terms, *chunk.names}:
+            columns["labels"].append(term_number(label))
+            columns["heading_labels"].append(label in chunk.heading_terms)
+            columns["context_labels"].append(chunk.context_terms.get(label, 0))
+            columns["name_labels"].append(chunk.names.get(label, 0.0))
+        for bounds, entries in _ENTRIES.items():
+            columns[bounds].append(len(columns[entries[0]]))
+
+    def arrays(self, ids: Ints) -> ChunkInfoArrays:
+        """Return the arrays of rows, from a chunk for each.
+
+        Raises:
+            ValueError: There are fewer chunks than rows, or more.
+        """
+        columns = {name: np.array(column, _TYPES[name]) for name, column in self._columns.items()}
+        if len(columns["days"]) != len(ids):
+            raise ValueError(f"{len(ids)} rows have {len(columns['days'])} chunks")
+        return ChunkInfoArrays(ids, **columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Chunks:
+    """What is known of some chunks, in columns. What is not known is 0.
+
+    Attributes:
+        is_known: Which of the chunks the index has.
+        days: The day of each chunk as an ordinal.
+        hashes: The hash of each text.
+        is_code: Which of the chunks are source code.
+        label_rows: The row of the chunk of each label.
+        labels: The labels of all chunks; see :class:`ChunkInfoArrays`.
+        heading_labels: 1 where a label is a term of the innermost heading.
+        context_labels: How often the contexts hold the term.
+        name_labels: The value of the name.
+        sources: Where the infos are: arrays and a place in them by row.
+        infos: Those that were read before, by the number of the row in the index.
+    """
+
+    is_known: Bools
+    days: Ints
+    hashes: Ints
+    is_code: Bools
+    label_rows: Ints
+    labels: Numbers
+    heading_labels: Numbers
+    context_labels: Numbers
+    name_labels: Floats
+    sources: Mapping[int, tuple[ChunkInfoArrays, int]]
+    infos: dict[int, ChunkInfo]
+
+    @property
+    def is_prose(self) -> Bools:
+        """Return which of the chunks are known and no source code."""
+        return self.is_known & ~self.is_code
+
+    def info(self, row: int) -> ChunkInfo:
+        """Return the info of a known chunk.
+
+        Raises:
+            StorageError: The info on disk is not that of a chunk.
+        """
+        arrays, place = self.sources[row]
+        number = int(arrays.ids[place])
+        if number not in self.infos:
+            self.infos[number] = arrays.info_at(place)
+        return self.infos[number]
+
+    def name_values(self, name: str) -> Floats:
+        """Return the value that a folded name has as a name of each chunk."""
+        is_name = self.labels == term_number(name)
+        values = np.bincount(self.label_rows[is_name], self.name_labels[is_name], len(self.days))
+        return values.astype(np.float64)
 
 
 class ChunkInfoIndex(ArrayIndex):
-    """The :class:`ChunkInfo` of rows."""
+    """What is known of chunks, by row."""
 
     made_of = ChunkInfoArrays
 
     def __init__(self, parts: Sequence[Part] = ()) -> None:
         super().__init__(parts)
-        self._remembered: dict[int, ChunkInfo] = {}
+        self._infos: dict[int, ChunkInfo] = {}
 
-    def with_infos(self, rows: Rows, infos: Sequence[bytes]) -> ChunkInfoIndex:
-        """Return the index with more rows; a known row gets the new info.
-
-        Args:
-            rows: The numbers of the rows.
-            infos: The info of each, as :meth:`ChunkInfo.to_json` returns it.
-        """
-        ids = np.asarray(rows, np.int64)
-        return self.changed(ids, ChunkInfoArrays.build(ids, infos)) if len(ids) else self
-
-    def read(self, rows: Sequence[int]) -> dict[int, ChunkInfo]:
-        """Return the info of rows by number, without unknown rows.
+    def with_chunks(self, rows: Rows, chunks: InfoCollector) -> ChunkInfoIndex:
+        """Return the index with more rows; of a known row it knows the new chunk.
 
         Raises:
-            StorageError: The info on disk is not that of a chunk.
+            ValueError: There are fewer chunks than rows, or more.
         """
-        if len(self._remembered) > _MOST_REMEMBERED:
-            self._remembered = {}
-        infos = self._remembered
-        missing = [row for row in rows if row not in infos]
-        if missing:
-            places, _ = self.find(missing)
-            for arrays, inside, _ in self.by_part(places):
-                for place in inside.tolist():
-                    infos[int(arrays.ids[place])] = ChunkInfo.from_json(arrays.json_at(place))
-        return {row: infos[row] for row in rows if row in infos}
+        ids = np.asarray(rows, np.int64)
+        added = chunks.arrays(ids)
+        return self.changed(ids, added) if len(ids) else self
+
+    def node_ids(self, rows: Rows) -> list[str]:
+        """Return the ids of the nodes of known rows."""
+        places, hits = self.find(rows)
+        ids = [""] * len(rows)
+        for arrays, inside, targets in self.by_part(places):
+            entries, sizes = _entries_of(arrays.id_bounds, inside)
+            joined = arrays.ids_as_bytes[entries].tobytes()
+            start = 0
+            for hit, size in zip(hits[targets].tolist(), sizes.tolist(), strict=True):
+                ids[hit] = joined[start : start + size].decode("utf-8", "surrogatepass")
+                start += size
+        return ids
+
+    def read(self, rows: Rows) -> Chunks:
+        """Return what is known of rows; of unknown rows nothing is."""
+        if len(self._infos) > _MOST_REMEMBERED:
+            self._infos = {}
+        by_row = {name: np.zeros(len(rows), _TYPES[name]) for name in _BY_ROW}
+        is_known = np.zeros(len(rows), np.bool_)
+        label_rows = [np.empty(0, np.int64)]
+        labels = {name: [np.empty(0, _TYPES[name])] for name in _LABELS}
+        sources = {}
+        places, hits = self.find(rows)
+        for arrays, inside, targets in self.by_part(places):
+            owners = hits[targets]
+            is_known[owners] = True
+            for name in _BY_ROW:
+                by_row[name][owners] = vars(arrays)[name][inside]
+            entries, sizes = _entries_of(arrays.label_bounds, inside)
+            label_rows.append(np.repeat(owners, sizes))
+            for name in _LABELS:
+                labels[name].append(vars(arrays)[name][entries])
+            for owner, place in zip(owners.tolist(), inside.tolist(), strict=True):
+                sources[owner] = (arrays, place)
+        return Chunks(
+            is_known=is_known,
+            days=by_row["days"],
+            hashes=by_row["hashes"],
+            is_code=by_row["code_flags"] > 0,
+            label_rows=np.concatenate(label_rows),
+            **{name: np.concatenate(columns) for name, columns in labels.items()},
+            sources=sources,
+            infos=self._infos,
+        )
+
+
+def _entries_of(bounds: Ints, places: Ints) -> tuple[Ints, Ints]:
+    """Return the places of the entries of some rows, and how many each row has."""
+    starts = bounds[places]
+    sizes = bounds[places + 1] - starts
+    firsts = np.cumsum(sizes) - sizes
+    entries: Ints = np.arange(sizes.sum()) + np.repeat(starts - firsts, sizes)
+    return entries, sizes

@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
-from itertools import chain
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from llama_index_contextual.retrievers import query_dates
+from llama_index_contextual.retrievers.arrays import matches
+from llama_index_contextual.retrievers.bm25_index import term_number
 from llama_index_contextual.retrievers.chunk_info import code_key, code_terms
 from llama_index_contextual.retrievers.names import LONGEST_NAME, folded_name
 from llama_index_contextual.retrievers.terms import language_of, query_groups
@@ -24,10 +26,9 @@ from llama_index_contextual.utils.errors import SettingError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-    from datetime import date
 
-    from llama_index_contextual.retrievers.arrays import Floats
-    from llama_index_contextual.retrievers.chunk_info import ChunkInfo
+    from llama_index_contextual.retrievers.arrays import Bools, Floats, Numbers
+    from llama_index_contextual.retrievers.chunk_info import ChunkInfo, Chunks
     from llama_index_contextual.retrievers.terms import Group
 
 
@@ -58,9 +59,16 @@ class Query:
         return "?" in self.text
 
     @cached_property
-    def terms(self) -> frozenset[str]:
-        """Return the alternatives of all terms."""
-        return frozenset(chain.from_iterable(self.groups))
+    def alternatives(self) -> tuple[Numbers, Bools]:
+        """Return the numbers of the alternatives of all terms, ascending, and whose they are.
+
+        The latter has the shape (alternatives, terms).
+        """
+        numbers = [frozenset(map(term_number, group)) for group in self.groups]
+        ascending = sorted(frozenset().union(*numbers))
+        belongs = [[number in group for group in numbers] for number in ascending]
+        shape = (len(ascending), len(numbers))
+        return np.array(ascending, np.uint64), np.array(belongs, np.bool_).reshape(shape)
 
     @cached_property
     def code_terms(self) -> frozenset[str]:
@@ -87,7 +95,7 @@ class Candidates:
         matched: BM25 as a share of the information of the query.
         term_counts: How often each node holds each term, shape (rows, terms).
         nearness: How near to each other neighbouring terms stand, 0 to 1.
-        info: What is known of each chunk, None for one that the store has lost.
+        chunks: What is known of the nodes.
         named: The best chunk of each document whose name the query is, and the value of that name.
         admitted: The ids that the filters admit.
         cosines: Stretched scores of the vector retriever, 0 for a node that it did not return.
@@ -101,7 +109,7 @@ class Candidates:
     matched: Floats
     term_counts: Floats
     nearness: Floats
-    info: Sequence[ChunkInfo | None]
+    chunks: Chunks
     named: Mapping[str, float]
     admitted: Collection[str]
     cosines: Floats
@@ -109,19 +117,18 @@ class Candidates:
 
     @cached_property
     def described(self) -> Sequence[tuple[int, ChunkInfo]]:
-        """Return the row and the info of each chunk that has one."""
-        return [(row, info) for row, info in enumerate(self.info) if info is not None]
+        """Return the row and the info of each known chunk."""
+        rows = np.flatnonzero(self.chunks.is_known).tolist()
+        return [(row, self.chunks.info(row)) for row in rows]
 
     @cached_property
     def code_files(self) -> Sequence[CodeFile]:
         """Return the files of source code."""
         rows_of: dict[str, list[int]] = {}
-        for row, info in self.described:
-            if info.is_code:
-                rows_of.setdefault(info.path, []).append(row)
-        infos = dict(self.described)
+        for row in np.flatnonzero(self.chunks.is_code).tolist():
+            rows_of.setdefault(self.chunks.info(row).path, []).append(row)
         return [
-            CodeFile(rows, [infos[row] for row in rows], self.cosines[rows])
+            CodeFile(rows, [self.chunks.info(row) for row in rows], self.cosines[rows])
             for rows in rows_of.values()
         ]
 
@@ -208,13 +215,14 @@ class DateFeature:
     def values(self, query: Query, candidates: Candidates) -> Floats:
         """Return 1 on a named day, less over the week after it, 0 on all other days."""
         closeness = np.zeros(len(candidates.node_ids))
-        days = {row: info.day for row, info in candidates.described if info.day is not None}
-        if not days:
+        dated_rows = np.flatnonzero(candidates.chunks.days).tolist()
+        if not dated_rows:
             return closeness
         lexicon = query_dates.lexicon_of(query.text)
         named_dates = query_dates.find_dates(query.text, query.today, lexicon)
         if named_dates:
-            for row, day in days.items():
+            for row in dated_rows:
+                day = date.fromordinal(candidates.chunks.days[row])
                 closeness[row] = query_dates.closeness(day, named_dates)
         return closeness
 
@@ -234,31 +242,25 @@ class HeadingFeature:
 
         Source code has no headings and 0.
         """
-        rows = []
-        contexts = []
-        named_shares = []
-        for row, info in candidates.described:
-            named_share = 1.0  # of a chunk below the title of its document
-            if info.heading_terms:
-                named_share = len(info.heading_terms & query.terms) / len(info.heading_terms)
-            if named_share and not info.is_code:
-                rows.append(row)
-                contexts.append(info.context_terms)
-                named_shares.append(named_share)
+        chunks = candidates.chunks
+        size = len(candidates.node_ids)
+        numbers, belongs = query.alternatives
+        alternatives, labels = matches(numbers, chunks.labels)
+        rows = chunks.label_rows[labels]
 
-        text_counts = candidates.term_counts[rows]
-        places, columns = np.nonzero(text_counts)
-        context_counts = []
-        for place, column in zip(places.tolist(), columns.tolist(), strict=True):
-            context_count = 0
-            for term in query.groups[column]:
-                context_count += contexts[place].get(term, 0)
-            context_counts.append(context_count)
-        text_counts[places, columns] -= context_counts
-        in_text = (text_counts > 0).astype(np.float64)
+        # How much of the heading the query names: all of it below the title of a document.
+        heading_sizes = np.bincount(chunks.label_rows, chunks.heading_labels, size)
+        named_sizes = np.bincount(rows, chunks.heading_labels[labels], size)
+        named_shares = np.ones(size)
+        np.divide(named_sizes, heading_sizes, out=named_shares, where=heading_sizes > 0)
+
+        # How much of the query the text holds outside of its contexts.
+        context_counts = np.zeros_like(candidates.term_counts)
+        counts_by_label = chunks.context_labels[labels, None] * belongs[alternatives]
+        np.add.at(context_counts, rows, counts_by_label)
+        in_text = (candidates.term_counts > context_counts).astype(np.float64)
         query_shares = np.einsum("ij,j->i", in_text, query.idf) / (query.information or 1.0)
-        values = np.zeros(len(candidates.node_ids))
-        values[rows] = query_shares * named_shares
+        values: Floats = query_shares * named_shares * chunks.is_prose
         return values
 
 
@@ -282,12 +284,13 @@ class ProperNameFeature:
 
         The first word of a sentence does not count. Chunks without a day and source code have 0.
         """
-        shares = np.zeros(len(candidates.node_ids))
-        rows = [row for row, info in candidates.described if info.day and not info.is_code]
-        if not rows:
+        chunks = candidates.chunks
+        is_dated_note = (chunks.days > 0) & ~chunks.is_code
+        shares: Floats = np.zeros(len(candidates.node_ids))
+        if not is_dated_note.any():
             return shares
         names = [word for word in _LATER_WORD.findall(query.text) if word[0].isupper()]
-        has_term = candidates.term_counts[rows] > 0
+        has_term = candidates.term_counts > 0
         has_name = []
         for name in names:
             groups = query_groups(name, language_of(query.text))
@@ -295,7 +298,7 @@ class ProperNameFeature:
             if columns:
                 has_name.append(has_term[:, columns].any(axis=1))
         if has_name:
-            shares[rows] = np.mean(has_name, axis=0)
+            shares = np.mean(has_name, axis=0) * is_dated_note
         return shares
 
 
@@ -421,9 +424,10 @@ class ExactFeature:
         If there are none, in any spelling.
         """
         grades = np.zeros(len(candidates.node_ids))
-        for row, info in candidates.described:
-            if info.definitions:
-                grades[row] = definition_grade(query, info)
+        for file in candidates.code_files:
+            for row, info in zip(file.rows, file.infos, strict=True):
+                if info.definitions:
+                    grades[row] = definition_grade(query, info)
         factor = _PROSE_FACTOR if query.is_question else 1.0
         values: Floats = factor * ((grades > 0) & (grades == grades.max(initial=0)))
         return values
@@ -473,22 +477,24 @@ class NameFeature:
         name = folded_name(query.text) if len(query.text) <= LONGEST_NAME else ""
         if not name:
             return values
+        heading_values = candidates.chunks.name_values(name)
+        if not candidates.named and not heading_values.any():
+            return values
         document_values = {}
-        for row, info in candidates.described if candidates.named else ():
+        for row, info in candidates.described:
             node_id = candidates.node_ids[row]
             if node_id in candidates.named:
                 document_values[info.path or node_id] = candidates.named[node_id]
 
         best: dict[tuple[str, bool], tuple[float, float, float, int]] = {}
         for row, info in candidates.described:
-            if not document_values and name not in info.names:
-                continue
             node_id = candidates.node_ids[row]
             document = info.path or node_id
-            heading_value = info.names.get(name, 0.0)
+            heading_value = float(heading_values[row])
             value = max(document_values.get(document, 0.0), heading_value)
             if value:
-                grade = definition_grade(query, info) if info.is_code else heading_value
+                is_code = candidates.chunks.is_code[row]
+                grade = definition_grade(query, info) if is_code else heading_value
                 rank = (value, grade, float(candidates.scores[row]), -row)
                 key = (document, node_id in candidates.admitted)
                 best[key] = max(best.get(key, rank), rank)

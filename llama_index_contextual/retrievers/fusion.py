@@ -33,7 +33,7 @@ from llama_index_contextual.retrievers.sessions import fuse_sessions, sentences_
 from llama_index_contextual.utils.errors import ContextualWarning, amount, one_of, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.llms import LLM
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from llama_index_contextual.retrievers.asking import Answers, WeightedRetriever
-    from llama_index_contextual.retrievers.chunk_info import ChunkInfo
+    from llama_index_contextual.retrievers.chunk_info import Chunks
     from llama_index_contextual.retrievers.features import Feature
     from llama_index_contextual.retrievers.rankings import KeywordReads
 
@@ -303,8 +303,10 @@ class ContextualFusionRetriever(BaseRetriever):
         best_first = table.best_first.items()
         scores = {node_id: score for node_id, score in best_first if node_id in answers.admitted}
         relevant, note = relevance.relevant_scores(scores, self.min_score, judgement)
-        infos = dict(zip(table.node_ids, reads.info, strict=True)) if reads else {}
-        unique_ids, also_at = _without_twins(relevant, infos)
+        also_at: Mapping[str, Sequence[str]] = {}
+        unique_ids = list(relevant)
+        if reads is not None:
+            unique_ids, also_at = _without_twins(unique_ids, table, reads.chunks)
 
         # Load the nodes.
         size = len(unique_ids) if self.node_postprocessors else self.similarity_top_k
@@ -323,7 +325,7 @@ class ContextualFusionRetriever(BaseRetriever):
                     fused=score,
                     credits=table.credits_of(node_id) if question.is_explained else (),
                     relevance=None if likelihood is None else likelihood * max(score, 0.0),
-                    also_at=tuple(dict.fromkeys(also_at[node_id])),
+                    also_at=tuple(dict.fromkeys(also_at.get(node_id, ()))),
                 )
             )
 
@@ -412,24 +414,24 @@ def _resorted(results: list[NodeWithScore]) -> list[NodeWithScore]:
 
 
 def _without_twins(
-    node_ids: Iterable[str], infos: Mapping[str, ChunkInfo | None]
+    node_ids: Sequence[str], table: ScoreTable, chunks: Chunks
 ) -> tuple[list[str], Mapping[str, Sequence[str]]]:
     """Return the first candidate of each text, and by these the citations of the others.
 
     Notes of different days have no twins.
     """
     unique_ids = []
-    first_with: dict[object, str] = {}
+    first_with: dict[tuple[int, int], str] = {}
     citations = defaultdict[str, list[str]](list)
+    texts = list(zip(chunks.hashes.tolist(), chunks.days.tolist(), strict=True))
     for node_id in node_ids:
-        chunk = infos.get(node_id)
-        first = node_id
-        if chunk is not None and chunk.text_hash is not None:
-            first = first_with.setdefault((chunk.text_hash, chunk.day), node_id)
+        row = table.row_of[node_id]
+        text_hash, _ = texts[row]
+        first = first_with.setdefault(texts[row], node_id) if text_hash else node_id
         if first == node_id:
             unique_ids.append(node_id)
-        elif chunk is not None:
-            citations[first].append(chunk.citation or node_id)
+        else:
+            citations[first].append(chunks.info(row).citation or node_id)
     return unique_ids, citations
 
 

@@ -29,8 +29,9 @@ from llama_index_contextual.retrievers.bm25_index import (
 )
 from llama_index_contextual.retrievers.chunk_info import (
     CHUNK_INFO_VERSION,
-    ChunkInfo,
     ChunkInfoIndex,
+    Chunks,
+    InfoCollector,
     describe_chunk,
 )
 from llama_index_contextual.retrievers.filters import admitted
@@ -79,12 +80,12 @@ def with_nodes(
         nodes: The node of each.
     """
     terms = TermCollector()
-    described = []
+    chunks = InfoCollector()
     for node in nodes:
         language = terms.add(lexical_text(node))
-        info = describe_chunk(node.metadata, node.get_content(), language)
-        described.append(info.to_json())
-    return engine.with_terms(rows, terms), infos.with_infos(rows, described)
+        chunk = describe_chunk(node.metadata, node.get_content(), language)
+        chunks.add(node.node_id, chunk)
+    return engine.with_terms(rows, terms), infos.with_chunks(rows, chunks)
 
 
 def _document_of(node: BaseNode) -> str:
@@ -131,6 +132,7 @@ class KeywordView(Protocol):
 
     def ids_of(self, rows: Sequence[int]) -> list[str]:
         """Return the ids of nodes by number."""
+        return self.infos.node_ids(rows)
 
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
         """Return the numbers of nodes by id, without unknown ids."""
@@ -209,7 +211,7 @@ class KeywordView(Protocol):
 
     def describe(
         self, groups: Sequence[Group], node_ids: Sequence[str], with_nearness: bool = True
-    ) -> tuple[TermScores, Floats, list[ChunkInfo | None]]:
+    ) -> tuple[TermScores, Floats, Chunks]:
         """Return what the ranking reads of each node.
 
         Args:
@@ -219,15 +221,14 @@ class KeywordView(Protocol):
 
         Returns:
             The part of each term in the score of each node, how close neighbouring terms are in
-            it (0 to 1), and its info, None for unknown ids.
+            it (0 to 1), and what is known of it.
         """
         numbers = self._numbers(node_ids)
         terms = self.engine.term_scores(groups, numbers)
         nearness: Floats = np.zeros(len(numbers))
         if with_nearness:
             nearness = self.engine.nearness(groups, numbers)
-        infos = self.infos.read(numbers)
-        return terms, nearness, [infos.get(number) for number in numbers]
+        return terms, nearness, self.infos.read(numbers)
 
     def suggest(self, query: str) -> list[str]:
         """Return names and words of the index that a misspelt query may mean, best first."""
@@ -235,7 +236,9 @@ class KeywordView(Protocol):
 
     def _vocabulary(self) -> Vocabulary:
         names = []
-        for info in self.infos.read(self.rows.tolist()).values():
+        chunks = self.infos.read(self.rows)
+        for row in range(len(self.rows)):
+            info = chunks.info(row)
             names += [PurePosixPath(info.path).stem, *titles_in(info.section)]
         return Vocabulary.of(self.texts(self.rows), names)
 
@@ -261,10 +264,6 @@ class State(KeywordView):
         self.stored = stored
         self.answers = {}
         self.numbers = {node.node_id: row for row, node in stored.items()}
-
-    def ids_of(self, rows: Sequence[int]) -> list[str]:
-        """Return the ids of nodes by row."""
-        return [self.stored[row].node_id for row in rows]
 
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
         """Return the rows of nodes by id, without unknown ids."""

@@ -19,6 +19,7 @@ import numpy as np
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 
 from llama_index_contextual.retrievers.bm25_index import TermScores
+from llama_index_contextual.retrievers.chunk_info import ChunkInfoIndex, Chunks
 from llama_index_contextual.retrievers.features import FEATURES, Candidates, Feature, Query
 from llama_index_contextual.retrievers.terms import query_groups
 from llama_index_contextual.retrievers.vector import E5, MINILM
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.arrays import Floats
     from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
     from llama_index_contextual.retrievers.bm25_index import Candidate
-    from llama_index_contextual.retrievers.chunk_info import ChunkInfo
     from llama_index_contextual.retrievers.node_index import KeywordView
 
 _DEVIATIONS: Final = 3  # a score is stretched over so many standard deviations on each side
@@ -134,6 +134,7 @@ class ScoreTable:
 
     Attributes:
         node_ids: Ids in row order.
+        row_of: The row of each id.
         raw: The sum of all credits, in log-odds for the learned mode.
         scores: The same as a share of the best.
         rankings: Each ranking, with what it adds to the score of each of its nodes.
@@ -147,7 +148,7 @@ class ScoreTable:
         self.scores: Floats = self.raw
         self.rankings = [(ranking, np.zeros(len(ranking.scores))) for ranking in rankings]
         self.features: list[FeatureColumn] = []
-        self._row_of = {node_id: row for row, node_id in enumerate(self.node_ids)}
+        self.row_of = {node_id: row for row, node_id in enumerate(self.node_ids)}
 
     def spread(self, ranking: Ranking, values: Floats, missing: float = 0.0) -> Floats:
         """Return the values of a ranking's nodes by row.
@@ -155,7 +156,7 @@ class ScoreTable:
         Nodes that are no candidates are left out.
         """
         spread = np.full(len(self.node_ids) + 1, missing)
-        spread[[self._row_of.get(node_id, -1) for node_id in ranking.node_ids]] = values
+        spread[[self.row_of.get(node_id, -1) for node_id in ranking.node_ids]] = values
         return spread[:-1]
 
     @cached_property
@@ -167,7 +168,7 @@ class ScoreTable:
 
     def has_feature(self, node_id: str, name: str) -> bool:
         """Return whether a feature has a value other than 0 for a node."""
-        row = self._row_of.get(node_id)
+        row = self.row_of.get(node_id)
         columns = [column for column in self.features if column.name == name]
         return row is not None and any(column.values[row] for column in columns)
 
@@ -176,7 +177,7 @@ class ScoreTable:
 
         Nothing for a node that is no candidate.
         """
-        row = self._row_of.get(node_id)
+        row = self.row_of.get(node_id)
         if row is None:
             return ()
         parts: list[Credit] = []
@@ -345,14 +346,14 @@ class KeywordReads:
         retriever: The name of the keyword retriever.
         terms: The terms of the query and their counts in each candidate.
         nearness: How near to each other neighbouring terms stand in each candidate.
-        info: What is known of each candidate.
+        chunks: What is known of the candidates.
         named: The best chunk of each document whose name the query is, and the value of that name.
     """
 
     retriever: str
     terms: TermScores
     nearness: Floats
-    info: Sequence[ChunkInfo | None]
+    chunks: Chunks
     named: Mapping[str, float]
 
 
@@ -377,7 +378,8 @@ def read_candidates(
     size = len(node_ids)
     if keywords is None:
         terms = TermScores((), (), (), np.zeros((size, 0)), np.zeros((size, 0)))
-        return KeywordReads("", terms, np.zeros(size), [None] * size, {})
+        unknown = ChunkInfoIndex().read(np.zeros(size, np.int64))
+        return KeywordReads("", terms, np.zeros(size), unknown, {})
     name, retriever = keywords
 
     def read(store: KeywordView) -> KeywordReads:
@@ -429,7 +431,7 @@ def collect(
         matched=matched,
         term_counts=reads.terms.counts,
         nearness=reads.nearness,
-        info=reads.info,
+        chunks=reads.chunks,
         named=reads.named,
         admitted=admitted,
         cosines=cosines,

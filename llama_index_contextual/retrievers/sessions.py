@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.retrievers.arrays import Floats
     from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
-    from llama_index_contextual.retrievers.chunk_info import ChunkInfo
+    from llama_index_contextual.retrievers.chunk_info import Chunks
     from llama_index_contextual.retrievers.rankings import Ranking
 
 TEXT_FEATURES: Final = ("session vector", "session keyword", "sentence")
@@ -112,14 +112,14 @@ def sentences_of(message: str) -> list[str]:
     ]
 
 
-def sessions_of(node_ids: Sequence[str], info: Sequence[ChunkInfo | None]) -> list[Session]:
+def sessions_of(node_ids: Sequence[str], chunks: Chunks) -> list[Session]:
     """Return the session of each candidate; a candidate that nothing is known of is its own."""
-    sessions = []
-    for node_id, chunk in zip(node_ids, info, strict=True):
-        if chunk is None:
-            sessions.append(Session(node_id, None))
-        else:
-            sessions.append(Session(chunk.path or node_id, chunk.day or chunk.section))
+    sessions = [Session(node_id, None) for node_id in node_ids]
+    for row in np.flatnonzero(chunks.is_known).tolist():
+        info = chunks.info(row)
+        day = int(chunks.days[row])
+        part = date.fromordinal(day) if day else info.section
+        sessions[row] = Session(info.path or node_ids[row], part)
     return sessions
 
 
@@ -166,7 +166,7 @@ def fuse_sessions(
         query, keywords, table.node_ids, frozenset(table.node_ids), with_nearness=False
     )
     features = chunk_features(query, today, rankings, table, reads)
-    sessions = sessions_of(table.node_ids, reads.info)
+    sessions = sessions_of(table.node_ids, reads.chunks)
     newness = {
         session: newness_of(session, today, half_life_days, evergreen) for session in sessions
     }

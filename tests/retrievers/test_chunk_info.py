@@ -1,4 +1,4 @@
-"""What the ranking reads of a chunk: computed once, stored as JSON."""
+"""What the ranking reads of a chunk: computed once, stored in columns."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from llama_index.core.schema import TextNode
 
 from llama_index_contextual.retrievers import node_index
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.bm25_index import term_number
 from llama_index_contextual.retrievers.chunk_info import (
     ChunkInfo,
-    ChunkInfoArrays,
     ChunkInfoIndex,
+    InfoCollector,
     describe_chunk,
 )
 from llama_index_contextual.retrievers.terms import query_groups
@@ -31,31 +32,32 @@ NOTE = {
 
 
 def test_a_note():
-    info = describe_chunk(NOTE, "# Plans\n\nThree retries.")
-    assert info.citation == "notes/2026-04-09.md#L3-L5"
-    assert info.day == date(2026, 4, 9)
-    assert info.names == {"plans": 0.76, "retries of the worker": 0.5}
-    assert info.heading_terms == {"retri", "worker"}
-    assert info.context_terms["plan"] == 1
-    assert not info.is_code
+    chunk = describe_chunk(NOTE, "# Plans\n\nThree retries.")
+    assert chunk.info.citation == "notes/2026-04-09.md#L3-L5"
+    assert chunk.day == date(2026, 4, 9)
+    assert chunk.names == {"plans": 0.76, "retries of the worker": 0.5}
+    assert chunk.heading_terms == {"retri", "worker"}
+    assert chunk.context_terms["plan"] == 1
+    assert not chunk.is_code
 
 
 def test_a_source_file():
-    info = describe_chunk({"path": "src/retry_queue.py"}, "class RetryQueue:\n    # Comment\n")
-    [defined] = info.definitions
+    chunk = describe_chunk({"path": "src/retry_queue.py"}, "class RetryQueue:\n    # Comment\n")
+    [defined] = chunk.info.definitions
     assert defined == ("RetryQueue", "retryqueue", {"retri", "queue"})
-    assert info.file_terms == {"retri", "queue"}
-    assert info.names == {}
+    assert chunk.info.file_terms == {"retri", "queue"}
+    assert chunk.names == {}
+    assert chunk.is_code
 
 
 def test_an_implementation_for_a_type_defines_only_the_type():
-    definitions = describe_chunk({"path": "a.rs"}, "impl Display for Plan {\nstruct Plan;")
-    assert [name for name, _, _ in definitions.definitions] == ["Plan"]
+    chunk = describe_chunk({"path": "a.rs"}, "impl Display for Plan {\nstruct Plan;")
+    assert [defined.name for defined in chunk.info.definitions] == ["Plan"]
 
 
 @pytest.mark.parametrize("metadata", [NOTE, {"path": "src/retry_queue.py"}, {}])
 def test_json_keeps_everything(metadata):
-    info = describe_chunk(metadata, "# Title\n\ndef run():\n    pass")
+    info = describe_chunk(metadata, "# Title\n\ndef run():\n    pass").info
     assert ChunkInfo.from_json(info.to_json()) == info
 
 
@@ -122,7 +124,7 @@ def test_odd_texts_take_time_in_proportion(piece):
     ],
 )
 def test_the_names_that_a_chunk_defines(text, names):
-    info = describe_chunk({"path": "a.java"}, text)
+    info = describe_chunk({"path": "a.java"}, text).info
     assert tuple(defined.name for defined in info.definitions) == names
 
 
@@ -152,45 +154,94 @@ def test_definitions_of_a_long_line_take_time_in_proportion(piece):
 # By row
 
 
-def info(name):
-    metadata = {"path": f"{name}.md", "header_path": f"Notes\u203a{name}", "date": "2026-04-09"}
-    return describe_chunk(metadata, f"## {name}\n\nAll about {name} \u2026 \u65e5\u672c")
+def chunk_of(name):
+    metadata = {
+        "path": f"{name}.md",
+        "header_path": f"Notes\u203a{name}",
+        "date": "2026-04-09",
+        "context": "wind wind",
+    }
+    return describe_chunk(
+        metadata, f"## {name}\n\nAll about {name} \u2026 \u65e5\u672c, in nine words"
+    )
 
 
-def as_json(*names):
-    return [info(name).to_json() for name in names]
+def collected(*names):
+    chunks = InfoCollector()
+    for name in names:
+        chunks.add(f"id {name}", chunk_of(name))
+    return chunks
 
 
-def test_info_is_read_as_it_was_written_in_every_part(tmp_path):
-    index = ChunkInfoIndex().with_infos([3, 1, 2**40], as_json("a", "b", "c"))
-    index = index.with_infos([7], as_json("d")).changed([1])
-    expected = {3: info("a"), 2**40: info("c"), 7: info("d")}
-    assert index.read([7, 3, 2**40, 1, 99]) == expected
-    assert index.read([3]) == {3: info("a")}
+def assert_known(index, rows, names):
+    """Compare what an index knows of rows with the descriptions of chunks, None for no chunk."""
+    chunks = index.read(rows)
+    assert chunks.is_known.tolist() == [name is not None for name in names]
+    for row, name in enumerate(names):
+        of_row = chunks.label_rows == row
+        if name is None:
+            assert not of_row.any()
+            assert not chunks.days[row]
+            continue
+        expected = chunk_of(name)
+        assert chunks.info(row) == expected.info
+        assert date.fromordinal(chunks.days[row]) == expected.day
+        assert chunks.hashes[row] == expected.text_hash
+        assert chunks.is_code[row] == expected.is_code
+        is_wind = of_row & (chunks.labels == term_number("wind"))
+        assert chunks.context_labels[is_wind].tolist() == [2]
+        is_heading = chunks.heading_labels[of_row] == 1
+        heading_terms = {*map(term_number, expected.heading_terms)}
+        assert {*chunks.labels[of_row][is_heading].tolist()} == heading_terms
+        assert chunks.name_values(name)[row] == expected.names[name]
+        assert index.node_ids([rows[row]]) == [f"id {name}"]
+
+
+def test_chunks_are_read_as_they_were_written_in_every_part(tmp_path):
+    index = ChunkInfoIndex().with_chunks([3, 1, 2**40], collected("a", "b", "c"))
+    index = index.with_chunks([7], collected("d")).changed([1])
+    assert_known(index, [7, 3, 2**40, 1, 99], ["d", "a", "c", None, None])
+    assert_known(index, [3], ["a"])
     index.save(tmp_path / "infos.arrays", "a stamp")
     loaded, stamp = ChunkInfoIndex().load(tmp_path / "infos.arrays")
-    assert (loaded.read([*expected]), stamp) == (expected, "a stamp")
+    assert stamp == "a stamp"
+    assert_known(loaded, [7, 3, 2**40], ["d", "a", "c"])
 
 
-def test_a_known_row_gets_the_new_info():
-    index = ChunkInfoIndex().with_infos([1, 2], as_json("a", "b"))
-    assert index.with_infos([2], as_json("c")).read([1, 2]) == {1: info("a"), 2: info("c")}
-    assert index.with_infos([], []) is index
+def test_a_known_row_gets_the_new_chunk():
+    index = ChunkInfoIndex().with_chunks([1, 2], collected("a", "b"))
+    index.read([2]).info(0)
+    assert_known(index.with_chunks([2], collected("c")), [1, 2], ["a", "c"])
+    assert index.with_chunks([], InfoCollector()) is index
 
 
-def test_rows_without_info_are_refused():
-    with pytest.raises(ValueError, match="2 rows have 1 infos"):
-        ChunkInfoIndex().with_infos([1, 2], as_json("a"))
+def test_rows_without_a_chunk_are_refused():
+    with pytest.raises(ValueError, match="2 rows have 1 chunks"):
+        ChunkInfoIndex().with_chunks([1, 2], collected("a"))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("days", lambda column: column[1:]),
+        ("labels", lambda column: column[1:]),
+        ("labels", lambda column: column.astype(np.int64)),
+        ("label_bounds", lambda column: column[::-1]),
+        ("info_bounds", lambda column: column + 1),
+        ("id_bounds", lambda column: column[:-1]),
+    ],
+)
+def test_arrays_that_do_not_fit_together_are_refused(name, damage):
+    columns = ChunkInfoIndex().with_chunks([1, 2], collected("a", "b")).to_arrays()
+    columns[name] = damage(columns[name])
+    with pytest.raises(ValueError, match="do not fit together"):
+        ChunkInfoIndex().from_arrays(columns)
 
 
 @pytest.mark.parametrize("text", [b"[]", b"{}", b"nonsense", b"[" * 100_000, b"null"])
 def test_other_json_is_a_storage_error(text):
-    data = np.frombuffer(text, np.uint8)
-    index = ChunkInfoIndex().changed(
-        (), ChunkInfoArrays(np.array([5]), np.array([0, len(text)]), data)
-    )
     with pytest.raises(StorageError, match="Build the index again"):
-        index.read([5])
+        ChunkInfo.from_json(text)
 
 
 def test_nodes_are_described_when_they_are_added_and_never_at_a_query(monkeypatch, tmp_path):
@@ -199,10 +250,11 @@ def test_nodes_are_described_when_they_are_added_and_never_at_a_query(monkeypatc
     retriever.persist(tmp_path)
     monkeypatch.setattr(node_index, "describe_chunk", None)
     for kept in (retriever, ContextualBM25Retriever.from_persist_dir(tmp_path)):
-        described = kept.reader.ask(lambda state: state.describe((), ["a", "unknown"])[2])
-        assert described == [describe_chunk(node.metadata, node.text), None]
+        chunks = kept.reader.ask(lambda state: state.describe((), ["a", "unknown"])[2])
+        assert chunks.is_known.tolist() == [True, False]
+        assert chunks.info(0) == describe_chunk(node.metadata, node.text).info
         assert kept.delete(["a"]) == 1
-        assert kept.reader.ask(lambda state: state.describe((), ["a"])[2]) == [None]
+        assert not kept.reader.ask(lambda state: state.describe((), ["a"])[2]).is_known.any()
 
 
 def test_headings_and_contexts_have_the_terms_of_the_language_of_the_chunk():
@@ -211,9 +263,11 @@ def test_headings_and_contexts_have_the_terms_of_the_language_of_the_chunk():
     state = ContextualBM25Retriever([node]).reader.state
     groups = query_groups("Was sind die Preise der Zimmer für eine Nacht?")
     assert ("de:preis",) in groups
-    [info] = state.describe(groups, [node.node_id])[2]
-    assert info.heading_terms == {"preis", "de:preis"}
-    assert info.context_terms["de:preis"] == 1
+    chunks = state.describe(groups, [node.node_id])[2]
+    is_german = chunks.labels == term_number("de:preis")
+    assert chunks.heading_labels[is_german].tolist() == [1]
+    assert chunks.context_labels[is_german].tolist() == [1]
+    assert chunks.heading_labels.sum() == 2  # with "preis"
 
 
 def test_an_index_with_other_info_is_refused(monkeypatch, tmp_path):

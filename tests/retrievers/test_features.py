@@ -12,7 +12,11 @@ from results import Fixed
 
 from llama_index_contextual.retrievers import features
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
-from llama_index_contextual.retrievers.chunk_info import describe_chunk
+from llama_index_contextual.retrievers.chunk_info import (
+    ChunkInfoIndex,
+    InfoCollector,
+    describe_chunk,
+)
 from llama_index_contextual.retrievers.features import FEATURES, Candidates, Query
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.utils.errors import SettingError
@@ -192,6 +196,15 @@ def query_of(text, **idf):
     )
 
 
+def known_chunks(chunks):
+    """Return what is known of chunks by their metadata and texts, nothing for None."""
+    collector = InfoCollector()
+    rows = [row for row, chunk in enumerate(chunks) if chunk]
+    for row in rows:
+        collector.add(str(row), describe_chunk(*chunks[row]))
+    return ChunkInfoIndex().with_chunks(rows, collector).read(range(len(chunks)))
+
+
 def candidates_of(chunks, *, counts=None, cosines=None, **known):
     """Return candidates of which nothing is known beside this."""
     size = len(chunks)
@@ -203,7 +216,7 @@ def candidates_of(chunks, *, counts=None, cosines=None, **known):
         "matched": nothing,
         "term_counts": np.zeros((size, 0)) if counts is None else np.array(counts, float),
         "nearness": nothing,
-        "info": [chunk and describe_chunk(*chunk) for chunk in chunks],
+        "chunks": known_chunks(chunks),
         "named": {},
         "admitted": frozenset(map(str, range(size))),
         "cosines": nothing if cosines is None else np.array(cosines),

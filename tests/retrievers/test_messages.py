@@ -12,7 +12,11 @@ from tables import ranked
 
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.bm25_index import Candidate, TermScores
-from llama_index_contextual.retrievers.chunk_info import describe_chunk
+from llama_index_contextual.retrievers.chunk_info import (
+    ChunkInfoIndex,
+    InfoCollector,
+    describe_chunk,
+)
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.retrievers.rankings import Ranking, in_ranks, shipped_weights
 from llama_index_contextual.retrievers.sessions import (
@@ -35,12 +39,21 @@ def ranking(name, scores, weight, query=0, *, is_keyword=False):
     return Ranking(name, query, weight, ids, values, len(ids), is_keyword)
 
 
+def known_chunks(metadata_of_chunks):
+    """Return what is known of chunks with some metadata."""
+    chunks = InfoCollector()
+    for metadata in metadata_of_chunks:
+        chunks.add("", describe_chunk(metadata, ""))
+    rows = range(len(metadata_of_chunks))
+    return ChunkInfoIndex().with_chunks(rows, chunks).read(rows)
+
+
 class Known(ContextualBM25Retriever):
     """Knows the path and the day of each node, and a query whose words weigh 10."""
 
-    def __init__(self, info):
+    def __init__(self, metadata):
         super().__init__([])
-        self.info = info
+        self.metadata = metadata
         self.reader = self
 
     def ask(self, work):
@@ -51,19 +64,20 @@ class Known(ContextualBM25Retriever):
 
     def describe(self, groups, ids, with_nearness):
         terms = TermScores((("x",),), (1,), (10.0,), *np.zeros((2, len(ids), 1)))
-        return terms, np.zeros(len(ids)), [self.info[node_id] for node_id in ids]
+        known = known_chunks([self.metadata[node_id] for node_id in ids])
+        return terms, np.zeros(len(ids)), known
 
 
 def fused(vector, keyword, sessions, ages, **more):
     rankings = [ranking("vector", vector, 0.4), ranking("keyword", keyword, 0.6, is_keyword=True)]
     for number, answer in enumerate(more.pop("sentences", []), start=1):
         rankings.append(ranking("vector", answer, 0.4, number))
-    info = {}
+    metadata = {}
     for node_id, session in sessions.items():
         age = ages[session]
         day = None if age is None else str(NOW - timedelta(days=age))
-        info[node_id] = describe_chunk({"path": f"{session}.md", "date": day}, "")
-    table, _ = fuse_sessions("q", rankings, ("keyword", Known(info)), NOW, **more)
+        metadata[node_id] = {"path": f"{session}.md", "date": day}
+    table, _ = fuse_sessions("q", rankings, ("keyword", Known(metadata)), NOW, **more)
     return ranked(table)
 
 
@@ -156,8 +170,8 @@ def test_sessions_are_days_of_a_note_else_sections():
         TextNode(id_="bare", text="x"),
     ]
     ids = [node.node_id for node in nodes]
-    info = [describe_chunk(node.metadata, node.text) for node in nodes]
-    of = dict(zip(ids, sessions_of(ids, info), strict=True))
+    chunks = known_chunks([node.metadata for node in nodes])
+    of = dict(zip(ids, sessions_of(ids, chunks), strict=True))
     assert of["heading"] == of["heading2"]
     assert len(set(of.values())) == 6
     new = {node_id: newness_of(session, NOW, 10) for node_id, session in of.items()}

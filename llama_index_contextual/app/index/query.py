@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.names import NameIndex
 
 _T = TypeVar("_T")
-_ID: Final = "\0id"  # a name of values that is no key of the metadata
 
 
 class IndexView(KeywordView):
@@ -83,12 +82,9 @@ class IndexView(KeywordView):
 
     def ids_of(self, rows: Sequence[int]) -> list[str]:
         """Return the ids of nodes by number."""
-        ids: list[str] = self._caches.values(_ID, rows, self._read_ids)
+        ids = super().ids_of(rows)
         self._row_of.update(zip(ids, rows, strict=True))
         return ids
-
-    def _read_ids(self, rows: Rows) -> list[str]:
-        return self.snapshot.column("node_id", rows)
 
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
         """Return the numbers of nodes by id, without unknown ids."""
