@@ -394,9 +394,10 @@ class Bm25Index(ArrayIndex):
 
     def _read_term(self, group: Group) -> QueryTerm:
         token_places, positions = self._occurrences(group)
-        starts = np.flatnonzero(np.diff(token_places, prepend=-1))
+        is_first = np.append(True, token_places[1:] != token_places[:-1])
+        starts = np.flatnonzero(is_first[: len(token_places)])
         places = token_places[starts]
-        counts = np.diff(starts, append=len(token_places)).astype(np.float64)
+        counts = np.diff(np.append(starts, len(token_places))).astype(np.float64)
         weight = idf(len(self), len(places))
         if not len(places) and is_day(group):
             weight = 0.0  # the year, the month and the number of a day are terms as well

@@ -17,6 +17,7 @@ from results import Fixed, pairs
 
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.bm25_index import TermScores, idf
+from llama_index_contextual.retrievers.chunk_info import ChunkInfoIndex
 from llama_index_contextual.retrievers.features import FEATURES
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.retrievers.node_index import KeywordIndex, lexical_text
@@ -49,7 +50,8 @@ def learned(retrievers):
 def reads_of(ids, nearness):
     """Return reads of chunks of which nothing else is known, for a query whose words weigh 8."""
     terms = TermScores((("x",),), (1,), (8.0,), *np.zeros((2, len(ids), 1)))
-    return KeywordReads("k", terms, np.array(nearness), [None] * len(ids), {})
+    unknown = ChunkInfoIndex().read(range(len(ids)))
+    return KeywordReads("k", terms, np.array(nearness), unknown, {})
 
 
 def nothing_known(ids):
