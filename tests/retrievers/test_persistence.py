@@ -162,8 +162,8 @@ def test_arrays_that_were_changed_with_their_checksums_are_damage(nodes, tmp_pat
         "terms.lengths": lambda values: values[:-1],
         "terms.starts": lambda values: values * 2,
         "terms.ids": lambda values: values * 0,
-        "infos.bounds": lambda values: values + 1,
-        "infos.data": lambda values: values[:-1],
+        "infos.label_bounds": lambda values: values + 1,
+        "infos.infos_as_json": lambda values: values[:-1],
         "infos.ids": lambda values: values + 1,
     }
     for name, change in changes.items():
