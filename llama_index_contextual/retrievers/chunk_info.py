@@ -53,8 +53,6 @@ _CODE_WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _NO_LETTERS: Final = re.compile(r"[\W_]+")
 _IMPL_FOR: Final = re.compile(r"[^\n{]{1,200} for ")
 _LAST_PART: Final = re.compile(r"[.:\\]")  # Engine.search, Engine::search
-
-
 _JSON_ENCODER: Final = json.JSONEncoder(default=sorted, separators=(",", ":"))
 
 
