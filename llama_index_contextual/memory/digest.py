@@ -127,6 +127,7 @@ class MemoryEntry:
             "score": self.score,
             meta.START_LINE: meta.value_of(self.node.metadata, meta.START_LINE),
             meta.END_LINE: meta.value_of(self.node.metadata, meta.END_LINE),
+            **({"also_at": list(self.also_at)} if self.also_at else {}),
         }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -13,6 +14,7 @@ from llama_index_contextual.tools.answer import MAX_CHARS, Answer, fitting
 from llama_index_contextual.tools.places import relative_path
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.errors import DocumentError
+from llama_index_contextual.utils.language import caseless
 
 if TYPE_CHECKING:
     from llama_index_contextual.tools.notes import Notes
@@ -60,7 +62,7 @@ def listing(notes: Notes, below: str = "") -> Answer:
     Args:
         notes: The notes.
         below: A folder, as agents write it: ``daily/``, ``./daily``, ``.``, an absolute path; or
-            how paths begin: ``daily/2026-04``.
+            how paths begin: ``daily/2026-04``; or a pattern: ``**/*.pdf``.
 
     Raises:
         DocumentError: No path begins with that.
@@ -83,14 +85,18 @@ def listing(notes: Notes, below: str = "") -> Answer:
 
 
 def _paths_below(paths: Sequence[str], start: str) -> list[str]:
-    """Return the paths in a folder, of a note, or else those that begin with a text."""
+    """Return the paths in a folder, of a note, or else those that begin with a text or match it."""
     folder = f"{start}/" if start else ""
     in_folder = [
         path
         for path in paths
         if path.startswith(folder) or f"{shown_path(path)}/".startswith(folder)
     ]
-    return in_folder or [path for path in paths if path.startswith(start)]
+    if not in_folder and "*" in start:
+        pattern = start.replace("**/", "*") + "*"
+        return [path for path in paths if fnmatchcase(path, pattern)]
+    beginning = caseless(start)
+    return in_folder or [path for path in paths if caseless(path).startswith(beginning)]
 
 
 def _hint(start: str, paths: Iterable[str]) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import unquote
 
 from llama_index_contextual.memory.digest import shown_path
 from llama_index_contextual.node_parser.node_metadata import headings_of
@@ -24,8 +26,15 @@ _MAX_SUGGESTED: Final = 3
 _LIKENESS: Final = 0.5  # of a name that is suggested
 _MAX_SIGNS: Final = 9  # "#" in a name: each is tried as the start of a place
 _CITED_LINES: Final = re.compile(r"L(\d{1,9})(?:-L?(\d{1,9}))?")
-# "a.md:3", "a.md:3-5" and "a.md:L3-L5" as other tools write lines, and "a.md:3:14" with a column.
-_COLON_LINES: Final = re.compile(r"(.+?):L?(\d{1,9})(?:-L?(\d{1,9})|:\d{1,9})?:?", re.DOTALL)
+# "a.md:3", "a.md:3-5" and "a.md:L3-L5" as other tools write lines, "a.md:3:14" with a column, and
+# "a.md (lines 3 to 5)" in words.
+_NUMBERED: Final = re.compile(
+    r"(.+?)(?::|,? \(?lines? )L?(\d{1,9})(?:(?:-L?| to )(\d{1,9})|:\d{1,9})?[:)]?", re.DOTALL
+)
+# A line of an answer, "- [a.md#L3] text", and a link of Markdown, "[text](a.md#L3)".
+_QUOTED: Final = re.compile(
+    r"(?:- )?!?\[(?:[^\[\]]*\]\((?P<link>[^\n]+)\)|(?P<citation>[^\[\]]+)\].*)", re.DOTALL
+)
 _NO_WORD: Final = re.compile(r"[^\w\- ]")
 
 
@@ -125,6 +134,8 @@ def relative_path(notes: Notes, path: str) -> str:
     ``/srv/notes/a.md``, ``./a.md``, ``.``.
     """
     path = path.strip().removeprefix("file://")
+    if "/../" in path:
+        path = posixpath.normpath(path)
     for root, prefix in notes.roots.items():
         if f"{path}/".startswith(f"{root}/"):
             return prefix + path[len(root) + 1 :]
@@ -139,14 +150,14 @@ def _place_of(notes: Notes, target: str) -> _Place:
     Raises:
         DocumentError: No note is meant. The message names the most similar ones.
     """
-    written = target.strip("![] ").partition("|")[0].strip()
+    written = _unquoted(notes, target).strip("![] ").partition("|")[0].strip()
     inner = relative_path(notes, written)
     parts = inner.split("#", _MAX_SIGNS)
     places = [
         _Place("#".join(parts[:count]).strip(), "#".join(parts[count:]))
         for count in range(len(parts), 0, -1)
     ]
-    numbered = _COLON_LINES.fullmatch(inner)
+    numbered = _NUMBERED.fullmatch(inner)
     if numbered:
         places.append(_Place(numbered[1], f"L{numbered[2]}-L{numbered[3] or numbered[2]}"))
     for place in (_Place(written, ""), *places):
@@ -154,10 +165,25 @@ def _place_of(notes: Notes, target: str) -> _Place:
             return place
     names = _names(notes)
     for name, mark in places:  # "Meeting, C# too" is a title
-        path = names.get(folded_name(name))
-        if path:
-            return _Place(path, mark)
+        folded = folded_name(name)
+        before_sign, sign, _ = name.rpartition("#")
+        has_mark = bool(sign) and folded_name(before_sign) == folded
+        if folded in names and not has_mark:
+            return _Place(names[folded], mark)
+    folder = places[-1].path.rstrip("/")
+    if any(path.startswith(f"{folder}/") for path in names.values()):
+        raise DocumentError(f"{folder!r} is a folder. Call list with path={folder}.")
     raise DocumentError(f"There is no note {target!r}. {_hint(places[-1].path, names)}")
+
+
+def _unquoted(notes: Notes, target: str) -> str:
+    """Return the place in a line of an answer or in a link of Markdown; else what is written."""
+    quoted = _QUOTED.fullmatch(target.strip())
+    if quoted is None or notes.has(target):
+        return target
+    if quoted["link"]:
+        return unquote(quoted["link"])
+    return quoted["citation"] if notes.has(quoted["citation"].partition("#")[0]) else target
 
 
 def _hint(name: str, names: Mapping[str, str]) -> str:
@@ -207,8 +233,9 @@ def _section(text: str, heading: str, end: int) -> tuple[int, int]:
         DocumentError: There is no such heading.
     """
     headings = headings_of(text)
+    slugs = {_slug(heading), _slug(unquote(heading))}
     for position, (title, level, first) in enumerate(headings):
-        if _slug(title) == _slug(heading):
+        if _slug(title) in slugs:
             for _, next_level, line in headings[position + 1 :]:
                 if next_level <= level:
                     return first, line - 1

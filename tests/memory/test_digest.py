@@ -214,3 +214,9 @@ def test_hits_that_do_not_fit_are_counted():
     assert shorter.markdown.endswith("\n\n(Next: retrieve with the same words; 3 more hits.)")
     empty = MemoryDigest(applicable=False, reason="greeting")
     assert empty.fitting(10, "json") is empty
+
+
+def test_the_plain_data_of_a_hit_name_further_places_of_its_text():
+    node = TextNode(text="Permitted.", metadata={"path": "a.md"})
+    assert MemoryEntry(node, 1.0, also_at=("b.md#L1",)).to_dict()["also_at"] == ["b.md#L1"]
+    assert "also_at" not in MemoryEntry(node, 1.0).to_dict()

@@ -33,6 +33,11 @@ def test_a_text_in_place_of_a_list_is_its_only_item():
     assert given.where == ["status=open"]
 
 
+def test_an_empty_item_of_a_list_is_not_given():
+    given = Retrieval.checked("retrieve", {"queries": ["timeout", None, ""], "where": [""]})
+    assert (given.wordings, given.where) == (["timeout"], [])
+
+
 def test_numbers_may_be_texts():
     assert Reading.checked("read", {"path": "a.md", "from_line": "3", "lines": "5"}).lines == 5
 

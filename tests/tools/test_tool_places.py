@@ -78,12 +78,35 @@ def plan(tmp_path):
         ("daily/plan.md:2:14", (2, 2)),
         ("plan:2-3", (2, 3)),
         ("[daily/plan.md:2-3]", (2, 3)),
+        ("daily/plan.md, lines 2-3", (2, 3)),
+        ("daily/plan.md (lines 2 to 3)", (2, 3)),
+        ("- [daily/plan.md#L2-L3] Plan: two", (2, 3)),
+        ("[the plan](daily/plan.md#L2)", (2, 2)),
+        ("DAILY/PLAN.MD#L2-L3", (2, 3)),
+        ("daily/../daily/plan.md", (1, 5)),
     ],
 )
 def test_places_are_read_as_agents_write_them(plan, target, lines):
     part = part_of(plan.notes, target.format(folder=plan.folder))
     assert part.path == "daily/plan.md"
     assert (part.from_line, part.to_line) == lines
+
+
+def test_the_name_of_a_folder_is_answered_with_the_tool_that_lists_it(plan):
+    for target in ("daily", "./daily/", f"{plan.folder}/daily"):
+        with pytest.raises(DocumentError, match=r"'daily' is a folder. Call list with path=daily"):
+            part_of(plan.notes, target)
+
+
+@pytest.mark.parametrize("heading", ["Späte Notiz", "späte-notiz", "sp%C3%A4te-notiz"])
+@pytest.mark.parametrize("path", ["plan.md", "PLAN.md"])
+def test_a_heading_is_read_however_its_anchor_is_written(tmp_path, path, heading):
+    (tmp_path / "plan.md").write_text("# Plan\n\nOne.\n\n## Späte Notiz\n\nTwo.\n", "utf-8")
+    (tmp_path / "[x] plan.md").write_text("# Other\n", "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.refresh()
+        assert part_of(index.notes, f"{path}#{heading}").from_line == 5
+        assert part_of(index.notes, "[x] plan.md").text == "# Other"
 
 
 def test_a_path_outside_of_the_folder_is_not_read(plan):
@@ -104,7 +127,20 @@ def test_all_notes_are_listed_by_what_agents_write_for_them(plan, path):
     assert listing(plan.notes, path.format(folder=plan.folder)).data["total"] == 1
 
 
-@pytest.mark.parametrize("path", ["daily", "daily/", "./daily", "{folder}/daily", "daily/*"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "daily",
+        "daily/",
+        "./daily",
+        "{folder}/daily",
+        "daily/*",
+        "Daily",
+        "*.md",
+        "**/*.md",
+        "da*/p*",
+    ],
+)
 def test_a_folder_is_listed_as_agents_write_it(plan, path):
     answer = listing(plan.notes, path.format(folder=plan.folder))
     assert answer.text.startswith("daily/plan.md")
