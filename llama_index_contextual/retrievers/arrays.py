@@ -256,9 +256,9 @@ def require(condition: bool) -> None:
 
 
 def are_offsets(offsets: Numbers, end: int) -> bool:
-    """Return whether numbers ascend from 0 to an end, so that each cuts a part out of an array."""
+    """Return whether numbers rise from 0 to an end, so that they cut an array into parts."""
     is_whole = offsets.dtype == np.int64 and offsets[0] == 0 and offsets[-1] == end
-    return bool(is_whole and (offsets[1:] > offsets[:-1]).all())
+    return bool(is_whole and (offsets[1:] >= offsets[:-1]).all())
 
 
 def matches(ascending: Numbers, values: Numbers) -> tuple[Ints, Ints]:

@@ -32,6 +32,7 @@ from llama_index_contextual.retrievers.arrays import (
     Part,
     RowArrays,
     Rows,
+    are_offsets,
     require,
 )
 from llama_index_contextual.retrievers.bm25_index import term_number
@@ -318,11 +319,9 @@ class ChunkInfoArrays(RowArrays):
         columns = vars(self)
         require(all(columns[name].dtype == np.dtype(kind) for name, kind in _TYPES.items()))
         require(all(len(columns[name]) == len(self.ids) for name in _BY_ROW))
-        for name, entries in _ENTRIES.items():
-            bounds = columns[name]
-            require(len(bounds) == len(self.ids) + 1 and bounds[0] == 0)
-            require(bool((np.diff(bounds) >= 0).all()))
-            require(all(len(columns[entry]) == bounds[-1] for entry in entries))
+        for bounds, entries in _ENTRIES.items():
+            require(len(columns[bounds]) == len(self.ids) + 1)
+            require(all(are_offsets(columns[bounds], len(columns[entry])) for entry in entries))
 
     def info_at(self, place: int) -> ChunkInfo:
         """Return the info of the row at a place."""

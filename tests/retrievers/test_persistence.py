@@ -185,8 +185,8 @@ def wrapped(values):
 @pytest.mark.parametrize(
     ("names", "change"),
     [
-        (["terms.starts", "infos.bounds"], lambda values: values.astype(np.float64)),
-        (["terms.starts", "infos.bounds"], wrapped),
+        (["terms.starts", "infos.label_bounds"], lambda values: values.astype(np.float64)),
+        (["terms.starts", "infos.info_bounds"], wrapped),
         ([], lambda values: values[:, None]),
     ],
     ids=["fractions", "overflow", "two dimensions"],
