@@ -52,7 +52,7 @@ HEAD = [
     "list items",
     "table rows",
     "pages",
-    "headings that are none",
+    "false headings",
 ]
 KEPT = {
     ".xlsx": {"table"},

@@ -71,10 +71,12 @@ def retrievers(folder: str) -> dict[str, BaseRetriever]:
     vectors, keywords = ContextualVectorRetriever(after._index), ContextualBM25Retriever(contextual)  # noqa: SLF001
     return {
         "stock pipeline": stock_hybrid([before, stock_words[0]], TOP_K),
-        "stock, with our parser and contexts": stock_hybrid([after, stock_words[1]], TOP_K),
-        "the same, our BM25 retriever": stock_hybrid([after, keywords], TOP_K),
-        "the same, our vector retriever": stock_hybrid([vectors, keywords], TOP_K),
-        "our retrievers and our fusion": ContextualFusionRetriever(
+        "stock, with the parser and contexts of this package": stock_hybrid(
+            [after, stock_words[1]], TOP_K
+        ),
+        "the same, `ContextualBM25Retriever`": stock_hybrid([after, keywords], TOP_K),
+        "the same, `ContextualVectorRetriever`": stock_hybrid([vectors, keywords], TOP_K),
+        "both, and `ContextualFusionRetriever`": ContextualFusionRetriever(
             [vectors, keywords], similarity_top_k=TOP_K
         ),
     }

@@ -87,6 +87,9 @@ def test_an_open_formula_does_not_swallow_the_text_after_its_list():
     "formula",
     [
         r"\unknown{a}",
+        r"\ce{H2O}",
+        r"\sum_{\substack{a \\ b}} x",
+        r"\smash{x}",
         r"\frac{a",
         r"}{",
         r"a & b",
