@@ -6,7 +6,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from llama_index.core.schema import TextNode
+from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from markdown_it import MarkdownIt
 
 from llama_index_contextual.memory.digest import (
@@ -16,6 +16,7 @@ from llama_index_contextual.memory.digest import (
     MemoryDigest,
     MemoryEntry,
     on_one_line,
+    shown_path,
     visible,
 )
 
@@ -220,3 +221,33 @@ def test_the_plain_data_of_a_hit_name_further_places_of_its_text():
     node = TextNode(text="Permitted.", metadata={"path": "a.md"})
     assert MemoryEntry(node, 1.0, also_at=("b.md#L1",)).to_dict()["also_at"] == ["b.md#L1"]
     assert "also_at" not in MemoryEntry(node, 1.0).to_dict()
+
+
+def test_a_hit_without_a_file_is_named_by_its_document():
+    source = RelatedNodeInfo(node_id="diary")
+    node = TextNode(id_="n", text="tea", relationships={NodeRelationship.SOURCE: source})
+    assert MemoryEntry(node, 1.0).path == "diary"
+    assert MemoryEntry(TextNode(id_="n", text="tea"), 1.0).path == "n"
+
+
+def test_a_hit_as_data_has_what_an_agent_shows():
+    values = {"path": "a.md", "start_line": 3, "end_line": 5, "header_path": "Tea"}
+    node = TextNode(id_="n", text="Tea is at four.", metadata=values)
+    hit = MemoryEntry(node, 0.5, snippet="Tea is at four.", date="2026-04-09")
+    assert hit.to_dict() == {
+        "id": "n",
+        "citation": "a.md#L3-L5",
+        "path": "a.md",
+        "header_path": "Tea",
+        "date": "2026-04-09",
+        "snippet": "Tea is at four.",
+        "score": 0.5,
+        "start_line": 3,
+        "end_line": 5,
+    }
+
+
+def test_characters_that_nobody_sees_are_written_out_in_a_path():
+    assert shown_path("te\u200da.md") == "te%E2%80%8Da.md"
+    assert shown_path("te\ue000a.md") == "te%EE%80%80a.md"
+    assert visible("te\ue000a") == "tea"

@@ -160,9 +160,14 @@ def test_converted_documents_are_searched_and_cited_by_page(tmp_path):
 def test_a_long_line_is_shown_around_its_match(folder, index):
     (folder / "long.md").write_text("word " * 90 + "NEEDLE" + " word" * 90, "utf-8")
     index.refresh()
+    (folder / "end.md").write_text("word " * 90 + "THORN", "utf-8")
+    index.refresh()
     [line] = grep(index.notes, Grep(pattern="NEEDLE")).text.splitlines()[1:]
-    assert "NEEDLE" in line
-    assert len(line) < 300
+    assert "word NEEDLE word" in line
+    assert 200 < len(line) < 230
+    [line] = grep(index.notes, Grep(pattern="THORN")).text.splitlines()[1:]
+    assert line.endswith("word THORN")
+    assert 200 < len(line) < 230
 
 
 def test_an_expression_that_would_never_end_is_stopped(folder, index):
@@ -218,7 +223,7 @@ def test_an_expression_that_cannot_be_read_says_why(index):
 def test_no_line_says_what_else_finds(index):
     text = grep(index.notes, Grep(pattern=r"E\d+")).text
     assert "regex=true" in text
-    assert "retrieve" in text
+    assert text.endswith("retrieve finds other wordings.)")
 
 
 def test_of_many_lines_only_those_that_may_be_shown_are_kept():

@@ -160,3 +160,24 @@ def test_a_long_list_is_cut_and_says_how_to_go_on(tmp_path):
         "of 300 notes. Next: list with a folder or the start of a path, or grep.)"
     )
     assert "Folders: far/down/ 300, far/ 300" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("target", "first"),
+    [
+        ("daily/plan.md", 9),
+        ("daily/plan.md#L9", 1),
+        ("daily/plan.md#L3-L2", 1),
+        ("daily/plan.md#L0-L2", 1),
+    ],
+)
+def test_lines_that_a_note_does_not_have_are_refused(plan, target, first):
+    with pytest.raises(DocumentError, match=r"has no lines .* It has 5 lines"):
+        part_of(plan.notes, target, first)
+
+
+def test_of_lines_that_do_not_fit_only_the_first_is_cut(plan):
+    (plan.folder / "wide.md").write_text(f"{'wide ' * 90}\n{'second ' * 90}\n", "utf-8")
+    part = part_of(plan.notes, "wide.md", most=100)
+    assert (part.from_line, part.to_line, part.is_line_cut, part.is_cut) == (1, 1, True, True)
+    assert part.text == f"{'wide ' * 20} …"
