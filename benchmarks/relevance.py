@@ -26,7 +26,7 @@ import random
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,7 +62,9 @@ Weights = dict[str, dict[str, float]]
 OWN, REMOVED, STRANGER = "own", "removed", "stranger"
 FEW: Final = 3  # collections that are asked nonsense
 MOST: Final = 600  # questions of a set with several collections
+STRANGERS: Final = 60  # questions of each other set
 TAKEN_OUT: Final = 150  # questions of a set whose notes are deleted
+MOST_OF_A_GROUP: Final = 8  # questions with the same documents
 LARGE: Final = 1_000_000  # characters of a document that is not taken out
 CUTS: Final = (0.02, LEAST, 0.1, 0.2)
 BINS: Final = 10
@@ -94,6 +96,8 @@ MODELS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 
 # Questions
 
+UNANSWERED: Final = (frozenset(NONSENSE), frozenset([STRANGER]), frozenset([REMOVED]))
+
 
 @dataclass
 class Asked:
@@ -103,11 +107,11 @@ class Asked:
     evidence: Evidence
     shares: Floats  # scores of the first 20 hits as a share of the best
     gained: Floats  # the part of the question's gold that each of them adds
-    firsts: Floats  # which of them has gold and is first in the answer of an retriever
+    firsts: Floats  # which of them has gold and is first in the answer of a retriever
 
     @property
     def answered(self) -> bool:
-        """Whether gold is among the hits."""
+        """Return whether gold is among the hits."""
         return self.kind == OWN and bool(self.gained.any())
 
 
@@ -115,19 +119,20 @@ def ask(
     index: ContextualIndex, data: DataSet, kind: str, question: Question, vector: list[float]
 ) -> Asked:
     """Ask an index."""
-    found = index.as_retriever(20).explain(QueryBundle(question.text, embedding=vector))
-    left, gained, firsts = set(question.gold), [], []
-    for hit in found:
+    explanation = index.as_retriever(20).explain(QueryBundle(question.text, embedding=vector))
+    missing = set(question.gold)
+    gained = []
+    firsts = []
+    for hit in explanation:
         covered = data.covers(hit.node.node) & question.gold
-        gained.append(len(left & covered) / max(1, len(question.gold)))
-        left -= covered
-        firsts.append(bool(covered) and any(one.rank == 1 for one in hit.credits))
-    scores = np.array([hit.score for hit in found])
-    shares = scores / scores[0] if len(scores) else scores
+        gained.append(len(missing & covered) / max(1, len(question.gold)))
+        missing -= covered
+        firsts.append(bool(covered) and any(credit.rank == 1 for credit in hit.credits))
+    scores = np.array([hit.score for hit in explanation])
     return Asked(
         kind,
-        found.judgement.evidence or Evidence(),
-        shares,
+        explanation.judgement.evidence or Evidence(),
+        scores / scores[0] if len(scores) else scores,
         np.array(gained),
         np.array(firsts, bool),
     )
@@ -155,9 +160,10 @@ def answers_of(
             batch += [(STRANGER, Question(text, frozenset())) for text in strangers]
         texts = [question.text for _, question in batch]
         vectors = {text: embedding.get_query_embedding(text) for text in texts}
-        asked += [ask(index, data, kind, one, vectors[one.text]) for kind, one in batch]
-        for question in taken_out(index, data, bench, own, TAKEN_OUT // len(collections), rng):
-            asked.append(ask(index, data, REMOVED, question, vectors[question.text]))
+        for kind, question in batch:
+            asked.append(ask(index, data, kind, question, vectors[question.text]))
+        removed = taken_out(index, data, bench, own, TAKEN_OUT // len(collections), rng)
+        asked += [ask(index, data, REMOVED, each, vectors[each.text]) for each in removed]
         index.close()
     return asked
 
@@ -171,31 +177,37 @@ def taken_out(
     rng: random.Random,
 ) -> Iterator[Question]:
     """Give questions while the documents that answer them are not in the index."""
-    holders, documents = defaultdict(set), {one.doc_id: one for one in bench.documents}
+    documents = {document.doc_id: document for document in bench.documents}
+    holders = defaultdict[Any, set[str]](set)
     for node in index.nodes():
         for item in data.covers(node):
-            holders[item].add(node.ref_doc_id)
-    by_documents = defaultdict(list)
+            holders[item].add(node.ref_doc_id or "")
+
+    # Group the questions by the documents that answer them.
+    groups = defaultdict[frozenset[str], list[Question]](list)
     for question in own:
-        by_documents[frozenset(one for item in question.gold for one in holders[item])].append(
-            question
-        )
-    usable = [
-        key for key in by_documents if key and all(len(documents[one].text) < LARGE for one in key)
-    ]
-    given = 0
-    for key in rng.sample(usable, len(usable)):
-        if given >= most:
+        answering_ids = frozenset[str]().union(*(holders[item] for item in question.gold))
+        if all(len(documents[document_id].text) < LARGE for document_id in answering_ids):
+            groups[answering_ids].append(question)
+    groups.pop(frozenset(), None)
+
+    # Take out the documents of a group after another.
+    count = 0
+    for document_ids in rng.sample(list(groups), len(groups)):
+        if count >= most:
             return
-        for one in key:
-            index.delete(one)
-        for question in by_documents[key][:8]:
-            given += 1
+        for document_id in document_ids:
+            index.delete(document_id)
+        for question in groups[document_ids][:MOST_OF_A_GROUP]:
+            count += 1
             yield Question(question.text, frozenset(), question.collection)
-        index.refresh([documents[one] for one in key], confirm=True)
+        index.refresh([documents[document_id] for document_id in document_ids], confirm=True)
 
 
 # The fit
+
+SHRINK: Final = 0.05
+NEWTON_STEPS: Final = 60
 
 
 def sample_of(asked: Sequence[Asked]) -> tuple[list[Asked], Floats, Floats]:
@@ -203,62 +215,59 @@ def sample_of(asked: Sequence[Asked]) -> tuple[list[Asked], Floats, Floats]:
 
     Together 1,000.
     """
-    wrong = (
-        [one for one in asked if one.kind in kinds]
-        for kinds in (set(NONSENSE), {STRANGER}, {REMOVED})
-    )
-    every = [(1 / 2, [one for one in asked if one.answered]), *((1 / 6, part) for part in wrong)]
-    parts = [(share, part) for share, part in every if part]
-    chosen = [one for _, part in parts for one in part]
-    weights = np.array([1000 * share / len(part) for share, part in parts for _ in part])
-    return chosen, np.array([one.answered for one in chosen], float), weights
+    chosen = [answer for answer in asked if answer.answered]
+    weights = [1000 / 2 / len(chosen) for _ in chosen]
+    for kinds in UNANSWERED:
+        answers = [answer for answer in asked if answer.kind in kinds]
+        chosen += answers
+        weights += [1000 / 6 / len(answers) for _ in answers]
+    is_answered = np.array([answer.answered for answer in chosen], float)
+    return chosen, is_answered, np.array(weights)
 
 
 def fit(sets: Sequence[Sequence[Asked]], models: Mapping[str, Sequence[str]]) -> Weights:
-    """Constant and weights of each model, by logistic regression.
+    """Return the constant and the weights of each model, by logistic regression.
 
     Each set counts as much as another.
     """
     chosen, truth, weights = zip(*map(sample_of, sets), strict=True)
-    y, w = np.concatenate(truth), np.concatenate(weights)
-    found: Weights = {}
+    is_answered = np.concatenate(truth)
+    sample_weights = np.concatenate(weights)
+    trained: Weights = {}
     for model, names in models.items():
-        cosines = {"local": MINILM, "e5": E5}.get(model.split()[0], "")
-        evidence = [one.evidence._replace(model=cosines) for part in chosen for one in part]
-        rows = [[1.0, *(one.features()[name] for name in names)] for one in evidence]
-        values = dict(
-            zip(
-                ("constant", *names),
-                regression(np.array(rows), y, w).round(1).tolist(),
-                strict=True,
-            )
-        )
-        found[model] = values
-    return found
+        embedding = {"local": MINILM, "e5": E5}.get(model.split()[0], "")
+        rows = []
+        for answer in chain.from_iterable(chosen):
+            features = answer.evidence._replace(model=embedding).features()
+            rows.append([1.0, *(features[name] for name in names)])
+        values = regression(np.array(rows), is_answered, sample_weights).round(1).tolist()
+        trained[model] = dict(zip(("constant", *names), values, strict=True))
+    return trained
 
 
 def regression(inputs: Floats, y: Floats, w: Floats) -> Floats:
-    """Logistic regression by Newton's method, shrunk a little."""
-    found, shrink = np.zeros(inputs.shape[1]), 0.05 * np.diag([0, *np.ones(inputs.shape[1] - 1)])
-    for _ in range(60):
-        chance = 1 / (1 + np.exp(-inputs @ found))
-        slope = inputs.T @ (w * (y - chance)) - shrink @ found
-        bend = (inputs * (w * chance * (1 - chance))[:, None]).T @ inputs + shrink
-        found += np.linalg.solve(bend + 1e-9 * np.eye(len(bend)), slope)
-    return found
+    """Return the weights of a logistic regression by Newton's method, shrunk a little."""
+    size = inputs.shape[1]
+    weights = np.zeros(size)
+    shrink = SHRINK * np.eye(size)
+    shrink[0, 0] = 0.0  # of the constant
+    for _ in range(NEWTON_STEPS):
+        chance = 1 / (1 + np.exp(-inputs @ weights))
+        slope = inputs.T @ (w * (y - chance)) - shrink @ weights
+        curve = (inputs * (w * chance * (1 - chance))[:, None]).T @ inputs + shrink
+        weights += np.linalg.solve(curve + 1e-9 * np.eye(size), slope)
+    return weights
 
 
 def chances(asked: Sequence[Asked], weights: Weights) -> Floats:
     """Return the relevance of each question, as the package computes it."""
-    return np.array([relevance(one.evidence, weights) or 0.0 for one in asked])
+    return np.array([relevance(answer.evidence, weights) or 0.0 for answer in asked])
 
 
 def reliability(
     sets: Mapping[str, list[Asked]], fits: Mapping[str, Weights]
 ) -> tuple[list[list[object]], Floats]:
-    """Rows of expected calibration error and of the share above .5 for each set.
-
-    And the curve over all of them.
+    """Return the calibration error and the share above .5 of each set, and the curve over all.
 
     The curve has a row for each tenth: summed weight, relevance times weight, weight of those that
     are answered.
@@ -271,45 +280,49 @@ def reliability(
         own = np.zeros((BINS, 3))
         np.add.at(own, np.minimum((p * BINS).astype(int), BINS - 1), np.stack([w, w * p, w * y], 1))
         curve += own
-        high = [100 * np.average(p[y == 0] > 0.5, weights=w[y == 0])]
-        for kinds in (set(NONSENSE), {STRANGER}, {REMOVED}, {OWN}):
-            part = [value for value, one in zip(p, chosen, strict=True) if one.kind in kinds]
-            high.append(100 * np.mean(np.array(part) > 0.5) if part else float("nan"))
+        shares = [np.average(p[y == 0] > 0.5, weights=w[y == 0])]
+        for kinds in (*UNANSWERED, {OWN}):
+            is_kind = [answer.kind in kinds for answer in chosen]
+            shares.append(np.mean(p[is_kind] > 0.5) if any(is_kind) else float("nan"))
         error = np.abs(own[:, 1] - own[:, 2]).sum() / w.sum()
-        rows.append([name, f"{error:.3f}", *(f"{one:.0f}" for one in high)])
+        rows.append([name, f"{error:.3f}", *(f"{100 * share:.0f}" for share in shares)])
     return rows, curve
 
 
+def curve_rows(curve: Floats) -> list[list[object]]:
+    """Return a row for each tenth of relevance that has questions."""
+    rows: list[list[object]] = []
+    for number, (weight, chance, answered) in enumerate(curve):
+        if weight:
+            name = f"{number / BINS:.1f} to {(number + 1) / BINS:.1f}"
+            share = 100 * weight / curve[:, 0].sum()
+            means = [f"{value / weight:.2f}" for value in (chance, answered)]
+            rows.append([name, f"{share:.1f}", *means])
+    return rows
+
+
 def costs(sets: Mapping[str, list[Asked]], fits: Mapping[str, Weights]) -> list[list[object]]:
-    """For each set and cut: firsts and recall that are lost, and how much finds nothing."""
+    """Return for each set and cut what is lost and how much finds nothing."""
     rows: list[list[object]] = []
     for name, asked in sets.items():
-        own = [one for one in asked if one.kind == OWN]
+        own = [answer for answer in asked if answer.kind == OWN]
         depths = (1, 3, 5) if name == "course-lessons" else (5, 10, 20)
         p = chances(own, fits[name])
+        total = sum(int(answer.firsts.sum()) for answer in own)
         for cut in CUTS:
-            gone = [chance * one.shares < cut for one, chance in zip(own, p, strict=True)]
-            firsts = sum(
-                int((one.firsts & cut_off).sum()) for one, cut_off in zip(own, gone, strict=True)
-            )
-            total = sum(int(one.firsts.sum()) for one in own)
-            lost = [
-                100
-                * np.mean(
-                    [
-                        (one.gained * cut_off)[:k].sum()
-                        for one, cut_off in zip(own, gone, strict=True)
-                    ]
-                )
-                for k in depths
-            ]
-            cells = []
+            lost_firsts = 0
+            lost_recall = []
+            for answer, chance in zip(own, p, strict=True):
+                is_lost = chance * answer.shares < cut
+                lost_firsts += int((answer.firsts & is_lost).sum())
+                lost = answer.gained * is_lost
+                lost_recall.append([100 * lost[:depth].sum() for depth in depths])
+            cells = [f"{mean:.2f}" for mean in np.mean(lost_recall, axis=0)]
             for kind in (*NONSENSE, STRANGER, REMOVED):
-                part = [one for one in asked if one.kind == kind]
-                cells.append(f"{np.mean(chances(part, fits[name]) < cut):.0%}" if part else "")
-            rows.append(
-                [name, f"{cut:g}", f"{firsts} of {total}", *(f"{one:.2f}" for one in lost), *cells]
-            )
+                answers = [answer for answer in asked if answer.kind == kind]
+                is_cut = chances(answers, fits[name]) < cut
+                cells.append(f"{np.mean(is_cut):.0%}" if answers else "")
+            rows.append([name, f"{cut:g}", f"{lost_firsts} of {total}", *cells])
     return rows
 
 
@@ -321,34 +334,30 @@ def main() -> None:
     if len(names) == 1:
         sys.exit("--sets: each is left out of a fit, so there have to be two")
     rng = random.Random(7)  # noqa: S311  no secret
-    embedding, models = RememberingEmbedding(options.embedding), MODELS[options.embedding]
-    data = {name: known[name]() for name in names}
-    sample = {
-        name: [one.text for one in rng.sample(each.questions, min(60, len(each.questions)))]
-        for name, each in data.items()
-    }
+    embedding = RememberingEmbedding(options.embedding)
+    models = MODELS[options.embedding]
+    data_sets = {name: known[name]() for name in names}
+    samples = {}
+    for name, data in data_sets.items():
+        questions = rng.sample(data.questions, min(STRANGERS, len(data.questions)))
+        samples[name] = [question.text for question in questions]
     sets = {}
-    for name, each in data.items():
-        other = [key for key in sample if key != name]
-        sets[name] = answers_of(each, [text for key in other for text in sample[key]], embedding)
+    for name, data in data_sets.items():
+        strangers: list[str] = []
+        for other_name, texts in samples.items():
+            if other_name != name:
+                strangers += texts
+        sets[name] = answers_of(data, strangers, embedding)
         print(f"{name}: {len(sets[name])} asked", flush=True)
-    fits = {
-        name: fit([asked for key, asked in sets.items() if key != name], models) for name in sets
-    }
-    shipped = fit([*sets.values()], models)
+    fits = {}
+    for name in sets:
+        fits[name] = fit([asked for other, asked in sets.items() if other != name], models)
+    shipped = fit(list(sets.values()), models)
     rows, curve = reliability(sets, fits)
-    tenths = [
-        [
-            f"{low:.1f} to {high:.1f}",
-            f"{100 * w / curve[:, 0].sum():.1f}",
-            f"{p / w:.2f}",
-            f"{y / w:.2f}",
-        ]
-        for (low, high), (w, p, y) in zip(pairwise(np.linspace(0, 1, BINS + 1)), curve, strict=True)
-        if w
-    ]
     numbers = ("constant", "nearest", "cosine", "words", "lead")
-    weights = [[name, *(one.get(key, "") for key in numbers)] for name, one in shipped.items()]
+    weights = []
+    for name, values in shipped.items():
+        weights.append([name, *(values.get(key, "") for key in numbers)])
     nothing = [f"{kind}: nothing" for kind in (*NONSENSE, STRANGER, REMOVED)]
     lost = ["left out", "cut", "firsts lost", "recall lost at 5 (1)", "10 (3)", "20 (5)"]
     parts = [
@@ -362,7 +371,8 @@ def main() -> None:
         ),
         "The curve, all sets:",
         markdown_table(
-            ["relevance", "share of questions, %", "mean relevance", "with an answer"], tenths
+            ["relevance", "share of questions, %", "mean relevance", "with an answer"],
+            curve_rows(curve),
         ),
         "What a cut costs, each set left out:",
         markdown_table([*lost, *nothing], costs(sets, fits)),
