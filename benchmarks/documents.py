@@ -16,6 +16,7 @@ import csv
 import json
 import re
 import resource
+import struct
 import tempfile
 import zipfile
 from collections import Counter, defaultdict
@@ -43,6 +44,7 @@ from llama_index_contextual.app.folder.process import ConversionProcess
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from markdown_it.token import Token
 
 SHOWN = ("heading", "item", "row")
 HEAD = [
@@ -61,6 +63,9 @@ KEPT = {
 }  # others hold all
 
 
+BEGINS = {"heading_open": "heading", "list_item_open": "item"}  # kinds by token
+
+
 class Block(NamedTuple):
     """A heading, a text, an item of a list, code, or a table."""
 
@@ -77,12 +82,15 @@ def blocks_of(markdown: str, *, is_plain: bool = True) -> list[Block]:
     """
     blocks: list[Block] = []
     rows: list[list[str]] = []
-    kind, level, depth = "text", 1, 0
+    kind = "text"
+    level = 1
+    depth = 0
     for token in MarkdownIt("commonmark").enable("table").parse(markdown):
         if token.type.endswith(("list_open", "list_close")):
             depth += token.nesting
-        elif token.type in ("heading_open", "list_item_open"):
-            kind, level = ("heading", int(token.tag[1])) if token.tag[0] == "h" else ("item", depth)
+        elif token.type in BEGINS:
+            kind = BEGINS[token.type]
+            level = int(token.tag[1]) if kind == "heading" else depth
         elif token.type == "tr_open":
             rows.append([])
         elif token.type == "table_close":
@@ -91,13 +99,7 @@ def blocks_of(markdown: str, *, is_plain: bool = True) -> list[Block]:
         elif token.type == "fence":
             blocks.append(Block("code", token.content.strip("\n")))
         elif token.type == "inline":
-            parts = (
-                " " if "break" in one.type else one.content
-                for one in token.children or []
-                if one.type != "image"
-            )
-            plain = re.sub(r"[\x00-\x1f]", " ", "".join(parts))
-            text = " ".join((plain if is_plain else token.content).split())
+            text = line_of(token, is_plain=is_plain)
             if rows:
                 rows[-1].append(text.replace("|", "/"))
             elif text:
@@ -106,11 +108,25 @@ def blocks_of(markdown: str, *, is_plain: bool = True) -> list[Block]:
     return blocks
 
 
+def line_of(inline: Token, *, is_plain: bool) -> str:
+    """Return the text of a paragraph or a heading on one line."""
+    text = inline.content
+    if is_plain:
+        text = ""
+        for token in inline.children or []:
+            if "break" in token.type:
+                text += " "
+            elif token.type != "image":
+                text += token.content
+        text = re.sub(r"[\x00-\x1f]", " ", text)
+    return " ".join(text.split())
+
+
 # Writers, which return how many pages, slides, sheets or chapters they made
 
 
 def markup(blocks: Sequence[Block]) -> str:
-    """HTML of blocks; each list at its own depth."""
+    """Return blocks as HTML; each list at its own depth."""
     pieces: list[str] = []
     for kind, text, level, rows in blocks:
         if kind == "table":
@@ -121,14 +137,16 @@ def markup(blocks: Sequence[Block]) -> str:
             )
         else:
             tag = {"heading": f"h{level}", "text": "p", "code": "pre", "item": "li"}[kind]
-            start, end = ("<ul><li>" * (level - 1) + "<ul>", "</ul>" + "</li></ul>" * (level - 1))
             line = f"<{tag}>{escape(text)}</{tag}>"
-            pieces.append(f"{start}{line}{end}" if kind == "item" else line)
+            if kind == "item":
+                outer = level - 1
+                line = f"{'<ul><li>' * outer}<ul>{line}</ul>{'</li></ul>' * outer}"
+            pieces.append(line)
     return "\n".join(pieces)
 
 
 def parts_of(blocks: Sequence[Block], lowest: int) -> list[list[Block]]:
-    """Blocks cut before each heading of the first so many levels."""
+    """Return blocks cut before each heading of the first so many levels."""
     parts: list[list[Block]] = []
     for block in blocks:
         if not parts or (block.kind == "heading" and block.level <= lowest):
@@ -166,7 +184,8 @@ def write_epub(path: Path, blocks: Sequence[Block]) -> int:
 def write_eml(path: Path, blocks: Sequence[Block]) -> int:
     """Return a mail with HTML."""
     message = EmailMessage()
-    message["Subject"], message["From"] = "Page", "iris@example.org"
+    message["Subject"] = "Page"
+    message["From"] = "iris@example.org"
     message.set_content("See the HTML.")
     message.add_alternative(markup(blocks), subtype="html")
     path.write_bytes(bytes(message))
@@ -175,7 +194,8 @@ def write_eml(path: Path, blocks: Sequence[Block]) -> int:
 
 def write_docx(path: Path, blocks: Sequence[Block]) -> int:
     """Return a Word document with a page for each heading of the first two levels."""
-    document, pages = docx.Document(), parts_of(blocks, 2)
+    document = docx.Document()
+    pages = parts_of(blocks, 2)
     for number, page in enumerate(pages):
         if number:
             document.add_page_break()
@@ -212,14 +232,14 @@ def write_odt(path: Path, blocks: Sequence[Block]) -> int:
             for row in rows
         )
         lines = "".join(f"<table:table-row>{row}</table:table-row>" for row in cells)
-        depth = level if kind == "item" else 0
-        begin, end = "<t:list><t:list-item>" * depth, "</t:list-item></t:list>" * depth
-        line = (
-            f'<t:h t:outline-level="{level}">{shown}</t:h>'
-            if kind == "heading"
-            else f"{begin}<t:p>{shown}</t:p>{end}"
-        )
-        pieces.append(f"<table:table>{lines}</table:table>" if rows else line)
+        piece = f"<t:p>{shown}</t:p>"
+        if rows:
+            piece = f"<table:table>{lines}</table:table>"
+        elif kind == "heading":
+            piece = f'<t:h t:outline-level="{level}">{shown}</t:h>'
+        elif kind == "item":
+            piece = f"{'<t:list><t:list-item>' * level}{piece}{'</t:list-item></t:list>' * level}"
+        pieces.append(piece)
     body = f"<office:body><office:text>{''.join(pieces)}</office:text></office:body>"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(
@@ -229,15 +249,12 @@ def write_odt(path: Path, blocks: Sequence[Block]) -> int:
 
 
 def write_rtf(path: Path, blocks: Sequence[Block]) -> int:
-    """RTF, as Word writes it in short."""
+    """Write RTF as Word does, in short."""
 
     def text_of(text: str) -> str:
         text = re.sub(r"([\\{}])", r"\\\1", text).replace("\n", r"\line ")
         units = text.encode("utf-16-le")
-        codes = [
-            int.from_bytes(units[at : at + 2], "little", signed=True)
-            for at in range(0, len(units), 2)
-        ]
+        codes = struct.unpack(f"<{len(units) // 2}h", units)
         return "".join(chr(code) if 0 <= code < 128 else rf"\u{code}?" for code in codes)
 
     begins = {"heading": r"\pard\outlinelevel{} ", "item": r"\pard{{\listtext\'b7\tab}}"}
@@ -252,7 +269,8 @@ def write_rtf(path: Path, blocks: Sequence[Block]) -> int:
 
 def write_pptx(path: Path, blocks: Sequence[Block]) -> int:
     """Return a slide for each heading, with what stands below it."""
-    show, slides = pptx.Presentation(), parts_of(blocks, 6)
+    show = pptx.Presentation()
+    slides = parts_of(blocks, 6)
     for part in slides:
         slide = show.slides.add_slide(show.slide_layouts[1])
         frame = slide.placeholders[1].text_frame
@@ -267,7 +285,8 @@ def write_pptx(path: Path, blocks: Sequence[Block]) -> int:
                         table.cell(number, column).text = shown
             else:
                 paragraph = frame.add_paragraph() if frame.text else frame.paragraphs[0]
-                paragraph.text, paragraph.level = text.replace("\n", " "), min(level, 5) - 1
+                paragraph.text = text.replace("\n", " ")
+                paragraph.level = min(level, 5) - 1
     show.save(str(path))
     return len(slides)
 
@@ -330,7 +349,7 @@ def write_ipynb(path: Path, blocks: Sequence[Block]) -> int:
 
 
 def write_rst(path: Path, blocks: Sequence[Block]) -> int:
-    """ReStructuredText with grids."""
+    """Write reStructuredText with grids."""
     pieces: list[str] = []
     for kind, text, level, rows in blocks:
         shapes = {"item": f"{'  ' * (level - 1)}* {text}", "code": f"::\n\n{indent(text, '   ')}"}
@@ -341,14 +360,15 @@ def write_rst(path: Path, blocks: Sequence[Block]) -> int:
 
 
 def write_org(path: Path, blocks: Sequence[Block]) -> int:
-    """Org."""
+    """Write Org."""
     path.write_text(marked(blocks, "*", ("#+begin_example", "#+end_example"), "+"), "utf-8")
     return 1
 
 
 def write_pdf(path: Path, blocks: Sequence[Block]) -> int:
     """Return a PDF."""
-    styles, story = getSampleStyleSheet(), list[object]()
+    styles = getSampleStyleSheet()
+    story = list[object]()
     for kind, text, level, rows in blocks:
         if kind == "table":
             story.append(
@@ -377,7 +397,7 @@ WRITERS: dict[str, Callable[[Path, Sequence[Block]], int]] = {
 
 
 def words_of(text: str) -> Counter[str]:
-    """Words of a text."""
+    """Return the words of a text."""
     return Counter(re.findall(r"\w+", text))
 
 
@@ -389,95 +409,102 @@ def bag(blocks: Iterable[Block], kind: str) -> Counter[str]:
     return Counter("".join(re.findall(r"\w+", text)) for text in texts)
 
 
-def compare(wanted: list[Block], got: list[Block]) -> Counter[str]:
-    """How many headings, items, rows and words of a page are there, of how many."""
-    counts: Counter[str] = Counter()
+def words_of_blocks(blocks: Iterable[Block]) -> Counter[str]:
+    """Return the words of all blocks."""
+    words = Counter[str]()
+    for block in blocks:
+        words += words_of(block.text)
+        for row in block.rows:
+            words += words_of(" ".join(row))
+    return words
+
+
+def kept_counts(kind: str, written: Counter[str], read: Counter[str]) -> Counter[str]:
+    """Return how much of what was written was read, and how much was written."""
+    return Counter({kind: (written & read).total(), f"all {kind}": written.total()})
+
+
+def compare(written: list[Block], read: list[Block]) -> Counter[str]:
+    """Return how many headings, items, rows and words of a page were read, and of how many."""
+    counts = kept_counts("word", words_of_blocks(written), words_of_blocks(read))
     for kind in SHOWN:
-        one = bag(wanted, kind)
-        counts.update({kind: (one & bag(got, kind)).total(), f"all {kind}": one.total()})
-    words = [
-        words_of(" ".join(" ".join((one.text, *map(" ".join, one.rows))) for one in some))
-        for some in (wanted, got)
-    ]
-    counts.update({"word": (words[0] & words[1]).total(), "all word": words[0].total()})
+        counts += kept_counts(kind, bag(written, kind), bag(read, kind))
     return counts
 
 
 def made_pages(count: int) -> list[list[Block]]:
-    """Blocks of some pages, half of them those with the most tables."""
+    """Return the blocks of some pages, half of them those with the most tables."""
     pages = []
     for path in sorted((DATA / "kubernetes-docs" / "corpus").rglob("*.md")):
         text = re.sub(r"\A---\n.*?\n---\n", "", path.read_text("utf-8", "replace"), flags=re.DOTALL)
-        pages.append(
-            [one for one in blocks_of(text) if one.kind != "table" or len(one.rows[0]) > 1]
-        )
+        blocks = [block for block in blocks_of(text) if not block.rows or len(block.rows[0]) > 1]
+        if blocks:
+            pages.append(blocks)
     pages.sort(key=lambda blocks: -sum(len(block.rows) for block in blocks))
-    filled = [blocks for blocks in pages if blocks]
-    step = max(1, len(filled) // (count - count // 2))
-    return [*filled[: count // 2], *filled[count // 2 :: step]][:count]
+    half = count // 2
+    step = max(1, len(pages) // (count - half))
+    return [*pages[:half], *pages[half::step]][:count]
 
 
 def kept(count: int) -> str:
     """Return what converters keep of pages in each format, and of other documents."""
-    chosen, rows = made_pages(count), []
-    for suffix, write in WRITERS.items():
-        found, extra = Counter[str](), 0
+    pages = made_pages(count)
+    rows = []
+    for suffix in WRITERS:
         with tempfile.TemporaryDirectory() as folder:
-            for number, blocks in enumerate(chosen):
-                wanted = [block for block in blocks if block.kind in KEPT.get(suffix, {block.kind})]
-                if not wanted:
-                    continue
-                path = Path(folder) / f"{number}{suffix}"
-                parts = write(path, blocks)
-                texts = [document.text for document in DocumentReader().load_data(path)]
-                got = blocks_of("\n\n".join(texts), is_plain=False)
-                found += compare(wanted, got) + Counter(file=1, page=len(texts) == parts)
-                extra += (bag(got, "heading") - bag(blocks, "heading")).total()
-        shares = (
-            f"{found[key]:,} / {found[f'all {key}']:,}" if found[f"all {key}"] else "–"
-            for key in SHOWN
-        )
-        words = f"{100 * found['word'] / found['all word']:.2f}"
-        rows.append(
-            [
-                suffix,
-                str(found["file"]),
-                words,
-                *shares,
-                f"{found['page']} / {found['file']}",
-                str(extra),
-            ]
-        )
+            counts = counts_of_format(suffix, pages, Path(folder))
+        shares = []
+        for kind in SHOWN:
+            total = counts[f"all {kind}"]
+            shares.append(f"{counts[kind]:,} / {total:,}" if total else "–")
+        rows.append([suffix, *file_cells(counts, shares), str(counts["extra heading"])])
     return markdown_table(["made by the benchmark", *HEAD], rows) + "\n\n" + kept_of_others()
 
 
+def counts_of_format(suffix: str, pages: Sequence[list[Block]], folder: Path) -> Counter[str]:
+    """Write pages in a format, read them, and count what comes back."""
+    counts = Counter[str]()
+    for number, blocks in enumerate(pages):
+        written = [block for block in blocks if block.kind in KEPT.get(suffix, {block.kind})]
+        if not written:
+            continue
+        path = folder / f"{number}{suffix}"
+        part_count = WRITERS[suffix](path, blocks)
+        texts = [document.text for document in DocumentReader().load_data(path)]
+        read = blocks_of("\n\n".join(texts), is_plain=False)
+        counts += compare(written, read)
+        counts["file"] += 1
+        counts["page"] += len(texts) == part_count
+        counts["extra heading"] += (bag(read, "heading") - bag(blocks, "heading")).total()
+    return counts
+
+
+def file_cells(counts: Counter[str], shares: Sequence[str] = ()) -> list[str]:
+    """Return the number of files, the per cent of words, other shares, and files with all pages."""
+    words = f"{100 * counts['word'] / counts['all word']:.2f}"
+    return [str(counts["file"]), words, *shares, f"{counts['page']} / {counts['file']}"]
+
+
 def kept_of_others() -> str:
-    """Words and pages of documents of the data beside what other packages read."""
+    """Return words and pages of documents of the data beside what other packages read."""
     paths = [*(DATA / "pdf-reports" / "corpus").glob("*.pdf"), *(DATA / "faults").glob("*/*")]
-    found: dict[str, Counter[str]] = defaultdict(Counter)
-    for path in sorted(
-        path for path in paths if path.suffix in (".pdf", ".docx", ".html", ".xlsx")
-    ):
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for path in sorted(paths):
+        if path.suffix not in (".pdf", ".docx", ".html", ".xlsx"):
+            continue
         expected = read_by_others(path)
         texts = [document.text for document in DocumentReader().load_data(path)]
-        got, wanted = words_of("\n".join(texts)), words_of("\n".join(expected))
-        total = {"all word": wanted.total(), "word": (got & wanted).total()}
-        key = f"{path.suffix} of {path.relative_to(DATA).parts[0]}"
-        found[key].update({"file": 1, "page": len(texts) == len(expected), **total})
-    rows = [
-        [
-            key,
-            str(one["file"]),
-            f"{100 * one['word'] / one['all word']:.2f}",
-            f"{one['page']} / {one['file']}",
-        ]
-        for key, one in found.items()
-    ]
+        origin = f"{path.suffix} of {path.relative_to(DATA).parts[0]}"
+        written = words_of("\n".join(expected))
+        counts[origin] += kept_counts("word", written, words_of("\n".join(texts)))
+        counts[origin]["file"] += 1
+        counts[origin]["page"] += len(texts) == len(expected)
+    rows = [[origin, *file_cells(origin_counts)] for origin, origin_counts in counts.items()]
     return markdown_table(["of others", "files", "words %", "pages"], rows)
 
 
 def read_by_others(path: Path) -> list[str]:
-    """Texts of the pages of a document, by another package."""
+    """Return the texts of the pages of a document, by another package."""
     if path.suffix == ".pdf":
         with pypdfium2.PdfDocument(path) as report:
             return [page.get_textpage().get_text_range() for page in report]
@@ -498,8 +525,9 @@ def read_by_others(path: Path) -> list[str]:
 
 
 def speed(corpus: Path) -> str:
-    """Convert all reports in one process."""
-    worker, pages = ConversionProcess(), 0
+    """Convert all reports in one process and return the speed."""
+    worker = ConversionProcess()
+    pages = 0
     for path in sorted(corpus.glob("*.pdf")):
         pages += len(worker.convert(path, ".pdf", 600.0, 4000)["parts"])
     worker.close()
@@ -515,10 +543,9 @@ def speed(corpus: Path) -> str:
 def main() -> None:
     """Measure what the command line names."""
     options = command_line(__doc__, speed=False, files=40)
-    print(
-        f"{machine()}\n\n"
-        f"{speed(DATA / 'pdf-reports' / 'corpus') if options.speed else kept(options.files)}"
-    )
+    corpus = DATA / "pdf-reports" / "corpus"
+    table = speed(corpus) if options.speed else kept(options.files)
+    print(f"{machine()}\n\n{table}")
 
 
 if __name__ == "__main__":
