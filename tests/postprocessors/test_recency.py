@@ -313,3 +313,16 @@ def test_the_present_survives_being_written_and_read(now):
     ):
         assert copied.now == now
         assert copied.weight == given.weight
+
+
+def test_a_present_without_a_zone_is_compared_with_times_that_have_one():
+    noon = datetime(2026, 4, 10, 12)  # noqa: DTZ001
+    [(_, age)] = RecencyPostprocessor(now=noon).aged(
+        [hit("n", 1.0, date="2026-04-08T12:00:00+00:00")]
+    )
+    assert 1 < age < 3
+
+
+def test_a_note_of_today_and_one_without_a_day_may_have_the_same_score():
+    pool = [hit("b", 0.5), hit("a", 0.5, date="2026-04-10"), hit("c", 0.5)]
+    assert order(RecencyPostprocessor(now=NOW).postprocess_nodes(pool)) == ["a", "b", "c"]

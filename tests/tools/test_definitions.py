@@ -108,6 +108,10 @@ def test_a_part_says_its_extent_and_the_call_that_goes_on(tools):
     assert following.text.startswith(f"Line {last} of the log")
 
 
+def test_a_whole_note_is_its_text_alone(tools):
+    assert tools.read(Reading(path="pump7.md")).text == f"# Pump 7\n\n{TEXT.format(7)}"
+
+
 def test_only_a_short_answer_says_that_more_of_a_line_can_be_read(tools):
     hint = "; read with lines=1 shows more of the line"
     assert hint in tools.read(Reading(path="wide.md")).text

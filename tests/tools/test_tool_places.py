@@ -181,3 +181,32 @@ def test_of_lines_that_do_not_fit_only_the_first_is_cut(plan):
     part = part_of(plan.notes, "wide.md", most=100)
     assert (part.from_line, part.to_line, part.is_line_cut, part.is_cut) == (1, 1, True, True)
     assert part.text == f"{'wide ' * 20} …"
+
+
+@pytest.mark.parametrize("target", ["pumps#Red Pumps", "pumps#red-pumps", "pumps#Pumps#Red pumps"])
+def test_a_heading_is_named_by_its_words_or_its_anchor(plan, target):
+    text = "# Pumps\n\nTwo.\n\n## Red Pumps\n\nFast.\nLoud.\n\n## Blue\n\nSlow.\n"
+    (plan.folder / "pumps.md").write_text(text, "utf-8")
+    section = part_of(plan.notes, target)
+    assert (section.from_line, section.to_line) == (5, 9)
+    assert part_of(plan.notes, target, count=3).text == "## Red Pumps\n\nFast."
+    assert part_of(plan.notes, target, count=99).to_line == 9
+
+
+@pytest.mark.parametrize(
+    ("target", "hint"),
+    [
+        ("dialy/plan.md", r"Did you mean daily/plan\.md\?$"),
+        ("zzzz", r"Search for its words\.$"),
+    ],
+)
+def test_a_note_that_does_not_exist_is_refused_with_a_hint(plan, target, hint):
+    with pytest.raises(DocumentError, match=hint):
+        part_of(plan.notes, target)
+
+
+def test_a_list_ends_with_the_tags_and_keys_that_narrow_a_search(index):
+    lines = listing(index.notes).text.splitlines()
+    assert "Folders: daily/ 2, people/ 1" in lines
+    assert "Tags: people/team 1" in lines
+    assert any(line.startswith("Front matter: ") and "status 1" in line for line in lines)
