@@ -43,14 +43,15 @@ class _Names(NamedTuple):
 
 
 def _names_in(values: Mapping[str, Any]) -> _Names:
-    if has_context(values):
-        own_names = [metadata.key_in(values, key) for key in _CONTEXT_KEYS]
-        return _Names(*own_names)
-    free_names = []
+    names = []
+    is_written = has_context(values)
     for key in _CONTEXT_KEYS:
-        is_taken = key in values
-        free_names.append(metadata.prefixed_key(key) if is_taken else key)
-    return _Names(*free_names)
+        if is_written:
+            name = metadata.key_in(values, key)
+        else:
+            name = metadata.prefixed_key(key) if key in values else key
+        names.append(name)
+    return _Names(*names)
 
 
 def has_context(values: Mapping[str, Any]) -> bool:
@@ -101,21 +102,19 @@ def set_views(
     if not has_context(values):
         return
     context = str(values.get(names.context) or "")
-    shown_name = names.context if context else ""
     own_names = [name for name in names if name in values]
+    shown_names = {names.context} if context else set()
 
     # In the EMBED view.
     hidden_names = list(values)
     if embed_metadata:
-        hidden_names = [*own_names, *_repeated_names(values, names, context)]
-    hidden_names = [name for name in hidden_names if name != shown_name]
-    _hide_from_embed(node, names, hidden_names)
+        hidden_names = own_names + _repeated_names(values, names, context)
+    _hide_from_embed(node, names, [name for name in hidden_names if name not in shown_names])
 
     # In the LLM view.
     if show_context_to_llm:
-        own_names = [name for name in own_names if name != shown_name]
-    excluded = node.excluded_llm_metadata_keys
-    node.excluded_llm_metadata_keys = [*excluded, *own_names]
+        own_names = [name for name in own_names if name not in shown_names]
+    node.excluded_llm_metadata_keys = node.excluded_llm_metadata_keys + own_names
 
 
 def hide_headings(node: BaseNode) -> None:
@@ -158,24 +157,24 @@ def _repeated_names(values: Mapping[str, Any], names: _Names, context: str) -> l
     for key in _REPEATED_KEYS:
         words = searched_words if key in _PATH_KEYS else embedded_words
         for name in (key, metadata.prefixed_key(key)):
-            if name not in values:
-                continue
-            forms = _forms(key, str(values[name]))
-            if any(_words(form) in words for form in forms):
+            is_repeated = name in values and _is_in(words, key, str(values[name]))
+            if is_repeated:
                 repeated.append(name)
     return repeated
 
 
-def _forms(key: str, text: str) -> list[str]:
-    """Return the forms of a value in which a context may repeat it."""
-    if key in _PATH_KEYS and metadata.is_absolute(text):
-        return [PureWindowsPath(text).name]
-    if key == metadata.HEADER_PATH:
-        titles = metadata.heading_titles({metadata.HEADER_PATH: text})
-        return titles[-1:] or [""]
-    if key == metadata.DATE and len(text) == _DAY_LENGTH:  # contexts say no time of day
-        return [text, dates.date_in_words(text) or text]
-    return [text]
+def _is_in(words: str, key: str, value: str) -> bool:
+    """Return whether words repeat the value of a key."""
+    if key in _PATH_KEYS and metadata.is_absolute(value):
+        value = PureWindowsPath(value).name
+    elif key == metadata.HEADER_PATH:
+        titles = metadata.heading_titles({key: value})
+        value = titles[-1] if titles else ""
+    elif key == metadata.DATE and len(value) == _DAY_LENGTH:  # contexts say no time of day
+        in_words = dates.date_in_words(value) or value
+        if _words(in_words) in words:
+            return True
+    return _words(value) in words
 
 
 def _words(text: str) -> str:

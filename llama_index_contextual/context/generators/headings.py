@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 _LONGEST_BREADCRUMB: Final = 300  # characters; the outer headings go first, the chunk's own last
 
 _WORD: Final = re.compile(r"[^\W\d_]{2,}")
-_NUMBER: Final = re.compile(r"\d+")
-_YEAR: Final = re.compile(r"(19|20)\d\d")
+_NUMBER: Final = re.compile(r"\d")
+# No year, and not so short that it says something, as in "GPT-4" and "chapter-3".
+_COUNTER: Final = re.compile(r"(?<!\d)(?!(?:19|20)\d\d(?!\d))\d{3}")
 _HASH: Final = re.compile(r"[0-9a-f-]{8,}", re.IGNORECASE)
-_COUNTER_DIGITS: Final = 3  # a shorter number, as in "GPT-4" and "chapter-3", says something
 
 
 class HeadingContextGenerator(ContextGenerator):
@@ -43,22 +43,22 @@ class HeadingContextGenerator(ContextGenerator):
 
 def _describe(values: Mapping[str, Any], document: SourceDocument) -> ChunkContext:
     values = {**document.metadata, **values}
+    path = document.path
     headings = metadata.heading_titles(values)
-    title = " ".join(metadata.text_value(values, metadata.TITLE).split())
-    details = [
-        _new_title(metadata.shortened(title), document.path, headings),
-        dates.date_in_words(metadata.value_of(values, metadata.DATE)),
+    breadcrumb = _breadcrumb(path, headings)
+    title = metadata.shortened(" ".join(metadata.text_value(values, metadata.TITLE).split()))
+    day = metadata.value_of(values, metadata.DATE)
+    lines = [
+        f"Document: {breadcrumb}" if breadcrumb else "",
+        title if _is_new(title, path, headings) else "",
+        dates.date_in_words(day),
         metadata.text_value(values, metadata.CONTINUES).strip(),
     ]
-    lines = [detail for detail in details if detail]
-    says_more_than_path = bool(headings or lines)
-    breadcrumb = _breadcrumb(document.path, headings)
-    if breadcrumb:
-        lines.insert(0, f"Document: {breadcrumb}")
-    text = "\n".join(lines)
-    if says_more_than_path or not is_id(document.path):
-        return ChunkContext(text)
-    return ChunkContext("", lexical=text)
+    text = "\n".join(filter(None, lines))
+    says_path_alone = not headings and not any(lines[1:])
+    if says_path_alone and is_id(path):
+        return ChunkContext("", lexical=text)
+    return ChunkContext(text)
 
 
 def _breadcrumb(path: str, headings: Sequence[str]) -> str:
@@ -66,17 +66,14 @@ def _breadcrumb(path: str, headings: Sequence[str]) -> str:
     separator = metadata.HEADER_SEPARATOR
     most = max(1, _LONGEST_BREADCRUMB - len(path) - len(separator))
     header_path = metadata.short_header_path(headings, most)
-    breadcrumb = separator.join(filter(None, [path, header_path]))
-    return metadata.shortened(breadcrumb, _LONGEST_BREADCRUMB)
+    parts = [part for part in (path, header_path) if part]
+    return metadata.shortened(separator.join(parts), _LONGEST_BREADCRUMB)
 
 
-def _new_title(title: str, path: str, headings: Sequence[str]) -> str:
-    """Return a title if it adds words: in many documents it is the first heading."""
-    if not title or title in headings:
-        return ""
+def _is_new(title: str, path: str, headings: Sequence[str]) -> bool:
+    """Return whether a title adds words: in many documents it is the first heading."""
     known_names = [*headings, path, PurePosixPath(path).stem]
-    is_known = title.casefold() in map(str.casefold, known_names)
-    return "" if is_known else title
+    return title.casefold() not in map(str.casefold, known_names)
 
 
 def is_id(path: str) -> bool:
@@ -88,14 +85,11 @@ def is_id(path: str) -> bool:
     """
     file = PurePosixPath(path)
     name = file.stem
-    numbers = _NUMBER.findall(name)
-    if not numbers or _WORD.search(str(file.parent)):
+    if _WORD.search(str(file.parent)) or not _NUMBER.search(name):
         return False
     if _HASH.fullmatch(name):
         return True
-    most_words = 1 if any(map(_is_counter, numbers)) else 0
-    return len(_WORD.findall(name)) <= most_words
-
-
-def _is_counter(number: str) -> bool:
-    return len(number) >= _COUNTER_DIGITS and not _YEAR.fullmatch(number)
+    words = _WORD.findall(name)
+    if _COUNTER.search(name):
+        return len(words) <= 1
+    return not words
