@@ -8,13 +8,15 @@ with exchanged words, as in ``scale.py``) until they have about so many nodes. "
 ``ContextualBM25Retriever``; "stock" is ``MarkdownNodeParser``, ``SentenceSplitter`` and
 ``BM25Retriever``. Each pipeline runs in a process of its own. CPU time is that of all its threads,
 per 1,000 nodes. Memory is what the process holds more than before the first page was parsed. The
-size of a node is that of its JSON.
+size of a node is that of its JSON, which a second table shows by its parts.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import time
+from collections import Counter
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -38,6 +40,14 @@ if TYPE_CHECKING:
 
 NODES_PER_PAGE: Final = 8.4
 MEBIBYTE: Final = 2**20
+PARTS: Final = {
+    "text": "text",
+    "metadata": "metadata",
+    "excluded_embed_metadata_keys": "names of metadata that are not embedded",
+    "excluded_llm_metadata_keys": "names of metadata that an LLM does not see",
+    "relationships": "links to the document and to neighbors",
+    "": "all else: id, offsets, templates, class",
+}
 
 
 class Cost(NamedTuple):
@@ -49,6 +59,7 @@ class Cost(NamedTuple):
         keywords: CPU seconds of the BM25 index, per 1,000 nodes.
         memory: MiB that the process holds more than before, per 1,000 nodes.
         node_size: Bytes of a node's JSON, on average.
+        parts: The same by :data:`PARTS`.
     """
 
     nodes: int
@@ -56,6 +67,7 @@ class Cost(NamedTuple):
     keywords: float
     memory: float
     node_size: float
+    parts: dict[str, float]
 
 
 def our_nodes(documents: Sequence[Document]) -> Sequence[BaseNode]:
@@ -96,10 +108,30 @@ def cost(name: str, number_of_pages: int) -> Cost:
     thousands = len(nodes) / 1000
     memory = (resident_memory() - memory_before) / thousands
     del retriever
-    node_size = sum(len(node.to_json()) for node in nodes) / len(nodes)
+    parts = bytes_by_part(nodes)
     return Cost(
-        len(nodes), (parsed - start) / thousands, (indexed - parsed) / thousands, memory, node_size
+        nodes=len(nodes),
+        parse=(parsed - start) / thousands,
+        keywords=(indexed - parsed) / thousands,
+        memory=memory,
+        node_size=sum(parts.values()),
+        parts=parts,
     )
+
+
+def bytes_by_part(nodes: Sequence[BaseNode]) -> dict[str, float]:
+    """Return how many bytes of a node's JSON each part takes, on average."""
+    sizes: Counter[str] = Counter()
+    for node in nodes:
+        text = node.to_json()
+        fields = json.loads(text)
+        size_of_fields = 0
+        for name in filter(None, PARTS):
+            size = len(json.dumps({name: fields[name]})) - len("{}")
+            sizes[name] += size
+            size_of_fields += size
+        sizes[""] += len(text) - size_of_fields
+    return {name: size / len(nodes) for name, size in sizes.items()}
 
 
 def resident_memory() -> float:
@@ -129,7 +161,11 @@ def main() -> None:
     stock_total = stock.parse + stock.keywords
     rows.append(["both, CPU s", f"{total:.2f}", f"{stock_total:.2f}", f"{total / stock_total:.2f}"])
     header = [f"nodes: {ours.nodes:,} / {stock.nodes:,}", "ours", "stock", "ours / stock"]
-    print(f"{machine()}\n\n{markdown_table(header, rows)}")
+    print(f"{machine()}\n\n{markdown_table(header, rows)}\n")
+    sizes = []
+    for part, label in PARTS.items():
+        sizes.append([label, f"{ours.parts[part]:,.0f}", f"{stock.parts[part]:,.0f}"])
+    print(markdown_table(["bytes of a node as JSON", "ours", "stock"], sizes))
 
 
 if __name__ == "__main__":
