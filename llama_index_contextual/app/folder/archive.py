@@ -31,6 +31,10 @@ _OLE: Final = b"\xd0\xcf\x11\xe0"  # how old and encrypted files of Office begin
 # Namespaces of "Strict Open XML", and what other programs write in their place.
 _STRICT: Final = re.compile(rb"purl\.oclc\.org/ooxml/(\w+)/(\w+)")
 _TRANSITIONAL: Final = rb"schemas.openxmlformats.org/\1/2006/\2"
+# Members that hold looks and properties. What is damaged in them costs no text.
+_DETAILS: Final = re.compile(
+    r"docprops/.+|(?:.+/)?(?:styles|numbering|settings|theme\d*|meta|presprops|viewprops)\.xml"
+)
 _CORE: Final = {"creator": "author", "initial-creator": "author", "creation-date": "created"}
 _CORE_KEYS: Final = ("title", "subject", "author", "created", "modified")
 # Elements of Office and OpenDocument that are no text.
@@ -67,11 +71,13 @@ class Archive:
             self._zip = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
             if isinstance(file, Path) and file.read_bytes()[:4] == _OLE:
-                why = "encrypted, or of an old version of Office"
-            else:
-                why = f"damaged ({error})"
+                raise ConversionError(
+                    "it is encrypted, or of an old version of Office. Save it without a password "
+                    "in a current format, or ignore it."
+                ) from error
             raise ConversionError(
-                f"it is {why}. Save it without a password in today's format, or ignore it."
+                f"it is damaged, or of another type than its suffix says ({error}). Save it again "
+                "in its program, or ignore it."
             ) from error
         members = self._zip.infolist()
         self._members = {_key(member.filename): member for member in members}
@@ -103,18 +109,26 @@ class Archive:
         return _STRICT.sub(_TRANSITIONAL, self._zip.read(self._members[_key(name)]))
 
     def xml(self, name: str, most: int = _MOST_XML) -> _Element:
-        """Return a member as XML; an empty element where there is none."""
+        """Return a member as XML; an empty element where there is none.
+
+        Of a damaged member with looks or properties, what can be read is returned.
+        """
         from lxml import etree
 
         if name not in self:
             return etree.Element("none")
         self._check_size(name, most)
         # Loads no DTD, no network, no huge tree.
-        parser = etree.XMLParser(resolve_entities=False, collect_ids=False)
+        is_detail = _DETAILS.fullmatch(_key(name)) is not None
+        parser = etree.XMLParser(resolve_entities=False, collect_ids=False, recover=is_detail)
+        root: _Element | None = None
         try:
             root = etree.fromstring(self.read(name), parser)
         except etree.XMLSyntaxError as error:
-            raise _damaged(name, error) from error
+            if not is_detail:
+                raise _damaged(name, error) from error
+        if root is None:
+            return etree.Element("none")
         dtd = root.getroottree().docinfo.internalDTD
         if dtd is not None and any(True for _ in dtd.iterentities()):
             raise _entity_error(name)

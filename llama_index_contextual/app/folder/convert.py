@@ -140,7 +140,8 @@ class DocumentReader(BaseReader):
         known = formats.known_formats()
         if suffix not in known:
             raise DocumentError(
-                f"{suffix or 'its name'} is no format that is read. Read are {', '.join(known)}."
+                f"{suffix or 'A file without a suffix'} cannot be converted. "
+                f"Supported suffixes: {', '.join(known)}."
             )
         digest = hashlib.sha256(data).hexdigest()
         key = f"{digest}{suffix} {formats.REVISION}"

@@ -208,7 +208,7 @@ def test_a_module_beside_the_converters_is_all_that_a_new_format_needs(gemini, m
     # Messages
     with pytest.raises(MissingExtraError, match=r"what reads \.gmi files \(Gemini text\)"):
         DocumentReader().load_data(gemini / "a.gmi")
-    with pytest.raises(DocumentError, match=r"\.xyz is no format that is read.*\.gmi"):
+    with pytest.raises(DocumentError, match=r"\.xyz cannot be converted.*\.gmi"):
         DocumentReader().documents(gemini / "a.xyz", b"")
     assert "documents" in walk.summary_of_skipped(["a.gmi"])
     # The walk

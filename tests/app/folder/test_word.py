@@ -191,6 +191,18 @@ def test_strict_open_xml_is_read(tmp_path):
     assert page.text == "# Plan\n\n| a | b |\n| --- | --- |\n| c | d |\n"
 
 
+@pytest.mark.parametrize("name", ["word/styles.xml", "word/numbering.xml", "docProps/core.xml"])
+@pytest.mark.parametrize("damaged", ["<x>&nope;</x>", "<x><y></x>", "no XML", ""])
+def test_damaged_looks_and_properties_cost_no_text(tmp_path, name, damaged):
+    path = word(tmp_path / "a.docx", paragraph("Plan", "H1") + paragraph("Buy seals."))
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(tmp_path / "b.docx", "w") as copy:
+        for member in set(archive.namelist()) - {name}:
+            copy.writestr(member, archive.read(member))
+        copy.writestr(name, damaged)
+    [page] = read_docx(tmp_path / "b.docx").parts
+    assert "Buy seals." in page.text
+
+
 def test_the_main_part_is_found_by_its_relationship(read):
     """Word Online calls it ``document2.xml``."""
     assert read(paragraph("Plan", "H1") + paragraph("Buy seals."), main="document2.xml") == [
@@ -704,6 +716,8 @@ def test_an_encrypted_text_of_opendocument_is_named_as_such(tmp_path):
         (r"It runs \*\cs7 at 40 rpm.\par", "It runs at 40 rpm."),
         (r"{\*\unknown left out}It runs.\par", "It runs."),
         ("{\n\\*\\unknown left out}It runs.\\par", "It runs."),
+        (r"It never {\*\cs9 runs} dry.", "It never runs dry."),
+        (r"{\stylesheet{\*\cs9 Emphasis;}}It runs.", "It runs."),
     ],
 )
 def test_only_the_first_word_of_a_group_of_rtf_can_drop_it(tmp_path, source, text):

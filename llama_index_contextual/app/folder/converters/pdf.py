@@ -129,7 +129,8 @@ def read_pdf(path: Path) -> Conversion:
             raise ConversionError(
                 "it is encrypted. Save it without a password, or ignore it."
             ) from error
-        raise ConversionError(f"it is damaged or no PDF ({error}). Ignore it.") from error
+        reason = str(error).rstrip(".")
+        raise ConversionError(f"it is damaged or no PDF ({reason}). Ignore it.") from error
     document.init_forms()
     left_out: Counter[str] = Counter()
     numbers = range(len(document))
