@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _NO_LETTERS: Final = dict.fromkeys(
     (*range(0x7F, 0xA0), 0xAD, 0x200B, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF)
 )
+_PRIVATE: Final = range(0xE000, 0xF000)  # above, fonts of symbols have their signs
 _HYPHENS: Final = frozenset({2, 0xFFFE})  # what PDFium gives for a hyphen at the end of a line
 _SPACES: Final = _HYPHENS | {0, 9, 10, 13, 32, 160}
 _MARKS: Final = ".,;:!?"  # behind a word
@@ -114,6 +115,10 @@ class PageWords:
     def _is_unreadable(self, start: int, end: int) -> bool:
         has_error = self._pdfium.FPDFText_HasUnicodeMapError
         errors = sum(has_error(self._raw, index) == 1 for index in range(start, end))
+        # Some programs map the letters of a font to private characters. A bullet is one, too.
+        private = [code in _PRIVATE for code in self._codes[start:end]]
+        if len(private) > 1:
+            errors = max(errors, sum(private))
         return bool(2 * errors > end - start)
 
     def _word(self, text: str, start: int, end: int, turn: int) -> Word:

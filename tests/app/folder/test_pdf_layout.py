@@ -664,6 +664,21 @@ def test_a_font_that_names_no_letters_is_said_to_be_unreadable(tmp_path, is_all)
         assert page.metadata["left_out"] == "19 unreadable characters"
 
 
+def test_letters_mapped_to_private_characters_are_unreadable(tmp_path):
+    letters = "".join(f"<{97 + i:02X}> <{0xE100 + i:04X}>" for i in range(26))
+    cmap = (
+        "/CIDInit /ProcSet findresource begin begincmap 1 begincodespacerange <00> <FF> "
+        f"endcodespacerange 26 beginbfchar {letters} endbfchar endcmap end"
+    )
+    font = "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /ToUnicode 6 0 R >>"
+    content = "BT /F1 12 Tf 60 700 Td (harbour pump house) Tj ET"
+    streams = [f"<< /Length {len(data)} >>\nstream\n{data}\nendstream" for data in (content, cmap)]
+    with pytest.raises(DocumentError, match="do not say which letters they draw"):
+        write_objects(
+            tmp_path / "a.pdf", "<< /Font << /F1 5 0 R >> >>", streams[0], font, streams[1]
+        )
+
+
 @pytest.mark.parametrize("is_shuffled", [True, False])
 @pytest.mark.parametrize("pitch", [1.0, 1.5])
 def test_letters_that_are_placed_one_by_one_become_words(drawn, pitch, is_shuffled):

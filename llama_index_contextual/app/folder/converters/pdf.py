@@ -147,7 +147,7 @@ def _without_text(pages: int, left_out: Counter[str]) -> str:
     if left_out["unreadable character"]:
         reason = "its fonts do not say which letters they draw"
     else:
-        reason = f"it has no text, but pictures on {counted(pages, 'page')} (scanned)"
+        reason = f"it has no text on {counted(pages, 'page')}, which may be scanned"
     return f"{reason}. Use a reader with OCR, in Python: readers={{'.pdf': …}}; or ignore it."
 
 
