@@ -34,6 +34,7 @@ ScoredRows = tuple[Ints, Floats]  # numbers of rows, best first, and their score
 Part = tuple[Any, Bools]  # the arrays of some rows, and which of these rows live
 
 _MERGE_FACTOR: Final = 4  # a small part joins the large one when it has a fourth of its rows
+_BLOCK_SIZE: Final = 32  # values of which the largest is compared first
 _CONTENT: Final = "content"  # the array with the JSON that stands beside the others in a file
 
 
@@ -114,7 +115,7 @@ class ArrayIndex:
             places: Places in :attr:`every`.
         """
         if len(scores) > top_k:
-            lowest = np.partition(scores, -top_k)[-top_k]
+            lowest = kth_largest(scores, top_k)
             is_best = scores >= lowest
             places = places[is_best]
             scores = scores[is_best]
@@ -259,6 +260,18 @@ def are_offsets(offsets: Numbers, end: int) -> bool:
     """Return whether numbers rise from 0 to an end, so that they cut an array into parts."""
     is_whole = offsets.dtype == np.int64 and offsets[0] == 0 and offsets[-1] == end
     return bool(is_whole and (offsets[1:] >= offsets[:-1]).all())
+
+
+def kth_largest(values: Numbers, k: int) -> Any:
+    """Return the k-th largest of at least k values.
+
+    It is not below the k-th largest of the maxima of blocks, so few values have to be sorted.
+    """
+    blocks = len(values) // _BLOCK_SIZE
+    if blocks > k:
+        maxima = values[: blocks * _BLOCK_SIZE].reshape(_BLOCK_SIZE, blocks).max(axis=0)
+        values = values[~(values < kth_largest(maxima, k))]  # keeps NaN, which counts as largest
+    return np.partition(values, -k)[-k]
 
 
 def matches(ascending: Numbers, values: Numbers) -> tuple[Ints, Ints]:

@@ -217,6 +217,13 @@ class TermArrays(RowArrays):
         require(np.array_equal(np.bincount(self.places, minlength=len(self.ids)), self.lengths))
         require(bool((self.positions < self.lengths[self.places]).all()))
 
+    def span_of(self, number: np.uint64) -> slice:
+        """Return where the occurrences of a term are; an empty span where no row has it."""
+        term = int(self.terms.searchsorted(number))
+        if term == len(self.terms) or self.terms[term] != number:
+            return slice(0)
+        return slice(int(self.starts[term]), int(self.starts[term + 1]))
+
 
 class TermCollector:
     """Collect the terms of texts, which become arrays together."""
@@ -409,14 +416,13 @@ class Bm25Index(ArrayIndex):
 
         Places ascend.
         """
-        numbers = sorted({term_number(term) for term in group})
+        numbers = {term_number(term) for term in group}
         start = 0
         places = [np.empty(0, np.int64)]
         positions = [np.empty(0, np.int64)]
         for arrays, live in self.parts:
-            known_terms, _ = matches(arrays.terms, np.array(numbers, np.uint64))
-            for term in known_terms.tolist():
-                span = slice(arrays.starts[term], arrays.starts[term + 1])
+            for number in numbers:
+                span = arrays.span_of(np.uint64(number))
                 places.append(start + arrays.places[span].astype(np.int64))
                 positions.append(arrays.positions[span])
             start += len(live)

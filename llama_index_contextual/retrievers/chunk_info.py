@@ -374,6 +374,7 @@ class Chunks:
         days: The day of each chunk as an ordinal.
         hashes: The hash of each text.
         is_code: Which of the chunks are source code.
+        is_prose: Which of the chunks are known and no source code.
         label_rows: The row of the chunk of each label.
         labels: The labels of all chunks; see :class:`ChunkInfoArrays`.
         heading_labels: 1 where a label is a term of the innermost heading.
@@ -387,6 +388,7 @@ class Chunks:
     days: Ints
     hashes: Ints
     is_code: Bools
+    is_prose: Bools
     label_rows: Ints
     labels: Numbers
     heading_labels: Numbers
@@ -394,11 +396,6 @@ class Chunks:
     name_labels: Floats
     sources: Mapping[int, tuple[ChunkInfoArrays, int]]
     infos: dict[int, ChunkInfo]
-
-    @property
-    def is_prose(self) -> Bools:
-        """Return which of the chunks are known and no source code."""
-        return self.is_known & ~self.is_code
 
     def info(self, row: int) -> ChunkInfo:
         """Return the info of a known chunk.
@@ -472,11 +469,13 @@ class ChunkInfoIndex(ArrayIndex):
                 labels[name].append(vars(arrays)[name][entries])
             for owner, place in zip(owners.tolist(), inside.tolist(), strict=True):
                 sources[owner] = (arrays, place)
+        is_code = by_row["code_flags"] > 0
         return Chunks(
             is_known=is_known,
             days=by_row["days"],
             hashes=by_row["hashes"],
-            is_code=by_row["code_flags"] > 0,
+            is_code=is_code,
+            is_prose=is_known & ~is_code,
             label_rows=np.concatenate(label_rows),
             **{name: np.concatenate(columns) for name, columns in labels.items()},
             sources=sources,

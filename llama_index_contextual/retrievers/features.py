@@ -255,9 +255,11 @@ class HeadingFeature:
         np.divide(named_sizes, heading_sizes, out=named_shares, where=heading_sizes > 0)
 
         # How much of the query the text holds outside of its contexts.
-        context_counts = np.zeros_like(candidates.term_counts)
-        counts_by_label = chunks.context_labels[labels, None] * belongs[alternatives]
-        np.add.at(context_counts, rows, counts_by_label)
+        places, columns = np.nonzero(belongs[alternatives])
+        cells = rows[places] * len(query.groups) + columns
+        counts = chunks.context_labels[labels][places]
+        context_counts = np.bincount(cells, counts, candidates.term_counts.size)
+        context_counts = context_counts.reshape(candidates.term_counts.shape)
         in_text = (candidates.term_counts > context_counts).astype(np.float64)
         query_shares = np.einsum("ij,j->i", in_text, query.idf) / (query.information or 1.0)
         values: Floats = query_shares * named_shares * chunks.is_prose

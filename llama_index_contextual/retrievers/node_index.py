@@ -132,7 +132,6 @@ class KeywordView(Protocol):
 
     def ids_of(self, rows: Sequence[int]) -> list[str]:
         """Return the ids of nodes by number."""
-        return self.infos.node_ids(rows)
 
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
         """Return the numbers of nodes by id, without unknown ids."""
@@ -264,6 +263,10 @@ class State(KeywordView):
         self.stored = stored
         self.answers = {}
         self.numbers = {node.node_id: row for row, node in stored.items()}
+
+    def ids_of(self, rows: Sequence[int]) -> list[str]:
+        """Return the ids of nodes by row."""
+        return [self.stored[row].node_id for row in rows]
 
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
         """Return the rows of nodes by id, without unknown ids."""

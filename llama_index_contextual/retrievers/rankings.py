@@ -206,9 +206,10 @@ def in_ranks(candidates: Sequence[Candidate]) -> tuple[list[str], Floats]:
     for node_id, score, _ in candidates:
         if score is None or math.isnan(score):
             unscored[node_id] = None
-        else:
-            scored[node_id] = max(score, scored.get(node_id, -math.inf))
-    best_ids = sorted(scored, key=lambda node_id: (-scored[node_id], node_id))
+        elif node_id not in scored or score > scored[node_id]:
+            scored[node_id] = score
+    best_first = sorted((-score, node_id) for node_id, score in scored.items())
+    best_ids = [node_id for _, node_id in best_first]
     scores = [scored[node_id] for node_id in best_ids]
     last_ids = [node_id for node_id in unscored if node_id not in scored]
     if scores:

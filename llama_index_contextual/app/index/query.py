@@ -82,7 +82,7 @@ class IndexView(KeywordView):
 
     def ids_of(self, rows: Sequence[int]) -> list[str]:
         """Return the ids of nodes by number."""
-        ids = super().ids_of(rows)
+        ids = self.infos.node_ids(rows)
         self._row_of.update(zip(ids, rows, strict=True))
         return ids
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from llama_index_contextual.retrievers.arrays import ArrayIndex, RowArrays, require
+from llama_index_contextual.retrievers.arrays import ArrayIndex, RowArrays, kth_largest, require
 from llama_index_contextual.utils.errors import FingerprintError
 
 try:
@@ -181,6 +181,5 @@ def _possible(
     if len(places) <= top_k:
         return places
     lowest = cosines - margins
-    last = np.partition(lowest, len(lowest) - top_k)[len(lowest) - top_k]
-    possible: Ints = places[cosines + margins >= last]
+    possible: Ints = places[cosines + margins >= kth_largest(lowest, top_k)]
     return possible
