@@ -206,12 +206,12 @@ def _add_heading(outline: Outline, text: str, masked: str, block: Block) -> None
             marks[number:] = [mark._replace(strength=strength, kind="heading")]
             break
     level = int(block.value["level"][1])
-    title = _title_of(text[block.start : block.end])
+    title = title_of(text[block.start : block.end])
     place = HeadingPlace(marks[-1].offset, level, block.start, block.end, title)
     outline.headings.append(place)
 
 
-def _title_of(source: str) -> str:
+def title_of(source: str) -> str:
     """Return the title of a heading on one line, without markup, link targets and attributes.
 
     It has a limited length, because every chunk below the heading has it.

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import lru_cache
 from hashlib import blake2b
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -22,6 +21,7 @@ import numpy as np
 
 from llama_index_contextual.context.source_code import definitions_of, is_code
 from llama_index_contextual.node_parser.node_metadata import headings_of
+from llama_index_contextual.node_parser.sections import title_of
 from llama_index_contextual.retrievers import names
 from llama_index_contextual.retrievers.arrays import (
     ArrayIndex,
@@ -49,6 +49,7 @@ _MOST_REMEMBERED: Final = 50_000  # rows whose info is kept as an object
 _INNER_HEADING_VALUE: Final = 0.5  # as a name; the name of a document has 1
 _IN_TEXT_BONUS: Final = 0.01  # for a heading that stands in the chunk, not above it
 _LEAST_HASHED: Final = 8  # words of a text with a hash
+_HEADING_LINE: Final = re.compile(r" {0,3}#{1,6}(?:\s|$)")
 _MAY_BE_HEADING: Final = re.compile(r"^ {0,3}(?:#|=+\s*$|-+\s*$)", re.MULTILINE)
 _CODE_WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 _NO_LETTERS: Final = re.compile(r"[\W_]+")
@@ -182,22 +183,14 @@ def code_key(name: str) -> str:
 def _headings_in(text: str, own_title: str) -> Sequence[str]:
     """Return the headings in a Markdown text.
 
-    Most chunks have none below their first line, and are not parsed, which is slow. Many first
-    lines are the same: "## See also".
+    Most chunks have none below their first line, and are not parsed, which is slow.
     """
     first_line, _, body = text.partition("\n")
     if not _MAY_BE_HEADING.search(body):
         if own_title and first_line.lstrip("#") == f" {own_title}":
             return [own_title]
-        return _headings_in_line(first_line)
+        return [title_of(first_line)] if _HEADING_LINE.match(first_line) else []
     return [title for title, _, _ in headings_of(text)]
-
-
-@lru_cache(maxsize=1024)
-def _headings_in_line(line: str) -> Sequence[str]:
-    if not _MAY_BE_HEADING.search(line):
-        return []
-    return [title for title, _, _ in headings_of(line)]
 
 
 def _names_of(titles: Sequence[str], headings: Sequence[str]) -> dict[str, float]:
