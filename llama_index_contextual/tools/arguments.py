@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _MAX_TEXT: Final = 2000  # characters; embedding a hundred thousand would take a minute
-_MAX_RESULTS: Final = 50
+MAX_RESULTS: Final = 50
 _MAX_ITEMS: Final = 8
 _MAX_SHOWN: Final = 60  # characters of a wrong value in a message
 _SHOULD: Final = re.compile(r"^\w+ should ")
@@ -35,7 +35,7 @@ def _as_list(value: object) -> object:
 
 Text = Annotated[str, Field(max_length=_MAX_TEXT)]
 Texts = Annotated[list[Text], BeforeValidator(_as_list), Field(max_length=_MAX_ITEMS)]
-Count = Annotated[int, Field(ge=1, le=_MAX_RESULTS)]
+Count = Annotated[int, Field(ge=1, le=MAX_RESULTS)]
 
 
 class Arguments(BaseModel):
@@ -132,7 +132,7 @@ class Retrieval(Filters):
     queries: Texts = Field([], description="Instead: several wordings, each in turn.")
     max_results: Count = Field(5, description="Most hits.")
     per_file: int = Field(
-        2, description="Most hits of one note; 0 is no limit.", ge=0, le=_MAX_RESULTS
+        2, description="Most hits of one note; 0 is no limit.", ge=0, le=MAX_RESULTS
     )
 
     @property
@@ -157,7 +157,7 @@ class Grep(Filters):
     regex: bool = Field(default=False, description="Read the pattern as a regular expression.")
     max_results: Count = Field(20, description="Most lines.")
     per_file: int = Field(
-        3, description="Most lines of one note; 0 is no limit.", ge=0, le=_MAX_RESULTS
+        3, description="Most lines of one note; 0 is no limit.", ge=0, le=MAX_RESULTS
     )
 
 

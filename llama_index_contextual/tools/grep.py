@@ -17,6 +17,7 @@ import regex  # type: ignore[import-untyped]
 from llama_index_contextual.memory.digest import on_one_line, shown_path
 from llama_index_contextual.retrievers.filters import admitted
 from llama_index_contextual.tools.answer import MAX_CHARS, Answer, fitting
+from llama_index_contextual.tools.arguments import MAX_RESULTS
 from llama_index_contextual.utils import metadata as meta
 from llama_index_contextual.utils.errors import SettingError
 from llama_index_contextual.utils.text import counted, lines_of, printable
@@ -176,7 +177,13 @@ def grep(notes: Notes, arguments: Grep) -> Answer:
     for line, *_ in groups[: len(items)]:
         hits.append({"citation": line.citation, "headings": line.headings})
     summary = f"{counted(number_of_lines, 'line')} in {counted(number_of_notes, 'note')}:"
-    text = "\n".join([summary, *items, *_more(hidden)])
+    lines = [summary, *items]
+    if hidden:
+        shown = [line for line, *_ in groups[: len(items)]]
+        has_space = len(items) == len(groups)
+        next_call = _next_call(arguments, hidden, shown, has_space)
+        lines.append(f"({_names_of(hidden)}. Next: {next_call}.)")
+    text = "\n".join(lines)
     return Answer(text, {"hits": hits, "lines": number_of_lines, "notes": number_of_notes})
 
 
@@ -286,16 +293,35 @@ def _excerpt(text: str, pattern: Pattern) -> str:
     return f"{before}{on_one_line(text[start:end])}{after}"
 
 
-def _more(hidden: Counter[str]) -> list[str]:
-    """Return a line that says what is not shown and how to see it, if there is anything."""
-    if not hidden:
-        return []
+def _names_of(hidden: Counter[str]) -> str:
+    """Return how many lines of which notes are not shown."""
     all_names = (f"{shown_path(path)} {number}" for path, number in hidden.most_common())
     names = fitting(all_names, _MAX_NAMES, gap=2)
     if len(names) < len(hidden):
         names.append("…")
-    counts = f"{hidden.total():,} more in {counted(len(hidden), 'note')}: {', '.join(names)}"
-    return [f"({counts}. Next: grep with path= one of these and per_file=0, or a longer pattern.)"]
+    return f"{hidden.total():,} more in {counted(len(hidden), 'note')}: {', '.join(names)}"
+
+
+def _next_call(
+    arguments: Grep, hidden: Counter[str], shown: Sequence[Line], has_space: bool
+) -> str:
+    """Return the call that shows more lines.
+
+    Args:
+        arguments: Of the last call.
+        hidden: How many lines of each note are not shown.
+        shown: The lines that are shown.
+        has_space: Whether the answer has space for more lines.
+    """
+    if len(hidden) > 1 or arguments.per_file:
+        return "grep with path= one of these and per_file=0, or a longer pattern"
+    if has_space and arguments.max_results < MAX_RESULTS:
+        return f"grep with max_results={MAX_RESULTS}, or a longer pattern"
+    [path] = hidden
+    if any(line.passage.page for line in shown):
+        return "grep with a longer pattern"
+    last_line = max((line.number or 0 for line in shown if line.passage.path == path), default=0)
+    return f"read with path={shown_path(path)} from_line={last_line + 1}, or grep with a longer pattern"
 
 
 def _nothing(arguments: Grep) -> str:

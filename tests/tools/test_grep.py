@@ -242,7 +242,22 @@ def test_no_more_lines_are_shown_than_a_call_admits(folder, index):
     index.refresh()
     answer = grep(index.notes, Grep(pattern="zebras", per_file=0, max_results=4))
     assert len(answer.data["hits"]) == 4
-    assert "(5 more in 1 note: zoo.md 5. Next: grep with path=" in answer.text
+    assert "(5 more in 1 note: zoo.md 5. Next: grep with max_results=50" in answer.text
+
+
+def test_the_next_call_shows_what_the_last_did_not(folder, index):
+    lines = "\n".join(f"- entry {number} about zebras" for number in range(200))
+    (folder / "zoo.md").write_text(f"# Zoo\n\n{lines}\n", "utf-8")
+    index.refresh()
+    few = grep(index.notes, Grep(pattern="zebras"))
+    assert "Next: grep with path= one of these and per_file=0" in few.text
+    more = grep(index.notes, Grep(pattern="zebras", path="zoo.md", per_file=0))
+    assert "Next: grep with max_results=50" in more.text
+    most = grep(index.notes, Grep(pattern="zebras", path="zoo.md", per_file=0, max_results=50))
+    last = len(most.data["hits"]) + 2
+    assert f"Next: read with path=zoo.md from_line={last + 1}," in most.text
+    assert f"- [zoo.md#L{last}]" in most.text
+    assert part_of(index.notes, "zoo.md", last + 1).text.startswith(f"- entry {last - 2} ")
 
 
 @pytest.mark.long
