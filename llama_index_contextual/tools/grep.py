@@ -321,7 +321,8 @@ def _next_call(
     if any(line.passage.page for line in shown):
         return "grep with a longer pattern"
     last_line = max((line.number or 0 for line in shown if line.passage.path == path), default=0)
-    return f"read with path={shown_path(path)} from_line={last_line + 1}, or grep with a longer pattern"
+    place = f"path={shown_path(path)} from_line={last_line + 1}"
+    return f"read with {place}, or grep with a longer pattern"
 
 
 def _nothing(arguments: Grep) -> str:
