@@ -176,14 +176,13 @@ def grep(notes: Notes, arguments: Grep) -> Answer:
     hits = []
     for line, *_ in groups[: len(items)]:
         hits.append({"citation": line.citation, "headings": line.headings})
-    summary = f"{counted(number_of_lines, 'line')} in {counted(number_of_notes, 'note')}:"
-    lines = [summary, *items]
+    text = "\n".join(
+        [f"{counted(number_of_lines, 'line')} in {counted(number_of_notes, 'note')}:", *items]
+    )
     if hidden:
         shown = [line for line, *_ in groups[: len(items)]]
-        has_space = len(items) == len(groups)
-        next_call = _next_call(arguments, hidden, shown, has_space)
-        lines.append(f"({_names_of(hidden)}. Next: {next_call}.)")
-    text = "\n".join(lines)
+        next_call = _next_call(arguments, hidden, shown, has_space=len(items) == len(groups))
+        text += f"\n({_names_of(hidden)}. Next: {next_call}.)"
     return Answer(text, {"hits": hits, "lines": number_of_lines, "notes": number_of_notes})
 
 
@@ -303,7 +302,7 @@ def _names_of(hidden: Counter[str]) -> str:
 
 
 def _next_call(
-    arguments: Grep, hidden: Counter[str], shown: Sequence[Line], has_space: bool
+    arguments: Grep, hidden: Counter[str], shown: Sequence[Line], *, has_space: bool
 ) -> str:
     """Return the call that shows more lines.
 
