@@ -297,6 +297,11 @@ def test_an_earlier_digest_does_not_make_a_message():
     assert gate(pasted, lexicon()) == "acknowledgement"
 
 
+def test_what_follows_an_earlier_digest_is_read():
+    pasted = "## Relevant prior context\n- [a.md#L1] Tea\n\nAnd what of coffee?\n- [ ] Milk"
+    assert clean_message(pasted) == "And what of coffee?\n- [ ] Milk"
+
+
 @given(st.text(max_size=300))
 def test_any_message_gets_an_answer(message):
     assert gate(message, lexicon()) in {"", *SKIPPED}
@@ -310,6 +315,8 @@ def test_a_long_message_is_cut_after_a_whole_word():
     assert clean_message("tea " + "x" * 2_000) == "tea " + "x" * 996
     thousand = "a" * 600 + " " + "b" * 399
     assert clean_message(f"{thousand} and more") == thousand
+    lines = thousand.replace(" ", "\n")
+    assert clean_message(f"{lines}\nand more") == lines
 
 
 def test_what_follows_the_first_characters_of_a_message_is_not_read():

@@ -382,6 +382,10 @@ def test_a_store_that_searched_lists_was_right_to_let_a_row_pass():
         ),
         (many("or", one("n", "==", 1), one("n", "==", 2)), "(n == 1 or n == 2)"),
         (
+            many("or", one("status", "==", "open"), one("n", "==", 2)),
+            "(status == 'open' or n == 2)",
+        ),
+        (
             MetadataFilters(filters=one("n", "==", 1).filters * 2, condition=None),
             "(n == 1 and n == 1)",
         ),

@@ -59,6 +59,13 @@ def test_hits_that_are_not_shown_are_counted_whatever_a_call_admits(tools):
     assert counts.pop() >= 30
 
 
+def test_a_digest_is_as_long_as_its_setting_allows(pumps):
+    message = Message(message="which pump has a red valve?")
+    assert len(tools_over(pumps).memory_context(message).text) <= 2500
+    memory = MemoryContext(pumps, max_results=40, max_tokens=1500, min_relevance=0)
+    assert 2500 < len(NoteTools(pumps.notes, memory).memory_context(message).text) <= 6000
+
+
 def test_data_of_a_hit_name_its_headings(tools):
     [hit] = tools.retrieve(Retrieval(query="pump 7", max_results=1)).data["hits"]
     assert hit["headings"] == "Pump 7"

@@ -239,15 +239,8 @@ class ContextualIndex:
 
     def documents(self) -> dict[str, DocumentRow]:
         """Return what is indexed, by path or id: hashes and numbers of nodes."""
-        return {
-            key: row for key, row in self.settings.database.documents().items() if row.is_indexed
-        }
-
-    def failed(self) -> dict[str, str]:
-        """Return why files could not be indexed by the last refresh, by path."""
-        return {
-            key: row.failed for key, row in self.settings.database.documents().items() if row.failed
-        }
+        rows = self.settings.database.documents()
+        return {key: row for key, row in rows.items() if row.is_indexed}
 
     def files(self, below: str = "") -> list[str]:
         """Return the paths of the files that the index reads, all or those below a sub-folder."""

@@ -110,7 +110,7 @@ def test_an_index_is_not_behind_because_of_a_file_that_cannot_be_read(
     bad.write_text("# Mended\n", "utf-8")
     assert index.freshness(10).changed == 1
     assert index.refresh().failed == []
-    assert not index.failed()
+    assert not index.status().pending.failed
 
 
 def test_a_refresh_of_a_part_forgets_no_failure_elsewhere(opened, folder):
@@ -121,7 +121,7 @@ def test_a_refresh_of_a_part_forgets_no_failure_elsewhere(opened, folder):
     assert str(index.freshness(10)) == ""
     (folder / "bad.md").unlink()
     index.refresh()
-    assert not index.failed()
+    assert not index.status().pending.failed
 
 
 def test_what_could_not_be_read_for_a_moment_is_indexed_later(opened, folder, monkeypatch):
