@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index.core.schema import Document, MetadataMode, TextNode
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 Metadata = Mapping[str, Any]
 Matches = Callable[[str], bool]
+
+_MAX_LINE: Final = 10_000_000  # the number of a line; what is more is not one of a document
+_MAX_DIGITS: Final = 9  # of the number of a page
 
 
 def page_in(metadata: Metadata) -> str:
@@ -45,13 +48,14 @@ class Passage(NamedTuple):
     @classmethod
     def of(cls, text: str, metadata: Metadata) -> Passage:
         """Return the chunk of a text whose metadata name its place."""
-        first_line = meta.value_of(metadata, meta.START_LINE) or 1
+        first_line = _start_line(metadata) or 1
         return cls(meta.path_of(metadata), page_in(metadata), first_line, text, metadata)
 
     @property
     def place(self) -> tuple[str, int, str, int]:
         """Return what orders chunks as they are read: page 9 comes before page 10."""
-        page_number = int(self.page) if self.page.isdecimal() else 0
+        is_number = self.page.isdecimal() and len(self.page) <= _MAX_DIGITS
+        page_number = int(self.page) if is_number else 0
         return self.path, page_number, self.page, self.first_line
 
     @property
@@ -174,8 +178,13 @@ class NodeNotes(Notes):
 
 def _position(node: TextNode | Document) -> tuple[int, int]:
     """Return where a node stands in its document."""
-    line = meta.value_of(node.metadata, meta.START_LINE) or 0
-    return line, _start(node) or 0
+    return _start_line(node.metadata), _start(node) or 0
+
+
+def _start_line(metadata: Metadata) -> int:
+    """Return the line that a node starts with; 0 if its metadata name no possible one."""
+    line = meta.value_of(metadata, meta.START_LINE)
+    return line if isinstance(line, int) and 0 < line <= _MAX_LINE else 0
 
 
 def _start(node: TextNode | Document) -> int | None:
@@ -204,7 +213,7 @@ def _passages_of(path: str, nodes: Iterable[TextNode | Document]) -> list[Passag
         end = (start or 0) + len(text)
         text = text[len(overlap) :]
 
-        start_line = meta.value_of(node.metadata, meta.START_LINE)
+        start_line = _start_line(node.metadata)
         first_line = start_line + overlap.count("\n") if start_line else next_line
         next_line = first_line + text.count("\n") + 1
         values = _with_place(path, node.metadata)

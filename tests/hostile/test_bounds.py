@@ -2,6 +2,8 @@
 again.
 """
 
+import contextlib
+import json
 import sqlite3
 import subprocess
 import sys
@@ -14,8 +16,10 @@ from storage import storage_of
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index import rows
+from llama_index_contextual.memory.context import MemoryContext
+from llama_index_contextual.tools.definitions import TOOLS, NoteTools
 from llama_index_contextual.utils import sqlite_file
-from llama_index_contextual.utils.errors import DamagedError
+from llama_index_contextual.utils.errors import ContextualError, DamagedError
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,6 +51,45 @@ def is_repaired(folder, caplog):
         assert index.status(check=True).ok
         assert "60 seconds" in index.as_retriever().retrieve("gateway")[0].node.text
     return "set aside as index.sqlite3.damaged" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("text", b"\xff\xfe"),
+        ("metadata", "[]"),
+        ("metadata", "{"),
+        ("metadata", "[" * 100_000),
+        ("metadata", '{"start_line": "x", "page_label": "' + "9" * 5000 + '"}'),
+    ],
+)
+def test_a_row_of_another_kind_ends_no_tool_in_a_traceback(folder, column, value):
+    tamper(folder, f"UPDATE chunks SET {column} = ?", value)  # noqa: S608  a name of this file
+    with ContextualIndex.open(folder) as index:
+        tools = NoteTools(index.notes, MemoryContext(index))
+        calls = {
+            "list": {},
+            "grep": {"pattern": "gateway"},
+            "read": {"path": "a name"},
+            "retrieve": {"query": "gateway"},
+            "memory_context": {"message": "What does the gateway wait for?"},
+        }
+        for tool in TOOLS:
+            with contextlib.suppress(ContextualError):
+                tool.call(tools, calls[tool.name])
+        with contextlib.suppress(DamagedError):
+            index.status(check=True)
+
+
+def test_a_state_with_an_impossible_path_is_damage(folder, caplog):
+    path = storage_of(folder) / "index.sqlite3"
+    with closing(sqlite3.connect(path)) as database, database:
+        [(text,)] = database.execute("SELECT value FROM state").fetchall()
+        text = json.dumps({**json.loads(text), "folders": {"": "\0"}})
+        database.execute(
+            "UPDATE state SET value = ?, checksum = ?", [text, sqlite_file.checksum_of(text)]
+        )
+    assert is_repaired(folder, caplog)
 
 
 def test_a_few_bytes_do_not_become_gigabytes(folder, caplog, monkeypatch):

@@ -189,6 +189,8 @@ def write_state(connection: sqlite3.Connection, state: IndexState) -> None:
 
 def _node_row(values: Sequence[Any]) -> NodeRow:
     row = NodeRow(*values[:-1])
+    if not isinstance(row.text, str) or not isinstance(row.metadata, str):
+        raise TypeError(f"chunk {row.node_id!r} has bytes in place of text")
     if _checksum(row) != values[-1]:
         raise ValueError(f"chunk {row.node_id!r} has another checksum")
     return row
@@ -312,7 +314,7 @@ class Snapshot:
         title = _text_in_metadata(metadata.TITLE)
         front_matter = _text_in_metadata(metadata.FRONT_MATTER)
         query = (
-            f"SELECT text, ifnull('{metadata.TITLE}: ' || {title}, ''), "
+            f"SELECT CAST(text AS TEXT), ifnull('{metadata.TITLE}: ' || {title}, ''), "
             f"ifnull({front_matter}, ''), metadata {JOINED} WHERE key {AMONG} ORDER BY key"
         )
         keys = list[str]()
@@ -338,6 +340,14 @@ class Snapshot:
             if key == metadata.REF_DOC_ID:
                 return [node.ref_doc_id for node in nodes]
             return [json.loads(node.metadata).get(key) for node in nodes]
+
+    def metadata_of(self, text: str) -> dict[str, Any]:
+        """Return the metadata that a chunk holds as JSON."""
+        with self._file.explained():
+            values = json.loads(text)
+            if not isinstance(values, dict):
+                raise TypeError("the metadata of a node is not an object")
+            return values
 
     def column(self, column: str, rows: Sequence[int] | Rows) -> list[Any]:
         """Return a column of chunks, ascending by number."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -66,7 +65,8 @@ class FolderNotes(Notes):
         if not self._settings.exists:
             return []
         with self._database.reading() as snapshot:  # making nodes would take four times as long
-            return [*map(json.loads, snapshot.column("metadata", snapshot.rows()))]
+            written = snapshot.column("metadata", snapshot.rows())
+            return [*map(snapshot.metadata_of, written)]
 
     def matching(self, matches: Matches) -> Iterator[Passage]:
         """Yield the chunks whose text or properties match, in the order of reading."""
@@ -83,4 +83,4 @@ class FolderNotes(Notes):
                     or (title and matches(title))
                     or (front_matter and matches(front_matter))
                 ):
-                    yield Passage.of(text, json.loads(written))
+                    yield Passage.of(text, snapshot.metadata_of(written))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from llama_index_contextual.utils.errors import DocumentError
 from llama_index_contextual.utils.metadata import CONTEXT_SOURCE, value_of
@@ -96,7 +96,7 @@ class IndexState(BaseModel):
     settings: dict[str, Any] = {}
     inputs: str = ""
     choices: dict[str, Any] = {}
-    folders: dict[str, str] = {}
+    folders: dict[str, Annotated[str, Field(pattern=r"^[^\x00]*$")]] = {}
     dimensions: int = 0
     change: int = 0
     identity: str = ""
