@@ -251,3 +251,9 @@ def test_characters_that_nobody_sees_are_written_out_in_a_path():
     assert shown_path("te\u200da.md") == "te%E2%80%8Da.md"
     assert shown_path("te\ue000a.md") == "te%EE%80%80a.md"
     assert visible("te\ue000a") == "tea"
+
+
+def test_a_hit_without_front_matter_and_headings_has_none():
+    bare = MemoryEntry(TextNode(text="tea"), 1.0)
+    assert bare.properties == []
+    assert bare.header_path == ""

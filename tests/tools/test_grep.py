@@ -65,6 +65,8 @@ def test_front_matter_is_searched_and_cited_by_lines_that_read_accepts(folder, i
     [citation] = found(index, pattern, path="tools.md")
     assert citation == "tools.md#L1-L4"
     assert pattern.casefold() in part_of(index.notes, citation).text.casefold()
+    answer = grep(index.notes, Grep(pattern=pattern, path="tools.md"))
+    assert f"- [{citation}] front matter: " in answer.text
 
 
 def test_a_line_that_was_cut_into_chunks_counts_once(folder, index):
