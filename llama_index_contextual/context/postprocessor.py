@@ -34,6 +34,7 @@ from llama_index_contextual.utils.errors import (
     Checked,
     ContextError,
     ContextualWarning,
+    SettingError,
     objects_of,
 )
 from llama_index_contextual.utils.text import counted, short_hash
@@ -139,6 +140,11 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         Raises:
             SettingError: A setting is unknown or cannot work.
         """
+        if descriptions is not None and not isinstance(descriptions, Mapping):
+            raise SettingError(
+                "`descriptions` must be a mapping of paths to texts, such as "
+                f"{{'api/': 'REST reference'}} (got {type(descriptions).__name__})."
+            )
         fields = {
             "documents": None if documents is None else _document_list(documents),
             "docstore": docstore,

@@ -158,6 +158,8 @@ class MemoryContext:
             seen: Ids or citations of hits that were shown before. They are left out.
             now: The present. Default: the clock's.
         """
+        if not isinstance(message, str):
+            raise SettingError(f"`message` must be a text (got {type(message).__name__}).")
         if not self.settings.enabled:
             reason = "memory is switched off (enabled is false)"
             return MemoryDigest(applicable=False, reason=reason, notes=(f"{reason.capitalize()}.",))

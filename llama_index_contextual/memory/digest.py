@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import quote
 
 from llama_index_contextual.utils import metadata as meta
+from llama_index_contextual.utils.errors import one_of
 from llama_index_contextual.utils.text import counted, replace_surrogates
 
 if TYPE_CHECKING:
@@ -180,6 +181,7 @@ class MemoryDigest:
             format: ``"markdown"``, or ``"json"`` for the entries, the queries that ran,
                 ``applicable`` and the other fields.
         """
+        one_of("format", format, ("markdown", "json"))
         if format == "markdown":
             return self.markdown
         data = self.to_dict()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
+from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 
 from llama_index_contextual.retrievers.any_store import stored_nodes
@@ -21,12 +22,11 @@ from llama_index_contextual.retrievers.filters import (
 from llama_index_contextual.retrievers.index_members import IndexMembers
 from llama_index_contextual.retrievers.node_index import KeywordIndex
 from llama_index_contextual.retrievers.terms import query_groups
-from llama_index_contextual.utils.errors import SettingError, refuse_unknown, whole
+from llama_index_contextual.utils.errors import SettingError, objects_of, refuse_unknown, whole
 
 if TYPE_CHECKING:
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.indices.base import BaseIndex
-    from llama_index.core.storage.docstore import BaseDocumentStore
     from typing_extensions import Self
 
     from llama_index_contextual.retrievers.base import StoreReader
@@ -176,6 +176,14 @@ class ContextualBM25Retriever(PoolRetriever):
                 f"from_defaults() needs exactly one of {', '.join(sources)} "
                 f"(got {' and '.join(given) or 'none'})."
             )
+        kinds = {"docstore": BaseDocumentStore, "vector_store": BasePydanticVectorStore}
+        for name, kind in kinds.items():
+            source = sources[name]
+            if source is not None and not isinstance(source, kind):
+                raise SettingError(
+                    f"`{name}` must be a {kind.__name__} (got {type(source).__name__}). "
+                    "For an index, pass index=."
+                )
         members = None
         if index is not None:
             members = IndexMembers(index)
@@ -213,14 +221,14 @@ class ContextualBM25Retriever(PoolRetriever):
 
     def add(self, nodes: Sequence[BaseNode]) -> None:
         """Index nodes. A node whose id is indexed replaces the old one; only these are analysed."""
-        added = list(nodes) if isinstance(nodes, Iterable) else [nodes]
-        if not all(isinstance(node, BaseNode) for node in added):
-            raise SettingError(
-                "`nodes` must be a list of LlamaIndex nodes (got "
-                f"{type(nodes).__name__}). For a store, "
-                "call ContextualBM25Retriever.from_defaults() with index=, docstore= or "
-                "vector_store=."
-            )
+        added = objects_of(
+            BaseNode,  # type: ignore[type-abstract]
+            nodes,
+            "nodes",
+            "LlamaIndex nodes",
+            "Make a node of a text by TextNode(text=…). For a store, call "
+            "ContextualBM25Retriever.from_defaults() with index=, docstore= or vector_store=.",
+        )
         for node in added:
             if isinstance(node, IndexNode) and node.obj is not None:
                 self.object_map[node.index_id] = node.obj
@@ -228,6 +236,8 @@ class ContextualBM25Retriever(PoolRetriever):
 
     def delete(self, node_ids: Iterable[str]) -> int:
         """Delete nodes by id and return how many there were; unknown ids are ignored."""
+        if isinstance(node_ids, str):
+            raise SettingError(f"`node_ids` must be a list of ids. Pass [{node_ids!r}].")
         return self.index.delete(node_ids)
 
     # Answers

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core import Settings
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.llms.utils import resolve_llm
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES, QUERY_GEN_PROMPT
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
@@ -30,14 +31,13 @@ from llama_index_contextual.retrievers.query import parse_query
 from llama_index_contextual.retrievers.rankings import MODES, Mode, ScoreTable, fuse_learned
 from llama_index_contextual.retrievers.relevance import AUTO, MinScore
 from llama_index_contextual.retrievers.sessions import fuse_sessions, sentences_of
-from llama_index_contextual.utils.errors import ContextualWarning, amount, one_of, whole
+from llama_index_contextual.utils.errors import ContextualWarning, amount, objects_of, one_of, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.llms import LLM
-    from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.prompts.mixin import PromptDictType
     from llama_index.core.vector_stores.types import MetadataFilters
     from typing_extensions import Self
@@ -155,7 +155,13 @@ class ContextualFusionRetriever(BaseRetriever):
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         self.candidate_pool = max(whole("candidate_pool", candidate_pool), self.similarity_top_k)
         self.num_queries = whole("num_queries", num_queries)  # the original query included
-        self.node_postprocessors = list(node_postprocessors)
+        self.node_postprocessors = objects_of(
+            BaseNodePostprocessor,  # type: ignore[type-abstract]
+            node_postprocessors,
+            "node_postprocessors",
+            "node postprocessors",
+            "Pass [RecencyPostprocessor()], or another postprocessor of LlamaIndex.",
+        )
         self.min_score: MinScore = AUTO
         if min_score != AUTO:
             self.min_score = amount("min_score", min_score, zero=True, most=1)

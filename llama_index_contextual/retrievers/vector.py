@@ -170,6 +170,10 @@ class ContextualVectorRetriever(PoolRetriever):
         self.keeps_scores = self.reader.gives_cosines(self._query)
         self.asks_async = self.reader.asks_async
         self._needs_vector = self.reader.needs_vector(self._query)
+        if isinstance(embed_model, str):
+            raise SettingError(
+                f"`embed_model` must be an embedding of LlamaIndex (got {embed_model!r})."
+            )
         self._embed_model = embed_model or getattr(index, "_embed_model", None)
         self._vectors: dict[tuple[str, ...], tuple[BaseEmbedding, list[float]]] = {}
 

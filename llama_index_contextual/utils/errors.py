@@ -195,7 +195,9 @@ def objects_of(
     Raises:
         SettingError: The values are a single object, or hold something else.
     """
-    is_list = isinstance(values, Iterable) and not isinstance(values, str | kind)
+    # A model of pydantic, such as a vector store, is an iterable of its fields.
+    is_single = isinstance(values, str | kind) or hasattr(type(values), "model_fields")
+    is_list = isinstance(values, Iterable) and not is_single
     objects = list(values) if is_list else []
     wrong = [value for value in objects if not isinstance(value, kind)] if is_list else [values]
     if wrong:
@@ -242,7 +244,10 @@ class Checked:
             except ValidationError as error:  # it is no ContextualError
                 fault = error.errors(include_url=False)[0]
                 name = f"`{fault['loc'][0]}`" if fault["loc"] else type(self).__name__
-                message = f"{name} {requirement(fault)} (got {fault['input']!r})."
+                shown = repr(fault["input"])
+                if len(shown) > _SHOWN:
+                    shown = type(fault["input"]).__name__
+                message = f"{name} {requirement(fault)} (got {shown})."
                 raise SettingError(message) from error
 
     @classmethod

@@ -385,7 +385,7 @@ def test_an_index_is_read_from_its_store_even_if_its_docstore_holds_whole_docume
         ("store", r"list of LlamaIndex nodes .got ChromaVectorStore.*vector_store="),
         ("docstore", r"list of LlamaIndex nodes .got SimpleDocumentStore.*docstore="),
         ("text", r"list of LlamaIndex nodes .got str"),
-        ("texts", r"list of LlamaIndex nodes .got list"),
+        ("texts", r"list of LlamaIndex nodes .got str"),
         ("node", r"list of LlamaIndex nodes .got TextNode"),
         ("number", r"list of LlamaIndex nodes .got int"),
     ],
