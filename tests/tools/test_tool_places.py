@@ -52,7 +52,9 @@ def test_a_name_may_be_that_of_a_file_of_any_kind_and_a_sheet_is_named_in_any_ca
         assert part_of(index.notes, "[[wheels]]").path == "deep/Wheels.txt"
         assert listing(index.notes, "deep/er").data["total"] == 1
         assert listing(index.notes, "/deep/").data["total"] == 3
-        with pytest.raises(DocumentError, match="There is no note in a folder 'depe/er'"):
+        with pytest.raises(
+            DocumentError, match=r"There is no note in a folder 'depe/er'\. Did you mean deep/er/"
+        ):
             listing(index.notes, "depe/er")
 
 
