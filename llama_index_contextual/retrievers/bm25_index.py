@@ -405,7 +405,7 @@ class Bm25Index(ArrayIndex):
         starts = np.flatnonzero(is_first[: len(token_places)])
         places = token_places[starts]
         counts = np.diff(np.append(starts, len(token_places))).astype(np.float64)
-        weight = idf(len(self), len(places))
+        weight = idf(len(self.rows), len(places))
         if not len(places) and is_day(group):
             weight = 0.0  # the year, the month and the number of a day are terms as well
         scores = counts / (counts + self._norms[places]) * weight
