@@ -271,25 +271,25 @@ _LATER_WORD: Final = re.compile(r"(?<=[^.?!\s]\s)[^\W\d_]\w+")
 
 
 class ProperNameFeature:
-    """Whether a dated note holds the people, places and products that a query names.
+    """Whether a note holds the people, places and products that a query names.
 
     In conversations and diaries BM25 counts a name little, because the person is in many notes. In
     other documents capitalised words are often terms of the subject, and this feature lost more
-    than it gained.
+    than it gained. So it counts where most candidates are dated notes.
     """
 
     name = "proper name"
     weight = 0.7
 
     def values(self, query: Query, candidates: Candidates) -> Floats:
-        """Return the share of the query's capitalised words that a chunk of a dated note holds.
+        """Return the share of the query's capitalised words that a chunk holds.
 
-        The first word of a sentence does not count. Chunks without a day and source code have 0.
+        The first word of a sentence does not count. Source code has 0.
         """
-        chunks = candidates.chunks
-        is_dated_note = (chunks.days > 0) & ~chunks.is_code
+        is_prose = candidates.chunks.is_prose
+        is_dated_note = is_prose & (candidates.chunks.days > 0)
         shares: Floats = np.zeros(len(candidates.node_ids))
-        if not is_dated_note.any():
+        if is_dated_note.sum() <= is_prose.sum() / 2:
             return shares
         names = [word for word in _LATER_WORD.findall(query.text) if word[0].isupper()]
         has_term = candidates.term_counts > 0
@@ -300,7 +300,7 @@ class ProperNameFeature:
             if columns:
                 has_name.append(has_term[:, columns].any(axis=1))
         if has_name:
-            shares = np.mean(has_name, axis=0) * is_dated_note
+            shares = np.mean(has_name, axis=0) * is_prose
         return shares
 
 

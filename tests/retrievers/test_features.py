@@ -89,7 +89,7 @@ CASES = {
         {
             "a": ("songs that Ben likes", {"date": "2026-03-01"}),
             "b": (f"likes {FAR} songs, Ana", {"date": "2026-03-01"}),
-            **{f"c{number}": (f"Ana {number}", {}) for number in range(9)},
+            **{f"c{number}": (f"Ana {number}", {"date": "2026-03-01"}) for number in range(9)},
         },
         {"a": 0.9, "b": 0.85},
     ),
@@ -269,12 +269,20 @@ def test_a_heading_counts_by_what_the_text_below_it_holds_outside_its_context(co
         ("where did ana meet ben?", [0.0] * 5),
     ],
 )
-def test_a_dated_note_counts_by_the_names_of_the_query_that_it_holds(query, expected):
-    chunks = [NOTE, NOTE, None, ({"path": "2026-03-01/retry.py"}, "text"), FILES[3]]
-    counts = [(1, 1), (2, 0), (1, 1), (1, 1), (1, 1)]
+def test_a_note_counts_by_the_names_of_the_query_that_it_holds(query, expected):
+    chunks = [NOTE, NOTE, None, ({"path": "2026-03-01/retry.py"}, "text"), NOTE]
+    counts = [(1, 1), (2, 0), (1, 1), (1, 1), (0, 0)]
     candidates = candidates_of(chunks, counts=counts)
     values = features.ProperNameFeature().values(query_of(query, ana=1.0, ben=3.0), candidates)
     assert values.tolist() == expected
+
+
+@pytest.mark.parametrize(("dated", "expected"), [(1, [0.0] * 4), (2, [0.0] * 4), (3, [1.0] * 4)])
+def test_names_count_in_all_notes_where_most_of_them_are_dated(dated, expected):
+    chunks = [*[NOTE] * dated, *[FILES[3]] * (4 - dated), ({"path": "2026-03-01/a.py"}, "text")]
+    candidates = candidates_of(chunks, counts=[(1,)] * 5)
+    values = features.ProperNameFeature().values(query_of("Where is Ana?", ana=1.0), candidates)
+    assert values.tolist() == [*expected, 0.0]
 
 
 def test_a_name_counts_once_whichever_of_its_languages_a_chunk_has():

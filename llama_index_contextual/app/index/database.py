@@ -91,7 +91,7 @@ class Database(SqliteFile):
     """The file of documents, chunks and settings."""
 
     tables = _TABLES
-    layout = 8
+    layout = 9
     _documents: tuple[object, dict[str, DocumentRow]] = (None, {})
 
     def state(self) -> IndexState:
