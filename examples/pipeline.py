@@ -38,7 +38,7 @@ contextual = ctx.ContextualFusionRetriever(
     [ctx.ContextualVectorRetriever(index), ctx.ContextualBM25Retriever(nodes)], similarity_top_k=3
 )
 
-# Ask a query engine. Of equally good hits, the newest comes first.
+# Ask a query engine. Recency puts the newest of equally good hits first.
 for retriever in (stock, contextual):
     recency = ctx.RecencyPostprocessor()
     engine = RetrieverQueryEngine.from_args(retriever, llm=llm, node_postprocessors=[recency])

@@ -80,6 +80,7 @@ ANCHORED = {
     "app.folder.converters.notebook._HEADING",
     "app.folder.markdown._BLOCK",
     "app.folder.markdown._LIST",
+    "app.folder.archive._DETAILS",
     "app.folder.archive.integer",
     "app.folder.html_to_markdown._ITEM_NUMBER",
     "app.folder.html_to_markdown._NUMBERED",
@@ -89,8 +90,11 @@ ANCHORED = {
     "utils.text._HEX",
     "utils.text._WORD_OR_NUMBER",
     "retrievers.chunk_info._IMPL_FOR",
+    "retrievers.words._GROUPED",
+    "retrievers.words._OTHERWISE_GROUPED",
     "retrievers.words._PRICE",
-    "tools.places._COLON_LINES",
+    "tools.places._NUMBERED",
+    "tools.places._QUOTED",
 }
 
 
