@@ -338,11 +338,11 @@ class InfoCollector:
         columns["code_flags"].append(chunk.is_code)
         columns["ids_as_bytes"].frombytes(node_id.encode("utf-8", "surrogatepass"))
         columns["infos_as_json"].frombytes(chunk.info.to_json())
-        for label in {*chunk.heading_terms, *chunk.context_terms, *chunk.names}:
-            columns["labels"].append(term_number(label))
-            columns["heading_labels"].append(label in chunk.heading_terms)
-            columns["context_labels"].append(chunk.context_terms.get(label, 0))
-            columns["name_labels"].append(chunk.names.get(label, 0.0))
+        labels = {*chunk.heading_terms, *chunk.context_terms, *chunk.names}
+        columns["labels"].extend(map(term_number, labels))
+        columns["heading_labels"].extend(label in chunk.heading_terms for label in labels)
+        columns["context_labels"].extend(chunk.context_terms.get(label, 0) for label in labels)
+        columns["name_labels"].extend(chunk.names.get(label, 0.0) for label in labels)
         for bounds, entries in _ENTRIES.items():
             columns[bounds].append(len(columns[entries[0]]))
 
