@@ -444,11 +444,12 @@ def dates_in(
         is_question: Whether ``01/02/2024`` names two dates in English, and ``am 25.12.24`` one.
         forms: How dates with a year of four digits are written.
     """
+    if not _DIGIT.search(text):
+        return []
     text = plain_digits(text).replace("\u2010", "-").replace("\u2011", "-")
     if is_question:
         forms = (_SHORT_YEAR, *forms)
-    required = _DIGIT if is_question else _ANY_YEAR
-    if not required.search(text):
+    elif not _ANY_YEAR.search(text):
         return []
     named_dates = []
     for form in forms:
