@@ -118,7 +118,7 @@ class MemoryEntry:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the hit as plain data."""
-        return {
+        data = {
             "id": self.id,
             "citation": self.citation,
             "path": self.path,
@@ -128,8 +128,10 @@ class MemoryEntry:
             "score": self.score,
             meta.START_LINE: meta.value_of(self.node.metadata, meta.START_LINE),
             meta.END_LINE: meta.value_of(self.node.metadata, meta.END_LINE),
-            **({"also_at": list(self.also_at)} if self.also_at else {}),
         }
+        if self.also_at:
+            data["also_at"] = list(self.also_at)
+        return data
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,7 +265,8 @@ def are_offsets(offsets: Numbers, end: int) -> bool:
 def kth_largest(values: Numbers, k: int) -> Any:
     """Return the k-th largest of at least k values.
 
-    It is not below the k-th largest of the maxima of blocks, so few values have to be sorted.
+    Each block of values has a maximum, and the k-th largest maximum is a lower bound. The values
+    below it need no sorting.
     """
     blocks = len(values) // _BLOCK_SIZE
     if blocks > k:

@@ -346,9 +346,7 @@ def _collect(request: Request, answers: Mapping[WeightedRetriever, PoolsOrError]
     for member, pools_of_member in pools.items():
         for number, pool in enumerate(pools_of_member):
             # What only a filter brings into the pool is scored, and changes no score of another.
-            added = []
-            if request.is_filtered:
-                added = [hit for hit in pool.matching if hit.node_id not in compared_ids]
+            added = [hit for hit in pool.matching if hit.node_id not in compared_ids]
             node_ids, scores = in_ranks([*pool.unfiltered, *added])
             ranking = Ranking(
                 retriever=member.name,

@@ -402,7 +402,7 @@ class Bm25Index(ArrayIndex):
     def _read_term(self, group: Group) -> QueryTerm:
         token_places, positions = self._occurrences(group)
         is_first = np.append(True, token_places[1:] != token_places[:-1])
-        starts = np.flatnonzero(is_first[: len(token_places)])
+        starts = np.flatnonzero(is_first[: len(token_places)])  # none where no row has the term
         places = token_places[starts]
         counts = np.diff(np.append(starts, len(token_places))).astype(np.float64)
         weight = idf(len(self.rows), len(places))

@@ -39,7 +39,7 @@ class IndexMembers:
         # Where the store holds the text, the document store is empty or holds whole documents. A
         # document store that lacks what the index lists was not loaded.
         documents = None if self._docstore is None else self._docstore.docs
-        is_lost = documents is None or (not documents and any(listed_ids(self._struct) or ()))
+        is_lost = documents is None or (not documents and any(_listed_ids(self._struct) or ()))
         has_texts = store is not None and (store.stores_text or is_lost)
         self._store: Any = store if has_texts else None
         if self._store is None and self._docstore is None:
@@ -75,13 +75,13 @@ class IndexMembers:
         if self._store is not None:
             return ids - {node.node_id for node in listed_nodes(self._store, [*ids])}
         # delete_ref_doc() leaves a node in the document store; the index forgets its id.
-        listed = listed_ids(self._struct)
+        listed = _listed_ids(self._struct)
         if listed is None:
-            listed = self._docstore.docs.keys() - summaries_of(self._struct)
+            listed = self._docstore.docs.keys() - _summaries_of(self._struct)
         return ids.difference(listed)
 
 
-def listed_ids(struct: object) -> Iterable[str] | None:
+def _listed_ids(struct: object) -> Iterable[str] | None:
     """Return the ids of the nodes that an index lists; None if it lists none, as a graph."""
     if isinstance(struct, IndexDict):
         return struct.nodes_dict.values()
@@ -94,7 +94,7 @@ def listed_ids(struct: object) -> Iterable[str] | None:
     return None
 
 
-def summaries_of(struct: object) -> set[str]:
+def _summaries_of(struct: object) -> set[str]:
     """Return the ids of nodes that a tree's model wrote about other nodes."""
     if not isinstance(struct, IndexGraph):
         return set()

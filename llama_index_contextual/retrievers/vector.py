@@ -172,7 +172,8 @@ class ContextualVectorRetriever(PoolRetriever):
         self._needs_vector = self.reader.needs_vector(self._query)
         if isinstance(embed_model, str):
             raise SettingError(
-                f"`embed_model` must be an embedding of LlamaIndex (got {embed_model!r})."
+                f"`embed_model` must be an embedding of LlamaIndex (got {embed_model!r}). "
+                "Pass an object, such as OllamaEmbedding('nomic-embed-text')."
             )
         self._embed_model = embed_model or getattr(index, "_embed_model", None)
         self._vectors: dict[tuple[str, ...], tuple[BaseEmbedding, list[float]]] = {}

@@ -27,7 +27,7 @@ _SHOULD: Final = re.compile(r"^\w+ should ")
 
 
 def _as_list(value: object) -> object:
-    """Return a text that stands where a list belongs as a list, and a list without empty items."""
+    """Return a list without its empty items, and a text as a list that holds it."""
     if isinstance(value, list):
         return [item for item in value if item is not None and item != ""]
     return [value] if isinstance(value, str) else value

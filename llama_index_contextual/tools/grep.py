@@ -205,7 +205,8 @@ def _expression(pattern: str) -> Callable[[str], int]:
         SettingError: The expression cannot be read, or could take any time or memory.
     """
     unescaped = _ESCAPED.sub("", pattern)
-    if prod(int(count) for count in _REPEATS.findall(unescaped) if int(count)) > _MAX_REPEATS:
+    repeats = map(int, _REPEATS.findall(unescaped))
+    if prod(filter(None, repeats)) > _MAX_REPEATS:
         raise SettingError(
             f"`pattern` must repeat its parts at most {_MAX_REPEATS:,} times in all. Lower the "
             "numbers in {}."

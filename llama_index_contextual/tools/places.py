@@ -166,6 +166,7 @@ def _place_of(notes: Notes, target: str) -> _Place:
     names = _names(notes)
     for name, mark in places:  # "Meeting, C# too" is a title
         folded = folded_name(name)
+        # Folding drops the mark of "a.md#L3", which is no part of a title.
         before_sign, sign, _ = name.rpartition("#")
         has_mark = bool(sign) and folded_name(before_sign) == folded
         if folded in names and not has_mark:

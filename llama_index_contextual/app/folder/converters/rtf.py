@@ -31,7 +31,7 @@ _WORD: Final = re.compile(rf"(?<!\\)\\({'|'.join(_MARKS)})(?![a-z])(\d?) ?")
 _SUPER: Final = re.compile(r"(?<!\\)\\super(?![a-z\d]) ?([^{}\\]{1,20})")
 # Only the first word of a group says that a program may ignore the group, and no style of
 # characters does.
-_STAR_INSIDE: Final = re.compile(r"(?<=[^{\\\s])(\s?)\\\*|(?<=\{)()\\\*(?=\\cs\d)")
+_STAR_INSIDE: Final = re.compile(r"(?<=[^{\\\s])(\s?)\\\*|(?<=\{)\\\*(?=\\cs\d)")
 _LEFT_OUT: Final = {"comment": r"\*\annotation", "picture": r"\pict", "text box": r"\shptxt"}
 _INFO: Final = re.compile(r"\{\\(title|author|subject) ([^{}]{0,1000})\}")
 _LOWEST: Final = 6  # level of a heading
@@ -96,7 +96,7 @@ def _encoding(source: str) -> str:
 
 def _prepared(source: str) -> str:
     """Return RTF with marks for words and raised letters, without what misleads striprtf."""
-    source = _STAR_INSIDE.sub(r"\1\2", source)
+    source = _STAR_INSIDE.sub(r"\1", source)
     source = _SUPER.sub(
         lambda raised: f"{_written(_RAISED)}{raised[1]}{_written(_RAISED_END)}", source
     )
