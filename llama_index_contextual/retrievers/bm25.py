@@ -220,7 +220,11 @@ class ContextualBM25Retriever(PoolRetriever):
         return self.reader
 
     def add(self, nodes: Sequence[BaseNode]) -> None:
-        """Index nodes. A node whose id is indexed replaces the old one; only these are analysed."""
+        """Index nodes. A node whose id is indexed replaces the old one; only these are analysed.
+
+        Raises:
+            SettingError: ``nodes`` is not a list of LlamaIndex nodes.
+        """
         added = objects_of(
             BaseNode,  # type: ignore[type-abstract]
             nodes,
@@ -235,7 +239,11 @@ class ContextualBM25Retriever(PoolRetriever):
         self.index.add(added)
 
     def delete(self, node_ids: Iterable[str]) -> int:
-        """Delete nodes by id and return how many there were; unknown ids are ignored."""
+        """Delete nodes by id and return how many there were; unknown ids are ignored.
+
+        Raises:
+            SettingError: ``node_ids`` is a single id.
+        """
         if isinstance(node_ids, str):
             raise SettingError(f"`node_ids` must be a list of ids. Pass [{node_ids!r}].")
         return self.index.delete(node_ids)
