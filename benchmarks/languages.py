@@ -1,6 +1,6 @@
-"""Obsidian's help beside what others publish.
+"""Measure Obsidian's help beside published figures, and make Spanish questions.
 
-And Spanish questions about pages in two languages, for ``retrieval.py``.
+``retrieval.py`` asks the Spanish questions about pages in two languages.
 
     pip install -e '.[multilingual]'
     python benchmarks/languages.py [--embeddings local e5]
@@ -104,7 +104,7 @@ def made_questions(pages: list[str]) -> list[tuple[str, str, str]]:
 
 
 def spanish(language: str) -> DataSet:
-    """Spanish questions about the pages of a language."""
+    """Return Spanish questions about the pages of a language."""
     pages = shared_pages()
     documents, places = read(language, pages)
     texts = {document.doc_id: document.text for document in documents}
@@ -130,7 +130,7 @@ def spanish(language: str) -> DataSet:
 
 
 def both_languages() -> DataSet:
-    """Spanish questions about Spanish pages and about the same pages in English."""
+    """Return Spanish questions about Spanish pages and about the same pages in English."""
     parts = {language: spanish(language) for language in ("es", "en")}
     documents = {}
     questions = []
@@ -145,7 +145,7 @@ def both_languages() -> DataSet:
 
 
 def shared_pages() -> list[str]:
-    """Pages that exist in both languages, drawn with a fixed seed."""
+    """Return pages that exist in both languages, drawn with a fixed seed."""
     pages = []
     for language in ("en", "es"):
         folder = DATA / "markdown" / "fastapi" / language / "docs"
@@ -188,7 +188,7 @@ def vault(models: list[str]) -> str:
 
 
 def main() -> None:
-    """Ask both embeddings, print the table."""
+    """Measure the embeddings that the command line names, and print the table."""
     options = command_line(__doc__, embeddings=["local", "e5"])
     print(f"{machine()}\n\n{vault(options.embeddings)}")
 

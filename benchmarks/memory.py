@@ -1,13 +1,13 @@
-"""Memory on real notes: what the digest finds and shows, what recency costs and gives.
+"""Measure memory on real notes: what the digest finds and shows, and what recency changes.
 
 Each person of ``realmem-notes``, and each conversation of ``locomo-notes`` and of ``chat-notes``,
-is an index of its own. Now is the day of a message, or else of the last note; a message is asked
-when the notes before it are all there are. Recall@k is the mean share of a question's gold lines
-that stand in the first k chunks. Words shown is the mean share of the words of a gold line, other
+is an index of its own. Now is the day of a message, or else of the last note. A message is a query
+for the notes before it. Recall@k is the mean share of a question's gold lines that are in the first
+k chunks. Words shown is the mean share of the words of a gold line, other
 than stop words and those of the question, that the snippet of a chunk with that line holds: a
 digest of four lines may cite the right chunk and still leave out what was asked for. The model for
-messages was trained on the five people of ``realmem-notes``; figures for others: the script that
-trains.
+messages was trained on the five people of ``realmem-notes``; ``train.py messages`` prints figures
+of people that were left out.
 
     python benchmarks/memory.py                # everything; minutes
     python benchmarks/memory.py --questions 300 --parts shown updates
@@ -85,13 +85,14 @@ class Conversation(NamedTuple):
 def questions(dataset: str, limit: int | None) -> list[NoteQuestion]:
     """Return the questions that have an answer, or a fixed sample of them."""
 
-    def passages(row: dict[str, Any], key: str) -> tuple[tuple[str, int], ...]:
-        return tuple((one["path"].split("/", 1)[1], one["start_line"]) for one in row.get(key, ()))
+    def places_of(row: dict[str, Any], key: str) -> tuple[tuple[str, int], ...]:
+        passages = row.get(key, ())
+        return tuple((gold["path"].split("/", 1)[1], gold["start_line"]) for gold in passages)
 
     every = []
     for row in queries(dataset):
         if row["gold"]:
-            gold = (passages(row, key) for key in ("gold", "original", "updated"))
+            gold = (places_of(row, key) for key in ("gold", "original", "updated"))
             every.append(
                 NoteQuestion(row["query"], row["collection"], row.get("names_a_date", False), *gold)
             )
@@ -102,7 +103,7 @@ def conversations(
     dataset: str, wanted: Sequence[Any], embedding: RememberingEmbedding
 ) -> Iterator[Conversation]:
     """Index conversation after conversation."""
-    parser = default_parser(embedding.inner)  # the one that remembers is no ``LocalEmbedding``
+    parser = default_parser(embedding.inner)  # a RememberingEmbedding is no LocalEmbedding
     for name in sorted({question.conversation for question in wanted}):
         folder = DATA / dataset / "corpus" / name
         now = max(day for path in folder.rglob("*.md") if (day := date_from_path(path.as_posix())))
@@ -127,7 +128,7 @@ AGES = {"a week": 7, "8 to 30 days": 30, "older": 10**6}  # days at most
 def asked_in_time(
     wanted: Sequence[Message], embedding: RememberingEmbedding
 ) -> Iterator[tuple[Message, ContextualIndex]]:
-    """Each message, and an index of the notes of its person before it.
+    """Yield each message, and an index of the notes of its person before it.
 
     Notes are added as they were written.
     """
@@ -138,8 +139,8 @@ def asked_in_time(
             ContextualIndex.open(folder, embed_model=embedding, node_parser=parser) as index,
         ):
             asked = sorted(
-                (one for one in wanted if one.conversation == person),
-                key=lambda one: len(one.earlier),
+                (message for message in wanted if message.conversation == person),
+                key=lambda message: len(message.earlier),
             )
             for message in asked:
                 for path in message.earlier:
@@ -184,11 +185,10 @@ MESSAGE_WAYS: dict[str, Callable[[ContextualIndex, Message], list[str]]] = {
 
 
 def messages(limit: int | None, embedding: RememberingEmbedding) -> str:
-    """Two tables.
+    """Return two tables: needed sessions by rank, and by age.
 
-    Sessions that an answer needs, and by age those among ten, and messages that find any of theirs.
-
-    The age of a message's sessions is that of its youngest.
+    The second has the needed sessions among ten, and the messages that find any of theirs. The age
+    of a message's sessions is that of its youngest.
     """
     sent = realmem_notes()
     sent = random.Random(0).sample(sent, min(limit or len(sent), len(sent)))  # noqa: S311
@@ -198,14 +198,14 @@ def messages(limit: int | None, embedding: RememberingEmbedding) -> str:
         for way, ask in MESSAGE_WAYS.items():
             notes = list(dict.fromkeys(ask(index, message)))
             measures[way].append(message.measure(notes))
-            found = {path: path in notes[:10] for path in message.gold}
+            is_hit = {path: path in notes[:10] for path in message.gold}
             days = {
-                path: (message.day - (date_from_path(path) or message.day)).days for path in found
+                path: (message.day - (date_from_path(path) or message.day)).days for path in is_hit
             }
-            counted = [("needed sessions", days[path], hit) for path, hit in found.items()]
+            counted = [("needed sessions", days[path], hit) for path, hit in is_hit.items()]
             for count, old, hit in (
                 *counted,
-                ("messages with any", min(days.values()), any(found.values())),
+                ("messages with any", min(days.values()), any(is_hit.values())),
             ):
                 age = next(name for name, most in AGES.items() if old <= most)
                 by_age[f"{way}: {count}"][age].append(hit)
@@ -233,7 +233,7 @@ def messages(limit: int | None, embedding: RememberingEmbedding) -> str:
 
 
 def recall(hits: Sequence[Place], gold: Iterable[tuple[str, int]], top: int) -> float:
-    """Share of gold lines that stand in the first hits."""
+    """Return the share of gold lines that are in the first hits."""
     return statistics.mean(
         any(p == path and a <= line <= b for p, a, b in hits[:top]) for path, line in gold
     )
@@ -242,12 +242,12 @@ def recall(hits: Sequence[Place], gold: Iterable[tuple[str, int]], top: int) -> 
 def plain(
     index: ContextualIndex, mode: str | None = None
 ) -> Callable[[str, date], Sequence[Place]]:
-    """Hybrid search."""
+    """Return a hybrid search."""
     retriever = index.as_retriever(similarity_top_k=10, mode=mode)
 
     def ask(question: str, _: date) -> list[Place]:
-        found = [hit.node.metadata for hit in retriever.retrieve(question)]
-        return [(one["path"], one["start_line"], one["end_line"]) for one in found]
+        chunks = [hit.node.metadata for hit in retriever.retrieve(question)]
+        return [(chunk["path"], chunk["start_line"], chunk["end_line"]) for chunk in chunks]
 
     return ask
 
@@ -259,8 +259,8 @@ def digest(index: ContextualIndex, **settings: Any) -> Callable[[str, date], Seq
     def ask(question: str, now: date) -> list[Place]:
         entries = memory.get(question, now=now).entries
         return [
-            (one.path, one.node.metadata["start_line"], one.node.metadata["end_line"])
-            for one in entries
+            (entry.path, entry.node.metadata["start_line"], entry.node.metadata["end_line"])
+            for entry in entries
         ]
 
     return ask
@@ -276,8 +276,8 @@ WAYS: dict[str, Callable[[ContextualIndex], Callable[[str, date], Sequence[Place
         for least in (0.0, 0.2, 0.5)
     },
     **{
-        f"digest, recency weight {one}": functools.partial(digest, recency_weight=one)
-        for one in (0.5, 1.0)
+        f"digest, recency weight {weight}": functools.partial(digest, recency_weight=weight)
+        for weight in (0.5, 1.0)
     },
 }
 
@@ -286,25 +286,26 @@ def quality(dataset: str, wanted: Sequence[NoteQuestion], embedding: Remembering
     """Return the table of recall, and of strange questions that got any hit."""
     scores: dict[str, list[tuple[bool, float, float]]] = {way: [] for way in WAYS}
     foreign: dict[str, list[bool]] = {way: [] for way in WAYS}
-    for one in conversations(dataset, wanted, embedding):
-        others = [question for question in wanted if question not in one.questions]
-        sample = random.Random(0).sample(others, min(len(one.questions), len(others)))  # noqa: S311
+    for conversation in conversations(dataset, wanted, embedding):
+        own = conversation.questions
+        strange = [question for question in wanted if question not in own]
+        sample = random.Random(0).sample(strange, min(len(own), len(strange)))  # noqa: S311
         for way, make in WAYS.items():
-            ask = make(one.index)
-            for question in one.questions:
-                hits = ask(question.text, one.now)
+            ask = make(conversation.index)
+            for question in own:
+                hits = ask(question.text, conversation.now)
                 scores[way].append(
                     (question.names_a_date, *(recall(hits, question.gold, top) for top in (4, 10)))
                 )
             if "relevance" in way or "default" in way:  # no other setting abstains differently
-                foreign[way] += [bool(ask(question.text, one.now)) for question in sample]
+                foreign[way] += [bool(ask(question.text, conversation.now)) for question in sample]
     rows = []
-    for way, found in scores.items():
-        parts = (found, [row for row in found if row[0]])
+    for way, values in scores.items():
+        parts = (values, [row for row in values if row[0]])
         figures = [
-            f"{100 * statistics.mean(row[at] for row in part):.1f}" if part else "–"
+            f"{100 * statistics.mean(row[column] for row in part):.1f}" if part else "–"
             for part in parts
-            for at in (1, 2)
+            for column in (1, 2)
         ]
         rows.append(
             [way, *figures, f"{100 * statistics.mean(foreign[way]):.0f}" if foreign[way] else ""]
@@ -321,47 +322,49 @@ def sessions(wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) ->
         "learned, the default": None,
     }
     shares: dict[str, list[list[float]]] = {}
-    for one in conversations("locomo-notes", wanted, embedding):
-        retrievers = {way: one.index.as_retriever(100, mode=mode) for way, mode in modes.items()}
+    for conversation in conversations("locomo-notes", wanted, embedding):
+        index = conversation.index
+        retrievers = {way: index.as_retriever(100, mode=mode) for way, mode in modes.items()}
         vectors, keywords = retrievers["learned, the default"].retrievers
         members = {"vectors": vectors, "keywords": keywords}
         for way, retriever in (members | retrievers).items():
-            for question in one.questions:
+            for question in conversation.questions:
                 notes = list(
                     dict.fromkeys(
                         hit.node.metadata["path"] for hit in retriever.retrieve(question.text)
                     )
                 )
                 gold = {path for path, _ in question.gold}
-                found = [len(gold.intersection(notes[:top])) / len(gold) for top in (1, 5, 10)]
-                shares.setdefault(way, []).append(
-                    [*found, float(found[2] > 0), float(found[2] == 1)]
-                )
-    rows = [[way, *(100 * np.mean(found, axis=0)).tolist()] for way, found in shares.items()]
+                recalls = [len(gold.intersection(notes[:top])) / len(gold) for top in (1, 5, 10)]
+                finds_any = float(recalls[-1] > 0)
+                finds_all = float(recalls[-1] == 1)
+                shares.setdefault(way, []).append([*recalls, finds_any, finds_all])
+    rows = [[way, *(100 * np.mean(values, axis=0)).tolist()] for way, values in shares.items()]
     return markdown_table(["sessions, %", "recall @1", "@5", "@10", "any @10", "all @10"], rows)
 
 
 def shown(
     dataset: str, wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding
 ) -> list[list[str]]:
-    """One row a budget.
+    """Return a row for each budget.
 
-    How often the chunk of a gold line is cited, how much of that line the digest shows.
+    It says how often the chunk of a gold line is cited, and how much of the line is shown.
     """
     budgets = (200, 300, 600)
-    found: dict[int, list[tuple[bool, float]]] = {budget: [] for budget in budgets}
+    shares: dict[int, list[tuple[bool, float]]] = {budget: [] for budget in budgets}
     tokens: dict[int, list[float]] = {budget: [] for budget in budgets}
-    for one in conversations(dataset, wanted, embedding):
+    for conversation in conversations(dataset, wanted, embedding):
+        index = conversation.index
         lines = {
-            path: (one.index.folder / path).read_text("utf-8").split("\n")
-            for path in one.index.files()
+            path: (index.folder / path).read_text("utf-8").split("\n") for path in index.files()
         }
         for budget in budgets:
-            memory = MemoryContext(one.index, max_tokens=budget)
-            for question in one.questions:
-                answer = memory.get(question.text, now=one.now)
+            memory = MemoryContext(index, max_tokens=budget)
+            for question in conversation.questions:
+                answer = memory.get(question.text, now=conversation.now)
                 tokens[budget].append(len(answer.markdown) / 4)
-                found[budget] += [shown_of(answer, question, gold, lines) for gold in question.gold]
+                for gold in question.gold:
+                    shares[budget].append(shown_of(answer, question, gold, lines))
     return [
         [
             f"{dataset}, {len(rows)} gold lines, max_tokens={budget}",
@@ -371,7 +374,7 @@ def shown(
             f"{100 * statistics.mean(share >= 0.5 for _, share in rows):.1f}",
             f"{statistics.mean(tokens[budget]):.0f}",
         ]
-        for budget, rows in found.items()
+        for budget, rows in shares.items()
     ]
 
 
@@ -394,33 +397,34 @@ def shown_of(
 
 
 def updates(wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) -> str:
-    """Facts of chat-notes that were updated later.
+    """Return a table of the facts of chat-notes that were updated later.
 
-    Which of both stands higher in a digest of ten.
+    It says which of the two statements ranks higher in a digest of ten.
     """
     recency: dict[str, dict[str, Any]] = {
         "recency off": {"include_recency": False},
         **{f"recency weight {weight}": {"recency_weight": weight} for weight in (0.1, 0.5, 1.0)},
     }
     places: dict[str, list[tuple[float, float]]] = {name: [] for name in recency}
-    for one in conversations("chat-notes", wanted, embedding):
+    for conversation in conversations("chat-notes", wanted, embedding):
         for name, settings in recency.items():
-            ask = digest(one.index, **settings)
-            for question in one.questions:
+            ask = digest(conversation.index, **settings)
+            for question in conversation.questions:
                 if question.updated and question.updated != question.original:
-                    hits = ask(question.text, one.now)
+                    hits = ask(question.text, conversation.now)
                     newer, older = (
                         first_of(hits, gold) for gold in (question.updated, question.original)
                     )
                     places[name].append((newer, older))
     rows = []
-    for name, found in places.items():
-        both = [row for row in found if max(row) < math.inf]
+    for name, ranks in places.items():
+        complete = [row for row in ranks if max(row) < math.inf]
         wins = [
             f"{sum(newer < older for newer, older in part)} of {len(part)}"
-            for part in (found, both)
+            for part in (ranks, complete)
         ]
-        rows.append([name, *wins, *(f"{sum(row[at] < 4 for row in found)}" for at in (0, 1))])
+        in_first_four = [str(sum(row[column] < 4 for row in ranks)) for column in (0, 1)]
+        rows.append([name, *wins, *in_first_four])
     header = [
         "",
         "newer above older, or alone",
@@ -467,7 +471,7 @@ def pairs(embedding: RememberingEmbedding) -> str:
 
 
 def first_of(hits: Sequence[Place], gold: Sequence[tuple[str, int]]) -> float:
-    """Place of the first hit that holds a gold line, from 0; infinite if none does."""
+    """Return the place of the first hit with a gold line, from 0; infinite if none has one."""
     return next(
         (place for place, hit in enumerate(hits) if any(recall([hit], [line], 1) for line in gold)),
         math.inf,

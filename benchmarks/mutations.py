@@ -2,7 +2,7 @@
 
     python benchmarks/mutations.py MODULE.py... --tests TEST.py... --sample 30
 
-Comparisons are swapped, constants changed, operands and statements dropped, conditions negated. A
+It swaps comparisons, changes constants, drops operands and statements, and negates conditions. A
 change that no test notices is printed with its line. Messages, annotations and decorators stay.
 
 It works in a copy of the tree. The tests run once with a trace of the lines that each of them
@@ -137,7 +137,7 @@ class Mutator(ast.NodeTransformer):
         self.generic_visit(node)
         values = node.values
         operator = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-        result = self._offer(node, "and to or, or back", self._with(node, op=operator))
+        result = self._offer(node, "and and or swapped", self._with(node, op=operator))
         for place in range(len(values)):
             remaining = [*values[:place], *values[place + 1 :]]
             dropped = remaining[0]
@@ -289,16 +289,14 @@ def run_tests(arguments: Sequence[str], plugin: Reached | None = None) -> int:
 
 
 def statement_lines(tree: ast.Module, line: int) -> range:
-    """Return the lines of the smallest simple statement at a line."""
-    compound = (ast.FunctionDef, ast.ClassDef, ast.If, ast.For, ast.While, ast.With, ast.Try)
-    smallest = range(line, line + 1)
-    sizes = []
+    """Return the lines of the simple statement at a line, or else the line."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.stmt) and not isinstance(node, compound):
+        is_compound = hasattr(node, "body") or isinstance(node, ast.Match)
+        if isinstance(node, ast.stmt) and not is_compound:
             lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
             if line in lines:
-                sizes.append((len(lines), lines))
-    return min(sizes, key=lambda pair: pair[0])[1] if sizes else smallest
+                return lines
+    return range(line, line + 1)
 
 
 def try_mutations(file: Path, reached: Reached, sample: int) -> str:

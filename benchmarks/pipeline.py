@@ -83,13 +83,13 @@ def retrievers(folder: str) -> dict[str, BaseRetriever]:
 
 
 def table() -> str:
-    """Recall of each row in per cent, as Markdown."""
+    """Return recall of each row in per cent, as Markdown."""
     questions = load_questions(EXAMPLES / "questions.jsonl")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        found = compare(retrievers(folder), questions, top_k=[1, 3, 5])
+        comparison = compare(retrievers(folder), questions, top_k=[1, 3, 5])
     rows = [
         [row.name, *(f"{100 * share:.1f}" for share in row.recalls.mean(axis=0)), f"{row.mrr:.3f}"]
-        for row in found.rows
+        for row in comparison.rows
     ]
     return markdown_table(
         [f"{len(questions)} example questions, recall in %", "@1", "@3", "@5", "MRR"], rows

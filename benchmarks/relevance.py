@@ -1,16 +1,14 @@
-"""Train relevance, and measure what it is worth.
-
-Questions with known answers against questions without one.
+"""Train relevance on questions with and without an answer, and measure it.
 
     python benchmarks/relevance.py [local|e5] [--sets NAME ...] [--write]
 
-Every set is an index or several, asked through ``ContextualIndex``. Three kinds of questions have
+Every set is one or more indexes, which ``ContextualIndex`` searches. Three kinds of questions have
 no answer:
 
 =========== ==================================================================================
 nonsense    34 of keyboard mash, 33 in 21 other languages, 33 English ones of general knowledge
-strangers   questions of other sets, in the same language and partly on kindred subjects
-removed     questions of the set whose notes were deleted from the index, asked, and put back
+strangers   questions of other sets, in the same language and some of them on similar subjects
+removed     questions of the set whose notes are deleted from the index, and then put back
 =========== ==================================================================================
 
 Nonsense, strangers and removed ones weigh the same, and together as much as the questions whose
@@ -176,7 +174,7 @@ def taken_out(
     most: int,
     rng: random.Random,
 ) -> Iterator[Question]:
-    """Give questions while the documents that answer them are not in the index."""
+    """Yield questions while the documents that answer them are not in the index."""
     documents = {document.doc_id: document for document in bench.documents}
     holders = defaultdict[Any, set[str]](set)
     for node in index.nodes():
@@ -191,7 +189,7 @@ def taken_out(
             groups[answering_ids].append(question)
     groups.pop(frozenset(), None)
 
-    # Take out the documents of a group after another.
+    # Delete the documents of one group after another.
     count = 0
     for document_ids in rng.sample(list(groups), len(groups)):
         if count >= most:
@@ -213,7 +211,7 @@ NEWTON_STEPS: Final = 60
 def sample_of(asked: Sequence[Asked]) -> tuple[list[Asked], Floats, Floats]:
     """Return the questions that count for a fit, which have an answer, and their weights.
 
-    Together 1,000.
+    The weights add up to 1,000.
     """
     chosen = [answer for answer in asked if answer.answered]
     weights = [1000 / 2 / len(chosen) for _ in chosen]
@@ -228,10 +226,10 @@ def sample_of(asked: Sequence[Asked]) -> tuple[list[Asked], Floats, Floats]:
 def fit(sets: Sequence[Sequence[Asked]], models: Mapping[str, Sequence[str]]) -> Weights:
     """Return the constant and the weights of each model, by logistic regression.
 
-    Each set counts as much as another.
+    All sets have the same weight.
     """
-    chosen, truth, weights = zip(*map(sample_of, sets), strict=True)
-    is_answered = np.concatenate(truth)
+    chosen, answered, weights = zip(*map(sample_of, sets), strict=True)
+    is_answered = np.concatenate(answered)
     sample_weights = np.concatenate(weights)
     trained: Weights = {}
     for model, names in models.items():
@@ -327,12 +325,12 @@ def costs(sets: Mapping[str, list[Asked]], fits: Mapping[str, Weights]) -> list[
 
 
 def main() -> None:
-    """Print the weights, how well the figure is calibrated, and what cuts cost."""
+    """Print the weights, the calibration of relevance, and what cuts cost."""
     options = command_line(__doc__, embedding=tuple(SETS), sets=[str], write=False)
     known = SETS[options.embedding]
     names = options.sets or list(known)
     if len(names) == 1:
-        sys.exit("--sets: each is left out of a fit, so there have to be two")
+        sys.exit("Name at least two sets with --sets: each is left out of a fit.")
     rng = random.Random(7)  # noqa: S311  no secret
     embedding = RememberingEmbedding(options.embedding)
     models = MODELS[options.embedding]

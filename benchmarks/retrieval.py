@@ -1,4 +1,4 @@
-"""Recall of plain vectors, of LlamaIndex's hybrid and of this package, on real documents.
+"""Measure recall of plain vectors, LlamaIndex's hybrid and this package on real documents.
 
     python benchmarks/retrieval.py [--sets NAME ...] [--rows NAME ...] [--embedding e5] [--pages N]
     [--collections N]

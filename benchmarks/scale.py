@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 WORD = re.compile(r"[a-z]{5,}")
 CORPUS = os.environ.get("LLAMA_INDEX_CONTEXTUAL_CORPUS", "")
-CHARACTERS: Final = 540  # of a chunk with the defaults, about; the table counts what came out
+CHARACTERS: Final = 540  # of a chunk with the defaults, about; the table has the real counts
 WARM_UP: Final = 20
 QUESTIONS: Final = 300
 CHANGES: Final = 3
@@ -73,7 +73,7 @@ COLUMNS: Final = {
 
 
 class OfWords(BaseEmbedding):
-    """A text's vector is the sum of a seeded direction for each of its words."""
+    """Adds up a seeded direction for each word of a text."""
 
     def _get_text_embedding(self, text: str) -> list[float]:
         words = [

@@ -3,8 +3,8 @@
     python benchmarks/shell_search.py --chunks 13000
 
 The folder has real pages (see ``scale.py``). It is indexed with the settings of a user, except that
-its vectors are sums of directions of words: the question is embedded by the local model, and its
-vector is compared with as many vectors of the same length. Each figure is the CPU time of a process
+its vectors are sums of directions of words. The local model embeds the question, whose vector is
+compared with these vectors, which have the same length. Each figure is the CPU time of a process
 of its own, the least of five runs.
 """
 
@@ -75,7 +75,7 @@ def modules_of_others(*arguments: str) -> list[str]:
 
 
 def import_all(modules: Sequence[str]) -> str:
-    """Return a program that imports modules; it passes over those that only others may import."""
+    """Return a program that imports modules, except those that it cannot import by themselves."""
     return (
         "import contextlib, importlib\n"
         f"for name in {list(modules)!r}:\n"
@@ -104,7 +104,7 @@ def main() -> None:
     rows = []
     for label, seconds in figures.items():
         rows.append([label, f"{seconds:.2f}", f"{seconds / reference:.2f}"])
-    header = ["a process", "CPU s", "beside `import llama_index.core`"]
+    header = ["process", "CPU s", "relative to `import llama_index.core`"]
     print(f"{machine()}\n\n{markdown_table(header, rows)}")
 
 
