@@ -64,12 +64,17 @@ def test_the_charts_are_drawn_from_the_recorded_figures(chart):
         assert drawn == chart.chart(RECALL, theme), "run benchmarks/chart.py"
 
 
-def test_the_results_show_the_recorded_recall(chart):
+def rows_of_results(chart):
+    """Return the rows of the table in RESULTS.md by the names of the sets."""
+    names = {label.casefold(): name for name, label in (chart.UNSEEN | chart.TRAINED).items()}
     rows = rows_below(RESULTS, "## Recall@5 without a language model")
-    labels = {label.casefold(): name for name, label in (chart.UNSEEN | chart.TRAINED).items()}
-    names = {labels[label.casefold()]: cells for label, cells in rows.items()}
-    assert names.keys() == RECALL.keys()
-    for name, (questions, *cells) in names.items():
+    return {names[label.casefold()]: cells for label, cells in rows.items()}
+
+
+def test_the_results_show_the_recorded_recall(chart):
+    rows = rows_of_results(chart)
+    assert rows.keys() == RECALL.keys()
+    for name, (questions, *cells) in rows.items():
         expected = recorded(name, 5, "stock", "ours", "difference")
         assert int(questions) == RECALL[name]["questions"]
         assert numbers_in(" ".join(cells)) == shown_as(expected), name
@@ -88,6 +93,12 @@ def test_the_summary_of_retrieval_shows_the_recorded_recall():
             assert ("**" in cell) == is_significant(name, depth), name
 
 
+def test_both_pages_round_a_difference_alike(chart):
+    summary = rows_below(RETRIEVAL, "## Summary")
+    for name, cells in rows_of_results(chart).items():
+        assert cells[-1] == summary[name][3], name
+
+
 def test_the_readme_names_the_sets_with_and_without_a_significant_difference(chart):
     prose = " ".join(SECTION.split())
     gains = re.search(r"finds significantly more .*? on (\w+) sets: (.*?)\. ", prose)
@@ -96,11 +107,11 @@ def test_the_readme_names_the_sets_with_and_without_a_significant_difference(cha
     significant = {labels[name] for name in RECALL if is_significant(name, 5)}
     assert {*re.split(r", | and ", gains[2].casefold())} == significant
     assert gains[1] == NUMBER_WORDS[len(significant)]
-    others = {labels[name] for name in RECALL} - significant
-    assert {*re.split(r", | and ", draws[1].casefold())} == others
+    not_significant = {labels[name] for name in RECALL} - significant
+    assert {*re.split(r", | and ", draws[1].casefold())} == not_significant
 
 
-def test_every_number_in_the_readme_stands_in_the_results():
+def test_every_number_in_the_readme_is_in_the_results():
     numbers = re.findall(r"(?<![\w.])[+-]?\d[\d.,]*(?<![.,])", re.sub(r"<.*?>", "", SECTION))
     pages = [RESULTS, *(page.read_text("utf-8") for page in (BENCHMARKS / "results").glob("*.md"))]
     known = {number for page in pages for number in re.findall(r"[+-]?\d[\d.,]*(?<![.,])", page)}
