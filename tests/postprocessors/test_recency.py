@@ -326,3 +326,8 @@ def test_a_present_without_a_zone_is_compared_with_times_that_have_one():
 def test_a_note_of_today_and_one_without_a_day_may_have_the_same_score():
     pool = [hit("b", 0.5), hit("a", 0.5, date="2026-04-10"), hit("c", 0.5)]
     assert order(RecencyPostprocessor(now=NOW).postprocess_nodes(pool)) == ["a", "b", "c"]
+
+
+def test_two_hits_may_have_the_same_id_and_score():
+    pool = [hit("a", 0.5, status="open"), hit("a", 0.5, status="done")]
+    assert order(RecencyPostprocessor(now=NOW).postprocess_nodes(pool)) == ["a", "a"]

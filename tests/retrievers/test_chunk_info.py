@@ -229,6 +229,7 @@ def test_rows_without_a_chunk_are_refused():
         ("label_bounds", lambda column: column[::-1]),
         ("info_bounds", lambda column: column + 1),
         ("id_bounds", lambda column: column[:-1]),
+        ("id_bounds", lambda column: np.append(0, column)),
     ],
 )
 def test_arrays_that_do_not_fit_together_are_refused(name, damage):

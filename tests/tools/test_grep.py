@@ -161,7 +161,6 @@ def test_converted_documents_are_searched_and_cited_by_page(tmp_path):
 
 def test_a_long_line_is_shown_around_its_match(folder, index):
     (folder / "long.md").write_text("word " * 90 + "NEEDLE" + " word" * 90, "utf-8")
-    index.refresh()
     (folder / "end.md").write_text("word " * 90 + "THORN", "utf-8")
     index.refresh()
     [line] = grep(index.notes, Grep(pattern="NEEDLE")).text.splitlines()[1:]
@@ -211,7 +210,14 @@ def test_an_expression_that_takes_any_time_or_memory_to_read_is_refused(pattern)
 
 @pytest.mark.parametrize(
     "pattern",
-    [r"\d{4}-\d{2}-\d{2}", r"[0-9a-f]{8}(-[0-9a-f]{4}){3}", r"\{1000000\}", "(?i)x", "(?:x)"],
+    [
+        r"\d{4}-\d{2}-\d{2}",
+        r"[0-9a-f]{8}(-[0-9a-f]{4}){3}",
+        r"\{1000000}",
+        r"\(?x",
+        "(?i)x",
+        "(?:x)",
+    ],
 )
 def test_usual_numbers_and_groups_are_read(pattern):
     pattern_of(pattern, is_regex=True)
@@ -260,6 +266,15 @@ def test_the_next_call_shows_what_the_last_did_not(folder, index):
     assert f"Next: read with path=zoo.md from_line={last + 1}," in most.text
     assert f"- [zoo.md#L{last}]" in most.text
     assert part_of(index.notes, "zoo.md", last + 1).text.startswith(f"- entry {last - 2} ")
+
+
+def test_more_results_are_not_suggested_where_no_more_lines_fit(folder, index):
+    lines = "\n".join(f"- entry {number} about zebras {'and more ' * 20}" for number in range(40))
+    (folder / "zoo.md").write_text(f"# Zoo\n\n{lines}\n", "utf-8")
+    index.refresh()
+    answer = grep(index.notes, Grep(pattern="zebras", per_file=0))
+    last = len(answer.data["hits"]) + 2
+    assert f"Next: read with path=zoo.md from_line={last + 1}," in answer.text
 
 
 @pytest.mark.long
