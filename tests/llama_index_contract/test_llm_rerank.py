@@ -47,8 +47,8 @@ def hits(count=3, step=None):
     return [NodeWithScore(node=node, score=1.0) for node in (made if step is None else step(made))]
 
 
-def ranked(found):
-    return [(one.node.node_id, one.score, one.node.get_content()) for one in found]
+def ranked(results):
+    return [(hit.node.node_id, hit.score, hit.node.get_content()) for hit in results]
 
 
 def stock(llm, top_n=10):
@@ -70,7 +70,7 @@ def prompt(make):
 
 
 def engine(make):
-    index = VectorStoreIndex([one.node for one in hits()], embed_model=MockEmbedding(4))
+    index = VectorStoreIndex([hit.node for hit in hits()], embed_model=MockEmbedding(4))
     retriever = index.as_retriever(similarity_top_k=3)
     return RetrieverQueryEngine.from_args(
         retriever, llm=MockLLM(), node_postprocessors=[make(saying())]
@@ -110,19 +110,19 @@ def test_how_many_a_call_reads(make):
 @compared(gives=True)
 def test_what_is_given_stays_as_it_is(make):
     given = hits()
-    before = [one.to_dict() for one in given]
+    before = [hit.to_dict() for hit in given]
     make(saying()).postprocess_nodes(given, query_str="x")
-    return [one.to_dict() for one in given] == before
+    return [hit.to_dict() for hit in given] == before
 
 
 @compared()
 def test_sources_of_an_engine(make):
-    return [one.node_id for one in engine(make).query("x").source_nodes]
+    return [hit.node_id for hit in engine(make).query("x").source_nodes]
 
 
 @compared()
 def test_of_one_in_async(make):
-    return [one.node_id for one in asyncio.run(engine(make).aquery("x")).source_nodes]
+    return [hit.node_id for hit in asyncio.run(engine(make).aquery("x")).source_nodes]
 
 
 @compared()

@@ -39,8 +39,8 @@ def hits():
     ]
 
 
-def names(found):
-    return [one.node.node_id for one in found]
+def names(hits):
+    return [hit.node.node_id for hit in hits]
 
 
 # A language model
@@ -83,12 +83,12 @@ async def test_a_stock_reranker_that_hides_contexts_reads_them_inside_ours(make,
     assert "Gateway > Timeout" not in llm.said.pop(), (
         "LlamaIndex has changed: it shows contexts now"
     )
-    found = RerankWithContext(make(llm)).postprocess_nodes(hits, query_str=QUESTION)
+    reranked = RerankWithContext(make(llm)).postprocess_nodes(hits, query_str=QUESTION)
     assert "context: Gateway > Timeout The default value is 60." in " ".join(llm.said.pop().split())
-    assert [one.node for one in found] == [hits[2].node, hits[0].node], "the hits themselves"
-    assert [one.node.get_content() for one in found] == ["The default value is 60."] * 2
-    assert [one.score for one in found] == [
-        one.score for one in make(llm).postprocess_nodes(hits, query_str=QUESTION)
+    assert [hit.node for hit in reranked] == [hits[2].node, hits[0].node], "the hits themselves"
+    assert [hit.node.get_content() for hit in reranked] == ["The default value is 60."] * 2
+    assert [hit.score for hit in reranked] == [
+        hit.score for hit in make(llm).postprocess_nodes(hits, query_str=QUESTION)
     ]
     assert (
         names(await RerankWithContext(make(MockLLM())).apostprocess_nodes([], query_str=QUESTION))
@@ -100,20 +100,21 @@ class Marks(BaseNodePostprocessor):
     """Leaves a mark in metadata, as SentenceTransformerRerank does, and adds a node."""
 
     def _postprocess_nodes(self, nodes, query_bundle=None):
-        for one in nodes:
-            one.node.metadata["retrieval_score"] = one.score
+        for hit in nodes:
+            hit.node.metadata["retrieval_score"] = hit.score
         return [NodeWithScore(node=TextNode(text="new", id_="new"), score=3.0), *nodes]
 
 
 def test_what_a_reranker_adds_is_kept_and_the_hits_given_stay_as_they_are(hits):
-    found = RerankWithContext(Marks()).postprocess_nodes(hits, query_str=QUESTION)
-    assert names(found) == ["new", "archive", "scheduler", "gateway"]
-    assert [one.node.metadata.get("retrieval_score") for one in found] == [None, 1.0, 1.0, 1.0]
-    assert [one.node.metadata["context"] for one in found[1:]] == [
-        one.node.metadata["context"] for one in hits
+    reranked = RerankWithContext(Marks()).postprocess_nodes(hits, query_str=QUESTION)
+    assert names(reranked) == ["new", "archive", "scheduler", "gateway"]
+    assert [hit.node.metadata.get("retrieval_score") for hit in reranked] == [None, 1.0, 1.0, 1.0]
+    assert [hit.node.metadata["context"] for hit in reranked[1:]] == [
+        hit.node.metadata["context"] for hit in hits
     ]
-    assert not any("retrieval_score" in one.node.metadata for one in hits)
-    assert found[3].node.get_content(metadata_mode=MetadataMode.NONE) == "The default value is 60."
+    assert not any("retrieval_score" in hit.node.metadata for hit in hits)
+    text = reranked[3].node.get_content(metadata_mode=MetadataMode.NONE)
+    assert text == "The default value is 60."
 
 
 def test_the_wrapper_refuses_what_is_no_reranker():
@@ -150,7 +151,7 @@ def test_an_index_reranks_by_any_postprocessor(tmp_path):
             *names(plain)[:2],
         ]
         hidden = index.as_retriever(3, rerank=LLMRerank(llm=MockLLM())).node_postprocessors
-        assert [type(one) for one in hidden] == [RerankWithContext]
+        assert [type(postprocessor) for postprocessor in hidden] == [RerankWithContext]
         with pytest.raises(SettingError, match=r"`rerank` must be a LlamaIndex .*'flashrank'"):
             index.as_retriever(rerank="flashrank")
 

@@ -30,18 +30,18 @@ def search(engine, groups, top_k, among=None):
     return engine.search(groups, top_k, among)[-1]
 
 
-def state(one):
-    """All that an engine says."""
-    answers = [one.rows.tolist(), len(one)]
+def state(engine):
+    """Return all that an engine says."""
+    answers = [engine.rows.tolist(), len(engine)]
     for query in QUERIES:
         groups = query_groups(query)
         answers += [
-            [part.tolist() for part in search(one, groups, top_k)] for top_k in (1, 3, 1000)
+            [part.tolist() for part in search(engine, groups, top_k)] for top_k in (1, 3, 1000)
         ]
-        rows = [*one.rows.tolist(), -1, 7 * FAR]
-        terms, near = one.term_scores(groups, rows), one.nearness(groups, rows)
-        answers += [terms.frequencies, terms.idfs, terms.scores.tolist(), near.tolist()]
-        answers.append(one.holding(groups).tolist())
+        rows = [*engine.rows.tolist(), -1, 7 * FAR]
+        terms, nearness = engine.term_scores(groups, rows), engine.nearness(groups, rows)
+        answers += [terms.frequencies, terms.idfs, terms.scores.tolist(), nearness.tolist()]
+        answers.append(engine.holding(groups).tolist())
     return answers
 
 
@@ -53,8 +53,8 @@ def with_texts(engine, rows, texts):
     return engine.with_terms(rows, terms)
 
 
-def of(texts, **options):
-    """An engine that was made at once."""
+def engine_of(texts, **options):
+    """Return an engine that was made at once."""
     rows = sorted(texts)
     return with_texts(Bm25Index(**options), rows, [texts[row] for row in rows])
 
@@ -73,26 +73,26 @@ change = st.one_of(
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_after_any_history_it_says_what_a_rebuild_says(history, tmp_path_factory):
-    one, truth, folder = Bm25Index(), {}, tmp_path_factory.mktemp("words")
+    engine, truth, folder = Bm25Index(), {}, tmp_path_factory.mktemp("words")
     for action, what in history:
         if action == "add":
             ordered = dict(sorted(dict(what).items()))
-            one = with_texts(one, [*ordered], ordered.values())
+            engine = with_texts(engine, [*ordered], ordered.values())
             truth |= dict(what)
         elif action == "delete":
-            one = one.changed(what)
+            engine = engine.changed(what)
             truth = {row: text for row, text in truth.items() if row not in what}
         else:
-            mapped = save(one, folder, "a stamp")
-            one, stamp = load(folder)
+            mapped = save(engine, folder, "a stamp")
+            engine, stamp = load(folder)
             assert stamp == "a stamp"
-            assert state(mapped) == state(one)
-    assert state(one) == state(of(truth))
+            assert state(mapped) == state(engine)
+    assert state(engine) == state(engine_of(truth))
 
 
 def test_scores_are_those_of_the_formula():
     texts = {3: "plum pear plum", FAR: "pear", 5: "apple quince quince quince"}
-    one = of(texts)
+    engine = engine_of(texts)
     lengths = {row: len(terms_of(text)) for row, text in texts.items()}
     average = sum(lengths.values()) / 3
 
@@ -100,73 +100,77 @@ def test_scores_are_those_of_the_formula():
         norm = 1.2 * (1 - 0.75 + 0.75 * lengths[row] / average)
         return math.log(1 + (3 - frequency + 0.5) / (frequency + 0.5)) * count / (count + norm)
 
-    rows, scores = search(one, query_groups("plum pear"), 10)
+    rows, scores = search(engine, query_groups("plum pear"), 10)
     expected = {3: score(2, 1, 3) + score(1, 2, 3), FAR: score(1, 2, FAR)}
     assert dict(zip(rows.tolist(), scores.tolist(), strict=True)) == pytest.approx(expected)
 
 
 def test_rows_that_tie_with_the_last_are_all_returned():
-    one = Bm25Index()
+    engine = Bm25Index()
     for start in range(0, 60, 7):  # in several parts
-        one = with_texts(one, range(start, min(60, start + 7)), ["plum pear"] * min(7, 60 - start))
-    one = with_texts(one, [100, 200], ["plum plum pear", "pear quince"])
+        engine = with_texts(
+            engine, range(start, min(60, start + 7)), ["plum pear"] * min(7, 60 - start)
+        )
+    engine = with_texts(engine, [100, 200], ["plum plum pear", "pear quince"])
     groups = query_groups("plum")
-    assert search(one, groups, 1)[0].tolist() == [100]
-    assert search(one, groups, 2)[0].tolist() == [100, *range(60)]
-    assert search(one, groups, 61)[0].tolist() == [100, *range(60)]
-    assert search(one, [], 5)[0].tolist() == []
+    assert search(engine, groups, 1)[0].tolist() == [100]
+    assert search(engine, groups, 2)[0].tolist() == [100, *range(60)]
+    assert search(engine, groups, 61)[0].tolist() == [100, *range(60)]
+    assert search(engine, [], 5)[0].tolist() == []
 
 
 def test_of_thousands_the_best_are_those_of_sorting_all():
     rng = random.Random(7)  # noqa: S311  no secret
     words = [f"word{number}" for number in range(60)]
-    one = of({row: " ".join(rng.choices(words, k=rng.randint(3, 40))) for row in range(3000)})
-    one = one.changed(range(0, 3000, 7))
+    engine = engine_of(
+        {row: " ".join(rng.choices(words, k=rng.randint(3, 40))) for row in range(3000)}
+    )
+    engine = engine.changed(range(0, 3000, 7))
     for query in ("word1 word2 word3", "word5", " ".join(words)):
         groups = query_groups(query)
-        rows, scores = search(one, groups, 3000)
+        rows, scores = search(engine, groups, 3000)
         for top_k in (1, 10, 100):
-            best, values = search(one, groups, top_k)
+            best, values = search(engine, groups, top_k)
             ties = int(np.count_nonzero(scores >= scores[top_k - 1]))
             assert best.tolist() == rows[:ties].tolist()
             assert values.tolist() == scores[:ties].tolist()
 
 
 def test_a_search_among_some_rows_sees_no_other_and_weighs_by_all():
-    one = of({row: "plum " * (1 + row % 3) for row in range(30)})
+    engine = engine_of({row: "plum " * (1 + row % 3) for row in range(30)})
     groups = query_groups("plum")
-    rows, scores = search(one, groups, 100)
+    rows, scores = search(engine, groups, 100)
     among = np.array([4, 9, 29, 77])
-    found, values = search(one, groups, 100, among)
-    assert set(found.tolist()) == {4, 9, 29}
+    matching_rows, values = search(engine, groups, 100, among)
+    assert set(matching_rows.tolist()) == {4, 9, 29}
     known = dict(zip(rows.tolist(), scores.tolist(), strict=True))
-    assert values.tolist() == [known[row] for row in found.tolist()]
-    assert search(one, groups, 100, among[:0])[0].tolist() == []
+    assert values.tolist() == [known[row] for row in matching_rows.tolist()]
+    assert search(engine, groups, 100, among[:0])[0].tolist() == []
 
 
 def test_terms_at_the_end_of_a_row_are_not_near_those_of_the_next_row():
-    index = of({1: "apple plum", 2: "pear apple"})
+    index = engine_of({1: "apple plum", 2: "pear apple"})
     assert index.nearness(query_groups("plum pear"), [1, 2]).tolist() == [0, 0]
 
 
 def test_terms_further_apart_than_eight_tokens_are_not_near():
-    index = of({1: f"plum {'apple ' * 7} pear", 2: f"plum {'apple ' * 8} pear"})
+    index = engine_of({1: f"plum {'apple ' * 7} pear", 2: f"plum {'apple ' * 8} pear"})
     assert index.nearness(query_groups("plum pear"), [1, 2]).tolist() == [1 / 8, 0]
 
 
 def test_the_nearest_token_counts_on_whichever_side_it_stands():
-    index = of({1: "pear plum apple apple pear", 2: "pear apple apple plum pear"})
+    index = engine_of({1: "pear plum apple apple pear", 2: "pear apple apple plum pear"})
     assert index.nearness(query_groups("plum pear"), [1, 2]).tolist() == [1, 1]
 
 
 def test_a_token_that_stands_for_either_of_two_terms_is_near():
-    index = of({1: "pear", 2: "plum quince quince pear"})
+    index = engine_of({1: "pear", 2: "plum quince quince pear"})
     groups = [("plum", "pear"), ("pear",)]
     assert index.nearness(groups, [1, 2]).tolist() == [1, 1]
 
 
 def test_a_day_counts_where_an_index_holds_it():
-    index = of({1: "2026-04-09", 2: "2026"})
+    index = engine_of({1: "2026-04-09", 2: "2026"})
     groups = query_groups("2026-04-09")
     assert search(index, groups, 2)[0].tolist() == [1, 2]
     assert index.term_scores(groups, [1]).idfs[0] > 0
@@ -179,7 +183,7 @@ def test_rows_without_a_text_are_refused():
 
 
 def test_an_engine_does_not_change():
-    first = of({1: "plum", 2: "pear"})
+    first = engine_of({1: "plum", 2: "pear"})
     before = state(first)
     second = with_texts(first, [2, 3], ["apple", "plum quince"])
     second.changed([1])
@@ -190,43 +194,45 @@ def test_an_engine_does_not_change():
 
 def test_a_term_may_be_held_more_often_than_a_byte_counts():
     texts = {1: "plum " * 300, 2: "plum " * 70_000, 3: "plum"}
-    one = of(texts)
-    merged = with_texts(of({1: texts[1]}), [2, 3], [texts[2], texts[3]])
+    engine = engine_of(texts)
+    merged = with_texts(engine_of({1: texts[1]}), [2, 3], [texts[2], texts[3]])
     merged = with_texts(merged, [4], ["x"])
     merged = with_texts(merged, [5], ["x"]).changed([4, 5])
-    assert state(merged) == state(one)
-    assert search(one, query_groups("plum"), 3)[0].tolist() == [2, 1, 3]
+    assert state(merged) == state(engine)
+    assert search(engine, query_groups("plum"), 3)[0].tolist() == [2, 1, 3]
 
 
 def test_parts_are_two_at_most_and_the_small_one_joins_the_large_one():
-    one, sizes = Bm25Index(), set()
+    engine, sizes = Bm25Index(), set()
     for start in range(0, 1000, 4):
-        one = with_texts(
-            one, range(start, start + 4), [WORDS[row % 4] for row in range(start, start + 4)]
+        engine = with_texts(
+            engine, range(start, start + 4), [WORDS[row % 4] for row in range(start, start + 4)]
         )
-        sizes.add(len(one.parts))
-        large, *small = [len(live) for _, live in one.parts]
+        sizes.add(len(engine.parts))
+        large, *small = [len(live) for _, live in engine.parts]
         assert 4 * sum(small) <= large
     assert sizes == {1, 2}
-    assert state(one) == state(of({row: WORDS[row % 4] for row in range(1000)}))
+    assert state(engine) == state(engine_of({row: WORDS[row % 4] for row in range(1000)}))
 
 
 @pytest.mark.parametrize(
     "way",
-    [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))],  # noqa: S301
+    [copy.copy, copy.deepcopy, lambda engine: pickle.loads(pickle.dumps(engine))],  # noqa: S301
 )
 def test_it_is_copied(way, tmp_path):
-    one = save(with_texts(of({1: "plum", FAR: "pear"}), [3], ["quince"]), tmp_path, "").changed([3])
-    assert state(way(one)) == state(one)
+    engine = save(
+        with_texts(engine_of({1: "plum", FAR: "pear"}), [3], ["quince"]), tmp_path, ""
+    ).changed([3])
+    assert state(way(engine)) == state(engine)
 
 
 # On disk
 
 
-def save(one, folder, stamp):
+def save(engine, folder, stamp):
     """Write an index, and return it."""
-    one.save(folder / "bm25.arrays", stamp)
-    return one
+    engine.save(folder / "bm25.arrays", stamp)
+    return engine
 
 
 def load(folder):
@@ -241,22 +247,24 @@ def saved(folder):
     """An index on disk, that was of two parts, one with a dead row."""
     rng = random.Random(3)  # noqa: S311  no secret
     every = {row * FAR: " ".join(rng.choices(WORDS, k=9)) for row in range(300)}
-    one = with_texts(of(every), [400 * FAR, 401 * FAR], ["plum", "pear"]).changed([401 * FAR, FAR])
-    return save(one, folder, "first")
+    engine = with_texts(engine_of(every), [400 * FAR, 401 * FAR], ["plum", "pear"]).changed(
+        [401 * FAR, FAR]
+    )
+    return save(engine, folder, "first")
 
 
 def test_an_empty_one_is_kept(tmp_path):
     save(Bm25Index(), tmp_path, "s")
-    one, stamp = load(tmp_path)
-    assert (len(one), stamp, one.rows.dtype) == (0, "s", np.int64)
-    assert state(one) == state(Bm25Index())
-    assert state(with_texts(one, [1], ["plum"])) == state(of({1: "plum"}))
+    engine, stamp = load(tmp_path)
+    assert (len(engine), stamp, engine.rows.dtype) == (0, "s", np.int64)
+    assert state(engine) == state(Bm25Index())
+    assert state(with_texts(engine, [1], ["plum"])) == state(engine_of({1: "plum"}))
 
 
 def test_rows_without_terms_are_kept(tmp_path):
     save(with_texts(Bm25Index(), [2, 4], ["", "…"]), tmp_path, "s")
-    one, _ = load(tmp_path)
-    assert one.rows.tolist() == [2, 4]
+    engine, _ = load(tmp_path)
+    assert engine.rows.tolist() == [2, 4]
 
 
 def test_any_damage_is_noticed_or_does_no_harm(tmp_path):
@@ -289,13 +297,13 @@ def test_any_damage_is_noticed_or_does_no_harm(tmp_path):
 def test_a_file_of_something_else_is_none_and_is_replaced(tmp_path, content):
     (tmp_path / "bm25.arrays").write_text(content)
     assert load(tmp_path) is None
-    one = save(of({1: "plum"}), tmp_path, "")
-    assert state(load(tmp_path)[0]) == state(one)
+    engine = save(engine_of({1: "plum"}), tmp_path, "")
+    assert state(load(tmp_path)[0]) == state(engine)
 
 
 @pytest.mark.kill
-@pytest.mark.parametrize("at", range(12))
-def test_a_process_that_is_killed_while_it_saves_leaves_the_former_copy(tmp_path, at):
+@pytest.mark.parametrize("step", range(12))
+def test_a_process_that_is_killed_while_it_saves_leaves_the_former_copy(tmp_path, step):
     """It is killed at each step in turn.
 
     Before and after a part is written, and the file is replaced.
@@ -305,7 +313,7 @@ def test_a_process_that_is_killed_while_it_saves_leaves_the_former_copy(tmp_path
 import os, zlib
 from pathlib import Path
 from test_bm25_index import load, save, with_texts, FAR
-folder, left = Path({str(tmp_path)!r}), {at}
+folder, left = Path({str(tmp_path)!r}), {step}
 def counted(work):
     def step(*args, **kwargs):
         global left
@@ -314,10 +322,10 @@ def counted(work):
             os._exit(9)
         return work(*args, **kwargs)
     return step
-one, _ = load(folder)
-one = with_texts(one, [600 * FAR, 601 * FAR], ["quince", "plum"]).changed([2 * FAR])
+engine, _ = load(folder)
+engine = with_texts(engine, [600 * FAR, 601 * FAR], ["quince", "plum"]).changed([2 * FAR])
 Path.open, Path.replace, zlib.crc32 = map(counted, (Path.open, Path.replace, zlib.crc32))
-save(one, folder, "second")
+save(engine, folder, "second")
 os._exit(0)
 """
     here = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])  # noqa: PTH120
@@ -328,36 +336,36 @@ os._exit(0)
         env={**os.environ, "PYTHONPATH": here},
     )
     assert ended.returncode in (0, 9), ended.stderr
-    one, stamp = load(tmp_path)
-    assert (state(one) == expected) is (stamp == "first")
-    assert {row in one.rows for row in (600 * FAR, 601 * FAR)} == {stamp == "second"}
-    again = save(with_texts(one, [700 * FAR], ["pear"]), tmp_path, "third")
-    assert state(load(tmp_path)[0]) == state(again)
+    engine, stamp = load(tmp_path)
+    assert (state(engine) == expected) is (stamp == "first")
+    assert {row in engine.rows for row in (600 * FAR, 601 * FAR)} == {stamp == "second"}
+    saved_engine = save(with_texts(engine, [700 * FAR], ["pear"]), tmp_path, "third")
+    assert state(load(tmp_path)[0]) == state(saved_engine)
     assert not list(tmp_path.glob("*.new"))
 
 
 def test_several_may_save_to_one_folder_at_once(tmp_path):
     def save_often(worker):
         for turn in range(10):
-            save(of({worker: f"plum number{turn}"}), tmp_path, str(worker))
+            save(engine_of({worker: f"plum number{turn}"}), tmp_path, str(worker))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(save_often, range(4)))
-    one, stamp = load(tmp_path)
-    assert one.rows.tolist() == [int(stamp)]
+    engine, stamp = load(tmp_path)
+    assert engine.rows.tolist() == [int(stamp)]
 
 
 def test_what_is_mapped_stays_readable_when_another_has_replaced_it(tmp_path):
     saved(tmp_path)
-    one = load(tmp_path)[0]
-    expected = state(one)
-    save(of({1: "plum"}), tmp_path, "other")
-    assert state(one) == expected
-    save(one, tmp_path, "again")
+    engine = load(tmp_path)[0]
+    expected = state(engine)
+    save(engine_of({1: "plum"}), tmp_path, "other")
+    assert state(engine) == expected
+    save(engine, tmp_path, "again")
     assert state(load(tmp_path)[0]) == expected
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"cannot be written .* Free space"):
-        save(of({1: "plum"}), tmp_path / "file" / "words", "")
+        save(engine_of({1: "plum"}), tmp_path / "file" / "words", "")

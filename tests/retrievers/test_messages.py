@@ -83,28 +83,31 @@ def fused(vector, keyword, sessions, ages, **more):
 
 def test_more_chunks_that_speak_for_a_session_count_more():
     vector = {"a1": 0.6, "b1": 0.6, "a2": 0.5, "c1": 0.1, "c2": 0.1}
-    sessions = {one: one[0] for one in vector}
-    first, second, *_ = found = fused(vector, {}, sessions, dict.fromkeys("abc", 3))
+    sessions = {node_id: node_id[0] for node_id in vector}
+    first, second, *_ = hits = fused(vector, {}, sessions, dict.fromkeys("abc", 3))
     assert (first.node_id, second.node_id) == ("a1", "b1")
-    assert [one.node_id for one in found].index("a2") > 1  # after the best of another session
-    credits_of = {one.node_id: {part.name: part.credit for part in one.credits} for one in found}
+    assert [hit.node_id for hit in hits].index("a2") > 1  # after the best of another session
+    credits_of = {hit.node_id: {part.name: part.credit for part in hit.credits} for hit in hits}
     assert credits_of["a1"]["session vector"] > credits_of["b1"]["session vector"]
 
 
 def test_the_first_hits_are_of_as_many_sessions():
-    found = {
-        one.node_id: one
-        for one in fused(
+    by_id = {
+        hit.node_id: hit
+        for hit in fused(
             {"a1": 0.9, "a2": 0.8, "a3": 0.1}, {}, dict.fromkeys(["a1", "a2", "a3"], "a"), {"a": 0}
         )
     }
-    assert found["a2"].raw == pytest.approx(found["a1"].raw / 10)
-    assert found["a3"].raw == pytest.approx(found["a1"].raw / 20)
+    assert by_id["a2"].raw == pytest.approx(by_id["a1"].raw / 10)
+    assert by_id["a3"].raw == pytest.approx(by_id["a1"].raw / 20)
     vector = {f"{session}{place}": 0.9 - 0.1 * place for session in "abcd" for place in range(1, 4)}
     order = [
-        one.node_id
-        for one in fused(
-            vector, {}, {one: one[0] for one in vector}, {"a": 0, "b": 1, "c": 2, "d": 3}
+        hit.node_id
+        for hit in fused(
+            vector,
+            {},
+            {node_id: node_id[0] for node_id in vector},
+            {"a": 0, "b": 1, "c": 2, "d": 3},
         )
     ]
     assert order == [f"{session}{place}" for place in range(1, 4) for session in "abcd"]
@@ -113,16 +116,16 @@ def test_the_first_hits_are_of_as_many_sessions():
 def test_of_two_equal_sessions_the_newer_wins_and_one_without_a_day_is_between():
     vector = {"new": 0.5, "old": 0.5, "none": 0.5}
     ages = {"new": 1, "old": 90, "none": None}
-    found = fused(vector, {}, {one: one for one in vector}, ages)
-    assert [one.node_id for one in found] == ["new", "none", "old"]
-    age = [next(c.credit for c in one.credits if c.name == "age") for one in found]
+    hits = fused(vector, {}, {name: name for name in vector}, ages)
+    assert [hit.node_id for hit in hits] == ["new", "none", "old"]
+    age = [next(part.credit for part in hit.credits if part.name == "age") for hit in hits]
     assert age == sorted(age, reverse=True)
     assert age[1] == pytest.approx((age[0] + age[2]) / 2), "the middle of those that have one"
 
 
 def test_the_best_sentence_counts_beside_the_whole():
     vector = {"a": 0.3, "b": 0.3, "c": 0.1}
-    same = {one: one for one in vector}
+    same = {name: name for name in vector}
     [first, *_] = fused(
         vector,
         {},
@@ -134,16 +137,16 @@ def test_the_best_sentence_counts_beside_the_whole():
 
 
 def test_credits_sum_up_to_the_log_odds_and_scores_are_shares_of_the_best():
-    found = fused(
+    hits = fused(
         {"a": 0.6, "b": 0.3},
         {"b": 4.0, "c": 1.0},
-        {one: one for one in "abc"},
+        {name: name for name in "abc"},
         dict.fromkeys("abc", 10),
     )
-    assert found[0].score == 1
-    for one in found:
-        assert sum(credit.credit for credit in one.credits) == pytest.approx(one.raw)
-        assert one.score == pytest.approx(one.raw / found[0].raw)
+    assert hits[0].score == 1
+    for hit in hits:
+        assert sum(credit.credit for credit in hit.credits) == pytest.approx(hit.raw)
+        assert hit.score == pytest.approx(hit.raw / hits[0].raw)
 
 
 def test_the_shipped_model_knows_every_feature_and_nothing_speaks_against_a_session():
@@ -171,13 +174,16 @@ def test_sessions_are_days_of_a_note_else_sections():
     ]
     ids = [node.node_id for node in nodes]
     chunks = known_chunks([node.metadata for node in nodes])
-    of = dict(zip(ids, sessions_of(ids, chunks), strict=True))
-    assert of["heading"] == of["heading2"]
-    assert len(set(of.values())) == 6
-    new = {node_id: newness_of(session, NOW, 10) for node_id, session in of.items()}
+    session_of = dict(zip(ids, sessions_of(ids, chunks), strict=True))
+    assert session_of["heading"] == session_of["heading2"]
+    assert len(set(session_of.values())) == 6
+    new = {node_id: newness_of(session, NOW, 10) for node_id, session in session_of.items()}
     days = {"day": 5, "heading": 1, "heading2": 1, "later": 21}
-    assert new == {one: 0.25 ** (days[one] / 10) if one in days else None for one in of}
-    assert {newness_of(session, NOW, 10, evergreen=["*"]) for session in of.values()} == {None}
+    assert new == {
+        node_id: 0.25 ** (days[node_id] / 10) if node_id in days else None for node_id in session_of
+    }
+    for session in session_of.values():
+        assert newness_of(session, NOW, 10, evergreen=["*"]) is None
 
 
 def test_sentences_are_those_of_a_message_that_has_several():
@@ -202,8 +208,8 @@ def test_a_retriever_for_messages_finds_the_session_and_says_why(embedding, inde
     explanation = retriever.explain(message)
     assert explanation.queries[0] == message
     assert len(explanation.queries) == 3
-    assert [one.node.node_id for one in explanation.nodes] == [
-        one.node.node_id for one in retriever.retrieve(message)
+    assert [hit.node.node_id for hit in explanation.nodes] == [
+        hit.node.node_id for hit in retriever.retrieve(message)
     ]
     shown = str(explanation)
     assert all(name in shown for name in ("session vector +", "session keyword +", "sentence +"))
@@ -220,8 +226,8 @@ def test_a_message_finds_nothing_that_a_filter_leaves_out(embedding, index):
         retrievers, mode="message", similarity_top_k=1, candidate_pool=1
     )
     assert fusion.retrieve(message)[0].node.node_id == "dog"
-    found = fusion.with_filters(only).retrieve(message)
-    assert {hit.node.node_id for hit in found} < {"config", "meeting", "budget"}
+    hits = fusion.with_filters(only).retrieve(message)
+    assert {hit.node.node_id for hit in hits} < {"config", "meeting", "budget"}
 
 
 def test_every_third_session_is_the_best_of_the_others_by_its_text():
@@ -249,8 +255,8 @@ def test_sessions_of_later_days_take_no_turn():
     vector = {"today": 0.7, "yesterday": 0.6, "last week": 0.5, "last year": 0.69}
     later = {f"in {days} days": -days for days in range(20, 40)}
     every = vector | dict.fromkeys(later, 0.695)
-    found = fused(every, {}, {one: one for one in every}, ages | later)
-    assert [one.node_id for one in found if one.node_id in vector] == [
+    hits = fused(every, {}, {name: name for name in every}, ages | later)
+    assert [hit.node_id for hit in hits if hit.node_id in vector] == [
         "today",
         "yesterday",
         "last year",

@@ -81,7 +81,7 @@ def plain_nearness(index, nodes, question):
         idf(len(index.state.engine), len(term.places)) for term in index.state.engine.read(groups)
     ]
     rarity = [min(a, b) for a, b in pairwise(idfs)]
-    found = []
+    shares = []
     for node in nodes:
         terms = terms_of(lexical_text(node))
         places = [[at for at, term in enumerate(terms) if term in group] for group in groups]
@@ -89,8 +89,8 @@ def plain_nearness(index, nodes, question):
         for left, right, weight in zip(places, places[1:], rarity, strict=False):
             distance = min((abs(a - b) for a in left for b in right), default=99)
             total += weight / distance if 0 < distance <= 8 else 0.0
-        found.append(total / sum(rarity))
-    return found
+        shares.append(total / sum(rarity))
+    return shares
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,9 @@ def test_words_that_stand_together_win(embedding):
     same = Fixed({"together": 0.5, "apart": 0.5})
     hits = ContextualFusionRetriever([same, keyword], mode="learned").explain("red kite").hits
     assert hits[0].node_id == "together"
-    earned = {one.name: one.credit for one in hits[0].credits}
+    earned = {part.name: part.credit for part in hits[0].credits}
     assert earned["nearness"] > 0
-    assert "nearness" not in {one.name for one in hits[1].credits}
+    assert "nearness" not in {part.name for part in hits[1].credits}
 
 
 DIARY = {
@@ -189,7 +189,7 @@ def test_a_day_that_is_named_counts(question, best):
         .hits
     )
     assert hits[0].node_id == best
-    assert "date" in {one.name for one in hits[0].credits}
+    assert "date" in {part.name for part in hits[0].credits}
 
 
 @pytest.mark.parametrize("day", ["2022-11-15", "15.11.2022", "11/15/2022", "15 November 2022"])
@@ -202,8 +202,10 @@ def test_the_note_of_a_day_comes_before_notes_that_link_to_other_days(day):
     }
     days = {"on": "2022-11-15", "after": "2022-11-17", "week": "2022-11-22"}
     nodes = [
-        TextNode(id_=one, text=text, metadata={"context": contexts.get(one, ""), "date": days[one]})
-        for one, text in texts.items()
+        TextNode(
+            id_=name, text=text, metadata={"context": contexts.get(name, ""), "date": days[name]}
+        )
+        for name, text in texts.items()
     ]
     for node in nodes:
         node.excluded_embed_metadata_keys = ["date"]
@@ -213,16 +215,16 @@ def test_the_note_of_a_day_comes_before_notes_that_link_to_other_days(day):
     )
     best = fusion.explain(f"what did we do on {day}").hits[0]
     assert best.node_id == "on"
-    match = next(one for one in best.credits if one.name == "match")
+    match = next(part for part in best.credits if part.name == "match")
     assert match.value > 0.4, "its words are found, in whatever form the question has them"
 
 
 def test_the_credits_sum_up_to_the_log_odds(learned):
     explanation = learned.explain("what is the budget of the kitchen?")
     for hit in explanation:
-        raw = sum(one.credit for one in hit.credits)
+        raw = sum(part.credit for part in hit.credits)
         assert hit.fused == pytest.approx(
-            raw / sum(one.credit for one in explanation.hits[0].credits)
+            raw / sum(part.credit for part in explanation.hits[0].credits)
         )
         assert (
             hit.score == hit.relevance == pytest.approx(hit.fused * explanation.hits[0].relevance)
@@ -256,9 +258,9 @@ async def test_it_keeps_the_promises_of_the_other_modes(retrievers, learned):
 
 def test_it_obeys_filters_and_operators(learned):
     only = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator=">=")])
-    names = {one.node.node_id for one in learned.with_filters(only).retrieve("budget of the house")}
+    names = {hit.node.node_id for hit in learned.with_filters(only).retrieve("budget of the house")}
     assert names <= {"config", "meeting", "budget"}
-    assert [one.node.node_id for one in learned.retrieve("path:notes/dog.md budget")] == ["dog"]
+    assert [hit.node.node_id for hit in learned.retrieve("path:notes/dog.md budget")] == ["dog"]
 
 
 def test_any_retrievers_will_do(nodes, retrievers):
@@ -269,11 +271,11 @@ def test_any_retrievers_will_do(nodes, retrievers):
         [retrievers[0]],
         [stock, *retrievers],
     ):
-        found = pairs(
+        scored_ids = pairs(
             ContextualFusionRetriever(chosen, mode="learned").retrieve("budget of the house")
         )
-        assert found
-        assert 0 < found[0][1] <= 1
+        assert scored_ids
+        assert 0 < scored_ids[0][1] <= 1
     assert ContextualFusionRetriever([Fixed()], mode="learned").retrieve("q") == []
 
 
@@ -336,13 +338,13 @@ def test_where_the_english_model_knows_nothing_the_words_decide():
     hits = {"wrong": 0.9, "other": 0.5, "right": 0.1}
     earned = []
     for retriever in (Fixed, EnglishOnly):
-        found = (
+        explained = (
             ContextualFusionRetriever([retriever(hits), keyword], mode="learned")
             .explain("紅葉の見頃は")
             .hits
         )
-        assert found[0].node_id == "right"
-        parts = [(one.node_id, part) for one in found for part in one.credits]
+        assert explained[0].node_id == "right"
+        parts = [(hit.node_id, part) for hit in explained for part in hit.credits]
         earned.append({name: part.credit for name, part in parts if part.name == "vector"})
     assert earned[1] == pytest.approx({name: 0.2 * credit for name, credit in earned[0].items()})
 
