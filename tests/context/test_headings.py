@@ -52,7 +52,7 @@ CASES = {
         {"header_path": "/Guide/Install/"},
         "Document: memory/2026-01-28.md > Guide > Install",
     ),
-    "a heading of ours that looks like it": (
+    "a heading of our parser that looks like it": (
         {"header_path": "/api/v1/", "heading_level": 1},
         "Document: memory/2026-01-28.md > /api/v1/",
     ),

@@ -195,7 +195,7 @@ def pieces(tree, words, letters):  # noqa: C901  one branch for each kind
 
 
 def examples(tree):
-    """Texts that an expression matches, or nearly: one for each of its first alternatives."""
+    """Return texts that an expression matches, or nearly, for its first alternatives."""
     texts = [""]
     for kind, value in tree:
         if kind is kinds.LITERAL:
@@ -223,7 +223,7 @@ def letters_of(tree):
 
 
 def repeated_texts(tree):
-    """What the repetitions of an expression match once: each alternative of ``(?:na |no )+``."""
+    """Yield what is repeated in an expression: "na " and "no " in ``(?:na |no )+``."""
     for kind, value in tree:
         if kind in REPEATS and value[1] >= MANY:
             yield from examples(value[-1])

@@ -1,4 +1,4 @@
-"""The tests that run each class of ours beside the stock class of LlamaIndex that it may stand in
+"""The tests that run each of our classes beside the stock class of LlamaIndex that it may stand in
 for.
 
 One file for each stock class, ``test_<stock class>.py``, and one function for each thing that a

@@ -54,7 +54,7 @@ def compare(
         run: What is done with a class.
         stock_class: The stock class, or whatever ``run`` takes in its place (a function that makes
             a part of it).
-        our_class: The same of ours.
+        our_class: Our class, or what ``run`` takes in its place.
         gives: What both give. Without it they give the same, which must be something.
         stock: What the stock class gives, where ours gives something else.
         ours: What ours gives then.

@@ -1,8 +1,8 @@
 """Filters of ``ContextualVectorRetriever`` and of ``VectorIndexRetriever`` on
 ``SimpleVectorStore``.
 
-``tests/retrievers/test_any_store.py`` asks the same of ours on Chroma, Qdrant and LanceDB, where
-the stock class differs from store to store.
+``tests/retrievers/test_any_store.py`` asks the same of our class on Chroma, Qdrant and LanceDB,
+where the stock class differs from store to store.
 """
 
 from __future__ import annotations

@@ -379,7 +379,7 @@ def test_an_index_is_read_from_its_store_even_if_its_docstore_holds_whole_docume
 
 
 @pytest.mark.parametrize(
-    ("kind", "cure"),
+    ("kind", "message"),
     [
         ("index", r"list of LlamaIndex nodes .got VectorStoreIndex.*index="),
         ("store", r"list of LlamaIndex nodes .got ChromaVectorStore.*vector_store="),
@@ -390,7 +390,7 @@ def test_an_index_is_read_from_its_store_even_if_its_docstore_holds_whole_docume
         ("number", r"list of LlamaIndex nodes .got int"),
     ],
 )
-def test_what_is_no_list_of_nodes_is_refused_with_the_cure(index, store, nodes, kind, cure):
+def test_what_is_no_list_of_nodes_is_refused_with_a_hint(index, store, nodes, kind, message):
     given = {
         "index": index,
         "store": store,
@@ -398,7 +398,7 @@ def test_what_is_no_list_of_nodes_is_refused_with_the_cure(index, store, nodes, 
         "text": "carrots",
         "texts": ["carrots"],
     }
-    with pytest.raises(SettingError, match=cure):
+    with pytest.raises(SettingError, match=message):
         ContextualBM25Retriever({**given, "node": nodes[0], "number": 7}[kind])
 
 

@@ -185,11 +185,11 @@ def test_what_is_not_read_is_said_and_a_pdf_is_no_text(run, tmp_path):
 def test_source_files_that_are_not_read_are_named_with_what_reads_them(run, tmp_path):
     (tmp_path / "a.md").write_text("# Morning\n\nCookie loves carrots.\n")
     (tmp_path / "main.rs").write_text("fn main() {}\n")
-    cure = (
+    hint = (
         "1 file not read: 1 rs; index --context pattern reads source code; --list-skipped "
         "names them"
     )
-    assert cure in run("index", tmp_path).stdout
+    assert hint in run("index", tmp_path).stdout
     (tmp_path / "lib.py").write_text("def walk():\n    pass\n")
     done = run("index", tmp_path, "--context", "pattern", "--include", "*.rs", "--yes")
     assert "2 files not read: 1 md, 1 py; --list-skipped names them" in done.stdout

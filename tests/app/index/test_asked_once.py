@@ -102,7 +102,7 @@ def test_what_is_found_on_the_days_that_a_message_names_is_as_if_nothing_were_re
     assert fresh.entries
 
 
-def test_a_message_reads_no_column_of_all_the_chunks_that_it_looks_at(index, monkeypatch):
+def test_a_message_reads_no_column_of_the_database(index, monkeypatch):
     monkeypatch.setattr(Snapshot, "column", None)
     memory = MemoryContext(index)
     first = memory.get(MESSAGE, now=NOW)

@@ -1,6 +1,6 @@
 """Whatever happens to a file of the storage.
 
-A plain error with a cure, and a refresh that makes it whole again.
+A plain error with a hint, and a refresh that makes it whole again.
 """
 
 import random
@@ -91,7 +91,7 @@ def fill(file, rng):
 
 
 def attempt(work):
-    """Do something that may fail, if the error is plain and names a cure."""
+    """Do something that may fail, if the error names the command that fixes it."""
     try:
         return work()
     except StorageError as error:

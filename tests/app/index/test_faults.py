@@ -1,6 +1,6 @@
 """What disks, stray deletions and garbage do to an index.
 
-A clear message, a cure, and nothing lost.
+A clear message, a hint, and nothing lost.
 """
 
 import shlex

@@ -64,7 +64,7 @@ async def test_a_refresh_that_fails_does_not_silence_memory(folder, index, monke
         shown = await text_of(client, "retrieve", query="carrots")
     assert "Cookie" in shown
     assert shown.splitlines()[-1].endswith("another process is writing it.)"), (
-        "an agent can cure nothing"
+        "an agent cannot fix the index"
     )
 
 

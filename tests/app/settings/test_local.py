@@ -257,7 +257,7 @@ def test_the_limit_is_what_the_counter_counts(local):
 )
 def test_known_models_have_the_window_of_their_card(model, limit, monkeypatch):
     assert embedding_limit(MockEmbedding(embed_dim=3, model_name=model)) == limit
-    if limit and limit[0] != "cl100k":  # without the extra, with room for words of more pieces
+    if limit and limit[0] != "cl100k":  # without the extra, as words may have more pieces
         monkeypatch.setattr(module, "find_spec", lambda _name: None)
         tokenizer, fewer = embedding_limit(MockEmbedding(embed_dim=3, model_name=model))
         assert (tokenizer, fewer < limit[1]) == ("cl100k", True)
