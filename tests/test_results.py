@@ -111,9 +111,10 @@ def test_the_readme_names_the_sets_with_and_without_a_significant_difference(cha
     assert {*re.split(r", | and ", draws[1].casefold())} == not_significant
 
 
-def test_every_number_in_the_readme_is_in_the_results():
-    numbers = re.findall(r"(?<![\w.])[+-]?\d[\d.,]*(?<![.,])", re.sub(r"<.*?>", "", SECTION))
+def test_every_number_in_the_readme_is_in_the_results_with_what_it_counts():
+    number = r"(?<![\w.])[+-]?\d[\d.,]*(?: \w+| ?%)"
+    amounts = re.findall(number, " ".join(re.sub(r"<.*?>", "", SECTION).split()))
     pages = [RESULTS, *(page.read_text("utf-8") for page in (BENCHMARKS / "results").glob("*.md"))]
-    known = {number for page in pages for number in re.findall(r"[+-]?\d[\d.,]*(?<![.,])", page)}
-    assert numbers
-    assert not [number for number in numbers if number not in known]
+    known = {amount for page in pages for amount in re.findall(number, page)}
+    assert amounts
+    assert not [amount for amount in amounts if amount not in known]
