@@ -25,7 +25,7 @@ import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 from common import RememberingEmbedding, command_line, intervals, machine, markdown_table
@@ -37,13 +37,20 @@ from llama_index_contextual.context.source_code import is_code
 from llama_index_contextual.utils.metadata import path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from llama_index.core.base.base_retriever import BaseRetriever
     from llama_index.core.schema import BaseNode
 
+Scores: TypeAlias = list[list[float]]  # by query and column
+
 TOP: Final = 10
-SYSTEMS: Final = ("stock hybrid", "ours by reciprocal ranks", "ours")
+STOCK: Final = "stock hybrid"
+BY_RANKS: Final = "ours by reciprocal ranks"
+OURS: Final = "ours"
+SYSTEMS: Final = (STOCK, BY_RANKS, OURS)
+BY_LINE: Final = "by line"
+BY_FILE: Final = "by file"
 IGNORED_FOLDERS: Final = frozenset({".git", "node_modules", "dist", "build"})  # as semble does
 
 
@@ -62,12 +69,16 @@ class Target:
 
     def is_in(self, node: BaseNode) -> bool:
         """Return whether a chunk is of the file and overlaps the lines."""
-        path = path_of(node.metadata)
-        same_file = f"/{path}".endswith(f"/{self.path}") or f"/{self.path}".endswith(f"/{path}")
-        if not same_file or self.start_line is None or self.end_line is None:
-            return same_file
-        begins_before_end = bool(node.metadata["start_line"] <= self.end_line)
-        return begins_before_end and bool(node.metadata["end_line"] >= self.start_line)
+        # A label may lack the first folders of a path, or have more of them.
+        chunk_path = "/" + path_of(node.metadata)
+        target_path = "/" + self.path
+        if not (chunk_path.endswith(target_path) or target_path.endswith(chunk_path)):
+            return False
+        if self.start_line is None or self.end_line is None:
+            return True
+        first_line: int = node.metadata["start_line"]
+        last_line: int = node.metadata["end_line"]
+        return first_line <= self.end_line and self.start_line <= last_line
 
 
 @dataclass(frozen=True)
@@ -81,7 +92,8 @@ class Query:
     @property
     def files(self) -> tuple[Target, ...]:
         """Return the files of the targets, without lines."""
-        return tuple(Target(path) for path in dict.fromkeys(target.path for target in self.targets))
+        paths = {target.path: None for target in self.targets}
+        return tuple(map(Target, paths))
 
 
 def gain_of(ranking: Sequence[Hashable], gold: frozenset[Hashable]) -> float:
@@ -95,51 +107,76 @@ def ndcg_of_ranks(ranks: Sequence[int], target_count: int) -> float:
 
     Two targets in one chunk count once.
     """
-    gain = sum(1 / math.log2(rank + 2) for rank in {*ranks} if rank < TOP)
-    ideal = sum(1 / math.log2(rank + 2) for rank in range(min(TOP, target_count)))
-    return gain / ideal
+    ranks_in_top = {rank for rank in ranks if rank < TOP}
+    ideal_ranks = range(min(TOP, target_count))
+    return gain_at(ranks_in_top) / gain_at(ideal_ranks)
+
+
+def gain_at(ranks: Iterable[int]) -> float:
+    """Return the discounted gain of hits at these ranks, from 0."""
+    return sum(1 / math.log2(rank + 2) for rank in ranks)
 
 
 def score(nodes: Sequence[BaseNode], targets: Sequence[Target]) -> float:
     """Return nDCG@10 of ranked chunks."""
-    ranks = []
+    first_ranks = []
     for target in targets:
-        hits = [rank for rank, node in enumerate(nodes) if target.is_in(node)]
-        ranks += hits[:1]
-    return ndcg_of_ranks(ranks, len(targets))
+        for rank, node in enumerate(nodes):
+            if target.is_in(node):
+                first_ranks.append(rank)
+                break
+    return ndcg_of_ranks(first_ranks, len(targets))
 
 
 def read_queries(file: Path) -> list[Query]:
     """Read the annotations of a repository."""
     queries = []
-    for row in json.loads(file.read_text("utf-8")):
-        labels = [*row.get("relevant", []), *row.get("secondary", [])]
-        targets = tuple(Target.read(label) for label in labels)
-        queries.append(Query(row["query"], row["category"], targets))
+    rows = json.loads(file.read_text("utf-8"))
+    for row in rows:
+        labels = row.get("relevant", []) + row.get("secondary", [])
+        targets = tuple(map(Target.read, labels))
+        query = Query(row["query"], row["category"], targets)
+        queries.append(query)
     return queries
 
 
 def read_documents(folder: Path) -> list[Document]:
     """Read the source files of a repository."""
     documents = []
-    for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder).as_posix()
-        if path.is_file() and is_code(inside) and not IGNORED_FOLDERS & {*path.parts}:
-            text = path.read_bytes().decode("utf-8", "ignore")
-            documents.append(Document(text=text, id_=inside, metadata={"path": inside}))
+    for file in sorted(folder.rglob("*")):
+        path = file.relative_to(folder).as_posix()
+        is_ignored = not IGNORED_FOLDERS.isdisjoint(file.parts)
+        if is_ignored or not is_code(path) or not file.is_file():
+            continue
+        document = Document(
+            text=file.read_bytes().decode("utf-8", "ignore"),
+            id_=path,
+            metadata={"path": path},
+        )
+        documents.append(document)
     return documents
 
 
 def retrievers(
-    documents: list[Document], embedding: RememberingEmbedding
+    documents: list[Document],
+    embedding: RememberingEmbedding,
 ) -> dict[str, BaseRetriever]:
     """Return the systems over the same chunks of a repository."""
-    data = DataSet("code-search", {"": documents}, [], lambda _: frozenset(), context="pattern")
+    data = DataSet(
+        "code-search",
+        documents={"": documents},
+        questions=[],
+        covers=lambda _: frozenset(),
+        context="pattern",
+    )
     bench = Bench(data, "", embedding)
     index = bench.index("pattern")
-    stock = bench.retriever(Row("", "off", "off", is_stock=True))
-    by_ranks = index.as_retriever(POOL, mode="reciprocal_rerank")
-    return dict(zip(SYSTEMS, (stock, by_ranks, index.as_retriever(TOP)), strict=True))
+    stock_row = Row(STOCK, "off", "off", is_stock=True)
+    return {
+        STOCK: bench.retriever(stock_row),
+        BY_RANKS: index.as_retriever(POOL, mode="reciprocal_rerank"),
+        OURS: index.as_retriever(TOP),
+    }
 
 
 def published(folder: Path) -> dict[str, float]:
@@ -151,75 +188,125 @@ def published(folder: Path) -> dict[str, float]:
 
 def folder_of(name: str, checkouts: Path | None) -> Path | None:
     """Return where the files of a repository are."""
-    places = [DATA / "code-search" / "corpus" / name]
+    parents = [DATA / "code-search" / "corpus"]
     if checkouts:
-        places.insert(0, checkouts / name)
-    return next((place for place in places if place.is_dir()), None)
+        parents.insert(0, checkouts)
+    for parent in parents:
+        folder = parent / name
+        if folder.is_dir():
+            return folder
+    return None
 
 
 def measure(
-    queries: Sequence[Query], systems: dict[str, BaseRetriever], embedding: RememberingEmbedding
-) -> list[list[float]]:
+    queries: Sequence[Query],
+    systems: dict[str, BaseRetriever],
+    embedding: RememberingEmbedding,
+) -> Scores:
     """Return nDCG@10 of each query: by line for each system, then by file for each system."""
     rows = []
     for query in queries:
-        bundle = QueryBundle(query.text, embedding=embedding.get_query_embedding(query.text))
-        by_line, by_file = [], []
+        query_vector = embedding.get_query_embedding(query.text)
+        bundle = QueryBundle(query.text, embedding=query_vector)
+        scores_by_line = []
+        scores_by_file = []
         for retriever in systems.values():
-            nodes = [hit.node for hit in retriever.retrieve(bundle)[:TOP]]
-            by_line.append(score(nodes, query.targets))
-            by_file.append(score(nodes, query.files))
-        rows.append(by_line + by_file)
+            hits = retriever.retrieve(bundle)
+            nodes = [hit.node for hit in hits[:TOP]]
+            scores_by_line.append(score(nodes, query.targets))
+            scores_by_file.append(score(nodes, query.files))
+        rows.append(scores_by_line + scores_by_file)
     return rows
 
 
-def table_row(name: str, scores: list[list[float]], semble: float | None = None) -> list[object]:
+class Results:
+    """Collects the scores of repositories.
+
+    Attributes:
+        repository_rows: The cells of each repository.
+        repository_means: The mean scores of each repository, and semble's figure.
+        by_category: The scores of all queries of a category.
+    """
+
+    def __init__(self) -> None:
+        self.repository_rows: list[list[object]] = []
+        self.repository_means: list[list[float]] = []
+        self.by_category = defaultdict[str, Scores](list)
+
+    def add(self, name: str, queries: Sequence[Query], scores: Scores, semble: float) -> None:
+        """Add a repository."""
+        for query, query_scores in zip(queries, scores, strict=True):
+            self.by_category[query.category].append(query_scores)
+            self.by_category["all queries"].append(query_scores)
+        means = np.mean(scores, axis=0).tolist()
+        self.repository_means.append([*means, semble])
+        self.repository_rows.append(table_row(name, scores, f"{semble:.3f}"))
+
+    def table(self) -> str:
+        """Return the table of all repositories."""
+        header = ["", "queries"]
+        for unit in (BY_LINE, BY_FILE):
+            header += [f"{system}, {unit}" for system in SYSTEMS]
+        header.append("semble, published")
+        header.append("ours less stock by line, hundredths")
+
+        rows = list(self.repository_rows)
+        for category, scores in sorted(self.by_category.items()):
+            rows.append(table_row(category, scores, ""))
+        means = np.mean(self.repository_means, axis=0)
+        cells = [f"{mean:.3f}" for mean in means]
+        rows.append(["mean of repositories", len(self.repository_means), *cells, ""])
+        return markdown_table(header, rows)
+
+
+def table_row(name: str, scores: Scores, semble: str) -> list[object]:
     """Return the cells of some queries."""
     values = np.array(scores)
     means = [f"{mean:.3f}" for mean in values.mean(axis=0)]
-    difference = 100 * (values[:, [2]] - values[:, [0]])
-    figure = f"{semble:.3f}" if semble is not None else ""
-    return [name, len(values), *means, figure, *intervals(difference)]
+    stock = values[:, [SYSTEMS.index(STOCK)]]
+    ours = values[:, [SYSTEMS.index(OURS)]]
+    difference = intervals(100 * (ours - stock))
+    return [name, len(values), *means, semble, *difference]
+
+
+def read_scores(file: Path | None) -> dict[str, Scores]:
+    """Read the scores of earlier runs by repository."""
+    if file is None or not file.exists():
+        return {}
+    scores: dict[str, Scores] = json.loads(file.read_text("utf-8"))
+    return scores
 
 
 def main() -> None:
     """Measure the repositories whose files are there and print tables."""
-    options = command_line(__doc__, semble=Path, checkouts=Path, repositories=[str], scores=Path)
+    options = command_line(
+        __doc__,
+        semble=Path,
+        checkouts=Path,
+        repositories=[str],
+        scores=Path,
+    )
     if not options.semble:
         sys.exit("Name the folder `benchmarks` of a clone of semble with --semble.")
     embedding = RememberingEmbedding()
     figures = published(options.semble)
-    all_scores: dict[str, list[list[float]]] = {}
-    if options.scores and options.scores.exists():
-        all_scores = json.loads(options.scores.read_text("utf-8"))
-    repository_rows = []
-    by_category = defaultdict[str, list[list[float]]](list)
-    repository_means = []
+    all_scores = read_scores(options.scores)
+    results = Results()
     for name in options.repositories or sorted(figures):
         folder = folder_of(name, options.checkouts)
         if folder is None:
             continue
         queries = read_queries(options.semble / "annotations" / f"{name}.json")
         if name not in all_scores:
-            systems = retrievers(read_documents(folder), embedding)
+            documents = read_documents(folder)
+            systems = retrievers(documents, embedding)
             all_scores[name] = measure(queries, systems, embedding)
             if options.scores:
                 options.scores.write_text(json.dumps(all_scores), "utf-8")
-        scores = all_scores[name]
-        for query, values in zip(queries, scores, strict=True):
-            by_category[query.category].append(values)
-            by_category["all queries"].append(values)
-        repository_rows.append(table_row(name, scores, figures[name]))
-        repository_means.append([*np.mean(scores, axis=0), figures[name]])
-        print(repository_rows[-1], file=sys.stderr, flush=True)
-    rows = [*repository_rows]
-    rows += [table_row(name, values) for name, values in sorted(by_category.items())]
-    mean = [f"{value:.3f}" for value in np.mean(repository_means, axis=0)]
-    rows.append(["mean of repositories", len(repository_means), *mean, ""])
-    header = ["", "queries"]
-    header += [f"{system}, {unit}" for unit in ("by line", "by file") for system in SYSTEMS]
-    header += ["semble, published", "ours less stock by line, hundredths"]
-    print(f"{machine()}; embedding {embedding.inner.model_name}.\n\n{markdown_table(header, rows)}")
+        results.add(name, queries, all_scores[name], figures[name])
+        print(results.repository_rows[-1], file=sys.stderr, flush=True)
+    print(f"{machine()}; embedding {embedding.inner.model_name}.")
+    print(f"\n{results.table()}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from llama_index.core.schema import BaseNode, Document, NodeRelationship, RelatedNodeInfo, TextNode
 
@@ -26,7 +26,6 @@ from llama_index_contextual.context.source_code import is_code
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
-Span: TypeAlias = tuple[str, int, int]  # document id, first character, end
 DATA = Path(
     os.environ.get("LLAMA_INDEX_CONTEXTUAL_DATA")
     or Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -37,6 +36,41 @@ MEETINGS = 24
 LONGEST_PASSAGES = 6000  # characters
 _NO_SPEECH = re.compile(r"\s*\{\w+\}")  # {disfmarker}
 _SPACE_BEFORE_MARK = re.compile(r"\s+(?=[,.?!])")
+
+
+class Span(NamedTuple):
+    """Characters of a document.
+
+    Attributes:
+        path: The id of the document.
+        start: The first character.
+        end: The end.
+    """
+
+    path: str
+    start: int
+    end: int
+
+    @property
+    def length(self) -> int:
+        """Return the number of characters."""
+        return self.end - self.start
+
+    def shared(self, other: Span) -> int:
+        """Return the number of characters that are in another span of the same document too."""
+        return min(self.end, other.end) - max(self.start, other.start)
+
+    def contains(self, other: Span) -> bool:
+        """Return whether the other span is inside this one."""
+        if self.path != other.path:
+            return False
+        return self.start <= other.start and other.end <= self.end
+
+    def touches(self, other: Span) -> bool:
+        """Return whether the two overlap, or one begins where the other ends."""
+        if self.path != other.path:
+            return False
+        return self.start <= other.end and other.start <= self.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,86 +85,113 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """Documents by collection (each is an index of its own), questions, and what a chunk covers."""
+    """Documents and questions about them.
+
+    Attributes:
+        name: The name of the set.
+        documents: The documents of each collection, which is an index of its own.
+        questions: The questions.
+        covers: Returns the gold items of a chunk.
+        chunks: The chunks of each document, if the set fixes them.
+        context: The context of chunks.
+    """
 
     name: str
     documents: dict[str, list[Document]]
     questions: list[Question]
-    covers: Callable[[BaseNode], frozenset[Hashable]]  # the gold items of a node
-    chunks: dict[str, list[TextNode]] = field(
-        default_factory=dict
-    )  # by document id, where the set fixes them
+    covers: Callable[[BaseNode], frozenset[Hashable]]
+    chunks: dict[str, list[TextNode]] = field(default_factory=dict)
     context: str = "headings"
 
 
+# Files and pages
+
+
 def codebases() -> DataSet:
-    """90 source files in 737 given chunks, 248 questions; gold: chunk ids."""
+    """Return 90 source files in 737 given chunks, and 248 questions; gold: chunk ids."""
     folder = _folder("codebases")
-    chunks: dict[str, list[TextNode]] = {}
+    chunks = defaultdict[str, list[TextNode]](list)
     for row in _rows(folder / "chunks.jsonl"):
-        node = TextNode(text=row["text"], id_=row["chunk_id"], metadata={"path": row["path"]})
-        node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=row["doc_id"])
-        chunks.setdefault(row["doc_id"], []).append(node)
-    documents = [
-        Document(text=row["text"], id_=row["doc_id"], metadata={"path": row["path"]})
-        for row in _rows(folder / "documents.jsonl")
-    ]
-    questions = [Question(q["query"], frozenset(q["gold_chunk_ids"])) for q in queries("codebases")]
+        document_id = row["doc_id"]
+        node = TextNode(
+            text=row["text"],
+            id_=row["chunk_id"],
+            metadata={"path": row["path"]},
+        )
+        node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=document_id)
+        chunks[document_id].append(node)
+    documents = []
+    for row in _rows(folder / "documents.jsonl"):
+        document = _document(row["text"], row["doc_id"], row["path"])
+        documents.append(document)
+    questions = []
+    for row in queries("codebases"):
+        gold = frozenset(row["gold_chunk_ids"])
+        questions.append(Question(row["query"], gold))
     return DataSet(
         "codebases",
-        {"": documents},
-        questions,
-        lambda node: frozenset({node.node_id}),
-        chunks,
+        documents={"": documents},
+        questions=questions,
+        covers=lambda node: frozenset({node.node_id}),
+        chunks=dict(chunks),
         context="pattern",
     )
 
 
 def code_search() -> DataSet:
-    """Source files of seven repositories, each an index; 141 questions in three categories.
+    """Return the source files of seven repositories, each an index, and 141 questions.
 
-    Gold: the file.
+    Questions have three categories. Gold: the file.
     """
-    documents: dict[str, list[Document]] = {}
+    documents = defaultdict[str, list[Document]](list)
     folder = _folder("code-search") / "corpus"
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        name = path.relative_to(folder).as_posix()
-        repository, inside = name.split("/", 1)
-        if is_code(inside):
-            text = path.read_bytes().decode("utf-8", "ignore")
-            documents.setdefault(repository, []).append(
-                Document(text=text, id_=name, metadata={"path": inside})
-            )
-    questions = [
-        Question(
+    for file in sorted(folder.rglob("*")):
+        name = file.relative_to(folder).as_posix()
+        repository, _, path = name.partition("/")
+        if is_code(path) and file.is_file():
+            text = file.read_bytes().decode("utf-8", "ignore")
+            documents[repository].append(_document(text, name, path))
+    questions = []
+    for row in queries("code-search"):
+        repository = row["collection"]
+        gold = {f"{repository}/{file['path']}" for file in row["gold"]}
+        question = Question(
             row["query"],
-            frozenset(f"{row['collection']}/{file['path']}" for file in row["gold"]),
-            row["collection"],
-            row["category"],
+            gold=frozenset(gold),
+            collection=repository,
+            form=row["category"],
         )
-        for row in queries("code-search")
-    ]
-    return DataSet("code-search", documents, questions, _page_covered, context="pattern")
+        questions.append(question)
+    return DataSet(
+        "code-search",
+        documents=dict(documents),
+        questions=questions,
+        covers=_page_covered,
+        context="pattern",
+    )
 
 
 def kubernetes_docs(pages: int | None = None) -> DataSet:
-    """1,568 Markdown pages or so many, those with answers first; 200 questions in three forms.
+    """Return Markdown pages and 200 questions in three forms; gold: the page.
 
-    Gold: the page.
+    Args:
+        pages: The number of pages, those with answers first. None is all 1,568.
     """
     data = _of_pages("kubernetes-docs")
-    gold = {item for question in data.questions for item in question.gold}
-    documents = sorted(data.documents[""], key=lambda page: page.doc_id not in gold)[:pages]
-    return replace(data, documents={"": documents})
+    gold: set[Hashable] = set()
+    for question in data.questions:
+        gold |= question.gold
+    documents = sorted(data.documents[""], key=lambda page: page.doc_id not in gold)
+    return replace(data, documents={"": documents[:pages]})
 
 
 def course_lessons() -> DataSet:
-    """72 Markdown lessons of a course, 360 questions; gold: the page."""
+    """Return 72 Markdown lessons of a course, and 360 questions; gold: the page."""
     return _of_pages("course-lessons")
 
 
 def obsidian_help() -> DataSet:
-    """171 notes of Obsidian's help, 58 questions, six of them Russian; gold: the note.
+    """Return 171 notes of Obsidian's help, and 58 questions, six of them Russian; gold: the note.
 
     Nothing is chosen by them.
     """
@@ -138,45 +199,57 @@ def obsidian_help() -> DataSet:
 
 
 def _of_pages(name: str) -> DataSet:
-    questions = [
-        Question(row["query"], frozenset(g["path"] for g in row["gold"])) for row in queries(name)
-    ]
-    return DataSet(name, {"": pages_of(name)}, questions, _page_covered)
+    questions = []
+    for row in queries(name):
+        gold = frozenset(page["path"] for page in row["gold"])
+        questions.append(Question(row["query"], gold))
+    documents = {"": pages_of(name)}
+    return DataSet(name, documents, questions, _page_covered)
 
 
 def pdf_reports(reports: Sequence[str] = THREE_REPORTS) -> DataSet:
-    """Three PDF reports, or those named, or all 17; a document for each page.
+    """Return PDF reports, a document for each page, and 250 to 272 questions; gold: pages.
 
-    250 to 272 questions; gold: pages.
+    Args:
+        reports: The names of the reports. If it is empty, all 17.
     """
     folder = _folder("pdf-reports") / "corpus"
     reports = reports or sorted(path.name for path in folder.glob("*.pdf"))
-    documents = [page for name in reports for page in DocumentReader().load_data(folder / name)]
-    for page in documents:
-        page.metadata = {"path": page.metadata["file_name"], **page.metadata}
-        page.id_ = f"{page.metadata['path']}#page={page.metadata['page']}"
-    questions = [
-        Question(
-            row["query"], frozenset((g["path"], g["page"]) for g in row["gold"]), "", row["source"]
-        )
-        for row in queries("pdf-reports")
-        if {g["path"] for g in row["gold"]} <= {*reports}
-    ]
+    reader = DocumentReader()
+    documents = []
+    gold_of_page = {}
+    for name in reports:
+        for page in reader.load_data(folder / name):
+            path = page.metadata["file_name"]
+            number = page.metadata["page"]
+            page.metadata = {"path": path, **page.metadata}
+            page.id_ = f"{path}#page={number}"
+            gold_of_page[page.doc_id] = frozenset({(path, number)})
+            documents.append(page)
 
-    pages = {
-        page.doc_id: frozenset({(page.metadata["path"], page.metadata["page"])})
-        for page in documents
-    }
-    return DataSet(
-        "pdf-reports", {"": documents}, questions, lambda node: pages[node.ref_doc_id or ""]
-    )
+    questions = []
+    for row in queries("pdf-reports"):
+        gold = {(page["path"], page["page"]) for page in row["gold"]}
+        paths = {path for path, _ in gold}
+        if paths.issubset(reports):
+            question = Question(
+                row["query"],
+                gold=frozenset(gold),
+                form=row["source"],
+            )
+            questions.append(question)
+
+    def covers(node: BaseNode) -> frozenset[Hashable]:
+        return gold_of_page[node.ref_doc_id or ""]
+
+    return DataSet("pdf-reports", {"": documents}, questions, covers)
 
 
 # Passages
 
 
 def locomo_notes() -> DataSet:
-    """272 dated notes of 10 conversations, each an index; 1,981 questions.
+    """Return 272 dated notes of 10 conversations, each an index, and 1,981 questions.
 
     Gold: lines of a note.
     """
@@ -186,41 +259,55 @@ def locomo_notes() -> DataSet:
     for row in queries("locomo-notes"):
         gold = set()
         for passage in row["gold"]:
-            for line in range(passage["start_line"], passage["end_line"] + 1):
+            first_line = passage["start_line"]
+            last_line = passage["end_line"]
+            for line in range(first_line, last_line + 1):
                 gold.add(span_of_lines(passage["path"], line, line))
         if gold:
-            form = "names a date" if row["names_a_date"] else "no date"
-            questions.append(Question(row["query"], frozenset(gold), row["collection"], form))
-    return DataSet("locomo-notes", documents, questions, _passages_covered(questions, 0))
+            question = Question(
+                row["query"],
+                gold=frozenset(gold),
+                collection=row["collection"],
+                form="names a date" if row["names_a_date"] else "no date",
+            )
+            questions.append(question)
+    covers = _passages_covered(questions, least_share=0)
+    return DataSet("locomo-notes", documents, questions, covers)
 
 
 def chat_notes() -> DataSet:
-    """50 dated notes of 12 long chats with an assistant, each chat an index; 215 questions.
+    """Return 50 dated notes of 12 long chats with an assistant, each an index, and 215 questions.
 
-    Gold: messages.
-
-    A chunk covers a message when it holds at least a character of it: a message can be longer than
-    ten chunks.
+    Gold: messages. A chunk covers a message if it holds at least a character of it, because a
+    message can be longer than ten chunks.
     """
     documents = _collections("chat-notes")
     span_of_lines = _line_spans(documents)
     questions = []
     for row in queries("chat-notes"):
-        gold = frozenset(
-            span_of_lines(message["path"], message["start_line"], message["end_line"])
-            for message in row["gold"]
+        gold = set()
+        for message in row["gold"]:
+            first_line = message["start_line"]
+            last_line = message["end_line"]
+            gold.add(span_of_lines(message["path"], first_line, last_line))
+        question = Question(
+            row["query"],
+            gold=frozenset(gold),
+            collection=row["collection"],
+            form=row["category"],
         )
-        questions.append(Question(row["query"], gold, row["collection"], row["category"]))
-    return DataSet("chat-notes", documents, questions, _passages_covered(questions, 0))
+        questions.append(question)
+    covers = _passages_covered(questions, least_share=0)
+    return DataSet("chat-notes", documents, questions, covers)
 
 
 def german_judgments() -> DataSet:
-    """60 German judgments, 60 questions; gold: a passage, of which a chunk holds at least half."""
+    """Return 60 German judgments and 60 questions; gold: a passage, of which a chunk holds half."""
     return _of_passages("german-judgments")
 
 
 def japanese_articles(questions: int | None = None) -> DataSet:
-    """29 Japanese articles, 685 questions or the first so many.
+    """Return 29 Japanese articles and 685 questions, or the first so many.
 
     Gold: a paragraph, of which a chunk holds half.
     """
@@ -229,103 +316,127 @@ def japanese_articles(questions: int | None = None) -> DataSet:
 
 
 def meeting_transcripts() -> DataSet:
-    """24 transcripts without headings, each an index; 112 questions about what was said.
+    """Return 24 transcripts without headings, each an index, and 112 questions about them.
 
     The folder ``qmsum`` is a clone of Yale-LILY/QMSum, of which the first meetings about products
     are taken. Gold: a passage, of which a chunk holds half, or which holds half of a chunk.
     """
-    documents, questions = dict[str, list[Document]](), list[Question]()
+    documents = {}
+    questions = []
+    passages = defaultdict[str, set[Span]](set)
     folder = _folder("qmsum") / "data" / "Product" / "all"
     for file in sorted(folder.glob("*.json"))[:MEETINGS]:
+        name = file.stem
         meeting = json.loads(file.read_text("utf-8"))
         text, turns = _transcript(meeting["meeting_transcripts"])
-        metadata = {"path": f"{file.stem}.txt"}
-        documents[file.stem] = [Document(text=text, id_=file.stem, metadata=metadata)]
+        documents[name] = [_document(text, name, f"{name}.txt")]
         for row in meeting["specific_query_list"]:
-            gold = _passages_of_turns(file.stem, turns, row["relevant_text_span"])
+            gold = _passages_of_turns(name, turns, row["relevant_text_span"])
             if gold:
-                questions.append(Question(row["query"], gold, file.stem))
-    passages = defaultdict[str, set[Any]](set)
-    for question in questions:
-        passages[question.collection] |= question.gold
+                questions.append(Question(row["query"], gold, collection=name))
+                passages[name] |= gold
 
-    def covers(node: BaseNode) -> frozenset[Any]:
-        first, last = node.start_char_idx, node.end_char_idx  # type: ignore[attr-defined]
+    def covers(node: BaseNode) -> frozenset[Hashable]:
+        chunk = span_of(node)
         covered = set()
-        for path, start, end in passages[node.ref_doc_id or ""]:
-            if min(end, last) - max(start, first) >= min(end - start, last - first) / 2:
-                covered.add((path, start, end))
+        for passage in passages[chunk.path]:
+            shorter = min(passage.length, chunk.length)
+            if passage.shared(chunk) >= shorter / 2:
+                covered.add(passage)
         return frozenset(covered)
 
     return DataSet("meeting-transcripts", documents, questions, covers)
 
 
 def _passages_of_turns(
-    path: str, turns: Sequence[tuple[int, int]], ranges: Sequence[tuple[str, str]]
+    path: str,
+    turns: Sequence[Span],
+    ranges: Sequence[tuple[str, str]],
 ) -> frozenset[Span]:
-    """Return the places of ranges of turns; none where they are very long together."""
+    """Return the places of ranges of turns; none if they are very long together."""
     passages = set[Span]()
     for first, last in ranges:
-        places = turns[int(first) : int(last) + 1]
-        if places:
-            passages.add((path, places[0][0], places[-1][1]))
-    length = sum(end - start for _, start, end in passages)
+        turns_in_range = turns[int(first) : int(last) + 1]
+        if turns_in_range:
+            start = turns_in_range[0].start
+            end = turns_in_range[-1].end
+            passages.add(Span(path, start, end))
+    length = sum(passage.length for passage in passages)
     return frozenset(passages) if length <= LONGEST_PASSAGES else frozenset()
 
 
-def _transcript(turns: Sequence[dict[str, str]]) -> tuple[str, list[tuple[int, int]]]:
+def _transcript(turns: Sequence[dict[str, str]]) -> tuple[str, list[Span]]:
     """Return the text of a meeting, ``Speaker: words``, and the place of each turn."""
-    text, places = "", []
+    text = ""
+    places = []
     for turn in turns:
         words = _NO_SPEECH.sub("", turn["content"])
-        line = f"{turn['speaker']}: {_SPACE_BEFORE_MARK.sub('', words).strip()}"
-        places.append((len(text), len(text) + len(line)))
-        text += f"{line}\n\n"
+        words = _SPACE_BEFORE_MARK.sub("", words).strip()
+        start = len(text)
+        text += f"{turn['speaker']}: {words}"
+        places.append(Span("", start, len(text)))
+        text += "\n\n"
     return text, places
 
 
 def _of_passages(name: str) -> DataSet:
-    questions = [
-        Question(row["query"], frozenset((g["path"], g["start"], g["end"]) for g in row["gold"]))
-        for row in queries(name)
-    ]
-    return DataSet(name, {"": pages_of(name)}, questions, _passages_covered(questions, 0.5))
+    questions = []
+    for row in queries(name):
+        gold = set()
+        for passage in row["gold"]:
+            span = Span(passage["path"], passage["start"], passage["end"])
+            gold.add(span)
+        questions.append(Question(row["query"], frozenset(gold)))
+    documents = {"": pages_of(name)}
+    covers = _passages_covered(questions, least_share=0.5)
+    return DataSet(name, documents, questions, covers)
 
 
 def _line_spans(collections: dict[str, list[Document]]) -> Callable[[str, int, int], Span]:
     """Return a function that returns the place of lines, counted from 1, of a document."""
-    texts = {}
+    lines_of = {}
     for documents in collections.values():
         for document in documents:
-            texts[document.doc_id] = document.text.split("\n")
+            lines_of[document.doc_id] = document.text.split("\n")
 
     def span(path: str, first: int, last: int) -> Span:
-        start = sum(len(line) + 1 for line in texts[path][: first - 1])
-        lines = "\n".join(texts[path][first - 1 : last])
-        return path, start, start + len(lines.rstrip())
+        lines = lines_of[path]
+        lines_before = lines[: first - 1]
+        passage = "\n".join(lines[first - 1 : last]).rstrip()
+        start = sum(len(line) + 1 for line in lines_before)
+        return Span(path, start, start + len(passage))
 
     return span
 
 
 def _passages_covered(
-    questions: Sequence[Question], least: float
+    questions: Sequence[Question],
+    least_share: float,
 ) -> Callable[[BaseNode], frozenset[Hashable]]:
-    """Return the passages of which a chunk holds at least this share, and a character."""
-    passages = defaultdict[str, set[Any]](set)
+    """Return the function for passages of which a chunk holds this share and a character."""
+    passages = defaultdict[str, set[Span]](set)
     for question in questions:
-        for passage in question.gold:
-            passages[passage[0]].add(passage)  # type: ignore[index]
+        for passage in cast("frozenset[Span]", question.gold):
+            passages[passage.path].add(passage)
 
     def covers(node: BaseNode) -> frozenset[Hashable]:
+        chunk = span_of(node)
         covered = set()
-        for passage in passages.get(node.ref_doc_id or "", ()):
-            _, start, end = passage
-            shared = min(end, node.end_char_idx) - max(start, node.start_char_idx)  # type: ignore[attr-defined]
-            if shared >= max(1, least * (end - start)):
+        for passage in passages.get(chunk.path, ()):
+            least = max(1, least_share * passage.length)
+            if passage.shared(chunk) >= least:
                 covered.add(passage)
         return frozenset(covered)
 
     return covers
+
+
+def span_of(node: BaseNode) -> Span:
+    """Return the place of a chunk."""
+    node = cast("TextNode", node)
+    start = node.start_char_idx or 0
+    end = node.end_char_idx or 0
+    return Span(node.ref_doc_id or "", start, end)
 
 
 # Messages
@@ -343,20 +454,28 @@ class Message:
 
     def measure(self, notes: Iterable[str]) -> list[float]:
         """Return recall at 5, 10 and 20, of all at 10 and 20, and nDCG at 10, in per cent."""
-        hits = [float(note in self.gold) for note in dict.fromkeys(notes)]
-        recalls = [sum(hits[:depth]) / len(self.gold) for depth in (5, 10, 20)]
-        finds_all = [float(recall == 1) for recall in recalls[1:]]
-        gain = ndcg(hits, [1.0] * len(self.gold), 10)
-        return [100 * value for value in (*recalls, *finds_all, gain)]
+        different_notes = dict.fromkeys(notes)
+        hits = [float(note in self.gold) for note in different_notes]
+        gold_count = len(self.gold)
+        recall_at_5 = sum(hits[:5]) / gold_count
+        recall_at_10 = sum(hits[:10]) / gold_count
+        recall_at_20 = sum(hits[:20]) / gold_count
+        shares = [
+            recall_at_5,
+            recall_at_10,
+            recall_at_20,
+            float(recall_at_10 == 1),
+            float(recall_at_20 == 1),
+            ndcg(hits, [1.0] * gold_count, depth=10),
+        ]
+        return [100 * share for share in shares]
 
 
 def realmem_notes() -> list[Message]:
-    """700 messages of five people about 1,105 sessions, a note each.
+    """Return 700 messages of five people about 1,105 sessions, a note each.
 
-    Gold: the earlier notes that an answer needs.
-
-    Of 15 the note in which the message was sent is among the gold; that does not count, and two
-    messages have no other.
+    Gold: the earlier notes that an answer needs. Of 15 messages the gold has the note in which the
+    message was sent. That note does not count, and two messages have no other.
     """
     notes = {}
     for person, documents in _collections("realmem-notes").items():
@@ -366,11 +485,17 @@ def realmem_notes() -> list[Message]:
         person = row["collection"]
         own_note = _path_in_collection(row["asked_in"])
         earlier = tuple(path for path in notes[person] if path < own_note)
-        needed = frozenset(_path_in_collection(note["path"]) for note in row["gold"])
-        gold = needed.intersection(earlier)
+        needed = {_path_in_collection(note["path"]) for note in row["gold"]}
+        gold = frozenset(needed.intersection(earlier))
         if gold:
-            day = date.fromisoformat(row["asked"])
-            messages.append(Message(row["query"], person, day, earlier, gold))
+            message = Message(
+                row["query"],
+                conversation=person,
+                day=date.fromisoformat(row["asked"]),
+                earlier=earlier,
+                gold=gold,
+            )
+            messages.append(message)
     return messages
 
 
@@ -378,13 +503,21 @@ def _path_in_collection(path: str) -> str:
     return path.partition("/")[2]
 
 
+# Files of a set
+
+
 def first_collections(data: DataSet, count: int | None, sample: int | None = None) -> DataSet:
     """Return the first collections of a set with their questions, or a fixed sample of these."""
-    documents = dict(sorted(data.documents.items())[:count])
+    collections = sorted(data.documents)[:count]
+    documents = {name: data.documents[name] for name in collections}
     questions = [question for question in data.questions if question.collection in documents]
     if sample and sample < len(questions):
         questions = random.Random(0).sample(questions, sample)  # noqa: S311
     return replace(data, documents=documents, questions=questions)
+
+
+def _document(text: str, document_id: str, path: str) -> Document:
+    return Document(text=text, id_=document_id, metadata={"path": path})
 
 
 def _page_covered(node: BaseNode) -> frozenset[Hashable]:
@@ -414,11 +547,12 @@ def queries(name: str) -> list[dict[str, Any]]:
 def pages_of(name: str) -> list[Document]:
     """Return the Markdown files of a set, by their paths."""
     folder = _folder(name) / "corpus"
-    paths = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.md"))]
-    return [
-        Document(text=(folder / path).read_text("utf-8"), id_=path, metadata={"path": path})
-        for path in paths
-    ]
+    pages = []
+    for file in sorted(folder.rglob("*.md")):
+        path = file.relative_to(folder).as_posix()
+        page = _document(file.read_text("utf-8"), path, path)
+        pages.append(page)
+    return pages
 
 
 def _collections(name: str) -> dict[str, list[Document]]:
@@ -426,20 +560,24 @@ def _collections(name: str) -> dict[str, list[Document]]:
 
     The id of a note begins with the collection, and its path does not.
     """
-    documents: dict[str, list[Document]] = {}
+    documents = defaultdict[str, list[Document]](list)
     for note in pages_of(name):
-        collection, note.metadata["path"] = note.doc_id.split("/", 1)
-        documents.setdefault(collection, []).append(note)
-    return documents
+        collection, _, path = note.doc_id.partition("/")
+        note.metadata["path"] = path
+        documents[collection].append(note)
+    return dict(documents)
 
 
 def ndcg(gains: Sequence[float], best: Sequence[float], depth: int) -> float:
     """Return NDCG of ranked gains, by the best that there are."""
 
-    def total(values: Sequence[float]) -> float:
-        return sum(value / math.log2(place + 2) for place, value in enumerate(values[:depth]))
+    def discounted(values: Sequence[float]) -> float:
+        total = 0.0
+        for rank, value in enumerate(values[:depth]):
+            total += value / math.log2(rank + 2)
+        return total
 
-    return total(gains) / total(best)
+    return discounted(gains) / discounted(best)
 
 
 def nonsense() -> dict[str, list[str]]:
@@ -448,7 +586,8 @@ def nonsense() -> dict[str, list[str]]:
     They are mashed keys, other languages and general knowledge.
     """
     questions = defaultdict[str, list[str]](list)
-    for line in Path(__file__).with_name("nonsense.txt").read_text("utf-8").splitlines():
+    file = Path(__file__).with_name("nonsense.txt")
+    for line in file.read_text("utf-8").splitlines():
         kind, _, question = line.partition(": ")
         questions[kind].append(question)
     return dict(questions)

@@ -5,18 +5,18 @@
     pip install -e '.[multilingual]'
     python benchmarks/languages.py [--embeddings local e5]
 
-Obsidian's help, 171 notes and 58 questions, six of them Russian, beside the figures that
-flowing-abyss/obsidian-hybrid-search published (commit 398f27b) for the same notes and questions,
-ten notes asked for. A note counts where its first chunk ranks. nDCG gives a whole answer 1 and a
-part 0.5. Nothing in this package was chosen by these questions.
+Obsidian's help has 171 notes and 58 questions, six of them Russian. flowing-abyss published figures
+for them in obsidian-hybrid-search (commit 398f27b), with ten notes for each question. A note counts
+at the rank of its first chunk. nDCG gives a whole answer 1 and a part 0.5. Nothing in this package
+was chosen by these questions.
 
-FastAPI's documentation exists in English and Spanish. Its headings carry the same anchor in both,
-as in ``{ #request-body }``, so a section is known in both languages. Each question is made by a
-rule: the Spanish title of a page and the Spanish heading of one of its sections, as in "Cuerpo de
-la petición: Crea tu modelo de datos". Sections whose heading has fewer than three words, or shares
-more than half of its words with the English one, are left out. The answer is the section: in the
-Spanish pages the one with that heading, in the English pages its counterpart. The anchors are taken
-out of the pages before they are cut.
+FastAPI's documentation exists in English and Spanish. Headings have the same anchor in both, such
+as ``{ #request-body }``, so the same section is known in both languages. A rule makes each
+question: the Spanish title of a page and the Spanish heading of one of its sections, such as
+"Cuerpo de la petición: Crea tu modelo de datos". Headings of fewer than three words are left out,
+and so are those that share more than half of their words with the English ones. The answer is the
+section with that heading in the Spanish pages, and the same section in the English pages. The
+anchors are removed from the pages.
 """
 
 from __future__ import annotations
@@ -30,23 +30,28 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from common import command_line, machine, markdown_table
-from datasets import DATA, DataSet, Question, ndcg, queries
+from datasets import DATA, DataSet, Question, ndcg, queries, span_of
 from llama_index.core.schema import Document
 
 from llama_index_contextual.app import ContextualIndex
+from llama_index_contextual.utils.metadata import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
+    from pathlib import Path
 
     from llama_index.core.schema import BaseNode
 
-Places: TypeAlias = dict[tuple[str, str], tuple[int, int]]  # lines by page and anchor
+Lines: TypeAlias = tuple[int, int]  # the first and the last
+Places: TypeAlias = dict[tuple[str, str], Lines]  # by page and anchor
 HEADING = re.compile(r"^#+ +(?P<title>.*?) *\{ *#(?P<anchor>[\w-]+) *\} *$", re.MULTILINE)
 LEAST_WORDS = 3
 PAGES = 15  # at most, drawn with a fixed seed
 QUESTIONS = 60  # the same
 NOTES = 10  # that count
 CHUNKS = 60  # that are retrieved, so that they are of ten notes
+NDCG_DEPTH = 5
+HEADER = ("", "nDCG@5", "MRR", "Hit@1")
 PUBLISHED = (
     ("obsidian-hybrid-search", 0.733, 0.788, 0.724),
     ("the same with its reranker", 0.736, 0.780, 0.672),
@@ -56,7 +61,13 @@ PUBLISHED = (
 
 def source(language: str, page: str) -> str:
     """Return the text of a page."""
-    return (DATA / "markdown" / "fastapi" / language / "docs" / page).read_text("utf-8")
+    file = folder_of(language) / page
+    return file.read_text("utf-8")
+
+
+def folder_of(language: str) -> Path:
+    """Return the folder with the pages of a language."""
+    return DATA / "markdown" / "fastapi" / language / "docs"
 
 
 def read(language: str, pages: list[str]) -> tuple[list[Document], Places]:
@@ -66,14 +77,31 @@ def read(language: str, pages: list[str]) -> tuple[list[Document], Places]:
     for page in pages:
         text = source(language, page)
         headings = list(HEADING.finditer(text))
-        first_lines = [text.count("\n", 0, heading.start()) + 1 for heading in headings]
-        last_lines = [line - 1 for line in first_lines[1:]] + [text.count("\n") + 1]
+        first_lines = [line_of(text, heading.start()) for heading in headings]
+        last_lines = [line - 1 for line in first_lines[1:]]
+        last_lines.append(line_of(text, len(text)))
         for heading, first, last in zip(headings, first_lines, last_lines, strict=True):
-            places[page, heading["anchor"]] = (first, last)
-        plain = HEADING.sub(lambda heading: heading.group().partition("{")[0].rstrip(), text)
-        key = f"{language}/{page}"
-        documents.append(Document(text=plain, id_=key, metadata={"path": key}))
+            anchor = heading["anchor"]
+            places[page, anchor] = (first, last)
+        path = f"{language}/{page}"
+        document = Document(
+            text=HEADING.sub(without_anchor, text),
+            id_=path,
+            metadata={"path": path},
+        )
+        documents.append(document)
     return documents, places
+
+
+def line_of(text: str, offset: int) -> int:
+    """Return the line of an offset, from 1."""
+    return text.count("\n", 0, offset) + 1
+
+
+def without_anchor(heading: re.Match[str]) -> str:
+    """Return a heading without its anchor."""
+    title, _, _ = heading.group().partition("{")
+    return title.rstrip()
 
 
 def titles_of(language: str, page: str) -> dict[str, str]:
@@ -94,13 +122,17 @@ def made_questions(pages: list[str]) -> list[tuple[str, str, str]]:
         english = titles_of("en", page)
         spanish = titles_of("es", page)
         page_title = next(iter(spanish.values()), "")
-        for anchor, title in list(spanish.items())[1:]:
+        for anchor in list(spanish)[1:]:
+            title = spanish[anchor]
             spanish_words = words_of(title)
-            shared_words = spanish_words & words_of(english.get(anchor, title))
+            english_words = words_of(english.get(anchor, title))
+            shared_words = spanish_words & english_words
             is_long = len(spanish_words) >= LEAST_WORDS
             if is_long and len(shared_words) <= len(spanish_words) / 2:
-                questions.append((f"{page_title}: {title}".replace("`", ""), page, anchor))
-    return random.Random(0).sample(questions, min(QUESTIONS, len(questions)))  # noqa: S311
+                text = f"{page_title}: {title}".replace("`", "")
+                questions.append((text, page, anchor))
+    count = min(QUESTIONS, len(questions))
+    return random.Random(0).sample(questions, count)  # noqa: S311
 
 
 def spanish(language: str) -> DataSet:
@@ -113,84 +145,120 @@ def spanish(language: str) -> DataSet:
     for text, page, anchor in made_questions(pages):
         section = (f"{language}/{page}", anchor)
         sections[section] = places[page, anchor]
-        questions.append(Question(text, frozenset({section}), form=language))
+        question = Question(
+            text,
+            gold=frozenset({section}),
+            form=language,
+        )
+        questions.append(question)
 
     def covers(node: BaseNode) -> frozenset[Hashable]:
-        path = node.ref_doc_id or ""
-        text = texts.get(path, "")
-        first = text.count("\n", 0, node.start_char_idx) + 1  # type: ignore[attr-defined]
-        last = text.count("\n", 0, node.end_char_idx) + 1  # type: ignore[attr-defined]
+        chunk = span_of(node)
+        text = texts.get(chunk.path, "")
+        first_line = line_of(text, chunk.start)
+        last_line = line_of(text, chunk.end)
         covered = set()
-        for section, (start, end) in sections.items():
-            if section[0] == path and start <= last and first <= end:
+        for section, (section_start, section_end) in sections.items():
+            path, _ = section
+            if path != chunk.path:
+                continue
+            if section_start <= last_line and first_line <= section_end:
                 covered.add(section)
         return frozenset(covered)
 
-    return DataSet(f"Spanish questions, {language} pages", {"": documents}, questions, covers, {})
+    name = f"Spanish questions, {language} pages"
+    return DataSet(name, {"": documents}, questions, covers)
 
 
 def both_languages() -> DataSet:
     """Return Spanish questions about Spanish pages and about the same pages in English."""
-    parts = {language: spanish(language) for language in ("es", "en")}
-    documents = {}
-    questions = []
-    for language, part in parts.items():
-        documents[language] = part.documents[""]
-        questions += [replace(question, collection=language) for question in part.questions]
+    spanish_pages = spanish("es")
+    english_pages = spanish("en")
+    documents = {
+        "es": spanish_pages.documents[""],
+        "en": english_pages.documents[""],
+    }
+    all_questions = spanish_pages.questions + english_pages.questions
+    questions = [replace(question, collection=question.form) for question in all_questions]
 
     def covers(node: BaseNode) -> frozenset[Hashable]:
-        return parts["es"].covers(node) | parts["en"].covers(node)
+        return spanish_pages.covers(node) | english_pages.covers(node)
 
-    return DataSet("spanish", documents, questions, covers, {})
+    return DataSet("spanish", documents, questions, covers)
 
 
 def shared_pages() -> list[str]:
     """Return pages that exist in both languages, drawn with a fixed seed."""
-    pages = []
-    for language in ("en", "es"):
-        folder = DATA / "markdown" / "fastapi" / language / "docs"
-        pages.append({page.relative_to(folder).as_posix() for page in folder.rglob("*.md")})
-    common = sorted(set.intersection(*pages))
-    return sorted(random.Random(0).sample(common, min(PAGES, len(common))))  # noqa: S311  no secret
+    in_both = sorted(pages_in("en") & pages_in("es"))
+    count = min(PAGES, len(in_both))
+    pages = random.Random(0).sample(in_both, count)  # noqa: S311  no secret
+    return sorted(pages)
+
+
+def pages_in(language: str) -> set[str]:
+    """Return the paths of the pages of a language."""
+    folder = folder_of(language)
+    return {file.relative_to(folder).as_posix() for file in folder.rglob("*.md")}
 
 
 def ranking(paths: list[str], whole: set[str], part: set[str]) -> tuple[float, float, float]:
     """Return nDCG@5, the reciprocal rank and whether the first note answers."""
-    values = [1.0 if path in whole else (path in part) / 2 for path in paths]
-    gain = ndcg(values, [1.0] * len(whole) + [0.5] * len(part), 5)
-    rank = next((place for place, path in enumerate(paths, 1) if path in whole), math.inf)
-    return gain, 1 / rank, float(rank == 1)
+    gains = []
+    first_rank = math.inf
+    for rank, path in enumerate(paths, start=1):
+        if path in whole:
+            gains.append(1.0)
+            first_rank = min(first_rank, rank)
+        else:
+            gains.append(0.5 if path in part else 0.0)
+    ideal_gains = [1.0] * len(whole) + [0.5] * len(part)
+    gain = ndcg(gains, ideal_gains, NDCG_DEPTH)
+    return gain, 1 / first_rank, float(first_rank == 1)
+
+
+def results_of(model: str) -> list[tuple[float, float, float]]:
+    """Return the measures of each question about Obsidian's help with an embedding."""
+    folder = DATA / "obsidian-help" / "corpus"
+    results = []
+    with (
+        tempfile.TemporaryDirectory() as storage,
+        ContextualIndex.open(
+            folder,
+            storage=storage,
+            embed_model=model,
+        ) as index,
+    ):
+        index.refresh()
+        retriever = index.as_retriever(similarity_top_k=CHUNKS)
+        for question in queries("obsidian-help"):
+            hits = retriever.retrieve(question["query"])
+            hit_paths = [path_of(hit.node.metadata) for hit in hits]
+            paths = list(dict.fromkeys(hit_paths))
+            whole = {note["path"] for note in question["gold"]}
+            part = {note["path"] for note in question["partial"]}
+            results.append(ranking(paths[:NOTES], whole, part))
+    return results
 
 
 def vault(models: list[str]) -> str:
     """Return the table of Obsidian's help."""
-    folder = DATA / "obsidian-help" / "corpus"
     figures: list[tuple[Any, ...]] = []
     for model in models:
-        with (
-            tempfile.TemporaryDirectory() as storage,
-            ContextualIndex.open(folder, storage=storage, embed_model=model) as index,
-        ):
-            index.refresh()
-            retriever = index.as_retriever(similarity_top_k=CHUNKS)
-            results = []
-            for question in queries("obsidian-help"):
-                hits = retriever.retrieve(question["query"])
-                paths = list(dict.fromkeys(hit.node.metadata["path"] for hit in hits))[:NOTES]
-                whole = {note["path"] for note in question["gold"]}
-                part = {note["path"] for note in question["partial"]}
-                results.append(ranking(paths, whole, part))
-        figures.append((f"this package, `{model}`", *np.mean(results, axis=0)))
+        means = np.mean(results_of(model), axis=0)
+        figures.append((f"this package, `{model}`", *means))
+    figures += PUBLISHED
     rows = []
-    for name, *values in (*figures, *PUBLISHED):
-        rows.append([name, *(f"{value:.3f}" for value in values)])
-    return markdown_table(["", "nDCG@5", "MRR", "Hit@1"], rows)
+    for name, *values in figures:
+        cells = [f"{value:.3f}" for value in values]
+        rows.append([name, *cells])
+    return markdown_table(HEADER, rows)
 
 
 def main() -> None:
     """Measure the embeddings that the command line names, and print the table."""
     options = command_line(__doc__, embeddings=["local", "e5"])
-    print(f"{machine()}\n\n{vault(options.embeddings)}")
+    table = vault(options.embeddings)
+    print(f"{machine()}\n\n{table}")
 
 
 if __name__ == "__main__":

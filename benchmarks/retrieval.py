@@ -4,25 +4,25 @@
     [--collections N]
 
 Recall@k is the mean over questions of the share of gold items (chunks, passages, lines, pages) that
-the first k chunks cover. Every set has the same rows. All rows but
-"stock chunks" rank the same chunks with the same embedding. Rows of this package query
-``ContextualIndex``, and the others Chroma with its defaults. As chunks differ in length, there is
-also the recall of the first chunks that have 2,000, 4,000 and 8,000 characters together, at least
-one. "Whole" is the share of gold passages that these contain from end to end, where chunks that
-touch are read as one. Where gold items are pages, "k pages" is the recall of the first k different
-pages that the ranked chunks are from. The last rows are this package less others, question by
-question.
+the first k chunks cover. Every set has the same rows. All rows but "stock chunks" rank the same
+chunks with the same embedding. Rows of this package query ``ContextualIndex``, and the others
+Chroma with its defaults.
 
-With ``--rows`` there are only rows whose names begin so, this package and its text alone.
-``--pages`` keeps the first pages of kubernetes-docs, those with answers first, ``--collections``
-the first indexes of other sets, and ``--questions`` a fixed sample of them. ``--json`` writes
-recall at 1, 5 and 10 of the stock hybrid and of this package into a file, from which ``chart.py``
-draws the chart of the README; other sets in it stay.
+Chunks differ in length. "In 2,000" is therefore the recall of the first chunks that have 2,000
+characters together, and of one chunk at least. "Whole" is the share of gold passages that these
+chunks contain from end to end; chunks that touch are read as one. Where gold items are pages, "k
+pages" is the recall of the first k different pages of the ranking. The last rows are this package
+less others, question by question.
 
-A second table splits the questions into those that need context and the rest, and gives the
-failures that contexts avoid in each part: a mean over all questions hides what contexts are for, as
-most questions of public sets repeat words of the very chunk that answers them. The rule favours
-contexts by its nature.
+``--rows`` keeps the rows whose names begin so, this package and its text alone. ``--pages`` keeps
+the first pages of kubernetes-docs, those with answers first. ``--collections`` keeps the first
+indexes of other sets, and ``--questions`` a fixed sample of their questions. ``--json`` writes
+recall at 1, 5 and 10 of the stock hybrid and of this package into a file. Other sets in the file
+stay. ``chart.py`` draws the chart of the README from it.
+
+A second table has the failures that contexts avoid, for the questions that need context and for all
+others. Most questions of public sets repeat words of the chunk that answers them, so a mean over
+all questions hides what contexts are for. The rule favours contexts by its nature.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from common import (
     shipped_index,
     stock_hybrid,
 )
-from datasets import DataSet, Question, first_collections
+from datasets import DataSet, Question, Span, first_collections, span_of
 from languages import both_languages
 from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.ingestion import run_transformations
@@ -97,7 +97,13 @@ SETS: Final[dict[str, Callable[[], DataSet]]] = {
     "kubernetes-docs": datasets.kubernetes_docs,
 }
 # Sets whose gold items are pages or passages.
-PAGES: Final = ("code-search", "course-lessons", "obsidian-help", "pdf-reports", "kubernetes-docs")
+PAGES: Final = (
+    "code-search",
+    "course-lessons",
+    "obsidian-help",
+    "pdf-reports",
+    "kubernetes-docs",
+)
 PASSAGES: Final = ("locomo-notes", "german-judgments", "japanese-articles")
 
 
@@ -118,7 +124,12 @@ class Row(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What a row found: shares by question and column, in per cent."""
+    """The results of a row.
+
+    Attributes:
+        name: The name of the row.
+        shares: The shares by question and column, in per cent.
+    """
 
     name: str
     shares: Recalls
@@ -153,7 +164,8 @@ class Bench:
     def _parse(self) -> list[BaseNode]:
         """Return the chunks without contexts."""
         if not self.data.chunks:
-            return list(default_parser(self.embedding.inner)(self.documents))
+            parser = default_parser(self.embedding.inner)
+            return list(parser(self.documents))
         chunks: list[BaseNode] = []
         for document in self.documents:
             chunks += self.data.chunks[document.doc_id]
@@ -167,7 +179,8 @@ class Bench:
             for node in nodes:
                 node.excluded_embed_metadata_keys = list(node.metadata)
             return nodes
-        return list(ContextualNodePostprocessor(context=context, documents=self.documents)(nodes))
+        postprocessor = ContextualNodePostprocessor(context=context, documents=self.documents)
+        return list(postprocessor(nodes))
 
     def _stock_chunks(self) -> list[BaseNode]:
         """Return LlamaIndex's chunks with their places, which it often leaves out."""
@@ -175,14 +188,16 @@ class Bench:
         if self.data.context != "pattern":
             steps.insert(0, MarkdownNodeParser())
         nodes = list(run_transformations(self.documents, steps))
-        last_starts = dict[str, int]()
+        last_starts = defaultdict[str, int](int)
         for node in nodes:
             document_id = node.ref_doc_id or ""
-            last_start = last_starts.get(document_id, 0)
-            start = max(self.texts[document_id].find(node.get_content(), last_start), 0)
+            document_text = self.texts[document_id]
+            text = node.get_content()
+            start = document_text.find(text, last_starts[document_id])
+            start = max(start, 0)
             last_starts[document_id] = start
             node.start_char_idx = start  # type: ignore[attr-defined]
-            node.end_char_idx = start + len(node.get_content())  # type: ignore[attr-defined]
+            node.end_char_idx = start + len(text)  # type: ignore[attr-defined]
         return nodes
 
     def _index(self, context: str) -> ContextualIndex:
@@ -196,17 +211,23 @@ class Bench:
         store = ChromaVectorStore(chroma_collection=collection)
         storage = StorageContext.from_defaults(vector_store=store)
         return VectorStoreIndex(
-            self.nodes(context), storage_context=storage, embed_model=self.embedding
+            self.nodes(context),
+            storage_context=storage,
+            embed_model=self.embedding,
         )
 
     def _stock(self, row: Row) -> BaseRetriever:
         retrievers: list[BaseRetriever] = []
         if row.dense:
-            retrievers.append(self.store(row.dense).as_retriever(similarity_top_k=POOL))
+            store = self.store(row.dense)
+            retrievers.append(store.as_retriever(similarity_top_k=POOL))
         if row.sparse:
             nodes = self.nodes(row.sparse)
-            retrievers.append(BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=POOL))
-        return retrievers[0] if len(retrievers) == 1 else stock_hybrid(retrievers, POOL)
+            keywords = BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=POOL)
+            retrievers.append(keywords)
+        if len(retrievers) == 1:
+            return retrievers[0]
+        return stock_hybrid(retrievers, POOL)
 
 
 def rows_for(data: DataSet, prefixes: Sequence[str]) -> list[Row]:
@@ -233,7 +254,9 @@ def rows_for(data: DataSet, prefixes: Sequence[str]) -> list[Row]:
 
 def columns_of(data: DataSet) -> list[str]:
     """Return the columns of a set's table."""
-    columns = [*(f"@{cut}" for cut in CUTS), "MRR", *(f"in {budget:,}" for budget in BUDGETS)]
+    columns = [f"@{cut}" for cut in CUTS]
+    columns.append("MRR")
+    columns += [f"in {budget:,}" for budget in BUDGETS]
     if data.name in PASSAGES:
         columns += [f"whole in {budget:,}" for budget in BUDGETS]
     if data.name in PAGES:
@@ -251,23 +274,34 @@ def measure(
     retrievers = {name: bench.retriever(row) for name, bench in benches.items()}
     shares = []
     for question in data.questions:
-        bundle = QueryBundle(question.text, embedding=query_vectors[question.text])
-        nodes = [hit.node for hit in retrievers[question.collection].retrieve(bundle)]
+        query_vector = query_vectors[question.text]
+        bundle = QueryBundle(question.text, embedding=query_vector)
+        hits = retrievers[question.collection].retrieve(bundle)
+        nodes = [hit.node for hit in hits]
         texts = benches[question.collection].texts
         shares.append(shares_of(data, question.gold, nodes, texts))
     return Measured(row.name, 100 * np.array(shares))
 
 
 def shares_of(
-    data: DataSet, gold: frozenset[Any], nodes: Sequence[BaseNode], texts: Mapping[str, str]
+    data: DataSet,
+    gold: frozenset[Any],
+    nodes: Sequence[BaseNode],
+    texts: Mapping[str, str],
 ) -> list[float]:
     """Return the values of a question in the columns of its set."""
     covered = [data.covers(node) for node in nodes]
-    ends = np.cumsum([len(node.get_content()) for node in nodes])
-    counts = [max(1, int(np.searchsorted(ends, budget, "right"))) for budget in BUDGETS]
-    ranks = [rank for rank, items in enumerate(covered[: CUTS[-1]], start=1) if items & gold]
+
+    # The number of chunks that each budget of characters has space for.
+    lengths = [len(node.get_content()) for node in nodes]
+    ends = np.cumsum(lengths)
+    counts = []
+    for budget in BUDGETS:
+        count = int(np.searchsorted(ends, budget, side="right"))
+        counts.append(max(count, 1))
+
     shares = [recall_at(cut, covered, gold) for cut in CUTS]
-    shares.append(1 / ranks[0] if ranks else 0.0)
+    shares.append(reciprocal_rank(covered, gold))
     shares += [recall_at(count, covered, gold) for count in counts]
     if data.name in PASSAGES:
         shares += [whole_share(nodes[:count], gold, texts) for count in counts]
@@ -277,30 +311,40 @@ def shares_of(
     return shares
 
 
+def reciprocal_rank(covered: Sequence[frozenset[Any]], gold: frozenset[Any]) -> float:
+    """Return the reciprocal rank of the first chunk that covers gold, or 0."""
+    last_rank = CUTS[-1]
+    for rank, items in enumerate(covered[:last_rank], start=1):
+        if not gold.isdisjoint(items):
+            return 1 / rank
+    return 0.0
+
+
 def whole_share(nodes: Sequence[BaseNode], gold: frozenset[Any], texts: Mapping[str, str]) -> float:
     """Return the share of gold passages that the nodes contain from end to end.
 
     Nodes that touch are read as one.
     """
-    spans = []
-    for node in nodes:
-        span = (node.ref_doc_id or "", node.start_char_idx, node.end_char_idx)  # type: ignore[attr-defined]
-        spans.append(span)
-    joined: list[tuple[str, int, int]] = []
-    for path, start, end in sorted(spans):
-        if joined:
-            last_path, last_start, last_end = joined[-1]
-            if last_path == path and not texts[path][last_end:start].strip():
-                joined[-1] = (path, last_start, max(last_end, end))
-                continue
-        joined.append((path, start, end))
+    joined = joined_spans(nodes, texts)
     whole = 0
-    for gold_path, gold_start, gold_end in gold:
-        whole += any(
-            path == gold_path and start <= gold_start and gold_end <= end
-            for path, start, end in joined
-        )
+    for passage in gold:
+        whole += any(span.contains(passage) for span in joined)
     return whole / len(gold)
+
+
+def joined_spans(nodes: Sequence[BaseNode], texts: Mapping[str, str]) -> list[Span]:
+    """Return the places of chunks, of which those that touch are one."""
+    joined: list[Span] = []
+    for span in sorted(map(span_of, nodes)):
+        if joined:
+            last = joined[-1]
+            between = texts[span.path][last.end : span.start]
+            if last.path == span.path and not between.strip():
+                end = max(last.end, span.end)
+                joined[-1] = Span(span.path, last.start, end)
+                continue
+        joined.append(span)
+    return joined
 
 
 # Tables
@@ -315,25 +359,30 @@ def table_by_form(data: DataSet, stock: Recalls, ours: Recalls) -> str:
     rows = []
     for name in names:
         chosen = forms == name
-        pairs = zip(stock[chosen].mean(axis=0), ours[chosen].mean(axis=0), strict=True)
-        cells = [f"{stock_mean:.1f} / {our_mean:.1f}" for stock_mean, our_mean in pairs]
+        stock_means = stock[chosen].mean(axis=0)
+        our_means = ours[chosen].mean(axis=0)
+        cells = []
+        for stock_mean, our_mean in zip(stock_means, our_means, strict=True):
+            cells.append(f"{stock_mean:.1f} / {our_mean:.1f}")
         rows.append([name, int(chosen.sum()), *cells])
-    return markdown_table([f"{STOCK} / ours", "questions", *columns_of(data)], rows)
+    header = [f"{STOCK} / ours", "questions", *columns_of(data)]
+    return markdown_table(header, rows)
 
 
 def needs_context(bench: Bench, questions: Sequence[Question]) -> list[bool]:
     """Return whether the answer's path or headings hold weight that its text lacks.
 
-    A word weighs ln(1 + chunks / chunks that hold it), and nothing where no chunk's text has it. Of
-    several gold chunks the one whose text holds the most weight is taken as the answer.
+    A word weighs ln(1 + chunks / chunks that hold it), and nothing if no chunk's text has it. If
+    there are several gold chunks, the answer is the one whose text holds the most weight.
     """
     chunks = bench.chunks()
-    text_terms = {node.node_id: frozenset(terms_of(node.get_content())) for node in chunks}
-    counts = Counter[str]()
-    for terms in text_terms.values():
-        counts.update(terms)
+    text_terms = {}
+    chunks_with_term = Counter[str]()
     answers = defaultdict[Any, list["BaseNode"]](list)
     for node in chunks:
+        terms = frozenset(terms_of(node.get_content()))
+        text_terms[node.node_id] = terms
+        chunks_with_term.update(terms)
         for item in bench.data.covers(node):
             answers[item].append(node)
 
@@ -341,10 +390,14 @@ def needs_context(bench: Bench, questions: Sequence[Question]) -> list[bool]:
     for question in questions:
         weights = {}
         for term in chain.from_iterable(query_groups(question.text)):
-            if counts[term]:
-                weights[term] = math.log(1 + len(chunks) / counts[term])
-        gold = list(chain.from_iterable(answers[item] for item in question.gold))
-        needed.append(missing_share(gold, text_terms, weights) >= NEEDED)
+            count = chunks_with_term[term]
+            if count:
+                weights[term] = math.log(1 + len(chunks) / count)
+        gold: list[BaseNode] = []
+        for item in question.gold:
+            gold += answers[item]
+        share = missing_share(gold, text_terms, weights)
+        needed.append(share >= NEEDED)
     return needed
 
 
@@ -356,10 +409,17 @@ def missing_share(
     """Return the share of the weight that only the path or headings of the answer hold."""
     if not gold:
         return 0.0
-    answer = max(gold, key=lambda node: summed_weight(text_terms[node.node_id], weights))
-    place = "\n".join([path_of(answer.metadata), *heading_titles(answer.metadata)])
-    only_there = frozenset(terms_of(place)) - text_terms[answer.node_id]
-    return summed_weight(only_there, weights) / (sum(weights.values()) or 1.0)
+
+    def weight_of(node: BaseNode) -> float:
+        return summed_weight(text_terms[node.node_id], weights)
+
+    answer = max(gold, key=weight_of)
+    path = path_of(answer.metadata)
+    titles = heading_titles(answer.metadata)
+    terms = frozenset(terms_of("\n".join([path, *titles])))
+    missing_terms = terms - text_terms[answer.node_id]
+    total = sum(weights.values()) or 1.0
+    return summed_weight(missing_terms, weights) / total
 
 
 def summed_weight(terms: Collection[str], weights: Mapping[str, float]) -> float:
@@ -369,72 +429,104 @@ def summed_weight(terms: Collection[str], weights: Mapping[str, float]) -> float
 
 def avoided_failures(before: Recalls, after: Recalls) -> Recalls:
     """Return the per cent of the mean missing recall that ``after`` finds; 0 where none misses."""
+    missing_before = 1 - before
+    missing_after = 1 - after
     with np.errstate(divide="ignore", invalid="ignore"):
-        percent = 100 * (1 - (1 - after) / (1 - before))
+        percent = 100 * (1 - missing_after / missing_before)
     return np.where(np.isfinite(percent), percent, 0.0)
 
 
 def failure_cells(before: Recalls, after: Recalls) -> list[str]:
     """Return the failures that ``after`` avoids, with intervals, for each k."""
-    if not len(before):  # a part of a set that has no question
-        return [""] * before.shape[1]
-    sample = np.random.default_rng(0).integers(len(before), size=(RESAMPLES, len(before)))
-    resampled = avoided_failures(before[sample].mean(axis=1), after[sample].mean(axis=1))
+    question_count, column_count = before.shape
+    if not question_count:  # a part of a set that has no question
+        return [""] * column_count
+    generator = np.random.default_rng(0)
+    samples = generator.integers(question_count, size=(RESAMPLES, question_count))
+    resampled_before = before[samples].mean(axis=1)
+    resampled_after = after[samples].mean(axis=1)
+    resampled = avoided_failures(resampled_before, resampled_after)
     lows, highs = np.percentile(resampled, [2.5, 97.5], axis=0)
     means = avoided_failures(before.mean(axis=0), after.mean(axis=0))
     cells = []
-    for column, mean in enumerate(means):
-        cell = f"{mean:+.0f} [{lows[column]:+.0f}, {highs[column]:+.0f}]"
-        cells.append(cell if before[:, column].min() < 1 else "nothing failed")
+    for column in range(column_count):
+        if before[:, column].min() == 1:
+            cells.append("nothing failed")
+        else:
+            cells.append(f"{means[column]:+.0f} [{lows[column]:+.0f}, {highs[column]:+.0f}]")
     return cells
 
 
 def table_of_need(
-    data: DataSet, benches: Mapping[str, Bench], before: Recalls, after: Recalls
+    data: DataSet,
+    benches: Mapping[str, Bench],
+    before: Recalls,
+    after: Recalls,
 ) -> str:
     """Return a table of the failures that contexts avoid where they are needed, and elsewhere."""
     is_needed = np.zeros(len(data.questions), bool)
     collections = np.array([question.collection for question in data.questions])
     for collection, bench in benches.items():
-        numbers = np.flatnonzero(collections == collection)
-        if len(numbers):
-            is_needed[numbers] = needs_context(bench, [data.questions[row] for row in numbers])
+        question_rows = np.flatnonzero(collections == collection)
+        if len(question_rows):
+            questions = [data.questions[row] for row in question_rows]
+            is_needed[question_rows] = needs_context(bench, questions)
     rows: list[list[object]] = []
     for part, chosen in (("needed", is_needed), ("elsewhere", ~is_needed)):
-        rows.append([part, int(chosen.sum()), *failure_cells(before[chosen], after[chosen])])
-    table = markdown_table(["context is", "questions", *(f"@{cut}" for cut in CUTS)], rows)
+        cells = failure_cells(before[chosen], after[chosen])
+        rows.append([part, int(chosen.sum()), *cells])
+    header = ["context is", "questions", *(f"@{cut}" for cut in CUTS)]
+    table = markdown_table(header, rows)
     return (
         "Failures avoided against text alone, %, with 95 % intervals (needed: "
         f"{NEEDED:.0%} of the weight).\n\n{table}"
     )
 
 
-def write_json(path: Path, data: DataSet, chunk_count: int, stock: Recalls, ours: Recalls) -> None:
+def write_json(
+    path: Path,
+    data: DataSet,
+    chunk_count: int,
+    stock: Recalls,
+    ours: Recalls,
+) -> None:
     """Write recall at 1, 5 and 10 of one set into a JSON file, and keep the other sets in it.
 
     Each figure is a list of the mean and the two ends of its 95 % interval, in per cent.
     """
-    figures: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    figures: dict[str, Any] = {}
+    if path.exists():
+        figures = json.loads(path.read_text("utf-8"))
     record: dict[str, Any] = {
         "questions": len(data.questions),
         "chunks": chunk_count,
         "machine": machine(),
     }
-    rows = {"stock": stock, "ours": ours, "difference": ours - stock}
+    rows = {
+        "stock": stock,
+        "ours": ours,
+        "difference": ours - stock,
+    }
     for column, depth in enumerate(JSON_DEPTHS):
-        record[f"recall@{depth}"] = {
-            name: [round(value, 2) for value in interval(shares[:, [column]])[0]]
-            for name, shares in rows.items()
-        }
+        recalls = {}
+        for name, shares in rows.items():
+            [mean_and_ends] = interval(shares[:, [column]])
+            recalls[name] = [round(value, 2) for value in mean_and_ends]
+        record[f"recall@{depth}"] = recalls
     figures[data.name] = record
     path.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
 def report(
-    data: DataSet, prefixes: Sequence[str], embedding: RememberingEmbedding, json_file: Path | None
+    data: DataSet,
+    prefixes: Sequence[str],
+    embedding: RememberingEmbedding,
+    json_file: Path | None,
 ) -> str:
     """Measure a set and return its tables."""
-    benches = {collection: Bench(data, collection, embedding) for collection in data.documents}
+    benches = {}
+    for collection in data.documents:
+        benches[collection] = Bench(data, collection, embedding)
     query_vectors = {}
     for question in data.questions:
         query_vectors[question.text] = embedding.get_query_embedding(question.text)
@@ -444,11 +536,15 @@ def report(
     chunk_count = sum(len(bench.chunks()) for bench in benches.values())
 
     # Recall of every row, and the differences.
-    cells = [[row.name, *row.shares.mean(axis=0).tolist()] for row in measured]
+    rows: list[list[object]] = []
+    for row in measured:
+        means = row.shares.mean(axis=0).tolist()
+        rows.append([row.name, *means])
     for row in references:
-        name = f"ours less {row.name.removeprefix('ours: ')}"
-        cells.append([name, *intervals(ours.shares - row.shares)])
-    tables = [markdown_table(["", *columns_of(data)], cells)]
+        name = row.name.removeprefix("ours: ")
+        differences = intervals(ours.shares - row.shares)
+        rows.append([f"ours less {name}", *differences])
+    tables = [markdown_table(["", *columns_of(data)], rows)]
 
     # What the stock hybrid finds for each form of question.
     for row in references:
@@ -458,8 +554,10 @@ def report(
                 write_json(json_file, data, chunk_count, row.shares, ours.shares)
 
     # Where contexts help.
-    recalls = [row.shares[:, : len(CUTS)] / 100 for row in (text_alone, ours)]
-    tables.append(table_of_need(data, benches, *recalls))
+    recall_columns = slice(len(CUTS))
+    before = text_alone.shares[:, recall_columns] / 100
+    after = ours.shares[:, recall_columns] / 100
+    tables.append(table_of_need(data, benches, before, after))
     head = (
         f"### {data.name}: {len(data.questions)} questions, {chunk_count:,} chunks in "
         f"{len(benches)} index(es)"
@@ -483,11 +581,14 @@ def main() -> None:
     print(f"Machine: {machine()}; embedding {embedding.inner.model_name}.")
     for name in options.sets:
         started = time.monotonic()
-        is_kubernetes = name == "kubernetes-docs"
-        data = datasets.kubernetes_docs(options.pages) if is_kubernetes else SETS[name]()
+        if name == "kubernetes-docs":
+            data = datasets.kubernetes_docs(options.pages)
+        else:
+            data = SETS[name]()
         data = first_collections(data, options.collections, options.questions)
-        print(f"\n{report(data, options.rows or (), embedding, options.json)}")
-        print(f"\n({time.monotonic() - started:.0f} s)", flush=True)
+        tables = report(data, options.rows or (), embedding, options.json)
+        seconds = time.monotonic() - started
+        print(f"\n{tables}\n\n({seconds:.0f} s)", flush=True)
 
 
 if __name__ == "__main__":

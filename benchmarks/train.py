@@ -45,24 +45,38 @@ if TYPE_CHECKING:
 # the heading and in proper names.
 CHOSEN: Final = {"date", "heading", "proper name", "names", "further chunk", "part"}
 CODE: Final = {"file name", "defines", "exact", "file vector", "tests"}
-_RANKING: Final = {feature.name: feature.weight for feature in FEATURES}
+RANKING: Final = "ranking"
+CODE_RANKING: Final = "code"
+MESSAGES: Final = "messages"
+_RANKING_WEIGHTS: Final = {feature.name: feature.weight for feature in FEATURES}
 SHIPPED: Final[dict[str, dict[str, float]]] = {
-    "ranking": _RANKING,
-    "code": _RANKING,
-    "messages": shipped_weights("messages"),
+    RANKING: _RANKING_WEIGHTS,
+    CODE_RANKING: _RANKING_WEIGHTS,
+    MESSAGES: shipped_weights(MESSAGES),
 }
 TRAINED: Final = {
-    "ranking": tuple(name for name in _RANKING if name not in CHOSEN | CODE),
-    "code": tuple(name for name in _RANKING if name in CODE),
-    "messages": tuple(SHIPPED["messages"]),
+    RANKING: tuple(name for name in _RANKING_WEIGHTS if name not in CHOSEN | CODE),
+    CODE_RANKING: tuple(name for name in _RANKING_WEIGHTS if name in CODE),
+    MESSAGES: tuple(SHIPPED[MESSAGES]),
 }
-LEARNED: Final = ["codebases", "course-lessons", "locomo-notes", "kubernetes-docs", "chat-notes"]
+LEARNED: Final = (
+    "codebases",
+    "course-lessons",
+    "locomo-notes",
+    "kubernetes-docs",
+    "chat-notes",
+)
+KUBERNETES_PAGES: Final = 300
 STEPS: Final = 400
 RATE: Final = 0.05  # of Adam
 MOMENTUM: Final = 0.9
 SQUARE_MOMENTUM: Final = 0.999
 NEWTON_STEPS: Final = 50
-SHRINK: Final = {"ranking": 0.01, "code": 0.003, "messages": 0.1}
+SHRINK: Final = {
+    RANKING: 0.01,
+    CODE_RANKING: 0.003,
+    MESSAGES: 0.1,
+}
 SHOWN: Final = 20
 
 
@@ -83,25 +97,42 @@ class Pool(NamedTuple):
 
     def order(self, weights: Floats) -> list[int]:
         """Return the best candidate of each group, best first."""
-        best: dict[str, int] = {}
-        for row in np.argsort(-(self.base + self.values @ weights), kind="stable").tolist():
-            best.setdefault(self.groups[row], row)
-        return list(best.values())
+        scores = self.base + self.values @ weights
+        order = np.argsort(-scores, kind="stable")
+        best_row: dict[str, int] = {}
+        for row in order.tolist():
+            group = self.groups[row]
+            best_row.setdefault(group, row)
+        return list(best_row.values())
 
     def measure(self, weights: Floats) -> list[float]:
         """Return recall at 5 and 20, the first reciprocal rank and nDCG@10, in per cent."""
         order = self.order(weights)
         is_gold = self.gold[order]
-        gold_groups = frozenset(self.groups[row] for row in np.flatnonzero(self.gold))
+        reciprocal_rank = 0.0
+        if is_gold.any():
+            reciprocal_rank = 1 / (1 + is_gold.argmax())
+        gold_rows = np.flatnonzero(self.gold)
+        gold_groups = frozenset(self.groups[row] for row in gold_rows)
         gain = 0.0
         if gold_groups:
-            gain = gain_of([self.groups[row] for row in order], gold_groups)
-        first = 1 / (1 + is_gold.argmax()) if is_gold.any() else 0.0
-        shares = [is_gold[:5].any(), is_gold[:SHOWN].any(), first, gain]
+            ranking = [self.groups[row] for row in order]
+            gain = gain_of(ranking, gold_groups)
+        shares = [
+            is_gold[:5].any(),
+            is_gold[:SHOWN].any(),
+            reciprocal_rank,
+            gain,
+        ]
         return [100 * float(share) for share in shares]
 
 
-def pool_of(hits: Sequence[Hit], model: str, gold: Sequence[bool], groups: Sequence[str]) -> Pool:
+def pool_of(
+    hits: Sequence[Hit],
+    model: str,
+    gold: Sequence[bool],
+    groups: Sequence[str],
+) -> Pool:
     """Return the pool of an explained question."""
     names = TRAINED[model]
     weights = SHIPPED[model]
@@ -110,56 +141,72 @@ def pool_of(hits: Sequence[Hit], model: str, gold: Sequence[bool], groups: Seque
     for row, hit in enumerate(hits):
         for credit in hit.credits:
             if credit.name in names:
-                values[row, names.index(credit.name)] = credit.credit / weights[credit.name]
+                column = names.index(credit.name)
+                values[row, column] = credit.credit / weights[credit.name]
             elif credit.name != "turn":  # which follows from the others
                 base[row] += credit.credit
     return Pool(values, base, np.array(gold, dtype=bool), list(groups))
 
 
 def pools_of(
-    data: DataSet, collection: str, model: str, embedding: RememberingEmbedding
+    data: DataSet,
+    collection: str,
+    model: str,
+    embedding: RememberingEmbedding,
 ) -> Iterator[Pool]:
     """Yield the pool of each question about a collection.
 
     A group is a file of code, or else a chunk.
     """
     bench = Bench(data, collection, embedding)
-    retriever: Any = bench.retriever(Row("", data.context, data.context))
+    row = Row("", data.context, data.context)
+    retriever: Any = bench.retriever(row)
     for question in data.questions:
         if question.collection != collection:
             continue
-        vector = embedding.get_query_embedding(question.text)
-        hits = retriever.explain(QueryBundle(question.text, embedding=vector)).hits
-        gold = [bool(data.covers(hit.node.node) & question.gold) for hit in hits]
-        groups = [hit.node_id for hit in hits]
-        if model == "code":
-            groups = [str(hit.node.node.ref_doc_id) for hit in hits]
+        query_vector = embedding.get_query_embedding(question.text)
+        bundle = QueryBundle(question.text, embedding=query_vector)
+        hits = retriever.explain(bundle).hits
+        gold = []
+        groups = []
+        for hit in hits:
+            node = hit.node.node
+            covered = data.covers(node)
+            gold.append(not covered.isdisjoint(question.gold))
+            groups.append(str(node.ref_doc_id) if model == CODE_RANKING else hit.node_id)
         yield pool_of(hits, model, gold, groups)
 
 
 def pools_of_questions(
-    names: Sequence[str], embedding: RememberingEmbedding
+    names: Sequence[str],
+    embedding: RememberingEmbedding,
 ) -> Iterator[tuple[str, list[Pool]]]:
     """Yield the pools of each set of questions."""
     for name in names or LEARNED:
-        data = kubernetes_docs(300) if name == "kubernetes-docs" else SETS[name]()
+        if name == "kubernetes-docs":
+            data = kubernetes_docs(KUBERNETES_PAGES)
+        else:
+            data = SETS[name]()
         pools: list[Pool] = []
         for collection in data.documents:
-            pools += pools_of(data, collection, "ranking", embedding)
+            pools += pools_of(data, collection, RANKING, embedding)
         yield name, pools
 
 
 def pools_of_code(
-    names: Sequence[str], embedding: RememberingEmbedding
+    names: Sequence[str],
+    embedding: RememberingEmbedding,
 ) -> Iterator[tuple[str, list[Pool]]]:
     """Yield the pools of each repository of code-search."""
     data = code_search()
     for name in names or data.documents:
-        yield name, list(pools_of(data, name, "code", embedding))
+        pools = pools_of(data, name, CODE_RANKING, embedding)
+        yield name, list(pools)
 
 
 def pools_of_messages(
-    names: Sequence[str], embedding: RememberingEmbedding
+    names: Sequence[str],
+    embedding: RememberingEmbedding,
 ) -> Iterator[tuple[str, list[Pool]]]:
     """Yield the pools of each person of realmem-notes.
 
@@ -173,14 +220,15 @@ def pools_of_messages(
         hits = message_hits(index, message)
         notes = [str(hit.node.node.metadata["path"]) for hit in hits]
         gold = [note in message.gold for note in notes]
-        pools[message.conversation].append(pool_of(hits, "messages", gold, notes))
+        pool = pool_of(hits, MESSAGES, gold, notes)
+        pools[message.conversation].append(pool)
     yield from pools.items()
 
 
 COLLECT: Final = {
-    "ranking": pools_of_questions,
-    "code": pools_of_code,
-    "messages": pools_of_messages,
+    RANKING: pools_of_questions,
+    CODE_RANKING: pools_of_code,
+    MESSAGES: pools_of_messages,
 }
 
 
@@ -203,7 +251,8 @@ def train(sets: Sequence[Sequence[Pool]], shrink: float) -> Floats:
         mean_square = SQUARE_MOMENTUM * mean_square + (1 - SQUARE_MOMENTUM) * slope**2
         unbiased_slope = mean_slope / (1 - MOMENTUM**step)
         unbiased_square = mean_square / (1 - SQUARE_MOMENTUM**step)
-        weights = weights - RATE * unbiased_slope / (np.sqrt(unbiased_square) + 1e-9)
+        step_size = RATE / (np.sqrt(unbiased_square) + 1e-9)
+        weights = weights - step_size * unbiased_slope
     return weights / spread
 
 
@@ -217,7 +266,9 @@ def slope_of(pool: Pool, weights: Floats, spread: Floats) -> Floats:
     powers = np.exp(scores - scores.max())
     is_gold = pool.gold[rows]
     gold_powers = powers * is_gold if is_gold.any() else powers
-    slope: Floats = (powers / powers.sum() - gold_powers / gold_powers.sum()) @ values
+    shares = powers / powers.sum()
+    gold_shares = gold_powers / gold_powers.sum()
+    slope: Floats = (shares - gold_shares) @ values
     return slope
 
 
@@ -229,21 +280,26 @@ def scale_of(sets: Sequence[Sequence[Pool]], weights: Floats) -> float:
         rows = pool.order(weights)[:SHOWN]
         scores.append(pool.values[rows] @ weights)
         gold.append(pool.gold[rows])
-    x = np.concatenate(scores)
-    y = np.concatenate(gold).astype(np.float64)
-    design = np.stack([np.ones(len(x)), x], axis=1)
+    all_scores = np.concatenate(scores)
+    all_gold = np.concatenate(gold).astype(np.float64)
+    constant = np.ones(len(all_scores))
+    design = np.stack([constant, all_scores], axis=1)
     line = np.zeros(2)
     for _ in range(NEWTON_STEPS):
         chance = 1 / (1 + np.exp(-(design @ line)))
-        curve = (design * (chance * (1 - chance))[:, None]).T @ design
-        line = line + np.linalg.solve(curve + 1e-9 * np.eye(2), design.T @ (y - chance))
-    return float(line[1])
+        variance = chance * (1 - chance)
+        curve = (design * variance[:, None]).T @ design
+        curve = curve + 1e-9 * np.eye(2)
+        slope = design.T @ (all_gold - chance)
+        line = line + np.linalg.solve(curve, slope)
+    _, factor = line
+    return float(factor)
 
 
 def write(model: str, trained: dict[str, float]) -> None:
     """Replace the weights of the package."""
     folder = Path(retrievers.__file__).parent
-    if model == "messages":
+    if model == MESSAGES:
         file = folder / "weights.json"
         sections = json.loads(file.read_text("utf-8"))
         sections[model] = trained
@@ -252,22 +308,29 @@ def write(model: str, trained: dict[str, float]) -> None:
     file = folder / "features.py"
     source = file.read_text("utf-8")
     for name in TRAINED[model]:
-        source = re.sub(rf'(name = "{name}"\n    weight = ).+', rf"\g<1>{trained[name]}", source)
+        before_weight = rf'(name = "{name}"\n    weight = )'
+        source = re.sub(f"{before_weight}.+", rf"\g<1>{trained[name]}", source)
     file.write_text(source, "utf-8")
 
 
 def cross_validate(
-    sets: Mapping[str, Sequence[Pool]], shipped: Floats, shrink: float
+    sets: Mapping[str, Sequence[Pool]],
+    shipped: Floats,
+    shrink: float,
 ) -> list[list[object]]:
     """Return what weights find on each set that were trained on the other sets."""
     rows: list[list[object]] = []
     for name, pools in sets.items():
-        other_sets = [other for other_name, other in sets.items() if other_name != name]
-        weights = train(other_sets, shrink) if other_sets else shipped
+        other_sets = [sets[other_name] for other_name in sets if other_name != name]
+        weights = shipped
+        if other_sets:
+            weights = train(other_sets, shrink)
         trained_scores = np.array([pool.measure(weights) for pool in pools])
         shipped_scores = np.array([pool.measure(shipped) for pool in pools])
-        rows.append([f"{name}, {len(pools)}", *trained_scores.mean(axis=0)])
-        rows.append(["less the shipped weights", *intervals(trained_scores - shipped_scores)])
+        means = trained_scores.mean(axis=0)
+        differences = intervals(trained_scores - shipped_scores)
+        rows.append([f"{name}, {len(pools)}", *means])
+        rows.append(["less the shipped weights", *differences])
     return rows
 
 
@@ -275,16 +338,24 @@ def main() -> None:
     """Train, report, and write the weights if the command line says so."""
     options = command_line(__doc__, model=tuple(TRAINED), sets=[str], write=False)
     model = options.model
-    sets = dict(COLLECT[model](options.sets or (), RememberingEmbedding()))
+    shrink = SHRINK[model]
     names = TRAINED[model]
+    embedding = RememberingEmbedding()
+    sets = dict(COLLECT[model](options.sets or (), embedding))
+
+    # Cross-validate.
     shipped = np.array([SHIPPED[model][name] for name in names])
-    rows = cross_validate(sets, shipped, SHRINK[model])
-    pools = list(sets.values())
-    weights = train(pools, SHRINK[model])
-    if model == "ranking":
-        weights = weights * scale_of(pools, weights)
-    trained = SHIPPED[model] | dict(zip(names, weights.round(3).tolist(), strict=True))
+    rows = cross_validate(sets, shipped, shrink)
     table = markdown_table(["left out", "@5", "@20", "MRR", "nDCG@10"], rows)
+
+    # Train on all sets.
+    pools = list(sets.values())
+    weights = train(pools, shrink)
+    if model == RANKING:
+        weights = weights * scale_of(pools, weights)
+    rounded_weights = weights.round(3).tolist()
+    trained = dict(SHIPPED[model])
+    trained.update(zip(names, rounded_weights, strict=True))
     print(f"{machine()}\n\n{table}\n\n{json.dumps(trained, indent=2)}")
     if options.write:
         write(model, trained)
