@@ -1,7 +1,7 @@
-"""Contextual retrieval for LlamaIndex: chunks keep the context that chunking takes away.
+"""Contextual retrieval for LlamaIndex: chunks keep the context that chunking removes.
 
-The names below are the public interface. Each is imported when it is first used, because importing
-LlamaIndex takes most of a second.
+The names below are the public interface. Importing LlamaIndex takes most of a second, so each name
+is imported on first use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Memory for agents.
+"""Memory for agents: a short digest of the notes about a message, and its LlamaIndex adapters.
 
-A short digest of what notes say about a message, and its LlamaIndex adapters. The names below are
-imported when they are first used, so that the settings can be read without LlamaIndex.
+The names below are imported on first use, so that the settings can be read without LlamaIndex.
 """
 
 from __future__ import annotations

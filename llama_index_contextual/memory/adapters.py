@@ -1,4 +1,4 @@
-"""Memory as parts of LlamaIndex: a retriever and a block of ``Memory``."""
+"""LlamaIndex adapters of memory: a retriever, and a block for ``Memory``."""
 
 from itertools import groupby
 from typing import Any, Final
@@ -20,13 +20,13 @@ _KEPT_TURNS: Final = 8
 
 
 class MemoryContextRetriever(BaseRetriever):
-    """A retriever that answers with the hits of the digest; none for small talk.
+    """A retriever that returns the hits of the digest, and nothing for small talk.
 
-    Each node is one quotation with the source of its chunk. Its metadata are ``citation``,
-    ``path``, ``header_path``, ``date``, ``start_line`` and ``end_line`` where known.
+    The text of each node is a quotation. Its metadata are ``citation``, ``path``, ``header_path``,
+    ``date``, ``start_line`` and ``end_line``, as far as they are known.
 
     Args:
-        memory: The memory that answers.
+        memory: The memory to ask.
     """
 
     def __init__(self, memory: MemoryContext) -> None:
@@ -58,7 +58,7 @@ def _node(entry: MemoryEntry) -> NodeWithScore:
 
 
 class MemoryContextBlock(Checked, BaseMemoryBlock[str]):
-    """A block for LlamaIndex's ``Memory``: the digest for the user's last message, in every turn.
+    """A block for LlamaIndex's ``Memory`` that adds the digest for the user's last message.
 
     ::
 
@@ -67,18 +67,20 @@ class MemoryContextBlock(Checked, BaseMemoryBlock[str]):
         await agent.run("does JC like ginger?", memory=memory)
 
     Args:
-        context: The memory that answers.
-        name: The name of the block, and of the tag that LlamaIndex puts around it.
-        description: What the block holds.
-        priority: Above 0: the block is left out first where tokens are short.
-        **fields: The fields of a subclass.
+        context: The memory to ask.
+        name: The name of the block, and of the tag that LlamaIndex puts around its text.
+        description: The description of the block.
+        priority: The order in which LlamaIndex drops blocks if the chat exceeds its token limit. A
+            block of priority 0 is always kept.
+        **fields: Fields of a subclass.
     """
 
     name: str = _BLOCK_NAME
     description: str | None = _BLOCK_DESCRIPTION
     priority: int = 1
     _context: MemoryContext = PrivateAttr()
-    # By session, number of turns and message: an agent asks for a turn again after each tool call.
+    # An agent asks again after each tool call of a turn, so the texts of the last turns are kept,
+    # by session, number of turns and message.
     _shown: dict[tuple[str, int, str], str] = PrivateAttr(default_factory=dict)
 
     def __init__(
@@ -98,7 +100,7 @@ class MemoryContextBlock(Checked, BaseMemoryBlock[str]):
     ) -> str:
         user_messages = [message for message in messages or () if message.role == MessageRole.USER]
         texts = [str(message.content or "") for message in user_messages]
-        # An agent hands over its current message from the history and once more as the input.
+        # LlamaIndex passes the current message twice: in the history and as the input.
         turns = [text for text, _ in groupby(texts)] or [""]
         turn = (session_id, len(turns), turns[-1])
         if turn not in self._shown:
@@ -109,4 +111,4 @@ class MemoryContextBlock(Checked, BaseMemoryBlock[str]):
         return self._shown[turn]
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
-        """Keep nothing: the notes are the memory."""
+        """Store nothing, because the notes are the memory."""

@@ -1,8 +1,8 @@
-"""`MemoryContext`: a digest of what notes say about a message. Gate, search, rank, then quote.
+"""`MemoryContext`: a digest of the notes about a message, made by a gate, a search and a ranking.
 
-Any LlamaIndex retriever will do: one that is no fusion of this package becomes the only retriever
-of such a fusion. Only retrievers of this package know how likely an index answers a message at
-all, so hits of others are never held back.
+Any LlamaIndex retriever can be the source. A retriever that is not a ``ContextualFusionRetriever``
+is wrapped in one. Only the retrievers of this package estimate how likely an index answers a
+message, so hits of other retrievers are never left out as irrelevant.
 """
 
 from __future__ import annotations
@@ -39,65 +39,68 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.explanation import Explanation
     from llama_index_contextual.utils.dates import NamedDate
 
-_POOL: Final = 50  # hits that are ranked before the cut
-_MESSAGE_POOL: Final = 100  # further chunks of a session rank far behind its first
+_POOL: Final = 50  # hits that are ranked before the cut to max_results
+_MESSAGE_POOL: Final = 100  # for a message, the later chunks of a session rank far below its first
 _MAX_SEARCH_RESULTS: Final = 100_000
-_TOKENS_PER_SEARCH_HIT: Final = 150  # as in a full digest of four
-_DOUBTFUL: Final = 0.5  # a digest warns of a lower relevance
+_TOKENS_PER_SEARCH_HIT: Final = 150  # as in a digest of four hits and 600 tokens
+_DOUBTFUL: Final = 0.5  # a digest warns if the relevance is lower
 _RRF_K: Final = 20.0  # for hits of which only the rank is known
-# The least score of a hit for a question, as a share of the best. What has less is padding, and
-# leaving it out costs no recall@10 on LoCoMo notes.
+# The lowest score of a hit for a question, as a share of the best score. Hits below it are padding:
+# leaving them out costs no recall@10 on LoCoMo notes.
 _MIN_SCORE_SHARE: Final = 0.3
 
 
 class IndexLike(Protocol):
-    """An index that gives a retriever, such as ``ContextualIndex``."""
+    """An index that can create a retriever, such as ``ContextualIndex``."""
 
     def as_retriever(self, *, similarity_top_k: int) -> BaseRetriever:
-        """Return a retriever of so many nodes."""
+        """Return a retriever that returns ``similarity_top_k`` nodes."""
 
 
 class _Answer(NamedTuple):
-    """What a search returned: the explanation of the retriever, and the hits, best first."""
+    """The result of a search: the retriever's explanation, and the hits, best first."""
 
     explanation: Explanation
     hits: list[MemoryEntry]
 
 
 def gate_digest(message: str) -> MemoryDigest | None:
-    """Return the digest of a message that needs no memory, without a search; None for others."""
+    """Return the empty digest of a message that needs no memory. None means that it may need it."""
     reason = gate.gate(message, lexicon_of(message))
     return MemoryDigest(applicable=False, reason=reason) if reason else None
 
 
 class MemoryContext:
-    """Turn a user's message into a digest of notes about it; into nothing for small talk.
+    """Turn a user's message into a digest of the notes about it. Small talk gets an empty digest.
 
     ::
 
         memory = MemoryContext(ContextualIndex.open("notes"))
         print(memory.get("does JC like ginger?").markdown)
 
-    Thread-safe. It keeps no state between messages; ``seen=`` leaves out what was shown already.
+    A setting that is None has the value in the configuration of the index, else the default of
+    :class:`MemorySettings`.
+
+    Instances are thread-safe and keep no state between messages. Pass ``seen=`` to leave out hits
+    that were shown before.
 
     Args:
-        source: A ``ContextualIndex``, a retriever of this package, or any other of LlamaIndex,
-            whose hits are never left out, because their relevance is not known.
-        enabled: Whether memory answers at all. Of this and every further setting, None takes the
-            value of the index's configuration, else the default of :class:`MemorySettings`.
-        max_results: The most hits of a digest.
-        max_tokens: The most tokens of a digest. Its first hit is shown whatever it costs.
-        include_recency: Whether age counts: newer notes win among near equals, and the newest
-            statement about a subject comes first. A date in the message counts instead.
-        half_life_days: Days after which the recency factor of a dated note is a half.
-        recency_weight: The share of a score that age may take, 0 to 1.
+        source: A ``ContextualIndex`` or any LlamaIndex retriever. The relevance of hits is only
+            known for retrievers of this package. Hits of other retrievers are never left out.
+        enabled: Whether memory answers at all.
+        max_results: The largest number of hits in a digest.
+        max_tokens: The length limit of a digest in tokens. The first hit is always shown.
+        include_recency: Whether to prefer newer notes among hits of nearly equal score, and to put
+            the newest statement about a subject first. Messages that name a date ignore this.
+        half_life_days: The age in days at which the recency factor of a dated note is one half.
+        recency_weight: The largest share of a score that age can remove, 0 to 1.
         ranking: ``"learned"`` searches once and compares hits by a trained model. ``"derived"``
             searches for the message, its keywords and its names, and multiplies the scores by
             factors for age and agreement.
-        min_relevance: The probability with which a hit has to answer the message, 0 to 1. 0 keeps
-            all hits; ``"auto"`` is 0.05, or 0 with another embedding than the local one.
+        min_relevance: The lowest probability that a hit answers the message, 0 to 1. 0 keeps all
+            hits. ``"auto"`` means 0.05 with the local embedding and 0 with any other.
         evergreen: Patterns of paths that never age.
-        **unknown: Refused by name.
+        **unknown: Rejected with an error that names them.
 
     Raises:
         SettingError: A setting is unknown or out of range.
@@ -154,18 +157,18 @@ class MemoryContext:
         """Return the digest for a message.
 
         Args:
-            message: What the user wrote.
+            message: The user's message.
             seen: Ids or citations of hits that were shown before. They are left out.
-            now: The present. Default: the clock's.
+            now: The present time. None uses the clock.
         """
         if not isinstance(message, str):
             raise SettingError(f"`message` must be a text (got {type(message).__name__}).")
         if not self.settings.enabled:
             reason = "memory is switched off (enabled is false)"
             return MemoryDigest(applicable=False, reason=reason, notes=(f"{reason.capitalize()}.",))
-        closed = gate_digest(message)
-        if closed is not None:
-            return closed
+        empty = gate_digest(message)
+        if empty is not None:
+            return empty
         now = now or datetime.now().astimezone()
         if self.settings.ranking == "derived":
             return self._derived(message, seen, now)
@@ -174,22 +177,22 @@ class MemoryContext:
     async def aget(
         self, message: str, *, seen: Collection[str] = (), now: datetime | date | None = None
     ) -> MemoryDigest:
-        """Return the digest of :meth:`get` without blocking the event loop."""
+        """Like :meth:`get`, but without blocking the event loop."""
         return await asyncio.to_thread(self.get, message, seen=seen, now=now)
 
     def search(
         self, query: str, *, max_results: int = 10, filters: MetadataFilters | None = None
     ) -> MemoryDigest:
-        """Return the hits of a precise query: no gate, no recency.
+        """Return the hits of a precise query, without the gate and without recency.
 
         Args:
-            query: What is searched for.
-            max_results: The most hits.
-            filters: Notes that may be found. :func:`note_filters` makes them from path, tag and
-                days.
+            query: The query.
+            max_results: The largest number of hits.
+            filters: Limits the search to some notes. :func:`note_filters` creates filters from a
+                path, a tag and days.
 
         Raises:
-            SettingError: A setting is out of range, or the source of this memory cannot filter.
+            SettingError: A setting is out of range, or the source cannot filter.
         """
         hits = self.find(query, max_results=max_results, filters=filters)
         return _with_quotations(hits, query, max_results * _TOKENS_PER_SEARCH_HIT)
@@ -199,7 +202,7 @@ class MemoryContext:
     ) -> MemoryDigest:
         """Return the hits of :meth:`search` without quotations, for callers that show few of them.
 
-        A note suggests names and words of the notes for those that none of them contains.
+        For words that no note contains, the digest suggests similar words of the notes.
         """
         limit = whole("max_results", max_results, most=_MAX_SEARCH_RESULTS)
         answer = self._search(
@@ -224,7 +227,7 @@ class MemoryContext:
         if is_question and settings.min_relevance and hits:
             min_score = _MIN_SCORE_SHARE * hits[0].score
             hits = [hit for hit in hits if hit.score >= min_score]
-        # "What was the timeout in March?" asks for what is older.
+        # A question such as "What was the timeout in March?" asks for older notes.
         newest_wins = is_question and settings.include_recency and not parsed.dates
         if newest_wins:
             hits = self._aged(hits, now)
@@ -276,7 +279,7 @@ class MemoryContext:
     # Search
 
     def _answer(self, parsed: gate.ParsedMessage, today: date) -> _Answer:
-        """Return the answer to a message; of one that names days alone, the notes of these days."""
+        """Return the answer to a message. If it names only days, return the notes of these days."""
         question: dict[str, Any] = {
             "is_message": parsed.form == "message",
             "subject": parsed.subject,
@@ -304,11 +307,10 @@ class MemoryContext:
 
         Args:
             text: The query.
-            filters: Notes that may be found.
-            is_message: Whether to rank the sessions that the text continues, where the retriever
-                is one of this package.
-            min_relevance: The relevance that a hit needs.
-            max_results: The most hits, if that is more than the pool.
+            filters: Limits the search to some notes.
+            is_message: Whether the text continues a conversation, so that sessions are ranked.
+            min_relevance: The lowest relevance of a hit.
+            max_results: The number of hits to search for, if it is larger than the pool.
             **question: Further fields of :class:`~llama_index_contextual.retrievers.Question`.
         """
         settings = self.settings
@@ -320,7 +322,7 @@ class MemoryContext:
         pool = _MESSAGE_POOL if is_message else _POOL
         retriever.similarity_top_k = max(pool, max_results, settings.max_results)
         retriever.candidate_pool = max(retriever.similarity_top_k, retriever.candidate_pool)
-        # Memory applies recency itself. Applied twice it would count twice.
+        # Memory applies recency itself, and it must not be applied twice.
         postprocessors = [
             step
             for step in retriever.node_postprocessors
@@ -336,19 +338,19 @@ class MemoryContext:
             **question,
         )
         explanation = retriever.answer(parsed)
-        hits = self._entries_of(text, explanation, only_ranks_count=bool(postprocessors))
+        hits = self._entries_of(text, explanation, uses_ranks=bool(postprocessors))
         return _Answer(explanation, ranking.best_first(hits))
 
     def _entries_of(
-        self, text: str, explanation: Explanation, *, only_ranks_count: bool
+        self, text: str, explanation: Explanation, *, uses_ranks: bool
     ) -> list[MemoryEntry]:
         """Return the hits of an answer with their scores and matched terms.
 
         Args:
             text: The query.
             explanation: The answer.
-            only_ranks_count: Whether a postprocessor, such as a reranker, gave scores that may mean
-                anything.
+            uses_ranks: Whether to score hits by rank, because the scores of a postprocessor, such
+                as a reranker, have an unknown scale.
         """
         term_groups = query_groups(text)
         entries = []
@@ -356,11 +358,11 @@ class MemoryContext:
             node = hit.node.node
             if self._keywords is not None:
                 terms = {match.term: match.idf for match in hit.terms}
-            else:  # nothing tells which term is rare
-                held_terms = set(terms_of(node.get_content(metadata_mode=MetadataMode.EMBED)))
-                terms = {group[0]: 1.0 for group in term_groups if not held_terms.isdisjoint(group)}
+            else:  # without a keyword index, it is not known which terms are rare
+                node_terms = set(terms_of(node.get_content(metadata_mode=MetadataMode.EMBED)))
+                terms = {group[0]: 1.0 for group in term_groups if not node_terms.isdisjoint(group)}
             score = hit.relevance
-            if score is None or only_ranks_count:
+            if score is None or uses_ranks:
                 score = (explanation.relevance or 1.0) * (_RRF_K + 1) / (_RRF_K + hit.rank)
             entries.append(MemoryEntry(node, score, terms, also_at=hit.also_at))
         return entries
@@ -368,7 +370,7 @@ class MemoryContext:
     def _digest(
         self, answer: _Answer, chosen: Sequence[MemoryEntry], notes: Sequence[str] = ()
     ) -> MemoryDigest:
-        """Return the digest of chosen hits, with notes on what it does not cover."""
+        """Return the digest of the chosen hits, with notes on its limits."""
         explanation = answer.explanation
         judgement = explanation.judgement
         is_doubtful = (
@@ -377,7 +379,7 @@ class MemoryContext:
             and (judgement.relevance or 1.0) < _DOUBTFUL
         )
         all_notes = [*notes, *explanation.warnings]
-        # Unknown words of a long message only matter where it finds little.
+        # A long message often has unknown words. They only matter if the search finds little.
         if judgement.unknown_words and (is_doubtful or not chosen):
             all_notes.append(judgement.unknown_words)
         if is_doubtful and chosen:
@@ -412,21 +414,21 @@ def _day(now: datetime | date) -> date:
 def _notes_on(
     message: str, named_dates: Sequence[NamedDate], chosen: Sequence[MemoryEntry]
 ) -> list[str]:
-    """Return notes on a message that was cut, and on named dates of which no hit is."""
+    """Return notes for a message that was cut, and for named dates that match no hit."""
     notes = []
     named_periods = [named.period for named in named_dates]
     periods = list(filter(None, (period_of(hit.node.metadata) for hit in chosen)))
     overlaps = [period.overlaps(named) for period in periods for named in named_periods]
     if overlaps and not any(overlaps):
         named_days = " or ".join(named.isoformat() for named in named_periods)
-        notes.append(f"none of these is of {named_days}")
+        notes.append(f"none of these notes is dated {named_days}")
     if len(message) > gate.MAX_MESSAGE:
-        notes.append(f"of the message the first {gate.MAX_MESSAGE:,} characters were read")
+        notes.append(f"only the first {gate.MAX_MESSAGE:,} characters of the message were read")
     return notes
 
 
 def _configured(source: Any) -> dict[str, Any]:
-    """Return the settings of memory in the configuration of an index."""
+    """Return the memory settings in the configuration of an index."""
     configuration = getattr(getattr(source, "settings", None), "configuration", None)
     values = configuration.table("memory") if configuration is not None else {}
     return {name: values[name] for name in MemorySettings.model_fields if name in values}

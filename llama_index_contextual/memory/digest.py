@@ -1,8 +1,8 @@
 """The digest: a citation and a quotation for each hit, ready for an agent's context.
 
-Notes are untrusted text. The first line of a note follows its citation, and each further line
-follows a quotation mark. So a note keeps its own words, brackets and fences, and none of its lines
-can pass for a line of the digest.
+Notes are untrusted text. The first line of a quotation follows the citation, and each further line
+follows a quotation mark. A note therefore keeps its own words, brackets and fences, but none of its
+lines can imitate a line of the digest.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ NOTE_STARTS: Final = ("(Index: ", "(Search: ", "(Next: ")
 QUOTE: Final = "  > "
 
 _NOT_PLAIN: Final = re.compile(r"[^\x20-\x7e\n\t]")
-# Characters without a shape in categories that otherwise have one, such as the blank Braille
-# pattern.
+# Invisible characters in categories of visible ones, such as the blank Braille pattern.
 _SHAPELESS: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0d\uffa0\U000e0100-\U000e01ef]"
 )
-# Some scripts and emoji need a joiner after a character beyond Latin, and keycaps before their
-# frame. Anywhere else a joiner could hide text.
+# Some scripts and emoji need a joiner after a character that is not Latin, and keycap emoji need
+# one before the enclosing character. Anywhere else a joiner could hide text.
 _JOINERS: Final = "\u200c\u200d\ufe0e\ufe0f"
 _JOINER: Final = re.compile(
     f"(?P<needed>(?<=[^\0-\u02ff{_JOINERS}])(?:\ufe0f?\u200d|[\u200c\ufe0e\ufe0f])"
@@ -51,16 +50,16 @@ _LINE_CATEGORIES: Final = frozenset({"Cc", "Zl", "Zp"})
 
 @dataclass(frozen=True, slots=True)
 class MemoryEntry:
-    """A hit for a message; in a digest it has a quotation.
+    """A hit for a message. In a digest it has a quotation.
 
     Attributes:
         node: The chunk.
-        score: The probability that it answers the message, reduced by its age, at most 1. For a
-            retriever of another package it reflects the rank alone.
-        terms: The matched query terms, as the keyword index writes them, with their rarity.
-        snippet: The most relevant sentences, as the note has them, all of one day.
-        date: The day of its headings, else of its note, in ISO 8601. A note of a week or a month
-            has ``2025-10-01/2025-10-31``.
+        score: The probability that the chunk answers the message, reduced by its age, at most 1.
+            For retrievers of other packages, it depends on the rank alone.
+        terms: The matched query terms, in the form of the keyword index, with their rarity.
+        snippet: The most relevant sentences, unchanged, all from the same day.
+        date: The date of the heading above the snippet, else of the note, in ISO 8601. A period is
+            written ``2025-10-01/2025-10-31``.
         also_at: The citations of other chunks with the same text.
     """
 
@@ -73,7 +72,7 @@ class MemoryEntry:
 
     @property
     def id(self) -> str:
-        """Return the node's id, which ``seen=`` takes to leave the hit out."""
+        """Return the id of the node. Pass it as ``seen=`` to leave the hit out."""
         return self.node.node_id
 
     @property
@@ -95,9 +94,9 @@ class MemoryEntry:
 
     @property
     def citation(self) -> str:
-        """Return ``memory/2026-04-09.md#L3-L5`` or ``report.pdf#page=12``.
+        """Return the citation, such as ``memory/2026-04-09.md#L3-L5`` or ``report.pdf#page=12``.
 
-        The citation starts at line 1 where the snippet quotes the front matter.
+        It starts at line 1 if the snippet quotes the front matter.
         """
         chunk_citation, whole_citation = self.citations
         quotes_front_matter = self.snippet.startswith(tuple(self.properties))
@@ -113,7 +112,7 @@ class MemoryEntry:
 
     @property
     def block(self) -> str:
-        """Return the lines of the digest for this hit: ``- [path#L3-L5] text`` and quoted lines."""
+        """Return the lines of the hit in a digest: ``- [path#L3-L5] text``, then quoted lines."""
         return f"- [{self.citation}] {cited(self.snippet)}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -136,18 +135,19 @@ class MemoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class MemoryDigest:
-    """What notes say about a message.
+    """The parts of the notes that are relevant to a message.
 
     Attributes:
-        applicable: False if memory was not searched: the message needs none, or memory is off.
-        reason: Why there are hits or none.
+        applicable: False if memory was not searched, because the message needs none or memory is
+            off.
+        reason: The reason why there are hits, or why there are none.
         entries: The hits, best first.
-        form: ``"question"``, or ``"message"`` for one that continues a conversation.
-        queries: The queries that ran: the message, and its sentences where it is no question.
-        dates: The dates that the message named, ``2026-04-05`` or ``2026-04-01/2026-04-30``.
+        form: ``"question"``, or ``"message"`` if the message continues a conversation.
+        queries: The queries that ran: the message and, if it is not a question, its sentences.
+        dates: The dates in the message, such as ``2026-04-05`` or ``2026-04-01/2026-04-30``.
         left_out: The number of hits that are not shown, because they are less relevant, repeat
             another hit, or exceed ``max_results``.
-        notes: What the answer does not cover, a line each:
+        notes: Limits of the answer, one line each, such as
             ``"Index: 3 files changed since; being indexed."``
     """
 
@@ -162,11 +162,11 @@ class MemoryDigest:
 
     @property
     def markdown(self) -> str:
-        """Return the digest as an agent reads it; one neutral line if there is nothing to say."""
+        """Return the digest as Markdown for an agent. Without hits, it is one neutral line."""
         notes = [f"({note})" for note in self.notes]
         if not self.entries:
             return "\n".join([NOTHING, *notes])
-        # Without a blank line Markdown reads the notes as the end of the last quotation.
+        # Without a blank line, Markdown would add the notes to the last quotation.
         gap = [""] if notes else []
         return "\n".join([HEADER, *(entry.block for entry in self.entries), *gap, *notes])
 
@@ -180,8 +180,7 @@ class MemoryDigest:
         """Return the digest as text.
 
         Args:
-            format: ``"markdown"``, or ``"json"`` for the entries, the queries that ran,
-                ``applicable`` and the other fields.
+            format: ``"markdown"``, or ``"json"`` for all fields as data.
         """
         one_of("format", format, ("markdown", "json"))
         if format == "markdown":
@@ -191,7 +190,7 @@ class MemoryDigest:
         return json.dumps(data, ensure_ascii=False)
 
     def fitting(self, max_chars: int, format: DigestFormat) -> MemoryDigest:  # noqa: A002
-        """Return the digest with as many hits as fit into so many characters, at least one.
+        """Return the digest with as many hits as fit into ``max_chars`` characters, at least one.
 
         If not even the first hit fits, its quotation is cut.
         """
@@ -208,7 +207,7 @@ class MemoryDigest:
         return replace(digest, entries=(replace(hit, snippet=f"{hit.snippet[:end]}…"),))
 
     def _with_first_hits(self, count: int) -> MemoryDigest:
-        """Return the digest with so many hits, and with a note on how to see the others."""
+        """Return the digest with the first ``count`` hits, and a note on how to get the rest."""
         hidden = len(self.entries) - count
         if not hidden:
             return self
@@ -221,30 +220,30 @@ class MemoryDigest:
         )
 
     def with_freshness_note(self, freshness: str) -> MemoryDigest:
-        """Return the digest with a note on how far the index is behind, if it is."""
+        """Return the digest with a note that says how far the index is behind, if it is."""
         if not freshness:
             return self
         return replace(self, notes=(*self.notes, f"Index: {freshness}."))
 
 
-# Texts of notes
+# Making text of notes safe
 
 
 def quoted(text: str) -> str:
-    """Return a text of a note with the quotation mark before each line."""
+    """Return a text of a note with a quotation mark before each line."""
     lines = visible(text).split("\n")
     return "\n".join(QUOTE + line if line else QUOTE.rstrip() for line in lines)
 
 
 def cited(text: str) -> str:
-    """Return a text of a note as it follows its citation: one line, and the further ones quoted."""
+    """Return a text of a note as it follows its citation: quoted from the second line on."""
     text = _LEADING_BLANK_LINES.sub("", visible(text)).rstrip("\n")
     first, has_more, further = text.partition("\n")
     return f"{first}\n{quoted(further)}" if has_more else first
 
 
 def shown_path(path: str) -> str:
-    """Return the path of a note so that it cannot end a line or a citation."""
+    """Return a path with characters escaped that would end a line or a citation."""
 
     def escaped(match: re.Match[str]) -> str:
         return " " if match[0].isspace() else quote(match[0])
@@ -255,12 +254,12 @@ def shown_path(path: str) -> str:
 def visible(text: str, hidden: Callable[[str], str] = lambda _: "") -> str:
     """Return a text of a note without characters that a human reader would not see.
 
-    Line breaks become those of Unix, and other control characters become spaces. Applying the
-    function twice changes nothing more.
+    Line breaks become line feeds, and other control characters become spaces. The function is
+    idempotent.
 
     Args:
-        text: Of a note.
-        hidden: Gives what stands for a character without a shape, which can hide text.
+        text: The text of a note.
+        hidden: Returns the replacement of an invisible character, which could hide text.
     """
 
     def shown(match: re.Match[str]) -> str:
@@ -281,5 +280,5 @@ def visible(text: str, hidden: Callable[[str], str] = lambda _: "") -> str:
 
 
 def on_one_line(text: str) -> str:
-    """Return a visible text with single spaces for all white space."""
+    """Return the visible text on one line, with single spaces for all white space."""
     return " ".join(visible(text).split())

@@ -1,6 +1,6 @@
-"""Read a user's message: does it need memory at all, and what does it ask?
+"""Decide whether a user's message needs memory, and parse what it asks.
 
-A client may send anything, so every step takes time in proportion to the message.
+Messages are untrusted input, so each step takes time linear in the length of the message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.utils.dates import NamedDate
 
 MAX_MESSAGE: Final = 16_384  # characters that are read
-MAX_QUERY: Final = 1_000  # characters that are searched for; twice as many take twice as long
+MAX_QUERY: Final = 1_000  # characters that are searched for; the time grows with the length
 _MAX_DERIVED_QUERY: Final = 500
 _MAX_KEYWORDS: Final = 5
 _MIN_WORDS: Final = 3
@@ -45,14 +45,15 @@ _POSSESSIVE: Final = re.compile(r"['’]s?$|(?<=s)['’]$")
 
 
 def gate(message: str, lexicon: Lexicon) -> str:
-    """Return why a message needs no memory, or "" where it may.
+    """Return the reason why a message needs no memory, or "" if it may need it.
 
-    Slash commands, greetings, thanks, acknowledgements, and fewer than three words without a
-    question mark need none, unless they are a date. A path (``/etc/hosts``) is no command.
+    Slash commands, greetings, thanks and acknowledgements need no memory. Neither do fewer than
+    three words, unless they have a question mark or are a date. A path (``/etc/hosts``) is not a
+    command.
 
     Args:
-        message: What the user wrote. Its first 16,384 characters are read.
-        lexicon: Phrases that need no memory, and how dates are named.
+        message: The user's message. Its first 16,384 characters are read.
+        lexicon: The small talk, date patterns and stop words of the message's languages.
     """
     stripped = message[:MAX_MESSAGE].strip()
     if not stripped:
@@ -71,11 +72,11 @@ def gate(message: str, lexicon: Lexicon) -> str:
 
 
 def _small_talk(text: str, lexicon: Lexicon) -> str:
-    """Return the first kind of phrase where phrases of small talk cover a whole text, else ""."""
+    """Return the kind of the first phrase if the whole text is small talk, else ""."""
     words = tuple(split_words(unaccented(text)))
     if len(words) > _MAX_SMALL_TALK:
         return ""
-    # covered[n]: the kind of the first n words, "" while all are fillers; absent if not covered.
+    # covered[n] is the kind of the first n words if phrases cover them; "" if all are fillers.
     covered = {0: ""}
     for end in range(1, len(words) + 1):
         for start in range(end):
@@ -87,8 +88,8 @@ def _small_talk(text: str, lexicon: Lexicon) -> str:
 
 
 def _is_date(text: str, lexicon: Lexicon) -> bool:
-    """Tell whether a text names a date and nothing else."""
-    dates = find_dates(text, date.today(), lexicon)  # noqa: DTZ011  any day will do
+    """Return whether a text names a date and nothing else."""
+    dates = find_dates(text, date.today(), lexicon)  # noqa: DTZ011  the day does not matter here
     words = split_words(_without_dates(text, dates))
     return bool(dates) and all(lexicon.is_stop_word(word) for word in words)
 
@@ -106,7 +107,7 @@ def clean_message(message: str) -> str:
 
 
 def _own_lines(message: str) -> list[str]:
-    """Return the lines of a message outside of fenced code and of an earlier digest."""
+    """Return the lines of a message that are not in fenced code or in an earlier digest."""
     own_lines = []
     fence = ""
     is_in_digest = False
@@ -116,10 +117,10 @@ def _own_lines(message: str) -> list[str]:
             if line.startswith(fence) and not line.strip("`~"):
                 fence = ""
             continue
-        is_of_digest = not line or line.startswith(_DIGEST_LINE_STARTS)
-        is_in_digest = line == HEADER or (is_in_digest and is_of_digest)
+        continues_digest = not line or line.startswith(_DIGEST_LINE_STARTS)
+        is_in_digest = line == HEADER or (is_in_digest and continues_digest)
         info = line.lstrip(line[:1])
-        # A backtick after the fence makes it code within a line.
+        # With a backtick later in the line, it is inline code and not a fence.
         if line.startswith(("```", "~~~")) and "`" not in info:
             fence = line.removesuffix(info)
         elif not is_in_digest:
@@ -128,14 +129,14 @@ def _own_lines(message: str) -> list[str]:
 
 
 def count_words(text: str) -> float:
-    """Return the number of words; two characters of Chinese or Japanese count as one."""
+    """Return the number of words. Two Chinese or Japanese characters count as one word."""
     words = split_words(text)
     characters = sum(1 for word in words if HAS_CJK.match(word))
     return len(words) - characters + characters / _CHINESE_CHARACTERS_PER_WORD
 
 
 def is_question(text: str) -> bool:
-    """Tell whether a text has a question mark, or a closing particle of Chinese or Japanese."""
+    """Return whether a text has a question mark or a final question particle (吗, 呢, か)."""
     return bool(_QUESTION.search(text))
 
 
@@ -143,14 +144,16 @@ def is_question(text: str) -> bool:
 
 
 class ParsedMessage(NamedTuple):
-    """What a message asks of the notes.
+    """A message in the form that a search needs.
 
     Attributes:
         text: The message without fenced code and without an earlier digest.
-        form: ``"question"``, or ``"message"`` for one that continues a conversation.
-        dates: The dates that it names.
-        subject: The message without words of asking, which an answer need not hold.
-        has_subject: Whether it names more than a date: "what did we do yesterday?" does not.
+        form: ``"question"``, or ``"message"`` if it continues a conversation.
+        dates: The dates in the message.
+        subject: The message without stop words such as "what did", which an answer need not
+            contain.
+        has_subject: Whether the message is about more than a date. "What did we do yesterday?" is
+            not.
     """
 
     text: str
@@ -161,30 +164,31 @@ class ParsedMessage(NamedTuple):
 
 
 def read_message(message: str, lexicon: Lexicon, today: date) -> ParsedMessage:
-    """Return what a message asks.
+    """Return the parsed message.
 
     Args:
-        message: What the user wrote. Its first 16,384 characters are read.
-        lexicon: Stop words and date patterns.
+        message: The user's message. Its first 16,384 characters are read.
+        lexicon: The stop words and date patterns of the message's languages.
         today: The day that ``yesterday`` is relative to.
     """
     text = clean_message(message[:MAX_MESSAGE])
     dates = find_dates(text, today, lexicon)
     words = split_words(_without_dates(text, dates))
-    words_of_asking = {word for word in words if lexicon.is_stop_word(_POSSESSIVE.sub("", word))}
-    subject_words = [word for word in words if word not in words_of_asking]
+    stop_words = {word for word in words if lexicon.is_stop_word(_POSSESSIVE.sub("", word))}
+    subject_words = [word for word in words if word not in stop_words]
     has_subject = any(len(word) > 1 and not HAS_CJK.match(word) for word in subject_words)
-    # "What did we decide about retries?" is about retries. Dates stay, because notes of that day
-    # hold them. Only whole pieces between blanks leave: single Chinese characters are no terms.
-    pieces = [piece for piece in text.split() if not words_of_asking.issuperset(split_words(piece))]
+    # The subject of "What did we decide about retries?" is "decide retries?". Dates stay in it,
+    # because notes of that day contain them. Chinese text is not split into characters, because
+    # single characters are not terms.
+    pieces = [piece for piece in text.split() if not stop_words.issuperset(split_words(piece))]
     return ParsedMessage(text, form_of(text), dates, " ".join(pieces) or text, has_subject)
 
 
 def form_of(text: str) -> str:
     """Return ``"question"`` or ``"message"``.
 
-    A question is one sentence that asks, two of which one asks, or words without a mark at their
-    end, as in a search box. All else continues a conversation, whatever it asks besides.
+    A question is one or two sentences with a question mark, or words without a mark at their end,
+    as in a search box. Any other text continues a conversation, even if it contains a question.
     """
     sentence_count = len(sentences_in(text))
     if sentence_count > _MAX_QUESTION_SENTENCES:
@@ -205,12 +209,13 @@ def _without_dates(text: str, dates: Sequence[NamedDate]) -> str:
 def derive_queries(message: str, lexicon: Lexicon) -> tuple[str, ...]:
     """Return the queries of a message: its first 500 characters, its keywords, and its names.
 
-    The keywords are the five best words, in the message's order: repeated ones first, then the
-    longest. Names and stop words are none. A query that repeats an earlier one is left out.
+    The keywords are up to five words that are neither names nor stop words: the most frequent
+    words, and among equally frequent words the longest. They keep their order in the message. A
+    query that equals an earlier query is left out.
 
     Args:
         message: A message without pasted code and digests.
-        lexicon: Stop words of its languages.
+        lexicon: The stop words of the message's languages.
     """
     original = message.strip()[:_MAX_DERIVED_QUERY].rstrip()
     names: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""The order of hits: no repetitions, and the newest statement about a subject first."""
+"""Rank the hits of a digest: without repetitions, the newest statement about a subject first."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ if TYPE_CHECKING:
     TermGroup = tuple[str, ...]
 
 _AGREEMENT_FACTOR: Final = 1.15  # of ``ranking="derived"``, for a hit of several queries
-_MIN_SIMILARITY: Final = 0.8  # of near-duplicates
-# What a statement holds of the subject, as a share of the rarity of its terms. On 302 questions of
-# LoCoMo notes, 0.8 leaves recall@4 as it is and costs 1.9 points at 1; 0.6 costs 5.8.
+_MIN_SIMILARITY: Final = 0.8  # Jaccard similarity of near-duplicates
+# The share of the subject's terms, weighted by rarity, that a statement must contain. On 302
+# questions of LoCoMo notes, 0.8 leaves recall@4 unchanged and costs 1.9 points of recall@1. 0.6
+# costs 5.8 points.
 _MIN_SUBJECT_SHARE: Final = 0.8
 
 
 def best_first(hits: Iterable[MemoryEntry]) -> list[MemoryEntry]:
-    """Return the hits by score, then by id."""
+    """Return the hits sorted by score, then by id."""
     return sorted(hits, key=lambda hit: (-hit.score, hit.id))
 
 
 def unseen_hits(hits: Iterable[MemoryEntry], seen: Collection[str]) -> list[MemoryEntry]:
-    """Return the hits whose id and citations are not among those shown before."""
+    """Return the hits that were not shown before, by their ids and citations."""
     shown = frozenset(seen)
     return [hit for hit in hits if shown.isdisjoint({hit.id, *hit.citations})]
 
@@ -51,10 +52,10 @@ def without_repetitions(
     """Return the best hits without near-duplicates.
 
     Args:
-        hits: Best first.
-        max_results: The most hits.
-        by_session: Whether the next chunk of the same session replaces a hit that repeats another.
-        keep_newest: Whether the newest of several near-duplicates is returned, not the best.
+        hits: The hits, best first.
+        max_results: The largest number of hits to return.
+        by_session: Whether a hit that repeats another is replaced by the next chunk of its session.
+        keep_newest: Whether to keep the newest of several near-duplicates instead of the best.
     """
     chosen: list[MemoryEntry] = []
     fingerprints: list[frozenset[int]] = []
@@ -62,20 +63,20 @@ def without_repetitions(
     while queue and len(chosen) < max_results:
         hit = queue.pop(0)
         fingerprint = _word_pairs(hit.node.get_content())
-        alike = (
-            place for place, pairs in enumerate(fingerprints) if _nearly_equal(fingerprint, pairs)
+        similar = (
+            index for index, pairs in enumerate(fingerprints) if _nearly_equal(fingerprint, pairs)
         )
-        place = next(alike, None)
-        if place is None:
+        index = next(similar, None)
+        if index is None:
             chosen.append(hit)
             fingerprints.append(fingerprint)
             continue
-        if keep_newest and _is_of_later_day(hit, chosen[place]):
-            chosen[place] = hit
+        if keep_newest and _is_of_later_day(hit, chosen[index]):
+            chosen[index] = hit
             continue
-        if hit.node.get_content() == chosen[place].node.get_content():
-            other_places = (*chosen[place].also_at, hit.citation)
-            chosen[place] = replace(chosen[place], also_at=other_places)
+        if hit.node.get_content() == chosen[index].node.get_content():
+            citations = (*chosen[index].also_at, hit.citation)
+            chosen[index] = replace(chosen[index], also_at=citations)
         if by_session and _session_of(hit) not in map(_session_of, chosen):
             _move_to_front(queue, _session_of(hit))
     return chosen
@@ -83,9 +84,9 @@ def without_repetitions(
 
 def _move_to_front(queue: list[MemoryEntry], session: Session) -> None:
     """Move the next hit of a session to the front of a queue."""
-    for place, hit in enumerate(queue):
+    for index, hit in enumerate(queue):
         if _session_of(hit) == session:
-            queue.insert(0, queue.pop(place))
+            queue.insert(0, queue.pop(index))
             return
 
 
@@ -100,15 +101,16 @@ def _is_of_later_day(hit: MemoryEntry, other: MemoryEntry) -> bool:
 
 
 def _word_pairs(text: str) -> frozenset[int]:
-    """Return hashes of the pairs of neighbouring words of a text."""
+    """Return the hashes of all pairs of neighbouring words in a text."""
     words = text.casefold().split()
     return frozenset(map(hash, pairwise(words))) or frozenset([hash(tuple(words))])
 
 
 def _nearly_equal(pairs: frozenset[int], other_pairs: frozenset[int]) -> bool:
-    """Tell whether the Jaccard similarity of two texts is at least 0.8."""
+    """Return whether the Jaccard similarity of two texts is at least 0.8."""
+    # The sizes alone limit the similarity, so most texts need not be compared.
     if _MIN_SIMILARITY * max(len(pairs), len(other_pairs)) > min(len(pairs), len(other_pairs)):
-        return False  # without a comparison of their words
+        return False
     return len(pairs & other_pairs) >= _MIN_SIMILARITY * len(pairs | other_pairs)
 
 
@@ -116,14 +118,14 @@ def _nearly_equal(pairs: frozenset[int], other_pairs: frozenset[int]) -> bool:
 
 
 class Statement(NamedTuple):
-    """The sentence of a hit that holds the most of a subject.
+    """The sentence of a hit that says the most about a subject.
 
     Attributes:
-        worth: What it and the headings above hold of the subject, as summed rarity of terms.
-        day: Its day; None for a hit without a date, which never ages.
+        weight: The summed rarity of the subject's terms in the sentence and the headings above it.
+        day: The day of the sentence. None means that the hit has no date and never ages.
     """
 
-    worth: float
+    weight: float
     day: date | None
 
 
@@ -132,8 +134,8 @@ def subject_of(text: str, subject: str, hits: Sequence[MemoryEntry]) -> dict[Ter
 
     Args:
         text: The question.
-        subject: The question without its words of asking.
-        hits: Hits for the question, which know how rare its terms are.
+        subject: The question without stop words.
+        hits: The hits for the question. The rarity of a term is read from them.
     """
     rarities = ChainMap(*(dict(hit.terms) for hit in hits))
     subject_terms = set(terms_of(subject))
@@ -149,70 +151,76 @@ def newest_first(
     subject: Mapping[TermGroup, float],
     evergreen: Sequence[str] = (),
 ) -> list[MemoryEntry]:
-    """Return the hits with the newest statement about the subject before older ones.
+    """Return the hits with newer statements about the subject before older ones.
 
-    A hit makes a statement about the subject where a sentence, with the headings above it that name
-    more than a day, holds most of its terms, by their rarity. Such hits share the places that they
-    had, newest day first. Hits of one day keep their order, and hits without a day their places.
+    A hit is about the subject if one of its sentences contains at least 80 % of the subject's
+    terms, weighted by rarity. Headings above the sentence are included unless they only name a day.
+    The dated hits about the subject are sorted by day, newest first, and hits from the same day
+    keep their order. All other hits keep their ranks.
 
     Args:
         hits: The hits of a digest, best first.
-        subject: The terms of the question's subject with their rarity.
+        subject: The terms of the question's subject, with their rarity.
         evergreen: Patterns of paths that never age.
     """
-    min_worth = _MIN_SUBJECT_SHARE * math.fsum(subject.values())
+    min_weight = _MIN_SUBJECT_SHARE * math.fsum(subject.values())
     days: dict[int, date] = {}
-    for place, hit in enumerate(hits):
+    for rank, hit in enumerate(hits):
         statement = best_statement(hit, subject)
-        is_about_subject = statement.worth >= min_worth > 0
+        is_about_subject = statement.weight >= min_weight > 0
         if is_about_subject and statement.day and not meta.is_evergreen(hit.path, evergreen):
-            days[place] = statement.day
-    newest_places = sorted(days, key=lambda place: days[place], reverse=True)
+            days[rank] = statement.day
+    ranks_by_day = sorted(days, key=lambda rank: days[rank], reverse=True)
     ordered = list(hits)
-    for place, newest_place in zip(days, newest_places, strict=True):
-        ordered[place] = hits[newest_place]
+    for new_rank, rank in zip(days, ranks_by_day, strict=True):
+        ordered[new_rank] = hits[rank]
     return ordered
 
 
 def best_statement(hit: MemoryEntry, subject: Mapping[TermGroup, float]) -> Statement:
-    """Return the sentence of a hit that holds the most of a subject, the newest of equal ones."""
+    """Return the sentence of a hit that says the most about a subject. On a tie, the newest wins.
 
-    def held_groups(text: str) -> set[TermGroup]:
+    Args:
+        hit: The hit.
+        subject: The terms of the subject, with their rarity.
+    """
+
+    def matched_groups(text: str) -> set[TermGroup]:
         terms = set(terms_of(text))
         return {group for group in subject if not terms.isdisjoint(group)}
 
     text = hit.node.get_content()
     note_day = meta.day_of(hit.node.metadata)
     titles = meta.heading_titles(hit.node.metadata)
-    groups_above_chunk = held_groups(" ".join(filterfalse(dates.names_only_a_day, titles)))
+    groups_above_chunk = matched_groups(" ".join(filterfalse(dates.names_only_a_day, titles)))
     groups_above = groups_above_chunk
     best = Statement(0.0, note_day)
     for sentence in split_sentences(text):
         sentence_text = text[sentence.start : sentence.end]
-        groups = held_groups(sentence_text)
+        groups = matched_groups(sentence_text)
         if sentence.is_heading:
             names_day = dates.names_only_a_day(sentence_text)
             groups_above = groups_above_chunk if names_day else groups_above_chunk | groups
             continue
-        worth = math.fsum(subject[group] for group in groups | groups_above)
+        weight = math.fsum(subject[group] for group in groups | groups_above)
         day = sentence.day or note_day
-        is_newer = worth == best.worth and day and best.day and day > best.day
-        if worth > best.worth or is_newer:
-            best = Statement(worth, day)
+        is_newer = weight == best.weight and day and best.day and day > best.day
+        if weight > best.weight or is_newer:
+            best = Statement(weight, day)
     return best
 
 
-# ``ranking="derived"``, as the authors of ``memory_context`` describe it
+# ``ranking="derived"``: the formulas that the authors of ``memory_context`` describe
 
 
 def derived_score(
     scores: Sequence[float], age_days: int | None, half_life_days: float = 30.0
 ) -> float:
-    """Return the score of a chunk: the best of its scores, times factors for age and agreement.
+    """Return the score of a chunk: its best score, multiplied by factors for age and agreement.
 
     Args:
-        scores: Those for each query that found it.
-        age_days: The age of its note; None where age does not count.
+        scores: The scores of the chunk for the queries that found it.
+        age_days: The age of the note. None means that age is ignored.
         half_life_days: The age at which a score is halved.
     """
     age_factor = 1.0 if age_days is None else decay(age_days, half_life_days)
@@ -223,11 +231,11 @@ def derived_score(
 def by_formulas(
     pools: Sequence[Sequence[MemoryEntry]], today: date | None, half_life_days: float
 ) -> list[MemoryEntry]:
-    """Return the hits of all queries by :func:`derived_score`, best first.
+    """Return the hits of all queries, ranked by :func:`derived_score`.
 
     Args:
         pools: The hits of each query.
-        today: The present day, for notes with a date in their path; None where age does not count.
+        today: The present day, for notes with a date in their path. None means that age is ignored.
         half_life_days: The age at which a score is halved.
     """
     copies: dict[str, list[MemoryEntry]] = {}

@@ -1,4 +1,4 @@
-"""The settings of memory. The application's list of settings reads its entries here."""
+"""The settings of memory, which are also settings of the application."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _as_list(value: object) -> object:
 
 
 class MemorySettings(Checked, BaseModel):
-    """How notes answer an agent.
+    """The settings of a ``MemoryContext``.
 
     Raises:
         SettingError: A value is out of range or unknown.

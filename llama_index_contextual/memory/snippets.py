@@ -1,6 +1,6 @@
-"""What is shown of a hit: the sentences that a query is about, as one slice of the chunk.
+"""Quote a hit: choose the sentences of the chunk that match the query, as one slice of its text.
 
-Chunks are untrusted and may be long, so every step takes time in proportion to the chunk.
+Chunks are untrusted and can be long, so each step takes time linear in the length of the chunk.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
 _BEYOND_LATIN: Final = re.compile(r"[^\u0000-\u024f]")
 _CHARACTERS_PER_TOKEN: Final = 4
-_MIN_TOKENS: Final = 20  # a shorter quotation tells nothing
+_MIN_TOKENS: Final = 20  # a shorter quotation would say too little
 _MAX_SENTENCE: Final = 10_000  # characters
-# A heading, or a line with the lines after it that begin no item, heading, quotation, row or fence.
+# A heading, or a line and the lines that continue it. A list item, heading, quotation, table row or
+# fence begins a new block.
 _BLOCK: Final = re.compile(
     r"^[^\S\n]*(?P<marks>#{1,6})[^\S\n].*"
     r"|^[^\S\n]*\S.*(?:\n(?!\s|\Z|[-*+•]\s|\d{1,9}[.)]\s|#{1,6}\s|[>|]|`{3}|~{3}).+)*",
@@ -38,11 +39,11 @@ _BLOCK: Final = re.compile(
 
 
 class Sentence(NamedTuple):
-    """One sentence of a chunk, or a heading.
+    """A sentence or a heading of a chunk.
 
     Attributes:
-        start: The offset in the chunk at which it begins.
-        end: The offset at which it ends.
+        start: The offset of its first character in the chunk.
+        end: The offset after its last character.
         day: The day of the nearest dated heading above it.
         is_heading: Whether it is a heading.
     """
@@ -56,11 +57,12 @@ class Sentence(NamedTuple):
 def split_sentences(text: str, max_length: int = _MAX_SENTENCE) -> list[Sentence]:
     """Return the sentences of a chunk.
 
-    A list item or a heading ends a sentence; a line break inside a paragraph does not.
+    A list item or a heading ends a sentence. A line break inside a paragraph does not.
 
     Args:
         text: The chunk.
-        max_length: Characters. A longer sentence is cut at white space where it has some.
+        max_length: The largest length in characters. Longer sentences are split, at white space if
+            possible.
     """
     last = max_length - 1
     piece = re.compile(rf"\S.{{0,{last}}}(?!\S)|\S.{{0,{last}}}", re.DOTALL)
@@ -91,22 +93,23 @@ def split_sentences(text: str, max_length: int = _MAX_SENTENCE) -> list[Sentence
 def choose_snippet(
     text: str, weights: Mapping[str, float], split_terms: SplitTerms, *, limit: int
 ) -> tuple[str, date | None]:
-    """Return the neighbouring sentences that hold the most of a query, and those that follow.
+    """Return the neighbouring sentences that match a query best, filled up to the limit.
 
     Args:
         text: The chunk.
-        weights: Query terms, as ``split_terms`` gives them, with the worth of each, such as idf.
+        weights: The weight of each query term, such as its idf. The terms must have the form that
+            ``split_terms`` returns.
         split_terms: Splits a text into terms.
-        limit: Characters.
+        limit: The largest length in characters.
 
     Returns:
-        A slice of the chunk, all of one day, and the day of the headings above it if they are
-        dated.
+        A slice of the chunk in which all sentences are from the same day, and this day if a heading
+        above the slice names it.
     """
     sentences = split_sentences(text, min(limit, _MAX_SENTENCE))
     if not sentences:
         return "", None
-    held_terms = [
+    matched_terms = [
         weights.keys() & set(split_terms(text[sentence.start : sentence.end]))
         for sentence in sentences
     ]
@@ -117,13 +120,13 @@ def choose_snippet(
         return length <= limit and sentences[first].day == sentences[last].day
 
     def is_idle_heading(index: int) -> bool:
-        """Tell whether a heading neither holds query terms nor distinguishes days."""
+        """Return whether a heading neither matches the query nor distinguishes days."""
         sentence = sentences[index]
         distinguishes_days = sentence.day is not None and len(days) > 1
-        return sentence.is_heading and not held_terms[index] and not distinguishes_days
+        return sentence.is_heading and not matched_terms[index] and not distinguishes_days
 
-    first, last = _best_window(held_terms, weights, fits)
-    while last > first and sentences[last].is_heading:  # a heading without its text tells nothing
+    first, last = _best_window(matched_terms, weights, fits)
+    while last > first and sentences[last].is_heading:  # a heading is useless without its text
         last -= 1
     while first < last and is_idle_heading(first):
         first += 1
@@ -133,28 +136,33 @@ def choose_snippet(
 
 
 def _best_window(
-    held_terms: Sequence[Collection[str]],
+    matched_terms: Sequence[Collection[str]],
     weights: Mapping[str, float],
     fits: Callable[[int, int], bool],
 ) -> tuple[int, int]:
-    """Return the first and last sentence of the longest window that holds the most.
+    """Return the first and last sentence of the window with the largest weight of matched terms.
 
-    Among windows that hold the same the first one wins, without leading sentences that hold
-    nothing.
+    A window is as long as ``fits`` allows. On a tie the first window wins, without its leading
+    sentences that match no term.
+
+    Args:
+        matched_terms: The query terms in each sentence.
+        weights: The weight of each query term.
+        fits: Returns whether a window from one sentence to another is allowed.
     """
     counts = Counter[str]()
-    best_worth = -1.0
+    best_weight = -1.0
     best_first = 0
     best_stop = 0
     stop = 0
-    for first, terms_of_first in enumerate(held_terms):
-        while stop < len(held_terms) and fits(first, stop):
-            counts.update(held_terms[stop])
+    for first, terms_of_first in enumerate(matched_terms):
+        while stop < len(matched_terms) and fits(first, stop):
+            counts.update(matched_terms[stop])
             stop += 1
-        worth = math.fsum(weights[term] for term, count in counts.items() if count)
-        skips_idle_sentence = first == best_first + 1 and not held_terms[first - 1]
-        if worth > best_worth or (worth == best_worth > 0 and skips_idle_sentence):
-            best_worth = worth
+        weight = math.fsum(weights[term] for term, count in counts.items() if count)
+        skips_idle_sentence = first == best_first + 1 and not matched_terms[first - 1]
+        if weight > best_weight or (weight == best_weight > 0 and skips_idle_sentence):
+            best_weight = weight
             best_first = first
             best_stop = stop
         counts.subtract(terms_of_first)
@@ -166,13 +174,15 @@ def with_snippets(
     term_groups: Sequence[tuple[str, ...]],
     max_tokens: int,
 ) -> tuple[MemoryEntry, ...]:
-    """Return hits with snippets that share a budget; what a hit leaves goes to those after it.
+    """Return the hits with snippets that share a token budget.
+
+    Each hit gets an equal share of the remaining budget, so later hits can use what earlier hits
+    left. The first hit is always returned. If the budget is too small, the last hits are left out.
 
     Args:
-        hits: Best first.
-        term_groups: The terms of the query with their alternatives.
-        max_tokens: For all lines together, estimated. Where it is short, later hits are left out,
-            but never the first.
+        hits: The hits, best first.
+        term_groups: The terms of the query, each with its alternatives.
+        max_tokens: The budget for all lines of the digest together, in estimated tokens.
     """
     entries: list[MemoryEntry] = []
     tokens_left = max_tokens
@@ -213,6 +223,6 @@ def _with_snippet(
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimate LLM tokens without a tokenizer: a quarter per Latin character, one per other."""
+    """Estimate the LLM tokens of a text: 1/4 for each Latin character and 1 for any other."""
     wide_count = 0 if text.isascii() else len(_BEYOND_LATIN.findall(text))
     return wide_count + math.ceil((len(text) - wide_count) / _CHARACTERS_PER_TOKEN)

@@ -1,4 +1,4 @@
-"""Postprocessors that reorder hits: by age, by document, and by a reranker that reads contexts."""
+"""Postprocessors that rank hits by age, limit hits per document, or rerank hits with context."""
 
 from llama_index_contextual.postprocessors.grouping import GroupingPostprocessor
 from llama_index_contextual.postprocessors.recency import RecencyPostprocessor

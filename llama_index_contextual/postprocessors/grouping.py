@@ -1,4 +1,4 @@
-"""A postprocessor that keeps a few nodes of each document."""
+"""A postprocessor that limits how many nodes of each document are returned."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 class GroupingPostprocessor(Checked, BaseNodePostprocessor):
     """Keep at most ``group_size`` nodes of each document, or of each value of a metadata field.
 
-    Contexts make the chunks of one document more alike, so more of them are found together. That is
-    right where an answer is spread over a document's chunks, and wrong where the question asks for
-    documents.
+    Contexts make the chunks of a document more similar to each other, so they are more often
+    retrieved together. This helps if the answer is spread over several chunks of a document. It
+    hurts if the question asks for documents.
 
-    Give it the whole candidate pool, best first and before the cut to top-k, so that others move
-    up. A node without a document, or without the field, is a group of its own. Scores and order
-    stay as they are.
+    Pass the whole candidate pool, best first, before it is cut to top-k. Nodes of further documents
+    then move up. A node without a document, or without the field, is a group of its own. Scores and
+    order are unchanged.
 
     Args:
-        group_size: How many nodes of a group are kept.
-        group_by: A metadata key; None groups by the document of a node.
+        group_size: The number of nodes to keep per group.
+        group_by: The metadata key to group by. None groups by document.
         callback_manager: LlamaIndex's callback manager.
-        **fields: The fields of a subclass.
+        **fields: Fields of a subclass.
 
     Raises:
-        SettingError: A setting is unknown or cannot work.
+        SettingError: A setting is unknown or invalid.
 
     Examples:
         >>> from llama_index.core.schema import NodeWithScore, TextNode
@@ -74,7 +74,7 @@ class GroupingPostprocessor(Checked, BaseNodePostprocessor):
         for hit in checked_hits(nodes):
             key = self.group_by
             value = hit.node.ref_doc_id if key is None else hit.node.metadata.get(key)
-            group = repr(value)  # a list cannot be counted
+            group = repr(value)  # a list is not hashable
             counts[group] += 1
             if value is None or counts[group] <= self.group_size:
                 hits.append(hit)

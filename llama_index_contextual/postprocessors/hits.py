@@ -1,4 +1,4 @@
-"""The hits that the postprocessors take."""
+"""Check the hits that are passed to a postprocessor."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from llama_index_contextual.utils.errors import objects_of
 
 
 def checked_hits(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-    """Return hits as a list.
+    """Return the hits as a list.
 
     Raises:
-        SettingError: Something is no hit, such as a node without a score.
+        SettingError: An item is not a ``NodeWithScore``.
     """
     hint = "Pass what a retriever returns, or NodeWithScore(node=…, score=…)."
     return objects_of(NodeWithScore, nodes, "nodes", "NodeWithScore objects", hint)

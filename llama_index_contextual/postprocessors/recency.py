@@ -18,19 +18,19 @@ from llama_index_contextual.utils.errors import Checked
 from llama_index_contextual.utils.metadata import DATE, date_of, is_evergreen, path_of
 
 _SECONDS_PER_DAY: Final = 86_400.0
-_LEAST_SPREAD: Final = 0.5  # of best score and baseline, as a share of the best
+_MIN_SPREAD: Final = 0.5  # between the best score and the baseline, as a share of the best
 
 
 def decay(age_days: float, half_life_days: float) -> float:
-    """Return a factor that halves every ``half_life_days``: 1 for today and the future."""
+    """Return a factor that halves every ``half_life_days``. It is 1 for today and the future."""
     return float(0.5 ** (max(0.0, age_days) / half_life_days))
 
 
 def age_in_days(when: date | datetime, now: datetime) -> float:
-    """Return the days from ``when`` to ``now``, negative in the future.
+    """Return the number of days from ``when`` to ``now``, negative for the future.
 
-    A date without a time counts whole calendar days in the zone of ``now``, so that today's note is
-    0 days old all day long. A naive time is read in the zone of ``now``.
+    The age of a date without a time is in whole calendar days in the time zone of ``now``, so that
+    today's note is 0 days old all day. A naive time is read in the time zone of ``now``.
     """
     if isinstance(when, datetime):
         aware = when if when.tzinfo else when.replace(tzinfo=now.tzinfo)
@@ -39,51 +39,51 @@ def age_in_days(when: date | datetime, now: datetime) -> float:
 
 
 def apply_multipliers(scores: Sequence[float], multipliers: Sequence[float]) -> list[float]:
-    """Multiply what each score has above a baseline; a multiplier of 1 leaves its score as it is.
+    """Multiply the part of each score that is above a baseline.
 
-    Plain products fail twice: a reranker's logits are negative, and raw RRF scores are so flat (at
-    k = 60) that a factor of 0.5 moves rank 1 to rank 63. So the baseline is the lowest score, but
-    at least half of the best score's size below the best: otherwise the lower of two nearly equal
-    scores would be its own baseline and could never win.
+    A plain product fails in two cases: the logits of a reranker can be negative, and raw RRF scores
+    (k = 60) are so close together that a factor of 0.5 moves rank 1 to rank 63. The baseline is the
+    lowest score, but at most ``best - 0.5 * abs(best)``. Otherwise the lower of two nearly equal
+    scores would be the baseline and could never win.
 
     Args:
-        scores: Of the pool.
-        multipliers: One per score.
+        scores: The scores of the whole pool.
+        multipliers: The multiplier of each score. 1 leaves the score unchanged.
     """
     best = max(scores, default=0.0)
     lowest = min(scores, default=0.0)
-    baseline = best - max(best - lowest, _LEAST_SPREAD * abs(best))
-    weighed = []
+    baseline = best - max(best - lowest, _MIN_SPREAD * abs(best))
+    weighted = []
     for score, multiplier in zip(scores, multipliers, strict=True):
-        lost = (score - baseline) * (1 - multiplier)
-        weighed.append(score - lost)
-    return weighed
+        loss = (score - baseline) * (1 - multiplier)
+        weighted.append(score - loss)
+    return weighted
 
 
 class RecencyPostprocessor(Checked, BaseNodePostprocessor):
-    """Weigh scores by age: ``0.5 ** (age / half_life_days)`` on dated nodes.
+    """Weight scores by age, with the factor ``0.5 ** (age / half_life_days)`` for dated nodes.
 
-    Undated nodes and those of ``evergreen`` files keep their scores. ``weight`` says how much of
-    the factor counts. By default it is enough for the newer of two nearly equal hits to win.
+    Undated nodes and nodes of ``evergreen`` files keep their scores. ``weight`` limits the effect
+    of the factor. With the default, the newer of two nearly equal hits wins.
 
-    Give it the whole candidate pool, before the cut to top-k: what was cut cannot come back. The
-    date is ``metadata[date_key]``, else ``date_ts``, else the innermost dated heading of
-    ``header_path``, else one in the path (see `metadata.date_of`). Nodes come out best first (ties:
-    the newer one, then by id) as new ``NodeWithScore`` objects; the input stays as it was.
-    ``FixedRecencyPostprocessor`` of LlamaIndex orders by date alone.
+    Pass the whole candidate pool before it is cut to top-k, because a node that was cut cannot
+    return. The date is ``metadata[date_key]``, else ``date_ts``, else the innermost dated heading
+    of ``header_path``, else a date in the path (see `metadata.date_of`). The result is a list of
+    new ``NodeWithScore`` objects, best first. Ties are broken by date (newest first), then by id.
+    LlamaIndex's ``FixedRecencyPostprocessor`` sorts by date alone.
 
     Args:
-        half_life_days: Days after which the decay factor is one half.
-        weight: How much of the factor counts, 0 to 1.
-        evergreen: Globs of paths, matched from the right, that never age.
-        date_key: The metadata key that holds a node's date.
-        top_k: Return at most this many nodes; None returns all.
-        now: The present, or a day, which means its midnight; None is the clock.
+        half_life_days: The age in days at which the factor is one half.
+        weight: The share of a score that is multiplied by the factor, 0 to 1.
+        evergreen: Glob patterns of paths that never age, matched from the right.
+        date_key: The metadata key of a node's date.
+        top_k: The largest number of nodes to return. None returns all.
+        now: The present time. A date means midnight of that day. None uses the clock.
         callback_manager: LlamaIndex's callback manager.
-        **fields: The fields of a subclass.
+        **fields: Fields of a subclass.
 
     Raises:
-        SettingError: A setting is unknown or cannot work.
+        SettingError: A setting is unknown or invalid.
 
     Examples:
         >>> from llama_index.core.schema import NodeWithScore, TextNode
@@ -96,7 +96,7 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
     """
 
     half_life_days: float = Field(default=30.0, gt=0, allow_inf_nan=False)
-    # benchmarks/results/memory.md: 0.1 costs 0.1 points of recall@4, 1 costs 34
+    # A weight of 0.1 costs 0.1 points of recall@4, 1 costs 34 (benchmarks/results/memory.md).
     weight: float = Field(default=0.1, ge=0, le=1)
     evergreen: tuple[str, ...] = ("MEMORY.md",)
     date_key: str = DATE
@@ -127,9 +127,9 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
         )
 
     def aged(self, nodes: Sequence[NodeWithScore]) -> list[tuple[float, float | None]]:
-        """Return score and age in days of every node.
+        """Return the new score and the age in days of each node.
 
-        The age is None without a date or if evergreen.
+        The age is None if the node is undated or evergreen.
         """
         now = self.now or datetime.now().astimezone()
         if now.tzinfo is None:
@@ -143,7 +143,7 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
         return list(zip(scores, ages, strict=True))
 
     def _age(self, metadata: Mapping[str, Any], now: datetime) -> float | None:
-        """Return the age of a node in days; None without a date or if evergreen."""
+        """Return the age of a node in days. None means that it is undated or evergreen."""
         if is_evergreen(path_of(metadata), self.evergreen):
             return None
         when = date_of(metadata, self.date_key)
@@ -162,7 +162,7 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
 
 
 def _finite_scores(nodes: Sequence[NodeWithScore]) -> list[float]:
-    """Return scores as numbers; a missing or infinite one is the pool's lowest, or 0."""
+    """Return the scores, with the lowest finite score (else 0) in place of missing or infinite."""
     scores = [math.nan if hit.score is None else float(hit.score) for hit in nodes]
     lowest = min(filter(math.isfinite, scores), default=0.0)
     return [score if math.isfinite(score) else lowest for score in scores]

@@ -1,4 +1,4 @@
-"""A postprocessor that lets a reranker read contexts."""
+"""A postprocessor that shows a reranker the text that was embedded, context included."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from llama_index_contextual.utils.errors import (
 class RerankWithContext(Checked, BaseNodePostprocessor):
     """Let a reranker read each hit as it was embedded: ``RerankWithContext(RankGPTRerank(...))``.
 
-    ``RankGPTRerank`` reads the bare text, ``LLMRerank`` and ``StructuredLLMRerank`` the LLM view;
-    neither holds the context. They get copies whose text is the EMBED view, in every view. What
-    comes back are the hits themselves, in the reranker's order and with its scores.
+    ``RankGPTRerank`` reads the bare text. ``LLMRerank`` and ``StructuredLLMRerank`` read the LLM
+    view. Neither contains the context. The reranker therefore gets copies whose text is the EMBED
+    view in all views. The result is the original hits, with the reranker's order and scores.
 
-    Calls raise a RetrievalError if the reranker fails.
+    Calls raise a ``RetrievalError`` if the reranker fails.
     """
 
     reranker: SerializeAsAny[BaseNodePostprocessor] = Field(description="Any LlamaIndex reranker.")
@@ -39,10 +39,10 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
             **fields: Fields of a subclass.
 
         Raises:
-            SettingError: A setting is unknown or cannot work.
+            SettingError: A setting is unknown or invalid.
         """
         stored: object = reranker
-        if isinstance(stored, dict):  # of to_dict(): rerankers hold prompts and models
+        if isinstance(stored, dict):  # to_dict() cannot store the reranker's prompts and models
             raise SettingError(
                 f"`reranker` cannot be read back (got {stored.get('class_name')!r}). Pass the "
                 "object again: RerankWithContext.from_dict(data, reranker=…)."
@@ -69,7 +69,7 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
 
 
 def _copies(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-    """Return copies of the hits whose text is their EMBED view in every view."""
+    """Return copies of the hits whose text is the EMBED view of the hit in all views."""
     copies = []
     for hit in nodes:
         node = hit.node.model_copy(update={"metadata": dict(hit.node.metadata)})
@@ -83,7 +83,7 @@ def _copies(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
 def _originals(
     ranked: Sequence[NodeWithScore], nodes: Sequence[NodeWithScore]
 ) -> list[NodeWithScore]:
-    """Return the hits that the reranker had copies of, with metadata that it added."""
+    """Return the original hits in the reranker's order, with the metadata that it added."""
     originals = {hit.node.node_id: hit.node for hit in nodes}
     hits = []
     for hit in ranked:
@@ -96,7 +96,7 @@ def _originals(
 
 @contextmanager
 def _as_retrieval_error() -> Iterator[None]:
-    """Raise a RetrievalError in place of what a reranker raises."""
+    """Turn any exception of a reranker into a ``RetrievalError``."""
     try:
         yield
     except ContextualError:

@@ -1,7 +1,4 @@
-"""Tools with which an agent works in notes.
-
-`retrieve`, `grep`, `list`, `read` and `memory_context`.
-"""
+"""Tools for agents that work with notes: `retrieve`, `grep`, `list`, `read`, `memory_context`."""
 
 from llama_index_contextual.tools.function_tools import contextual_tools
 

@@ -1,4 +1,4 @@
-"""Answers of the tools: a text for the model, and data for the program around it."""
+"""Answers of the tools: text for the model, and data for the program that runs it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-MAX_CHARS: Final = 2500  # of an answer, unless the call asks for more
+MAX_CHARS: Final = 2500  # length of an answer, unless the call asks for more
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a tool answers. ``str()`` gives the text.
+    """The answer of a tool. ``str()`` returns its text.
 
     Attributes:
-        text: What the model reads.
-        data: What the text does not say in a form that a program can read, such as scores.
+        text: The text for the model.
+        data: Details for programs that the text does not contain, such as scores.
     """
 
     text: str
@@ -26,12 +26,12 @@ class Answer:
 
 
 def fitting(texts: Iterable[str], max_chars: int, gap: int = 1) -> list[str]:
-    """Return as many of the first texts as fit.
+    """Return the first texts, as many as fit.
 
     Args:
-        texts: The texts, of which each is made only if those before it fit.
-        max_chars: The length of all of them together.
-        gap: The characters between two of them.
+        texts: The texts. An iterator is only read until a text does not fit.
+        max_chars: The largest total length in characters.
+        gap: The number of characters that separate two texts.
     """
     shown = list[str]()
     available = max_chars + gap

@@ -1,7 +1,4 @@
-"""What the tools take.
-
-Parameters with plain types, bounds and descriptions, the same for every kind of agent.
-"""
+"""The parameters of the tools: plain types with bounds and descriptions, for any kind of agent."""
 
 from __future__ import annotations
 
@@ -19,15 +16,15 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
     from typing_extensions import Self
 
-_MAX_TEXT: Final = 2000  # characters; embedding a hundred thousand would take a minute
+_MAX_TEXT: Final = 2000  # characters; embedding 100,000 would take a minute
 MAX_RESULTS: Final = 50
 _MAX_ITEMS: Final = 8
-_MAX_SHOWN: Final = 60  # characters of a wrong value in a message
-_SHOULD: Final = re.compile(r"^\w+ should ")
+_MAX_SHOWN: Final = 60  # characters of an invalid value in a message
+_SHOULD: Final = re.compile(r"^\w+ should ")  # how messages of pydantic begin
 
 
 def _as_list(value: object) -> object:
-    """Return a list without its empty items, and a text as a list that holds it."""
+    """Wrap a text in a list, and remove the empty items of a list."""
     if isinstance(value, list):
         return [item for item in value if item is not None and item != ""]
     return [value] if isinstance(value, str) else value
@@ -41,14 +38,14 @@ Count = Annotated[int, Field(ge=1, le=MAX_RESULTS)]
 class Arguments(BaseModel):
     """The arguments of a tool.
 
-    None and "" mean "not given", because many clients send them for that.
+    Many clients send None or "" for a parameter that is not set, so both mean the default.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
     @classmethod
-    def _leave_out_empty(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _drop_empty(cls, values: Mapping[str, Any]) -> dict[str, Any]:
         optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
         return {
             name: value
@@ -58,20 +55,20 @@ class Arguments(BaseModel):
 
     @classmethod
     def checked(cls, tool: str, values: Mapping[str, Any]) -> Self:
-        """Return the arguments of a call.
+        """Return the validated arguments of a call.
 
         Raises:
-            SettingError: An argument is missing, unknown or cannot be used.
+            SettingError: An argument is missing, unknown or invalid.
         """
         try:
             return cls.model_validate(dict(values))
         except ValidationError as error:
-            [fault, *_] = error.errors(include_url=False)
-            raise SettingError(_problem(tool, fault, [*cls.model_fields])) from error
+            [first, *_] = error.errors(include_url=False)
+            raise SettingError(_error_message(tool, first, [*cls.model_fields])) from error
 
     @classmethod
     def schema_without_titles(cls) -> dict[str, Any]:
-        """Return the JSON schema of the parameters, without the titles that repeat their names."""
+        """Return the JSON schema of the parameters, without titles that only repeat their names."""
         schema = cls.model_json_schema()
         for parameter in schema.get("properties", {}).values():
             parameter.pop("title", None)
@@ -82,17 +79,17 @@ class Arguments(BaseModel):
         }
 
 
-def _problem(tool: str, fault: ErrorDetails, names: Sequence[str]) -> str:
-    """Return what is wrong with an argument, in a sentence."""
-    name = str(fault["loc"][0]) if fault["loc"] else "arguments"
-    if fault["type"] == "missing":
+def _error_message(tool: str, details: ErrorDetails, names: Sequence[str]) -> str:
+    """Return a sentence that says what is wrong with an argument."""
+    name = str(details["loc"][0]) if details["loc"] else "arguments"
+    if details["type"] == "missing":
         return f"`{tool}` needs `{name}`."
-    if fault["type"] == "extra_forbidden":
+    if details["type"] == "extra_forbidden":
         known = ", ".join(names)
-        return f"`{tool}` has no parameter `{name}`. It takes: {known}."
-    value = repr(fault["input"])
+        return f"`{tool}` has no parameter `{name}`. Its parameters are: {known}."
+    value = repr(details["input"])
     shown = value if len(value) <= _MAX_SHOWN else f"{value[:_MAX_SHOWN]}…"
-    return f"`{name}` of `{tool}` {_SHOULD.sub('must ', fault['msg'])} (got {shown})."
+    return f"`{name}` of `{tool}` {_SHOULD.sub('must ', details['msg'])} (got {shown})."
 
 
 class Message(Arguments):
@@ -100,7 +97,7 @@ class Message(Arguments):
 
     message: str = Field(description="The user's message, as written.")
     format: Literal["markdown", "json"] = Field(
-        "markdown", description="json has the entries, the queries and applicable."
+        "markdown", description="json returns the entries, the queries and applicable."
     )
 
 
@@ -108,17 +105,17 @@ class Filters(Arguments):
     """The parameters that narrow a search to some notes."""
 
     path: Text = Field("", description="Only notes with this in their path: people/.")
-    tag: Text = Field("", description="Only notes with this tag or one below it.")
+    tag: Text = Field("", description="Only notes with this tag or a tag below it.")
     since: Text = Field("", description="Only dated notes from this day: 2026-04-09, last week.")
     until: Text = Field("", description="Only dated notes up to this day.")
-    where: Texts = Field([], description="Only by front matter: status=open, rating>=4.")
+    where: Texts = Field([], description="Front matter conditions: status=open, rating>=4.")
 
     @property
     def filters(self) -> MetadataFilters | None:
-        """Return LlamaIndex's metadata filters; None if nothing is narrowed.
+        """Return the LlamaIndex metadata filters. None means that no filter is set.
 
         Raises:
-            SettingError: A day or a condition cannot be read.
+            SettingError: A day or a condition cannot be parsed.
         """
         return note_filters(
             path=self.path, tag=self.tag, since=self.since, until=self.until, where=self.where
@@ -128,11 +125,11 @@ class Filters(Arguments):
 class Retrieval(Filters):
     """The arguments of ``retrieve``."""
 
-    query: Text = Field("", description="Words, a name, a question.")
-    queries: Texts = Field([], description="Instead: several wordings, each in turn.")
-    max_results: Count = Field(5, description="Most hits.")
+    query: Text = Field("", description="Words, a name or a question.")
+    queries: Texts = Field([], description="Several wordings, in place of query.")
+    max_results: Count = Field(5, description="Maximum number of hits.")
     per_file: int = Field(
-        2, description="Most hits of one note; 0 is no limit.", ge=0, le=MAX_RESULTS
+        2, description="Maximum per note; 0 means no limit.", ge=0, le=MAX_RESULTS
     )
 
     @property
@@ -140,7 +137,7 @@ class Retrieval(Filters):
         """Return the queries to answer, in order.
 
         Raises:
-            SettingError: There is none.
+            SettingError: All queries are empty.
         """
         wordings = [text for text in (self.query, *self.queries) if text.strip()]
         if not wordings:
@@ -152,12 +149,12 @@ class Grep(Filters):
     """The arguments of ``grep``."""
 
     pattern: Annotated[str, Field(min_length=1, max_length=_MAX_TEXT)] = Field(
-        description="The exact characters. Capitals make case count."
+        description="The exact characters. Case-sensitive if it has a capital."
     )
     regex: bool = Field(default=False, description="Read the pattern as a regular expression.")
-    max_results: Count = Field(20, description="Most lines.")
+    max_results: Count = Field(20, description="Maximum number of lines.")
     per_file: int = Field(
-        3, description="Most lines of one note; 0 is no limit.", ge=0, le=MAX_RESULTS
+        3, description="Maximum per note; 0 means no limit.", ge=0, le=MAX_RESULTS
     )
 
 
@@ -168,14 +165,12 @@ class Reading(Arguments):
         description="A citation or a name: a.md#L3-L9, a.pdf#page=4, [[Name]], a.md."
     )
     from_line: int = Field(
-        1, description="First line, from 1, if the path names none.", ge=1, le=10**9
+        1, description="First line, from 1, if the path names no lines.", ge=1, le=10**9
     )
-    lines: int = Field(
-        0, description="Most lines. Default: what fits in a short answer.", ge=0, le=2000
-    )
+    lines: int = Field(0, description="Number of lines. Default: as many as fit.", ge=0, le=2000)
 
 
 class Listing(Arguments):
     """The arguments of ``list``."""
 
-    path: Text = Field("", description="A folder, or how paths begin; empty for all.")
+    path: Text = Field("", description="A folder or the start of a path; empty for all.")

@@ -1,6 +1,6 @@
-"""The tools: their names, descriptions and parameters, and what they do.
+"""The tools: name, description, parameters and function of each.
 
-Every front end reads this one list.
+All front ends offer the tools of this one list.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ from llama_index_contextual.tools.arguments import (
 )
 from llama_index_contextual.tools.grep import grep
 from llama_index_contextual.tools.listing import listing
-from llama_index_contextual.tools.per_document import few_of_each
+from llama_index_contextual.tools.per_document import limit_per_document
 from llama_index_contextual.tools.places import MAX_PART, part_of
 from llama_index_contextual.utils.text import counted
 
 if TYPE_CHECKING:
     from llama_index_contextual.tools.notes import Notes
 
-_POOL: Final = 30  # hits of which those that are not shown are counted
+_POOL: Final = 30  # hits to search for at least, so that an answer says how many it does not show
 _RESERVED: Final = 200  # characters of an answer for its first and last lines
 _CHARS_PER_TOKEN: Final = 4
-_MAX_HITS: Final = 12  # more would leave too little text of each
+_MAX_HITS: Final = 12  # more would leave too little text for each
 _MAX_TWINS: Final = 3  # further places of the same text
-_MAX_TWIN_CHARS: Final = 600  # of all lines that name them
+_MAX_TWIN_CHARS: Final = 600  # length of all lines that name further places
 _FOUND: Final = "## Found in the notes"
 _NOT_FOUND: Final = "(Nothing found.)"
 
 
 @dataclass
 class NoteTools:
-    """What the tools work with.
+    """The functions of the tools, for one set of notes.
 
     Attributes:
         notes: The documents.
-        memory: Searches them.
-        has_texts: Whether the texts of the documents are known. Without them only ``retrieve``
-            works.
-        freshness: Says how far the index is behind its documents; "" if it is not.
-        is_empty: Whether nothing is indexed yet, so that a search would fail.
+        memory: The search over the documents.
+        has_texts: Whether the texts of the documents are available. ``grep``, ``list`` and ``read``
+            need them.
+        freshness: Returns a text that says how far the index is behind its documents, or "".
+        is_empty: Returns whether nothing is indexed yet, so that a search would fail.
     """
 
     notes: Notes
@@ -68,9 +68,9 @@ class NoteTools:
     is_empty: Callable[[], bool] = lambda: False
 
     def memory_context(self, arguments: Message) -> Answer:
-        """Return the digest of what the notes say about a message."""
+        """Return the digest of the notes about a message."""
         message = arguments.message
-        digest = gate_digest(message)  # small talk touches neither documents nor index
+        digest = gate_digest(message)  # small talk needs neither the documents nor the index
         if digest is None:
             digest = self._fresh(lambda: self.memory.get(message))
         max_chars = max(MAX_CHARS, _CHARS_PER_TOKEN * self.memory.settings.max_tokens)
@@ -78,7 +78,7 @@ class NoteTools:
         return Answer(digest.render(arguments.format), _data_of(digest))
 
     def retrieve(self, arguments: Retrieval) -> Answer:
-        """Return the passages that answer a question best."""
+        """Return the passages that best answer a question."""
         wordings = arguments.wordings
         filters = arguments.filters
         pool = max(arguments.max_results, _POOL)
@@ -94,17 +94,17 @@ class NoteTools:
         return Answer(text, _data_of(digest))
 
     def grep(self, arguments: Grep) -> Answer:
-        """Return the lines that hold a pattern."""
+        """Return the lines that match a pattern."""
         if self.is_empty():
             return Answer(f"(Nothing is indexed yet. Index: {self.freshness()}.)")
         return self._with_freshness(grep(self.notes, arguments))
 
     def list(self, arguments: Listing) -> Answer:
-        """Return which notes there are."""
+        """Return the paths of the notes, and their folders, tags and front matter keys."""
         return self._with_freshness(listing(self.notes, arguments.path))
 
     def read(self, arguments: Reading) -> Answer:
-        """Return a note or a part of it."""
+        """Return a note, or a part of it."""
         is_short = not arguments.lines
         part = part_of(
             self.notes,
@@ -123,13 +123,13 @@ class NoteTools:
             return Answer(part.text, data)
         extent = f"lines {part.from_line} to {part.to_line} of {part.total_lines}"
         if part.is_line_cut and is_short:
-            extent += "; read with lines=1 shows more of the line"
+            extent += "; read with lines=1 returns more of the line"
         if part.is_cut:
             extent += f". Next: read with path={part.path} from_line={part.to_line + 1}"
         return Answer(f"{part.text}\n\n({extent})", data)
 
     def _fresh(self, search: Callable[[], MemoryDigest]) -> MemoryDigest:
-        """Return the digest of a search with a line on what the index does not know yet."""
+        """Return the digest of a search, with a note if the index is behind its documents."""
         freshness = self.freshness()
         if self.is_empty() and freshness:
             reason = "nothing is indexed yet"
@@ -147,17 +147,15 @@ class NoteTools:
 def _combined(
     digests: Sequence[MemoryDigest], wordings: Sequence[str], arguments: Retrieval
 ) -> MemoryDigest:
-    """Return the hits of several searches as one digest.
+    """Merge the hits of several searches into one digest that fits in a short answer.
 
-    The best of each search, then the second ones, few of a note.
-
-    Their texts share what fits in a short answer.
+    The best hit of each search comes first, then the second of each, and so on.
     """
     entries: dict[str, MemoryEntry] = {}
     for ranked in zip_longest(*(digest.entries for digest in digests)):
         for entry in filter(None, ranked):
             entries.setdefault(entry.id, entry)
-    kept = few_of_each(
+    kept = limit_per_document(
         entries.values(), lambda entry: entry.path, arguments.per_file, arguments.max_results
     )
     chosen = kept[:_MAX_HITS]
@@ -175,7 +173,7 @@ def _combined(
 
 
 def _twin_notes(entries: Iterable[MemoryEntry]) -> list[str]:
-    """Return a line for each hit whose text is at other places, too, as far as they are short."""
+    """Return a line for each hit whose text is also at other places, as many lines as fit."""
     notes = []
     for entry in entries:
         if entry.also_at:
@@ -185,12 +183,12 @@ def _twin_notes(entries: Iterable[MemoryEntry]) -> list[str]:
 
 
 def _next_call(arguments: Retrieval, kept: int, shown: int) -> str:
-    """Return the call that shows more hits.
+    """Return a hint on which call returns more hits.
 
     Args:
-        arguments: Of the last call.
-        kept: How many hits these arguments admit.
-        shown: How many of them fit in the answer.
+        arguments: The arguments of the last call.
+        kept: The number of hits within the limits of these arguments.
+        shown: The number of hits that fit in the answer.
     """
     if shown < kept or shown == _MAX_HITS:
         return "retrieve with path= or other words, or read a citation"
@@ -201,7 +199,7 @@ def _next_call(arguments: Retrieval, kept: int, shown: int) -> str:
 
 
 def _data_of(digest: MemoryDigest) -> dict[str, Any]:
-    """Return what a digest's text does not say about its hits."""
+    """Return the details of the hits for programs, such as scores and dates."""
     hits = [
         {
             "citation": entry.citation,
@@ -220,11 +218,11 @@ class Tool:
     """A tool as an agent sees it.
 
     Attributes:
-        name: Its name.
-        title: Its name for people.
-        description: What it does and when to call it.
-        arguments: Its parameters.
-        function: What it does.
+        name: The name that the agent calls.
+        title: The name to show to people.
+        description: Its purpose, and when to call it.
+        arguments: The model of its parameters.
+        function: The method that answers a call.
         needs_texts: Whether it reads the texts of the documents.
     """
 
@@ -239,8 +237,8 @@ class Tool:
         """Check the arguments of a call and answer it.
 
         Raises:
-            SettingError: An argument is missing, unknown or cannot be used.
-            DocumentError: There is no such note.
+            SettingError: An argument is missing, unknown or invalid.
+            DocumentError: The note does not exist.
         """
         return self.function(tools, self.arguments.checked(self.name, values))
 
@@ -248,8 +246,8 @@ class Tool:
 TOOLS: Final = (
     Tool(
         "memory_context",
-        "What the notes say",
-        "What the user's notes say about a message. Call it with the message at the "
+        "Recall the notes",
+        "Return what the user's notes say about a message. Call it with the message at the "
         "start of every turn.",
         Message,
         NoteTools.memory_context,
@@ -258,8 +256,8 @@ TOOLS: Final = (
     Tool(
         "retrieve",
         "Search the notes",
-        "Search the user's notes by meaning and words. Gives the best passages with "
-        "citations that read takes.",
+        "Search the user's notes by meaning and by words. Returns the best passages with "
+        "citations for read.",
         Retrieval,
         NoteTools.retrieve,
         needs_texts=False,
@@ -267,24 +265,22 @@ TOOLS: Final = (
     Tool(
         "grep",
         "Find exact text",
-        "Find every line that holds exact characters: an error code, an identifier, all "
-        "notes that mention a name. "
-        "Gives lines with their numbers and citations.",
+        "Find every line that contains exact characters: an error code, an identifier, every "
+        "mention of a name. Returns lines with their numbers and citations.",
         Grep,
         NoteTools.grep,
     ),
     Tool(
         "read",
         "Read a note",
-        "Read what another tool cited: lines, a page or a section of a note, or all of it.",
+        "Read a citation of another tool: lines, a page or a section of a note, or all of it.",
         Reading,
         NoteTools.read,
     ),
     Tool(
         "list",
         "List the notes",
-        "List which notes there are, with the folders, tags and keys of front matter "
-        "that narrow a search.",
+        "List the notes, and the folders, tags and front matter keys that can narrow a search.",
         Listing,
         NoteTools.list,
     ),

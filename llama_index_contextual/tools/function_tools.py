@@ -1,4 +1,4 @@
-"""`contextual_tools`: the tools for LlamaIndex's agents, over an index of any kind."""
+"""`contextual_tools`: the tools for LlamaIndex agents, over any kind of index."""
 
 from __future__ import annotations
 
@@ -26,27 +26,28 @@ if TYPE_CHECKING:
     from llama_index_contextual.tools.answer import Answer
 
 _NEEDS_TEXTS = (
-    "grep, list and read need the texts of the nodes, which are not known here: {reason} "
-    "Pass them beside the retriever: contextual_tools([retriever, nodes])."
+    "The tools grep, list and read are left out, because they need the texts of the nodes: "
+    "{reason} Pass the nodes with the retriever: contextual_tools([retriever, nodes])."
 )
 
 
 def contextual_tools(source: Any) -> list[FunctionTool]:
-    """Return the tools; ``memory_context`` is one of them if documents have dates.
+    """Return the tools for an agent, with ``memory_context`` if any document has a date.
 
     ::
 
         agent = FunctionAgent(tools=contextual_tools(index), llm=llm)
 
-    ``grep`` finds an error code or every note that mentions a name, where ``retrieve`` finds the
-    best passages. Answers have at most 2,500 characters unless a call asks for more.
-    ``ToolOutput.raw_output.data`` holds scores and citations. The MCP server offers the same tools.
+    ``retrieve`` finds the best passages. ``grep`` finds exact text, such as an error code or every
+    mention of a name. Answers have at most 2,500 characters unless a call asks for more.
+    ``ToolOutput.raw_output.data`` contains scores and citations. The MCP server offers the same
+    tools.
 
     Args:
-        source: A ``ContextualIndex``; any LlamaIndex index; a retriever; or a list of a retriever
-            and the nodes that it searches, of nodes alone too. Without nodes, and if a store cannot
-            list its own, there is only ``retrieve`` and a warning says so. A ``MemoryContext``
-            gives ``memory_context`` and ``retrieve``.
+        source: A ``ContextualIndex``, any LlamaIndex index, a retriever, a list of nodes, or a list
+            of a retriever and the nodes that it searches. If the nodes are neither passed nor
+            listed by the store, ``retrieve`` is the only tool and a ``ContextualWarning`` says so.
+            For a ``MemoryContext``, the tools are ``memory_context`` and ``retrieve``.
 
     Raises:
         SettingError: The source is none of these.
@@ -62,7 +63,7 @@ def contextual_tools(source: Any) -> list[FunctionTool]:
 
 
 def _function_tool(definition: Tool, tools: NoteTools) -> FunctionTool:
-    """Return a tool as LlamaIndex's agents take it."""
+    """Return a tool in the form that LlamaIndex agents accept."""
 
     def call(**arguments: Any) -> Answer:
         return definition.call(tools, arguments)
@@ -84,10 +85,10 @@ class _Parts(NamedTuple):
 
 
 def _tools_over(source: Any) -> NoteTools:
-    """Return what the tools work with.
+    """Return the functions of the tools over a source.
 
     Raises:
-        SettingError: The source is no index, no retriever and no list of them.
+        SettingError: The source is not one that :func:`contextual_tools` accepts.
     """
     if isinstance(source, BaseIndex):
         return _over_index(source)
@@ -108,10 +109,10 @@ def _tools_over(source: Any) -> NoteTools:
 
 
 def _parts_of(source: Iterable[Any]) -> _Parts:
-    """Return the retrievers and nodes in a list, also those in lists within it.
+    """Return the retrievers and nodes in a list and in the lists that it contains.
 
     Raises:
-        SettingError: There is something else in it, or nothing.
+        SettingError: The list is empty, or an item is something else.
     """
     parts = _Parts([], [])
     for item in source:
@@ -125,9 +126,8 @@ def _parts_of(source: Iterable[Any]) -> _Parts:
             parts.nodes.extend(inner.nodes)
         else:
             raise SettingError(
-                "`source` must be a ContextualIndex, a LlamaIndex index, a retriever or "
-                "a list of a retriever and "
-                f"nodes (got {type(item).__name__})."
+                "`source` must be a ContextualIndex, a LlamaIndex index, a retriever or a list of "
+                f"a retriever and nodes (got {type(item).__name__})."
             )
     if not parts.retrievers and not parts.nodes:
         raise SettingError("`source` is an empty list. Pass a retriever, nodes or both.")
@@ -135,15 +135,15 @@ def _parts_of(source: Iterable[Any]) -> _Parts:
 
 
 def _over_index(index: BaseIndex[Any]) -> NoteTools:
-    """Return the tools over a LlamaIndex index.
+    """Return the functions of the tools over a LlamaIndex index.
 
-    Each call reads the nodes that the index has then.
+    Each call of a tool reads the current nodes of the index.
     """
     members = IndexMembers(index)
     is_vector_index = isinstance(index, VectorStoreIndex)
     try:
         has_texts = bool(members.nodes()) or not is_vector_index
-        reason = "the index holds no nodes with text."
+        reason = "the index contains no nodes with text."
     except SettingError as error:
         has_texts = False
         reason = str(error)
@@ -152,7 +152,7 @@ def _over_index(index: BaseIndex[Any]) -> NoteTools:
     retrievers: list[BaseRetriever] = []
     if is_vector_index:
         retrievers.append(ContextualVectorRetriever(index))
-    elif not isinstance(index, SummaryIndex):  # whose retriever returns every node
+    elif not isinstance(index, SummaryIndex):  # its retriever returns every node
         retrievers.append(index.as_retriever())
     if has_texts:
         retrievers.append(ContextualBM25Retriever.from_defaults(index=index))
@@ -161,7 +161,7 @@ def _over_index(index: BaseIndex[Any]) -> NoteTools:
 
 
 def _memory_of(retrievers: Sequence[BaseRetriever]) -> MemoryContext:
-    """Return the memory that searches with some retrievers, fused where there are several."""
+    """Return the memory over the retrievers, which are fused if there are several."""
     [first, *further] = retrievers
     return MemoryContext(ContextualFusionRetriever([*retrievers]) if further else first)
 

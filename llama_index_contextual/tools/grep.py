@@ -1,4 +1,4 @@
-"""Find the lines of stored notes that hold exact characters or match an expression, in time."""
+"""Find the lines of stored notes that contain exact text or match a regular expression."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ if TYPE_CHECKING:
     from llama_index_contextual.tools.arguments import Grep
     from llama_index_contextual.tools.notes import Notes, Passage
 
-_TEXT_SECONDS: Final = 2.0  # that an expression may take for one text
-_SECONDS: Final = 10.0  # that it may take for all texts
-_MAX_REPEATS: Final = 10_000  # the library writes out every part that must be repeated
-_MAX_LINE: Final = 200  # characters of a line
-_BEFORE: Final = 60  # characters of a long line before the match
-_MAX_TWIN_CHARS: Final = 100  # of the citations of further places of the same line
-_MAX_HEADINGS: Final = 150  # characters of the headings above a line
-_MAX_NAMES: Final = 150  # characters of the names of further notes
-_RESERVED: Final = 350  # characters for the first and the last line
+_TEXT_SECONDS: Final = 2.0  # time limit of an expression for one text
+_SECONDS: Final = 10.0  # time limit of an expression for all texts
+_MAX_REPEATS: Final = 10_000  # the library expands each repeated part in memory
+_MAX_LINE: Final = 200  # characters of a line that are shown
+_BEFORE: Final = 60  # characters of a long line that are shown before the match
+_MAX_TWIN_CHARS: Final = 100  # length of the citations of further places of the same line
+_MAX_HEADINGS: Final = 150  # length of the headings above a line
+_MAX_NAMES: Final = 150  # length of the list of notes with further lines
+_RESERVED: Final = 350  # characters of an answer for its first and last lines
 _BATCH: Final = 1000  # chunks that are filtered together
-_ESCAPED: Final = regex.compile(r"\\p\{\w+\}|\\.")  # "\W" has no capital letter of a word
+_ESCAPED: Final = regex.compile(r"\\p\{\w+\}|\\.")  # the capital in "\W" is not a letter to find
 _REPEATS: Final = regex.compile(r"\{(\d+)(?:,\d*)?\}")
 _REFUSED: Final = regex.compile(r"\(\?(?:R|[-+]?\d|&|P>|[a-zA-Z01]*x)")
 _LOOKS_LIKE_EXPRESSION: Final = regex.compile(r"\\[wdsb]|[.\])][*+?]|\||\[.+\]|^\^|\$$")
 
 
 class Line(NamedTuple):
-    """A place where a line of text stands.
+    """The place of a line of text.
 
     Attributes:
-        passage: The chunk that holds it.
-        number: Its number in the note or page; None for a property, which is in the front matter.
+        passage: The chunk that contains the line.
+        number: The line number in the note or page. None for a property in the front matter.
     """
 
     passage: Passage
@@ -57,7 +57,10 @@ class Line(NamedTuple):
 
     @property
     def citation(self) -> str:
-        """Return the place as ``read`` takes it; of a property, all lines above the text."""
+        """Return the citation of the line for ``read``. For a property, it covers the front matter.
+
+        The front matter is all lines above the first chunk.
+        """
         passage = self.passage
         first = self.number
         last = self.number
@@ -77,13 +80,13 @@ class Line(NamedTuple):
 
 @dataclass
 class Findings:
-    """The lines that match: those that may be shown are kept, and the others are counted.
+    """The matching lines. As many as can be shown are kept, and the remaining lines are counted.
 
     Attributes:
-        most: Most texts to keep.
-        per_file: Most texts of one note to keep; 0 is no limit.
-        groups: The kept texts, each with the lines that have it.
-        hidden: How many further lines each note has.
+        most: The largest number of different texts to keep.
+        per_file: The largest number of texts to keep per note. 0 means no limit.
+        groups: The kept texts, each with the lines that have this text.
+        hidden: The number of further lines of each note.
     """
 
     most: int
@@ -97,10 +100,10 @@ class Findings:
     def add(
         self, passage: Passage, properties: Iterable[str], lines: Iterable[tuple[int, str]]
     ) -> None:
-        """Add the properties and the numbered lines of a chunk, unless another chunk has them.
+        """Add the properties and the numbered lines of a chunk that no earlier chunk had.
 
-        Chunks come in the order of reading. They share the properties of their note, and lines
-        where they overlap or where a line was cut.
+        Call this in reading order. Chunks of a note share its properties. They share lines if they
+        overlap or if a line is split between them.
         """
         for text in properties:
             if (passage.path, text) not in self._properties:
@@ -114,7 +117,7 @@ class Findings:
         self._last_numbers[passage.path, passage.page] = last_number
 
     def _add_line(self, passage: Passage, number: int | None, text: str) -> None:
-        """Keep a line while few of its note and few in all are kept."""
+        """Keep a line unless a limit is reached."""
         path = passage.path
         is_full = self.per_file and self._kept[path] >= self.per_file
         if text in self.groups:
@@ -127,30 +130,30 @@ class Findings:
 
 
 class Pattern(NamedTuple):
-    """What is looked for.
+    """The text or expression to find.
 
     Attributes:
-        fold: Makes a text comparable: lower case, unless case counts.
-        find: Gives the offset of the first match in a folded text; -1 if there is none.
+        fold: Prepares a text: makes it lower case unless the search is case-sensitive.
+        find: Returns the offset of the first match in a folded text, or -1.
     """
 
     fold: Callable[[str], str]
     find: Callable[[str], int]
 
     def start(self, text: str) -> int:
-        """Return the offset of the first match in a text; -1 if there is none."""
+        """Return the offset of the first match in a text, or -1."""
         return self.find(self.fold(text))
 
     def is_in(self, text: str) -> bool:
-        """Return whether a text has a match."""
+        """Return whether the pattern matches in a text."""
         return self.find(self.fold(text)) >= 0
 
 
 def grep(notes: Notes, arguments: Grep) -> Answer:
-    """Return the lines of the stored notes that match, in the order of their paths.
+    """Return the matching lines of the stored notes, in the order of their paths.
 
     Raises:
-        SettingError: The expression or a filter cannot work, or the expression takes too long.
+        SettingError: The expression or a filter is invalid, or the expression takes too long.
     """
     pattern = pattern_of(arguments.pattern, is_regex=arguments.regex)
     passages = _admitted(notes.matching(pattern.is_in), arguments.filters)
@@ -159,15 +162,15 @@ def grep(notes: Notes, arguments: Grep) -> Answer:
         properties = filter(pattern.is_in, passage.properties)
         findings.add(passage, properties, _matching_lines(passage, pattern))
     if not findings.groups:
-        return Answer(_nothing(arguments), {"hits": [], "lines": 0, "notes": 0})
+        return Answer(_no_match_text(arguments), {"hits": [], "lines": 0, "notes": 0})
 
-    # Count all lines.
+    # Count all matching lines.
     hidden = findings.hidden
     kept = [line for lines in findings.groups.values() for line in lines]
     number_of_lines = len(kept) + hidden.total()
     number_of_notes = len(hidden.keys() | {line.passage.path for line in kept})
 
-    # Show as many as fit.
+    # Show as many lines as fit.
     all_items = (_item(text, lines, pattern) for text, lines in findings.groups.items())
     items = fitting(all_items, MAX_CHARS - _RESERVED)
     groups = list(findings.groups.values())
@@ -182,15 +185,15 @@ def grep(notes: Notes, arguments: Grep) -> Answer:
     if hidden:
         shown = [line for line, *_ in groups[: len(items)]]
         next_call = _next_call(arguments, hidden, shown, has_space=len(items) == len(groups))
-        text += f"\n({_names_of(hidden)}. Next: {next_call}.)"
+        text += f"\n({_hidden_text(hidden)}. Next: {next_call}.)"
     return Answer(text, {"hits": hits, "lines": number_of_lines, "notes": number_of_notes})
 
 
 def pattern_of(pattern: str, *, is_regex: bool) -> Pattern:
-    """Return a pattern. Case counts if it has a capital letter.
+    """Return a pattern. The search is case-sensitive if the pattern has a capital letter.
 
     Raises:
-        SettingError: The expression cannot be read.
+        SettingError: The expression is invalid.
     """
     if is_regex:
         return Pattern(str, _expression(pattern))
@@ -199,10 +202,10 @@ def pattern_of(pattern: str, *, is_regex: bool) -> Pattern:
 
 
 def _expression(pattern: str) -> Callable[[str], int]:
-    """Return what finds a regular expression, within the limits of time.
+    """Return a function that finds the first match of a regular expression, or fails in time.
 
     Raises:
-        SettingError: The expression cannot be read, or could take any time or memory.
+        SettingError: The expression is invalid, or its time or memory could not be limited.
     """
     unescaped = _ESCAPED.sub("", pattern)
     repeats = map(int, _REPEATS.findall(unescaped))
@@ -221,8 +224,8 @@ def _expression(pattern: str) -> Callable[[str], int]:
         expression = regex.compile(pattern, flags)
     except (regex.error, RecursionError) as error:
         raise SettingError(
-            f"`pattern` is not a regular expression: {error}. Without regex, every "
-            "character is literal."
+            f"`pattern` is not a valid regular expression: {error}. Correct it, or leave out "
+            "regex to find the characters themselves."
         ) from error
     deadline = time.monotonic() + _SECONDS
 
@@ -268,7 +271,7 @@ def _lines_of(text: str) -> list[str]:
 
 
 def _item(text: str, lines: Iterable[Line], pattern: Pattern) -> str:
-    """Return a line with its place and its headings, and other places of the same text."""
+    """Return a line with its citation, its headings and the other places of the same text."""
     line, *twins = lines
     headings = f"{line.headings}: " if line.headings else ""
     item = f"- [{line.citation}] {headings}{_excerpt(text, pattern)}"
@@ -283,7 +286,7 @@ def _item(text: str, lines: Iterable[Line], pattern: Pattern) -> str:
 
 
 def _excerpt(text: str, pattern: Pattern) -> str:
-    """Return a line, or the part of a long one around the match."""
+    """Return a line, or the part of a long line around the match."""
     start = 0
     if len(text) > _MAX_LINE:
         start = max(0, min(pattern.start(text) - _BEFORE, len(text) - _MAX_LINE))
@@ -293,25 +296,25 @@ def _excerpt(text: str, pattern: Pattern) -> str:
     return f"{before}{on_one_line(text[start:end])}{after}"
 
 
-def _names_of(hidden: Counter[str]) -> str:
-    """Return how many lines of which notes are not shown."""
-    all_names = (f"{shown_path(path)} {number}" for path, number in hidden.most_common())
-    names = fitting(all_names, _MAX_NAMES, gap=2)
-    if len(names) < len(hidden):
-        names.append("…")
-    return f"{hidden.total():,} more in {counted(len(hidden), 'note')}: {', '.join(names)}"
+def _hidden_text(hidden: Counter[str]) -> str:
+    """Return a text with the number of lines that are not shown, in all and for each note."""
+    counts = (f"{shown_path(path)} {number}" for path, number in hidden.most_common())
+    shown = fitting(counts, _MAX_NAMES, gap=2)
+    if len(shown) < len(hidden):
+        shown.append("…")
+    return f"{hidden.total():,} more in {counted(len(hidden), 'note')}: {', '.join(shown)}"
 
 
 def _next_call(
     arguments: Grep, hidden: Counter[str], shown: Sequence[Line], *, has_space: bool
 ) -> str:
-    """Return the call that shows more lines.
+    """Return a hint on which call returns more lines.
 
     Args:
-        arguments: Of the last call.
-        hidden: How many lines of each note are not shown.
+        arguments: The arguments of the last call.
+        hidden: The number of lines of each note that are not shown.
         shown: The lines that are shown.
-        has_space: Whether the answer has space for more lines.
+        has_space: Whether more lines would fit in the answer.
     """
     if len(hidden) > 1 or arguments.per_file:
         return "grep with path= one of these and per_file=0, or a longer pattern"
@@ -325,10 +328,10 @@ def _next_call(
     return f"read with {place}, or grep with a longer pattern"
 
 
-def _nothing(arguments: Grep) -> str:
+def _no_match_text(arguments: Grep) -> str:
     """Return the answer if no line matches, with a hint if the pattern looks like an expression."""
     pattern = printable(meta.shortened(arguments.pattern, _MAX_LINE), one_line=True)
-    text = f'(No line holds "{pattern}".'
+    text = f'(No line contains "{pattern}".'
     if not arguments.regex and _LOOKS_LIKE_EXPRESSION.search(arguments.pattern):
         text += " regex=true reads it as a regular expression."
     return f"{text} retrieve finds other wordings.)"

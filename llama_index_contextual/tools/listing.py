@@ -1,4 +1,4 @@
-"""Which notes, folders, tags and keys of front matter there are."""
+"""List the notes, and the folders, tags and front matter keys that can narrow a search."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from llama_index_contextual.utils.language import caseless
 if TYPE_CHECKING:
     from llama_index_contextual.tools.notes import Notes
 
-_MAX_LABEL_CHARS: Final = 300  # of the folders, of the tags and of the keys each
+_MAX_LABEL_CHARS: Final = 300  # length of each line of folders, tags or keys
 _MAX_SUGGESTED: Final = 3
-_RESERVED: Final = 120  # characters for the line that says how to go on
+_RESERVED: Final = 120  # characters of an answer for the hint on its last line
 
 
 class Labels(NamedTuple):
-    """What a search can be narrowed by in one document."""
+    """The tags and the front matter keys of a document, by which a search can be narrowed."""
 
     tags: set[str]
     keys: set[str]
 
 
 def labels_of(notes: Notes) -> dict[str, Labels]:
-    """Return the tags and the keys of front matter of each document, by path."""
+    """Return the tags and the front matter keys of each document, by path."""
     labels: dict[str, Labels] = {}
     for values in notes.metadata():
-        of_document = labels.setdefault(metadata.path_of(values), Labels(set(), set()))
-        of_document.tags.update(tags_in(values))
-        of_document.keys.update(values.keys() - metadata.NAMES_TAKEN)
+        document_labels = labels.setdefault(metadata.path_of(values), Labels(set(), set()))
+        document_labels.tags.update(tags_in(values))
+        document_labels.keys.update(values.keys() - metadata.NAMES_TAKEN)
     return labels
 
 
 def tags_in(values: Mapping[str, object]) -> Iterator[str]:
-    """Yield the tags of a chunk, without their sign."""
+    """Yield the tags of a chunk, without the ``#``."""
     for key in (metadata.TAGS, metadata.INLINE_TAGS):
         for written in str(metadata.value_of(values, key) or "").split(","):
             if tag := written.strip().lstrip("#"):
@@ -50,22 +50,22 @@ def tags_in(values: Mapping[str, object]) -> Iterator[str]:
 
 
 def folders_of(paths: Iterable[str]) -> Counter[str]:
-    """Return how many of some paths are in each folder, at any depth."""
+    """Return the number of paths in each folder, subfolders included."""
     return Counter(
         f"{parent}/" for path in paths for parent in PurePosixPath(path).parents if parent.name
     )
 
 
 def listing(notes: Notes, below: str = "") -> Answer:
-    """Return the paths of the notes, all or those below a folder, and what narrows a search.
+    """Return the paths of the notes, and the labels that can narrow a search.
 
     Args:
         notes: The notes.
-        below: A folder, as agents write it: ``daily/``, ``./daily``, ``.``, an absolute path; or
-            how paths begin: ``daily/2026-04``; or a pattern: ``**/*.pdf``.
+        below: Limits the list. A folder as agents write it (``daily/``, ``./daily``, ``.``, an
+            absolute path), the start of a path (``daily/2026-04``) or a pattern (``**/*.pdf``).
 
     Raises:
-        DocumentError: No path begins with that.
+        DocumentError: No path matches.
     """
     start = relative_path(notes, below).rstrip("/*")
     everything = notes.paths()
@@ -85,7 +85,12 @@ def listing(notes: Notes, below: str = "") -> Answer:
 
 
 def _paths_below(paths: Sequence[str], start: str) -> list[str]:
-    """Return the paths in a folder, of a note, or else those that begin with a text or match it."""
+    """Return the paths in a folder. If there are none, return those that match a pattern or text.
+
+    Args:
+        paths: All paths.
+        start: A folder, a path, the start of a path, or a pattern.
+    """
     folder = f"{start}/" if start else ""
     in_folder = [
         path
@@ -100,26 +105,26 @@ def _paths_below(paths: Sequence[str], start: str) -> list[str]:
 
 
 def _hint(start: str, paths: Iterable[str]) -> str:
-    """Return which folders are similar to one that does not exist."""
+    """Return a hint that names folders with a similar name."""
     similar = get_close_matches(f"{start}/", folders_of(paths), _MAX_SUGGESTED, 0.0)
     return f"Did you mean {', '.join(similar)}?" if similar else "List without a path."
 
 
 def _label_lines(notes: Notes, paths: Iterable[str]) -> list[str]:
-    """Return a line each for folders, tags and keys of front matter, with numbers of notes."""
+    """Return a line each for folders, tags and keys, with the number of notes of each label."""
     paths = list(paths)
-    labels = labels_of(notes)
-    known = [labels[path] for path in paths if path in labels]
+    all_labels = labels_of(notes)
+    listed = [all_labels[path] for path in paths if path in all_labels]
     counts = {
         "Folders": folders_of(paths),
-        "Tags": Counter(tag for of_document in known for tag in of_document.tags),
-        "Front matter": Counter(key for of_document in known for key in of_document.keys),
+        "Tags": Counter(tag for labels in listed for tag in labels.tags),
+        "Front matter": Counter(key for labels in listed for key in labels.keys),
     }
     return [_label_line(name, count) for name, count in counts.items() if count]
 
 
 def _label_line(name: str, counts: Counter[str]) -> str:
-    """Return the most common labels of a kind, as many as fit in a line."""
+    """Return a line with the most common labels of a kind, as many as fit."""
     items = (f"{label} {number}" for label, number in counts.most_common())
     shown = fitting(items, _MAX_LABEL_CHARS, gap=2)
     if len(shown) < len(counts):

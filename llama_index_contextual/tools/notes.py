@@ -1,4 +1,4 @@
-"""What the tools read: documents by path, and their chunks."""
+"""The documents that the tools read, by path, and their chunks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 Metadata = Mapping[str, Any]
 Matches = Callable[[str], bool]
 
-_MAX_LINE: Final = 10_000_000  # the number of a line; what is more is not one of a document
-_MAX_DIGITS: Final = 9  # of the number of a page
+_MAX_LINE: Final = 10_000_000  # a larger number in metadata is not a line number
+_MAX_DIGITS: Final = 9  # a longer text is not read as a page number
 
 
 def page_in(metadata: Metadata) -> str:
-    """Return the page that metadata name; "" for none."""
+    """Return the page of a chunk by its metadata, or ""."""
     return str(meta.page_of(metadata) or "")
 
 
@@ -33,8 +33,8 @@ class Passage(NamedTuple):
 
     Attributes:
         path: The path of its document.
-        page: The page of the document; "" if it has no pages.
-        first_line: The line of the document, or of its page, that the text starts with.
+        page: The page of the document, or "" if it has no pages.
+        first_line: The line number in the document, or in the page, at which the text starts.
         text: The text.
         metadata: The metadata of its node.
     """
@@ -47,20 +47,20 @@ class Passage(NamedTuple):
 
     @classmethod
     def of(cls, text: str, metadata: Metadata) -> Passage:
-        """Return the chunk of a text whose metadata name its place."""
+        """Return a chunk whose place is read from its metadata."""
         first_line = _start_line(metadata) or 1
         return cls(meta.path_of(metadata), page_in(metadata), first_line, text, metadata)
 
     @property
     def place(self) -> tuple[str, int, str, int]:
-        """Return what orders chunks as they are read: page 9 comes before page 10."""
+        """Return the key that sorts chunks in reading order: page 9 comes before page 10."""
         is_number = self.page.isdecimal() and len(self.page) <= _MAX_DIGITS
         page_number = int(self.page) if is_number else 0
         return self.path, page_number, self.page, self.first_line
 
     @property
     def properties(self) -> list[str]:
-        """Return the title and the front matter that the chunk has, as ``key: value`` texts."""
+        """Return the title and the front matter of the chunk as ``key: value`` texts."""
         title = meta.value_of(self.metadata, meta.TITLE)
         front_matter = str(self.metadata.get(meta.FRONT_MATTER) or "")
         properties = []
@@ -75,7 +75,7 @@ class Notes(ABC):
     """Documents that the tools list, search and read."""
 
     roots: Mapping[str, str] = {}
-    """The absolute folders that agents may write before a path, and what stands for each."""
+    """The absolute folders that an agent can put before a path, each with the prefix to use."""
 
     @abstractmethod
     def paths(self) -> list[str]:
@@ -83,13 +83,13 @@ class Notes(ABC):
 
     @abstractmethod
     def has(self, path: str) -> bool:
-        """Return whether there is a document with exactly this path."""
+        """Return whether a document has exactly this path."""
 
     @abstractmethod
     def text(self, path: str) -> str | None:
-        """Return the text of a document or of a page of it, ``report.pdf#page=4``.
+        """Return the text of a document, or of a page such as ``report.pdf#page=4``.
 
-        None if there is none.
+        None means that there is no text.
         """
 
     @abstractmethod
@@ -98,10 +98,10 @@ class Notes(ABC):
 
     @abstractmethod
     def matching(self, matches: Matches) -> Iterator[Passage]:
-        """Yield the chunks whose text or properties match, in the order of reading."""
+        """Yield the chunks whose text or properties match, in reading order."""
 
     def names(self) -> list[tuple[str, str]]:
-        """Return the titles and aliases of the documents, each with the path of its document."""
+        """Return each title and alias of the documents, with the path of its document."""
         named = set[tuple[str, str]]()
         for values in self.metadata():
             titles = [str(values[key]) for key in NAMING if values.get(key)]
@@ -115,10 +115,10 @@ class Notes(ABC):
 
 
 class NodeNotes(Notes):
-    """The notes in LlamaIndex nodes: each document is put together from its nodes.
+    """The notes in LlamaIndex nodes. The text of a document is joined from its nodes.
 
     Args:
-        nodes: Gives the nodes as they are now.
+        nodes: Returns the current nodes.
     """
 
     def __init__(self, nodes: Callable[[], Iterable[BaseNode]]) -> None:
@@ -162,7 +162,7 @@ class NodeNotes(Notes):
         return {path: [*passages] for path, passages in by_path}
 
     def _passages(self) -> list[Passage]:
-        """Return all nodes in document order, with their texts without overlaps."""
+        """Return all nodes in reading order, without the overlaps of their texts."""
         nodes_by_page: dict[tuple[str, object], list[TextNode | Document]] = {}
         for node in self._nodes():
             if isinstance(node, TextNode | Document):
@@ -177,25 +177,25 @@ class NodeNotes(Notes):
 
 
 def _position(node: TextNode | Document) -> tuple[int, int]:
-    """Return where a node stands in its document."""
+    """Return the key that sorts the nodes of a document."""
     return _start_line(node.metadata), _start(node) or 0
 
 
 def _start_line(metadata: Metadata) -> int:
-    """Return the line that a node starts with; 0 if its metadata name no possible one."""
+    """Return the line at which a node starts, or 0 if its metadata contain no valid line."""
     line = meta.value_of(metadata, meta.START_LINE)
     return line if isinstance(line, int) and 0 < line <= _MAX_LINE else 0
 
 
 def _start(node: TextNode | Document) -> int | None:
-    """Return the offset of a node in its document; None if it does not say so."""
+    """Return the offset of a node in its document. None means that it is not known."""
     return node.start_char_idx if isinstance(node, TextNode) else None
 
 
 def _passages_of(path: str, nodes: Iterable[TextNode | Document]) -> list[Passage]:
-    """Return the nodes of a document or page, each with its first line.
+    """Return the nodes of a document or page as passages, each with its first line.
 
-    A node that does not say its line follows the one before it.
+    A node without a line number follows the node before it.
     """
     passages = list[Passage]()
     next_line = 1
@@ -204,7 +204,7 @@ def _passages_of(path: str, nodes: Iterable[TextNode | Document]) -> list[Passag
     for node in nodes:
         text = node.get_content(MetadataMode.NONE)
 
-        # Take off what the node before has, too.
+        # Remove the text that overlaps with the previous node.
         start = _start(node)
         overlap = ""
         if start is not None and start < end and previous.endswith(text[: end - start]):
@@ -222,7 +222,7 @@ def _passages_of(path: str, nodes: Iterable[TextNode | Document]) -> list[Passag
 
 
 def _with_place(path: str, values: Metadata) -> Metadata:
-    """Return the metadata of a node with its path and its day, by which filters ask."""
+    """Return the metadata of a node, with the path and the day that filters need."""
     placed = {**values, meta.PATH: path}
     day = meta.day_of(values)
     if day is not None and meta.DATE not in values:
@@ -232,9 +232,9 @@ def _with_place(path: str, values: Metadata) -> Metadata:
 
 
 def _joined(passages: Iterable[Passage]) -> str:
-    """Return the text of a document or page, each chunk at its line.
+    """Return the text of a document or page, with each chunk at its line.
 
-    A chunk may begin within the line that ends the chunk before it.
+    A chunk can begin in the middle of the line that ends the previous chunk.
     """
     lines = list[str]()
     for passage in passages:
@@ -251,7 +251,7 @@ def _joined(passages: Iterable[Passage]) -> str:
 
 
 def _lines_above(passage: Passage) -> list[str]:
-    """Return the lines above the first chunk: the properties, as far as these lines hold them."""
+    """Return the lines above the first chunk: its properties, cut to the number of these lines."""
     number_of_lines = passage.first_line - 1
     properties = passage.properties
     if len(properties) > number_of_lines:

@@ -1,4 +1,4 @@
-"""What a citation or a name means, and the part of a note that it names."""
+"""Resolve a citation or a name to a part of a note."""
 
 from __future__ import annotations
 
@@ -21,31 +21,32 @@ from llama_index_contextual.utils.text import is_markdown, lines_of
 if TYPE_CHECKING:
     from llama_index_contextual.tools.notes import Notes
 
-MAX_PART: Final = 64_000  # characters of one answer, whatever the call requests
+MAX_PART: Final = 64_000  # characters of an answer, whatever the call asks for
 _MAX_SUGGESTED: Final = 3
-_LIKENESS: Final = 0.5  # of a name that is suggested
-_MAX_SIGNS: Final = 9  # "#" in a name: each is tried as the start of a place
+_MAX_SIMILAR: Final = 9  # similar names, of which several can mean the same note
+_MIN_SIMILARITY: Final = 0.5  # of a name that is suggested
+_MAX_HASHES: Final = 9  # "#" in a name; each is tried as the start of the place in the note
 _CITED_LINES: Final = re.compile(r"L(\d{1,9})(?:-L?(\d{1,9}))?")
-# "a.md:3", "a.md:3-5" and "a.md:L3-L5" as other tools write lines, "a.md:3:14" with a column, and
-# "a.md (lines 3 to 5)" in words.
+# The ways in which other tools write lines: "a.md:3", "a.md:3-5", "a.md:L3-L5", "a.md:3:14" with a
+# column, and "a.md (lines 3 to 5)".
 _NUMBERED: Final = re.compile(
     r"(.+?)(?::|,? \(?lines? )L?(\d{1,9})(?:(?:-L?| to )(\d{1,9})|:\d{1,9})?[:)]?", re.DOTALL
 )
-# A line of an answer, "- [a.md#L3] text", and a link of Markdown, "[text](a.md#L3)".
+# A line of an answer, "- [a.md#L3] text", or a Markdown link, "[text](a.md#L3)".
 _QUOTED: Final = re.compile(
     r"(?:- )?!?\[(?:[^\[\]]*\]\((?P<link>[^\n]+)\)|(?P<citation>[^\[\]]+)\].*)", re.DOTALL
 )
-_NO_WORD: Final = re.compile(r"[^\w\- ]")
+_NOT_IN_SLUG: Final = re.compile(r"[^\w\- ]")
 
 
 class Part(NamedTuple):
-    """Some lines of a note; both ends are included and count from 1.
+    """Some lines of a note. Line numbers start at 1, and both ends are included.
 
     Attributes:
-        path: The path of the note, with its page if it names one.
+        path: The path of the note, with the page if the citation names one.
         from_line: The first line.
         to_line: The last line.
-        total_lines: How many lines the note or its page has.
+        total_lines: The number of lines of the note or page.
         text: The lines.
         is_cut: Whether further lines were requested that do not fit.
         is_line_cut: Whether not even the first line fits.
@@ -61,52 +62,57 @@ class Part(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Return whether it has every line of the note."""
+        """Return whether the part has every line of the note or page."""
         is_cut = self.is_cut or self.is_line_cut
         return self.from_line == 1 and self.to_line >= self.total_lines and not is_cut
 
 
 class _Place(NamedTuple):
-    """A note, and what follows the ``#`` of its citation: lines, a page, a heading or nothing."""
+    """A note and a place in it.
+
+    Attributes:
+        path: The path or name of the note.
+        fragment: The text after the ``#`` of a citation: lines, a page, a heading, or "".
+    """
 
     path: str
-    mark: str
+    fragment: str
 
 
 def part_of(
     notes: Notes, target: str, first: int = 1, count: int | None = None, most: int = MAX_PART
 ) -> Part:
-    """Return the part of a note that a citation names: the note, lines or a page of it, a section.
+    """Return the part of a note that a citation names: lines, a page, a section or the whole note.
 
-    Of a part of more than ``most`` characters, as many whole lines as fit are returned. A longer
-    line is cut.
+    If the part has more than ``most`` characters, as many whole lines as fit are returned. If not
+    even the first line fits, it is cut.
 
     Args:
         notes: The notes.
         target: ``a.md``, ``a.md#L3-L9``, ``a.md:3-9``, ``report.pdf#page=4``, ``[[Name]]``,
             ``[[Name#Heading]]``, or an absolute path in the folder.
         first: The first line, from 1, if the target names no lines.
-        count: Most lines, if it names none; None is all.
-        most: Most characters.
+        count: The largest number of lines, if the target names no lines. None means all.
+        most: The largest number of characters.
 
     Raises:
-        DocumentError: There is no such note, page, heading or line, or the note has no text.
+        DocumentError: The note, page, heading or line does not exist, or the note has no text.
     """
-    path, mark = _place_of(notes, target)
-    if metadata.split_page(f"{path}#{mark}")[1]:
-        path = f"{path}#{mark}"
-        mark = ""
+    path, fragment = _place_of(notes, target)
+    if metadata.split_page(f"{path}#{fragment}")[1]:
+        path = f"{path}#{fragment}"
+        fragment = ""
     text = notes.text(path)
     if text is None:
-        raise DocumentError(f"{path!r} cannot be read: it has no text, or no such page.")
+        raise DocumentError(f"{path!r} cannot be read: it has no text, or the page does not exist.")
     lines = [line.rstrip("\r\n") for line in lines_of(text)]
     last = len(lines) if count is None else first + count - 1
-    cited = _CITED_LINES.fullmatch(mark)
+    cited = _CITED_LINES.fullmatch(fragment)
     if cited:
         first = int(cited[1])
         last = int(cited[2] or cited[1])
-    elif mark:
-        first, end = _section(text, mark.rpartition("#")[2].strip(), len(lines))
+    elif fragment:
+        first, end = _section(text, fragment.rpartition("#")[2].strip(), len(lines))
         last = end if count is None else min(end, first + count - 1)
     if first > max(len(lines), 1) or (cited and not 0 < first <= last):
         raise DocumentError(f"{path!r} has no lines {first} to {last}. It has {len(lines)} lines.")
@@ -129,9 +135,11 @@ def part_of(
 
 
 def relative_path(notes: Notes, path: str) -> str:
-    """Return a path as the notes have it, from one as agents write it.
+    """Return a path in the form of the notes.
 
-    ``/srv/notes/a.md``, ``./a.md``, ``.``.
+    Args:
+        notes: The notes.
+        path: A path as agents write it, such as ``/srv/notes/a.md``, ``./a.md`` or ``.``.
     """
     path = path.strip().removeprefix("file://")
     if "/../" in path:
@@ -148,11 +156,11 @@ def _place_of(notes: Notes, target: str) -> _Place:
     """Return the place that a citation or a name means.
 
     Raises:
-        DocumentError: No note is meant. The message names the most similar ones.
+        DocumentError: No note matches. The message suggests the most similar notes.
     """
     written = _unquoted(notes, target).strip("![] ").partition("|")[0].strip()
     inner = relative_path(notes, written)
-    parts = inner.split("#", _MAX_SIGNS)
+    parts = inner.split("#", _MAX_HASHES)
     places = [
         _Place("#".join(parts[:count]).strip(), "#".join(parts[count:]))
         for count in range(len(parts), 0, -1)
@@ -164,13 +172,13 @@ def _place_of(notes: Notes, target: str) -> _Place:
         if notes.has(place.path):
             return place
     names = _names(notes)
-    for name, mark in places:  # "Meeting, C# too" is a title
+    for name, fragment in places:  # a title can contain "#": "Meeting, C# too"
         folded = folded_name(name)
-        # Folding drops the mark of "a.md#L3", which is no part of a title.
-        before_sign, sign, _ = name.rpartition("#")
-        has_mark = bool(sign) and folded_name(before_sign) == folded
-        if folded in names and not has_mark:
-            return _Place(names[folded], mark)
+        # Folding drops the fragment of "a.md#L3", so this name would match without it.
+        before_hash, hash_sign, _ = name.rpartition("#")
+        has_fragment = bool(hash_sign) and folded_name(before_hash) == folded
+        if folded in names and not has_fragment:
+            return _Place(names[folded], fragment)
     folder = places[-1].path.rstrip("/")
     if any(path.startswith(f"{folder}/") for path in names.values()):
         raise DocumentError(f"{folder!r} is a folder. Call list with path={folder}.")
@@ -178,7 +186,7 @@ def _place_of(notes: Notes, target: str) -> _Place:
 
 
 def _unquoted(notes: Notes, target: str) -> str:
-    """Return the place in a line of an answer or in a link of Markdown; else what is written."""
+    """Return the citation in a line of an answer or in a Markdown link, else the target itself."""
     quoted = _QUOTED.fullmatch(target.strip())
     if quoted is None or notes.has(target):
         return target
@@ -188,15 +196,15 @@ def _unquoted(notes: Notes, target: str) -> str:
 
 
 def _hint(name: str, names: Mapping[str, str]) -> str:
-    """Return what to do about a name that no note has.
+    """Return a hint for a name that no note has.
 
     Args:
         name: The name.
-        names: The path that each folded name means.
+        names: The path of the note for each folded name.
     """
     if not names:
         return "Index the folder first."
-    similar = get_close_matches(folded_name(name), names, _MAX_SIGNS, _LIKENESS)
+    similar = get_close_matches(folded_name(name), names, _MAX_SIMILAR, _MIN_SIMILARITY)
     paths = [*dict.fromkeys(names[similar_name] for similar_name in similar)]
     if not paths:
         return "Search for its words."
@@ -204,9 +212,10 @@ def _hint(name: str, names: Mapping[str, str]) -> str:
 
 
 def _names(notes: Notes) -> dict[str, str]:
-    """Return the path that each folded name means.
+    """Return the path of the note for each folded name.
 
-    Ends of paths count before titles and aliases, and those of short paths before others.
+    If several notes share a name, the end of a path takes precedence over a title or an alias.
+    Among paths, the one in the fewest folders takes precedence.
     """
 
     def rank(path: str) -> tuple[int, bool, str]:
@@ -223,7 +232,7 @@ def _names(notes: Notes) -> dict[str, str]:
 
 
 def _section(text: str, heading: str, end: int) -> tuple[int, int]:
-    """Return the first and last line of the section below a heading, the heading included.
+    """Return the first and last line of a section, its heading included.
 
     Args:
         text: The note.
@@ -231,7 +240,7 @@ def _section(text: str, heading: str, end: int) -> tuple[int, int]:
         end: The last line of the note.
 
     Raises:
-        DocumentError: There is no such heading.
+        DocumentError: The heading does not exist.
     """
     headings = headings_of(text)
     slugs = {_slug(heading), _slug(unquote(heading))}
@@ -242,10 +251,10 @@ def _section(text: str, heading: str, end: int) -> tuple[int, int]:
                     return first, line - 1
             return first, end
     raise DocumentError(
-        f"There is no heading {heading!r} in the note. Leave it out to read it all."
+        f"There is no heading {heading!r} in the note. Leave it out to read the whole note."
     )
 
 
 def _slug(heading: str) -> str:
-    """Return a heading as an anchor has it."""
-    return _NO_WORD.sub("", caseless(heading)).replace(" ", "-")
+    """Return the anchor of a heading."""
+    return _NOT_IN_SLUG.sub("", caseless(heading)).replace(" ", "-")

@@ -115,7 +115,7 @@ def test_a_named_date_counts_instead_of_recency(memory):
 
 
 def test_a_day_that_no_hit_is_of_is_said(memory):
-    note = "Search: none of these is of 2026-03-02."
+    note = "Search: none of these notes is dated 2026-03-02."
     assert note in memory.get("what did JC order on March 2?", now=NOW).notes
     assert note not in memory.get("what did JC order on April 5?", now=NOW).notes
     assert note not in memory.get("what did JC order?", now=NOW).notes
@@ -200,7 +200,7 @@ def test_of_a_long_message_the_start_counts_and_the_digest_says_so(memory):
     assert digest.entries == memory.get(message, now=NOW).entries
     assert (
         digest.markdown.splitlines()[-1]
-        == "(Search: of the message the first 16,384 characters were read.)"
+        == "(Search: only the first 16,384 characters of the message were read.)"
     )
     assert "characters" not in memory.get(message, now=NOW).markdown
 
@@ -449,7 +449,8 @@ def test_notes_of_a_week_a_month_or_a_quarter_have_a_period(message, path, perio
     assert entry.date == period
     assert "none of these" not in digest.markdown
     assert (
-        "none of these is of 2025-06-02" in memory.get("what did I ship on 2 June 2025?").markdown
+        "none of these notes is dated 2025-06-02"
+        in memory.get("what did I ship on 2 June 2025?").markdown
     )
 
 

@@ -229,9 +229,9 @@ def test_a_heading_that_names_a_day_is_no_subject(heading, is_subject):
     subject = {("sunday", "sundays"): 1.0, ("tea",): 1.0}
     note = hit("2026-04-01", f"## {heading}\n\nGinger tea.")
 
-    assert best_statement(note, subject).worth == (2.0 if is_subject else 1.0)
+    assert best_statement(note, subject).weight == (2.0 if is_subject else 1.0)
     below = replace(note, node=TextNode(text="Ginger tea.", metadata={"header_path": heading}))
-    assert best_statement(below, subject).worth == (2.0 if is_subject else 1.0)
+    assert best_statement(below, subject).weight == (2.0 if is_subject else 1.0)
 
 
 def test_the_newest_near_duplicate_takes_the_place_of_the_best():

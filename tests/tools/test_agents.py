@@ -208,7 +208,7 @@ def test_an_index_is_followed(tmp_path):
     index.insert(Document(text="New: E5000.", metadata={"file_path": "/srv/new.md"}))
     assert "new.md" in str(tools["grep"](pattern="E5000"))
     index.delete_ref_doc("p", delete_from_docstore=True)
-    assert "No line holds" in str(tools["grep"](pattern="E4042"))
+    assert "No line contains" in str(tools["grep"](pattern="E4042"))
 
 
 class Unlisted(SimpleVectorStore):
@@ -225,7 +225,7 @@ def test_a_store_that_cannot_list_its_nodes_leaves_retrieve_and_a_warning():
     index = VectorStoreIndex(
         [TextNode(text="a")], storage_context=storage, embed_model=MockEmbedding(embed_dim=4)
     )
-    with pytest.warns(ContextualWarning, match="Pass them beside the retriever"):
+    with pytest.warns(ContextualWarning, match="Pass the nodes with the retriever"):
         tools = contextual_tools(index)
     assert [tool.metadata.name for tool in tools] == ["retrieve"]
 

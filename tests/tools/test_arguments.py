@@ -48,7 +48,7 @@ def test_numbers_may_be_texts():
         ({}, "`read` needs `path`."),
         ({"path": ""}, "`path` of `read` must have at least 1 character (got '')."),
         ({"path": "a", "file": 1},
-        "`read` has no parameter `file`. It takes: path, from_line, lines."),
+        "`read` has no parameter `file`. Its parameters are: path, from_line, lines."),
         ({"path": "a", "lines": 5000},
         "`lines` of `read` must be less than or equal to 2000 (got 5000)."),
         ({"path": ["a"]}, "`path` of `read` must be a valid string (got ['a'])."),

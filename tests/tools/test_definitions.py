@@ -127,7 +127,7 @@ def test_a_whole_note_is_its_text_alone(tools):
 
 
 def test_only_a_short_answer_says_that_more_of_a_line_can_be_read(tools):
-    hint = "; read with lines=1 shows more of the line"
+    hint = "; read with lines=1 returns more of the line"
     assert hint in tools.read(Reading(path="wide.md")).text
     assert hint not in tools.read(Reading(path="wide.md", lines=1)).text
 

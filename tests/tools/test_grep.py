@@ -224,7 +224,7 @@ def test_usual_numbers_and_groups_are_read(pattern):
 
 
 def test_an_expression_that_cannot_be_read_says_why(index):
-    with pytest.raises(SettingError, match="is not a regular expression: missing"):
+    with pytest.raises(SettingError, match="is not a valid regular expression: missing"):
         found(index, "(open", regex=True)
 
 

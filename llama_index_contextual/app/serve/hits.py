@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index_contextual.app.serve.excerpts import excerpt
 from llama_index_contextual.retrievers.asking import keyword_retriever_of
-from llama_index_contextual.tools.per_document import few_of_each
+from llama_index_contextual.tools.per_document import limit_per_document
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.errors import ContextualWarning, SettingError
 from llama_index_contextual.utils.text import readable
@@ -165,7 +165,7 @@ def find_hits(
         keywords = keyword_retriever_of(retriever.members)
         if keywords is not None:
             suggestions = keywords[1].suggest(question)
-    shown = few_of_each(explanation.hits, _document_of, per_file, most)
+    shown = limit_per_document(explanation.hits, _document_of, per_file, most)
     further = _further_hits(explanation.hits, {hit.node_id for hit in shown})
     shown_hits = [ShownHit(hit, 0) for hit in shown]
     last_places = {_document_of(hit): place for place, hit in enumerate(shown)}

@@ -366,7 +366,8 @@ async def test_get_says_what_of_a_long_note_it_leaves_out(folder, index):
         assert line.startswith("z" * 64_000 + " …\n\n(lines 1 to 1 of 1")
         short = await text_of(client, "read", path="line.md")
         assert len(short) < 2500
-        assert short.endswith(" …\n\n(lines 1 to 1 of 1; read with lines=1 shows more of the line)")
+        hint = "read with lines=1 returns more of the line"
+        assert short.endswith(f" …\n\n(lines 1 to 1 of 1; {hint})")
 
 
 async def test_several_queries_are_asked_at_once(index):
@@ -396,9 +397,9 @@ async def test_several_queries_are_asked_at_once(index):
         (
             "retrieve",
             {"query": "x", "folder": "a"},
-            "`retrieve` has no parameter `folder`. It takes: ",
+            "`retrieve` has no parameter `folder`. Its parameters are: ",
         ),
-        ("list", {"verbose": True}, "`list` has no parameter `verbose`. It takes: path."),
+        ("list", {"verbose": True}, "`list` has no parameter `verbose`. Its parameters are: path."),
     ],
 )
 async def test_what_a_tool_does_not_take_is_refused_by_its_name(index, tool, arguments, said):
