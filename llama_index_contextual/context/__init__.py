@@ -1,4 +1,4 @@
-"""Contexts of chunks: what makes them, and the postprocessor that writes them into nodes."""
+"""Contexts of chunks: the generators, and the postprocessor that writes contexts into nodes."""
 
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument
 

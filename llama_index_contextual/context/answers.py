@@ -1,4 +1,4 @@
-"""Read the contexts in a model's answer, and refuse what is none."""
+"""Read the contexts in a model's answer, and reject unusable ones."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import Final
 from llama_index_contextual.utils.text import replace_surrogates
 
 MAX_CHARS: Final = 600  # of a context; the prompt asks for two sentences
-MOST_READ: Final = 8000  # characters of an answer for each chunk; a context is far shorter
+MOST_READ: Final = 8000  # characters of an answer per chunk, far more than a context needs
 _FEWEST_LETTERS: Final = 8
-_COPIED_WORDS: Final = 6  # so many words in a row are a quotation
-_COPIED_SHARE: Final = 0.6
-_LOOP_WORDS: Final = 12  # a shorter context may well say most of its words twice
-_LOOP_SHARE: Final = 0.4  # of the words that differ from all before them
+_COPIED_WORDS: Final = 6  # this many words in a row make a quotation
+_COPIED_SHARE: Final = 0.6  # of a context that must be quotations to reject it
+_LOOP_WORDS: Final = 12  # a shorter context can repeat most of its words and still be good
+_LOOP_SHARE: Final = 0.4  # of distinct words, below which a context is a loop
 
-# Up to their end, where the prompt may have begun them; or without an end.
+# Everything up to the end tag, since the prompt can contain the start tag; or thoughts without an
+# end.
 _THOUGHTS: Final = re.compile(
     r"\A.*(?:[<\[◁]/(?:think|thinking|reasoning)[>\]▷]|<\|message\|>)"
     r"|(?:[<◁]|\A\s*\[)(?:think|thinking|reasoning)[>\]▷].*\Z",
@@ -28,7 +29,7 @@ _WRAPPING: Final = re.compile(
     r"^[^\S\n]*(?:```|~~~)[^\n]*$|</?(?:context|answer|chunk|output|response|summary)\b[^<>\n]*>|<\|\w+\|>",
     re.MULTILINE | re.IGNORECASE,
 )
-# Also as the tag of a chunk in the prompt, or as the first cell of a table.
+# Also in the form of the prompt's chunk tags, or as the first cell of a table row.
 _CHUNK_NUMBER: Final = re.compile(
     r"^[ \t>*#_|-]*(?P<word><?(?:chunk|context)\s*(?:number\s*=?\s*\"?|no\.?\s*)?)?"
     r"[#\[(]?(?P<number>\d{1,3})(?:\"[^<>\n]*>|[\])]?\**[^\S\n]*"
@@ -60,13 +61,14 @@ def split_answers(answer: str, count: int) -> dict[int, str]:
     """Match a model's answer to the chunks of its prompt.
 
     Args:
-        answer: The answer. After its thoughts, so much is read as contexts for all chunks could
-            take.
-        count: The number of chunks, which the model knows as 1 to ``count``.
+        answer: The answer. After its thoughts, at most :data:`MOST_READ` characters per chunk are
+            read.
+        count: The number of chunks. The prompt numbers them from 1 to ``count``.
 
     Returns:
-        Cleaned contexts by number, without those that the model left out. Empty if it gave a number
-        twice or one that is no chunk's, because its numbering then means nothing.
+        The cleaned contexts by number, without those that the model left out. Empty if the model
+        used a number twice or a number that no chunk has, because its numbering cannot be trusted
+        then.
     """
     text = _THOUGHTS.sub("", answer)[: MOST_READ * count]
     listed = _texts_of_json(text)
@@ -79,7 +81,7 @@ def split_answers(answer: str, count: int) -> dict[int, str]:
 
 
 def _numbered_texts(text: str, count: int) -> dict[int, str]:
-    """Return what follows each number; all of it as 1 if there is one chunk and no number 1."""
+    """Return the text after each number. Without a number 1, a single chunk gets all of it."""
     marks = list(_CHUNK_NUMBER.finditer(text))
     numbers = [int(mark["number"]) for mark in marks]
     if count == 1 and 1 not in numbers:
@@ -92,7 +94,7 @@ def _numbered_texts(text: str, count: int) -> dict[int, str]:
 
 
 def _texts_of_json(answer: str) -> list[str]:
-    """Return the texts of an answer that is JSON or ends with it, after a line break or colon."""
+    """Return the strings of an answer that is JSON, or that ends with JSON on a line of its own."""
     text = _WRAPPING.sub("", answer).strip()
     opening = re.search(r"[\[{]", text)
     start = opening.start() if opening else 0
@@ -116,7 +118,7 @@ def _texts_of_json(answer: str) -> list[str]:
 
 
 def clean(text: str) -> str:
-    """Return a context without what models wrap it in, as :func:`storable_line` has it."""
+    """Return a context without the markup that models add, as one :func:`storable_line`."""
     text = _CONTROL.sub(" ", _WRAPPING.sub("", text[:MOST_READ])).strip()
     text = _MARKUP.sub("", _PREAMBLE.sub("", text, count=1)).replace("**", "")
     text = " ".join(text.split()).strip("| ")
@@ -126,9 +128,9 @@ def clean(text: str) -> str:
 
 
 def storable_line(text: str) -> str:
-    """Return a context as one bounded line that every store, server and terminal takes.
+    """Return a context as one bounded line that every store, server and terminal accepts.
 
-    Answers of models and contexts from a cache, which anybody may have written, pass through here.
+    It cleans the answers of models and the contexts from caches, which anybody could have written.
     """
     text, _ = replace_surrogates(text[:MOST_READ])
     text = " ".join(_CONTROL.sub(" ", text).split())
@@ -138,13 +140,13 @@ def storable_line(text: str) -> str:
 
 
 def refusal(context: str, chunk: str, document: str, prompt: str = "") -> str:
-    """Return why a cleaned context cannot be used, as a few fixed words; "" if it can.
+    """Return the reason to reject a cleaned context, in fixed words; "" if it is usable.
 
     Args:
         context: The context.
         chunk: The text of the chunk.
-        document: What else the model knew: the document with its path, title and date.
-        prompt: The instructions.
+        document: The text of the document, with its path, title and date.
+        prompt: The template of the prompt.
     """
     words = _words(context)
     if _is_loop(context, words):
@@ -162,7 +164,7 @@ def refusal(context: str, chunk: str, document: str, prompt: str = "") -> str:
 
 
 def _is_loop(context: str, words: Sequence[str]) -> bool:
-    """Return whether a context says the same again and again."""
+    """Return whether a context repeats itself again and again."""
     is_long = len(words) >= _LOOP_WORDS
     if is_long and len(set(words)) < _LOOP_SHARE * len(words):
         return True
@@ -170,7 +172,7 @@ def _is_loop(context: str, words: Sequence[str]) -> bool:
 
 
 def _is_copied(words: Sequence[str], source: str) -> bool:
-    """Return whether most of a context's words stand in a source side by side."""
+    """Return whether most of a context consists of quotations from a source."""
     size = min(_COPIED_WORDS, len(words))
     if not size:
         return False
@@ -181,7 +183,7 @@ def _is_copied(words: Sequence[str], source: str) -> bool:
 
 @lru_cache(maxsize=8)  # all chunks of a document are compared with it
 def _numbers(text: str) -> frozenset[str]:
-    """Return the numbers in a text, without zeros before and commas between thousands."""
+    """Return the numbers in a text, without leading zeros and thousands separators."""
     digits = re.findall(r"\d+", _THOUSANDS.sub("", text))
     return frozenset(number.lstrip("0") or "0" for number in digits)
 

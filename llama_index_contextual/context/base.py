@@ -1,7 +1,7 @@
-"""The interface of a context generator, and what it takes and returns.
+"""The interface of context generators, and the types that it uses.
 
-Nothing of LlamaIndex is imported when this file is: settings and command line read the names of
-generators at a start.
+Importing this module does not import LlamaIndex, because the settings and the command line list the
+generators at startup.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ class SourceDocument(NamedTuple):
     """A document as a generator sees it.
 
     Attributes:
-        id: LlamaIndex's id of the document, or that of the chunk where it has no document.
-        path: The path that a citation would show, or "".
-        text: The text, as far as it is known.
-        metadata: What all chunks of the document share.
+        id: The document's LlamaIndex id. If the chunks name no document, it is their path, or else
+            the id of the chunk.
+        path: The path that citations show; "" if it is unknown.
+        text: The text, or as much of it as is known.
+        metadata: The metadata that all chunks of the document share.
     """
 
     id: str
@@ -37,7 +38,7 @@ class SourceDocument(NamedTuple):
 
 
 class DocumentChunks(NamedTuple):
-    """Chunks of one document, in its order."""
+    """Chunks of one document, in document order."""
 
     document: SourceDocument
     nodes: tuple[BaseNode, ...]
@@ -47,11 +48,11 @@ class ChunkContext(NamedTuple):
     """The context of one chunk.
 
     Attributes:
-        text: What is embedded and keyword-indexed beside the chunk; may be empty.
-        lexical: More words, which only keyword search reads.
-        made_by: The generator whose name and version are recorded, where that is not the one that
-            was called: a fallback is replaced as soon as the generator that was called has a
-            context.
+        text: Embedded and indexed for keywords together with the chunk. It can be empty.
+        lexical: Extra words that only keyword search reads.
+        made_by: The generator whose name and version are recorded, if it is not the one that was
+            called. A context from a fallback is replaced as soon as the generator that was called
+            produces one.
     """
 
     text: str
@@ -60,11 +61,11 @@ class ChunkContext(NamedTuple):
 
 
 Contexts: TypeAlias = "list[Sequence[str | ChunkContext | None]]"
-"""One list per document, one context per chunk."""
+"""One list per document, with one context per chunk."""
 
 
 class ContextProgress(NamedTuple):
-    """How many chunks of a run are done, those from a cache included."""
+    """The number of chunks of a run that are done, including those from a cache."""
 
     done: int
     total: int
@@ -74,7 +75,7 @@ Progress: TypeAlias = Callable[[ContextProgress], None]
 
 
 class Tokens(NamedTuple):
-    """Token counts of calls; ``cached`` is the part of ``prompt`` that a server had read before."""
+    """Token counts of calls. ``cached`` is the part of ``prompt`` that the server had cached."""
 
     prompt: int = 0
     cached: int = 0
@@ -91,13 +92,13 @@ class Tokens(NamedTuple):
 
 @dataclass(slots=True)
 class ContextUsage:
-    """What a generator has done since it was created.
+    """Statistics of a generator since it was created.
 
     Attributes:
-        generated: Contexts that the model wrote.
-        failed: Chunks without a context, by reason.
-        calls: Requests, repeated ones included.
-        tokens: As the server counted them, or by LlamaIndex's tokenizer where it did not.
+        generated: The number of contexts that the model wrote.
+        failed: The number of chunks that got no context, by reason.
+        calls: The number of requests, including retries.
+        tokens: Counted by the server, or by LlamaIndex's tokenizer if the server reports none.
     """
 
     generated: int = 0
@@ -107,13 +108,13 @@ class ContextUsage:
 
 
 class ContextEstimate(NamedTuple):
-    """What a run would cost if nothing failed.
+    """The cost of a run in which nothing fails.
 
     Attributes:
-        chunks: Chunks that have no context of this model and prompt yet.
-        from_cache: Chunks whose context is in the cache.
-        calls: Requests.
-        tokens: By LlamaIndex's tokenizer, with contexts of the usual length.
+        chunks: The number of chunks without a context from this model and prompt.
+        from_cache: The number of chunks whose context is in the cache.
+        calls: The number of requests.
+        tokens: Counted by LlamaIndex's tokenizer, for contexts of the usual length.
         local: Whether the model's server is on this machine.
     """
 
@@ -125,28 +126,27 @@ class ContextEstimate(NamedTuple):
 
 
 def in_words(counts: Counter[str]) -> str:
-    """Return counts as text, the largest first: ``3 timeout, 1 empty``."""
+    """Return counts as text, largest first: ``3 timeout, 1 empty``."""
     return ", ".join(f"{count} {reason}" for reason, count in counts.most_common())
 
 
 class ContextGenerator(ABC):
     """Base class of context generators.
 
-    A subclass has a ``name`` and a :meth:`generate` that returns one text per chunk. To work on
-    several documents at a time, override :meth:`generate_all` and :meth:`agenerate_all`, too.
+    A subclass defines a ``name`` and a :meth:`generate` that returns one context per chunk. To
+    process several documents at once, also override :meth:`generate_all` and :meth:`agenerate_all`.
 
     Attributes:
-        name: What users call it. A class in ``context/generators/NAME.py`` is chosen by its name in
-            Python, on the command line, in settings and in evaluations.
-        version: Recorded as ``context_version``. Change it whenever the same chunk would get
-            another context. Unless the generator is free, chunks with a context of the same
-            version are not generated again.
+        name: The name by which users select it in Python, on the command line, in settings and in
+            evaluations. This package keeps its generators in ``context/generators/NAME.py``.
+        version: Recorded as ``context_version``. Change it whenever the same chunk would get a
+            different context. A generator that is not free skips chunks that already have a context
+            of this version.
         description: One line for lists of generators.
-        free: Whether it costs neither money nor noticeable time, so that it may run while a query
-            waits.
-        embeds_metadata: Whether a chunk's other metadata is embedded beside its context.
+        free: Whether it costs neither money nor noticeable time, so that it can run at query time.
+        embeds_metadata: Whether a chunk's other metadata is embedded along with its context.
         model_name: The language model that it calls; "" if it calls none.
-        usage: What it has done so far.
+        usage: Statistics of its runs so far.
     """
 
     name: str
@@ -159,18 +159,18 @@ class ContextGenerator(ABC):
 
     @property
     def source(self) -> str:
-        """Return what is recorded as ``context_source``."""
+        """Return the value to record as ``context_source``."""
         return self.name
 
     def available(self) -> bool:
-        """Return whether it can make contexts now, as far as is known."""
+        """Return False if the generator is known to be unable to work now."""
         return True
 
     @abstractmethod
     def generate(
         self, nodes: Sequence[BaseNode], document: SourceDocument
     ) -> Sequence[str | ChunkContext | None]:
-        """Return one context per node, in their order; None for a node that gets none."""
+        """Return one context per node, in the same order; None for a node without a context."""
 
     def generate_all(
         self, batches: Sequence[DocumentChunks], progress: Progress | None = None
@@ -179,7 +179,7 @@ class ContextGenerator(ABC):
 
         Args:
             batches: The documents with their chunks.
-            progress: Called whenever chunks are done.
+            progress: Called each time more chunks are done.
         """
         total = sum(len(batch.nodes) for batch in batches)
         done = 0
@@ -194,7 +194,7 @@ class ContextGenerator(ABC):
     async def agenerate_all(
         self, batches: Sequence[DocumentChunks], progress: Progress | None = None
     ) -> Contexts:
-        """Return the contexts of several documents without blocking the event loop."""
+        """Run :meth:`generate_all` without blocking the event loop."""
         return await asyncio.to_thread(self.generate_all, batches, progress)
 
     def estimate(self, batches: Sequence[DocumentChunks]) -> ContextEstimate:
@@ -202,14 +202,14 @@ class ContextGenerator(ABC):
         return ContextEstimate(sum(len(batch.nodes) for batch in batches))
 
     def at_query_time(self) -> ContextGenerator | None:
-        """Return the generator that may run while a query waits, or None."""
+        """Return the generator to use at query time, or None."""
         return self if self.free else None
 
     def options(self) -> dict[str, Any]:
-        """Return the constructor's arguments as plain data, from the attributes of the same names.
+        """Return the constructor's arguments as plain data, read from attributes of the same names.
 
-        An argument without such an attribute, or whose value is no plain data, is left out: whoever
-        restores the generator passes it again.
+        An argument is left out if it has no such attribute or if its value is not plain data. Pass
+        it again when you restore the generator.
         """
         arguments = {}
         for name in inspect.signature(type(self)).parameters:
@@ -219,11 +219,11 @@ class ContextGenerator(ABC):
         return arguments
 
     def state(self) -> str:
-        """Return a mark that changes when the same nodes deserve another run, after a fallback."""
+        """Return a token that changes when the same nodes should run again, as after a fallback."""
         return ""
 
     def close(self) -> None:  # noqa: B027  most have nothing to close
-        """Close files and connections; the generator may be used again afterwards."""
+        """Close files and connections. The generator can still be used afterwards."""
 
 
 def _is_plain(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""A cache of contexts in a key-value store of LlamaIndex, and such a store in a SQLite file."""
+"""A cache of contexts in a LlamaIndex key-value store, and a key-value store in a SQLite file."""
 
 from __future__ import annotations
 
@@ -45,24 +45,24 @@ _DELETE: Final = "DELETE FROM kept WHERE collection = ? AND key = ?"
 
 
 def _in_thread(method: Callable[..., Any]) -> Any:
-    """Return an asynchronous form of a method that does not block the event loop."""
+    """Return an async twin of a method that runs it in a thread."""
     return lambda *arguments, **named: asyncio.to_thread(method, *arguments, **named)
 
 
 class SQLiteKVStore(SqliteFile, BaseKVStore):
-    """Key-value store in a file that threads and processes share; a write is on disk at once.
+    """A key-value store in a SQLite file that threads and processes can share.
 
-    LlamaIndex's own local store, ``SimpleKVStore``, writes all of itself when ``persist`` is
-    called; a process killed before that has lost everything. A value that is not as it was written
-    counts as absent. Each method raises a StorageError where the file cannot be opened, read or
-    written.
+    Each write is on disk when its method returns. LlamaIndex's own local store, ``SimpleKVStore``,
+    writes everything when ``persist`` is called, so a process that is killed before that loses all
+    its work. A value that was changed on disk is treated as absent. Every method raises a
+    StorageError if the file cannot be opened, read or written.
     """
 
     tables = _TABLE
     layout = 3
 
     def put_rows(self, collection: str, values: Iterable[tuple[str, str | bytes]]) -> None:
-        """Write texts or bytes by key, all of them or none."""
+        """Write texts or bytes by key, either all of them or none."""
         rows = []
         for key, value in values:
             checksum = checksum_of(collection, key, value)
@@ -70,12 +70,12 @@ class SQLiteKVStore(SqliteFile, BaseKVStore):
         self.insert(rows)
 
     def insert(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Write rows with their checksums, all of them or none."""
+        """Write rows with their checksums, either all of them or none."""
         with self.transaction() as connection, self.explained():
             connection.executemany(_INSERT, rows)
 
     def get_rows(self, collection: str, keys: Iterable[str] | None) -> Iterator[tuple[str, Any]]:
-        """Yield keys with their texts or bytes; all of the collection if no keys are given."""
+        """Yield keys with their texts or bytes, or the whole collection if ``keys`` is None."""
         query = _SELECT
         arguments = [collection]
         if keys is not None:
@@ -90,22 +90,22 @@ class SQLiteKVStore(SqliteFile, BaseKVStore):
         self,
         kv_pairs: Iterable[tuple[str, dict[str, Any]]],
         collection: str = DEFAULT_COLLECTION,
-        batch_size: int = DEFAULT_BATCH_SIZE,  # noqa: ARG002  one transaction, however many
+        batch_size: int = DEFAULT_BATCH_SIZE,  # noqa: ARG002  always one transaction
     ) -> None:
-        """Write several values, all of them or none."""
+        """Write several values, either all of them or none."""
         rows = [(key, json.dumps(value)) for key, value in kv_pairs]
         self.put_rows(collection, rows)
 
     def put(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:
-        """Write one value; it survives the death of the process from here on."""
+        """Write one value. It survives even if the process is killed right afterwards."""
         self.put_all([(key, val)], collection)
 
     def get_many(
         self, keys: Iterable[str] | None, collection: str = DEFAULT_COLLECTION
     ) -> dict[str, dict[str, Any]]:
-        """Return the values of those keys that are present; all values if no keys are given.
+        """Return the values of the keys that are present, or all values if ``keys`` is None.
 
-        A value that is not a JSON object counts as absent, since nothing here wrote it.
+        A value that is not a JSON object was not written by this class and is treated as absent.
         """
         values = {}
         for key, text in self.get_rows(collection, keys):
@@ -116,7 +116,7 @@ class SQLiteKVStore(SqliteFile, BaseKVStore):
         return values
 
     def get(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
-        """Return one value, None if it is absent."""
+        """Return one value, or None if it is absent."""
         return self.get_many([key], collection).get(key)
 
     def get_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
@@ -124,7 +124,7 @@ class SQLiteKVStore(SqliteFile, BaseKVStore):
         return self.get_many(None, collection)
 
     def delete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
-        """Delete one value; return whether it was there."""
+        """Delete one value, and return whether it was there."""
         if not self.exists:
             return False
         with self.transaction() as connection, self.explained():
@@ -138,32 +138,33 @@ class SQLiteKVStore(SqliteFile, BaseKVStore):
 
 
 def is_sound(row: tuple[Any, ...]) -> bool:
-    """Return whether a row of ``kept`` is as it was written."""
+    """Return whether a row of ``kept`` is unchanged since it was written."""
     return bool(row[-1] == checksum_of(*row[:-1]))
 
 
 class CachedContext(NamedTuple):
-    """The context of a chunk, or why the model gave none; neither if it was not called."""
+    """The context of a chunk, or the reason for none. Both are empty if no model was called."""
 
     text: str = ""
     reason: str = ""
 
 
 class ContextCache:
-    """The contexts that a model gave, and why it gave a chunk none.
+    """The contexts that a model wrote, and the reasons why it wrote none for other chunks.
 
-    A context is found under its chunk's text, header path, model and prompt, together with either
-    the document's path or the document's text. So it survives an edit elsewhere in its document
-    (same path) and a renaming (same text), and a chunk that stands word for word in two documents
-    gets a context in each.
+    The key of a context consists of the chunk's text and header path, the model, the prompt, and
+    either the document's path or the document's text. So a context survives edits elsewhere in its
+    document (same path) and renaming the document (same text). A chunk that appears word for word
+    in two documents has a separate context in each.
 
     Args:
-        where: A file (SQLite), any LlamaIndex key-value store, None for a file in LlamaIndex's
-            cache folder; False keeps nothing.
-        version_of: Returns the hash of model and prompt for a document.
+        where: A SQLite file, any LlamaIndex key-value store, None for a file in LlamaIndex's cache
+            folder, or False for no cache.
+        version_of: A function that returns the hash of the model and the prompt for a document.
 
     Attributes:
-        place: The same as plain data; of a store its class, which no constructor takes for a cache.
+        place: The value of ``where`` as plain data. For a key-value store it is the name of its
+            class, from which the store cannot be restored.
     """
 
     def __init__(self, where: CacheSource, version_of: Callable[[SourceDocument], str]) -> None:
@@ -185,11 +186,11 @@ class ContextCache:
                 "`cache` must be the path of a file, a LlamaIndex BaseKVStore, or False "
                 f"(got {where!r})."
             )
-        # A store of several folders: the path of a document is relative to one of them.
+        # In a store that several folders share, document paths are relative to one of the folders.
         self._folder = getattr(self.store, "scope", "")
 
     def find(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[CachedContext]:
-        """Return the records of chunks, an empty one where the store holds none."""
+        """Return one record per chunk, which is empty if the store has none."""
         if self.store is None:
             return [CachedContext() for _ in nodes]
         keys_of_nodes = self._keys(nodes, document)
@@ -208,7 +209,7 @@ class ContextCache:
     def keep(
         self, records: Sequence[tuple[BaseNode, CachedContext]], document: SourceDocument
     ) -> None:
-        """Store records; they are on disk when this returns."""
+        """Store records. With a SQLite file, they are on disk when this method returns."""
         if self.store is None or not records:
             return
         keys_of_nodes = self._keys([node for node, _ in records], document)
@@ -220,7 +221,7 @@ class ContextCache:
     def renew(
         self, nodes: Sequence[BaseNode], document: SourceDocument, records: Sequence[CachedContext]
     ) -> None:
-        """Store known contexts under today's keys too, if several folders share the store."""
+        """Store known contexts under their current keys, too, if folders share the store."""
         if not self._folder:
             return
         pairs = zip(nodes, records, strict=True)
@@ -233,7 +234,7 @@ class ContextCache:
             self.store.close()
 
     def _keys(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[tuple[str, str]]:
-        """Return the two keys of each chunk: with the document's path, and with its text."""
+        """Return two keys per chunk: one from the document's path and one from its text."""
         version = self._version_of(document)
         text_hash = short_hash([document.text])
         place = ["path", self._folder, document.path or document.id]
@@ -253,9 +254,9 @@ def _usefulness(record: CachedContext) -> tuple[bool, str]:
 
 
 def _record(value: object) -> CachedContext:
-    """Return the record in a stored value, checked as a model's answer is; empty for other data.
+    """Return the record in a stored value, cleaned like a model's answer; empty for other data.
 
-    A store may be shared, so anybody may have written what is in it.
+    A store can be shared, so anybody could have written its values.
     """
     if not isinstance(value, dict):
         return CachedContext()

@@ -1,4 +1,4 @@
-"""Requests to a language model: retried, paused after failures, counted and limited."""
+"""Requests to a language model, with retries, pauses after failures, counts and a limit."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from llama_index.core.base.llms.types import ChatResponse
     from llama_index.core.llms import LLM, ChatMessage
 
-OUTPUT_TOKENS: Final = 100  # that a model may write for a chunk
-DEFAULT_WINDOW: Final = 8192  # tokens of a model whose server does not tell
-ATTEMPTS: Final = 3  # of a request while its server is busy or away
-_FAILURES: Final = 3  # calls in a row, after which none is sent for a while
-_PAUSE: Final = 30.0  # seconds of that while
+OUTPUT_TOKENS: Final = 100  # that a model can write per chunk
+DEFAULT_WINDOW: Final = 8192  # tokens, if the server does not report the model's window
+ATTEMPTS: Final = 3  # per request, while its server is busy or unreachable
+_FAILURES: Final = 3  # in a row, before requests are paused
+_PAUSE: Final = 30.0  # seconds
 _THIS_MACHINE: Final = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104
-# Names of LlamaIndex's integrations as they begin: those that take "max_tokens", and those whose
-# servers cache a prompt only up to a mark in it.
+# Prefixes of the names of LlamaIndex integrations: those that accept "max_tokens", and those whose
+# servers cache a prompt only up to a marker in it.
 _TAKE_MAX_TOKENS: Final = (
     "openai",
     "anthropic",
@@ -46,11 +46,11 @@ class ModelCalls:
     """The requests of one generator.
 
     Args:
-        usage: Counts requests and tokens.
-        max_calls: The most requests, or None.
+        usage: The counter of requests and tokens.
+        max_calls: The maximum number of requests, or None.
 
     Attributes:
-        failed_run: A mark of the last run in which the model did not answer.
+        failed_run: An id of the last run in which the model failed to answer, or "".
     """
 
     def __init__(self, usage: ContextUsage, max_calls: int | None) -> None:
@@ -66,21 +66,22 @@ class ModelCalls:
         return time.monotonic() < self._paused_until
 
     def note_failed_run(self) -> None:
-        """Remember that the model did not answer in this run."""
+        """Record that the model failed to answer in this run."""
         self.failed_run = uuid4().hex
 
     async def answer(self, llm: LLM, prompt: FilledPrompt, chunks: int) -> str:
         """Return a model's answer to a prompt about some chunks.
 
         Raises:
-            ContextError: There is none.
+            ContextError: The model did not answer.
         """
         integration = llm.class_name().casefold()
         messages = prompt.messages(cache_point=integration.startswith(_MARK_CACHE))
         limits = {}
         if integration.startswith(_TAKE_MAX_TOKENS):
             limits["max_tokens"] = OUTPUT_TOKENS * chunks
-        attempts = 1 if getattr(llm, "max_retries", 0) else ATTEMPTS  # its client retries
+        # A client with max_retries retries by itself.
+        attempts = 1 if getattr(llm, "max_retries", 0) else ATTEMPTS
         retrying = AsyncRetrying(
             stop=stop_after_attempt(attempts),
             wait=errors.pause,
@@ -91,7 +92,7 @@ class ModelCalls:
             response: ChatResponse = await retrying(self._send, llm, messages, limits)
         except errors.ContextError:
             raise
-        except Exception as error:  # each integration has errors of its own
+        except Exception as error:  # each integration has its own exceptions
             self._note_failure(error)
             raise errors.ContextError(errors.reason_of(error)) from error
         self._failures = 0
@@ -108,8 +109,8 @@ class ModelCalls:
         """Send one request.
 
         Raises:
-            ContextError: It would be one too many, or the server has just failed several times in a
-                row.
+            ContextError: ``max_calls`` is reached, or requests are paused because the server has
+                just failed several times in a row.
         """
         if self._max_calls is not None and self._usage.calls >= self._max_calls:
             raise errors.ContextError(f"max_calls={self._max_calls} reached")
@@ -118,7 +119,7 @@ class ModelCalls:
         self._usage.calls += 1
         try:
             return await asyncio.wrap_future(in_thread(partial(llm.chat, messages, **limits)))
-        except NotImplementedError:  # it has asynchronous methods alone
+        except NotImplementedError:  # the model has only asynchronous methods
             return await llm.achat(messages, **limits)
 
     def _note_failure(self, error: Exception) -> None:
@@ -130,11 +131,11 @@ class ModelCalls:
 
 
 def context_window(llm: LLM) -> int:
-    """Return the tokens that a model takes.
+    """Return the number of tokens that fit into a model's context window.
 
-    This may call its server: do not use it on an event loop.
+    Do not call this on an event loop, because it may send a request to the model's server.
     """
-    with contextlib.suppress(Exception):  # any integration's own error
+    with contextlib.suppress(Exception):  # each integration has its own exceptions
         window = int(llm.metadata.context_window)
         if window > 0:
             return window
@@ -142,13 +143,13 @@ def context_window(llm: LLM) -> int:
 
 
 def is_local(llm: LLM) -> bool:
-    """Return whether a model's server is on this machine, which reads one prompt at a time."""
+    """Return whether a model's server is on this machine, where it processes one call at a time."""
     url = getattr(llm, "api_base", None) or getattr(llm, "base_url", None)
     return urlsplit(str(url)).hostname in _THIS_MACHINE
 
 
 def _tokens_of(response: ChatResponse) -> Tokens:
-    """Return the token counts of a response, in the forms of OpenAI, Anthropic and Ollama."""
+    """Return the token counts of a response from OpenAI, Anthropic or Ollama."""
     usage = _field(getattr(response, "raw", None), "usage")
     details = _field(usage, "prompt_tokens_details")
     counts = [
@@ -160,7 +161,7 @@ def _tokens_of(response: ChatResponse) -> Tokens:
 
 
 def _field(source: object, *names: str) -> Any:
-    """Return the first of some fields that a mapping or an object has, or None."""
+    """Return the first of the named fields that a mapping or an object has, or None."""
     for name in names:
         value = source.get(name) if isinstance(source, dict) else getattr(source, name, None)
         if value is not None:

@@ -1,4 +1,4 @@
-"""Group chunks by the document that they were cut from, with a text of it that is not outdated."""
+"""Group chunks by document, and find a text of each document that matches its chunks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from llama_index_contextual.utils import metadata
 if TYPE_CHECKING:
     from llama_index.core.storage.docstore import BaseDocumentStore
 
-# The day is not among them: it may be that of a section.
+# The date is not included, because it can belong to a section only.
 _SHARED_KEYS: Final = (metadata.PATH, metadata.TITLE, metadata.TAGS, metadata.DESCRIPTION)
-_LARGEST_GAP: Final = 10_000_000  # characters between two chunks: a wrong offset costs no gigabytes
+_LARGEST_GAP: Final = 10_000_000  # characters; a wrong offset must not cost gigabytes
 _NO_OFFSET: Final = -1
 
 
@@ -27,16 +27,15 @@ def group_by_document(
     docstore: BaseDocumentStore | None = None,
     root: str | None = None,
 ) -> list[DocumentChunks]:
-    """Group nodes by their documents, which appear in the order of their first node.
+    """Group nodes by their documents, in the order in which the documents first appear.
 
     Args:
-        nodes: In any order; the chunks of a document are put in its order where their offsets tell
-            it.
-        documents: Whole documents, found by id, else by path.
-        docstore: Where LlamaIndex keeps documents. A pipeline writes it *after* its
-            transformations, so it may hold an older text, which is used only if it contains every
-            chunk.
-        root: What absolute paths are shown relative to; see `metadata.display_path`.
+        nodes: Nodes in any order. The chunks of a document are sorted by their offsets, if they
+            have any.
+        documents: The whole documents. They are looked up by id, then by path.
+        docstore: A LlamaIndex docstore. A pipeline updates it *after* its transformations, so its
+            text can be outdated. It is used only if it contains every chunk.
+        root: The folder that absolute paths are shown relative to. See `metadata.display_path`.
     """
     chunks_by_id: dict[str, list[BaseNode]] = {}
     for node in nodes:
@@ -56,7 +55,7 @@ def group_by_document(
 
 
 def _by_id_and_path(documents: Iterable[BaseNode]) -> dict[str, BaseNode]:
-    """Return documents by their ids, and the first of each path by the path."""
+    """Return documents by id, and the first document of each path by path."""
     known: dict[str, BaseNode] = {}
     for document in documents:
         path = metadata.path_of(document.metadata)
@@ -73,7 +72,11 @@ def _group(
     stored: BaseNode | None,
     root: str | None,
 ) -> DocumentChunks:
-    """Return the chunks of a document with the text that fits them best."""
+    """Return the chunks of a document with the text that fits them best.
+
+    The text is that of ``original``, or else of ``stored``, if it contains every chunk. Otherwise
+    the chunks are joined.
+    """
     chunks, text = _joined(nodes)
     for document in (stored, original):
         if document and _contains(text_of(document), chunks):
@@ -89,7 +92,7 @@ def _group(
 
 
 def _contains(text: str, chunks: Sequence[BaseNode]) -> bool:
-    """Return whether a document holds every chunk, which an edited one does not."""
+    """Return whether a document contains every chunk. An edited document does not."""
     for chunk in chunks:
         content = text_of(chunk)
         start = max(0, start_of(chunk))
@@ -99,10 +102,11 @@ def _contains(text: str, chunks: Sequence[BaseNode]) -> bool:
 
 
 def _joined(nodes: Sequence[BaseNode]) -> tuple[Sequence[BaseNode], str]:
-    """Return the chunks of a document in its order, and their text.
+    """Return the chunks of a document in document order, and their joined text.
 
-    They stand at their offsets, with line breaks for what no chunk holds. Where chunks that overlap
-    differ there, as where one parser cut what another had cut, offsets do not count.
+    Each chunk is placed at its offset. Gaps between chunks are filled with line breaks. If
+    overlapping chunks disagree, their offsets cannot be trusted, as when one parser split the
+    chunks of another. The chunks then keep their order and are joined with blank lines.
     """
     chunks = sorted(nodes, key=start_of)
     parts: list[str] = []
@@ -132,14 +136,14 @@ def text_of(node: BaseNode) -> str:
 
 
 def start_of(node: BaseNode) -> int:
-    """Return the offset of a node in its document, -1 where it has none."""
+    """Return the offset of a node in its document, or -1 if it has none."""
     if not isinstance(node, TextNode) or node.start_char_idx is None:
         return _NO_OFFSET
     return node.start_char_idx
 
 
 def position(node: BaseNode, document: SourceDocument) -> tuple[int, int]:
-    """Return start and end of a chunk in its document's text, (0, 0) where it is not in it."""
+    """Return the start and end of a chunk in its document's text, or (0, 0) if it is not there."""
     text = text_of(node)
     start = start_of(node)
     if start < 0 or not document.text.startswith(text, start):

@@ -1,4 +1,4 @@
-"""Write contexts into nodes, before the embedding or after a query."""
+"""A step that writes contexts into nodes, either before embedding or after retrieval."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.cache import CacheSource
     from llama_index_contextual.context.generators.llm import ModelSource
 
-_LLM_DEFAULTS: Final = {"fallback": "pattern", "batch_size": 8}  # None for the others
-# What our parser writes of a chunk's text, and what no longer holds when another step cuts it.
+_LLM_DEFAULTS: Final = {"fallback": "pattern", "batch_size": 8}  # None for the other options
+# Facts about a chunk's text that our parser records. They become wrong when another step splits the
+# chunk.
 _KEYS_OF_WHOLE_CHUNK: Final = (
     metadata.START_LINE,
     metadata.END_LINE,
@@ -55,41 +56,41 @@ _KEYS_OF_WHOLE_CHUNK: Final = (
 
 
 class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostprocessor):
-    """Write each chunk's context into its metadata, to be embedded and not displayed.
+    """Write each chunk's context into its metadata, where it is embedded but not displayed.
 
-    All other metadata of documents and extractors stays in the views. Only what the context repeats
-    (path, file name, title, header path, date) is left out of EMBED.
+    All other metadata stays in the EMBED and LLM views. Only values that the context repeats (path,
+    file name, title, header path, date) are left out of EMBED.
 
-    In ``transformations=[parser, ContextualNodePostprocessor(), embedding]`` it is the last step
-    before the embedding and changes the nodes in place. In ``node_postprocessors=[...]`` it writes
-    contexts from headings or patterns, never from a language model, into copies of the nodes that
-    have none. A node that has a context keeps it.
+    In ``transformations=[parser, ContextualNodePostprocessor(), embedding]``, it is the last step
+    before the embedding and changes the nodes in place. In ``node_postprocessors=[...]``, it adds
+    contexts to copies of the nodes that have none. These contexts come from headings or patterns,
+    never from a language model.
 
-    If a splitter cuts the parser's chunks, its pieces inherit the lines of the whole chunk. This
-    step removes those lines, so that nothing is cited that a piece does not hold.
+    If a splitter splits the parser's chunks, the pieces inherit the line numbers of the whole
+    chunk. This step removes those numbers, so that citations never point to lines outside a piece.
     """
 
     context: str = Field(
-        default="headings", description="The name of the generator, or off; see `registry.names`."
+        default="headings", description="The name of the generator, or off. See `registry.names`."
     )
     documents: list[BaseNode] | None = Field(
-        default=None, exclude=True, description="Whole documents, to find a chunk's own."
+        default=None, exclude=True, description="The whole documents of the chunks."
     )
     docstore: BaseDocumentStore | None = Field(
-        default=None, exclude=True, description="Where else to find them."
+        default=None, exclude=True, description="A docstore to look up other documents in."
     )
     root: Annotated[
         str | None,
         BeforeValidator(lambda path: os.fspath(path) if isinstance(path, os.PathLike) else path),
-    ] = Field(default=None, description="What absolute paths are shown relative to.")
+    ] = Field(default=None, description="The folder that absolute paths are shown relative to.")
     show_context_to_llm: bool = Field(
-        default=False, description="Show the context in the LLM's prompt too."
+        default=False, description="Show the context in the LLM's prompt, too."
     )
     descriptions: dict[str, str] = Field(
-        default={}, description="What folders and files hold, by path."
+        default={}, description="Descriptions of folders and files, by path."
     )
     generator: base.ContextGenerator | None = Field(
-        default=None, description="Made of the context: what makes contexts; None for off."
+        default=None, description="The generator that `context` names; None for off."
     )
 
     def __init__(
@@ -113,28 +114,30 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         """Create the step.
 
         Args:
-            context: ``"off"``, ``"headings"``, ``"pattern"``, ``"llm"``, or a generator of your
-                own.
-            documents: The whole documents, where the nodes are only some of a document's chunks.
-            docstore: Where to look for them otherwise; an outdated text in it is noticed and not
-                used.
-            root: The folder that absolute paths, as ``SimpleDirectoryReader`` gives them, are shown
-                relative to. None is the working directory. Of a path outside of it the last two
-                parts are shown (``guide/README.md``).
-            show_context_to_llm: Whether the prompt of an answering LLM shows the context too.
-            descriptions: What folders and files hold, by path: ``{"api/": "REST reference of the
-                billing service"}``. Each becomes part of every context below it.
-            llm: For ``"llm"``: any LLM of LlamaIndex, or a function that returns one. None takes
+            context: ``"off"``, ``"headings"``, ``"pattern"``, ``"llm"``, or your own generator.
+            documents: The whole documents. They are needed if the nodes are only some of the chunks
+                of a document.
+            docstore: Where to look up documents that are not in ``documents``. Outdated texts in it
+                are detected and ignored.
+            root: The folder that absolute paths, such as those of ``SimpleDirectoryReader``, are
+                shown relative to. None means the working directory. Paths outside it are shortened
+                to their last two parts (``guide/README.md``).
+            show_context_to_llm: Whether the prompt of the LLM that answers questions also contains
+                the context.
+            descriptions: Descriptions of folders and files, by path: ``{"api/": "REST reference of
+                the billing service"}``. Each is added to the contexts of all files under its path.
+            llm: For ``"llm"``: any LlamaIndex LLM, or a function that returns one. None means
                 ``Settings.llm``.
-            prompt: For ``"llm"``: a text or template with ``{document}`` and after it ``{chunks}``.
-            cache: For ``"llm"``: where contexts are kept; a file, a LlamaIndex ``BaseKVStore``, or
-                False.
-            fallback: For ``"llm"``: what takes the place of a missing context, ``"pattern"`` or
-                None.
+            prompt: For ``"llm"``: a text or template that contains ``{document}`` and, after it,
+                ``{chunks}``.
+            cache: For ``"llm"``: where contexts are stored. A file, a LlamaIndex ``BaseKVStore``,
+                or False for no cache.
+            fallback: For ``"llm"``: the replacement for a missing context, ``"pattern"`` or None.
             batch_size: For ``"llm"``: chunks per call.
-            num_workers: For ``"llm"``: calls at a time; 1 for a server on this machine, else 4.
-            max_calls: For ``"llm"``: the most requests over all runs.
-            **options: Arguments of another generator that ``context`` names, and fields of a
+            num_workers: For ``"llm"``: concurrent calls. The default is 1 for a server on this
+                machine and 4 otherwise.
+            max_calls: For ``"llm"``: the maximum number of requests over all runs.
+            **options: Arguments of any other generator that ``context`` names, and fields of a
                 subclass.
 
         Raises:
@@ -156,7 +159,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         for name in type(self).model_fields.keys() & options.keys():
             fields[name] = options.pop(name)
         options.pop("class_name", None)
-        of_llm = {
+        llm_options = {
             "llm": llm,
             "prompt": prompt,
             "cache": cache,
@@ -166,7 +169,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
             "max_calls": max_calls,
         }
         options |= {
-            name: value for name, value in of_llm.items() if value != _LLM_DEFAULTS.get(name)
+            name: value for name, value in llm_options.items() if value != _LLM_DEFAULTS.get(name)
         }
 
         if isinstance(stored, base.ContextGenerator):
@@ -180,9 +183,9 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
 
     @field_serializer("generator")
     def _plain_generator(self, generator: base.ContextGenerator | None) -> dict[str, Any] | None:
-        # A pipeline of LlamaIndex hashes this to know whether a cached result still holds: the
-        # version changes with model and prompt, the state after a run that fell back, so that the
-        # next run may do better.
+        # A LlamaIndex pipeline hashes this to decide whether a cached result is still valid. The
+        # version changes with the model and the prompt. The state changes after a run that used the
+        # fallback, so that the next run tries again.
         if generator is None:
             return None
         return {
@@ -194,30 +197,30 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
 
     @property
     def fingerprint(self) -> str:
-        """Return what the contexts depend on; it changes when stored ones are outdated."""
+        """Return a text that changes whenever stored contexts become outdated."""
         if self.generator is None:
             return registry.OFF
         return f"{self.generator.source}@{self._version_of(self.generator)}"
 
     def _version_of(self, generator: base.ContextGenerator) -> str:
-        """Return what is recorded as version: the generator's, with a hash of the descriptions."""
+        """Return the version to record: the generator's, with a hash of the descriptions."""
         if not self.descriptions:
             return generator.version
         return f"{generator.version}+{short_hash(sorted(self.descriptions.items()))}"
 
     @property
     def usage(self) -> base.ContextUsage:
-        """Return calls, tokens, chunks and failures so far."""
+        """Return the calls, tokens, chunks and failures so far."""
         return base.ContextUsage() if self.generator is None else self.generator.usage
 
     def estimate(
         self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None
     ) -> base.ContextEstimate:
-        """Return what contexts for these nodes would cost.
+        """Return the cost of contexts for these nodes.
 
         Args:
-            nodes: As for a call.
-            documents: Whole documents, instead of those of the constructor.
+            nodes: The nodes, as for a call.
+            documents: The whole documents, in place of those of the constructor.
         """
         if self.generator is None:
             return base.ContextEstimate(0)
@@ -235,10 +238,10 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
 
         Args:
             nodes: Chunks of any parser, of any number of documents.
-            documents: The whole documents that they were cut from, instead of those of the
-                constructor. Without any, a document is put together from its chunks.
-            **kwargs: ``show_progress`` is read, and ``progress``, which is called with a
-                ``ContextProgress``. What LlamaIndex passes besides is ignored.
+            documents: The whole documents that the chunks come from, in place of those of the
+                constructor. If there are none, each document is assembled from its chunks.
+            **kwargs: ``show_progress``, and ``progress``, a function that is called with a
+                ``ContextProgress``. Other arguments from LlamaIndex are ignored.
 
         Raises:
             ContextError: A chunk got no context although the generator has no fallback.
@@ -253,7 +256,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     async def acall(
         self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None, **kwargs: Any
     ) -> list[BaseNode]:
-        """Write the contexts as a call does, without blocking the event loop."""
+        """Write the contexts like a call, but without blocking the event loop."""
         if self.generator is None:
             return self._without_contexts(nodes)
         groups = await asyncio.to_thread(self._outdated, nodes, documents)
@@ -262,7 +265,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         return self._write_all(self.generator, nodes, groups, contexts)
 
     def _without_contexts(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
-        """Remove contexts, and do not embed headings that our parser found."""
+        """Remove contexts, and exclude our parser's header paths from embedding."""
         listed = _node_list(nodes)
         with _updating_links(listed):
             for node in listed:
@@ -274,7 +277,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
     def _outdated(
         self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None
     ) -> list[base.DocumentChunks]:
-        """Group the nodes that need a context: all of them, if contexts are free."""
+        """Group the nodes that need a context, which are all of them if contexts are free."""
         assert self.generator is not None  # noqa: S101
         listed = _node_list(nodes)
         whole = self.documents if documents is None else _document_list(documents)
@@ -296,7 +299,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         groups: Sequence[base.DocumentChunks],
         contexts: base.Contexts,
     ) -> list[BaseNode]:
-        """Write contexts before the embedding, where each chunk has to get one.
+        """Write contexts before embedding, when each chunk must get one.
 
         Raises:
             ContextError: A chunk got none.
@@ -304,10 +307,10 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         embedded = [(node, _context_of(node)) for node in nodes if node.embedding is not None]
         with _updating_links(nodes):
             missing = self._write(generator, nodes, groups, contexts)
-        late = sum(_context_of(node) != former for node, former in embedded)
-        if late:
+        outdated = sum(_context_of(node) != former for node, former in embedded)
+        if outdated:
             warnings.warn(
-                f"{counted(late, 'node')} had a vector before the context was written, so the "
+                f"{counted(outdated, 'node')} had a vector before the context was written, so the "
                 "vector does not contain it. Put this step before the embedding, and embed again.",
                 ContextualWarning,
                 stacklevel=3,
@@ -317,7 +320,8 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
             reasons = f" ({base.in_words(failed)})" if failed else ""
             raise ContextError(
                 f"{missing} of {len(nodes)} chunks got no context from {generator.source}, which "
-                f"has no fallback{reasons}. The others are kept: run again, or allow a fallback."
+                f"has no fallback{reasons}. The other contexts are kept. Run again, or allow a "
+                "fallback."
             )
         return list(nodes)
 
@@ -327,7 +331,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         generator = self.generator and self.generator.at_query_time()
         if generator is None:
             return nodes
-        # Write into copies: the retriever's own nodes stay as they are.
+        # Write into copies, so that the retriever's own nodes do not change.
         hits = []
         copies = []
         for hit in checked_hits(nodes):
@@ -336,9 +340,9 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
                 node = node.model_copy(update={"metadata": dict(node.metadata)})
                 copies.append(node)
             hits.append(NodeWithScore(node=node, score=hit.score))
-        bare = [node for node in copies if not views.has_context(node.metadata)]
+        without_context = [node for node in copies if not views.has_context(node.metadata)]
         groups = group_by_document(
-            bare, documents=self.documents, docstore=self.docstore, root=self.root
+            without_context, documents=self.documents, docstore=self.docstore, root=self.root
         )
         self._write(generator, copies, groups, generator.generate_all(groups))
         return hits
@@ -350,14 +354,14 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
         groups: Sequence[base.DocumentChunks],
         results: base.Contexts,
     ) -> int:
-        """Write contexts and set views; return how many contexts are missing."""
+        """Write contexts and set views, and return the number of missing contexts."""
         chunks = [node for group in groups for node in group.nodes]
         contexts = [context for group in results for context in group]
         if len(chunks) != len(contexts):
             raise ContextError(
                 f"{generator.source} returned {counted(len(contexts), 'context')} for "
-                f"{len(chunks)} chunks. Return one for each, in their order; None where there is "
-                "none."
+                f"{len(chunks)} chunks. Return one per chunk, in the same order, and None for a "
+                "chunk without a context."
             )
         missing = 0
         for node, context in zip(chunks, contexts, strict=True):
@@ -384,10 +388,10 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
 
 
 def _remove_outdated_lines(node: BaseNode) -> None:
-    """Remove the lines and the counts of a whole chunk from a node that is a piece of it.
+    """Remove a chunk's line numbers and token count from a node that is only a piece of it.
 
-    Splitters copy the metadata of what they cut. A piece of it has fewer lines than its range; a
-    chunk of the parser never has.
+    Splitters copy the metadata of the node that they split, so a piece has fewer lines than its
+    line range. A chunk of our parser never has fewer.
     """
     values = node.metadata
     start_line = metadata.value_of(values, metadata.START_LINE)
@@ -402,7 +406,7 @@ def _remove_outdated_lines(node: BaseNode) -> None:
 
 
 def _made_by(node: BaseNode) -> tuple[str, str]:
-    """Return source and version of a node's context."""
+    """Return the source and the version of a node's context."""
     return (
         metadata.value_of(node.metadata, metadata.CONTEXT_SOURCE),
         metadata.value_of(node.metadata, metadata.CONTEXT_VERSION),
@@ -414,7 +418,7 @@ def _context_of(node: BaseNode) -> str:
 
 
 class _Link(NamedTuple):
-    """A link to another node, with the hash that this node had."""
+    """A relationship to another node, with the hash of that node before it changes."""
 
     target: RelatedNodeInfo
     node: BaseNode
@@ -423,9 +427,9 @@ class _Link(NamedTuple):
 
 @contextmanager
 def _updating_links(nodes: Sequence[BaseNode]) -> Iterator[None]:
-    """Update the hashes in links to nodes that change: a hash covers metadata, and so the context.
+    """Update the node hashes in relationships, because a hash covers the context, too.
 
-    Links without a hash stay so.
+    Relationships without a hash stay without one.
     """
     nodes_by_id = {node.node_id: node for node in nodes}
     links: list[_Link] = []
@@ -445,13 +449,13 @@ def _updating_links(nodes: Sequence[BaseNode]) -> Iterator[None]:
 def _node_list(
     nodes: Iterable[BaseNode],
     name: str = "nodes",
-    hint: str = "Pass what a node parser returns, or TextNode(text=…).",
+    hint: str = "Pass the nodes of a node parser, or TextNode(text=…).",
 ) -> list[BaseNode]:
     return objects_of(BaseNode, nodes, name, name, hint)  # type: ignore[type-abstract]
 
 
 def _document_list(documents: Iterable[BaseNode]) -> list[BaseNode]:
-    """Return documents as a list; a single one would be the list of its fields."""
+    """Return documents as a list. A single document is refused: iterating it yields its fields."""
     return _node_list(documents, "documents", "Pass documents=[document].")
 
 
@@ -459,7 +463,7 @@ def _document_list(documents: Iterable[BaseNode]) -> list[BaseNode]:
 def _progress(
     show_progress: bool = False, progress: base.Progress | None = None, **_: Any
 ) -> Iterator[base.Progress]:
-    """Yield a function that draws progress, or that of the caller."""
+    """Yield the caller's progress function, or one that draws a progress bar."""
     with tqdm(desc="Contexts", unit=" chunks", disable=not show_progress) as bar:
 
         def draw(counts: base.ContextProgress) -> None:
@@ -471,12 +475,12 @@ def _progress(
 
 
 def descriptions_of(descriptions: Mapping[str, str], path: str) -> list[str]:
-    """Return the descriptions of a file and of the folders that it is in, outermost first.
+    """Return the descriptions of a file and of the folders that contain it, outermost first.
 
     Args:
-        descriptions: By path of a folder or file, with or without a slash at its end; ``"/"`` is
-            the whole folder.
-        path: Of the file, relative to the folder of the documents, with ``/``.
+        descriptions: Descriptions by the path of a folder or file. A slash at its end is optional,
+            and ``"/"`` is the whole folder.
+        path: The path of the file, relative to the folder of the documents and with ``/``.
     """
     lines = []
     for key, text in sorted((key.strip("/."), text) for key, text in descriptions.items()):

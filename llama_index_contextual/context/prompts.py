@@ -1,7 +1,7 @@
-"""The prompt about the chunks of a document.
+"""The prompt for contexts of a document's chunks.
 
-The document comes first and as much of it as fits, so that a server with a prefix cache reads it
-once for all calls.
+The prompt starts with the document, or as much of it as fits, so that a server with a prefix cache
+processes it only once for all calls.
 """
 
 from __future__ import annotations
@@ -49,31 +49,32 @@ CODE_PROMPT: Final = (
 PROMPTS: Final = (CONTEXT_PROMPT, CODE_PROMPT)
 _FIELDS: Final = ("document", "chunks", "count", "path", "title", "date")
 _FIELD: Final = re.compile(r"\{(\w+)\}")
-_EXCERPT_START: Final = 300  # characters of a long chunk; the document shows it all
+_EXCERPT_START: Final = 300  # characters of a long chunk; all of it is in the document
 _EXCERPT_END: Final = 100
-_OUTLINE_SHARE: Final = 0.25  # of the window that the document gets
-_SAMPLE: Final = 20_000  # characters whose tokens say how many characters fill a window
-_MOST_CHARS_PER_TOKEN: Final = 12  # a text this much longer than the window need not be counted
+_OUTLINE_SHARE: Final = 0.25  # of the document's window
+_SAMPLE: Final = 20_000  # characters, to estimate how many characters fill the window
+_MOST_CHARS_PER_TOKEN: Final = 12  # a longer text cannot fit, so its tokens are not counted
 _LEFT_OUT: Final = "[…]"
 _BLANK_LINES: Final = re.compile(r"\n{3,}")
 
 
 @lru_cache(maxsize=64)
 def count_tokens(text: str) -> int:
-    """Return the tokens of a text by LlamaIndex's tokenizer."""
+    """Return the number of tokens of a text by LlamaIndex's tokenizer."""
     return len(get_tokenizer()(text))
 
 
 def prompt_for(document: SourceDocument, prompts: Sequence[str]) -> str:
-    """Return the prompt for a document, of those for prose and for source code."""
+    """Return the prompt for a document, which is the last one if the document is source code."""
     return prompts[-1] if is_code(document.path) else prompts[0]
 
 
 def check_prompt(template: str | BasePromptTemplate) -> str:
-    """Return a prompt as a text with ``{document}``, after it ``{chunks}``, and known fields.
+    """Return a prompt as text, after checking its fields.
 
     Raises:
-        SettingError: It has not.
+        SettingError: The prompt has unknown fields, or lacks ``{document}`` and, after it,
+            ``{chunks}``.
     """
     prompt = PromptTemplate(template) if isinstance(template, str) else template
     if not isinstance(prompt, BasePromptTemplate):
@@ -97,7 +98,7 @@ def check_prompt(template: str | BasePromptTemplate) -> str:
 
 
 class FilledPrompt(NamedTuple):
-    """The prompt of one call: the document as it is shown, and what is around it."""
+    """The prompt of one call: the shown document, and the texts before and after it."""
 
     before: str
     document: str
@@ -105,14 +106,15 @@ class FilledPrompt(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Return its length by LlamaIndex's tokenizer."""
+        """Return the length of the prompt by LlamaIndex's tokenizer."""
         return count_tokens(self.document) + count_tokens(f"{self.before}\n{self.after}")
 
     def messages(self, *, cache_point: bool) -> list[ChatMessage]:
-        """Return the messages of a chat.
+        """Return the prompt as chat messages.
 
         Args:
-            cache_point: Whether to mark the end of the document, as Anthropic's interface wants it.
+            cache_point: Whether to mark the end of the document, which Anthropic's API needs for
+                its prompt cache.
         """
         if not cache_point:
             return [ChatMessage("".join(self))]
@@ -128,14 +130,14 @@ def fill_prompt(
     outline: Sequence[BaseNode],
     window: int,
 ) -> FilledPrompt:
-    """Return the prompt about some chunks.
+    """Return the prompt for some chunks.
 
     Args:
-        prompt: As :func:`check_prompt` returns it.
+        prompt: A prompt from :func:`check_prompt`.
         nodes: The chunks.
         document: Their document.
-        outline: All known chunks of it.
-        window: The most tokens of the document to show.
+        outline: All known chunks of the document.
+        window: The maximum number of tokens of the document to show.
     """
     values = {**document.metadata, **nodes[0].metadata}
     facts = {
@@ -158,9 +160,9 @@ def _filled(template: str, fields: Mapping[str, str]) -> str:
 def shown_document(
     nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence[BaseNode], window: int
 ) -> str:
-    """Return the document, or its outline and what surrounds the chunks where it does not fit.
+    """Return the document, or its outline and the text around the chunks if it does not fit.
 
-    See :func:`fill_prompt` for the arguments.
+    The arguments are those of :func:`fill_prompt`.
     """
     text = _compact(document.text).strip("\n")
     if len(text) <= window * _MOST_CHARS_PER_TOKEN and count_tokens(text) <= window:
@@ -184,12 +186,12 @@ def shown_document(
 
 
 def _compact(text: str) -> str:
-    """Return a text without encoded bytes and with at most one blank line in a row."""
+    """Return a text without encoded bytes and without repeated blank lines."""
     return _BLANK_LINES.sub("\n\n", readable(text))
 
 
 def _numbered(nodes: Sequence[BaseNode]) -> str:
-    """List chunks by number, each with its section and its text, or the two ends of a long text."""
+    """List numbered chunks, each with its section and its text or, if that is long, an excerpt."""
     parts = []
     for number, node in enumerate(nodes, 1):
         section = _section(node).replace('"', "'")

@@ -1,7 +1,8 @@
-"""The context generators by name.
+"""The registry of context generators.
 
-A generator is added by a file ``generators/NAME.py`` with a subclass of ``ContextGenerator`` whose
-``name`` is NAME. Settings, command line, evaluations and documentation read their lists here.
+To add a generator, create ``generators/NAME.py`` with a subclass of ``ContextGenerator`` whose
+``name`` is NAME. The settings, the command line, the evaluation and the documentation all read
+their lists of generators from here.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ def names() -> list[str]:
 
 
 def generator_class(name: str) -> type[ContextGenerator]:
-    """Return the generator of a name: of this package, or else a class of the program.
+    """Return the generator class with a name, from this package or else from the user's program.
 
     Raises:
-        SettingError: There is none.
+        SettingError: No generator has this name.
     """
     module = f"{generators.__name__}.{name}"
     is_ours = name in names()
@@ -43,7 +44,7 @@ def generator_class(name: str) -> type[ContextGenerator]:
 
 
 def is_free(value: object) -> bool:
-    """Return whether a kind of context costs nothing; False for one that does not exist."""
+    """Return whether a kind of context is free. A kind that does not exist is not."""
     try:
         name = context_name(value)
     except SettingError:
@@ -52,7 +53,7 @@ def is_free(value: object) -> bool:
 
 
 def context_name(value: object) -> str:
-    """Return the name of a kind of context: that of a generator, or ``"off"`` for None and False.
+    """Return the name of a kind of context: a generator's name, or ``"off"`` for None and False.
 
     Raises:
         SettingError: There is no such kind.
@@ -68,14 +69,14 @@ def context_name(value: object) -> str:
 def resolve_generator(
     spec: str | ContextGenerator | bool | None = "headings", **options: Any
 ) -> ContextGenerator | None:
-    """Return the generator that a setting names, or None where contexts are off.
+    """Return the generator that a setting names, or None if contexts are off.
 
     Args:
-        spec: A name of :func:`names`, or a generator, which is returned as it is.
+        spec: A name from :func:`names`, or a generator, which is returned unchanged.
         **options: Arguments of the generator's class.
 
     Raises:
-        SettingError: The name or an option is unknown; the message lists those that exist.
+        SettingError: The name or an option is unknown. The message lists the known ones.
     """
     if isinstance(spec, ContextGenerator):
         refuse_unknown("a generator that is already made", options, ())
@@ -91,7 +92,7 @@ def resolve_generator(
 
 
 def _subclasses() -> Iterator[type[ContextGenerator]]:
-    """Yield all classes of generators that are imported, the latest definition first."""
+    """Yield all imported generator classes, the latest definition first."""
     waiting = ContextGenerator.__subclasses__()
     while waiting:
         kind = waiting.pop()

@@ -1,8 +1,8 @@
-"""Find what source code defines.
+"""Find the definitions in source code.
 
-Expressions over single lines do it rather than a grammar per language: they also read half a
-function, as a chunk may hold, and know some thirty languages. Contexts and the ranking of source
-files read the same definitions.
+Regular expressions over single lines are used in place of a grammar per language. They cover some
+thirty languages, and also work on half a function, which is all that a chunk may contain. Contexts
+and the ranking of source files use the same definitions.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _ASSIGNED: Final = re.compile(
     r"([A-Za-z_$][\w$]*)\s?(?:[:=]|<-)\s?(?:async\s)?(?:function\b|\([^()]{0,80}\)\s?=>)"
     r"|\bfunction\s([A-Za-z_$][\w$]*)\s?\("
 )
-_SIGNED: Final = re.compile(r"([a-z_]\w*)\s::\s")  # in Haskell
-# in C's family: its head, its parameters, what may stand before its body
+_SIGNED: Final = re.compile(r"([a-z_]\w*)\s::\s")  # Haskell
+# In the C family: the head, the parameters, and anything between them and the body.
 _FUNCTION: Final = re.compile(
     r"([\w~$*&<][\w\t "
     r"*&<>:\[\],?~$.]*)\((?:[^(){};\"'`]|\((?:[^(){};\"'`]|\([^(){};\"'`]*\))*\))*\)"
@@ -54,18 +54,18 @@ _KINDS: Final = {
 _COMMENT_STARTS: Final = ("*", "//", "/*", "#", "--", ";")
 _DOCSTRING: Final = re.compile("(\"{3}|'{3}).*?\\1", re.DOTALL)
 _VISIBLE: Final = re.compile(r"\S")
-_LONGEST_LINE: Final = 300  # characters in which a line defines something
-_LONGEST_HEAD: Final = 600  # of a function in C's family, up to its body
+_LONGEST_LINE: Final = 300  # characters of a line that are searched
+_LONGEST_HEAD: Final = 600  # characters of a C-family function before its body
 
 
 class Definition(NamedTuple):
     """Something that code defines.
 
     Attributes:
-        kind: In a word: ``class``, ``function``.
-        name: Its name, with that of the type in front where the line has it.
-        start: Offset of the first visible character of its line.
-        indent: Columns before it.
+        kind: Such as ``class`` or ``function``.
+        name: The name, prefixed by the name of its type if the line contains it.
+        start: The offset of the first visible character of the line.
+        indent: The number of columns before that character.
     """
 
     kind: str
@@ -79,16 +79,16 @@ class Definition(NamedTuple):
 
 @lru_cache(maxsize=1024)  # the chunks of a document follow each other
 def is_code(path: str) -> bool:
-    """Return whether a file's name is one of source code."""
+    """Return whether a file's suffix is that of source code."""
     return PurePosixPath(path).suffix.lower() in SOURCE_SUFFIXES
 
 
 def definitions_of(text: str, path: str) -> list[Definition]:
-    """Return what source code defines, line by line.
+    """Return the definitions in source code, at most one per line.
 
     Args:
         text: All of a file or any part of it.
-        path: The file's name, whose suffix tells the language.
+        path: The file's name. Its suffix determines the language.
     """
     has_keywords = path.lower().endswith(KEYWORD_SUFFIXES)
     definitions = []
@@ -109,7 +109,7 @@ def definitions_of(text: str, path: str) -> list[Definition]:
 
 
 def listable_definitions(text: str, path: str) -> list[Definition]:
-    """Return what code defines, without its variables and without examples in docstrings."""
+    """Return the definitions in code, without variables and without examples in docstrings."""
     code = _DOCSTRING.sub(lambda docstring: _VISIBLE.sub(" ", docstring[0]), text)
     return [item for item in definitions_of(code, path) if item.kind != "variable"]
 
@@ -117,12 +117,12 @@ def listable_definitions(text: str, path: str) -> list[Definition]:
 def enclosing_definitions(
     text: str, position: int, before: Sequence[Definition]
 ) -> list[Definition]:
-    """Return the definitions that a position is inside of, outermost first, by indentation.
+    """Return the definitions that enclose a position, outermost first, judging by indentation.
 
     Args:
         text: The file.
-        position: An offset; its first visible character from there on counts.
-        before: The definitions above it, in their order.
+        position: An offset. The first visible character at or after it is decisive.
+        before: The definitions above the position, in order.
     """
     visible = _VISIBLE.search(text, position)
     offset = visible.start() if visible else len(text) - 1
@@ -137,7 +137,7 @@ def enclosing_definitions(
 
 
 def _by_keyword(line: str) -> tuple[str, str] | None:
-    """Return kind and name of what a line defines by a keyword of any language."""
+    """Return the kind and name of a definition that starts with a keyword of any language."""
     keyword = _DEFINED.match(line)
     assigned = _ASSIGNED.search(line)
     if keyword:
@@ -150,7 +150,7 @@ def _by_keyword(line: str) -> tuple[str, str] | None:
 
 
 def _by_signature(text: str, start: int, line: str) -> tuple[str, str] | None:
-    """Return kind and name of a function of C's family, known by its parameters and its body."""
+    """Return the kind and name of a C-family function, recognised by its parameters and body."""
     words = line.partition("(")[0].split()
     has_modifier = "(" in line and len(words) > 1 and words[0] in _MODIFIERS
     if has_modifier and "=" not in words:
@@ -162,6 +162,6 @@ def _by_signature(text: str, start: int, line: str) -> tuple[str, str] | None:
 
 
 def _indent(line: str) -> int:
-    """Return the columns before the first visible character of a line."""
+    """Return the number of columns before the first visible character of a line."""
     line = line.expandtabs(4)
     return len(line) - len(line.lstrip())

@@ -1,12 +1,12 @@
-"""Contexts in nodes, and what a node's views show beside them.
+"""Read and write the contexts in nodes, and choose the metadata that a node's views show.
 
-The EMBED view shows a context and everything that it showed before, except what the context
-repeats: embedded twice, a path or a title would make the chunks of a document more alike. The LLM
-view does not show the context.
+The EMBED view shows the context and all metadata that it showed before, except values that the
+context repeats. Embedding a path or title twice would make the chunks of a document too similar.
+The LLM view does not show the context.
 
-The keys that a context hides stand in a node's excluded keys between two keys of this package that
-are always hidden, ``context_source`` and ``context_version``. So another step may add keys before
-or after, and :func:`remove_context` restores the lists.
+This package always excludes the keys ``context_source`` and ``context_version``. The keys that a
+context hides are inserted between these two. So other steps can add keys before or after them, and
+:func:`remove_context` can still restore the lists.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CONTEXT_KEYS: Final = (
 
 
 class _Names(NamedTuple):
-    """The names that the keys of a context have in a node's metadata, or would have there."""
+    """The names of the four context keys in the metadata of a node, or for a new context in it."""
 
     context: str
     source: str
@@ -55,16 +55,16 @@ def _names_in(values: Mapping[str, Any]) -> _Names:
 
 
 def has_context(values: Mapping[str, Any]) -> bool:
-    """Return whether this package wrote a context; a key ``context`` alone is somebody else's."""
+    """Return whether this package wrote a context. A ``context`` key alone is somebody else's."""
     source_name = metadata.key_in(values, metadata.CONTEXT_SOURCE)
     version_name = metadata.key_in(values, metadata.CONTEXT_VERSION)
     return source_name in values and version_name in values
 
 
 def write_context(node: BaseNode, text: str, source: str, version: str, lexical: str = "") -> None:
-    """Write a context into a node in place of an earlier one; keys of the document stay.
+    """Write a context into a node, in place of an earlier one.
 
-    The views are set by :func:`set_views`.
+    Keys that the document itself brought are kept. Call :func:`set_views` afterwards.
     """
     remove_context(node)
     values = node.metadata
@@ -77,7 +77,7 @@ def write_context(node: BaseNode, text: str, source: str, version: str, lexical:
 
 
 def remove_context(node: BaseNode) -> None:
-    """Remove a context that this package wrote, and restore what the views showed without it."""
+    """Remove a context that this package wrote, and restore the views as they were before."""
     names = _names_in(node.metadata)
     _reset_views(node, names)
     if has_context(node.metadata):
@@ -88,13 +88,13 @@ def remove_context(node: BaseNode) -> None:
 def set_views(
     node: BaseNode, *, show_context_to_llm: bool = False, embed_metadata: bool = True
 ) -> None:
-    """Let the EMBED view of a node show its context once, and the LLM view only if it is to.
+    """Make the EMBED view of a node show its context once, and the LLM view only on request.
 
     Args:
-        node: Changed in place: its ``excluded_embed_metadata_keys`` and
-            ``excluded_llm_metadata_keys``.
-        show_context_to_llm: Whether the prompt of an answering model shows the context.
-        embed_metadata: Whether the EMBED view shows anything but text and context.
+        node: The node. Its ``excluded_embed_metadata_keys`` and ``excluded_llm_metadata_keys`` are
+            changed in place.
+        show_context_to_llm: Whether the LLM view shows the context.
+        embed_metadata: Whether the EMBED view shows more than the text and the context.
     """
     values = node.metadata
     names = _names_in(values)
@@ -105,20 +105,20 @@ def set_views(
     own_names = [name for name in names if name in values]
     shown_names = {names.context} if context else set()
 
-    # In the EMBED view.
+    # Set the EMBED view.
     hidden_names = list(values)
     if embed_metadata:
         hidden_names = own_names + _repeated_names(values, names, context)
     _hide_from_embed(node, names, [name for name in hidden_names if name not in shown_names])
 
-    # In the LLM view.
+    # Set the LLM view.
     if show_context_to_llm:
         own_names = [name for name in own_names if name not in shown_names]
     node.excluded_llm_metadata_keys = node.excluded_llm_metadata_keys + own_names
 
 
 def hide_headings(node: BaseNode) -> None:
-    """Do not embed the header path of a node without a context, if our parser wrote it."""
+    """Exclude our parser's header path from the EMBED view of a node without a context."""
     names = _names_in(node.metadata)
     _reset_views(node, names)
     header_name = metadata.key_in(node.metadata, metadata.HEADER_PATH)
@@ -127,7 +127,7 @@ def hide_headings(node: BaseNode) -> None:
 
 
 def _hide_from_embed(node: BaseNode, names: _Names, hidden_names: Iterable[str]) -> None:
-    """Exclude metadata from what is embedded, between the two keys that are always excluded."""
+    """Exclude metadata from embedding, between the two keys that are always excluded."""
     excluded = node.excluded_embed_metadata_keys
     known = {names.source, names.version, *excluded}
     added = [name for name in hidden_names if name not in known]
@@ -135,7 +135,7 @@ def _hide_from_embed(node: BaseNode, names: _Names, hidden_names: Iterable[str])
 
 
 def _reset_views(node: BaseNode, names: _Names) -> None:
-    """Remove from the excluded keys what this package has added to them."""
+    """Remove the keys that this package added from the lists of excluded keys."""
     excluded = node.excluded_embed_metadata_keys
     if names.source in excluded and names.version in excluded:
         before = excluded[: excluded.index(names.source)]
@@ -147,7 +147,7 @@ def _reset_views(node: BaseNode, names: _Names) -> None:
 
 
 def _repeated_names(values: Mapping[str, Any], names: _Names, context: str) -> list[str]:
-    """Return the names of metadata whose value a context repeats."""
+    """Return the names of the metadata whose values a context repeats."""
     embedded_words = _words(context)
     lexical_context = str(values.get(names.lexical) or "")
     searched_words = embedded_words + _words(lexical_context)
@@ -164,13 +164,13 @@ def _repeated_names(values: Mapping[str, Any], names: _Names, context: str) -> l
 
 
 def _is_in(words: str, key: str, value: str) -> bool:
-    """Return whether words repeat the value of a key."""
+    """Return whether the value of a key is among the words."""
     if key in _PATH_KEYS and metadata.is_absolute(value):
         value = PureWindowsPath(value).name
     elif key == metadata.HEADER_PATH:
         titles = metadata.heading_titles({key: value})
         value = titles[-1] if titles else ""
-    elif key == metadata.DATE and len(value) == _DAY_LENGTH:  # contexts say no time of day
+    elif key == metadata.DATE and len(value) == _DAY_LENGTH:  # contexts contain no time of day
         in_words = dates.date_in_words(value) or value
         if _words(in_words) in words:
             return True
@@ -178,6 +178,6 @@ def _is_in(words: str, key: str, value: str) -> bool:
 
 
 def _words(text: str) -> str:
-    """Return the words of a text between blanks, so that whole words are found."""
+    """Return the words of a text separated and surrounded by spaces, to search for whole words."""
     words = _WORD.findall(text.casefold())
     return " ".join(["", *words, ""])

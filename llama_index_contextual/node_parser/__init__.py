@@ -1,4 +1,4 @@
-"""The node parser that cuts Markdown along its headings."""
+"""The node parser that splits Markdown along its headings."""
 
 from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
 

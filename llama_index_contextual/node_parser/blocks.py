@@ -1,7 +1,7 @@
-"""The blocks of a Markdown document, as pyromark finds them in a masked copy of the text.
+"""The blocks of a Markdown document, which pyromark finds in a masked copy of the text.
 
-pyromark's own option for front matter is not used: it takes a ``---`` block in the middle of a
-document for metadata, too.
+pyromark's front matter option is not used, because it also treats a ``---`` block in the middle of
+a document as metadata.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ KINDS: Final = {
 }
 _NON_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _HTML_TAG: Final = re.compile("<[^<>]*>")
-# A line that is no rule and stands in a hundred lists and quotes: a million take seconds, and mark
-# nothing.
+# A line that is nested in a hundred lists and quotes and is not a rule. Parsing a million of them
+# takes seconds and gives no blocks.
 _DEEP_LINE: Final = re.compile(
     r"^(?![ \t\r-]*$|[ \t\r*]*$)((?:[ \t]*(?:[-*+>]|\d{1,9}[.)])(?=[ \t>])){100}[ \t]*)([^\n]*)",
     re.MULTILINE,
 )
-# A heading of HTML that stands alone on its lines, as converters write them. One around an image
-# alone has no title.
+# An HTML heading on lines of its own, as converters write them. If it contains only an image, it
+# has no title.
 HTML_HEADING: Final = re.compile(
     r"^[ \t]*(?:<(?:div|center|p)\b[^<>\n]*>\s{0,99}){0,3}<h(?P<level>[1-6])(?:\s[^<>]*)?>"
     r"(?P<title>(?:(?!</?h[1-6]\b|\n[ \t]*(?:\n|`{3}|~{3}))[\s\S])*)</h(?P=level)>"
     r"(?:[ \t]*</(?:div|center|p)>)*[ \t]*$",
     re.MULTILINE | re.IGNORECASE,
 )
-# Code of an item is indented as the item is, and ends with it: a heading at the start of a line
+# Code in a list item is indented like the item and ends with it. A heading at the start of a line
 # would end both.
 _CODE_OR_HEADING: Final = re.compile(
-    r"(?=`|^[ \t~<])"  # what either begins with
+    r"(?=`|^[ \t~<])"  # how code and headings begin
     rf"(?:^(?P<indent> {{0,3}}(?: |\t)[ \t]*)(?P<ticks>`{{3,}}(?=[^`\n]*$)|~{{3,}}).*"
     r"(?:\n(?!(?P=indent) {0,3}(?P=ticks)[`~]*[ \t]*$)(?:(?P=indent).*|[ \t]*$))*"
     r"(?:\n(?P=indent) {0,3}(?P=ticks).*)?"
@@ -59,21 +59,21 @@ _CODE_OR_HEADING: Final = re.compile(
 def _between(opening: str, closing: str) -> str:
     """Return the pattern of a comment.
 
-    The comment holds no other opening, so that openings without an end cost no time.
+    A comment contains no other opening, so that unclosed openings do not cost quadratic time.
     """
     return rf"{opening}(?:(?!{opening})[\s\S])*?{closing}"
 
 
-_TAG: Final = r"\{(?:%-?|\{[<%])\s?"  # of Liquid and its kind, and of Hugo
-# What begins and what ends a comment of templates, at the beginning of a line: JSP, FreeMarker,
-# Blade, Mako, Mustache; and where TeX's text is no Markdown.
+_TAG: Final = r"\{(?:%-?|\{[<%])\s?"  # of Hugo, Liquid and similar languages
+# The start and end marks of comments in templates (JSP, FreeMarker, Blade, Mako, Mustache), and of
+# TeX environments that are not Markdown. They only count at the start of a line.
 _COMMENTS: Final = r"""
     <%-- --%> <#-- --> {{-- --}} <%doc> </%doc> {{! }} \begin{comment} \end{comment}
     \begin{verbatim} \end{verbatim}
 """
 _MARKS: Final = [*map(re.escape, _COMMENTS.split())]
-# These, comments of HTML, MDX, Go, Jinja, Handlebars, ERB, Obsidian and Liquid, code of the last,
-# and formulas: no line in one is a heading.
+# The comments above, comments of HTML, MDX, Go, Jinja, Handlebars, ERB, Obsidian and Liquid, code
+# blocks of Liquid, and formulas. No line in any of these is a heading.
 _NO_MARKDOWN: Final = re.compile(
     "(?=[ \\t`~<{%$\\\\])(?:"
     + "|".join(
@@ -85,12 +85,12 @@ _NO_MARKDOWN: Final = re.compile(
             _between("<!--", "-->"),
             _between(r"\{-?\s{0,9}/\*", r"\*/\s{0,9}-?\}"),
             _between(r"(?<!\$)\{#(?=[-\s])", r"#\}"),
-            _between(r"(?:^[ \t]*%%|(?<![\w%])%%(?=\s))", "%%"),  # "%%time" in a sentence is none
+            _between(r"(?:^[ \t]*%%|(?<![\w%])%%(?=\s))", "%%"),  # not "%%time" in a sentence
             _between(
                 rf"{_TAG}(?:comment|highlight|mermaid)\b",
                 rf"{_TAG}(?:end|/)\s?(?:comment|highlight|mermaid)",
             ),
-            # Alone on its line: "\[sic\]" is text.
+            # Only on a line of its own, because "\[sic\]" is text.
             r"^[ \t]*\\\[[ \t]*$(?:(?!\n[ \t]*(?:\n|\\\[))[\s\S])*?\\\]",
             r"^[ \t]*\$\$(?:[ \t]*$(?:(?!\$\$)[\s\S])*|(?:(?!\$\$|\n[ \t]*\n)[\s\S])*)\$\$",
         ]
@@ -98,8 +98,8 @@ _NO_MARKDOWN: Final = re.compile(
     + ")",
     re.MULTILINE,
 )
-# What stands around a callout, a panel or a step (Quarto, Docusaurus, MDX, HTML, Hugo, GitBook): no
-# heading in it heads what follows.
+# The edges of a callout, panel or step (Quarto, Docusaurus, MDX, HTML, Hugo, GitBook). A heading
+# inside such a container does not apply to the text after it.
 _CONTAINER: Final = re.compile(
     r"^ {0,3}(?:(?P<colons>:{3,})[ \t]*(?P<title>\S)?"
     rf"|(?:<(?=/?(?:[A-Z]|details\b|aside\b|blockquote\b))|{_TAG}(?!(?:end)?(?:if|for|unless|raw)))"
@@ -111,17 +111,17 @@ _DEEPEST_CONTAINER: Final = 50
 
 
 def mask(text: str, body: int = 0, unread: int = 0) -> str:
-    """Return a copy of the same length that parses alike, in which each character is one byte.
+    """Return a copy of the same length with the same blocks, in which each character is one byte.
 
-    pyromark counts UTF-8 bytes. No character beyond ASCII means anything to Markdown's blocks, so
-    a letter in place of each makes its offsets those of the text. Front matter becomes blank lines,
-    a byte order mark (which hides a heading) a space, and a lone CR a line feed, because it ends a
-    line for Markdown but not for ``find``.
+    pyromark's offsets count UTF-8 bytes. Characters beyond ASCII have no meaning for Markdown's
+    blocks, so each is replaced by a letter, which makes the offsets valid for the text. Front
+    matter becomes blank lines. A byte order mark, which would hide a heading, becomes a space. A
+    lone CR becomes a line feed, because it ends a line in Markdown but not for ``find``.
 
     Args:
         text: The document.
         body: The offset after the front matter.
-        unread: The offset after front matter that could not be read; it is a paragraph.
+        unread: The offset after front matter that could not be read and becomes a paragraph.
     """
     if unread:
         text = _VISIBLE.sub("x", text[:unread]) + text[unread:]
@@ -135,7 +135,7 @@ def mask(text: str, body: int = 0, unread: int = 0) -> str:
 
 
 def _without_marks(run: re.Match[str]) -> str:
-    """Replace the second and later lines of a comment by letters, so that none is a heading."""
+    """Replace all but the first line of a comment by letters, so that no line is a heading."""
     if run["code"]:
         return run[0]
     first_line, line_end, later_lines = run[0].partition("\n")
@@ -144,7 +144,7 @@ def _without_marks(run: re.Match[str]) -> str:
 
 
 def _as_heading(match: re.Match[str]) -> str:
-    """Replace an HTML heading by a Markdown heading of the same length; leave code as it is."""
+    """Replace an HTML heading by a Markdown heading of the same length. Code is unchanged."""
     title = " ".join(_HTML_TAG.sub("", match["title"] or "").split())
     if not title:
         return match[0]
@@ -153,7 +153,7 @@ def _as_heading(match: re.Match[str]) -> str:
 
 
 def containers_of(masked: str) -> list[tuple[int, int]]:
-    """Return the start and end of callouts and the like that are closed, by their ends."""
+    """Return the start and end of each closed container, such as a callout, sorted by the end."""
     if not _CONTAINER.search(masked):
         return []
     containers: list[tuple[int, int]] = []
@@ -180,7 +180,7 @@ class Block(NamedTuple):
     start: int
     end: int
     tag: str  # pyromark's name: "Paragraph", "List", "Item", …
-    value: Any  # what pyromark knows of it: the level of a heading, the info string of a fence
+    value: Any  # pyromark's details: the level of a heading, the info string of a fence
 
     @property
     def kind(self) -> str:
@@ -189,9 +189,9 @@ class Block(NamedTuple):
 
 
 def blocks_of(masked: str) -> Iterator[Block]:
-    """Yield the blocks of a text, each before those inside it."""
+    """Yield the blocks of a text. Each block comes before those inside it."""
     leaf_end = 0
-    # All events of the parser pass through this loop, so it does as little as possible for each.
+    # This loop runs for every parser event, so it does as little as possible.
     for event, span in _PARSER.events_with_range(masked):
         start = span["start"]
         if start < leaf_end:  # inside a leaf: inline markup, rows, text

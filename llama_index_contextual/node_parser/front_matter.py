@@ -1,4 +1,4 @@
-"""The front matter of a Markdown document: the YAML or TOML block at the very top of a file."""
+"""The front matter of a Markdown document, a YAML or TOML block at the very top of the file."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# As in Pandoc, a rule that a blank line follows opens no front matter.
+# As in Pandoc, a "---" line followed by a blank line is a rule and does not start front matter.
 _FRONT_MATTER: Final = re.compile(
     r"\ufeff?\s*(?:(?P<yaml>---)(?=[ \t]*(?:\r\n|\r(?!\n)|\n)(?![ \t]*[\r\n]))|\+\+\+)"
     r"[ \t]*(?:\r\n?|\n)"
     r"(?P<source>.*?)(?<![^\r\n])(?(yaml)(?:---|\.\.\.)|\+\+\+)[ \t]*(?:\r\n?|\n|\Z)",
     re.DOTALL,
 )
-# To YAML, "#a" is a comment in "tags: #a #b" and in "- #a".
+# In YAML, the "#a" of "tags: #a #b" and of "- #a" would be a comment.
 _HASHTAGS: Final = re.compile(r"^([ \t]*(?:-|[\w-]+:)[ \t]+)(#\w[^\r\n']*)", re.MULTILINE)
-# The loader in C where PyYAML was built with it. In both, all scalars are strings, which is three
-# times as fast as making objects.
+# The C loader, if PyYAML was built with it. Both loaders return all scalars as strings, which is
+# three times as fast as converting them.
 _YAML_LOADER: Final = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-_MOST_CHARS: Final = 100_000  # a second of Python's own YAML parser
-# libyaml's composer ends the process where lists and mappings are nested 100,000 levels deep.
+_MOST_CHARS: Final = 100_000  # which take the pure Python YAML parser a second
+# libyaml crashes the process if lists and mappings are nested 100,000 levels deep.
 _DEEPEST: Final = 50
 # The time and memory of the TOML parser grow with the square of the length of a dotted key.
 _LONGEST_TOML_LINE: Final = 2_000
@@ -46,12 +46,13 @@ _LINE_OF_NO_KEY: Final = re.compile(r"^[^\s#-]", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """The properties of a document.
+    """The properties in the front matter of a document.
 
     Attributes:
         end: The offset after the block in the text; 0 if there is none.
-        values: The top-level keys, in lower case; scalars of YAML are strings.
-        unread: The offset after a block that could not be read. It stays text, without headings.
+        values: The values by top-level key, in lower case. YAML scalars are strings.
+        unread: The offset after a block that could not be parsed. It is kept as text without
+            headings.
     """
 
     end: int = 0
@@ -59,11 +60,11 @@ class FrontMatter:
     unread: int = 0
 
     def text(self, key: str) -> str:
-        """Return a value as one line, lists comma-separated; "" if it is missing or a mapping."""
+        """Return a value on one line, lists comma-separated; "" if it is missing or a mapping."""
         return ", ".join(filter(None, _flat(self.values.get(key))))
 
     def tags(self) -> str:
-        """Return the tags comma-separated and without ``#``, from a list, ``a, b`` or ``#a #b``."""
+        """Return the comma-separated tags without ``#``, from a list, ``a, b`` or ``#a #b``."""
         tags: list[str] = []
         for part in (self.text("tags") or self.text("tag")).split(","):
             words = part.split() if "#" in part else [part]
@@ -71,7 +72,7 @@ class FrontMatter:
         return ", ".join(filter(None, tags))
 
     def other_values(self, without: Collection[str]) -> str:
-        """Return the other keys as ``client: Acme; weight: 40``, without flags and mappings."""
+        """Return the remaining keys as ``client: Acme; weight: 40``, without flags and mappings."""
         parts: list[str] = []
         for key in self.values:
             value = self.text(key)
@@ -83,14 +84,15 @@ class FrontMatter:
 def read_front_matter(text: str, name: str | None = "a document") -> FrontMatter:
     """Read the front matter at the top of a text.
 
-    A block that is not valid YAML is read line by line, so ``title: Avatar: The Last Airbender`` is
-    a key and its text. A block in which most lines have no key, or that exceeds a limit, stays
-    text. A :class:`~llama_index_contextual.utils.errors.ContextualWarning` tells of either. A block
-    that is no mapping, such as a paragraph between two rules, stays text without a warning.
+    A block that is not valid YAML is read line by line, so that ``title: Avatar: The Last
+    Airbender`` is read as a key and its text. A block that exceeds a limit, or in which most lines
+    have no key, is kept as text. Both cases cause a
+    :class:`~llama_index_contextual.utils.errors.ContextualWarning`. A block that is not a mapping,
+    such as a paragraph between two rules, is kept as text without a warning.
 
     Args:
         text: The whole document.
-        name: The document's name for the warning; None for no warning.
+        name: The document's name for the warning, or None for no warning.
     """
     match = _FRONT_MATTER.match(text)
     if match is None:
@@ -115,7 +117,7 @@ def read_front_matter(text: str, name: str | None = "a document") -> FrontMatter
             )
         if not values:
             return FrontMatter(unread=match.end())
-    if not values:  # it is empty
+    if not values:  # the block is empty
         return FrontMatter(match.end())
     if not isinstance(values, dict):
         return FrontMatter()
@@ -123,16 +125,16 @@ def read_front_matter(text: str, name: str | None = "a document") -> FrontMatter
 
 
 def _reason(error: Exception) -> str:
-    """Return the first line of an error, with the line of the document where YAML failed."""
+    """Return the first line of an error, or for YAML the problem and the document's line."""
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return str(error).partition("\n")[0]
-    line = mark.line + 2  # it is counted from 0, and the fence is a line, too
+    line = mark.line + 2  # counted from 0, after the line of the fence
     return f"line {line}: {getattr(error, 'problem', '')}"
 
 
 def _check_length(source: str) -> None:
-    """Raise a ValueError for a block that takes too long to parse."""
+    """Raise a ValueError for a block that would take too long to parse."""
     if len(source) > _MOST_CHARS:
         raise ValueError(f"it has {len(source):,} characters, more than {_MOST_CHARS:,}")
 
@@ -145,10 +147,10 @@ def _parse_toml(source: str) -> dict[str, Any]:
 
 
 def _parse_yaml(source: str) -> Any:
-    """Return the value of a YAML text, in which all scalars are strings; None if it is empty."""
+    """Return the value of a YAML text with all scalars as strings, or None if it is empty."""
     depth = 0
     anchors: set[str | None] = set()  # of lists and mappings
-    # Iterating over the events does not recurse for each level, as the composer does.
+    # Unlike the composer, iterating over the events does not recurse.
     for event in yaml.parse(source, Loader=_YAML_LOADER):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
@@ -156,18 +158,20 @@ def _parse_yaml(source: str) -> Any:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         elif isinstance(event, yaml.AliasEvent) and event.anchor in anchors:
-            # Ten lines of them can make a billion items.
-            raise ValueError("it has aliases of lists, which are not read")
+            # Ten lines of aliases can expand to a billion items.
+            raise ValueError("it has aliases of lists, which are not supported")
         if depth > _DEEPEST:
             raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
     return _YAML_LOADER(source).get_single_data()
 
 
 def _read_line_by_line(source: str) -> dict[str, Any]:
-    """Return the keys and values of a block that is not valid YAML; lines belong to the key above.
+    """Return the keys and values of a block that is not valid YAML.
+
+    A line without a key belongs to the key above it.
 
     Returns:
-        An empty mapping if fewer lines begin with a key than do not.
+        The values by key; nothing unless most lines begin with a key.
     """
     _, *parts = _KEY.split(source)  # a key, its text, the next key, …
     if len(parts) <= len(_LINE_OF_NO_KEY.findall(source)):
@@ -176,14 +180,14 @@ def _read_line_by_line(source: str) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """Return what follows a key, as YAML if it is valid, else as text."""
+    """Return the value after a key, as YAML if it is valid, else as text."""
     with contextlib.suppress(yaml.YAMLError, ValueError):
         return _parse_yaml(f"key: {text.strip(' ')}")["key"]
     return " ".join(text.split()).strip("\"'")
 
 
 def _flat(value: Any) -> list[str]:
-    """Return the texts of a scalar or of a list of any depth; mappings have none."""
+    """Return the texts of a scalar or of all items of a nested list. Mappings are left out."""
     if isinstance(value, list):  # YAML reads [[A link]] as a list in a list
         return [text for item in value for text in _flat(item)]
     if isinstance(value, dict) or value in _NULLS:

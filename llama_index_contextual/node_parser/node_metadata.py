@@ -1,9 +1,9 @@
-"""The metadata, ids and places of the nodes of a document.
+"""The metadata, ids and positions of the nodes of a document.
 
-A document may itself be a part: a chunk that is cut again, or a page of a file. What a document
-brought stays as it was. Each function returns our metadata by the names of
+The "document" can itself be a part: a chunk that is split again, or a page of a file. Metadata that
+a document brought is never changed. Each function returns our own metadata under the names in
 :mod:`llama_index_contextual.utils.metadata`, and
-:func:`~llama_index_contextual.utils.metadata.merge_metadata` adds them to the document's.
+:func:`~llama_index_contextual.utils.metadata.merge_metadata` adds it to that of the document.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.node_parser.packing import Span
 
 _LONGEST_PAGE_NUMBER: Final = 10  # digits
-# Counts and levels say nothing to an embedding or an LLM.
+# Counts and levels mean nothing to an embedding model or an LLM.
 BOOKKEEPING: Final = (
     HEADING_LEVEL,
     CONTENT_TYPE,
@@ -67,8 +67,8 @@ BOOKKEEPING: Final = (
     DATE_TS,
     FRONT_MATTER,
 )
-# Tags and description of front matter would make the chunks of a document more alike; the keyword
-# index reads them once.
+# Tags and descriptions from front matter would make the chunks of a document too similar. The
+# keyword index reads them once per document.
 _HIDDEN_FROM_EMBEDDING: Final = (
     *BOOKKEEPING,
     START_LINE,
@@ -76,12 +76,12 @@ _HIDDEN_FROM_EMBEDDING: Final = (
     TAGS,
     DESCRIPTION,
 )
-# Metadata of a chunk that are not true of the chunks that it is cut into. Our parser writes more of
-# them than others do.
+# Metadata of a chunk that is wrong for the pieces that it is split into. Our parser writes more of
+# it than other parsers.
 _OF_A_CHUNK: Final = (HEADER_PATH, START_LINE, END_LINE)
 _OF_OUR_CHUNK: Final = (*_OF_A_CHUNK, *BOOKKEEPING)
-# Keys of front matter that name the day that a note is of, the surest first. Keys such as ``due``
-# and ``updated`` name other days.
+# Front matter keys that contain the date of a note, the most reliable first. Keys such as ``due``
+# and ``updated`` contain other dates.
 _DAY_KEYS: Final = (
     re.compile("date|datum|fecha|дата|日付|日期|날짜"),
     re.compile(
@@ -89,24 +89,24 @@ _DAY_KEYS: Final = (
     ),
     re.compile("(?:date[-_ ]?)?pub(?:lish|lished)?(?:[-_ ]?(?:at|on|date|time|am))*"),
 )
-_LOOSE_DAY_KEY: Final = re.compile("data|dato|day")  # they mean other things, too
+_LOOSE_DAY_KEY: Final = re.compile("data|dato|day")  # these words have other meanings, too
 _WHOLE_DAY: Final = re.compile(r"\W{0,9}\d[\w .,/:-]{4,30}\d\W{0,9}")
 _FILTER_NAME: Final = re.compile(r"\w[\w .-]{0,99}")
 _MOST_FILTERS: Final = 50
 _MOST_TAG_CHARS: Final = 2000  # of inline tags
-_IN_ALL_CONTEXTS: Final = (TITLE, DATE)  # these need no words on the first chunk
+_IN_ALL_CONTEXTS: Final = (TITLE, DATE)  # in every context, so not needed on the first chunk
 _MOST_FRONT_MATTER_CHARS: Final = 1000  # for the keyword index
 
 
 class Place(NamedTuple):
-    """Where a node begins in its document."""
+    """The position at which a node begins in its document."""
 
     offset: int  # in characters
-    line: int  # from 1; 0 where it is not known
+    line: int  # from 1; 0 if it is unknown
 
 
 def headings_of(text: str) -> list[tuple[str, int, int]]:
-    """Return the title, the level (1 to 6) and the line (from 1) of each heading of a text."""
+    """Return the title, the level (1 to 6) and the line (from 1) of each heading in a text."""
     front = read_front_matter(text, None)
     ends = line_ends(text)
     outline = outline_of(text, front.end, front.unread)
@@ -122,16 +122,16 @@ def line_ends(text: str) -> array[int]:
 
 
 def source_of(node: BaseNode) -> RelatedNodeInfo | None:
-    """Return the document that a node was cut from; None for a document."""
+    """Return the document that a node was split from, or None for a document."""
     source = node.source_node
     return None if source is None or source.node_id == node.node_id else source
 
 
 def identity_of(document: BaseNode) -> str:
-    """Return the identity from which the ids of a document's chunks are made.
+    """Return the identity that the ids of a document's chunks are derived from.
 
-    It is the id of the document. For a node that was cut from a document it is that document's id
-    with the node's place, or the node's own id if its place is not known.
+    It is the document's id. For a node that was split from a document, it is that document's id
+    with the node's offsets, or the node's own id if its offsets are unknown.
     """
     source = source_of(document)
     start = getattr(document, "start_char_idx", None)
@@ -147,7 +147,7 @@ def node_id_of(identity: str, chunk: str, ordinal: int) -> str:
     Args:
         identity: The identity of its document.
         chunk: Its text.
-        ordinal: How many chunks of the document with the same text stand before it.
+        ordinal: The number of earlier chunks of the document with the same text.
     """
     content = f"{identity}\0{ordinal}\0{chunk}".encode("utf-8", "surrogatepass")
     digest = blake2b(content, digest_size=16).digest()
@@ -155,24 +155,24 @@ def node_id_of(identity: str, chunk: str, ordinal: int) -> str:
 
 
 def place_of(node: BaseNode) -> Place:
-    """Return the place in its document at which a node begins.
+    """Return the position at which a node begins in its document.
 
-    LlamaIndex's parsers store at which character a chunk starts, but not on which line. Without a
-    ``start_line`` the line is known at the beginning of the document only.
+    LlamaIndex's parsers store the character offset of a chunk but not its line. Without a
+    ``start_line``, the line is known only for a chunk at the beginning of the document.
     """
     start = getattr(node, "start_char_idx", None)
     end = getattr(node, "end_char_idx", None)
     if source_of(node) is None or start is None or end is None:
         return Place(0, 1)
     text = node.get_content(metadata_mode=MetadataMode.NONE)
-    if len(text) != end - start:  # changed since
+    if len(text) != end - start:  # the text was changed since
         return Place(0, 1)
     line = metadata.value_of(node.metadata, START_LINE)
     return Place(start, _positive_or(line, 0 if start else 1))
 
 
 def path_above(node: BaseNode) -> Path:
-    """Return the headings above a node that is cut again; only the innermost has a known level."""
+    """Return the headings above a node that is split again. Only the innermost has a level."""
     titles = metadata.heading_titles(node.metadata) if source_of(node) else []
     headings = [Heading(0, title, dates.date_from_heading(title)) for title in titles]
     if headings:
@@ -187,14 +187,15 @@ def _positive_or(value: object, default: int) -> int:
 
 
 def reading_order(documents: Sequence[BaseNode]) -> list[tuple[int, int | None]]:
-    """Return the order in which documents are read, which matters for the pages of one file.
+    """Return the order in which to parse documents, so that the pages of a file are in sequence.
 
-    Pages of one file have the same path or file name, and a page label. They are read by number, or
-    in the order of the list if a label is no number. Numbers may be left out. Where a label comes
-    twice, there are two files of one path, and no page follows another.
+    Pages of one file have the same path or file name, and a page label. They are sorted by number,
+    or keep the order of the list if any label is not a number. Gaps in the numbering are allowed.
+    If a label occurs twice, the pages belong to different files with the same path, and no page is
+    treated as following another.
 
     Returns:
-        The position of each document, with the position of the page before it, if there is one.
+        The index of each document, with the index of the page before it or None.
     """
     files: dict[object, list[tuple[str, int]]] = {}  # labels and positions
     for position, document in enumerate(documents):
@@ -217,7 +218,8 @@ def reading_order(documents: Sequence[BaseNode]) -> list[tuple[int, int | None]]
 def with_clean_metadata(document: BaseNode) -> BaseNode:
     """Return a document whose metadata is within bounds and free of lone surrogates.
 
-    Warnings name what was changed. LlamaIndex makes a text of all metadata to hash a document.
+    Each change causes a warning. The bounds matter because LlamaIndex converts all metadata to text
+    when it hashes a document.
     """
     values, notes = metadata.bounded(document.metadata)
     if notes:
@@ -233,9 +235,9 @@ def with_clean_metadata(document: BaseNode) -> BaseNode:
 
 
 def metadata_for_chunks(document: BaseNode) -> dict[str, Any]:
-    """Return the metadata that a document brought, as its chunks have them.
+    """Return the metadata that the chunks of a document inherit from it.
 
-    A node that is cut again loses what its parser wrote about it alone.
+    For a node that is split again, metadata that describes only the node itself is left out.
     """
     values = dict(document.metadata)
     if source_of(document) is not None:
@@ -253,7 +255,7 @@ def document_metadata(
     Args:
         document: The document.
         front: Its front matter.
-        brought: What :func:`metadata_for_chunks` returned.
+        brought: The metadata from :func:`metadata_for_chunks`.
     """
     values: dict[str, Any] = {}
     path = metadata.file_of(brought)
@@ -273,10 +275,10 @@ def document_metadata(
 
 
 def _period_of(document: BaseNode, front: FrontMatter) -> dates.Period | None:
-    """Return the days that a document is of: by its metadata, its front matter or its path."""
+    """Return the date or period of a document, from its metadata, its front matter or its path."""
     candidates = [metadata.value_of(document.metadata, DATE)]
     moments = front.values.get("date")
-    if isinstance(moments, dict):  # {created: 2025-10-05, updated: 2025-11-01}, as MkDocs has it
+    if isinstance(moments, dict):  # MkDocs: {created: 2025-10-05, updated: 2025-11-01}
         front = FrontMatter(values={**moments, **front.values})
     keys = sorted(front.values)
     for pattern in _DAY_KEYS:
@@ -293,17 +295,17 @@ def _period_of(document: BaseNode, front: FrontMatter) -> dates.Period | None:
 def filter_metadata(
     front: FrontMatter, tags: Sequence[str], brought: Mapping[str, Any], *, typed: bool
 ) -> dict[str, Any]:
-    """Return metadata for filters, on every chunk and in no view: front matter and inline tags.
+    """Return the metadata that only filters use, from front matter and inline tags.
 
-    Lists are text with commas. Left out are nested values, more than 300 characters, more than 50
-    keys, and names that the document brought or that mean something else here. The keyword index
-    reads their words all the same.
+    Every chunk has it, but no view shows it. Lists become comma-separated text. Nested values,
+    values of more than 300 characters, keys after the first 50, and keys that the document brought
+    or that have a reserved meaning are left out. The keyword index still contains their words.
 
     Args:
         front: The front matter of the document.
         tags: The tags in its text.
         brought: The metadata that the document brought.
-        typed: Whether numbers and truth values are such. Otherwise all values are text.
+        typed: Whether numbers and booleans keep their types. Otherwise all values are text.
     """
     values: dict[str, Any] = {}
     for key, value in front.values.items():
@@ -320,9 +322,10 @@ def filter_metadata(
 
 
 def first_chunk_metadata(document: BaseNode, front: FrontMatter, span: Span) -> dict[str, str]:
-    """Return the words of front matter for the first chunk: on every chunk they would count often.
+    """Return the front matter for the keyword index, which is stored on the first chunk only.
 
-    A first chunk that is cut again has them from the parser that cut it.
+    On every chunk, its words would be counted many times. If the document is itself a chunk that is
+    split again, its first piece inherits them.
     """
     if span.start < front.end:
         return {}
@@ -333,15 +336,16 @@ def first_chunk_metadata(document: BaseNode, front: FrontMatter, span: Span) -> 
 
 
 def span_metadata(
-    span: Span, brought: Mapping[str, Any], *, is_of_day: bool, chunk_size: int
+    span: Span, brought: Mapping[str, Any], *, document_has_date: bool, chunk_size: int
 ) -> dict[str, Any]:
     """Return the metadata of one chunk.
 
     Args:
-        span: Where it stands in its document.
+        span: The position of the chunk in its document.
         brought: The metadata that its document brought.
-        is_of_day: Whether its document has a day. Then "Plan for 2026-06-30" names another one.
-        chunk_size: The tokens that it should have at most.
+        document_has_date: Whether its document has a date. If so, a heading such as "Plan for
+            2026-06-30" does not change it.
+        chunk_size: The intended maximum of tokens. A larger chunk is marked as overflow.
     """
     values: dict[str, Any] = {
         HEADING_LEVEL: span.path[-1].level if span.path else 0,
@@ -353,7 +357,8 @@ def span_metadata(
     if span.continues:
         values[CONTINUES] = span.continues
     for heading in reversed(span.path):
-        if heading.day and not (is_of_day and dates.names_in_passing(heading.title)):
+        is_passing_mention = document_has_date and dates.names_in_passing(heading.title)
+        if heading.day and not is_passing_mention:
             values.update(_date_metadata(dates.Period(heading.day, heading.day), brought))
             break
     return values
@@ -365,13 +370,13 @@ def excluded_keys(
     our_names: Mapping[str, str],
     filters: Collection[str],
 ) -> dict[str, list[str]]:
-    """Return the fields of a node that exclude metadata from views in which they say nothing.
+    """Return the fields of a node that exclude metadata from the views that do not need it.
 
     Args:
-        document: Its document; what this excludes, the node excludes, too.
+        document: The node's document. The node also excludes everything that the document excludes.
         values: The metadata of the node.
-        our_names: The names that our keys have in them.
-        filters: Keys for filters alone.
+        our_names: The names that our keys have in the metadata.
+        filters: The keys that only filters use.
     """
     # The path is added to the name that the document brought.
     hidden = [*filters, PATH]
@@ -387,14 +392,15 @@ def excluded_keys(
 
 
 def hide_encoded_bytes(node: TextNode, shown: str) -> None:
-    """Let the views of a node show its text without encoded bytes; the text stays an exact slice.
+    """Hide encoded bytes in the views of a node. Its text stays an exact slice of the document.
 
-    LlamaIndex fills in the template of a view only where there is metadata to show, so some is
-    shown.
+    LlamaIndex applies the text template only if a view has metadata to show, so ``encoded_chars``
+    is shown in a view that would have none.
 
     Args:
         node: The node. Its ``text_template`` and ``metadata["encoded_chars"]`` are changed.
-        shown: Its text as :func:`~llama_index_contextual.utils.text.readable` returns it.
+        shown: The text without encoded bytes, from
+            :func:`~llama_index_contextual.utils.text.readable`.
     """
     node.metadata[ENCODED_CHARS] = len(node.text) - len(shown)
     template = node.text_template
@@ -411,7 +417,7 @@ def hide_encoded_bytes(node: TextNode, shown: str) -> None:
 
 
 def _date_metadata(period: dates.Period, brought: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a day as text and number; as a number alone if the document's ``date`` is that day."""
+    """Return a date as text and number, or only as number if the document has the text already."""
     values: dict[str, Any] = {DATE_TS: dates.epoch_seconds(period.first)}
     if dates.parse_day(brought.get(DATE)) != period.first:
         values[DATE] = period.isoformat()

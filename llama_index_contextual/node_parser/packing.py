@@ -1,7 +1,7 @@
-"""From a document's text to the spans that become its chunks.
+"""Split a document's text into the spans that become its chunks.
 
-A group of sections that fits is one span. Another is cut at the strongest marks, and where a block
-or a sentence alone is too long, inside it.
+A group of sections that fits into a chunk is one span. A larger group is split at its strongest
+marks. A block or sentence that is too long by itself is split inside.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ from llama_index_contextual.utils.tokens import Scale, make_scale
 
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 _PARAGRAPH_END: Final = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[ \t]*(?:\r\n|\r(?!\n)|\n))+")
-# So many characters of a sentence or line as end it, or end with white space, or with a letter and
-# the combining marks that belong to it.
+# Up to ``size`` characters of a sentence or line that end at its end, at white space, or else after
+# a letter with all its combining marks.
 _PIECE_OF_SENTENCE: Final = (
     r"(?s)(?:.{{1,{size}}}\Z|(?P<words>.{{0,{before_space}}}[ \n])"
     r"|.{{1,{size}}}(?![\p{{M}}\u0e33\u0eb3])|.{{1,{size}}})\s*"
 )
-_TOKENS_PER_CHARACTER: Final = 4  # of a byte-level tokenizer at most
+_TOKENS_PER_CHARACTER: Final = 4  # the most with a byte-level tokenizer
 _MAX_ROW: Final = 3000  # characters of a header row that are read
 _MAX_CONTINUES: Final = 300  # characters of a table's header row, or a fence's language
-# The pieces of a text have at most so many times the tokens of the text when each is counted alone.
+# The pieces of a text, each counted alone, have at most this many times the tokens of the text.
 _MOST_MERGED: Final = 4
-_CHUNKS_OF_A_SENTENCE: Final = 2  # a sentence or line may have so many times chunk_size
-_CHUNKS_OF_A_BLOCK: Final = 8  # the same of a block that is never cut
+_CHUNKS_OF_A_SENTENCE: Final = 2  # the limit of a single sentence or line, in chunk sizes
+_CHUNKS_OF_A_BLOCK: Final = 8  # the limit with keep_blocks, in chunk sizes
 _BLOCKS_OF_SENTENCES: Final = frozenset({"text", "list", "quote"})
 
 
 class ChunkSettings(NamedTuple):
-    """How a text is cut; see :class:`HeadingAwareMarkdownNodeParser`."""
+    """Settings for splitting a text. See :class:`HeadingAwareMarkdownNodeParser`."""
 
     chunk_size: int = 400
     chunk_overlap: int = 80
@@ -70,7 +70,7 @@ class ChunkSettings(NamedTuple):
 
     @property
     def hard_limit(self) -> int:
-        """Return the number of tokens that no chunk exceeds."""
+        """Return the maximum number of tokens of any chunk."""
         times = _CHUNKS_OF_A_BLOCK if self.keep_blocks else _CHUNKS_OF_A_SENTENCE
         return times * self.chunk_size
 
@@ -80,11 +80,11 @@ class Span(NamedTuple):
 
     start: int  # offset of its first character
     end: int  # offset after its last character
-    path: Path  # the headings above it; of several sections those that all of them share
+    path: Path  # the headings above it, or those that all its sections share
     kind: str  # "text", "code", "table", "list", "quote", "html", "heading" or "mixed"
-    tokens: int  # in the tokenizer of the settings
-    continues: str = ""  # of a later piece of a fence its language, of a table its header row
-    overlap: int = 0  # how many of its first characters the chunk before it holds, too
+    tokens: int  # by the tokenizer of the settings
+    continues: str = ""  # the language or header row, if it continues a fence or table
+    overlap: int = 0  # characters at its start that the previous chunk also contains
     open_path: Path = ()  # the headings that are open at its end
 
 
@@ -98,15 +98,15 @@ def split_markdown(
 ) -> list[Span]:
     """Return spans that cover a text except white space, front matter and a byte order mark.
 
-    Encoded bytes, such as a picture in a data URI, are never cut and count as one character. What
-    holds nothing else is no span.
+    Encoded bytes, such as a picture in a data URI, are never split and count as one character.
+    Chunks that would contain nothing else are left out.
 
     Args:
         text: A text without lone surrogates.
-        settings: How to cut it.
-        front: Its front matter; None reads it here.
-        above: The headings that are open where the text begins, as they are for a page of a file.
-        markdown: False for plain text, which has paragraphs, but no headings, fences and lists.
+        settings: The settings for splitting it.
+        front: Its front matter. If None, it is read from the text.
+        above: The headings that are already open at the beginning of the text, which can be a page.
+        markdown: False for plain text, which has paragraphs but no headings, fences or lists.
     """
     settings = settings or ChunkSettings()
     if front is None:
@@ -144,7 +144,7 @@ def _with_headings(span: Span, group: list[Section], marks: Sequence[Mark]) -> S
     first = sections[0]
     first_mark = marks[first.first]
     begins_with_heading = first_mark.kind == "heading" and first_mark.offset >= span.start
-    path = first.path  # a heading further down heads nothing of the beginning
+    path = first.path  # a heading further down does not apply to the beginning
     if begins_with_heading or not first.has_text:
         path = common_path(sections)
     return span._replace(path=path, open_path=sections[-1].path)
@@ -181,12 +181,12 @@ def _continues(text: str, atom: Atom) -> str:
 
 
 def _marks_between_lines(text: str, block: Mark, end: int) -> Iterator[Mark]:
-    """Yield the places to cut a block before its lines."""
+    """Yield the places to split a block between its lines."""
     is_code = block.atom is not None and block.atom.kind == "code"
     all_lines = _LINE.finditer(text, block.offset, end)
     lines = [line for line in all_lines if line[0].strip()]
     for number, (before, line) in enumerate(pairwise(lines)):
-        # The first line of a fence and the first two of a table stay with the line that follows.
+        # The first line of a fence and the first two lines of a table stay with the next line.
         is_head = block.atom is not None and number < (1 if is_code else 2)
         closes_fence = is_code and not line[0].strip("`~> \t\r\n")
         is_after_blank = before.end() < line.start()
@@ -198,7 +198,7 @@ def _marks_between_lines(text: str, block: Mark, end: int) -> Iterator[Mark]:
 
 
 def _marks_between_words(text: str, sentence: Mark, end: int, chunk_size: int) -> Iterator[Mark]:
-    """Yield places to cut a sentence or line into pieces that surely fit into a chunk."""
+    """Yield places to split a sentence or line into pieces that are sure to fit into a chunk."""
     size = max(1, chunk_size // _TOKENS_PER_CHARACTER)
     pattern = _PIECE_OF_SENTENCE.format(size=size, before_space=size - 1)
     for match in regex.finditer(pattern, text, pos=sentence.offset, endpos=end):
@@ -209,12 +209,12 @@ def _marks_between_words(text: str, sentence: Mark, end: int, chunk_size: int) -
 
 @dataclass
 class _Packer:
-    """Packs the marks of a group of sections into chunks."""
+    """A packer of the marks of a group of sections into chunks."""
 
     scale: Scale
     settings: ChunkSettings
     body: int  # the offset after the front matter
-    marks: Sequence[Mark]  # the last one is the end of the group
+    marks: Sequence[Mark]  # ending with a mark at the end of the group
     sums: Sequence[int]  # the cost before each mark
 
     @property
@@ -237,12 +237,12 @@ class _Packer:
             new_text = self.marks[first].offset
             last = self.best_cut(first, start)
             if last is None and start < new_text:
-                start = new_text  # without the overlap, which left no space
+                start = new_text  # drop the overlap, which left no space
                 last = self.best_cut(first, start)
             if last is None:
                 last = self.forced_cut(first)
             end = self.scale.visible_end(start, self.marks[last].offset)
-            # A chunk holds something that the chunk before it does not.
+            # Skip a chunk that adds nothing to the previous one.
             if end > new_text and self.scale.is_text(start, end):
                 yield self.span(self.marks[first:last], start, end)
             start = self.next_start(first, last)
@@ -256,7 +256,7 @@ class _Packer:
         if start == first.offset and first.is_inside_atom:
             atom = first.atom
         elif tokens > self.size:
-            # It is embedded in windows, and later ones lack the header row.
+            # An oversized chunk is embedded in windows, of which later ones lack the header row.
             atoms = [mark.atom for mark in marks if mark.atom is not None]
             tables = (atom for atom in atoms if atom.kind == "table")
             atom = next(tables, None)
@@ -274,7 +274,7 @@ class _Packer:
         """Add marks inside the blocks that exceed the budget."""
         marks: list[Mark] = []
         sums = array("q", [0])
-        lead = 0  # the cost of what a block may not be cut from, such as its heading
+        lead = 0  # the cost of what must stay with the block, such as its heading
         for number, (mark, after) in enumerate(pairwise(self.marks)):
             cost = self.sums[number + 1] - self.sums[number]
             if mark.strength:
@@ -299,7 +299,7 @@ class _Packer:
             block: The block.
             end: The offset after it.
             cost: The cost of the block with the white space below it.
-            lead: The cost of what it may not be cut from.
+            lead: The cost of what must stay with the block, such as its heading.
         """
         budget = self.size
         if block.atom is None:
@@ -330,17 +330,17 @@ class _Packer:
         return finer[1:]
 
     def best_cut(self, first: int, start: int) -> int | None:
-        """Return where to end a chunk.
+        """Return the mark at which to end a chunk.
 
-        It is the strongest mark in the upper half of the budget that leaves no small tail, else the
-        last mark that fits.
+        It is the strongest mark in the upper half of the budget, preferring marks that leave no
+        small tail. If the upper half has no mark, it is the last mark that fits.
 
         Args:
             first: The mark at which the new text of the chunk begins.
             start: The offset at which its overlap begins.
 
         Returns:
-            The index of a mark; None if none fits.
+            The index of the mark, or None if no mark fits.
         """
         marks = self.marks
         sums = self.sums
@@ -363,17 +363,17 @@ class _Packer:
             limit -= excess
 
     def value_of_cut(self, number: int) -> tuple[bool, int, int]:
-        """Return a key that is greater for a better cut; the end of the group has the greatest."""
+        """Return a sort key that is greater for a better mark, and greatest for the group's end."""
         tail = self.sums[-1] - self.sums[number]
         leaves_no_small_tail = tail == 0 or tail >= self.settings.min_chunk_size
         return leaves_no_small_tail, self.marks[number].strength, number
 
     def forced_cut(self, first: int) -> int:
-        """Return where to cut when nothing fits: at the next place to cut, up to the hard limit."""
+        """Return the mark to split at if none fits: the next possible one within the hard limit."""
         sums = self.sums
         start = self.marks[first].offset
         hard_limit = self.settings.hard_limit
-        # Beyond this sum, the tokens need not be counted.
+        # Beyond this sum, a chunk exceeds the hard limit without counting its tokens.
         after = bisect_right(sums, sums[first] + _MOST_MERGED * hard_limit) + 1
         for number, mark in enumerate(self.marks[first + 1 : after], start=first + 1):
             if mark.strength:
@@ -384,7 +384,7 @@ class _Packer:
         return max(first + 1, last_fitting)
 
     def next_start(self, first: int, last: int) -> int:
-        """Return where the next chunk starts: at the blocks or sentences of its overlap."""
+        """Return the start of the next chunk, which is that of its overlap if it has one."""
         following = self.marks[last]
         end = following.offset
         overlap = self.settings.chunk_overlap
@@ -407,6 +407,6 @@ class _Packer:
 
 
 def _may_start_overlap(mark: Mark) -> bool:
-    """Return whether a chunk may begin with what starts at a mark of the chunk before."""
+    """Return whether an overlap can start at a mark of the previous chunk."""
     is_inside_sentence = mark.strength in {SPACE, CHARACTER}
     return mark.kind != "rule" and not mark.is_inside_atom and not is_inside_sentence

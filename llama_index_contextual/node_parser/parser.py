@@ -1,4 +1,4 @@
-"""``HeadingAwareMarkdownNodeParser``: a LlamaIndex node parser."""
+"""The LlamaIndex node parser ``HeadingAwareMarkdownNodeParser``."""
 
 from __future__ import annotations
 
@@ -40,55 +40,59 @@ _LARGEST_CHUNK: Final = 1_000_000
 _USUAL_OVERLAP: Final = 80
 _USUAL_MINIMUM: Final = 50
 _IMAGE_WITHOUT_TEXT: Final = Span(0, 0, (), "image", 0)
-# What the nodes of a document have of it, beside metadata.
+# The fields besides metadata that nodes inherit from their document.
 _TEMPLATES: Final = ("metadata_separator", "metadata_template", "text_template")
 _IMAGE_FIELDS: Final = ("image", "image_path", "image_url", "image_mimetype", "text_embedding")
 
 
 class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
-    r"""Split Markdown into nodes that know their headings, lines and day.
+    r"""Split Markdown into nodes that know their headings, lines and date.
 
-    Every node's text is a slice of the document of at most ``chunk_size`` tokens. A section with
-    text of its own starts a node; headings alone, tags, rules and navigation links join a
-    neighbour. Code fences, tables, list items and sentences stay whole where they fit. Metadata
-    names are those of :mod:`llama_index_contextual.utils.metadata`; what a document brought under
-    such a name stays, and ours then begins with ``contextual_``.
+    The text of every node is a slice of the document with at most ``chunk_size`` tokens. Each
+    section with text of its own starts a new node. Headings without text, tags, rules and
+    navigation links join a neighbour. Code fences, tables, list items and sentences stay whole if
+    they fit. The names of the metadata are defined in :mod:`llama_index_contextual.utils.metadata`.
+    If a document already has metadata under such a name, it is kept, and ours gets the prefix
+    ``contextual_``.
 
-    **Ids** are hashes of the document's id, the chunk's text, and its ordinal among equal texts of
-    the document. They are the same on each run if the document's id is, as with
-    ``SimpleDirectoryReader(filename_as_id=True)``. LlamaIndex gives other documents random ids.
+    **Ids** are hashes of the document's id, the chunk's text, and the chunk's ordinal among equal
+    texts in the document. They are the same in every run if the document's id is, as with
+    ``SimpleDirectoryReader(filename_as_id=True)``. By default, LlamaIndex gives documents random
+    ids.
 
-    **Pages** of one file (its path or name, and a page label) are read by number: a page begins
-    under the headings that are open at the end of the page before it. This needs all pages in one
-    call, not in several workers of an ``IngestionPipeline``.
+    **Pages** of one file, which have its path or name and a page label, are parsed in order of
+    their numbers. Each page starts under the headings that are open at the end of the page before
+    it. For this, all pages must be in the same call, and not in several workers of an
+    ``IngestionPipeline``.
 
-    An image keeps its chunks' text and stays an image. A node without text and an ``IndexNode``
-    pass unchanged.
+    An image gives image nodes that keep their text. A node without text and an ``IndexNode`` are
+    returned unchanged.
 
     Args:
-        chunk_size: The most tokens of a chunk. A single sentence or code line may have twice as
-            many; its chunk is marked ``overflow``.
-        chunk_overlap: The most tokens of whole sentences or blocks that are repeated from the chunk
-            before, within a section. They count in ``chunk_size``. Default: 80, or a fifth of
+        chunk_size: The maximum number of tokens in a chunk. A single sentence or code line can have
+            twice as many, and its chunk is marked ``overflow``.
+        chunk_overlap: The maximum number of tokens that are repeated from the previous chunk of the
+            same section, in whole sentences or blocks. They are included in ``chunk_size``. The
+            default is 80, or a fifth of ``chunk_size`` if that is less.
+        min_chunk_size: Tags and links with fewer tokens join a neighbour, and sections are split
+            without leaving a smaller remainder, if possible. The default is 50, or an eighth of
             ``chunk_size`` if that is less.
-        min_chunk_size: Tags and links of fewer tokens join a neighbour, and a section is cut so
-            that no smaller rest remains, if possible. Default: 50, or an eighth of ``chunk_size``
-            if that is less.
-        min_section_size: Sections of fewer tokens merge with a neighbour of the same parent heading
-            and day. 0 lets each section with text start a chunk. Pages of converted files have
-            guessed headings: for them it is at least half of ``chunk_size``.
+        min_section_size: Sections with fewer tokens merge with a neighbour that has the same parent
+            heading and date. With 0, each section with text starts a chunk. For pages of converted
+            files, whose headings are guesses, it is at least half of ``chunk_size``.
         tokenizer: ``"cl100k"``, ``"minilm"``, ``"e5"``, or a callable that returns the tokens of a
-            text, or their number. Default: LlamaIndex's ``Settings.tokenizer``.
-        keep_blocks: Whether a code block or table is never cut, up to eight times ``chunk_size``.
-            Otherwise it is cut at ``chunk_size``, between lines or rows.
-        semantic: False reads Markdown as plain text, which has paragraphs but no headings.
+            text or their number. The default is LlamaIndex's ``Settings.tokenizer``.
+        keep_blocks: Whether code blocks and tables of up to eight times ``chunk_size`` stay whole.
+            Otherwise they are split at ``chunk_size``, between lines or rows.
+        semantic: Whether to parse Markdown. If False, every document is treated as plain text with
+            paragraphs but no headings.
         preserve_headers: Whether nodes carry the path of the headings above them.
-        markdown_suffixes: The suffixes of files that are Markdown, such as ``(".md", ".mdx")``;
-            ``"*"`` stands for any, ``()`` for none. Other files have paragraphs but no headings.
+        markdown_suffixes: The suffixes of Markdown files, such as ``(".md", ".mdx")``. ``"*"``
+            means all files and ``()`` means none. Other files are treated as plain text.
         include_metadata: Whether nodes have metadata.
         include_prev_next_rel: Whether nodes are linked to their neighbours.
         callback_manager: LlamaIndex's callback manager.
-        id_func: Returns the id of a node from its number and its document.
+        id_func: A function that returns the id of a node, given its index and its document.
         **kwargs: The fields of a subclass.
 
     Raises:
@@ -104,12 +108,12 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
     """
 
     revision: ClassVar[int] = 12
-    """Raised when the same settings give other nodes, so that an index makes its own again."""
+    """Increased when the same settings give different nodes, so that an index rebuilds its own."""
     most_chunks: ClassVar[int] = 80_000
-    """The most chunks of one document: each needs 5 KB of memory."""
+    """The maximum number of chunks per document. Each takes 5 KB of memory."""
     typed_front_matter: ClassVar[bool] = False
-    """Whether numbers of front matter are numbers in metadata. A store such as LanceDB refuses a
-    note with ``rating: high`` after one with ``rating: 4``, so they are text."""
+    """Whether numbers in front matter stay numbers in metadata. They become text by default,
+    because LanceDB, for example, rejects ``rating: high`` in a note after ``rating: 4``."""
 
     chunk_size: int = 400
     chunk_overlap: int = 80
@@ -167,13 +171,13 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
                 )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for pickle; LlamaIndex would silently leave out what has none."""
+        """Return the state for pickle, where LlamaIndex would drop fields that it cannot pickle."""
         try:
             pickle.dumps((self.tokenizer, self.id_func))
         except Exception as error:
             raise SettingError(
                 f"`tokenizer` or `id_func` cannot be pickled for another process ({error}). "
-                "Pass a function that a module defines by name."
+                "Pass a function that is defined at the top level of a module."
             ) from error
         state: dict[str, Any] = super().__getstate__()
         return state
@@ -202,7 +206,7 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
         id_func: Callable[[int, BaseNode], str] = default_id_func,
         **kwargs: Any,
     ) -> HeadingAwareMarkdownNodeParser:
-        """Make a parser, as LlamaIndex's parsers are made; the arguments are those of the class."""
+        """Create a parser in the way of LlamaIndex's parsers, with the arguments of the class."""
         return cls(
             chunk_size=chunk_size,
             chunk_overlap=chunk_overlap,
@@ -226,7 +230,7 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
         """Return the nodes of some documents.
 
         Raises:
-            SettingError: Something is no document, such as a string.
+            SettingError: An item is not a document, such as a string.
         """
         checked = _checked_documents(documents)
         nodes: list[BaseNode] = super().get_nodes_from_documents(checked, show_progress, **kwargs)
@@ -235,7 +239,7 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
     async def aget_nodes_from_documents(
         self, documents: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
     ) -> list[BaseNode]:
-        """Parse in a thread: LlamaIndex would parse on the event loop."""
+        """Parse in a thread, because LlamaIndex would block the event loop."""
         return await asyncio.to_thread(
             self.get_nodes_from_documents, documents, show_progress, **kwargs
         )
@@ -246,8 +250,8 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
         """Return a document's text without lone surrogates, its front matter and its spans.
 
         Args:
-            document: A document, or a node that is cut again.
-            above: The headings that are open where a page begins that follows another one.
+            document: A document, or a node to split again.
+            above: The headings that are open at the end of the previous page, if there is one.
         """
         name = metadata.path_of(document.metadata) or document.node_id
         content = document.get_content(metadata_mode=MetadataMode.NONE)
@@ -261,15 +265,15 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
         spans = split_markdown(
             text, settings=settings, front=front, above=above, markdown=is_markdown
         )
-        if not spans and front.values:  # a note of properties alone: they are all there is to find
+        if not spans and front.values:  # a note with only front matter: make that searchable
             spans = split_markdown(text, settings=settings, front=FrontMatter(), markdown=False)
         return text, front, spans
 
     def _settings_for(self, document: BaseNode) -> ChunkSettings:
-        """Return how to cut a document."""
+        """Return the settings for splitting a document."""
         values = {name: getattr(self, name) for name in ChunkSettings._fields}
         if _has_markdown_type(document) and metadata.PAGE_LABEL in document.metadata:
-            # A converted page: its headings are guesses, and many sections are short.
+            # The headings of a converted page are guesses, and many of its sections are short.
             half = self.chunk_size // 2
             values["min_chunk_size"] = max(self.min_chunk_size, half)
             values["min_section_size"] = max(self.min_section_size, half)
@@ -284,7 +288,7 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
     ) -> list[BaseNode]:
         parsed: dict[int, list[BaseNode]] = {}
         open_paths: dict[int, Path] = {}  # at the ends of documents
-        # How often each text came before; for all documents, because two may have one id.
+        # How often each text has occurred, over all documents because two can have the same id.
         counts: Counter[tuple[str, str]] = Counter()
         order = node_metadata.reading_order(nodes)
         for position, before in get_tqdm_iterable(order, show_progress, "Parsing nodes"):
@@ -299,22 +303,22 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
         nodes: list[BaseNode],
         parent_doc_map: dict[str, schema.Document],  # noqa: ARG002  LlamaIndex's signature
     ) -> list[BaseNode]:
-        """Return the nodes as they are: LlamaIndex would search for offsets and copy metadata."""
+        """Return the nodes unchanged. LlamaIndex would search for offsets and copy metadata."""
         return nodes
 
     def _parse_document(
         self, document: BaseNode, counts: Counter[tuple[str, str]], above: Path | None
     ) -> tuple[list[BaseNode], Path]:
         """Return the nodes of a document, and the headings that are open at its end."""
-        if isinstance(document, schema.IndexNode):  # cut, it would lose what it stands for
+        if isinstance(document, schema.IndexNode):  # its pieces would lose the object it refers to
             return [document], above or ()
         document = node_metadata.with_clean_metadata(document)
         text, front, spans = self.split_document(document, above)
         if len(spans) > self.most_chunks:
             name = metadata.path_of(document.metadata) or document.node_id
             raise DocumentError(
-                f"{name} would be {len(spans):,} chunks, more than {self.most_chunks:,}. "
-                f"Split it, or raise `chunk_size` (now {self.chunk_size})."
+                f"{name} would have {len(spans):,} chunks, more than {self.most_chunks:,}. "
+                f"Split it, or increase `chunk_size` (now {self.chunk_size})."
             )
         open_path = spans[-1].open_path if spans else above or ()
         if not spans and isinstance(document, schema.ImageDocument | schema.ImageNode):
@@ -322,7 +326,7 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
         elif not spans and _holds_more_than_text(document):
             return [document], open_path
         if text != document.get_content(metadata_mode=MetadataMode.NONE):
-            document = document.model_copy()  # the caller's document stays as it is
+            document = document.model_copy()  # do not change the caller's document
             document.set_content(text)
         nodes = self._make_nodes(document, text, front, spans, counts)
         if self.include_prev_next_rel:
@@ -340,11 +344,11 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
         """Return a node for each span of a document.
 
         Args:
-            document: The document, whose text is clean.
+            document: The document, with clean text.
             text: Its text.
             front: Its front matter.
             spans: Its chunks.
-            counts: How often each text came before, by the identity of a document.
+            counts: How often each text has occurred, by document identity and text.
         """
         source = document.source_node or schema.RelatedNodeInfo(
             node_id=document.node_id, node_type=document.get_type(), hash=document.hash
@@ -373,7 +377,7 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
             ours |= node_metadata.span_metadata(
                 span,
                 brought,
-                is_of_day=metadata.DATE_TS in shared,
+                document_has_date=metadata.DATE_TS in shared,
                 chunk_size=self.chunk_size,
             )
             merged, our_names = metadata.merge_metadata(brought, ours)
@@ -403,7 +407,7 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
 
 
 def _at_most(name: str, value: object, most: int, relation: str, size: int) -> int:
-    """Return a size that is bounded by the size of a chunk."""
+    """Return a size after checking it against ``chunk_size``."""
     number = whole(name, value, least=0)
     if number > most:
         sign = ">" if most == size else ">="
@@ -414,10 +418,10 @@ def _at_most(name: str, value: object, most: int, relation: str, size: int) -> i
 
 
 def _checked_tokenizer(tokenizer: Any) -> Any:
-    """Return a tokenizer that exists; that of ``to_dict()`` may not."""
+    """Return a usable tokenizer. A callable cannot be restored from ``to_dict()``."""
     if isinstance(tokenizer, dict):
         raise SettingError(
-            f"`tokenizer` was a callable and cannot be read back (got {tokenizer!r}). "
+            f"`tokenizer` was a callable and cannot be restored (got {tokenizer!r}). "
             "Pass the callable again."
         )
     if isinstance(tokenizer, str) and tokenizer not in COUNTERS:
@@ -429,20 +433,20 @@ def _checked_tokenizer(tokenizer: Any) -> Any:
 
 
 def _checked_id_func(id_func: Any) -> Any:
-    """Return a function for ids; of ``to_dict()`` only the default exists."""
+    """Return a usable id function. Only the default can be restored from ``to_dict()``."""
     if not isinstance(id_func, dict):
         return id_func
     if id_func.get("id_func_name") == default_id_func.__name__:
         return default_id_func
     raise SettingError(
-        f"`id_func` was a callable and cannot be read back (got {id_func!r}). "
+        f"`id_func` was a callable and cannot be restored (got {id_func!r}). "
         "Pass the callable again."
     )
 
 
 def _checked_documents(documents: Sequence[BaseNode]) -> list[Any]:
-    """Return documents; a string in place of one would fail inside LlamaIndex."""
-    hint = 'Wrap a text: Document(text="…").'
+    """Return the documents as a list. A string among them would fail inside LlamaIndex."""
+    hint = 'Wrap a text in Document(text="…").'
     return objects_of(BaseNode, documents, "documents", "Document objects or nodes", hint)
 
 
@@ -453,7 +457,7 @@ def _has_markdown_type(document: BaseNode) -> bool:
 
 
 def _holds_more_than_text(document: BaseNode) -> bool:
-    """Return whether a node without text is a sound, a film, or of a class that is not known."""
+    """Return whether a node without text is audio, video, an image, or of an unknown class."""
     if not isinstance(document, schema.Document | TextNode):
         return True
     resources = ("image_resource", "audio_resource", "video_resource")
@@ -467,13 +471,13 @@ def _node_class(document: BaseNode) -> type[TextNode]:
 
 
 def _inherited_fields(document: BaseNode, kind: type[TextNode]) -> dict[str, Any]:
-    """Return what the nodes of a document have of it, beside metadata."""
+    """Return the fields besides metadata that nodes inherit from their document."""
     names = (*_TEMPLATES, *_IMAGE_FIELDS) if kind is schema.ImageNode else _TEMPLATES
     return {name: getattr(document, name) for name in names if hasattr(document, name)}
 
 
 def _link(nodes: Sequence[TextNode]) -> None:
-    """Link neighbours by id only: their metadata in each link would triple what is stored."""
+    """Link neighbours by id only. Links with metadata would triple the size of stored nodes."""
     for node, following in pairwise(nodes):
         node.relationships[schema.NodeRelationship.NEXT] = _link_to(following)
         following.relationships[schema.NodeRelationship.PREVIOUS] = _link_to(node)

@@ -1,8 +1,9 @@
-"""Where a Markdown document may be cut, and the sections that its headings make.
+"""The places where a Markdown document can be split, and the sections under its headings.
 
-One pass over the blocks gives marks in order: where blocks, items and sections start, and how good
-a place to cut each is. A section is a run of marks. A section with text of its own starts a chunk;
-headings alone, tags, rules and navigation links join a neighbour.
+One pass over the blocks gives marks, in order. A mark is the start of a block, list item or
+section, and its strength says how good a place to split it is. A section is a sequence of marks. A
+section with text of its own starts a chunk. Headings without text, tags, rules and navigation links
+join a neighbour.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from llama_index_contextual.node_parser.blocks import (
 from llama_index_contextual.utils.dates import date_from_heading, names_in_passing
 from llama_index_contextual.utils.metadata import shortened
 
-# How good a place to cut is; a packer takes the strongest mark in reach. GLUED is no place at all.
+# The strengths of marks. The packer splits at the strongest mark in reach, and never at GLUED.
 SECTION: Final = 100  # before a heading
 BLOCK: Final = 80  # between top-level blocks
-ITEM: Final = 60  # before a top-level list item; 5 less for each level of nesting, not under NESTED
+ITEM: Final = 60  # before a top-level list item; 5 less per level of nesting, but at least NESTED
 NESTED: Final = 40  # between the blocks of a quote or of an item
 INTRO: Final = 30  # between "... as follows:" and the list, fence, table or quote that follows
 PIECE: Final = 20  # a blank line inside an oversized fence
@@ -42,7 +43,7 @@ CHARACTER: Final = 1
 GLUED: Final = 0  # after a heading
 
 _INTRODUCED: Final = frozenset({"list", "code", "table", "quote"})
-_INTRO_CHARS: Final = 80  # before a block, in which a colon introduces it
+_INTRO_CHARS: Final = 80  # before a block that are searched for an introducing colon
 _MOST_LEADING_BLOCKS: Final = 5  # comments and anchors above a heading
 _TITLE_PARSER: Final = pyromark.Markdown(
     options=pyromark.Options.ENABLE_STRIKETHROUGH | pyromark.Options.ENABLE_WIKILINKS
@@ -52,17 +53,17 @@ _LEAD: Final = re.compile(
     r"(?:\s*(?:<!--(?:(?!-->)[\s\S]){0,999}-->|\{{1,2}-?\s?[/#:!][^{}]{0,999}\}{1,2}|%%[^%]*%%"
     r"|<(a|span)\s[^<>]*>\s*</\1>|\([\w-]+\)=))+\s*"
 )
-# What ends a heading in Pandoc, Quarto, kramdown and MDX: {#id .class key="value"}, {: #id},
-# {tabset .wide}, {/* id */}, {-}, {#id}{.class}, also with hashes before it. "{id}" is text.
+# Attributes at the end of a heading in Pandoc, Quarto, kramdown and MDX: {#id .class key="value"},
+# {: #id}, {tabset .wide}, {/* id */}, {-}, {#id}{.class}, also after hashes. "{id}" is text.
 _VALUE: Final = r"""(?:"[^"]{0,99}"|'[^']{0,99}'|[^\s{}"']+)"""
 _ATTRIBUTE: Final = rf"""(?:[#.][^\s{{}}"'=]+|[\w:-]+={_VALUE}|-)"""
 _FLAG: Final = r"\w[\w-]*"
 _LIST: Final = rf"(?:{_FLAG} ){{0,9}}{_ATTRIBUTE}(?: (?:{_ATTRIBUTE}|{_FLAG}))*"
 _ATTRIBUTES: Final = re.compile(rf"(?: #+)?(?: ?\{{(?::? ?{_LIST} ?|/[^{{}}]*)\}}){{1,3}}$")
-# Hugo's {{% heading "whatsnext" %}}: its text in quotes is shown.
+# Hugo's {{% heading "whatsnext" %}}, of which the text in quotes is shown.
 _SHORTCODE: Final = re.compile(r'\{\{[%<][^{}"\n]*"([^"{}\n]*)"[^{}\n]*[%>]\}\}')
-# What is no text of a section: the marker of an item, HTML, links and images, the definition of a
-# link, addresses, tags, and the label before any of them, as in "Tags: #a" and "Next: [[b]]".
+# Parts of a section that do not count as text: list markers, HTML, links, images, link definitions,
+# URLs, tags, and the label before any of these, as in "Tags: #a" and "Next: [[b]]".
 _NO_TEXT: Final = re.compile(
     r"^[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?"
     r"|<[^<>]*>"
@@ -77,7 +78,7 @@ _WORD: Final = re.compile(r"\w")
 
 
 class Atom(NamedTuple):
-    """A code block or table, which is split only where it alone exceeds the budget."""
+    """A code block or table, which is only split if it alone exceeds the budget."""
 
     start: int  # of its first line
     end: int  # after its last line
@@ -86,23 +87,23 @@ class Atom(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A place at a line start where a document may be cut."""
+    """A place where a document can be split."""
 
     offset: int  # in characters
-    strength: int  # SECTION down to GLUED
-    kind: str  # of what starts there; inside other blocks, of the outermost one
-    atom: Atom | None = None  # the code block or table that it is in
+    strength: int  # from SECTION down to GLUED
+    kind: str  # of the block that starts there, or of the outermost block around it
+    atom: Atom | None = None  # the code block or table that contains it
 
     @property
     def is_inside_atom(self) -> bool:
-        """Return whether it is in a code block or table, and not at its start."""
+        """Return whether the mark is inside a code block or table, and not at its start."""
         return self.atom is not None and self.atom.start < self.offset
 
 
 class HeadingPlace(NamedTuple):
-    """A heading of a document and where it stands."""
+    """A heading of a document, with its position."""
 
-    mark: int  # the offset of its mark, before the comments and anchors that lead it
+    mark: int  # the offset of its mark, before any comments and anchors right above it
     level: int  # 1 to 6
     start: int
     end: int
@@ -111,16 +112,16 @@ class HeadingPlace(NamedTuple):
 
 @dataclass(slots=True)
 class Outline:
-    """The marks of a document in order, at most one for each offset; the last one ends the text."""
+    """The marks of a document, in order and with distinct offsets. The last one ends the text."""
 
     marks: list[Mark] = field(default_factory=list)
     headings: list[HeadingPlace] = field(default_factory=list)
-    containers: list[tuple[int, int]] = field(default_factory=list)  # callouts and the like
+    containers: list[tuple[int, int]] = field(default_factory=list)  # such as callouts
 
     def mark(self, masked: str, start: int, strength: int, kind: str) -> None:
-        """Add a mark at the start of the line in which a block starts, if there is none."""
+        """Add a mark at the start of a block's first line, unless there is one already."""
         if start and masked[start - 1] != "\n":
-            # pyromark lets an item that a tab indents start at the end of the line before
+            # In pyromark, a tab-indented item starts at the end of the line before.
             if masked[start] == "\n":
                 start += 1
             else:
@@ -142,7 +143,7 @@ def outline_of(text: str, body: int = 0, unread: int = 0) -> Outline:
     _add_marks(outline, text, masked)
     marks = outline.marks
     start = len(masked) - len(masked[body:].lstrip())
-    if not marks or marks[0].offset > start:  # the definition of a link, which no event covers
+    if not marks or marks[0].offset > start:  # link definitions cause no event
         marks.insert(0, Mark(start, BLOCK, "text"))
     marks.append(Mark(len(masked), SECTION, ""))
     return outline
@@ -151,7 +152,7 @@ def outline_of(text: str, body: int = 0, unread: int = 0) -> Outline:
 def _add_marks(outline: Outline, text: str, masked: str) -> None:
     """Add the marks of all blocks, and the headings."""
     open_ends: list[int] = []  # of the lists and quotes around a block
-    top_level_end = 0  # what starts before it is inside the last top-level block
+    top_level_end = 0  # blocks that start before it are inside the last top-level block
     above = ""  # the kind of the last top-level block
     for block in blocks_of(masked):
         while open_ends and block.start >= open_ends[-1]:
@@ -166,7 +167,7 @@ def _add_marks(outline: Outline, text: str, masked: str) -> None:
             top_level_end = block.end
             strength = _strength(masked, block, above)
             outline.mark(masked, block.start, strength, block.kind)
-            # A rule at the top or right under a heading changes nothing.
+            # A rule at the top or right under a heading has no effect.
             if block.kind != "rule" or above not in {"", "heading"}:
                 above = block.kind
             if block.kind == "heading":
@@ -182,7 +183,7 @@ def _add_marks(outline: Outline, text: str, masked: str) -> None:
 
 
 def _strength(masked: str, block: Block, above: str) -> int:
-    """Return how good a place to cut the start of a top-level block is."""
+    """Return the strength of the mark at the start of a top-level block."""
     if above == "heading" or block.kind == "rule":
         return GLUED
     if block.kind == "heading":
@@ -196,7 +197,7 @@ def _strength(masked: str, block: Block, above: str) -> int:
 
 
 def _add_heading(outline: Outline, text: str, masked: str, block: Block) -> None:
-    """Add a heading, which begins with the comments and anchors right above it."""
+    """Add a heading, whose mark is above the comments and anchors right before it."""
     marks = outline.marks
     first = max(0, len(marks) - _MOST_LEADING_BLOCKS)
     for number in range(first, len(marks) - 1):
@@ -214,7 +215,7 @@ def _add_heading(outline: Outline, text: str, masked: str, block: Block) -> None
 def title_of(source: str) -> str:
     """Return the title of a heading on one line, without markup, link targets and attributes.
 
-    It has a limited length, because every chunk below the heading has it.
+    Its length is limited, because every chunk below the heading contains it.
     """
     source = source.replace("\r\n", "\n").replace("\r", "\n")
     source = HTML_HEADING.sub(lambda tag: f"# {' '.join(tag['title'].split())}", source)
@@ -227,7 +228,7 @@ def title_of(source: str) -> str:
 
 
 def _shown(event: Any) -> str:
-    """Return the text of a parser's event in a heading."""
+    """Return the text of a parser event in a heading."""
     if isinstance(event, str):
         return " "  # a line break inside a setext heading
     [(kind, value)] = event.items()
@@ -238,25 +239,25 @@ def _shown(event: Any) -> str:
 
 
 class Heading(NamedTuple):
-    """A heading that is open at a place."""
+    """A heading above a place in a document."""
 
-    level: int  # 1 to 6; 0 where it is not known
+    level: int  # 1 to 6; 0 if it is unknown
     title: str
     day: date | None = None  # the date in its title
 
 
-Path: TypeAlias = tuple[Heading, ...]  # the headings that are open at a place, outermost first
+Path: TypeAlias = tuple[Heading, ...]  # the headings above a place, outermost first
 
 
 class Section(NamedTuple):
-    """A heading and what stands under it up to the next one, or a part of that between rules."""
+    """A heading with the text up to the next one, or a part of that text between two rules."""
 
     first: int  # index of its first mark
     last: int  # index of the mark after it
-    path: Path  # the headings above it, outermost first, its own included
+    path: Path  # the headings above it and its own, outermost first
     tokens: int
-    has_text: bool  # it holds more than its heading, tags, links and rules
-    is_alone: bool  # it never merges: its own title has a date, or it follows a rule
+    has_text: bool  # whether it contains more than its heading, tags, links and rules
+    is_alone: bool  # whether it never merges, because its title has a date or it follows a rule
 
     @property
     def day(self) -> date | None:
@@ -266,7 +267,7 @@ class Section(NamedTuple):
 
 
 _Boundary: TypeAlias = tuple[int, HeadingPlace | tuple[int, int] | None]
-"""An offset and the heading or container there; None for a rule."""
+"""An offset, and the heading or container there, or None for a rule."""
 
 
 def find_sections(
@@ -276,10 +277,11 @@ def find_sections(
 
     Args:
         text: The document.
-        outline: Its marks and headings.
-        sums: The tokens before each mark.
-        min_size: Tags and links of fewer tokens are no text.
-        above: The headings that are open where the document begins, as they are for a page.
+        outline: The marks and headings of the document.
+        sums: The number of tokens before each mark.
+        min_size: Tags and links with fewer tokens do not count as text.
+        above: The headings that are already open at the beginning of the document, which can be a
+            page.
     """
     marks = outline.marks
     rules = _dividing_rules(marks)
@@ -294,15 +296,15 @@ def find_sections(
         if body < last and not has_text:
             source = text[marks[body].offset : marks[last].offset]
             has_text = _WORD.search(_NO_TEXT.sub("", source)) is not None
-        is_of_day = begins_with_heading and path[-1].day is not None
-        is_alone = is_of_day or first in rules
+        has_dated_title = begins_with_heading and path[-1].day is not None
+        is_alone = has_dated_title or first in rules
         tokens = sums[last] - sums[first]
         sections.append(Section(first, last, path, tokens, has_text, is_alone))
     return sections
 
 
 def _dividing_rules(marks: Sequence[Mark]) -> set[int]:
-    """Return the marks right after a rule; one at the top or under a heading divides nothing."""
+    """Return the marks right after rules, except rules at the top or right under a heading."""
     dividing: set[int] = set()
     for number in range(2, len(marks) - 1):
         two_above, above, mark = marks[number - 2 : number + 1]
@@ -313,10 +315,10 @@ def _dividing_rules(marks: Sequence[Mark]) -> set[int]:
 
 
 def _paths(outline: Outline, rules: Iterable[int], path: Path) -> dict[int, Path]:
-    """Return the headings above each section by the number of its first mark, in order.
+    """Return the headings above each section by the index of its first mark, in order.
 
-    A section starts at the top, at headings, after rules, and after containers: what follows a
-    callout stands under the headings that are open at its beginning.
+    Sections start at the top, at headings, after rules, and after containers. The text after a
+    callout belongs to the headings that were open at its start.
     """
     offsets = [mark.offset for mark in outline.marks]
     boundaries: list[_Boundary] = [(offsets[number], None) for number in rules]
@@ -335,33 +337,34 @@ def _paths(outline: Outline, rules: Iterable[int], path: Path) -> dict[int, Path
             if path == before:
                 continue
             path = before
-            if outline.marks[number].kind == "rule":  # it ends what is above it
+            if outline.marks[number].kind == "rule":  # the rule ends the section above it
                 number += 1
         paths[number] = path
     return paths
 
 
 def _path_to(above: Path, heading: HeadingPlace) -> Path:
-    """Return the path of a heading that follows those of a path."""
+    """Return the path of a new heading, given the path above it."""
     depth = len(above)
-    # Also after a jump from H1 to H3 back to H2.
+    # This also handles a jump from H1 to H3 and back to H2.
     while depth and above[depth - 1].level >= heading.level:
         depth -= 1
     for number, parent in enumerate(above[:depth]):
-        # A heading of unknown level, above a chunk that is cut again and repeats it.
+        # The heading above a chunk that is split again has an unknown level, and the chunk repeats
+        # it.
         if parent.level == 0 and parent.title == heading.title:
             depth = number
             break
     parents = above[:depth]
-    # In a note of a day, "Plan for 2026-06-30" is of that day, too.
-    is_of_day = any(parent.day for parent in parents)
-    is_in_passing = is_of_day and names_in_passing(heading.title)
+    # In a dated section, "Plan for 2026-06-30" keeps the date of the section.
+    is_dated = any(parent.day for parent in parents)
+    is_in_passing = is_dated and names_in_passing(heading.title)
     day = None if is_in_passing else date_from_heading(heading.title)
     return (*parents, Heading(heading.level, heading.title, day))
 
 
 def common_path(sections: Sequence[Section]) -> Path:
-    """Return the headings that all sections with text share."""
+    """Return the outer headings that all sections with text share."""
     paths = [section.path for section in sections if section.has_text]
     if not paths:
         return sections[-1].path
@@ -378,14 +381,15 @@ def group_sections(
 ) -> list[list[Section]]:
     """Group the sections of a document so that each group with text begins a chunk.
 
-    Sections without text join what follows, at the end what precedes. Sections of fewer than
-    ``min_section_size`` tokens merge with a neighbour of the same parent and day. No group exceeds
-    ``size`` tokens unless one of its sections does, which is cut anyway.
+    Sections without text join the next section, or at the end of the document the previous one.
+    Sections with fewer than ``min_section_size`` tokens merge with a neighbour that has the same
+    parent and date. No group exceeds ``size`` tokens unless one of its sections does, which must be
+    split anyway.
 
     Args:
         sections: The sections in order.
-        min_section_size: 0 merges no sections with text.
-        size: The tokens of a chunk.
+        min_section_size: With 0, no sections with text are merged.
+        size: The maximum number of tokens in a chunk.
     """
     groups: list[list[Section]] = []
     for section in sections:
@@ -405,14 +409,14 @@ def group_sections(
 def _joins_group_before(
     group: Sequence[Section], section: Section, min_section_size: int, size: int
 ) -> bool:
-    """Return whether a section belongs to a group that has no text yet, or is small."""
+    """Return whether a section joins the group before it, which has no text yet or is small."""
     tokens = _tokens(group)
     fits = tokens + section.tokens <= size
     if not _has_text(group):
         days = {part.day for part in group}
-        is_of_one_day = days <= {None, section.day}
+        has_same_day = days <= {None, section.day}
         has_space = fits or (section.has_text and tokens < size)
-        return is_of_one_day and has_space
+        return has_same_day and has_space
     if not section.has_text or tokens >= min_section_size:
         return False
     is_small = section.tokens < min_section_size and fits
@@ -422,7 +426,7 @@ def _joins_group_before(
 def _joins_at_last(
     before: Sequence[Section], group: Sequence[Section], min_section_size: int, size: int
 ) -> bool:
-    """Return whether a group that joined nothing below it belongs to the one before it."""
+    """Return whether a group that joined no section after it joins the group before it."""
     tokens = _tokens(before)
     added = _tokens(group)
     if tokens <= size < tokens + added:
@@ -442,7 +446,7 @@ def _has_text(group: Iterable[Section]) -> bool:
 
 
 def _are_related(group: Sequence[Section], section: Section) -> bool:
-    """Return whether a section has the day and the parent of a group, or is under its heading."""
+    """Return whether a section has the date of a group, and shares its parent or is below it."""
     last = group[-1]
     if section.is_alone or section.day != last.day:
         return False

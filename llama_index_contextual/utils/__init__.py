@@ -1,4 +1,4 @@
-"""What every part of the package needs.
+"""Helpers for all parts of the package.
 
-Errors, metadata keys, text and languages, dates, tokens, SQLite files.
+They cover errors, metadata keys, text, languages, dates, tokens and SQLite files.
 """

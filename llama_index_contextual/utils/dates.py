@@ -1,8 +1,8 @@
-"""Dates that notes carry in a path, a heading or a metadata value, and the names of months.
+"""Dates in paths, headings and metadata values, and the names of months.
 
-Of ``21.01.2024``, ``21/01/2024`` and ``21-01-2024`` the day comes first. ``01/02/2024`` and
-``01-02-2024`` may be American: in an English text, and where nothing tells the language, they are
-no date. An impossible date is none either.
+``21.01.2024``, ``21/01/2024`` and ``21-01-2024`` start with the day. ``01/02/2024`` and
+``01-02-2024`` could be American, so they are not read as dates in English texts and in texts of
+unknown language. Impossible dates are ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from llama_index_contextual.utils.text import plain_digits
 
 
 class Period(NamedTuple):
-    """A day, or all days from the first to the last."""
+    """A range of days, which can be a single day."""
 
     first: date
     last: date
@@ -32,12 +32,12 @@ class Period(NamedTuple):
         return f"{self.first.isoformat()}/{self.last.isoformat()}"
 
     def overlaps(self, other: Period) -> bool:
-        """Tell whether the two periods have a day in common."""
+        """Return whether the two periods have a day in common."""
         return self.first <= other.last and other.first <= self.last
 
 
 class NamedDate(NamedTuple):
-    """A period that a text names, and where the words for it start and end."""
+    """A period that a text mentions, with the offsets of its words."""
 
     first: date
     last: date
@@ -46,11 +46,11 @@ class NamedDate(NamedTuple):
 
     @property
     def period(self) -> Period:
-        """Return the first and the last day."""
+        """Return the period from the first to the last day."""
         return Period(self.first, self.last)
 
     def distance(self, day: date) -> int:
-        """Return the days from the period to a day: 0 inside, negative before, positive after."""
+        """Return the number of days from the period to a day: 0 inside, negative before it."""
         if day < self.first:
             return (day - self.first).days
         return max(0, (day - self.last).days)
@@ -60,7 +60,8 @@ _BEGINS_WITH_DIGITS: Final = re.compile(r"\W{0,9}\d{8}(?!\S{0,20}\d)")
 _WORD: Final = re.compile(r"\w+")
 _ANY_YEAR: Final = re.compile(r"\d{4}")
 _YEAR: Final = r"(?P<year>(?:19|20|21)\d\d)"
-# With dots of two digits each: "2024.1.5" is a version, and so is "v1.2024.01.05".
+# Between dots, the month and day need two digits: "2024.1.5" is a version, and so is
+# "v1.2024.01.05".
 _ISO: Final = re.compile(
     rf"(?<!\d)(?<!\d\.){_YEAR}(?:[-_/]|\.(?=\d\d\.\d\d)|:(?=\d\d:\d\d\b))"
     r"(?P<month>\d\d?)(?:[-_/.]|(?<=:\d\d):)"
@@ -70,7 +71,8 @@ _AMBIGUOUS: Final = re.compile(
     rf"(?<![\w./-])(?P<day>\d\d?)(?P<mark>[/-])(?P<month>\d\d?)(?P=mark){_YEAR}(?!\d|[./-]\d)"
 )
 _DOTTED: Final = re.compile(rf"(?<![\w.])(?P<day>\d\d?)\. ?(?P<month>\d\d?)\. ?{_YEAR}(?!\d|\.\d)")
-# In questions alone, after a word that leads to a day: elsewhere it is a version or an amount.
+# Only in questions and after a word that introduces a date. Elsewhere, such numbers are versions or
+# amounts.
 _LED: Final = re.sub(
     r"\w+",
     r"(?<=\\b\g<0> )",
@@ -87,7 +89,8 @@ _ORDINAL: Final = r"(?:st|nd|rd|th|er|º|°|\.)?"
 _FORMS: Final = (
     *_IN_NUMBERS,
     re.compile(rf"(?<![\d.]){_YEAR}\. (?P<month>\d\d?)\. (?P<day>\d\d?)\."),
-    # Some short months are words where a word follows: "In 2024, may 5 people join".
+    # Before another word, some short names of months are ordinary words: "In 2024, may 5 people
+    # join".
     re.compile(
         rf"\b{_YEAR}(?:[,.]? (?!(?i:set|out|gen|mar|ago|may|mars|mart|mag) \d\d? \w)|[-_/])"
         r"(?:\d\d[- _])?"
@@ -99,7 +102,7 @@ _FORMS: Final = (
         rf"\b(?P<day>\d\d?){_ORDINAL}(?: de| of)?[ -]?(?P<month>[^\W\d_]+)\.?,?"
         rf"(?: del?)?[ -]?{_YEAR}\b"
     ),
-    # As names of files have it, alone or before a time: 20240229, 202402291015, 20240229_101500.
+    # As in file names, with or without a time: 20240229, 202402291015, 20240229_101500.
     re.compile(
         rf"(?<!\d){_YEAR}(?P<month>0[1-9]|1[0-2])(?P<day>[0-3]\d)"
         r"(?=(?:[0-2]\d[0-5]\d(?:[0-5]\d(?:\d{3})?)?)?(?!\d))"
@@ -107,12 +110,12 @@ _FORMS: Final = (
 )
 
 DATE_LANGUAGES: Final = tuple(WORDS["months"])
-# In 1973 as seconds and as milliseconds: smaller numbers are years or counts.
+# The first epoch times that are accepted, in 1973. Smaller numbers are years or counts.
 _FIRST_SECOND: Final = 100_000_000
 _FIRST_MILLISECOND: Final = 1000 * _FIRST_SECOND
 _MAX_BACKWARD_DAYS: Final = 31
 _EPOCH: Final = re.compile(r"1\d{9}(?:\d{3})?")
-# ISO 8601, which fromisoformat reads in more forms the newer Python is.
+# ISO 8601. (Which of these forms fromisoformat accepts depends on the version of Python.)
 _ISO_DAY: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
 _ISO_WEEK: Final = re.compile(r"(\d{4})-?W(\d\d)(?:-?([1-7]))?", re.ASCII)
 _ISO_MOMENT: Final = re.compile(
@@ -130,11 +133,11 @@ def _names(kind: str, language: str) -> list[list[str]]:
 
 @cache
 def numbered_words(kind: str, language: str) -> dict[str, int]:
-    """Return the words for ``"months"`` (from 1) or ``"weekdays"`` (from 0, Monday).
+    """Return the number of each word for a month (from 1) or a weekday (from 0, Monday).
 
     Args:
         kind: ``"months"``, ``"short months"`` or ``"weekdays"``.
-        language: Such as ``"en"``.
+        language: A language code, such as ``"en"``.
     """
     numbers: dict[str, int] = {}
     first_number = 1 if kind.endswith("months") else 0
@@ -148,19 +151,19 @@ _MONTH_NAMES: Final = {
     for code in DATE_LANGUAGES
     for word, number in numbered_words("months", code).items()
 }
-# Short names count in a whole date alone: "set" and "ago" are words of other languages.
+# Short names are only used in complete dates, because "set" and "ago" are words in other languages.
 _MONTH_NUMBERS: Final = {**numbered_words("short months", "any"), **_MONTH_NAMES}
 
 
 def month_name(month: int, language: str = "en") -> str:
-    """Return the full name of a month, 1 to 12, in small letters."""
+    """Return the full name of a month (1 to 12) in lower case."""
     return _names("months", language)[month - 1][0]
 
 
 def date_in_words(iso: object) -> str:
     """Return ``2026-01-28`` as ``Wednesday, 28 January 2026``, and "" for anything else.
 
-    ``2026-01-01/2026-01-31`` is ``1 January 2026 to 31 January 2026``.
+    ``2026-01-01/2026-01-31`` becomes ``1 January 2026 to 31 January 2026``.
     """
     text = str(iso or "")
     first, is_period, last = text.partition("/")
@@ -168,10 +171,10 @@ def date_in_words(iso: object) -> str:
         ends = [_in_words(parse_day(first)), _in_words(parse_day(last))]
         return " to ".join(ends) if all(ends) else ""
     period = iso_period(text[:10])
-    if period is None:  # 2026-02-31 is no date
+    if period is None:  # such as 2026-02-31
         return ""
     day = period.first
-    # The language of strftime depends on the machine.
+    # Do not use strftime, because its language depends on the machine.
     weekday = _names("weekdays", "en")[day.weekday()][0]
     return f"{weekday.capitalize()}, {_in_words(day)}"
 
@@ -191,7 +194,7 @@ def take_dates(word: str) -> tuple[list[date], str]:
 def date_from_path(path: str) -> date | None:
     """Return the date in a path: ``memory/2026-04-09.md``, ``2026/04/09-standup.md``.
 
-    It is the first possible date of the deepest folder or file that has one.
+    It is the first valid date in the deepest folder or file name that has one.
     """
     path = path.replace("\\", "/")
     dates = [
@@ -202,10 +205,10 @@ def date_from_path(path: str) -> date | None:
 
 @lru_cache(maxsize=1024)  # the chunks of a document follow each other
 def period_from_path(path: str) -> Period | None:
-    """Return the period of a note by its path: a day, week, month, quarter, half-year or year.
+    """Return the day, week, month, quarter, half-year or year of a note, according to its path.
 
     ``monthly/2025-10.md``, ``2025/10.md``, ``2025-W41.md``, ``2025-Q3.md``, ``2025 October.md``,
-    ``Week 41 2025.md``. A day anywhere in the path counts before the name of the note.
+    ``Week 41 2025.md``. A complete date anywhere in the path takes precedence.
     """
     day = date_from_path(path)
     if day:
@@ -220,7 +223,7 @@ def period_from_path(path: str) -> Period | None:
 
 
 def periods_in(text: str) -> Iterator[NamedDate]:
-    """Return the weeks, quarters and half-years that a text names with their year."""
+    """Yield the weeks, quarters and half-years that a text mentions with their year."""
     return _periods(text, _WEEKS_TO_HALVES)
 
 
@@ -233,7 +236,7 @@ def _periods(text: str, forms: Sequence[re.Pattern[str]]) -> Iterator[NamedDate]
 
 
 def _period(match: re.Match[str]) -> Period | None:
-    """Return the period of a match of :data:`_PERIODS`; None for a week that no year has."""
+    """Return the period of a match of :data:`_PERIODS`, or None if the week does not exist."""
     year = int(match["year"])
     if match["week"]:
         try:
@@ -250,7 +253,7 @@ def _period(match: re.Match[str]) -> Period | None:
 
 
 def months_from(year: int, month: int, size: int) -> Period:
-    """Return a period of so many whole months, the first of them given as 1 to 12."""
+    """Return a period of ``size`` whole months from the given year and month (1 to 12)."""
     next_month = month + size - 1  # from 0
     next_start = date(year + next_month // 12, next_month % 12 + 1, 1)
     return Period(date(year, month, 1), next_start - timedelta(days=1))
@@ -260,7 +263,8 @@ def months_from(year: int, month: int, size: int) -> Period:
 def _first_in_heading(title: str) -> NamedDate | None:
     """Return the first date in a heading.
 
-    Eight digits are a date where they begin it, and elsewhere an order or a telephone number.
+    Eight digits are a date only at the start of the heading. Elsewhere they can be an order number
+    or a telephone number.
     """
     begins_with_digits = bool(_BEGINS_WITH_DIGITS.match(title))
     for named in _ranges_in(title):
@@ -272,21 +276,21 @@ def _first_in_heading(title: str) -> NamedDate | None:
 def date_from_heading(title: str) -> date | None:
     """Return the first date in a heading: ``January 31, 2026: plan for the 2026-06-30 release``.
 
-    Months have names in the languages of :data:`DATE_LANGUAGES`. A time of day is left out.
+    Names of months are recognised in the languages of :data:`DATE_LANGUAGES`. Times are ignored.
     """
     named = _first_in_heading(title)
     return named.first if named else None
 
 
 def names_in_passing(title: str) -> bool:
-    """Tell whether a sentence leads to the date of a title: ``Plan for 2026-06-30``."""
+    """Return whether a title only mentions its date in a sentence: ``Plan for 2026-06-30``."""
     named = _first_in_heading(title)
     before = title[: named.start if named else 0].rstrip("[<")
     words = before.split()
     return before.endswith(" ") and len(words) > 1 and words[-1].isalpha() and words[-1].islower()
 
 
-# Between the first and the last day of a range; a hyphen inside of "2026-03-05" is none.
+# Separators between the first and the last day of a range, but not the hyphens in "2026-03-05".
 _TO: Final = r"""(?:
     [ ]?(?:[–—~〜～]|\.\.|から|至|到|(?<!-\d)(?<!-\d\d)-(?![\d.]{0,10}-)|(?<=\.)/)[ ]?
     |[ ]all['’]
@@ -302,13 +306,14 @@ _NAMES: Final = {
 
 
 def names_only_a_day(title: str) -> bool:
-    """Tell whether a heading is only a day: ``Sunday``, ``2026-01-31``, ``1 May 2026``."""
+    """Return whether a heading is only a day: ``Sunday``, ``2026-01-31``, ``1 May 2026``."""
     words = _WORD.findall(title.casefold())
     return all(word in _NAMES or word[0].isdigit() for word in words)
 
 
 _NUMBER: Final = r"\d\d?(?:st|nd|rd|th|er|º|°|\.|日|号)?"
-# Days and parts of days, and what may stand between two where no "between" comes before.
+# Forms of days and parts of days, with the separators that make a range of two of them. After
+# "between", "and" is always a separator.
 _ITEMS: Final = {
     r"(?:19|20|21)\d\d-\d\d?-\d\d?": _TO,
     rf"\b[^\W\d_]{{3,}}\.?[ ]{_NUMBER}": _TO,
@@ -321,7 +326,7 @@ _MONTH: Final = "|".join(map(re.escape, _MONTH_NUMBERS))
 
 
 def _period_forms(names: str) -> tuple[re.Pattern[str], ...]:
-    """Return how the name of a period stands before or after its year."""
+    """Return the patterns of a period's name before and after its year."""
     return (
         re.compile(rf"(?<!\d)(?<!\d[.-]){_YEAR}[ _-]*(?:{names})(?![^\W_]|[-_.]\d)", re.IGNORECASE),
         re.compile(
@@ -333,7 +338,7 @@ def _period_forms(names: str) -> tuple[re.Pattern[str], ...]:
 
 _WEEK_TO_HALF: Final = r"(?:w|kw|week)[ _-]?(?P<week>\d\d?)|q(?P<quarter>[1-4])|h(?P<half>[12])"
 _WEEKS_TO_HALVES: Final = _period_forms(_WEEK_TO_HALF)
-# The name of a note of a period. A month in digits needs a separator, and no day may follow.
+# The names of notes about a period. A month in digits needs a separator, and no day after it.
 _PERIODS: Final = (
     *_period_forms(
         rf"{_WEEK_TO_HALF}"
@@ -347,8 +352,8 @@ _PERIODS: Final = (
 )
 _DIGIT: Final = re.compile(r"\d")
 _YEAR_OF_NOTE: Final = re.compile(r"20\d\d")
-# What follows the number of a last day: a month, a year or the end. "March 5 and 3 others" is no
-# range.
+# What must follow if the last day is only a number: a month, a year or the end of the phrase.
+# "March 5 and 3 others" is not a range.
 _DAY_ENDS: Final = (
     rf"(?=[ ]?(?:(?:de|of)[ ])?(?:{_MONTH})\b|(?<=\.)\d|(?<=[日号])[^間间]|[./月]"
     r"|,?[ ](?:19|20|21)\d\d|[ ]\w+[ ]ago\b"
@@ -372,10 +377,10 @@ _RANGES: Final = [_range_pattern(item, separator) for item, separator in _ITEMS.
 
 
 def with_ranges(text: str, find: Callable[[str], list[NamedDate]]) -> list[NamedDate]:
-    """Return the dates that a function finds in a text, in order, and those of a range as one.
+    """Return the dates that a function finds in a text, in order, with each range as one period.
 
-    ``5 to 8 March`` is read as ``5 March`` and as ``8 March``. Where one of the two is no date, it
-    is no range.
+    The ends of ``5 to 8 March`` are read as ``5 March`` and ``8 March``. If either is not a date,
+    there is no range.
     """
     if not _MAY_BE_RANGE.search(text):
         return find(text)
@@ -396,20 +401,20 @@ def with_ranges(text: str, find: Callable[[str], list[NamedDate]]) -> list[Named
 
 
 def _find_ends(text: str, find: Callable[[str], list[NamedDate]], kept: str) -> list[NamedDate]:
-    """Return the dates in a text, and of each range one end, at their places in the text.
+    """Return the dates in a text, but only one end of each range, with offsets in the text.
 
-    None where the text has no range.
+    The list is empty if the text has no range.
 
     Args:
         text: The text.
-        find: Finds the dates in a text without ranges.
-        kept: The end that is read, ``"first"`` or ``"last"``.
+        find: A function that finds the dates in a text without ranges.
+        kept: The end of each range to keep, ``"first"`` or ``"last"``.
     """
     offsets = list(range(len(text)))
     part = text
     for pattern in _RANGES:
         for match in reversed(list(pattern.finditer(part))):
-            # "Rome to Paris" is no range.
+            # Other words, such as "Rome to Paris", are not a range.
             if _NAMES.issuperset(_LONG_WORD.findall(match["first"].lower())):
                 start = match.end("first") if kept == "first" else match.start("first")
                 end = match.end() if kept == "first" else match.start("last")
@@ -424,9 +429,10 @@ def _find_ends(text: str, find: Callable[[str], list[NamedDate]], kept: str) -> 
 
 
 def _moved_before(first: NamedDate, last: NamedDate) -> list[date]:
-    """Return the days of the first end of a range, a year earlier for "28 December to 3 January".
+    """Return the days of a range's first end, a year earlier for "28 December to 3 January".
 
-    "5 to 3 days ago" names its ends in the opposite order.
+    They are not moved for small differences, as in "5 to 3 days ago", whose ends are in reverse
+    order.
     """
     days = [first.first, first.last]
     if first.first - last.last <= timedelta(days=_MAX_BACKWARD_DAYS):
@@ -437,12 +443,13 @@ def _moved_before(first: NamedDate, last: NamedDate) -> list[date]:
 def dates_in(
     text: str, *, is_question: bool = False, forms: Sequence[re.Pattern[str]] = _FORMS
 ) -> list[NamedDate]:
-    """Return the dates in a text that name a year, in order.
+    """Return the dates with a year in a text, in order.
 
     Args:
         text: A path, a heading, a value or a question.
-        is_question: Whether ``01/02/2024`` names two dates in English, and ``am 25.12.24`` one.
-        forms: How dates with a year of four digits are written.
+        is_question: Whether the text is a question. Then ``01/02/2024`` is read as two dates in
+            English, and ``am 25.12.24`` as one.
+        forms: The patterns of dates with a four-digit year.
     """
     if not _DIGIT.search(text):
         return []
@@ -465,7 +472,7 @@ def dates_in(
 
 
 def _readings(match: re.Match[str]) -> list[date]:
-    """Return the dates that a match may name, day first; two for ``01/02/2024``."""
+    """Return the possible dates of a match, day first. ``01/02/2024`` has two."""
     year = int(match["year"])
     if match.re is _SHORT_YEAR:
         year += 2000
@@ -483,7 +490,7 @@ def _ranges_in(text: str) -> list[NamedDate]:
 
 
 def existing_date(year: int, month: int, day: int) -> date | None:
-    """Return the date of a year, a month and a day; None where no calendar has it."""
+    """Return the date of a year, a month and a day, or None if it does not exist."""
     with contextlib.suppress(ValueError):
         return date(year, month, day)
     return None
@@ -492,12 +499,12 @@ def existing_date(year: int, month: int, day: int) -> date | None:
 def parse_date(value: object) -> date | datetime | None:
     """Return the date in a metadata value.
 
-    The value may be a date, a datetime, ISO 8601 text, a day in words, or seconds or milliseconds
-    since the epoch. Of a period it is the first day.
+    The value can be a date, a datetime, ISO 8601 text, a date in words, or seconds or milliseconds
+    since the epoch. For a period, the first day is returned.
 
     Returns:
-        A datetime where the value has a time of day (naive if it names no zone), else a date; None
-        if it is no date.
+        A datetime if the value has a time (naive without a time zone), or else a date; None if the
+        value is not a date.
     """
     if isinstance(value, date):  # a datetime is a date, too
         return value
@@ -512,7 +519,7 @@ def _from_epoch(number: float) -> datetime | None:
         number /= 1000
     try:
         return datetime.fromtimestamp(number, timezone.utc) if number >= _FIRST_SECOND else None
-    except (ValueError, OverflowError, OSError):  # beyond the calendar
+    except (ValueError, OverflowError, OSError):  # outside the calendar
         return None
 
 
@@ -528,7 +535,7 @@ def _from_text(text: str) -> date | datetime | None:
 
 
 def _moment_of(match: re.Match[str]) -> datetime:
-    """Return the moment of a match of :data:`_ISO_MOMENT`."""
+    """Return the datetime of a match of :data:`_ISO_MOMENT`."""
     fraction = (match["fraction"] or "")[:_MICROSECOND_DIGITS].ljust(_MICROSECOND_DIGITS, "0")
     zone = timezone.utc if match["utc"] else None
     if match["sign"]:
@@ -550,7 +557,7 @@ def _moment_of(match: re.Match[str]) -> datetime:
 def iso_period(text: str) -> Period | None:
     """Return the day or the week of an ISO 8601 date: ``2026-04-09``, ``2026-W15-4``, ``2026-W15``.
 
-    All versions of Python read the same.
+    The result is the same in all versions of Python.
     """
     day = _ISO_DAY.fullmatch(text)
     if day:
@@ -566,15 +573,15 @@ def iso_period(text: str) -> Period | None:
 
 
 def parse_day(value: object) -> date | None:
-    """Return the day of a metadata value, as :func:`parse_date` reads it."""
+    """Return the day in a metadata value. See :func:`parse_date`."""
     moment = parse_date(value)
     return moment.date() if isinstance(moment, datetime) else moment
 
 
 def parse_period(value: object) -> Period | None:
-    """Return the period of a metadata value.
+    """Return the period in a metadata value.
 
-    The value may be a date, an interval of two dates, or the name of a week, month, quarter or
+    The value can be a date, an interval of two dates, or the name of a week, month, quarter or
     half-year: ``2026-W15``, ``2026-04``, ``April 2026``, ``2026-Q2``.
     """
     if isinstance(value, str):
@@ -592,5 +599,5 @@ def parse_period(value: object) -> Period | None:
 
 
 def epoch_seconds(day: date) -> int:
-    """Return the seconds from the epoch to midnight UTC, the value of ``metadata["date_ts"]``."""
+    """Return the seconds from the epoch to midnight UTC of a day, as in ``metadata["date_ts"]``."""
     return int(datetime.combine(day, time(), tzinfo=timezone.utc).timestamp())

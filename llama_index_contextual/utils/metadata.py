@@ -1,13 +1,13 @@
-"""Names and shapes of the node metadata that the modules of this package share.
+"""The keys and formats of the node metadata that the modules of this package share.
 
-Values are flat (str, int, float, bool), because vector stores such as Chroma refuse anything else.
+Values are flat (str, int, float, bool), because vector stores such as Chroma reject anything else.
 
-A header path is one string, ``"Title > Section > Subsection"``, the node's own heading included; a
-separator inside a title becomes ``" / "``. A chunk of small sections has the path of the headings
-above all of them.
+A header path is a string, ``"Title > Section > Subsection"``, that includes the node's own heading.
+A separator inside a title becomes ``" / "``. A chunk of several small sections has the path of the
+headings that they share.
 
-A key that a document brought keeps its value. Where it has the name of one of our keys, ours has
-the name that :func:`prefixed_key` returns, and :func:`value_of` reads it from there.
+Metadata that a document brought keeps its value. If it uses the name of one of our keys, ours is
+stored under the name that :func:`prefixed_key` returns, and :func:`value_of` reads it from there.
 """
 
 from __future__ import annotations
@@ -30,34 +30,33 @@ from llama_index_contextual.utils.dates import (
     period_from_path,
 )
 
-# What the document is.
-# relative to the indexed folder, POSIX form: the document's identity and what a citation shows
+# Metadata of the document. The path is relative to the indexed folder and in POSIX form. It
+# identifies the document and is shown in citations.
 PATH: Final = "path"
 TITLE: Final = "title"  # from front matter
 TAGS: Final = "tags"  # from front matter, comma-separated
-INLINE_TAGS: Final = (
-    "inline_tags"  # from the text, #health/running, comma-separated without the sign; in no view
-)
+# From the text (#health/running), comma-separated and without "#". No view shows them.
+INLINE_TAGS: Final = "inline_tags"
 DESCRIPTION: Final = "description"  # from front matter
-FRONT_MATTER: Final = (
-    "front_matter"  # the values of all other keys, on the first chunk, for the keyword index
-)
-DATE: Final = "date"  # ISO 8601 date, "2026-04-09"
-# the same as seconds since the epoch, midnight UTC: Chroma's $gt and $lt need numbers
+# All other front matter, on the first chunk only, for the keyword index.
+FRONT_MATTER: Final = "front_matter"
+DATE: Final = "date"  # ISO 8601, "2026-04-09"
+# The date as seconds from the epoch to midnight UTC, because Chroma's $gt and $lt need numbers.
 DATE_TS: Final = "date_ts"
-REF_DOC_ID: Final = "ref_doc_id"  # no metadata: a filter on it asks for the document
+REF_DOC_ID: Final = "ref_doc_id"  # not stored as metadata; a filter on it selects a document
 
-# What LlamaIndex's readers say.
+# Metadata from LlamaIndex's readers.
 PAGE_LABEL: Final = "page_label"  # of a document that is one page of a file
-_SHEETS: Final = {".xlsx": "sheet", ".xlsm": "sheet"}
+# The names of the parts of a file. All other formats have pages.
 _PARTS: Final = {
     ".pptx": "slide",
     ".pptm": "slide",
-    **_SHEETS,
+    ".xlsx": "sheet",
+    ".xlsm": "sheet",
     ".ipynb": "cell",
     ".epub": "chapter",
-}  # others: pages
-# The same, as LlamaParse, Unstructured, LangChain and others call it.
+}
+# The page label, under its names in LlamaParse, Unstructured, LangChain and others.
 _PAGES: Final = (
     PAGE_LABEL,
     "page_number",
@@ -71,41 +70,36 @@ _PAGES: Final = (
 FILE_PATH: Final = "file_path"
 FILE_NAME: Final = "file_name"
 _SOURCE: Final = "source"
-_FILES: Final = (
-    FILE_NAME,
-    "filename",
-    _SOURCE,
-)  # and of pages, as Unstructured and LangChain call it
+# The file of a page, under its names in LlamaIndex, Unstructured and LangChain.
+_FILES: Final = (FILE_NAME, "filename", _SOURCE)
 
-MOST_CHARS: Final = 300  # of title, tags, description, header path: every chunk has them
+MOST_CHARS: Final = 300  # of title, tags, description and header path, which every chunk has
 MOST_VALUE: Final = 2_000  # characters of any other value that a document brings
 MOST_KEYS: Final = 200
-DEEPEST: Final = 100  # lists and mappings in one another
+DEEPEST: Final = 100  # levels of nested lists and mappings
 
-# Where the chunk is in it.
+# The position and content of the chunk.
 HEADER_PATH: Final = "header_path"
 HEADING_LEVEL: Final = "heading_level"  # 1 to 6; 0 above the first heading
 START_LINE: Final = "start_line"  # 1-based
 END_LINE: Final = "end_line"  # 1-based, inclusive
 CONTENT_TYPE: Final = "content_type"  # "text", "code", "table", "list", ... or "mixed"
 TOKEN_COUNT: Final = "token_count"  # noqa: S105  a key's name, not a secret
-OVERFLOW: Final = "overflow"  # True where the chunk had to exceed chunk_size; absent otherwise
-ENCODED_CHARS: Final = (
-    "encoded_chars"  # how many characters of it are encoded bytes, which no view shows; else absent
-)
-# later pieces of a split fence or table: its language or header row, for the context
+OVERFLOW: Final = "overflow"  # True if the chunk had to exceed chunk_size, else absent
+# The number of characters that are encoded bytes, which no view shows. Absent if there are none.
+ENCODED_CHARS: Final = "encoded_chars"
+# The language or header row for the context, on a later piece of a split fence or table.
 CONTINUES: Final = "continues"
 
-# What gives it context back.
-CONTEXT: Final = "context"  # embedded and keyword-indexed, not displayed
+# The context of the chunk.
+CONTEXT: Final = "context"  # embedded and indexed for keywords, but not displayed
 CONTEXT_SOURCE: Final = "context_source"  # "headings", "pattern", "llm:<model>+pattern"
-CONTEXT_VERSION: Final = (
-    "context_version"  # hash of generator settings, prompt and model, to know what is outdated
-)
-LEXICAL_CONTEXT: Final = "lexical_context"  # more words for the keyword index only, in no view
-LEFT_OUT: Final = "left_out"  # of a converted file: what its text lacks, with counts
-# Front matter under these names is no filter: they are ours or LlamaIndex's, and mean something
-# else there.
+# A hash of the generator's settings, prompt and model, to detect outdated contexts.
+CONTEXT_VERSION: Final = "context_version"
+LEXICAL_CONTEXT: Final = "lexical_context"  # extra words for the keyword index, in no view
+LEFT_OUT: Final = "left_out"  # what the text of a converted file lacks, with counts
+# Front matter under these names cannot be used in filters, because this package or LlamaIndex uses
+# the names for something else.
 NAMES_TAKEN: Final = frozenset(
     {key for name, key in vars().items() if name.isupper() and isinstance(key, str)}
     | {"doc_id", "document_id", "ref_doc_id"}
@@ -117,18 +111,18 @@ _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d{1,14})?")
 
 
 def prefixed_key(key: str) -> str:
-    """Return the name of one of our keys beside a key of that name that a document brought."""
+    """Return the name of one of our keys if a document brought another key with the same name."""
     return f"{_PREFIX}{key}"
 
 
 def key_in(metadata: Mapping[str, Any], key: str) -> str:
-    """Return the name that one of our keys has in a node's metadata."""
-    prefixed = f"{_PREFIX}{key}"  # no call: each chunk reads some twenty keys
+    """Return the name of one of our keys in a node's metadata."""
+    prefixed = f"{_PREFIX}{key}"  # inlined for speed, as each chunk reads some twenty keys
     return prefixed if prefixed in metadata else key
 
 
 def value_of(metadata: Mapping[str, Any], key: str) -> Any:
-    """Return the value of one of our keys in a node's metadata; None if there is none."""
+    """Return the value of one of our keys in a node's metadata, or None."""
     return metadata.get(key_in(metadata, key))
 
 
@@ -145,14 +139,14 @@ def is_of_our_parser(metadata: Mapping[str, Any]) -> bool:
 def merge_metadata(
     brought: Mapping[str, Any], ours: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Add our metadata to those that a document brought, under other names where those are taken.
+    """Add our metadata to that of a document, with a prefix on names that are taken.
 
     Args:
         brought: The metadata that the document brought.
-        ours: Our metadata. An entry that is the same in both is not added.
+        ours: Our metadata. Entries that are equal in both are not added.
 
     Returns:
-        All metadata, and the names in it of those that were added.
+        All metadata, and the names of our keys in it.
     """
     values = dict(brought)
     names: dict[str, str] = {}
@@ -168,10 +162,11 @@ def merge_metadata(
 
 
 def bounded(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return metadata with bounded values and keys, and a note on each that exceeded a bound.
+    """Return metadata with bounded values and keys, and a note on each bound that was exceeded.
 
-    Each chunk of a document has its metadata, so a value costs as often as there are chunks. A text
-    is cut. A list or mapping that is too large, too deep or contains itself is left out.
+    Every chunk of a document has the document's metadata, so large values cost space many times.
+    Long texts are shortened. Lists and mappings that are too large, too deep or contain themselves
+    are left out.
     """
     values: dict[str, Any] = {}
     notes: list[str] = []
@@ -193,7 +188,7 @@ def bounded(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _excess(value: Any) -> str:
-    """Return which bound a list or mapping exceeds; "" for none."""
+    """Return the bound that a list or mapping exceeds; "" if there is none."""
     size = 0
     level = [value]
     for _ in range(DEEPEST + 1):
@@ -213,12 +208,12 @@ def _excess(value: Any) -> str:
 
 
 def path_of(metadata: Mapping[str, Any]) -> str:
-    """Return the path that metadata name, in POSIX form; "" for none."""
+    """Return the path in some metadata, in POSIX form; "" if there is none."""
     return str(metadata.get(PATH) or metadata.get(FILE_PATH) or "").replace("\\", "/")
 
 
 def file_of(metadata: Mapping[str, Any]) -> str:
-    """Return the path that metadata name, or the name of the file alone; "" for neither."""
+    """Return the path in some metadata, or else the name of the file; "" if there is neither."""
     path = path_of(metadata)
     if path:
         return path
@@ -230,9 +225,9 @@ def file_of(metadata: Mapping[str, Any]) -> str:
 
 
 def page_of(metadata: Mapping[str, Any]) -> object:
-    """Return the page of the file that a document is, as its reader labels it; None for none."""
+    """Return the label of the page that a document is, or None if it is not a page."""
     if "total_pages" in metadata and str(metadata.get(_SOURCE)).isdecimal():
-        return metadata[_SOURCE]  # as PyMuPDFReader has it
+        return metadata[_SOURCE]  # from PyMuPDFReader
     for key in _PAGES:
         label = metadata.get(key)
         if label is not None and label != "":
@@ -241,12 +236,12 @@ def page_of(metadata: Mapping[str, Any]) -> object:
 
 
 def date_of(metadata: Mapping[str, Any], key: str = DATE) -> date | datetime | None:
-    """Return the date of a node: of its metadata, its innermost heading with one, or its path.
+    """Return the date of a node, from its metadata, its innermost dated heading or its path.
 
     Args:
         metadata: The metadata of the node.
-        key: The key that holds its date. The value may be a date, ISO 8601, a day in words
-            (``January 2, 2026``), or seconds since the epoch.
+        key: The key of the date. Its value can be a date, ISO 8601 text, a date in words (``January
+            2, 2026``), or seconds since the epoch.
     """
     for name in (DATE, DATE_TS) if key == DATE else (key,):
         moment = parse_date(value_of(metadata, name))
@@ -261,12 +256,12 @@ def date_of(metadata: Mapping[str, Any], key: str = DATE) -> date | datetime | N
 
 
 def day_of(metadata: Mapping[str, Any]) -> date | None:
-    """Return the day of a node, of a period the first, as :func:`date_of` reads it."""
+    """Return the day of :func:`date_of`, which is the first day of a period."""
     return parse_day(date_of(metadata))
 
 
 def period_of(metadata: Mapping[str, Any]) -> Period | None:
-    """Return the days of a node: one day, or all days of a weekly or monthly note."""
+    """Return the period of a node: one day, or all days of a weekly or monthly note."""
     day = day_of(metadata)
     if day is None:
         return None
@@ -277,17 +272,17 @@ def period_of(metadata: Mapping[str, Any]) -> Period | None:
 
 
 def is_evergreen(path: str, patterns: Iterable[str]) -> bool:
-    """Tell whether a path matches one of the patterns of notes that never age."""
+    """Return whether a path matches a pattern of notes that never age."""
     return any(PurePosixPath(path).match(pattern) for pattern in patterns)
 
 
 def display_path(metadata: Mapping[str, Any], root: str | None = None) -> str:
-    """Return the path to show for a document; never an absolute one, which names private folders.
+    """Return the path to show for a document, which is never absolute, to hide private folders.
 
     Args:
         metadata: The metadata of the document.
-        root: The folder that an absolute path is shown relative to; None is the working directory.
-            Of a path elsewhere the last two parts are shown.
+        root: The folder that absolute paths are shown relative to. None means the working
+            directory. Paths outside it are shortened to their last two parts.
     """
     path = file_of(metadata).removeprefix("file://")
     if not path or "://" in path:
@@ -303,7 +298,7 @@ def display_path(metadata: Mapping[str, Any], root: str | None = None) -> str:
 
 @lru_cache(maxsize=1024)  # the chunks of a document share its path
 def is_absolute(path: str) -> bool:
-    """Return whether a path of POSIX or of Windows is absolute."""
+    """Return whether a POSIX or Windows path is absolute."""
     return path.startswith("/") or PureWindowsPath(path).is_absolute()
 
 
@@ -312,11 +307,11 @@ def citation(path: str, start_line: object, end_line: object, page: object = Non
 
     Args:
         path: The path in POSIX form.
-        start_line: The first line, from 1.
+        start_line: The first line, counted from 1.
         end_line: The last line.
-        page: The page of the file, if the chunk is of a document that is a page. Then lines say
-            nothing of the file, and the citation is as browsers open it: ``report.pdf#page=12``.
-            Other parts are called by their names: ``plan.pptx#slide=3``, ``fees.xlsx#sheet=2026``.
+        page: The page of the file, if the document is a page. Its lines have no meaning in the
+            file, so the citation has the form that browsers open: ``report.pdf#page=12``. Parts of
+            other files have their own names: ``plan.pptx#slide=3``, ``fees.xlsx#sheet=2026``.
     """
     if path and page is not None and page != "":
         part = _PARTS.get(PurePosixPath(path).suffix.lower(), "page")
@@ -329,7 +324,7 @@ def citation(path: str, start_line: object, end_line: object, page: object = Non
 
 
 def citation_of(metadata: Mapping[str, Any]) -> str:
-    """Return the citation of a node; "" if its metadata name no path."""
+    """Return the citation of a node; "" if its metadata contains no path."""
     path = file_of(metadata).removeprefix("file://")
     if not path:
         return ""
@@ -338,7 +333,7 @@ def citation_of(metadata: Mapping[str, Any]) -> str:
 
 
 def split_page(path: str) -> tuple[str, str]:
-    """Return the path and the page (or "") of a :func:`citation`."""
+    """Return the path of a :func:`citation`, and its page or ""."""
     file, _, part = path.rpartition("#")
     name, _, page = part.partition("=")
     is_page = file and name in {"page", *_PARTS.values()}
@@ -346,7 +341,7 @@ def split_page(path: str) -> tuple[str, str]:
 
 
 def typed(text: str) -> str | int | float | bool:
-    """Return the value of a scalar: ``4`` is a number, ``true`` a truth value, ``007`` text."""
+    """Return the value of a scalar: ``4`` is a number, ``true`` a boolean, ``007`` text."""
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
     if _NUMBER.fullmatch(text):
@@ -355,17 +350,17 @@ def typed(text: str) -> str | int | float | bool:
 
 
 def shortened(text: str, most: int = MOST_CHARS) -> str:
-    """Return a text of at most ``most`` characters, with ``…`` where it was cut."""
+    """Return a text of at most ``most`` characters, which ends in ``…`` if it was shortened."""
     return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
 def short_tags(tags: str, most: int = MOST_CHARS) -> str:
-    """Return the first of comma-separated tags, whole ones, of at most ``most`` characters."""
+    """Return as many whole comma-separated tags as fit into ``most`` characters."""
     return tags if len(tags) <= most else tags[:most].rpartition(",")[0]
 
 
 def short_header_path(titles: Sequence[str], most: int = MOST_CHARS) -> str:
-    """Return a header path of at most ``most`` characters; a longer one loses outer titles."""
+    """Return a header path of at most ``most`` characters, dropping outer titles first."""
     path = join_header_path(titles)
     for first in range(1, len(titles)):
         if len(path) <= most:
@@ -375,19 +370,19 @@ def short_header_path(titles: Sequence[str], most: int = MOST_CHARS) -> str:
 
 
 def join_header_path(titles: Iterable[str]) -> str:
-    """Return one header path of heading titles, outermost first, without empty ones."""
+    """Return the header path of some heading titles, outermost first, without empty titles."""
     return HEADER_SEPARATOR.join(
         title.replace(HEADER_SEPARATOR, " / ") for title in titles if title
     )
 
 
 def heading_titles(metadata: Mapping[str, Any]) -> list[str]:
-    """Return a node's headings, outermost first, of our header path or LlamaIndex's ``/A/B/``."""
+    """Return a node's headings, outermost first, from our header path or LlamaIndex's ``/A/B/``."""
     header_path = value_of(metadata, HEADER_PATH)
     if not isinstance(header_path, str):
         return []
     text = " ".join(header_path.split())
-    is_stock = HEADING_LEVEL not in metadata  # a heading of this parser may be "/api/v1/"
+    is_stock = HEADING_LEVEL not in metadata  # in our format, "/api/v1/" can be a heading
     if is_stock and text.startswith("/") and text.endswith("/"):
-        return list(filter(None, text.split("/")))  # the parents only
+        return list(filter(None, text.split("/")))  # LlamaIndex lists only the parents
     return list(filter(None, text.split(HEADER_SEPARATOR)))

@@ -1,9 +1,9 @@
-"""SQLite files that many threads and processes read and that one writes at a time.
+"""SQLite files with many concurrent readers and one writer at a time.
 
-A file may come from somebody else, so nothing beside it is obeyed. SQLite plays back a rollback
-journal when it opens a file, and deletes whatever file that journal names. Our files are in WAL
-mode from their first moment and never have one, so a file with a rollback journal is refused before
-SQLite sees it.
+A file can come from somebody else, so files beside it are not trusted. When SQLite opens a file, it
+plays back its rollback journal, which can name any other file for deletion. Our files are in WAL
+mode from the start and never have a rollback journal. A file that has one is therefore refused
+before SQLite opens it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from typing import Any, ClassVar, Final, NamedTuple
 from llama_index_contextual.utils.errors import DamagedError, StorageError
 from llama_index_contextual.utils.text import absolute_path
 
-_MIN_FREE_BYTES: Final = 100_000  # the index of a log takes 32 kB
+_MIN_FREE_BYTES: Final = 100_000  # the index of the log alone takes 32 kB
 _MIN_FREE_FILES: Final = 2  # the log and its index
-_BUSY_SECONDS: Final = 30.0  # how long a writer waits for another process
-_PAGE_BYTES: Final = 8192  # five vectors of 384 numbers; a page of 4096 bytes holds two
+_BUSY_SECONDS: Final = 30.0  # that a writer waits for another process
+_PAGE_BYTES: Final = 8192  # fits five vectors of 384 numbers, where 4096 bytes fit only two
 _PRAGMAS: Final = (
     "PRAGMA trusted_schema=OFF",
     "PRAGMA cell_size_check=ON",
     "PRAGMA synchronous=FULL",  # on disk at each commit, not at the next checkpoint
 )
-# What SQLite says of a damaged file. Its other errors are of a full disk, a lock or a permission.
+# Parts of SQLite's messages about damaged files. Its other errors are about a full disk, a lock or
+# permissions.
 _SIGNS_OF_DAMAGE: Final = (
     "malformed",
     "not a database",
@@ -52,13 +53,13 @@ _READ_ERRORS: Final = (
     zlib.error,
 )
 AMONG: Final = "IN (SELECT value FROM json_each(?))"  # any number of values, as one JSON list
-_FIX: Final = "Name another file, or delete this one (what it keeps is then paid for again)."
+_FIX: Final = "Use another file, or delete this one (its contents must then be paid for again)."
 
 
 class _Opened(NamedTuple):
     """The process and the file that a connection belongs to.
 
-    A fork or a replaced file has others.
+    They change after a fork or when the file is replaced.
     """
 
     process: int = 0
@@ -66,19 +67,19 @@ class _Opened(NamedTuple):
 
 
 class SqliteFile:
-    """A SQLite file in WAL mode: connections for many threads, and errors that say what to do.
+    """A SQLite file in WAL mode, with connections for many threads and helpful errors.
 
-    The file is made at its first write. A copy or a pickle of this object opens the file again, and
-    so does a forked process.
+    The file is created by the first write. Copies and pickles of this object open the file again,
+    and so do forked processes.
 
     Args:
         path: The file.
-        fix: What to do about a damaged file, a sentence.
+        fix: A sentence that says what to do about a damaged file.
 
     Attributes:
-        tables: The statements that make the tables, separated by semicolons.
-        layout: The number of these tables, which the file has as its user version.
-        mode: The rights of a new file, less those that the user's mask takes.
+        tables: The statements that create the tables, separated by semicolons.
+        layout: The version of the tables, which the file stores as its user version.
+        mode: The permissions of a new file, before the user's umask.
     """
 
     tables: ClassVar[str]
@@ -102,18 +103,19 @@ class SqliteFile:
             return self.path.stat().st_size > 0
         except (FileNotFoundError, NotADirectoryError):
             return False
-        except OSError:  # opening it tells why
+        except OSError:  # opening the file will report the reason
             return True
 
     # Connections
 
     @contextlib.contextmanager
     def connection(self, *, writes: bool = False) -> Iterator[sqlite3.Connection]:
-        """Lend a connection; it is closed where its transaction does not end well.
+        """Lend a connection. It is closed if the ``with`` block fails.
 
         Raises:
             DamagedError: The file cannot be read, or contains other tables than this package makes.
-            StorageError: It cannot be opened now, or is of a newer version of this package.
+            StorageError: The file cannot be opened now, or was made by a newer version of this
+                package.
         """
         with self.explained():
             opened = self._current_file()
@@ -137,10 +139,10 @@ class SqliteFile:
             connection.close()
 
     def _current_file(self) -> _Opened:
-        """Return the process and the file; file 0 is opened anew each time.
+        """Return the process and the file. Connections to file 0 are never reused.
 
-        A connection to a file that this process may not write would not see that somebody else
-        writes it.
+        File 0 means that this process cannot write the file. A connection to it would not see the
+        changes of other processes.
         """
         try:
             file = self.path.stat().st_ino if is_writable(self.path) else 0
@@ -155,7 +157,7 @@ class SqliteFile:
             self._create(path)
         mode = "rw"
         if not writes and not is_writable(path):
-            # The log of a writer that was killed is read with its index. Without a log nothing can
+            # The log of a writer that was killed must be read, too. Without a log, nothing can
             # change.
             log = _beside(path, "-wal")
             has_log = log.exists() and log.stat().st_size
@@ -179,9 +181,9 @@ class SqliteFile:
         return connection
 
     def _create(self, path: Path) -> None:
-        """Make the file with its tables under another name first.
+        """Create the file with its tables.
 
-        A kill leaves all of it or nothing.
+        It is created under another name first, so that a kill leaves a whole file or none.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = _beside(path, f".{uuid.uuid4().hex}.new")
@@ -195,11 +197,11 @@ class SqliteFile:
                 connection.execute(f"PRAGMA user_version={self.layout}")
                 self._put_first_rows(connection)
                 connection.execute("PRAGMA journal_mode=WAL")
-            if path.exists() and not self.exists:  # without content
+            if path.exists() and not self.exists:  # an empty file
                 path.unlink()
             try:
                 os.link(temporary, path)
-            except FileExistsError:  # another process has just made it
+            except FileExistsError:  # another process has just created it
                 pass
             except OSError:  # a file system without hard links
                 temporary.replace(path)
@@ -207,19 +209,19 @@ class SqliteFile:
             temporary.unlink(missing_ok=True)
 
     def _put_first_rows(self, connection: sqlite3.Connection) -> None:
-        """Write the rows that the file has from its first moment on."""
+        """Write the rows that a new file starts with."""
 
     def _check_schema(self, connection: sqlite3.Connection) -> None:
-        """Refuse tables of others: a trigger or a view would run what somebody else wrote.
+        """Refuse foreign tables, because triggers and views would run somebody else's SQL.
 
         Raises:
-            StorageError: The file is of a newer version of this package.
-            ValueError: It contains a table, index, trigger or view of somebody else.
+            StorageError: The file was made by a newer version of this package.
+            ValueError: The file contains an unexpected table, index, trigger or view.
         """
         [[layout]] = connection.execute("PRAGMA user_version")
         if layout > self.layout:
             raise StorageError(
-                f"{self.path} has layout {layout}, this package reads up to {self.layout}. "
+                f"{self.path} has layout {layout}, but this package reads up to {self.layout}. "
                 "Upgrade llama-index-contextual, then start this process again."
             )
         expected = {_on_one_line(statement) for statement in self.tables.split(";")}
@@ -232,7 +234,7 @@ class SqliteFile:
             raise ValueError(f"its layout is {layout} instead of {self.layout}")
 
     def close(self) -> None:
-        """Close all connections that nobody uses; the next use opens one again."""
+        """Close all idle connections. The next use opens a new one."""
         idle = self._idle
         self._idle = []
         for connection in idle:
@@ -243,7 +245,7 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Write in one transaction: at its end all of it is on disk, or nothing."""
+        """Write in one transaction. At its end, either everything is on disk or nothing."""
         with self.connection(writes=True) as connection:
             with self.explained():
                 connection.execute("BEGIN IMMEDIATE")
@@ -252,14 +254,14 @@ class SqliteFile:
                 connection.commit()
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Return the rows of a query; none where there is no file."""
+        """Return the rows of a query, or no rows if there is no file."""
         if not self.exists:
             return []
         with self.connection() as connection, self.explained():
             return connection.execute(query, values).fetchall()
 
     def check(self) -> None:
-        """Read the whole file, once in a process and again after damage.
+        """Check the whole file for damage, once per process and again after each damage.
 
         Raises:
             DamagedError: It is damaged.
@@ -275,7 +277,7 @@ class SqliteFile:
         self.is_checked = True
 
     def _check_rows(self, connection: sqlite3.Connection) -> None:
-        """Raise a ValueError for a row that is not as it was written."""
+        """Raise a ValueError for a row that was changed since it was written."""
 
     def set_aside(self) -> Path:
         """Rename a damaged file with its log, and return the new path.
@@ -295,18 +297,18 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def explained(self) -> Iterator[None]:
-        """Turn an error of SQLite, or of what was read there, into one that says what to do.
+        """Turn errors of SQLite or its data into errors that say what to do.
 
         Raises:
             DamagedError: The file is damaged.
-            StorageError: The file is whole and cannot be used now.
+            StorageError: The file is intact but cannot be used now.
         """
         try:
             yield
         except DamagedError:
             self.is_checked = False
             raise
-        except UnicodeEncodeError:  # of a text that is to be written
+        except UnicodeEncodeError:  # from a text to write, not from the file
             raise
         except _READ_ERRORS as error:
             problem = str(error).strip()
@@ -318,16 +320,16 @@ class SqliteFile:
             if "lock" in problem:
                 fix = "Close the other program that has it open"
             raise StorageError(
-                f"{self.path} cannot be used now ({problem}). What was written before is unharmed. "
+                f"{self.path} cannot be used now ({problem}). Its earlier contents are unharmed. "
                 f"{fix}, then try again."
             ) from error
 
 
 def refuse_foreign_files(path: Path) -> None:
-    """Refuse files beside a SQLite file that harm the user when SQLite opens it.
+    """Refuse a SQLite file if the files beside it could harm the user.
 
-    A rollback journal names a file that SQLite deletes. A log that is a link to another file is
-    overwritten.
+    SQLite deletes the file that a rollback journal names. If the log is a link, SQLite overwrites
+    the file that it points to.
 
     Raises:
         StorageError: There is a rollback journal, or the file or its log is not a regular file.
@@ -335,11 +337,9 @@ def refuse_foreign_files(path: Path) -> None:
     journal = _beside(path, "-journal")
     if os.path.lexists(journal):
         raise StorageError(
-            f"{journal} is not a file of this package: SQLite would obey it, and could "
-            "delete other files. "
-            "Nothing was opened. Delete it if you do not know it; if somebody else made "
-            f"{path.parent}, "
-            "use another one."
+            f"{journal} is not a file of this package, and SQLite would delete the files that it "
+            "names. Nothing was opened. Delete it if you do not know it. If somebody else made "
+            f"{path.parent}, use another folder."
         )
     for suffix in ("", "-wal", "-shm"):
         part = _beside(path, suffix)
@@ -350,18 +350,18 @@ def refuse_foreign_files(path: Path) -> None:
         is_shared = suffix != "" and status.st_nlink > 1
         if is_shared or not stat.S_ISREG(status.st_mode):
             raise StorageError(
-                f"{part} is not a regular file with one name, so it was not opened. Remove it."
+                f"{part} is not a regular file with a single name, so it was not opened. Remove it."
             )
 
 
 def is_writable(path: Path) -> bool:
-    """Tell whether this process may write an existing file and the disk has space for its log."""
+    """Return whether this process can write a file, and the disk has space for its log."""
     folder = path.parent
     if not (os.access(folder, os.W_OK) and os.access(path, os.W_OK)):
         return False
     if hasattr(os, "statvfs"):
         status = os.statvfs(folder)
-        has_files = status.f_files == 0 or status.f_favail >= _MIN_FREE_FILES  # 0: without a limit
+        has_files = status.f_files == 0 or status.f_favail >= _MIN_FREE_FILES  # 0: no limit
         return has_files and status.f_bavail * status.f_frsize > _MIN_FREE_BYTES
     return shutil.disk_usage(folder).free > _MIN_FREE_BYTES
 
@@ -381,7 +381,7 @@ def _on_one_line(sql: str) -> str:
 
 
 def checksum_of(*parts: str | bytes) -> int:
-    """Return the checksum of the values of a row; a SQLite file has none of its own."""
+    """Return a checksum of the values of a row. SQLite itself has no checksums."""
     total = 0
     for part in parts:
         data = part if isinstance(part, bytes) else f"{part}\0".encode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""Texts: file names, tags, code and encoded bytes in them, and what a terminal shows of them."""
+"""Helpers for texts: file suffixes, tags, code, encoded bytes, and safe terminal output."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Final
 
 from llama_index_contextual.utils.errors import ContextualWarning
 
-# Files that hold Markdown: its own suffixes, those of MDX, of Quarto and R Markdown, and of
-# Cursor's rules. In lower case; "NOTES.MD" is Markdown too.
+# Suffixes of Markdown files, including MDX, Quarto, R Markdown and Cursor rules. They are in lower
+# case, but "NOTES.MD" is Markdown, too.
 MARKDOWN_SUFFIXES: Final = (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".mdc", ".qmd", ".rmd")
 MARKDOWN_TYPE: Final = "text/markdown"  # the media type
-# Files of source code; first those of languages where every function has a keyword: "len(rest) > 0
-# {" defines nothing there, though it looks like C.
+# Suffixes of source code. The first ones are those of languages in which every function has a
+# keyword, so that "len(rest) > 0 {" is not read as a C function.
 KEYWORD_SUFFIXES: Final = tuple(
     ".ex .exs .go .jl .kt .kts .lua .php .pl .pm .ps1 "  # noqa: SIM905
     ".py .pyi .r .rb .rs .scala .swift .zig".split()
@@ -29,8 +29,8 @@ SOURCE_SUFFIXES: Final = KEYWORD_SUFFIXES + tuple(
     ".bash .c .cc .cjs .clj .cpp .cs .cxx .dart .erl .fs .groovy .h .hh .hpp .hs "  # noqa: SIM905
     ".java .js .jsx .m .mjs .ml .mm .sh .sql .tcl .ts .tsx .vb .vue".split()
 )
-# "[[Name#Heading|Text]]" of Obsidian and of wikis, with "!" before what is embedded: its name,
-# heading and text. In a table it is "[[Name\\|Text]]".
+# The name, heading and text of "[[Name#Heading|Text]]" in Obsidian and wikis, with a leading "!"
+# for embedded files. In tables it is "[[Name\\|Text]]".
 WIKI_LINK: Final = re.compile(
     r"!?\[\[([^\[\]|#\n\\]{0,300})(#[^\[\]|\n\\]{0,300})?(?:\\?\|([^\[\]\n]{0,300}))?\]\]"
 )
@@ -38,8 +38,8 @@ _SIZE: Final = re.compile(r"\d{1,5}(?:x\d{1,5})?")  # of "![[a.png|400]]" and "!
 _SUFFIX: Final = re.compile(r"(?<!\A)\.[^\W\d][\w+-]*\Z")
 _FOREIGN_DIGIT: Final = re.compile(r"(?![0-9])\d")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
-# Characters that move the cursor, ring the bell, begin a command to the terminal or turn the
-# direction of a line. ASCII ones are shown as their pictures (from U+2400). The others have no
+# Characters that move the cursor, ring the bell, start a terminal command or change the direction
+# of a line. ASCII ones are shown as Unicode control pictures (from U+2400). The other ones have no
 # picture and are shown as escapes.
 _PICTURES: Final[dict[int, int | str | None]] = {
     **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"},
@@ -47,7 +47,7 @@ _PICTURES: Final[dict[int, int | str | None]] = {
     **{code: f"\\u{code:x}" for code in (*range(0x2028, 0x202F), *range(0x2066, 0x206A))},
     0x7F: 0x2421,
     0x0D: None,
-    # Without a shape: zero-width spaces, marks of direction, tags.
+    # Invisible characters: zero-width spaces, direction marks, tags.
     **dict.fromkeys(
         (0x200B, 0x200E, 0x200F, *range(0x2060, 0x2066), 0xFEFF, *range(0xE0000, 0xE0080))
     ),
@@ -57,7 +57,7 @@ _PICTURES: Final[dict[int, int | str | None]] = {
 def wiki_text(link: re.Match[str]) -> str:
     """Return the text of a match of :data:`WIKI_LINK`.
 
-    "" for none and for the size of a picture.
+    It is "" if the link has no text, or only the size of a picture.
     """
     text = (link[3] or "").strip()
     is_size = link[0].startswith("!") and _SIZE.fullmatch(text)
@@ -68,7 +68,7 @@ def short_hash(value: object) -> str:
     """Return 16 hexadecimal digits of the SHA-256 of a value's JSON, the same on every machine.
 
     Args:
-        value: Anything; what JSON cannot show counts as its ``str``.
+        value: Any value. Objects that JSON does not support are represented by their ``str``.
     """
     text = json.dumps(value, sort_keys=True, default=str)
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -76,24 +76,24 @@ def short_hash(value: object) -> str:
 
 
 def plain_digits(text: str) -> str:
-    """Return a text of the same length with ASCII digits for those of other scripts."""
+    """Return a text of the same length in which digits of other scripts are ASCII digits."""
     if text.isascii():
         return text
     return _FOREIGN_DIGIT.sub(lambda digit: str(int(digit[0])), text)
 
 
 def absolute_path(path: str | Path) -> Path:
-    """Return the absolute path without links; ``Path.resolve`` fails at a loop of links."""
-    expanded = os.path.expanduser(path)  # noqa: PTH111  which passes over an unknown user, too
+    """Return the absolute path without symlinks. Unlike ``Path.resolve``, it accepts link loops."""
+    expanded = os.path.expanduser(path)  # noqa: PTH111  unlike Path, it accepts unknown users
     return Path(os.path.realpath(expanded))
 
 
 def printable(text: str, *, one_line: bool = False) -> str:
-    """Return a text that a terminal shows and does not obey.
+    """Return a text that a terminal shows without interpreting it.
 
     Args:
         text: The text.
-        one_line: Whether newlines are shown as signs, too, as in a name.
+        one_line: Whether newlines are also replaced by visible signs, as in a name.
     """
     visible = text.translate(_PICTURES)
     if not one_line:
@@ -102,12 +102,12 @@ def printable(text: str, *, one_line: bool = False) -> str:
 
 
 def printable_lines(lines: Iterable[str]) -> str:
-    """Return lines as a terminal shows them, where no text within a line begins another."""
+    """Return lines as safe terminal output, in which no line contains a line break."""
     return "\n".join(printable(line, one_line=True) for line in lines)
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with the name of what is counted: ``1 chunk``, ``2,000 chunks``."""
+    """Return a number with its noun in the right form: ``1 chunk``, ``2,000 chunks``."""
     if number == 1:
         return f"1 {noun}"
     ending = "es" if noun.endswith("x") else "s"
@@ -115,18 +115,18 @@ def counted(number: int, noun: str) -> str:
 
 
 def did_you_mean(names: Iterable[str]) -> str:
-    """Return the question that suggests some names, each once; "" for none."""
+    """Return a question that suggests the distinct names; "" if there are none."""
     listed = ", ".join(dict.fromkeys(names))
     return f"Did you mean: {listed}?" if listed else ""
 
 
 def is_markdown(path: str, suffixes: Sequence[str] = MARKDOWN_SUFFIXES) -> bool:
-    """Return whether a file of this name holds Markdown.
+    """Return whether a file with this name contains Markdown.
 
     Args:
-        path: The path of the file; "" for none.
-        suffixes: The suffixes of Markdown files in lower case; ``"*"`` is any. A name without a
-            suffix counts as Markdown unless there are none. (``Release 2.0`` has no suffix.)
+        path: The path of the file, or "".
+        suffixes: The suffixes of Markdown files in lower case; ``"*"`` means any. A name without a
+            suffix, such as ``Release 2.0``, is Markdown unless this is empty.
     """
     if not suffixes or "*" in suffixes:
         return bool(suffixes)
@@ -135,25 +135,25 @@ def is_markdown(path: str, suffixes: Sequence[str] = MARKDOWN_SUFFIXES) -> bool:
 
 
 def replace_surrogates(text: str) -> tuple[str, int]:
-    """Return the text with U+FFFD for lone surrogates, which no store takes, and their number."""
+    """Replace lone surrogates, which no store accepts, by U+FFFD. Return the text and the count."""
     try:
-        text.encode()  # much faster than to look for one
+        text.encode()  # much faster than searching for them
     except UnicodeEncodeError:
         return _SURROGATE.subn("\ufffd", text)
     return text, 0
 
 
 def storable(text: str) -> tuple[str, int]:
-    """Return the text with U+FFFD for each NUL and lone surrogate, and their number."""
+    """Replace NULs and lone surrogates by U+FFFD. Return the text and the count."""
     clean, count = replace_surrogates(text)
     return clean.replace("\0", "\ufffd"), count + clean.count("\0")
 
 
 def without_surrogates(text: str, name: str) -> str:
-    """Return the text with U+FFFD for each lone surrogate, with a warning about ``name`` if any."""
+    """Replace lone surrogates by U+FFFD, with a warning about ``name`` if there are any."""
     clean, count = replace_surrogates(text)
     if count:
-        message = f"{name} holds lone surrogates, which are no text; each became U+FFFD"
+        message = f"{name} contains lone surrogates, which are not text; each became U+FFFD"
         warnings.warn(message, ContextualWarning, stacklevel=2)
     return clean
 
@@ -161,33 +161,34 @@ def without_surrogates(text: str, name: str) -> str:
 def lines_of(text: str) -> Iterator[str]:
     """Return the lines of a text with their ends (LF, CR LF or CR), as citations count them.
 
-    ``str.splitlines`` takes form feeds and U+2028 for ends, too.
+    ``str.splitlines`` would also split at form feeds and U+2028.
     """
     return io.StringIO(text, newline="")
 
 
-# Fenced code, also where its fence does not end, and spans of code on one line.
+# Fenced code, even without a closing fence, and code spans on one line.
 CODE: Final = r"^ {0,3}(?P<fence>`{3,}(?=[^`\n]*$)|~{3,}).*(?:\n(?! {0,3}(?P=fence)[`~]*[ \t\r]*$).*)*(?:\n.*)?|`[^`\n]{1,1000}`"  # noqa: E501
 _ONLY_CODE: Final = re.compile(CODE, re.MULTILINE)
 _VISIBLE: Final = re.compile(r"\S")
 _LIST_ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])\s")
-# Not where a link goes, ](#here) or "]: #here", and not kramdown's name of a block, {: #here}.
-# The sign comes first in the expression, because a search for a fixed character is fast.
+# Not a link target, ](#here) or "]: #here", and not kramdown's id of a block, {: #here}. The
+# expression starts with "#", because searching for a fixed character is fast.
 _TAG: Final = re.compile(r"#(?<![^\s(]#)(?<!\]\(#)(?<!\]: #)(?<!\{ #)(?<!\{: #)([\w/-]{1,200})")
 
 
 def without_code(text: str) -> str:
-    """Return a text of the same length in which code is blank."""
+    """Return a text of the same length in which code is replaced by spaces."""
     if "`" not in text and "~~~" not in text:
         return text
     return _ONLY_CODE.sub(lambda code: _VISIBLE.sub(" ", code[0]), text)
 
 
 def inline_tags(text: str) -> list[str]:
-    """Return the tags in a text, ``#health/running``, without their sign: each once, in order.
+    """Return the distinct tags in a text, such as ``#health/running``, without the ``#``.
 
-    As in Obsidian, a tag follows white space or a parenthesis, has letters, digits, ``_``, ``-``
-    and ``/``, and not only digits. Code, indented code too, and quotations hold none.
+    As in Obsidian, a tag follows white space or a parenthesis. It consists of letters, digits,
+    ``_``, ``-`` and ``/``, with at least one letter. Tags in code, indented code and quotations are
+    ignored.
     """
     if not _TAG.search(text):
         return []
@@ -206,8 +207,8 @@ def inline_tags(text: str) -> list[str]:
     return list(tags.values())
 
 
-# Pictures and other files that are written into a text as letters: data URIs, unbroken runs, and
-# lines as in mail.
+# Pictures and other files that are encoded in a text: data URIs, unbroken runs, and lines as in
+# mail.
 _NEXT: Final = r"(?:[^\w+/=\\\r\n-][^\w/\\\r\n]{0,9})?(?:\r\n?|\n)[^\w/\\\r\n`#-]{0,19}"  # to the next line of mail, or of code  # noqa: E501
 _ENCODED: Final = re.compile(
     r"(?<![\w+/\\-])(?:(?i:(?P<uri>data:)(?:(?<=([\"'])data:)|)(?:[\w.+-]{1,99}/[\w.+-]{1,99})?(?:;[\w=.+-]{1,99}){0,9},"
@@ -223,21 +224,21 @@ _AROUND_LINES: Final = re.compile(r"\\n|0x|\\x|[^\w+/=\\-]+")
 _SEPARATORS: Final = re.compile(r"[-_/+=\\]+")
 _WORD_OR_NUMBER: Final = re.compile(
     r"(?:[A-Z]?[a-z]+|[A-Z]+|\d+)\Z"
-)  # as in the path of a long address
+)  # as in the path of a long URL
 _HEX: Final = re.compile(r"[0-9a-fA-F]+")
 _LONGEST_CHECKSUM: Final = 128  # hexadecimal digits: a SHA-512, which people search for
-_SAMPLE: Final = 2000  # characters that say whether a run is bytes
+_SAMPLE: Final = 2000  # characters of a run that are examined
 
 
-@lru_cache(maxsize=4)  # each slice of a document needs the document's
+@lru_cache(maxsize=4)  # each slice of a document needs those of the whole document
 def encoded_runs(text: str) -> list[tuple[int, int]]:
-    """Return where bytes stand in a text as letters: data URIs, base64 or hexadecimal digits."""
+    """Return the spans of encoded bytes in a text: data URIs, base64 or hexadecimal digits."""
     runs = _ENCODED.finditer(text)
     return [run.span() for run in runs if run["uri"] or _is_encoded(run[0])]
 
 
 def readable(text: str, start: int = 0, end: int | None = None) -> str:
-    """Return a text or a part of it with ``…`` for :func:`encoded_runs`, as it is embedded."""
+    """Return a text, or a part of it, with ``…`` in place of encoded bytes, as it is embedded."""
     end = len(text) if end is None else end
     shown = ""
     for run_start, run_end in encoded_runs(text):
@@ -248,7 +249,7 @@ def readable(text: str, start: int = 0, end: int | None = None) -> str:
 
 
 def _is_encoded(run: str) -> bool:
-    """Return whether a run is bytes: letters of both cases with digits, and few words."""
+    """Return whether a run is encoded bytes: letters of both cases, digits, and few words."""
     sample = _AROUND_LINES.sub("", run[:_SAMPLE])
     if _HEX.fullmatch(sample):
         is_one_kind = sample.isalpha() or sample.isdecimal()

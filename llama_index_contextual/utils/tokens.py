@@ -1,8 +1,8 @@
-"""Token counts of slices of a document, in which encoded bytes (a picture) are one character.
+"""Token counts of slices of a document, in which encoded bytes count as one character.
 
-``"cl100k"`` is LlamaIndex's default tokenizer; its vocabulary is the copy that LlamaIndex ships, so
-nothing is downloaded. ``"minilm"`` counts the word pieces of the local embedding, and ``"e5"``
-those of the multilingual one.
+``"cl100k"`` is LlamaIndex's default tokenizer. Its vocabulary is the copy that LlamaIndex ships, so
+nothing is downloaded. ``"minilm"`` counts the word pieces of the local embedding model, and
+``"e5"`` those of the multilingual one.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ if TYPE_CHECKING:
     import tiktoken
     from tokenizers import BertWordPieceTokenizer
 
-# A chunk of n tokens has at most n times so many letters. Otherwise what a tokenizer takes for one
-# unknown word (Thai, or a line of digits) would be next to nothing. English has 4 to 5. Some
-# tokenizers count no white space at all; four times as much of it is allowed, for the padding of
-# tables.
+# The maximum number of characters per token of a chunk. Otherwise a text that a tokenizer takes for
+# one unknown word (Thai, or a line of digits) would cost next to nothing. English has 4 to 5. Some
+# tokenizers do not count white space at all. Four times as much of it is allowed, for the padding
+# of tables.
 CHARS_PER_TOKEN: Final = 8
 SPACES_PER_TOKEN: Final = 32
 _MINILM_VOCABULARY: Final = files("llama_index_contextual") / "data" / "minilm-vocab.txt"
 _TIKTOKEN_CACHE: Final = "TIKTOKEN_CACHE_DIR"
-_PIECE: Final = 10_000  # characters at once, where tiktoken gives up on all of a text
-_E5_AROUND: Final = 4  # tokens: the beginning, the end, and "passage:"
+_PIECE: Final = 10_000  # characters at once, if tiktoken fails for the whole text
+_E5_AROUND: Final = 4  # tokens for the start, the end, and "passage:"
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
-_LONGER_WORD: Final = re.compile("[a-z]{4,}")  # of three letters the vocabulary has nearly all
-_FOURTH: Final = re.compile(
-    r"([^\w\s])(?<=\1\1\1\1)"
-)  # one at a time: a run as one match takes 85 bytes a sign
+_LONGER_WORD: Final = re.compile("[a-z]{4,}")  # the vocabulary has nearly all three-letter strings
+# One sign per match, because a whole run as one match takes 85 bytes per sign.
+_FOURTH: Final = re.compile(r"([^\w\s])(?<=\1\1\1\1)")
 _WORDS: Final = re.compile(r"[^ \t\r\n]{1,1000}")
 
 
 class Scale:
-    """Counts the tokens of slices of a document.
+    """A counter of the tokens in slices of a document.
 
     Args:
         text: The document.
-        count: Returns the number of tokens of a text.
+        count: A function that returns the number of tokens of a text.
 
     Attributes:
         text: The document.
-        runs: Where encoded bytes stand in the document.
+        runs: The spans of encoded bytes in the document.
     """
 
     def __init__(self, text: str, count: Callable[[str], int]) -> None:
         self.runs = encoded_runs(text)
         self.text = text
         self._count = count
-        self._counted: dict[tuple[int, int], int] = {}  # what is packed is counted again as a chunk
+        # By span, because the packed spans are counted again as chunks.
+        self._counted: dict[tuple[int, int], int] = {}
 
     def part(self, start: int, end: int) -> str:
         """Return a slice of the document without encoded bytes."""
@@ -73,13 +73,13 @@ class Scale:
         return runs_before > 0 and offset < self.runs[runs_before - 1][1]
 
     def is_text(self, start: int, end: int) -> bool:
-        """Return whether a slice holds more than encoded bytes."""
+        """Return whether a slice contains more than encoded bytes."""
         part = self.part(start, end)
         has_no_bytes = len(part) == end - start
         return has_no_bytes or _LETTERS.search(part) is not None
 
     def visible_end(self, start: int, end: int) -> int:
-        """Return the end of a slice without the white space below it."""
+        """Return the end of a slice without its trailing white space."""
         return start + len(self.text[start:end].rstrip())
 
     def exact(self, start: int, end: int) -> int:
@@ -90,40 +90,40 @@ class Scale:
         return self._counted[span]
 
     def cost(self, start: int, end: int) -> int:
-        """Return what a slice costs in a budget: its tokens, or more if these are very long.
+        """Return the cost of a slice: its tokens, or more if the tokens are very long.
 
-        White space at its end costs nothing.
+        Trailing white space costs nothing.
         """
         end = self.visible_end(start, end)
         tokens = self.exact(start, end)
         return _cost_of(self.part(start, end), tokens)
 
     def exceeds(self, budget: int, start: int, end: int) -> bool:
-        """Return whether a slice costs more than a budget; of a long one no tokens are counted."""
+        """Return whether a slice costs more than a budget, if possible without counting tokens."""
         is_long = end - start > budget * CHARS_PER_TOKEN
         if is_long and _least_cost(self.part(start, end).rstrip()) > budget:
             return True
         return self.cost(start, end) > budget
 
     def costs(self, offsets: Sequence[int]) -> list[int]:
-        """Return the cost of each slice between ascending offsets, with its white space."""
+        """Return the cost of each slice between ascending offsets, with trailing white space."""
         costs: list[int] = []
         for start, end in itertools.pairwise(offsets):
             part = self.part(start, end)
-            # Not kept in _counted: a document may have millions of parts.
+            # These counts are not cached, because a document can have millions of parts.
             costs.append(_cost_of(part, self._count(part)))
         return costs
 
 
 def _cost_of(part: str, tokens: int) -> int:
-    """Return the tokens of a text, or more if they have over CHARS_PER_TOKEN characters each."""
+    """Return the tokens of a text, or more if they are longer than CHARS_PER_TOKEN on average."""
     if len(part) <= tokens * CHARS_PER_TOKEN:
         return tokens
     return max(tokens, _least_cost(part))
 
 
 def _least_cost(part: str) -> int:
-    """Return the cost of a text whose tokens are very long."""
+    """Return the minimum cost of a text, whatever its number of tokens."""
     letters = sum(map(len, part.split()))
     spaces = len(part) - letters
     return math.ceil(letters / CHARS_PER_TOKEN + spaces / SPACES_PER_TOKEN)
@@ -135,12 +135,12 @@ def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int] | None =
     Args:
         text: The document, without lone surrogates.
         tokenizer: A name in :data:`COUNTERS`, or a callable that returns the tokens of a text or
-            their number. None is ``Settings.tokenizer``.
+            their number. None means ``Settings.tokenizer``.
 
     Raises:
-        SettingError: The callable returns neither.
-        MissingExtraError: ``"minilm"`` needs the ``local`` extra, ``"e5"`` the ``multilingual``
-            one.
+        SettingError: The callable returns something else.
+        MissingExtraError: The extra is not installed that ``"minilm"`` (``local``) or ``"e5"``
+            (``multilingual``) needs.
     """
     if tokenizer is None:
         tokenizer = _default_tokenizer()
@@ -150,18 +150,18 @@ def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int] | None =
 
 
 def _default_tokenizer() -> Any:
-    """Return LlamaIndex's tokenizer, or the name of the same tokenizer here."""
+    """Return LlamaIndex's tokenizer, or ``"cl100k"`` if it is that one."""
     import llama_index.core
 
     tokenizer = llama_index.core.global_tokenizer
-    # The default is a partial of a method of tiktoken.
+    # LlamaIndex's default is a partial of a tiktoken method.
     encoding = getattr(getattr(tokenizer, "func", tokenizer), "__self__", None)
     is_cl100k = tokenizer is None or getattr(encoding, "name", "") == "cl100k_base"
     return "cl100k" if is_cl100k else tokenizer
 
 
 def _count(tokenizer: Any, text: str) -> int:
-    """Count tokens with a callable of the user."""
+    """Count tokens with the user's callable."""
     tokens = tokenizer(text)
     if isinstance(tokens, int):
         return tokens
@@ -178,7 +178,7 @@ def count_cl100k(text: str) -> int:
     """Return the number of a text's tokens in cl100k."""
     try:
         return len(tiktoken_cl100k().encode_to_numpy(text, disallowed_special=()))
-    except ValueError:  # a megabyte of white space exhausts the stack of its regular expressions
+    except ValueError:  # a megabyte of white space exhausts tiktoken's regex stack
         if len(text) <= _PIECE:
             raise
         starts = range(0, len(text), _PIECE)
@@ -187,7 +187,7 @@ def count_cl100k(text: str) -> int:
 
 @functools.cache
 def tiktoken_cl100k() -> tiktoken.Encoding:
-    """Return the encoding of tiktoken from LlamaIndex's copy of the vocabulary."""
+    """Return tiktoken's encoding from LlamaIndex's copy of the vocabulary."""
     import llama_index.core
     import tiktoken
 
@@ -203,7 +203,7 @@ def tiktoken_cl100k() -> tiktoken.Encoding:
 
 @functools.lru_cache(maxsize=1)
 def minilm_tokenizer() -> BertWordPieceTokenizer:
-    """Return the word-piece tokenizer without truncation or padding, safe to share.
+    """Return the word-piece tokenizer, without truncation or padding, which threads can share.
 
     Raises:
         MissingExtraError: The ``local`` extra is not installed.
@@ -215,7 +215,7 @@ def minilm_tokenizer() -> BertWordPieceTokenizer:
 
 @functools.lru_cache(maxsize=1)
 def e5_engine() -> Any:
-    """Return the engine of multilingual-e5-small, one for the process and safe to share.
+    """Return the process's engine of multilingual-e5-small, which threads can share.
 
     Raises:
         MissingExtraError: The ``multilingual`` extra is not installed.
@@ -226,7 +226,7 @@ def e5_engine() -> Any:
 
 
 def count_e5(text: str) -> int:
-    """Return the number of tokens of multilingual-e5, without the white space around a text."""
+    """Return the number of tokens of multilingual-e5, ignoring white space around the text."""
     inner = text.strip()
     if not inner:
         return 0
@@ -236,26 +236,26 @@ def count_e5(text: str) -> int:
 
 @functools.lru_cache(maxsize=1)
 def _whole_words() -> frozenset[str]:
-    """Return the words that the local model knows as a whole."""
+    """Return the words that are single word pieces of the local model."""
     pieces = _MINILM_VOCABULARY.read_text("utf-8").split()
     return frozenset(filter(str.isalpha, pieces))
 
 
 def is_spelled(text: str) -> bool:
-    """Return whether the local model knows any longer word of a text as a whole.
+    """Return whether any word of four or more letters is a single word piece of the local model.
 
-    It knows English words and common names. Keyboard mash has none, and a question in another
-    language seldom has one.
+    Its vocabulary contains English words and common names. Keyboard mashing has no such word, and a
+    question in another language rarely has one.
     """
     words = _LONGER_WORD.findall(text.casefold())
     return not _whole_words().isdisjoint(words)
 
 
 def share_spelled(text: str) -> float:
-    """Return the share of a text's letters that are in whole words of the local model.
+    """Return the share of a text's letters in words that are single word pieces of the local model.
 
-    It is more than half of an English question, a sixth of a German one, nothing of a Japanese one,
-    and 1 without letters.
+    It is more than half for an English question, a sixth for a German one, 0 for a Japanese one,
+    and 1 for a text without letters.
     """
     vocabulary = _whole_words()
     words = _LETTERS.findall(text.casefold())
@@ -267,7 +267,7 @@ def share_spelled(text: str) -> float:
 
 
 def without_repeats(text: str) -> str:
-    """Return a text with at most three of the same sign in a row: each is a word piece."""
+    """Return a text with at most three equal signs in a row, since each would be a word piece."""
     return _FOURTH.sub("", text)
 
 
@@ -278,8 +278,8 @@ def _pieces(word: str) -> int:
 
 
 def count_word_pieces(text: str) -> int:
-    """Return the number of word pieces that the local model reads, without its special tokens."""
-    # Of a whole text the tokenizer would need 550 bytes of memory for each piece.
+    """Return the number of the local model's word pieces, without special tokens."""
+    # For a whole text, the tokenizer would need 550 bytes of memory per piece.
     return sum(map(_pieces, _WORDS.findall(without_repeats(text))))
 
 

@@ -1,4 +1,4 @@
-"""Threads that keep the spans of LlamaIndex's instrumentation."""
+"""Threads that keep LlamaIndex's tracing context."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _T = TypeVar("_T")
 def in_thread(action: Callable[..., _T], *arguments: object) -> Future[_T]:
     """Call a function in a new daemon thread, and return the future of its result.
 
-    In an executor, a call that hangs would starve later callers, and keep the event loop and the
-    process from ending.
+    An executor is not used, because a call that hangs would block later calls and keep the event
+    loop and the process from ending.
     """
     future: Future[_T] = Future()
     future.set_running_or_notify_cancel()  # from here on nobody can cancel it

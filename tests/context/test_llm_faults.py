@@ -112,7 +112,7 @@ def test_no_server_costs_a_few_calls(step, fake_model):
     assert one.usage.calls <= 6
     assert "no connection (start the server" in str(one.usage.failed)
     with pytest.raises(
-        ContextError, match=r"no fallback \(.*no connection .*\)\. The others are kept"
+        ContextError, match=r"no fallback \(.*no connection .*\)\. The other contexts are kept"
     ):
         step(fallback=None)(make_nodes(50))
 

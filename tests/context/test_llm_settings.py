@@ -167,7 +167,9 @@ def test_an_llm_object_is_not_written_down_and_can_be_passed_again():
     step = ContextualNodePostprocessor(
         "llm", llm=MockLLM(), cache=False, prompt=prompt, batch_size=3, max_calls=5
     )
-    with pytest.raises(SettingError, match="hold the name of a model, not the model"):
+    with pytest.raises(
+        SettingError, match="contain only the model's name, so pass the model again"
+    ):
         ContextualNodePostprocessor.from_dict(step.to_dict())
     copy = ContextualNodePostprocessor.from_dict(step.to_dict(), llm=MockLLM())
     assert copy.to_dict() == step.to_dict()

@@ -90,7 +90,7 @@ def test_a_generator_that_skips_a_chunk_is_named(nodes):
             return super().generate(nodes[1:], document)
 
     with pytest.raises(
-        ContextError, match=r"headings returned 1 context for 2 chunks\. Return one for each"
+        ContextError, match=r"headings returned 1 context for 2 chunks\. Return one per chunk"
     ):
         ContextualNodePostprocessor(Short())(nodes)
 
@@ -534,7 +534,9 @@ TEXT_NODE = TextNode(text="It is 60.")
 )
 @pytest.mark.parametrize("context", ["headings", "off"])
 def test_what_is_no_list_of_nodes_is_an_error_that_says_what_to_pass(context, nodes):
-    with pytest.raises(SettingError, match=r"must be a list of nodes \(got .*Pass what a node"):
+    with pytest.raises(
+        SettingError, match=r"must be a list of nodes \(got .*Pass the nodes of a node parser"
+    ):
         ContextualNodePostprocessor(context)(nodes)
 
 

@@ -325,7 +325,7 @@ async def test_asynchronously_it_parses_off_the_event_loop_and_gives_the_same(ca
 )
 @pytest.mark.parametrize("call", ["get_nodes_from_documents", "__call__"])
 def test_what_is_no_list_of_documents_is_named(call, documents, class_name):
-    message = rf"`documents` must be a list of .* \(got {class_name}\)\. Wrap a text: Document\("
+    message = rf"`documents` must be a list of .* \(got {class_name}\)\. Wrap a text in Document\("
     with pytest.raises(SettingError, match=message):
         getattr(HeadingAwareMarkdownNodeParser(), call)(documents)
 
@@ -421,7 +421,7 @@ def test_a_path_is_there_where_the_document_has_one_and_in_no_view(brought, path
 
 def test_lone_surrogates_are_replaced_with_a_warning():
     document = Document(text="a \ud800 b", metadata={"path": "n.md"})
-    with pytest.warns(ContextualWarning, match="n.md holds lone surrogates"):
+    with pytest.warns(ContextualWarning, match="n.md contains lone surrogates"):
         [node] = HeadingAwareMarkdownNodeParser()([document])
     assert node.text == "a \ufffd b"
 
@@ -429,7 +429,7 @@ def test_lone_surrogates_are_replaced_with_a_warning():
 def test_a_file_name_that_is_no_unicode_is_replaced_with_a_warning():
     """Linux has such names, and Python hands them out with lone surrogates."""
     document = Document(text="# Menu", metadata={"file_path": "caf\udce9.md"})
-    with pytest.warns(ContextualWarning, match="file_path.* holds lone surrogates"):
+    with pytest.warns(ContextualWarning, match="file_path.* contains lone surrogates"):
         [node] = HeadingAwareMarkdownNodeParser()([document])
     assert node.metadata["file_path"] == "caf\ufffd.md"
     assert document.metadata["file_path"] == "caf\udce9.md"

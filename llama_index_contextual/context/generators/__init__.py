@@ -1,1 +1,1 @@
-"""The context generators that have a name: each file is one generator, called as its file is."""
+"""The context generators of this package, one per module and named after its module."""

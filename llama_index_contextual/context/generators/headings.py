@@ -1,4 +1,4 @@
-"""Contexts of headings: where in its document a chunk stands."""
+"""Contexts from headings, which say where in its document a chunk is."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from llama_index_contextual.utils import dates, metadata
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
-_LONGEST_BREADCRUMB: Final = 300  # characters; the outer headings go first, the chunk's own last
+_LONGEST_BREADCRUMB: Final = 300  # characters; outer headings are dropped before inner ones
 
 _WORD: Final = re.compile(r"[^\W\d_]{2,}")
 _NUMBER: Final = re.compile(r"\d")
-# No year, and not so short that it says something, as in "GPT-4" and "chapter-3".
+# Not a year, and not so short that it has a meaning, as in "GPT-4" and "chapter-3".
 _COUNTER: Final = re.compile(r"(?<!\d)(?!(?:19|20)\d\d(?!\d))\d{3}")
 _HASH: Final = re.compile(r"[0-9a-f-]{8,}", re.IGNORECASE)
 
 
 class HeadingContextGenerator(ContextGenerator):
-    """Write ``Document: memory/2026-01-28.md > Morning Check-in``, then title and date.
+    """Write ``Document: memory/2026-01-28.md > Morning Check-in``, then the title and the date.
 
-    The breadcrumb carries identity and no phrase that every chunk would share, because shared
-    phrases pull the vectors of small embedding models together. The title from front matter follows
-    unless a heading or the path says it, then the date in words, and what an earlier piece of a
-    split table or fence holds. Where nothing but a path is known and it is an id
-    (``urteil-001.md``), only keyword search reads it: see :func:`is_id`.
+    The breadcrumb identifies the chunk and has no phrase that all chunks share, because shared
+    phrases pull the vectors of small embedding models together. Up to three lines follow: the title
+    from front matter, unless a heading or the path repeats it; the date in words; and the header
+    row or language of a table or fence that the chunk continues. If only a path is known and it is
+    an id (``urteil-001.md``), it is left to keyword search. See :func:`is_id`.
     """
 
     name = "headings"
-    description = "path and headings, then title and date where known"
-    version = "4"  # raise it when the same chunk would get other words
+    description = "path and headings, then title and date if known"
+    version = "4"  # increase it when the same chunk would get a different text
 
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext]:
-        """Return one context per node; empty where no heading, title, date or path is known."""
+        """Return one context per node, empty if no heading, title, date or path is known."""
         return [_describe(node.metadata, document) for node in nodes]
 
 
@@ -62,7 +62,7 @@ def _describe(values: Mapping[str, Any], document: SourceDocument) -> ChunkConte
 
 
 def _breadcrumb(path: str, headings: Sequence[str]) -> str:
-    """Return path and headings in a bounded number of characters."""
+    """Return the path and the headings in a bounded number of characters."""
     separator = metadata.HEADER_SEPARATOR
     most = max(1, _LONGEST_BREADCRUMB - len(path) - len(separator))
     header_path = metadata.short_header_path(headings, most)
@@ -71,7 +71,7 @@ def _breadcrumb(path: str, headings: Sequence[str]) -> str:
 
 
 def _is_new(title: str, path: str, headings: Sequence[str]) -> bool:
-    """Return whether a title adds words: in many documents it is the first heading."""
+    """Return whether a title is new. In many documents it equals the first heading."""
     known_names = [*headings, path, PurePosixPath(path).stem]
     return title.casefold() not in map(str.casefold, known_names)
 
@@ -79,9 +79,9 @@ def _is_new(title: str, path: str, headings: Sequence[str]) -> bool:
 def is_id(path: str) -> bool:
     """Return whether a path says nothing about its file: ``urteil-001.md``, ``0042.txt``, a hash.
 
-    Such a name is a number, a hash, or one word with a number of three digits or more that is no
-    year, in no folder with a word. Embedded, it costs more than it gives
-    (``benchmarks/results/languages.md``).
+    The file name is then a number, a hash, or a single word with a number of three or more digits
+    that is not a year, and the names of its folders contain no words. Embedding such a path lowers
+    recall (``benchmarks/results/languages.md``).
     """
     file = PurePosixPath(path)
     name = file.stem

@@ -27,42 +27,43 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
 ModelSource: TypeAlias = "LLM | Callable[[], LLM] | None"
-_REVISION: Final = 1  # raise it when the same prompt and model would give other contexts
+_REVISION: Final = 1  # increase it when the same prompt and model would give other contexts
 _USUAL_TOKENS: Final = 40  # of a context with its number
-_EXCERPT_TOKENS: Final = 160  # of a chunk in the prompt, in any alphabet
+_EXCERPT_TOKENS: Final = 160  # the most that a chunk takes in the prompt, in any alphabet
 _CHUNK_TOKENS: Final = _EXCERPT_TOKENS + calls.OUTPUT_TOKENS
 _INSTRUCTION_TOKENS: Final = 300
-_SAFETY: Final = 0.9  # our tokenizer is not the model's
-_PLAIN: Final = (str, int, float, list, tuple, dict, type(None))  # data that tells models apart
-_WORKERS: Final = 4  # calls at a time to a server elsewhere
+_SAFETY: Final = 0.9  # of the window, because the model's tokenizer differs from ours
+_PLAIN: Final = (str, int, float, list, tuple, dict, type(None))  # data that identifies a model
+_WORKERS: Final = 4  # concurrent calls to a server on another machine
 
 
 class LLMContextGenerator(base.ContextGenerator):
-    """Let a language model that reads the document write one or two sentences per chunk.
+    """Add one or two sentences per chunk, by a language model that reads the whole document.
 
-    They follow the pattern context.
+    The sentences follow the pattern context.
 
-    The document comes first in each prompt and its chunks after it, several to a call, so that a
-    server with a prefix cache reads a document once. A sentence is stored as soon as its call
-    returns. A chunk without a sentence gets the ``fallback``, and the next run asks again if the
-    model did not answer. One :class:`ContextualWarning` at the end of a run says how many chunks
-    have the fallback, and why.
+    Each prompt contains the document first and then several of its chunks, so that a server with a
+    prefix cache processes a document only once. Sentences are stored as soon as their call returns.
+    A chunk without a sentence gets the ``fallback``, and the next run asks again if the model
+    failed to answer. One :class:`ContextualWarning` at the end of a run says how many chunks got
+    the fallback, and why.
 
     Args:
-        llm: Any LLM of LlamaIndex, or a function that returns one when it is first needed. None
-            takes ``Settings.llm`` where that has been set. Its own settings determine the timeout
-            and the context window. A longer document is replaced by its outline and the text
-            around the chunks.
-        prompt: A text or template with ``{document}`` and after it ``{chunks}``; ``{count}``,
-            ``{path}``, ``{title}`` and ``{date}`` can be in it. By default there is one for prose
-            and one for source code.
-        cache: Where contexts are kept: a file (SQLite), any LlamaIndex ``BaseKVStore``, or False.
-            By default a file in LlamaIndex's cache folder.
-        fallback: What takes the place of a missing context: ``"pattern"``, or None.
+        llm: Any LlamaIndex LLM, or a function that returns one when it is first needed. None means
+            ``Settings.llm``, which must have been set. The LLM's own settings determine the timeout
+            and the context window. A document that exceeds the window is replaced by its outline
+            and the text around the chunks.
+        prompt: A text or template that contains ``{document}`` and, after it, ``{chunks}``.
+            ``{count}``, ``{path}``, ``{title}`` and ``{date}`` are optional. By default there is
+            one prompt for prose and one for source code.
+        cache: Where contexts are stored: a SQLite file, any LlamaIndex ``BaseKVStore``, or False
+            for no cache. The default is a file in LlamaIndex's cache folder.
+        fallback: The replacement for a missing context: ``"pattern"``, or None.
         batch_size: Chunks per call.
-        num_workers: Calls at a time. Default: 1 for a server on this machine, else 4.
-        max_calls: The most requests over all runs, repeated ones included; the remaining chunks
-            then fail, and a later run goes on with them. Each process counts its own.
+        num_workers: Concurrent calls. The default is 1 for a server on this machine and 4
+            otherwise.
+        max_calls: The maximum number of requests over all runs of this process, including retries.
+            The remaining chunks then fail, and a later run continues with them.
 
     Raises:
         SettingError: A setting cannot work.
@@ -89,8 +90,8 @@ class LLMContextGenerator(base.ContextGenerator):
         if not (source is None or isinstance(source, LLM) or callable(source)):
             raise SettingError(
                 "`llm` must be a LlamaIndex LLM, such as llm=Ollama(model='qwen3:0.6b') "
-                f"(got {llm!r}). Settings that were written down hold the name of a model, not "
-                "the model: pass it again."
+                f"(got {llm!r}). Saved settings contain only the model's name, so pass the model "
+                "again."
             )
         one_of("fallback", fallback, (PatternContextGenerator.name, None))
         self.fallback = fallback
@@ -103,21 +104,21 @@ class LLMContextGenerator(base.ContextGenerator):
         self.calls = calls.ModelCalls(self.usage, self.max_calls)
         self._source = llm
         self._llm: LLM | None = None
-        # The name is read now: a field of the model may count what it does later.
+        # Read the name now, because a field of the model can be a counter that changes later.
         if isinstance(llm, LLM):
             self._model_name: str | None = model_name(llm)
         else:
             self._model_name = getattr(llm, "model_name", None)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Pickling a LlamaIndex component deletes its clients from the live object: give it a copy
-        # to do that to.
+        # Pickle a copy, because pickling a LlamaIndex component deletes its clients from the live
+        # object.
         source = self._source.model_copy() if isinstance(self._source, LLM) else self._source
         return {**self.__dict__, "_source": source, "_llm": None}
 
     @property
     def llm(self) -> LLM:
-        """Return the model, created at first use; ``Settings.llm`` if none was passed."""
+        """Return the model, created at its first use, or ``Settings.llm`` if none was passed."""
         if self._llm is None:
             source = self._source
             model = source if source is None or isinstance(source, LLM) else source()
@@ -131,25 +132,25 @@ class LLMContextGenerator(base.ContextGenerator):
 
     @property
     def model_name(self) -> str:  # type: ignore[override]
-        """Return the model's name, such as ``qwen3:0.6b``; "" while no model is known."""
+        """Return the model's name, such as ``qwen3:0.6b``; "" if no model is known yet."""
         if self._model_name is None and (self._source or Settings._llm):  # noqa: SLF001  as above
             self._model_name = model_name(self.llm)
         return self._model_name or ""
 
     @property
     def source(self) -> str:
-        """Return the model, and what stands before its sentences: ``llm:qwen3:0.6b+pattern``."""
+        """Return the model and the generator of the text before it: ``llm:qwen3:0.6b+pattern``."""
         return f"{self._answers_of}+{PatternContextGenerator.name}"
 
     @property
     def version(self) -> str:  # type: ignore[override]
-        """Return a hash of model, prompts and what stands before the sentences."""
+        """Return a hash of the model, the prompts and the version of the pattern context."""
         return short_hash(
             [self._answers_of, _REVISION, *self.prompts, PatternContextGenerator.version]
         )
 
     def available(self) -> bool:
-        """Return whether the model's server has not just failed several times in a row."""
+        """Return False if the model's server has just failed several times in a row."""
         return not self.calls.is_paused
 
     @property
@@ -157,7 +158,7 @@ class LLMContextGenerator(base.ContextGenerator):
         return f"{self.name}:{self.model_name}"
 
     def _answer_version(self, document: base.SourceDocument) -> str:
-        """Return a hash of model and prompt for a document; the cache keeps answers under it."""
+        """Return a hash of the model and the prompt for a document, as a key for cached answers."""
         prompt = prompts.prompt_for(document, self.prompts)
         return short_hash([self._answers_of, _REVISION, prompt])
 
@@ -170,13 +171,13 @@ class LLMContextGenerator(base.ContextGenerator):
     def generate_all(
         self, batches: Sequence[base.DocumentChunks], progress: base.Progress | None = None
     ) -> base.Contexts:
-        """Return the contexts of several documents, ``num_workers`` calls at a time.
+        """Return the contexts of several documents, with ``num_workers`` concurrent calls.
 
         Raises:
-            StorageError: The cache cannot be read; no request has been sent.
+            StorageError: The cache cannot be read. No request has been sent.
         """
         run = _Run(self, batches, progress)
-        # An event loop of its own: this thread may have one, as in a notebook.
+        # Use a separate event loop, because this thread can already have one, as in a notebook.
         with start_blocking_portal() as portal:
             portal.call(run.ask)
         return run.contexts()
@@ -184,7 +185,7 @@ class LLMContextGenerator(base.ContextGenerator):
     async def agenerate_all(
         self, batches: Sequence[base.DocumentChunks], progress: base.Progress | None = None
     ) -> base.Contexts:
-        """Return the contexts of several documents; once cancelled, no request is sent."""
+        """Run :meth:`generate_all` without blocking. Cancelling it stops further requests."""
         run = await asyncio.to_thread(_Run, self, batches, progress)
         await run.ask()
         return await asyncio.to_thread(run.contexts)
@@ -194,11 +195,11 @@ class LLMContextGenerator(base.ContextGenerator):
         return _Run(self, batches, None).estimate()
 
     def at_query_time(self) -> base.ContextGenerator | None:
-        """Return the fallback: a model would keep a query waiting."""
+        """Return the fallback, because a language model would keep the query waiting."""
         return PatternContextGenerator() if self.fallback else None
 
     def options(self) -> dict[str, Any]:
-        """Return the settings as plain data: the model's name, not the model, and never a key."""
+        """Return the settings as plain data, with the model's name but never its API key."""
         options = {
             "llm": None if self._source is None else self.model_name,
             "prompt": None if self.prompts == prompts.PROMPTS else self.prompts[0],
@@ -211,9 +212,9 @@ class LLMContextGenerator(base.ContextGenerator):
         return {**set_options, "fallback": self.fallback}
 
     def state(self) -> str:
-        """Return a mark of the last run in which the model did not answer.
+        """Return an id of the last run in which the model failed to answer.
 
-        The cache of a pipeline then runs the step again.
+        A new id makes a pipeline's cache run the step again.
         """
         return self.calls.failed_run
 
@@ -223,14 +224,14 @@ class LLMContextGenerator(base.ContextGenerator):
 
 
 def model_name(llm: LLM) -> str:
-    """Return the name of a model, or its class and a mark, without asking its server.
+    """Return the name of a model, or its class with a hash, without calling its server.
 
     Raises:
-        SettingError: It has no name and holds more than plain data, so that two such models could
-            not be told apart.
+        SettingError: The model has no name and has attributes that are not plain data, so two such
+            models could not be told apart.
     """
     name = getattr(llm, "model", None)
-    with contextlib.suppress(Exception):  # any integration's own error
+    with contextlib.suppress(Exception):  # each integration has its own exceptions
         name = name or llm.metadata.model_name
     if isinstance(name, str) and name not in ("", "unknown"):
         return name
@@ -239,20 +240,20 @@ def model_name(llm: LLM) -> str:
     if not all(isinstance(value, _PLAIN) for value in own.values()):
         raise SettingError(
             f"`llm` {type(llm).__qualname__!r} has no name, so contexts of two such models could "
-            "not be told apart. Give it a model_name in its metadata, or a field model."
+            "not be told apart. Give it a model_name in its metadata, or a field named model."
         )
     return f"{llm.class_name()}#{short_hash(own)[:8]}"
 
 
 class _Document(NamedTuple):
-    """A document with its chunks, and what is known of their contexts."""
+    """A document with its chunks, and the record of each chunk's context."""
 
     source: base.SourceDocument
     nodes: Sequence[BaseNode]
     known: list[CachedContext]
 
     def missing(self) -> list[int]:
-        """Return the indexes of the chunks that need a call of the model."""
+        """Return the indexes of the chunks that the model has not been asked about."""
         return [index for index, record in enumerate(self.known) if record == CachedContext()]
 
     def without_context(self) -> int:
@@ -261,7 +262,7 @@ class _Document(NamedTuple):
 
 
 class _Run:
-    """One run of a generator: read the cache, ask the model, check and store its answers."""
+    """One run of a generator, which reads the cache, asks the model, and stores its answers."""
 
     def __init__(
         self,
@@ -286,7 +287,7 @@ class _Run:
         return sum(document.without_context() for document in self._documents)
 
     async def ask(self) -> None:
-        """Ask the model about the chunks without a context, and store what it answers."""
+        """Ask the model about the chunks without a context, and store its answers."""
         self._note_done(0)
         for document in self._documents:
             self._generator.cache.renew(document.nodes, document.source, document.known)
@@ -306,7 +307,7 @@ class _Run:
     async def _ask_about(
         self, document: _Document, slots: asyncio.Semaphore, open_documents: asyncio.Semaphore
     ) -> None:
-        """Ask about a document, in a first call alone: a server's cache keeps its prompt."""
+        """Ask about a document. The first call runs alone, to fill the server's prefix cache."""
 
         async def ask_in_turn(group: list[int]) -> None:
             async with slots:
@@ -318,9 +319,9 @@ class _Run:
             await asyncio.gather(*map(ask_in_turn, following))
 
     async def _ask_group(self, document: _Document, group: list[int]) -> None:
-        """Ask about some chunks in one call, then about each chunk without a usable context.
+        """Ask about some chunks in one call, then singly about each without a usable context.
 
-        A chunk that has no usable context from a call of its own is left alone until its text, the
+        A chunk whose own call gives no usable context is not asked about again until its text, the
         model or the prompt changes.
         """
         model_calls = self._generator.calls
@@ -345,14 +346,14 @@ class _Run:
                 self._note_failed(1, reason)
             if context:
                 answered.append(index)
-            else:  # no answer at all, as where thoughts took all tokens
+            else:  # an empty answer, as when thoughts use up all tokens
                 model_calls.note_failed_run()
         await self._store(document, answered)
         for index in repeated:
             await self._ask_group(document, [index])
 
     def _refusal(self, document: _Document, index: int, context: str) -> str:
-        """Return why the context of a chunk cannot be used, or ""."""
+        """Return the reason to reject the context of a chunk, or ""."""
         node = document.nodes[index]
         prompt = prompts.prompt_for(document.source, self._generator.prompts)
         known_text = _known_text(node, document.source)
@@ -363,28 +364,28 @@ class _Run:
         records = [(document.nodes[index], document.known[index]) for index in indexes]
         try:
             await asyncio.to_thread(self._generator.cache.keep, records, document.source)
-        except errors.StorageError as error:  # as on a full disk
-            _warn(f"The contexts are used, but could not be stored: {error}")
+        except errors.StorageError as error:  # such as a full disk
+            _warn(f"The contexts are used but could not be stored: {error}")
         usable = sum(record.text != "" for _, record in records)
         self._generator.usage.generated += usable
         self._note_done(usable)
 
     def contexts(self) -> base.Contexts:
-        """Return the contexts of all chunks, after one warning where chunks fell back."""
+        """Return the contexts of all chunks, after one warning if any chunk got the fallback."""
         missing = self._without_context()
         if missing and self._generator.fallback:
             _warn(
                 f"{missing} of {self._total} chunks fell back to the pattern context: "
-                f"{self._generator.source} gave none ({base.in_words(self._failed)}). Where the "
-                "model did not answer, the next run asks again, unless another process reads the "
+                f"{self._generator.source} gave none ({base.in_words(self._failed)}). If the model "
+                "failed to answer, the next run asks again, unless another process reads the "
                 "chunks from a pipeline's cache."
             )
         return [self._composed(document) for document in self._documents]
 
     def _composed(self, document: _Document) -> list[base.ChunkContext | None]:
-        """Return the pattern contexts with the model's sentences.
+        """Return the pattern contexts followed by the model's sentences.
 
-        They are put together here, so that a new form of the pattern context asks no model.
+        They are joined here and not in the cache, so that a new pattern context needs no new call.
         """
         pattern = PatternContextGenerator()
         contexts: list[base.ChunkContext | None] = []
@@ -400,7 +401,7 @@ class _Run:
         return contexts
 
     def estimate(self) -> base.ContextEstimate:
-        """Return what the run would cost: its prompts are made and counted."""
+        """Return the cost of the run, by counting the tokens of its prompts."""
         self._divide_window()
         tokens = base.Tokens()
         requests = 0
@@ -420,9 +421,9 @@ class _Run:
         return base.ContextEstimate(chunks, self._cached, requests, tokens, is_local)
 
     def _divide_window(self) -> int:
-        """Divide the model's window, and return the number of calls at a time.
+        """Divide the model's context window, and return the number of concurrent calls.
 
-        This may ask the model's server, so never call it on an event loop.
+        Do not call this on an event loop, because it may send a request to the model's server.
         """
         llm = self._generator.llm
         window = calls.context_window(llm)
@@ -453,7 +454,7 @@ def _warn(message: str) -> None:
 
 
 def _known_text(node: BaseNode, document: base.SourceDocument) -> str:
-    """Return what the model knew besides the chunk: the document and facts about it."""
+    """Return the text that the model saw besides the chunk: the document and facts about it."""
     values = {**document.metadata, **node.metadata}
     keys = (metadata.TITLE, metadata.DATE, metadata.HEADER_PATH)
     facts = [metadata.text_value(values, key) for key in keys]

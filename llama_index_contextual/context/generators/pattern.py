@@ -1,4 +1,4 @@
-"""Contexts of source code: the file, what the chunk is inside of, and what it defines."""
+"""Contexts of source code: the file, the enclosing definitions, and those in the chunk."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ from llama_index_contextual.context.source_code import (
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
-_MOST_NAMES: Final = 12  # that a context lists
+_MOST_NAMES: Final = 12  # in a context
 _LONGEST_LEXICAL: Final = 2000  # characters
 
 
 class PatternContextGenerator(HeadingContextGenerator):
     """Write ``From file: engine.py. In: class Engine. Defines: function search.`` for code.
 
-    What is embedded stays that short. For the first chunk of a file, keyword search reads every
-    name that the file defines. Other files get the contexts of headings.
+    The embedded text stays this short. For the first chunk of a file, keyword search also gets all
+    names that the file defines. Files that are not source code get the contexts of
+    :class:`HeadingContextGenerator`.
     """
 
     name = "pattern"
     description = (
-        "the file, the enclosing definitions and those of the chunk; for other files their headings"
+        "the file, the enclosing definitions and those in the chunk; for other files, the headings"
     )
-    # Raise it when the same code would get other words.
+    # Increase it when the same code would get a different text.
     version = f"8+{HeadingContextGenerator.version}"
 
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext]:
@@ -51,7 +52,7 @@ class PatternContextGenerator(HeadingContextGenerator):
 
         text = document.text
         start, end = documents.position(node, document)
-        if start == end:  # the chunk is not in the text that is known: read it alone
+        if start == end:  # the known text does not contain the chunk: read the chunk alone
             text = documents.text_of(node)
             definitions = listable_definitions(text, document.path)
             end = len(text)
@@ -69,7 +70,7 @@ class PatternContextGenerator(HeadingContextGenerator):
 
 
 def _listed(label: str, definitions: Iterable[Definition]) -> str:
-    """Return distinct definitions as a sentence, "" for none."""
+    """Return the distinct definitions as a sentence; "" if there are none."""
     names = list(dict.fromkeys(map(str, definitions)))
     more = ", …" if len(names) > _MOST_NAMES else ""
     return f"{label}: {', '.join(names[:_MOST_NAMES])}{more}." if names else ""

@@ -93,7 +93,9 @@ def test_a_newer_layout_asks_for_an_upgrade_and_is_not_written(opened, folder):
     opened().refresh()
     change_layout(storage_of(folder) / "index.sqlite3", 99)
     before = state_in(storage_of(folder))
-    with pytest.raises(StorageError, match=r"layout 99, this package reads up to \d+\. Upgrade"):
+    with pytest.raises(
+        StorageError, match=r"layout 99, but this package reads up to \d+\. Upgrade"
+    ):
         opened().refresh()
     assert state_in(storage_of(folder)) == before
 
