@@ -91,7 +91,7 @@ def matcher_of(include: Iterable[str]) -> Callable[[str], bool]:
     endings = tuple(suffixes)
 
     def is_named(path: str) -> bool:
-        verdict = spec.check_file(path).include
+        verdict = spec.check_file(path).include if lines else None
         return path.lower().endswith(endings) if verdict is None else verdict
 
     return is_named

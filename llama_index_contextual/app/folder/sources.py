@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index_contextual.app.folder.files import MOST_BYTES, decode, read_file
 from llama_index_contextual.app.folder.formats import (
-    has_format,
     is_text,
     known_formats,
     suffix_of,
@@ -90,7 +89,7 @@ class Source(NamedTuple):
             it is read.
         kind: ``"file"`` or ``"document"``.
         load: Its documents. It raises a DocumentError where a file cannot be read.
-        size: The bytes of its text, estimated before it is read.
+        bytes: Its size.
         stamp: Size and times of the file now, or "".
     """
 
@@ -98,8 +97,13 @@ class Source(NamedTuple):
     sha256: str
     kind: str
     load: Callable[[], SourceContent]
-    size: int
+    bytes: int
     stamp: str = ""
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of its text, estimated before it is read."""
+        return self.bytes if is_text(self.id) else int(self.bytes * _TEXT_SHARE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +135,8 @@ class Reading:
             known: What is indexed, as rows of the database. Formats that were converted, perhaps on
                 another machine, are not taken for deleted where the converter is not installed.
         """
-        suffixes = set(self.readers)
-        for path, row in (known or {}).items():
-            if row.kind == "file" and has_format(path):
-                suffixes.add(suffix_of(path))
+        indexed = {suffix_of(path) for path, row in (known or {}).items() if row.kind == "file"}
+        suffixes = {*self.readers, *(indexed & known_formats().keys())}
         patterns = [f"*{suffix}" for suffix in sorted(suffixes)]
         include = tuple(dict.fromkeys([*self.rules.include, *patterns]))
         rules = self.rules
@@ -313,14 +315,9 @@ def file_sources(
             with contextlib.suppress(DocumentError):  # loading it reports the reason
                 sha256 = sha256_of(reading.read(file))
         load = partial(reading.content, file)
-        sources.append(Source(file.path, sha256, "file", load, _text_size(file), file.stamp))
+        size, _, _ = file.stamp.partition(" ")
+        sources.append(Source(file.path, sha256, "file", load, int(size), file.stamp))
     return sources
-
-
-def _text_size(file: FolderFile) -> int:
-    """Return how many bytes of text a file has; of a converted one it is an estimate."""
-    size, _, _ = file.stamp.partition(" ")
-    return int(size) if is_text(file.path) else int(int(size) * _TEXT_SHARE)
 
 
 def document_sources(

@@ -181,7 +181,10 @@ class _Walk:
     def run(self, until: float) -> None:
         """Gather the files, until a time by ``time.monotonic``."""
         is_included = matcher_of(self.rules.include)
-        stack = [_Folder(str(self.root), self.base, ((self.base, spec_of(self.rules.exclude)),))]
+        root = _Folder(str(self.root), self.base)
+        if self.rules.exclude:
+            root = root._replace(ignores=((self.base, spec_of(self.rules.exclude)),))
+        stack = [root]
         while stack and not self.discovery.unfinished:
             self.discovery.unfinished = time.monotonic() > until
             stack += self._walk_folder(stack.pop(), is_included)
@@ -286,7 +289,9 @@ class _Walk:
 
     def _note_file(self, entry: os.DirEntry[str], path: str, *, in_vault: bool) -> None:
         status = entry.stat()
-        most = self.rules.most_bytes(path)
+        most = self.rules.max_bytes
+        if status.st_size > most:
+            most = self.rules.most_bytes(path)
         if status.st_size > most:
             size = f"{status.st_size:,} bytes are more than max_bytes={most:,}"
             self._report(path, f"{size}. Split it, or raise that.")

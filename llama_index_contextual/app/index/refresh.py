@@ -394,12 +394,14 @@ class Refresh:
         """Return the rows of documents that fail now or no longer, or have another size or time."""
         changed = []
         for key, source in sources.items():
-            before = self.documents.get(key, DocumentRow(key))
+            before = self.documents.get(key) or DocumentRow(key)
             if key in self.failures and source.stamp:
                 row = before._replace(failed=self.failures[key], stamp=source.stamp)
-            elif key not in to_index:  # its content is the same
+            elif key in to_index:  # it was written, or cannot be read at this moment
+                continue
+            elif before.failed or before.stamp != source.stamp:  # its content is the same
                 row = before._replace(failed="", stamp=stamp_if_stable(source.stamp))
-            else:  # it was written, or cannot be read at this moment
+            else:
                 continue
             if row != before:
                 changed.append(row)
