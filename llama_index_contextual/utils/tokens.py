@@ -7,16 +7,20 @@ nothing is downloaded. ``"minilm"`` counts the word pieces of the local embeddin
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
 import os
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence, Sized
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
+
+import numpy as np
+import numpy.typing as npt
 
 from llama_index_contextual.utils.errors import SettingError, needs
 from llama_index_contextual.utils.text import encoded_runs, readable
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 CHARS_PER_TOKEN: Final = 8
 SPACES_PER_TOKEN: Final = 32
 _MINILM_VOCABULARY: Final = files("llama_index_contextual") / "data" / "minilm-vocab.txt"
+_CL100K: Final = "cl100k"
 _TIKTOKEN_CACHE: Final = "TIKTOKEN_CACHE_DIR"
 _PIECE: Final = 10_000  # characters at once, if tiktoken fails for the whole text
 _E5_AROUND: Final = 4  # tokens for the start, the end, and "passage:"
@@ -40,6 +45,8 @@ _LONGER_WORD: Final = re.compile("[a-z]{4,}")  # the vocabulary has nearly all t
 # One sign per match, because a whole run as one match takes 85 bytes per sign.
 _FOURTH: Final = re.compile(r"([^\w\s])(?<=\1\1\1\1)")
 _WORDS: Final = re.compile(r"[^ \t\r\n]{1,1000}")
+_LINE_START: Final = re.compile(r"\n(?=[^\S\r\n]*\S)")  # of a line that is not blank
+_CONTINUES_CHARACTER: Final = 0b10  # how each byte of UTF-8 begins that does not begin a character
 
 
 class Scale:
@@ -86,8 +93,11 @@ class Scale:
         """Return the number of tokens of a slice."""
         span = (start, end)
         if span not in self._counted:
-            self._counted[span] = self._count(self.part(start, end))
+            self._counted[span] = self._tokens(start, end)
         return self._counted[span]
+
+    def _tokens(self, start: int, end: int) -> int:
+        return self._count(self.part(start, end))
 
     def cost(self, start: int, end: int) -> int:
         """Return the cost of a slice: its tokens, or more if the tokens are very long.
@@ -109,10 +119,39 @@ class Scale:
         """Return the cost of each slice between ascending offsets, with trailing white space."""
         costs: list[int] = []
         for start, end in itertools.pairwise(offsets):
-            part = self.part(start, end)
             # These counts are not cached, because a document can have millions of parts.
-            costs.append(_cost_of(part, self._count(part)))
+            costs.append(_cost_of(self.part(start, end), self._tokens(start, end)))
         return costs
+
+
+class LineScale(Scale):
+    """Counts tokens of cl100k, those of whole lines only once for the whole document.
+
+    No token of cl100k crosses the line break before a line with text. So a slice has the tokens
+    that its whole lines have in the document, and only lines that it cuts are tokenized again.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, count_cl100k)
+        self._line_starts: list[int] = []
+        self._tokens_before: list[int] = []
+        if self.runs:  # the tokens are those of a shorter text
+            return
+        line_starts = [match.end() for match in _LINE_START.finditer(text)]
+        with contextlib.suppress(ValueError):  # see count_cl100k
+            self._tokens_before = _cl100k_before(text, line_starts)
+            self._line_starts = line_starts
+
+    def _tokens(self, start: int, end: int) -> int:
+        first = bisect_left(self._line_starts, start)
+        last = bisect_right(self._line_starts, end) - 1
+        if first < last and self.text[self._line_starts[last] : end].isspace():
+            last -= 1  # the white space at the end of a slice may be one token
+        if first >= last:
+            return super()._tokens(start, end)
+        before = super()._tokens(start, self._line_starts[first])
+        after = super()._tokens(self._line_starts[last], end)
+        return before + self._tokens_before[last] - self._tokens_before[first] + after
 
 
 def _cost_of(part: str, tokens: int) -> int:
@@ -144,6 +183,8 @@ def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int] | None =
     """
     if tokenizer is None:
         tokenizer = _default_tokenizer()
+    if tokenizer == _CL100K:
+        return LineScale(text)
     if isinstance(tokenizer, str):
         return Scale(text, COUNTERS[tokenizer])
     return Scale(text, functools.partial(_count, tokenizer))
@@ -157,7 +198,7 @@ def _default_tokenizer() -> Any:
     # LlamaIndex's default is a partial of a tiktoken method.
     encoding = getattr(getattr(tokenizer, "func", tokenizer), "__self__", None)
     is_cl100k = tokenizer is None or getattr(encoding, "name", "") == "cl100k_base"
-    return "cl100k" if is_cl100k else tokenizer
+    return _CL100K if is_cl100k else tokenizer
 
 
 def _count(tokenizer: Any, text: str) -> int:
@@ -183,6 +224,26 @@ def count_cl100k(text: str) -> int:
             raise
         starts = range(0, len(text), _PIECE)
         return sum(count_cl100k(text[start : start + _PIECE]) for start in starts)
+
+
+def _cl100k_before(text: str, offsets: Sequence[int]) -> list[int]:
+    """Return how many tokens of a text end at or before each of some offsets."""
+    if not offsets:
+        return []
+    tokens = tiktoken_cl100k().encode_to_numpy(text, disallowed_special=())
+    token_ends = np.cumsum(_cl100k_lengths()[tokens])
+    text_bytes = np.frombuffer(text.encode(), np.uint8)
+    character_starts = np.flatnonzero(text_bytes >> 6 != _CONTINUES_CHARACTER)
+    before: list[int] = token_ends.searchsorted(character_starts[offsets], side="right").tolist()
+    return before
+
+
+@functools.cache
+def _cl100k_lengths() -> npt.NDArray[np.int64]:
+    """Return how many bytes each token has."""
+    encoding = tiktoken_cl100k()
+    tokens = range(len(encoding.token_byte_values()))
+    return np.array([len(encoding.decode_single_token_bytes(token)) for token in tokens])
 
 
 @functools.cache
@@ -283,4 +344,4 @@ def count_word_pieces(text: str) -> int:
     return sum(map(_pieces, _WORDS.findall(without_repeats(text))))
 
 
-COUNTERS: Final = {"cl100k": count_cl100k, "minilm": count_word_pieces, "e5": count_e5}
+COUNTERS: Final = {_CL100K: count_cl100k, "minilm": count_word_pieces, "e5": count_e5}

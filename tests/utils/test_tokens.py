@@ -44,6 +44,22 @@ def test_a_slice_counts_as_it_does_alone(tokenizer, parts, data):
     )
 
 
+@settings(deadline=None)
+@given(
+    st.text(
+        st.sampled_from("aZ.}'7 \t\n\r\x0b\x0c\x1c\x85\xa0\u2028\u3000é\u0301日😀\ufeff-="),
+        max_size=40,
+    ),
+    st.data(),
+)
+def test_any_slice_has_the_tokens_that_cl100k_gives_it(text, data):
+    offsets = st.integers(0, len(text))
+    start, end = sorted(data.draw(st.tuples(offsets, offsets)))
+    assert tokens.make_scale(text, "cl100k").exact(start, end) == tokens.count_cl100k(
+        text[start:end]
+    )
+
+
 def test_real_pages_have_as_many_word_pieces_as_the_tokenizer_gives(data):
     pages = sorted(data("markdown").rglob("*.md"))[::10]
     assert pages
