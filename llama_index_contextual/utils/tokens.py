@@ -149,9 +149,12 @@ class LineScale(Scale):
             last -= 1  # the white space at the end of a slice may be one token
         if first >= last:
             return super()._tokens(start, end)
-        before = super()._tokens(start, self._line_starts[first])
-        after = super()._tokens(self._line_starts[last], end)
-        return before + self._tokens_before[last] - self._tokens_before[first] + after
+        tokens = self._tokens_before[last] - self._tokens_before[first]
+        if start < self._line_starts[first]:
+            tokens += super()._tokens(start, self._line_starts[first])
+        if self._line_starts[last] < end:
+            tokens += super()._tokens(self._line_starts[last], end)
+        return tokens
 
 
 def _cost_of(part: str, tokens: int) -> int:
