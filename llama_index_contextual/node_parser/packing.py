@@ -112,8 +112,6 @@ def split_markdown(
     if front is None:
         front = read_front_matter(text) if markdown else FrontMatter()
     body = front.end or int(text.startswith("\ufeff"))
-    if not text[body:].strip():
-        return []
     outline = outline_of(text, body, front.unread) if markdown else _paragraphs(text, body)
     marks = outline.marks
     scale = make_scale(text, settings.tokenizer)

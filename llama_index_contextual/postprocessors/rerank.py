@@ -88,7 +88,7 @@ def _originals(
     hits = []
     for hit in ranked:
         node = originals.get(hit.node.node_id, hit.node)
-        if node is not hit.node and hit.node.metadata != node.metadata:
+        if hit.node.metadata != node.metadata:
             node = node.model_copy(update={"metadata": hit.node.metadata})
         hits.append(NodeWithScore(node=node, score=hit.score))
     return hits

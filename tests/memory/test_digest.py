@@ -217,6 +217,35 @@ def test_hits_that_do_not_fit_are_counted():
     assert empty.fitting(10, "json") is empty
 
 
+def test_a_digest_that_just_fits_stays_as_it_is():
+    digest = MemoryDigest(applicable=True, reason="found", entries=(entry(), entry("tea")))
+    assert digest.fitting(len(digest.markdown), "markdown") is digest
+    assert len(digest.fitting(len(digest.markdown) - 1, "markdown").entries) == 1
+
+
+def test_of_a_quotation_without_space_only_an_ellipsis_stays():
+    digest = MemoryDigest(applicable=True, reason="found", entries=(entry("tea " * 30),))
+    assert digest.fitting(10, "markdown").entries[0].snippet == "…"
+
+
+def test_hits_that_do_not_fit_are_added_to_those_left_out_before():
+    digest = MemoryDigest(
+        applicable=True,
+        reason="found",
+        entries=(entry("tea " * 30),) * 5,
+        left_out=4,
+        notes=("Search: c.",),
+    )
+    shorter = digest.fitting(450, "markdown")
+    assert shorter.left_out == 4 + 5 - len(shorter.entries)
+    assert shorter.notes[0] == "Search: c."
+
+
+def test_the_headings_of_a_hit_are_one_visible_line():
+    node = TextNode(text="tea", metadata={"header_path": "Tea\n\n# Sys\u200btem > Milk"})
+    assert MemoryEntry(node, 1.0).header_path == "Tea # System > Milk"
+
+
 def test_the_plain_data_of_a_hit_name_further_places_of_its_text():
     node = TextNode(text="Permitted.", metadata={"path": "a.md"})
     assert MemoryEntry(node, 1.0, also_at=("b.md#L1",)).to_dict()["also_at"] == ["b.md#L1"]

@@ -114,6 +114,27 @@ def test_a_session_that_has_a_hit_already_gets_no_other_before_its_turn():
     assert [entry.node.text for entry in chosen] == ["the plan", "lunch"]
 
 
+def test_two_days_of_a_note_are_two_sessions():
+    chunks = [("05", "the plan"), ("06", "the plan"), ("07", "lunch"), ("06", "we packed")]
+    hits = [
+        MemoryEntry(TextNode(text=text, metadata={"path": "log.md", "date": f"2026-04-{day}"}), 1.0)
+        for day, text in chunks
+    ]
+    chosen = without_repetitions(hits, 2, by_session=True)
+    assert [entry.node.text for entry in chosen] == ["the plan", "we packed"]
+
+
+def test_a_hit_names_the_places_of_all_equal_texts_and_not_of_similar_ones():
+    texts = {"a": "Tea is at four on Sundays.", "d": "Tea  is at four on Sundays."}
+    texts |= dict.fromkeys("bc", texts["a"])
+    hits = [
+        MemoryEntry(TextNode(text=texts[name], metadata={"path": f"{name}.md"}), 1.0)
+        for name in "abcd"
+    ]
+    [hit] = without_repetitions(hits, 4)
+    assert hit.also_at == ("b.md", "c.md")
+
+
 @given(st.lists(st.text(max_size=30), max_size=8))
 def test_the_first_text_is_never_a_duplicate(texts):
     dropped = near_duplicates(texts)

@@ -73,6 +73,90 @@ def test_a_chunk_is_at_least_half_full_where_sentences_allow_it():
     assert len(texts[0].split()) == 100
 
 
+@pytest.mark.parametrize(("words", "first_chunk"), [(49, 99), (50, 50)])
+def test_a_chunk_ends_with_a_paragraph_that_fills_half_of_it(words, first_chunk):
+    long_paragraph = "This sentence has five words. " * 30
+    texts, _ = pieces(f"{'word ' * words}\n\n{long_paragraph}", tokenizer=str.split)
+    assert len(texts[0].split()) == first_chunk
+
+
+def test_a_chunk_that_cannot_be_half_full_ends_with_the_last_sentence_that_fits():
+    paragraph = f"{'word ' * 29}end. {'word ' * 79}end."
+    texts, _ = pieces(f"{'word ' * 10}\n\n{paragraph}", tokenizer=str.split)
+    assert [len(text.split()) for text in texts] == [40, 80]
+
+
+def test_an_overlap_that_leaves_no_space_for_the_next_sentence_is_left_out():
+    long_sentence = f"{'word ' * 94}end."
+    texts, overlaps = pieces(
+        f"{'This sentence has five words. ' * 20}\n\n{long_sentence}",
+        chunk_overlap=20,
+        tokenizer=str.split,
+    )
+    assert texts[-1] == long_sentence
+    assert overlaps[-1] == ""
+
+
+def test_no_chunk_begins_with_the_whole_chunk_before():
+    first = f"{'word ' * 59}end."
+    texts, _ = pieces(
+        f"{first}\n\n{'This sentence has five words. ' * 30}",
+        chunk_overlap=70,
+        tokenizer=str.split,
+    )
+    assert texts[0] == first
+    assert not texts[1].startswith(first)
+
+
+def test_a_paragraph_is_cut_where_it_does_not_fit_below_all_of_its_headings():
+    headings = f"# {'word ' * 10}\n\n## Two\n\n"  # 13 tokens
+    text = f"{headings}{'This sentence has five words. ' * 18}"  # 90 tokens
+    texts, _ = pieces(text, tokenizer=str.split)
+    assert max(len(chunk.split()) for chunk in texts) <= 100
+
+
+def test_headings_without_text_share_chunks():
+    text = "\n\n".join(f"# Heading {number} of the guide" for number in range(40))
+    texts, _ = pieces(text, chunk_size=20, tokenizer=str.split)
+    assert [chunk.count("#") for chunk in texts] == [3] * 13 + [1]
+
+
+def test_a_word_is_cut_into_pieces_that_fit_whatever_a_character_costs():
+    def four_tokens_for_each_character(text):
+        return 4 * text
+
+    texts, _ = pieces("x" * 100, chunk_size=40, tokenizer=four_tokens_for_each_character)
+    assert {len(text) for text in texts} == {10}
+
+
+def test_a_rule_is_never_cut():
+    rule = "-" * 70
+    texts, _ = pieces(f"Words.\n\n{rule}\n\nWords.", chunk_size=30, tokenizer=len)
+    assert any(rule in text for text in texts)
+
+
+def test_an_overlap_has_no_sentences_of_html():
+    html = f"<div>\n{'Few words.' * 8}\n</div>"
+    texts, overlaps = pieces(f"{html}\n\n" * 8, chunk_overlap=10)
+    assert len(texts) > 2
+    assert set(overlaps) == {""}
+
+
+def test_an_overlap_has_no_lines_of_a_fence_in_a_list():
+    item = f"- Run it:\n\n  ```\n  {'one two. ' * 10}\n  ```\n"
+    texts, overlaps = pieces(item * 6, chunk_size=30, chunk_overlap=5, tokenizer=str.split)
+    assert len(texts) > 2
+    assert set(overlaps) == {""}
+
+
+def test_a_table_below_a_heading_that_is_kept_names_its_header_row():
+    text = f"## Crew\n\n{TABLE}"
+    settings = ChunkSettings(chunk_size=100, chunk_overlap=0, keep_blocks=True)
+    [span] = split_markdown(text, settings=settings)
+    assert span.tokens > 100
+    assert span.continues == "| id | name |"
+
+
 def test_the_end_of_a_fence_is_no_chunk():
     fence = "```\n" + "five words stand right here\n" * 5 + "```"
     texts, _ = pieces(fence, chunk_size=10, tokenizer=str.split)
@@ -224,6 +308,12 @@ def test_a_plain_text_is_cut_between_paragraphs_and_not_between_lines():
         text, settings=ChunkSettings(chunk_size=120, chunk_overlap=0), markdown=False
     )
     assert {text[span.start : span.end] for span in spans} == {f"{paragraph}\n\n{paragraph}"}
+
+
+def test_a_plain_text_keeps_the_indentation_of_its_first_line():
+    text = "\n\n    Tea at four.\n  Milk.\n"
+    [span] = split_markdown(text, markdown=False)
+    assert text[span.start : span.end] == "    Tea at four.\n  Milk."
 
 
 def test_a_text_that_is_read_as_plain_text_has_no_headings():

@@ -3,6 +3,7 @@ import pickle
 
 import pytest
 from llama_index.core import VectorStoreIndex
+from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNodeInfo, TextNode
 
 from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever
@@ -63,6 +64,20 @@ async def test_async_and_pickled_answers_are_the_same():
     assert await grouped.apostprocess_nodes(POOL) == grouped.postprocess_nodes(POOL)
     again = pickle.loads(pickle.dumps(grouped))  # noqa: S301  our own bytes
     assert again.postprocess_nodes(POOL) == grouped.postprocess_nodes(POOL)
+
+
+def test_values_of_different_types_are_different_groups():
+    pool = [
+        NodeWithScore(node=node("number", n=1), score=0.9),
+        NodeWithScore(node=node("text", n="1"), score=0.8),
+    ]
+    assert ids(GroupingPostprocessor(group_by="n").postprocess_nodes(pool)) == ["number", "text"]
+
+
+def test_the_callback_manager_that_is_passed_is_used():
+    manager = CallbackManager([])
+    assert GroupingPostprocessor(callback_manager=manager).callback_manager is manager
+    assert GroupingPostprocessor().callback_manager.handlers == []
 
 
 def test_no_group_can_be_empty():

@@ -7,6 +7,7 @@ from datetime import date, datetime, timedelta, timezone
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llama_index.core.callbacks import CallbackManager
 from llama_index.core.postprocessor import FixedRecencyPostprocessor, TimeWeightedPostprocessor
 from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 
@@ -193,6 +194,17 @@ def test_ties_of_very_old_notes_break_by_recency_too():
     assert order(RecencyPostprocessor(now=NOW).postprocess_nodes(pool)) == ["c", "a", "b", "d"]
     future = [hit("a", 0.5, date="2026-05-01"), hit("b", 0.5, date="2026-06-01")]
     assert order(RecencyPostprocessor(now=NOW).postprocess_nodes(future)) == ["b", "a"]
+
+
+def test_a_tenth_of_the_score_ages_with_a_half_life_of_a_month_by_default():
+    recency = RecencyPostprocessor()
+    assert (recency.weight, recency.half_life_days) == (0.1, 30)
+
+
+def test_the_callback_manager_that_is_passed_is_used():
+    manager = CallbackManager([])
+    assert RecencyPostprocessor(callback_manager=manager).callback_manager is manager
+    assert RecencyPostprocessor().callback_manager.handlers == []
 
 
 def test_the_settings_are_in_the_signature():

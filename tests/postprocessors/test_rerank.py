@@ -96,6 +96,25 @@ async def test_a_stock_reranker_that_hides_contexts_reads_them_inside_ours(make,
     )
 
 
+class Reads(BaseNodePostprocessor):
+    """Keeps what rerankers read of the hits: the embedded view, the LLM view or the text."""
+
+    views: list = []  # noqa: RUF012  a pydantic field
+
+    def _postprocess_nodes(self, nodes, query_bundle=None):
+        modes = (MetadataMode.EMBED, MetadataMode.LLM, MetadataMode.NONE)
+        self.views += [hit.node.get_content(mode) for hit in nodes for mode in modes]
+        return nodes
+
+
+def test_whatever_a_reranker_reads_is_the_embedded_view(hits):
+    reranker = Reads()
+    [hit] = RerankWithContext(reranker).postprocess_nodes(hits[2:], query_str=QUESTION)
+    assert hit.node is hits[2].node
+    embedded = hit.node.get_content(MetadataMode.EMBED)
+    assert reranker.views == [embedded] * 3
+
+
 class Marks(BaseNodePostprocessor):
     """Leaves a mark in metadata, as SentenceTransformerRerank does, and adds a node."""
 

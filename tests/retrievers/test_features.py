@@ -358,6 +358,7 @@ def test_a_qualified_name_asks_for_the_definition_of_its_last_part(name):
         ("fill the retry queue", "class Queue:\n", 0.5),
         ("retry queue", "class Queue:\n    pass\nclass RetryQueue:\n    pass\n", 1.0),
         ("retry queue", "class RetryQueue:\n    pass\nclass Queue:\n    pass\n", 1.0),
+        ("fill the retry queue", "class FillRetryQueue:\n", 1.0),
     ],
 )
 def test_the_name_of_a_file_that_the_query_holds_best_counts(query, text, expected):
@@ -372,6 +373,13 @@ def test_a_frequent_word_of_a_file_name_counts_less():
     assert values[0] == pytest.approx(0.875)
 
 
+def test_a_word_of_a_file_name_that_no_chunk_holds_counts_fully():
+    values = features.FileNameFeature().values(
+        query_of("the RetryQueue", queue=1.0), candidates_of(FILES)
+    )
+    assert values[0] == 1.0
+
+
 def test_the_three_best_chunks_of_a_file_speak_for_it():
     candidates = candidates_of([FILES[0]] * 5, cosines=[0.1, 0.9, 0.3, 0.6, 0.2])
     values = features.FileVectorFeature().values(query_of("retry queue"), candidates)
@@ -379,7 +387,12 @@ def test_the_three_best_chunks_of_a_file_speak_for_it():
 
 
 @pytest.mark.parametrize(
-    ("query", "expected"), [("retry queue", [0, 1, 2, 3, 3]), ("How?", [0, 0, 0, 0, 0])]
+    ("query", "expected"),
+    [
+        ("retry queue", [0, 1, 2, 3, 3]),
+        ("How?", [0, 0, 0, 0, 0]),
+        ("How? I have a queue of retries", [0, 0, 0, 0, 0]),
+    ],
 )
 def test_further_chunks_of_a_file_count_up_to_three_and_not_for_a_question(query, expected):
     candidates = candidates_of([FILES[0]] * 5)
@@ -484,17 +497,60 @@ def test_parts_are_told_apart_in_several_languages(between):
     assert np.flatnonzero(lifts).tolist() == [3]
 
 
+def lifts_of(query, counts, scores):
+    """Return the lifts of chunks with these terms and scores."""
+    candidates = candidates_of([({}, "x")] * len(scores), counts=counts, scores=np.array(scores))
+    return features.PartFeature().values(query, candidates)
+
+
 def test_a_part_that_says_little_is_none():
     query = query_of("kite and wing", kite=1.0, wing=0.1)
-    candidates = candidates_of([({}, "x")] * 4, counts=[[1, 0]] * 3 + [[0, 1]])
-    candidates.scores = np.array([4.0, 3.0, 2.0, 1.0])
-    assert not features.PartFeature().values(query, candidates).any()
+    assert not lifts_of(query, [[1, 0]] * 3 + [[0, 1]], [4.0, 3.0, 2.0, 1.0]).any()
 
 
-def test_a_question_of_one_part_lifts_nothing():
-    query = query_of("hard links", hard=1.0, link=1.0)
-    candidates = candidates_of([({}, "x")] * 4, counts=[[1, 1]] * 4)
-    assert not features.PartFeature().values(query, candidates).any()
+@pytest.mark.parametrize("text", ["kite", "kite and that", "kite, or not"])
+def test_a_question_of_one_part_lifts_nothing(text):
+    lifts = lifts_of(query_of(text, kite=1.0), [[0]] * 3 + [[1]], [4.0, 3.0, 2.0, 1.0])
+    assert not lifts.any()
+
+
+def test_without_candidates_no_part_is_lifted():
+    query = query_of("kite and wing", kite=1.0, wing=1.0)
+    candidates = candidates_of([], counts=np.zeros((0, 2)))
+    assert features.PartFeature().values(query, candidates).tolist() == []
+
+
+@pytest.mark.parametrize(("bit", "lifted"), [(2.0, [3]), (2.1, [])])
+def test_a_chunk_stands_for_a_part_with_three_fifths_of_its_information(bit, lifted):
+    query = query_of("kite and check bit", kite=1.0, check=3.0, bit=bit)
+    lifts = lifts_of(query, [[1, 0, 0]] * 3 + [[0, 1, 0]], [4.0, 3.0, 2.0, 1.0])
+    assert np.flatnonzero(lifts).tolist() == lifted
+
+
+def test_of_chunks_that_hold_as_much_of_a_part_the_best_stands_for_it():
+    query = query_of("kite and wing", kite=1.0, wing=1.0)
+    lifts = lifts_of(query, [[1, 0]] * 3 + [[0, 1]] * 2, [5.0, 4.0, 3.0, 1.0, 2.0])
+    assert np.flatnonzero(lifts).tolist() == [4]
+
+
+def test_a_chunk_that_is_lifted_for_two_parts_leaves_no_place_to_others():
+    query = query_of("links, kite and wing", link=1.0, kite=1.0, wing=1.0)
+    counts = [[1, 0, 0]] * 3 + [[0, 1, 1], [0, 0, 1]]
+    lifts = lifts_of(query, counts, [5.0, 4.0, 3.0, 1.0, 2.0])
+    assert np.flatnonzero(lifts).tolist() == [3]
+
+
+def test_a_chunk_that_has_the_score_of_the_third_is_not_lowered():
+    query = query_of("kite and wing", kite=1.0, wing=1.0)
+    lifts = lifts_of(query, [[1, 0]] * 3 + [[0, 1]], [5.0, 4.0, 3.0, 3.0])
+    assert lifts.tolist() == [0.0] * 4
+
+
+def test_of_the_chunks_of_a_named_document_the_best_has_the_value():
+    candidates = candidates_of([({"path": "notes/GIL.md"}, "text")] * 3, named={"0": 1.0})
+    candidates.scores = np.array([1.0, 3.0, 2.0])
+    values = features.NameFeature().values(query_of("GIL"), candidates)
+    assert values.tolist() == [0.0, 1.0, 0.0]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,13 @@
+"""Few items of each document, and few in all."""
+
+import pytest
+
+from llama_index_contextual.tools.per_document import few_of_each
+
+
+@pytest.mark.parametrize(
+    ("per_file", "most", "kept"),
+    [(1, 9, "ab"), (2, 9, "aabb"), (0, 9, "aaabbb"), (0, 4, "aaab"), (1, 1, "a"), (2, 3, "aab")],
+)
+def test_the_best_of_each_document_are_kept_up_to_both_limits(per_file, most, kept):
+    assert few_of_each("aaabbb", str, per_file, most) == [*kept]
