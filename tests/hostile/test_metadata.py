@@ -117,7 +117,7 @@ def test_what_foreign_values_raise_concerns_their_document_alone(value, tmp_path
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
         [problem] = index.refresh([odd, Document(text="Text about tigers.", id_="good")]).failed
         assert (problem.path, [*index.documents()]) == ("odd", ["good"])
-        assert problem.reason.startswith("its metadata is no plain data (")
+        assert problem.reason.startswith("its metadata is not plain data (")
 
 
 def test_a_key_of_a_million_characters_is_left_out():

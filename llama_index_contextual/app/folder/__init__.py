@@ -1,1 +1,1 @@
-"""A folder of documents: which files are read, as what, and how each format becomes Markdown."""
+"""Folders of documents: which files to read, and the conversion of their formats to Markdown."""

@@ -1,8 +1,7 @@
-"""Office files, OpenDocument and EPUB: ZIP archives of XML.
+"""The ZIP archives of XML in which Office, OpenDocument and EPUB store documents.
 
-Whoever packed them is not trusted: sizes are checked before a member is read, and entities of XML
-are refused. Names of members are taken as Office takes them: in any case, and with slashes of both
-kinds.
+Their authors are not trusted. Sizes are checked before a member is read, and XML entities are
+refused. As in Office, the names of members are case-insensitive and can contain backslashes.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ if TYPE_CHECKING:
     from lxml.etree import _Element
     from typing_extensions import Self
 
-# Bytes of all members, as the archive declares; a member that lies is cut.
+# Total bytes of all members as declared in the archive. A member with a wrong size is truncated.
 _MOST_BYTES: Final = 500_000_000
 _MOST_MEMBERS: Final = 50_000
-_MOST_XML: Final = 50_000_000  # bytes of a member that is parsed
+_MOST_XML: Final = 50_000_000  # bytes of a parsed member
 _MOST_INTEGER: Final = 10**6
-_OLE: Final = b"\xd0\xcf\x11\xe0"  # how old and encrypted files of Office begin
-# Namespaces of "Strict Open XML", and what other programs write in their place.
+_OLE: Final = b"\xd0\xcf\x11\xe0"  # the start of old and of encrypted Office files
+# The namespaces of "Strict Open XML", and those that other programs use in their place.
 _STRICT: Final = re.compile(rb"purl\.oclc\.org/ooxml/(\w+)/(\w+)")
 _TRANSITIONAL: Final = rb"schemas.openxmlformats.org/\1/2006/\2"
-# Members that hold looks and properties. What is damaged in them costs no text.
+# Members with styles and properties. Damage in them does not affect the text.
 _DETAILS: Final = re.compile(
     r"docprops/.+|(?:.+/)?(?:styles|numbering|settings|theme\d*|meta|presprops|viewprops)\.xml"
 )
 _CORE: Final = {"creator": "author", "initial-creator": "author", "creation-date": "created"}
 _CORE_KEYS: Final = ("title", "subject", "author", "created", "modified")
-# Elements of Office and OpenDocument that are no text.
+# Elements of Office and OpenDocument that are not text.
 _PICTURES: Final = {"blip": "picture", "imagedata": "picture", "image": "picture"}
 _COMMENTS: Final = {"comment": "comment", "cm": "comment", "annotation": "comment"}
 _NO_TEXT: Final = {
@@ -52,7 +51,7 @@ _NO_TEXT: Final = {
 
 
 class Relation(NamedTuple):
-    """A reference from a member of an Office file to another one."""
+    """A reference from one member of an Office file to another."""
 
     id: str
     kind: str
@@ -60,7 +59,7 @@ class Relation(NamedTuple):
 
 
 class Archive:
-    """A ZIP archive whose members are not too large.
+    """A ZIP archive whose sizes are checked.
 
     Raises:
         ConversionError: It is damaged, encrypted or too large.
@@ -72,11 +71,11 @@ class Archive:
         except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
             if isinstance(file, Path) and file.read_bytes()[:4] == _OLE:
                 raise ConversionError(
-                    "it is encrypted, or of an old version of Office. Save it without a password "
+                    "it is encrypted, or from an old version of Office. Save it without a password "
                     "in a current format, or ignore it."
                 ) from error
             raise ConversionError(
-                f"it is damaged, or of another type than its suffix says ({error}). Save it again "
+                f"it is damaged, or its type does not match its suffix ({error}). Save it again "
                 "in its program, or ignore it."
             ) from error
         members = self._zip.infolist()
@@ -85,7 +84,7 @@ class Archive:
         if size > _MOST_BYTES or len(members) > _MOST_MEMBERS:
             contents = f"{len(members):,} files and {size:,} bytes"
             raise ConversionError(
-                f"it is a ZIP archive of {contents}, more than any document. Ignore it."
+                f"it is a ZIP archive of {contents}, which is too large for a document. Ignore it."
             )
         if any(member.flag_bits & 1 for member in members) or self._is_encrypted_opendocument():
             raise ConversionError("it is encrypted. Save it without a password, or ignore it.")
@@ -105,20 +104,20 @@ class Archive:
         return list(self._members)
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of a member, with the usual namespaces in the place of strict ones."""
+        """Return the bytes of a member, with the usual namespaces in place of strict ones."""
         return _STRICT.sub(_TRANSITIONAL, self._zip.read(self._members[_key(name)]))
 
     def xml(self, name: str, most: int = _MOST_XML) -> _Element:
-        """Return a member as XML; an empty element where there is none.
+        """Return a member as XML, or an empty element if there is no such member.
 
-        Of a damaged member with looks or properties, what can be read is returned.
+        If a member with styles or properties is damaged, its readable part is returned.
         """
         from lxml import etree
 
         if name not in self:
             return etree.Element("none")
         self._check_size(name, most)
-        # Loads no DTD, no network, no huge tree.
+        # By default, the parser loads no DTD, uses no network, and refuses huge trees.
         is_detail = _DETAILS.fullmatch(_key(name)) is not None
         parser = etree.XMLParser(resolve_entities=False, collect_ids=False, recover=is_detail)
         root: _Element | None = None
@@ -135,14 +134,14 @@ class Archive:
         return root
 
     def elements(self, name: str, tag: str, most: int) -> Iterator[_Element]:
-        """Yield the elements of a name in a member that is too large for a tree."""
+        """Yield the elements with a name from a member that is too large for a tree."""
         from lxml import etree
 
         if name not in self:
             return
         self._check_size(name, most)
         data = self.read(name)
-        if b"<!DOCTYPE" in data.replace(b"\0", b""):  # in UTF-16, too; text cannot hold "<"
+        if b"<!DOCTYPE" in data.replace(b"\0", b""):  # also in UTF-16; text cannot contain "<"
             raise _entity_error(name)
         context = etree.iterparse(io.BytesIO(data), tag=f"{{*}}{tag}", huge_tree=True)
         try:
@@ -153,10 +152,7 @@ class Archive:
             raise _damaged(name, error) from error
 
     def relations(self, name: str) -> list[Relation]:
-        """Return what a member of an Office file refers to inside the archive.
-
-        "" is the archive itself.
-        """
+        """Return the references from a member of an Office file, or from the archive ("")."""
         folder, base = posixpath.split(name)
         relations = []
         for child in self.xml(posixpath.join(folder, "_rels", f"{base}.rels")):
@@ -168,29 +164,29 @@ class Archive:
         return relations
 
     def related(self, name: str, kind: str) -> list[str]:
-        """Return the names of the members of a kind that a member refers to."""
+        """Return the names of the members of one kind that a member refers to."""
         return [relation.target for relation in self.relations(name) if relation.kind == kind]
 
     def main(self, default: str, kind: str) -> str:
-        """Return the name of the member that an Office file begins with.
+        """Return the name of the main member of an Office file.
 
         Args:
-            default: Its name where the archive does not tell it.
-            kind: What the file should be, as "workbook".
+            default: The name to use if the archive does not declare one.
+            kind: The expected kind of file, such as "workbook".
 
         Raises:
-            ConversionError: It has no such member.
+            ConversionError: The file has no such member.
         """
         name = next(iter(self.related("", "officeDocument")), default)
         if name not in self:
-            raise ConversionError(f"it is damaged or no {kind} (it has no {name}). Ignore it.")
+            raise ConversionError(f"it is damaged or not a {kind} (it has no {name}). Ignore it.")
         return name
 
     def _check_size(self, name: str, most: int) -> None:
         size = self._members[_key(name)].file_size
         if size > most:
             raise ConversionError(
-                f"its {name} is of {size:,} bytes, more than {most:,}. Split it, or ignore it."
+                f"its {name} has {size:,} bytes, more than {most:,}. Split it, or ignore it."
             )
 
     def _is_encrypted_opendocument(self) -> bool:
@@ -203,26 +199,26 @@ def _key(name: str) -> str:
 
 
 def _damaged(name: str, error: Exception) -> ConversionError:
-    return ConversionError(f"it is damaged ({name}: {error}). Save it anew, or ignore it.")
+    return ConversionError(f"it is damaged ({name}: {error}). Save it again, or ignore it.")
 
 
 def _entity_error(name: str) -> ConversionError:
-    return ConversionError(f"its {name} declares an entity, which is not read. Ignore it.")
+    return ConversionError(f"its {name} declares an entity, which is not allowed. Ignore it.")
 
 
 def integer(text: object, default: int = 1, most: int = _MOST_INTEGER) -> int:
-    """Return a number of an attribute, up to a bound; the default where it is none."""
+    """Return the number in an attribute, up to a bound, or the default if it is not a number."""
     match = re.fullmatch(r"\s{0,9}(\d{1,9})\s{0,9}", str(text))
     return min(int(match[1]), most) if match else default
 
 
 def local(element: _Element) -> str:
-    """Return an element's name without its namespace; "" of a comment."""
+    """Return an element's name without its namespace; "" for a comment."""
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
 def attribute(element: _Element | None, name: str) -> str:
-    """Return an attribute by its name without a namespace; "" where there is none."""
+    """Return the attribute with a name in any namespace; "" if there is none."""
     if element is not None:
         for key, value in element.attrib.items():
             if str(key).rpartition("}")[2] == name:
@@ -231,17 +227,17 @@ def attribute(element: _Element | None, name: str) -> str:
 
 
 def count_left_out(root: _Element) -> Counter[str]:
-    """Return what of XML is no text here, with its number."""
+    """Return the counts of the elements that are not text, such as pictures."""
     kinds = map(local, root.iter())
     return Counter(_NO_TEXT[kind] for kind in kinds if kind in _NO_TEXT)
 
 
 def core_metadata(root: _Element, date: str = "modified") -> dict[str, str]:
-    """Return title, author and dates as Office, OpenDocument and EPUB write them.
+    """Return the title, author and dates from Office, OpenDocument or EPUB metadata.
 
     Args:
-        root: The element that holds them.
-        date: What the element ``date`` means.
+        root: The element that contains them.
+        date: The meaning of the element ``date``, ``"created"`` or ``"modified"``.
     """
     metadata: dict[str, str] = {}
     for element in root.iter():

@@ -1,4 +1,4 @@
-"""``DocumentReader``: documents of all formats as LlamaIndex documents, one for each page."""
+"""``DocumentReader``, which reads files of all formats as LlamaIndex documents."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ if TYPE_CHECKING:
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
 COLLECTION: Final = "conversions"  # in the key-value store
-# Shown to an embedding; other metadata do not describe the subject of a text.
+# The metadata that is embedded. The other keys do not describe the subject of a text.
 _EMBEDDED: Final = frozenset({metadata.TITLE, "subject"})
-_PROCESS: Final = ConversionProcess()  # of this process
+_PROCESS: Final = ConversionProcess()  # shared by all readers
 
 
 class DocumentReader(BaseReader):
     """Read PDF, Office, OpenDocument, HTML, EPUB, mail, notebooks and other converted formats.
 
-    Each page, slide or sheet is a document of Markdown with its tables.
-    ``HeadingAwareMarkdownNodeParser`` carries headings from page to page. Nothing of a document is
-    run or fetched: it is converted in a process of its own, with limits of time, memory and size.
+    Each page, slide or sheet becomes a Markdown document that includes its tables.
+    ``HeadingAwareMarkdownNodeParser`` carries headings over from page to page. Nothing in a
+    document is executed or downloaded. It is converted in a separate process, with limits on time,
+    memory and size.
 
     Args:
-        seconds: The most time that a file may take.
-        megabytes: The most memory.
-        conversions: A LlamaIndex key-value store. What is in it is not converted again, and needs
-            no converter.
-        keep: Whether new conversions are written to it.
+        seconds: The maximum time per file.
+        megabytes: The maximum memory.
+        conversions: A LlamaIndex key-value store with earlier conversions. Files in it are not
+            converted again, and do not need a converter.
+        keep: Whether to write new conversions to the store.
 
     Raises:
         SettingError: A limit is not positive.
@@ -75,23 +76,21 @@ class DocumentReader(BaseReader):
     def load_data(
         self, file: Path | str, extra_info: dict[str, Any] | None = None, fs: Any = None
     ) -> list[Document]:
-        """Return the parts of a file.
-
-        Pages of a PDF or of Word, slides, sheets, cells of a notebook, chapters.
+        """Return the parts of a file: pages, slides, sheets, cells of a notebook, or chapters.
 
         Args:
-            file: It must be on this machine.
-            extra_info: More metadata of all parts.
-            fs: Must be None or local.
+            file: A file on this machine.
+            extra_info: Additional metadata for all parts.
+            fs: None, or a local file system.
 
         Returns:
-            Documents with ``page`` and ``page_label``, or ``slide``, ``sheet``, ``cell``; and with
-            ``title``, ``author``, ``created``, ``modified`` of the document, ``subject``,
-            ``sender``, ``to``, ``date`` of mail. The first has ``left_out`` where the text lacks
-            something of the file: ``"3 pictures; 1 script"``.
+            Documents with the metadata ``page`` and ``page_label``, or ``slide``, ``sheet`` or
+            ``cell``. They also have ``title``, ``author``, ``created`` and ``modified``, or for
+            mail ``subject``, ``sender``, ``to`` and ``date``. If the text lacks any content of the
+            file, the first document has ``left_out``: ``"3 pictures; 1 script"``.
 
         Raises:
-            DocumentError: It is damaged, encrypted, empty, or takes more than the limits.
+            DocumentError: The file is damaged, encrypted or empty, or exceeds a limit.
             MissingExtraError: The converter is not installed.
         """
         del fs
@@ -105,7 +104,7 @@ class DocumentReader(BaseReader):
     def documents(
         self, path: Path, data: bytes, extra_info: Mapping[str, Any] | None = None
     ) -> list[Document]:
-        """Return the parts of a file whose bytes were read already; see :meth:`load_data`."""
+        """Return the parts of a file whose bytes were already read. See :meth:`load_data`."""
         converted = self.converted(path, data)
         extra_info = extra_info or {}
         shared = {**converted["metadata"], **extra_info}
@@ -130,7 +129,7 @@ class DocumentReader(BaseReader):
         return documents
 
     def converted(self, path: Path, data: bytes) -> dict[str, Any]:
-        """Return a file's text and metadata: as they were kept, or converted now.
+        """Return a file's text and metadata, from the store or by converting it now.
 
         Raises:
             DocumentError: It cannot be converted.
@@ -152,10 +151,10 @@ class DocumentReader(BaseReader):
         if kept is None or not _is_conversion(kept) or kept.get("limits", limits) != limits:
             if known[suffix].packages and not formats.has_extra():
                 raise MissingExtraError(
-                    f"what reads {suffix} files ({known[suffix].name})", formats.EXTRA
+                    f"the reader for {suffix} files ({known[suffix].name})", formats.EXTRA
                 )
             kept = self._convert(path, suffix)
-            if not _contains(path, data):  # another file's text would be kept for these bytes
+            if not _contains(path, data):  # the text of other bytes would be stored for these
                 raise DocumentError("it changed while it was converted. Refresh again.")
             if self.conversions is not None and self.keep:
                 self.conversions.put(key, kept, COLLECTION)
@@ -166,22 +165,22 @@ class DocumentReader(BaseReader):
     def _convert(self, path: Path, suffix: str) -> dict[str, Any]:
         try:
             converted = _PROCESS.convert(path.absolute(), suffix, self._seconds, self._megabytes)
-        except ConverterCrashedError as error:  # it would take as long each time
+        except ConverterCrashedError as error:  # store it, since a retry would take as long
             return {"problem": str(error), "limits": [self._seconds, self._megabytes]}
         if not any(text.strip() for text, _ in converted["parts"]):
-            raise DocumentError("it holds no text. Ignore it.")
+            raise DocumentError("it contains no text. Ignore it.")
         return converted
 
 
 def _contains(path: Path, data: bytes) -> bool:
     try:
         return read_file(path, len(data)) == data
-    except DocumentError:  # it is larger now, or no longer there
+    except DocumentError:  # it is now larger, or was deleted
         return False
 
 
 def _is_conversion(kept: Mapping[str, Any]) -> bool:
-    """Tell whether a stored value is a conversion; a store may be shared, so it may be anything."""
+    """Return whether a stored value is a conversion, since a shared store can contain anything."""
     if isinstance(kept.get("problem"), str):
         return True
     parts = kept.get("parts")

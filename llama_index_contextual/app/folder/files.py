@@ -1,4 +1,4 @@
-"""Open files that a user, an agent or a folder names, and decode their bytes."""
+"""Open files whose names come from a user, an agent or a folder, and decode their bytes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _FLAGS: Final = (
 )
 _CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _SAMPLE: Final = 100_000  # characters that are searched for control characters
-# Text holds hardly any control characters but white space, escape and form feed.
+# Text contains hardly any control characters except white space, escape and form feed.
 _BINARY_SHARE: Final = 0.01
-# How files begin that may hold no NUL byte, and are no text all the same.
+# The first bytes of formats that are not text, although their files can lack NUL bytes.
 _STARTS: Final = {
     b"%PDF-1.": "a PDF",
     b"%PDF-2.": "a PDF",
@@ -33,14 +33,14 @@ _WIDE_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 class UnreadableError(DocumentError):
-    """The system does not let a file be read now; that may change while its size and times stay."""
+    """The system refuses to read a file now. That can change without a change to the file."""
 
     def __init__(self, reason: object) -> None:
         super().__init__(f"it cannot be read ({reason}).")
 
 
 class FileText(NamedTuple):
-    """A file's text, and what had to be repaired to read it ("" if nothing)."""
+    """A file's text, and the repair that was needed to read it, or ""."""
 
     text: str
     repair: str = ""
@@ -49,29 +49,29 @@ class FileText(NamedTuple):
 def read_file(path: Path | str, most: int = MOST_BYTES, *, root: Path | None = None) -> bytes:
     """Return the bytes of a regular file.
 
-    A pipe or a device is refused before it is opened, so that no call hangs or never ends. Use this
-    function for each file whose name comes from outside: ``preview FILE``, ``evaluate -q FILE``, an
-    ignore file, settings in a folder.
+    Pipes and devices are refused before they are opened, so that no call hangs. Use this function
+    for every file whose name comes from outside, as in ``preview FILE`` and ``evaluate -q FILE``,
+    and for ignore files and settings in a folder.
 
     Args:
         path: The file.
-        most: Bytes that it may have; a sparse file counts with its full size.
-        root: The folder that it must lie in after all links are followed; None for any.
+        most: The maximum number of bytes. A sparse file counts with its full size.
+        root: The folder that must contain the file after all links are followed, or None.
 
     Raises:
-        DocumentError: It is no regular file, larger, outside of the root, or the system refuses.
-            The message does not name the path.
+        DocumentError: The file is not a regular file, too large, outside the root, or cannot be
+            read. The message does not name the path.
     """
     try:
-        status = os.stat(path)  # noqa: PTH116  which knows of loops of links in all versions of Python
+        status = os.stat(path)  # noqa: PTH116  reports link loops in all versions of Python
         _check_is_regular(status)
         if root is not None and not is_inside(path, root):
             raise DocumentError(
-                f"it is a symbolic link out of {root}. Read that file under its own name."
+                f"it is a symbolic link out of {root}. Read its target under its own name."
             )
         with open(os.open(path, _FLAGS), "rb") as file:  # noqa: PTH123  a descriptor
             opened = os.fstat(file.fileno())
-            _check_is_regular(opened)  # it may have changed in between
+            _check_is_regular(opened)  # it can have changed in between
             size = max(status.st_size, opened.st_size)
             data = file.read(most + 1) if size <= most else b""
     except (OSError, ValueError) as error:  # a ValueError: NUL in a name
@@ -83,25 +83,23 @@ def read_file(path: Path | str, most: int = MOST_BYTES, *, root: Path | None = N
 
 
 def is_inside(path: Path | str, folder: Path) -> bool:
-    """Return whether a path lies in a folder after all links are followed."""
+    """Return whether a path is inside a folder after all links are followed."""
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
 def _check_is_regular(status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise DocumentError("it is no regular file. Name a file that is no pipe, device or folder.")
+        raise DocumentError("it is not a regular file, but a pipe, device or folder. Name a file.")
 
 
 def decode(data: bytes) -> FileText:
-    """Return the text of a file.
+    """Return the text of a file in UTF-8, UTF-16 with a byte order mark, or else Windows-1252.
 
-    UTF-8, UTF-16 with its mark, or Windows-1252 where the bytes are no UTF-8.
-
-    Lone surrogates, which no parser or store takes, become U+FFFD. Line ends stay as they are,
-    because a chunk's text is a slice of the document's.
+    Lone surrogates, which no parser or store accepts, become U+FFFD. Line ends are not changed,
+    because a chunk's text is a slice of the document's text.
 
     Raises:
-        DocumentError: It is binary.
+        DocumentError: The file is binary.
     """
     is_wide = data.startswith(_WIDE_MARKS)
     repair = ""
@@ -109,11 +107,11 @@ def decode(data: bytes) -> FileText:
         codec, errors = ("utf-16", "replace") if is_wide else ("utf-8-sig", "surrogatepass")
         text = data.decode(codec, errors)
     except UnicodeDecodeError as error:
-        # Latin-1 bytes in the wild are Windows-1252; the five bytes that it leaves undefined become
+        # Files that claim Latin-1 usually are Windows-1252, whose five undefined bytes become
         # U+FFFD.
         text = data.removeprefix(b"\xef\xbb\xbf").decode("cp1252", "replace")
         byte = f"byte 0x{error.object[error.start]:02x} at {error.start:,}"
-        repair = f"{byte} is no UTF-8; read as Windows-1252. Convert it to UTF-8"
+        repair = f"{byte} is not UTF-8, so it was read as Windows-1252. Convert it to UTF-8"
     kind = _binary_kind(data, "" if is_wide else text)
     if kind:
         raise DocumentError(f"it is {kind}, not text. Ignore it, or give its type a reader.")
@@ -124,12 +122,12 @@ def decode(data: bytes) -> FileText:
 
 
 def _binary_kind(data: bytes, text: str) -> str:
-    """Return what a file is that is no text, or "" for text."""
+    """Return the kind of a binary file; "" if it is text."""
     for start, kind in _STARTS.items():
         if data.startswith(start):
             return kind
     if "\0" in text:
-        return "binary (it holds NUL bytes)"
+        return "binary (it contains NUL bytes)"
     sample = text[:_SAMPLE]
     if len(_CONTROL.findall(sample)) > _BINARY_SHARE * len(sample):
         return "binary (control characters)"

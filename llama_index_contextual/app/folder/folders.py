@@ -1,4 +1,4 @@
-"""The folders of an index, and the paths of documents in them."""
+"""The folders of an index, and the paths of the documents in them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Folders:
     """The folders of an index.
 
     Attributes:
-        root: An only folder; of several, the storage of their index.
-        by_name: The folders by name; the name of an only one is "".
+        root: The folder if there is only one, or else the storage of the index.
+        by_name: The folders by name. If there is only one, its name is "".
     """
 
     root: Path
@@ -27,38 +27,29 @@ class Folders:
 
     @property
     def are_several(self) -> bool:
-        """Return whether paths of documents begin with the name of a folder."""
+        """Return whether there are several folders, so that paths start with a folder's name."""
         return "" not in self.by_name
 
     @property
     def missing_folders_message(self) -> str:
-        """Return a message if none of the folders exists, as where a disk is not mounted.
-
-        Else "".
-        """
+        """Return a message if no folder exists, such as when a disk is not mounted; else ""."""
         folders = self.by_name.values()
         if any(folder.is_dir() for folder in folders):
             return ""
         return f"the folder {' or '.join(map(str, folders))} is no longer there"
 
     def name_of(self, path: str) -> str:
-        """Return the name of the folder that the path of a document begins with.
-
-        "" if there is one folder.
-        """
+        """Return the folder's name at the start of a path; "" if there is only one folder."""
         return path.partition("/")[0] if self.are_several else ""
 
     def root_of(self, path: str) -> Path | None:
-        """Return the folder that a document is in.
-
-        None if its path begins with no name of a folder.
-        """
+        """Return the folder of a document, or None if its path does not start with a folder."""
         return self.by_name.get(self.name_of(path))
 
     def place(self, path: str) -> Path:
-        """Return where a document is.
+        """Return the place of a document on disk.
 
-        Below the root for one that no folder has, as it was passed as an object.
+        For a document that was passed as an object and is in no folder, it is below the root.
         """
         folder = self.root_of(path)
         if folder is None:
@@ -66,7 +57,7 @@ class Folders:
         return folder / (path.partition("/")[2] if self.are_several else path)
 
     def is_in_vault(self, path: str) -> bool:
-        """Return whether a document is in an Obsidian vault that is a part of the folder."""
+        """Return whether a document is in an Obsidian vault within its folder."""
         root = self.root_of(path)
         if root is None:
             return False
@@ -74,9 +65,10 @@ class Folders:
         return any(parent.is_relative_to(root) and (parent / VAULT).is_dir() for parent in parents)
 
     def path_of(self, place: Path) -> str | None:
-        """Return the path of a file or folder; None if it is outside of all folders.
+        """Return the path of a file or folder in the index, or None if it is outside all folders.
 
-        A folder above it may be a link. The file itself has its own name, also if it is a link.
+        Links among the parent folders are resolved. The file itself keeps its name, even if it is a
+        link.
         """
         place = absolute_path(place.parent) / place.name
         for name, folder in self.by_name.items():

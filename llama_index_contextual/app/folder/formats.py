@@ -1,9 +1,9 @@
-"""The document formats that are read.
+"""The registry of document formats.
 
-Each module of ``converters`` declares its formats where it defines the functions that read them.
-Everything else that needs to know them asks here: the walk over a folder, the conversion, messages
-and the documentation. Modules of ``converters`` import the packages that they need in their
-functions, so that asking is cheap and needs no extra.
+Each module of ``converters`` declares its formats next to the functions that read them. All other
+code gets the formats from here: the walk over a folder, the conversion, messages and the
+documentation. The modules of ``converters`` import the packages that they need inside their
+functions, so that this registry is fast and needs no extra.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from llama_index_contextual.app.folder import converters
 from llama_index_contextual.utils.metadata import LEFT_OUT
 from llama_index_contextual.utils.text import counted
 
-EXTRA: Final = "documents"  # of this package: brings the packages that converters need
-REVISION: Final = 13  # raised when the same file gives another text, so that it is converted again
+EXTRA: Final = "documents"  # the extra with the packages that converters need
+REVISION: Final = 13  # increased when the same file gives a different text, to convert it again
 
 
 class Part(NamedTuple):
-    """Markdown of a page, a slide, a sheet or some cells.
+    """The Markdown of a page, a slide, a sheet or some cells.
 
-    Its place is ``{"page": 12}``, or {} of the only part.
+    Its place is a dictionary such as ``{"page": 12}``, or {} if there is only one part.
     """
 
     text: str
-    place: dict[str, str | int] = {}  # noqa: RUF012  nobody changes it
+    place: dict[str, str | int] = {}  # noqa: RUF012  never changed
 
 
 class Conversion(NamedTuple):
     """A converted document.
 
     Attributes:
-        parts: In reading order.
-        metadata: Of the document: ``title``, ``author``, ``created`` ...; for mail ``date``,
-            ``sender``, ``to``.
-        left_out: What of the file is no text here, with its number: ``{"picture": 3}``.
+        parts: The parts in reading order.
+        metadata: The metadata of the document, such as ``title``, ``author`` and ``created``, or
+            ``date``, ``sender`` and ``to`` for mail.
+        left_out: The kinds of content that the text lacks, with counts: ``{"picture": 3}``.
     """
 
     parts: list[Part]
@@ -54,7 +54,7 @@ class Conversion(NamedTuple):
         return "".join(part.text for part in self.parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data, without empty metadata; what is left out becomes one line of it."""
+        """Return plain data without empty metadata, in which ``left_out`` is a line of text."""
         left_out = [
             counted(number, thing) for thing, number in sorted(self.left_out.items()) if number
         ]
@@ -64,21 +64,20 @@ class Conversion(NamedTuple):
 
 
 class ConversionError(Exception):
-    """A document cannot be read; the message says why, and what to do."""
+    """A document cannot be converted. The message says why, and what to do."""
 
 
 class Format(NamedTuple):
     """A document format.
 
     Attributes:
-        name: As a user calls it.
-        suffixes: Of its files, in lower case.
-        convert: Reads a file.
-        packages: What ``convert`` imports; the extra ``documents`` brings it.
-        place: The key that names the place of a part, as ``page``; "" where a document has one
-            part.
-        kept: What is kept beside text, headings, lists and tables.
-        dropped: What is not read.
+        name: The name for users.
+        suffixes: The suffixes of its files, in lower case.
+        convert: The function that reads a file.
+        packages: The packages that ``convert`` imports, from the extra ``documents``.
+        place: The key for the place of a part, such as ``page``; "" if documents have one part.
+        kept: The content that is kept besides text, headings, lists and tables.
+        dropped: The content that is dropped.
     """
 
     name: str
@@ -91,7 +90,7 @@ class Format(NamedTuple):
 
 
 def format_of(name: str, *suffixes: str, **details: Any) -> Callable[[Any], Any]:
-    """Declare that the function below reads a format; takes what :class:`Format` has."""
+    """Return a decorator for a function that reads a format, with the fields of :class:`Format`."""
 
     def declare(convert: Callable[[Path], Conversion]) -> Callable[[Path], Conversion]:
         convert.format = Format(name, suffixes, convert, **details)  # type: ignore[attr-defined]
@@ -114,19 +113,19 @@ def known_formats() -> Mapping[str, Format]:
 
 
 def suffix_of(path: str) -> str:
-    """Return the suffix of a path, in small letters."""
-    # As splitext, in a third of the time: every file has one.
+    """Return the suffix of a path in lower case."""
+    # Like splitext, but in a third of the time, because this runs for every file.
     stem, _, suffix = path.replace("\\", "/").rpartition("/")[2].rpartition(".")
     return f".{suffix.lower()}" if stem.strip(".") else ""
 
 
 def has_format(path: str) -> bool:
-    """Return whether a file of this name is converted."""
+    """Return whether files with this name are converted."""
     return suffix_of(path) in known_formats()
 
 
 def is_text(path: str) -> bool:
-    """Return whether most of a file of this name is text."""
+    """Return whether files with this name consist mostly of text."""
     known = known_formats().get(suffix_of(path))
     return known is None or not known.packages
 

@@ -1,4 +1,4 @@
-"""Formulas as text on one line: 10^6, log_10, (a+b)/2."""
+"""Formulas as text on one line, such as 10^6, log_10 and (a+b)/2."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _ORDINALS: Final = frozenset(
 
 
 def in_parentheses(text: str) -> str:
-    """Return a part of a formula, in parentheses where it has several pieces."""
+    """Return a part of a formula, in parentheses if it has several terms."""
     return text if _WHOLE.fullmatch(text) else f"({text})"
 
 
 def superscript(text: str) -> str:
-    """Return letters above the line, as text: nd, ^6, ^(n+1)."""
+    """Return superscript as text: nd, ^6, ^(n+1)."""
     return text if text.lower() in _ORDINALS else f"^{in_parentheses(text)}"

@@ -1,9 +1,8 @@
-"""HTML to Markdown.
+"""The conversion of HTML to Markdown.
 
-The text of a page in its order, without scripts, menus and what only lays it out.
-
-Word, OpenDocument, EPUB, RTF, slides and mail pass through here as well, so that spans, numbers of
-lists and escaping are the same everywhere.
+It keeps the text of a page in order, without scripts, menus and layout. Word, OpenDocument, EPUB,
+RTF, PowerPoint and mail also pass through here, so that spans, list numbers and escaping are the
+same for all of them.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _BLOCKS: Final = HTMLTreeBuilder.DEFAULT_BLOCK_ELEMENTS.union(
     ("body", "button", "caption", "center", "details", "dialog", "hgroup", "html", "label"),
     ("legend", "summary", "tbody", "td", "th", "thead", "tr"),
 )
-# Signs before the parts of a formula.
+# The signs before each part of a formula.
 _FORMULA_SIGNS: Final = {
     "mfrac": ("", "/"),
     "msup": ("", "^"),
@@ -64,13 +63,13 @@ _BULLET: Final = re.compile(rf"^[{markdown.BULLETS}]\s+", re.MULTILINE)
 _ITEM_NUMBER: Final = re.compile(r"\d{1,9}[.)]$")
 _NUMBERED: Final = re.compile("^\ue000([^\ue000\ue001]{0,100})\ue001\\s*")
 _NEXT_LINE: Final = re.compile(r"\n(?=[^\n])")
-# A role, a type of EPUB or a class of a link.
+# Roles, EPUB types or classes of links to notes.
 _NOTE: Final = re.compile("noteref|footnote-ref|fnref")
-_LONGEST_NOTE: Final = 5  # characters of the sign of a note
-_LEAST_NAMED: Final = 100  # characters of an element that is left out: then it is named
-_DEEPEST: Final = 200  # elements in one another
-_LONG_CELL: Final = 200  # characters: longer ones are no data
-_WIDEST: Final = 1000  # columns that a cell spans
+_LONGEST_NOTE: Final = 5  # characters of the mark of a note
+_LEAST_NAMED: Final = 100  # characters; larger elements that are left out are reported
+_DEEPEST: Final = 200  # levels of nested elements
+_LONG_CELL: Final = 200  # characters; tables with longer cells are not data
+_WIDEST: Final = 1000  # columns that a cell can span
 _METADATA: Final = {
     "author": "author",
     "article:published_time": "created",
@@ -80,17 +79,17 @@ _WESTERN: Final = (None, "ascii", "utf-8", "iso-8859-1", "windows-1252")
 
 
 def decode_html(data: bytes, charset: str = "") -> str:
-    """Return text in a charset, that of its mark or else the one declared in it.
+    """Return the text of a page, by the given charset, its byte order mark or its declaration.
 
-    Guess Western ones as those of files.
+    If it is in a Western charset or in none of these, it is decoded like a text file.
 
     Args:
-        data: A page, or a text whose charset is named.
-        charset: As a mail names it.
+        data: A page, or a text with a known charset.
+        charset: The charset that a mail declares, or "".
     """
     known = [charset] if charset else []
     decoded = UnicodeDammit(data, known_definite_encodings=known, is_html=True)
-    # Of a few bytes the guess is worthless: "café" would be Urdu.
+    # A guess from a few bytes is worthless: "café" would be Urdu.
     is_guess = decoded.detector.chardet_encoding and not re.search(rb"[\x80-\xff]{3}", data)
     if is_guess or decoded.original_encoding in _WESTERN:
         return decode(data).text
@@ -98,20 +97,20 @@ def decode_html(data: bytes, charset: str = "") -> str:
 
 
 def body_of(page: str) -> str:
-    """Return what the body of a page holds, as HTML, to be put into another page."""
+    """Return the contents of a page's body as HTML, for insertion into another page."""
     soup = BeautifulSoup(page.translate(_MARKS), "lxml")
     return soup.body.decode_contents() if soup.body else ""
 
 
 def html_to_markdown(text: str, *, is_marked: bool = False) -> Conversion:
-    """Return a page as Markdown; of a page that marks its main text, that alone.
+    """Return a page as Markdown. If it marks its main text, only that is returned.
 
     Args:
-        text: HTML.
-        is_marked: Whether marks of numbers and pages are in it.
+        text: The HTML of the page.
+        is_marked: Whether it contains the marks of list numbers and pages.
 
     Raises:
-        ConversionError: Its elements are nested too deeply.
+        ConversionError: The elements are nested too deeply.
     """
     text = text.replace("\0", "") if is_marked else text.translate(_MARKS)
     soup = BeautifulSoup(text, "lxml")
@@ -149,9 +148,9 @@ def _main_element(soup: BeautifulSoup) -> Tag:
 
 
 def _normalize(soup: BeautifulSoup) -> None:
-    """Give elements that say by other means what they are the names of HTML.
+    """Rename elements that have a role or style to the corresponding HTML elements.
 
-    Formulas become text.
+    Formulas are replaced by text.
     """
     for element in soup.find_all(role="heading"):
         level = max(1, integer(element.get("aria-level"), 2, 6))
@@ -176,9 +175,9 @@ def _formula_text(element: Tag) -> str:
 
 
 def _remove_hidden(soup: BeautifulSoup) -> Counter[str]:
-    """Take out what is no text of the page, or a menu; return its counts.
+    """Remove menus and elements that are not text, and return their counts.
 
-    What may be unfolded is text.
+    Text that the reader can unfold is kept.
     """
     left_out = Counter(
         picture=len(soup.find_all(["img", "svg", "canvas"])), script=len(soup.find_all("script"))
@@ -194,7 +193,7 @@ def _remove_hidden(soup: BeautifulSoup) -> Counter[str]:
 
 
 def _is_hidden(element: Tag) -> bool:
-    """Return whether an element is a menu, a small button, a page footer or a heading's anchor."""
+    """Return whether an element is a menu, a code button, a page footer or a heading's anchor."""
     name = element.name
     if name in _DROPPED or element.get("role") in _DROPPED_ROLES:
         return True
@@ -211,19 +210,19 @@ def _is_hidden(element: Tag) -> bool:
 
 
 class _Writer:
-    """Writes elements as blocks of Markdown, which empty lines part.
+    """A writer of elements as blocks of Markdown.
 
-    In a cell or heading, as text on one line.
+    With ``is_inline``, as in a cell or heading, the text of each block is on one line.
     """
 
     def __init__(self, *, is_inline: bool = False) -> None:
-        self.number = ""  # of an item, before its text
+        self.number = ""  # of an item, if the text starts with one
         self._is_inline = is_inline
         self._blocks: list[str] = []
         self._line: list[str] = []
 
     def blocks(self, element: Tag) -> list[str]:
-        """Return the blocks of what an element holds."""
+        """Return the blocks in an element."""
         self._add_children(element)
         self._end_block()
         return self._blocks
@@ -264,7 +263,7 @@ class _Writer:
         return ""
 
     def _end_block(self) -> None:
-        """Make a block of the text that goes on to here, escaped where it begins a line."""
+        """Make a block of the text so far, with escaped line starts."""
         text = re.sub(r"[^\S\n]+", " ", "".join(self._line)).strip()
         self._line = []
         mark = _NUMBERED.match(text)
@@ -278,10 +277,10 @@ class _Writer:
             self._blocks.append(_BULLET.sub("- ", text))
 
     def _block(self, element: Tag) -> list[str]:
-        """Return the blocks of an element, or none after its text was added."""
+        """Return the blocks of an element, or none if its text was added to the current line."""
         name = element.name
         if name in _LISTS:
-            # A list of headings lays out a page.
+            # A list that contains headings is only layout.
             is_list = self._is_inline or name == "ol" or element.find(_HEADINGS) is None
             if is_list:
                 return [self._list(element)]
@@ -299,7 +298,7 @@ class _Writer:
         return []
 
     def _list(self, element: Tag) -> str:
-        """Return items with the numbers that a browser shows."""
+        """Return the items of a list with the numbers that a browser shows."""
         step = -1 if element.has_attr("reversed") else 1
         count = len(element.find_all("li", recursive=False))
         number = integer(element.get("start"), 1 if step > 0 else count)
@@ -337,7 +336,7 @@ def _indented(text: str, indent: str) -> str:
 
 
 def _inline(element: Tag) -> str:
-    """Return what an element holds, on one line."""
+    """Return the contents of an element on one line."""
     return " ".join(_Writer(is_inline=True).blocks(element))
 
 
@@ -360,10 +359,7 @@ def _code(element: Tag) -> str:
 
 
 def _raised_or_lowered(element: Tag, before: str) -> str:
-    """Return a number above or below the line so that it stays apart from the one beside it.
-
-    10^6, log_10.
-    """
+    """Return superscript or subscript as text, kept apart from a number beside it: 10^6, log_10."""
     text = element.get_text().strip()
     if not text:
         return element.get_text()
@@ -379,7 +375,7 @@ def _raised_or_lowered(element: Tag, before: str) -> str:
 
 
 def _is_note(element: Tag) -> bool:
-    """Return whether raised text is, holds or is in a link to a place on the page."""
+    """Return whether superscript is, contains or is inside a link to a place on the page."""
     if element.name == "a":
         return True
     link = element.find("a", href=True) or element.find_parent("a", href=True)
@@ -390,7 +386,7 @@ def _is_note(element: Tag) -> bool:
 
 
 def _own(element: Tag, names: list[str]) -> list[Tag]:
-    """Return rows of a table, or cells of a row, that are of no other one in it."""
+    """Return the rows of a table, or the cells of a row, without those of nested tables."""
     return [
         inner for inner in element.find_all(names) if inner.find_parent(element.name) is element
     ]
@@ -401,9 +397,9 @@ def _cells(row: Tag) -> list[Tag]:
 
 
 def _is_layout(table: Tag) -> bool:
-    """Return whether a table only lays out a page.
+    """Return whether a table is only layout.
 
-    It has one column, or holds blocks that no cell of data holds.
+    Such a table has one column, or contains blocks that do not occur in data cells.
     """
     rows = [_cells(row) for row in _own(table, ["tr"])]
     width = max(map(len, rows), default=0)
@@ -418,9 +414,10 @@ def _is_layout(table: Tag) -> bool:
 
 
 def _table(table: Tag) -> list[str]:
-    """Return the caption and the cells of a table, and the pages that begin in it.
+    """Return the caption and the cells of a table, and the marks of the pages that start in it.
 
-    What spans rows is repeated in each of them; names of columns in several rows are joined.
+    A cell that spans several rows is repeated in each of them. If the column names take several
+    rows, they are joined.
     """
     rows = _own(table, ["tr"])
     header_rows: list[int] = []
@@ -462,7 +459,7 @@ def _fill(
     *,
     is_header: bool,
 ) -> None:
-    """Put the cells of a row into a grid, in each place that they span."""
+    """Put the cells of a row into a grid, at each position that they span."""
     column = 0
     for cell in cells:
         while (row, column) in grid:

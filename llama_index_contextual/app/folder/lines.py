@@ -1,4 +1,4 @@
-"""Markup whose lines stay lines, so that a citation by lines holds for the file."""
+"""Line-by-line conversion of markup, so that line numbers in citations stay valid."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final
 from llama_index_contextual.app.folder.files import decode
 
 _LINE_END: Final = re.compile(r"\r\n?")
-# What Python takes for the end of a line, and editors and citations do not.
+# Characters that end a line in Python, but not in editors and citations.
 _NO_LINE_ENDS: Final = dict.fromkeys(map(ord, "\f\v\x1c\x1d\x1e\x85\u2028\u2029"), " ")
 
 
 def text_of_lines(data: bytes) -> str:
-    """Return the text of a file; each of its lines ends with a line feed."""
+    """Return the text of a file, in which each line ends with a line feed."""
     return _LINE_END.sub("\n", decode(data).text).translate(_NO_LINE_ENDS)
 
 
@@ -24,13 +24,14 @@ def convert_lines(
     convert_block: Callable[[re.Match[str]], list[str]],
     convert_line: Callable[[str], str],
 ) -> str:
-    """Return a text whose blocks and other lines are converted by two functions.
+    """Convert the blocks of a text with one function, and all other lines with another.
 
     Args:
-        text: As :func:`text_of_lines` returns it.
-        pattern: Of a block.
-        convert_block: Returns as many lines as the block has, or none for a block that is none.
-        convert_line: Returns the line.
+        text: A text from :func:`text_of_lines`.
+        pattern: The pattern of a block.
+        convert_block: A function that returns as many lines as the block has, or no lines if it is
+            not really a block.
+        convert_line: A function that returns the converted line.
     """
     text = text if text.endswith("\n") else f"{text}\n"
     converted: list[str] = []

@@ -1,6 +1,6 @@
-"""How converters write Markdown.
+"""Functions with which converters write Markdown.
 
-Escaped text, headings, code, tables, and numbers as programs show them.
+They write escaped text, headings, code, tables, and list numbers as programs show them.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Final
 
 from llama_index_contextual.app.folder.formats import ConversionError
 
-MOST_CELLS: Final = 500_000  # of a table
-REPEATED: Final = 80  # characters of a cell that is repeated in the rows that it spans
-PAGE: Final = "\ue002"  # where a page begins
-NUMBER: Final = "\ue000{}\ue001"  # before the text of an item: its number as a program shows it
-# Bullets of fonts of symbols; boxes to tick are others.
+MOST_CELLS: Final = 500_000  # in a table
+REPEATED: Final = 80  # characters; longer cells are not repeated in the rows that they span
+PAGE: Final = "\ue002"  # marks the start of a page
+NUMBER: Final = "\ue000{}\ue001"  # marks the number of an item, as a program shows it
+# Bullets in symbol fonts, but not check boxes.
 BULLETS: Final = "\uf02d\uf06c\uf06e\uf076\uf0a7\uf0b7\uf0d8"
-# What Markdown takes for a block at the start of a line: a heading, an underline or rule, a table's
-# rule, a fence, HTML, front matter; comments of Obsidian; and what people also write for lists and
-# quotes.
+# Text that starts a block in Markdown: a heading, an underline or rule, the rule of a table, a
+# fence, HTML, front matter, or a comment in Obsidian. The second pattern is for lists and quotes,
+# which people also write in plain text.
 _SIGNS: Final = (
     r"#{1,6}(?:\s|$)|=+\s*$|[-|:][-|:\s]*$|_{3,}\s*$|`{3}|~{3}|<[a-zA-Z/!?]|\||\+{3,}\s*$|%%"
 )
@@ -27,9 +27,9 @@ _BLOCK: Final = re.compile(rf"[\s{PAGE}]*(?={_SIGNS})")
 _LIST: Final = re.compile(
     rf"[\s{PAGE}]*(?:(?=[-+*>](?:\s|$)|(?:\*\s*){{3,}}$)|\d{{1,9}}(?=[.)](?:\s|$)))"
 )
-# Code, or what begins a comment or tag of MDX, Liquid, Jinja or Hugo anywhere on a line.
+# Code, or the start of a comment or tag in MDX, Liquid, Jinja or Hugo anywhere on a line.
 _TAG: Final = re.compile(r"(?<!`)(`{1,9})[^`]{1,1000}\1|\{(?=/\*|%|#\s)|(?<=\{)\{(?=<)")
-# Names of Word and of slides for what HTML calls the type of a list.
+# The HTML list types for their names in Word and PowerPoint.
 _LIST_TYPES: Final = {
     "lowerLetter": "a",
     "alphaL": "a",
@@ -57,17 +57,17 @@ _ROMAN: Final = {
 }
 _MOST_ROMAN: Final = 3999
 _LETTERS: Final = 26
-_NARROW: Final = 3  # columns; a title above a narrower table looks like a row of it
+_NARROW: Final = 3  # columns; in a narrower table, a title looks like a row
 
 
 def escape(text: str, *, keep_lists: bool = False) -> str:
     r"""Return plain text as Markdown.
 
-    A backslash before what would begin a block or a tag, as in ``\# of units``.
+    Text that would start a block or a tag is escaped by a backslash, as in ``\# of units``.
 
     Args:
-        text: One line or several.
-        keep_lists: Whether lines that look like items of a list, or like quotes, are such.
+        text: One or more lines.
+        keep_lists: Whether lines that look like list items or quotes are left unescaped.
     """
     lines = []
     for line in text.split("\n"):
@@ -87,9 +87,9 @@ def _escape_tag(match: re.Match[str]) -> str:
 
 
 def heading(level: int, text: str) -> str:
-    """Return a heading of one line."""
+    """Return a heading on one line."""
     words = " ".join(text.split())
-    # Markdown would take signs at the end for the end of the heading.
+    # Escape trailing "#" signs, which Markdown would remove as the end of the heading.
     title = words.rstrip("#")
     signs = words[len(title) :]
     if signs:
@@ -98,24 +98,24 @@ def heading(level: int, text: str) -> str:
 
 
 def fence(code: str, language: str = "") -> str:
-    """Return code between ticks, more of them than it contains."""
+    """Return a code fence, with more backticks than the code contains."""
     longest = max(map(len, re.findall("`+", code)), default=0)
     ticks = "`" * max(3, 1 + longest)
     return f"{ticks}{language}\n{code.rstrip()}\n{ticks}"
 
 
 def check_size(cells: int) -> None:
-    """Refuse a table of too many cells."""
+    """Raise a ConversionError for a table with too many cells."""
     if cells > MOST_CELLS:
         raise ConversionError(
-            f"it holds a table of more than {MOST_CELLS:,} cells. Split it, or ignore it."
+            f"it contains a table of more than {MOST_CELLS:,} cells. Split it, or ignore it."
         )
 
 
 def table_of(rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table of plain text, whose first row is the header.
+    """Return a Markdown table from plain text.
 
-    Titles above it are lines of text.
+    The first row is the header. Titles above it become lines of text.
     """
     filled = []
     for row in rows:
@@ -136,7 +136,7 @@ def table_of(rows: Iterable[Sequence[str]]) -> str:
 
 
 def _begins_with_title(rows: Sequence[Sequence[str]], width: int) -> bool:
-    """Return whether the first of several rows is a title above names of columns."""
+    """Return whether the first row is a title above the names of the columns."""
     if len(rows) < 2 or not rows[0][0] or any(rows[0][1:]):  # noqa: PLR2004
         return False
     names = [cell for cell in rows[1] if cell]
@@ -151,10 +151,7 @@ def _table_line(row: Sequence[str], width: int) -> str:
 
 
 def numeral(number: int, kind: str) -> str:
-    """Return a number as HTML, Word and slides show it.
-
-    As letters, in Roman numerals, or as it is.
-    """
+    """Return a list number as HTML, Word and PowerPoint show it: letters, Roman or decimal."""
     list_type = _LIST_TYPES.get(kind, kind)
     if list_type in ("a", "A") and number > 0:
         repeats, letter = divmod(number - 1, _LETTERS)

@@ -1,4 +1,4 @@
-"""Patterns of ``.gitignore``, which take time in proportion to a path's length."""
+"""Patterns as in ``.gitignore`` that are matched in linear time."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any, Final
 
 from pathspec import GitIgnoreSpec
 
-_STAR: Final = "[^/]*"  # what pathspec makes of a star
-# Where google-re2 is installed, pathspec would use it, and it knows no lookahead.
+_STAR: Final = "[^/]*"  # pathspec's expression for a star
+# pathspec would otherwise use google-re2 if it is installed, which does not support lookaheads.
 _BACKEND: Final = "simple"
 _SUFFIX: Final = re.compile(r"\*\.[\w.-]+")
-_MOST_DOUBLE_STARS: Final = 2  # each further one multiplies the places that are tried
+_MOST_DOUBLE_STARS: Final = 2  # each one more multiplies the positions to try
 
 
 def spec_of(lines: Iterable[str]) -> GitIgnoreSpec:
-    """Return patterns as one, each in linear time."""
+    """Return a specification of several patterns, each of which takes linear time."""
     patterns = GitIgnoreSpec.from_lines(lines, backend=_BACKEND).patterns
     return GitIgnoreSpec([_linear(pattern) for pattern in patterns], backend=_BACKEND)
 
 
 def _linear(pattern: Any) -> Any:
-    """Return a pattern that takes linear time.
+    """Return an equivalent pattern that takes linear time.
 
-    ``*a*a*a*b`` takes the third power of a path's length otherwise.
+    Otherwise, ``*a*a*a*b`` would take time proportional to the cube of a path's length.
 
-    Of the stars of one segment only the last has to try more than one place: if what is between two
-    of them is matched as early as possible, everything behind it has the most choice. A lookahead
-    and a reference to it keep the regular expression from trying later places.
+    Only the last star of a path segment needs to try more than one position. If the text between
+    two stars is matched as early as possible, the rest of the pattern has the most choice. A
+    lookahead and a reference to it keep the regular expression from trying later positions.
     """
     if pattern.regex is None:
         return pattern
@@ -49,10 +49,7 @@ def _linear(pattern: Any) -> Any:
 
 
 def pattern_of(line: str) -> GitIgnoreSpec | None:
-    """Return a line of an ignore file.
-
-    None where it is no pattern (``[z-a]``, a lone ``!``, a last backslash).
-    """
+    """Return the pattern in a line, or None for ``[z-a]``, a lone ``!`` or a final backslash."""
     try:
         return spec_of([line])
     except (ValueError, re.error):
@@ -60,11 +57,12 @@ def pattern_of(line: str) -> GitIgnoreSpec | None:
 
 
 def is_ignored(specs: Sequence[tuple[str, GitIgnoreSpec]], path: str) -> bool:
-    """Return whether a path is to be left out. As in Git, the deepest ignore file decides.
+    """Return whether a path is ignored. As in Git, the deepest ignore file decides.
 
     Args:
-        specs: The ignore files that hold there, outermost first, each with the path of its folder.
-        path: That of a folder ends in a slash.
+        specs: The ignore files that apply to the path, outermost first, each with the path of its
+            folder.
+        path: The path, which ends with a slash for a folder.
     """
     for base, spec in reversed(specs):
         verdict = spec.check_file(path[len(base) :]).include
@@ -74,11 +72,10 @@ def is_ignored(specs: Sequence[tuple[str, GitIgnoreSpec]], path: str) -> bool:
 
 
 def matcher_of(include: Iterable[str]) -> Callable[[str], bool]:
-    """Return a function that tells whether patterns name a path.
+    """Return a function that returns whether a path matches any of some patterns.
 
-    One that is no suffix takes precedence.
-
-    A suffix, as ``*.md``, also names ``NOTES.MD``, and never all of a folder ``notes.md``.
+    A suffix pattern such as ``*.md`` also matches ``NOTES.MD``, but never the contents of a folder
+    named ``notes.md``. Other patterns take precedence over suffix patterns.
     """
     suffixes = []
     lines = []

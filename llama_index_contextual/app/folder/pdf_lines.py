@@ -1,7 +1,7 @@
-"""Put the lines of a PDF page, with or without columns, into reading order.
+"""The lines of a PDF page in reading order, on pages with or without columns.
 
-Words on one height make a line; wide gaps part it into cells; where names or prose begin below one
-another near the middle of the page, it has two columns.
+Words at the same height form a line, which wide gaps divide into cells. A page has two columns if
+prose or names start below one another near its middle.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from typing import Any, Final
 
 from llama_index_contextual.app.folder.pdf_words import PageWords, Word, join_letters
 
-FAR: Final = 100_000  # points by which turned text is below other text
+FAR: Final = 100_000  # points by which rotated text is placed below other text
 LEAST_ROWS: Final = 3  # of a table
-SAME_PLACE: Final = 4.0  # points by which what is at one place differs
-LARGER: Final = 1.12  # than most letters: a heading's
-GAP: Final = 1.0  # of a letter's size: a wider one parts cells
-_BESIDE: Final = 0.35  # of a letter's size: words on one line differ by less
-_LEAST_LINES: Final = 4  # of prose that begin at the right one of two columns
-_LEAST_FILLED: Final = 5  # of other text
-_FILLED: Final = 0.3  # of the lines of the left column that end near the right one
-_LEAST_NARROW: Final = 8  # lines of one of three columns or more
-# Steps of half a place by which the first word of a line may be further left than others.
+SAME_PLACE: Final = 4.0  # points within which positions are equal
+LARGER: Final = 1.12  # times the usual letter size: the least size of a heading
+GAP: Final = 1.0  # letter sizes; a wider gap separates cells
+_BESIDE: Final = 0.35  # letter sizes; words whose heights differ by less are on one line
+_LEAST_LINES: Final = 4  # that start at the right column if it is prose
+_LEAST_FILLED: Final = 5  # that start at the right column if it is other text
+_FILLED: Final = 0.3  # of the lines of the left column that must end near the right column
+_LEAST_NARROW: Final = 8  # lines of one of three or more columns
+# Steps of half a SAME_PLACE by which the first word of a line can be left of the others.
 _HANGING: Final = 8
-_BLOCK_GAP: Final = 1.8  # of a letter's size: a wider one parts columns from the text below them
-_MIDDLE: Final = (0.4, 0.65)  # of the width of a page: where the right one of two columns begins
+_BLOCK_GAP: Final = 1.8  # letter sizes; a wider gap separates columns from the text below them
+_MIDDLE: Final = (0.4, 0.65)  # of the page's width, where the right one of two columns starts
 _LETTERS: Final = re.compile(r"\(?[^\W\d]")
 
 Line = list[Word]
 
 
 def lines_of(document: Any, number: int, left_out: Counter[str]) -> list[Line]:
-    """Return the lines of a page from top to bottom, turned text last.
+    """Return the lines of a page from top to bottom, with rotated text last.
 
-    None where the page cannot be read.
+    If the page cannot be read, there are no lines.
     """
     import pypdfium2
     import pypdfium2.raw as pdfium
@@ -48,7 +48,7 @@ def lines_of(document: Any, number: int, left_out: Counter[str]) -> list[Line]:
             note = pdfium.FPDFPage_GetAnnot(page, index)
             left_out["comment"] += pdfium.FPDFAnnot_GetSubtype(note) == pdfium.FPDF_ANNOT_TEXT
             pdfium.FPDFPage_CloseAnnot(note)
-        if document.formenv:  # what was typed into a form becomes text of its page
+        if document.formenv:  # turn typed form fields into text of the page
             page.flatten()
             page = document[number]
         text = page.get_textpage()
@@ -60,7 +60,7 @@ def lines_of(document: Any, number: int, left_out: Counter[str]) -> list[Line]:
     lines: list[Line] = []
     for rank, words in enumerate(sorted(directions, key=_length, reverse=True)):
         for word in words:
-            word.base -= rank * FAR  # below all others
+            word.base -= rank * FAR  # below the text in more frequent directions
         lines += _joined(words)
     return lines
 
@@ -70,9 +70,9 @@ def _length(words: Iterable[Word]) -> int:
 
 
 def _joined(words: Sequence[Word]) -> list[Line]:
-    """Return words as lines, from top to bottom, of a page with columns one column after the other.
+    """Return words as lines from top to bottom, one column after the other.
 
-    PDFium gives words in the order in which they were drawn: a table may be drawn column by column.
+    PDFium returns words in the order in which they were drawn, and tables can be drawn by column.
     """
     lines = _lines(_pieces(words))
     gutters = _gutters(lines)
@@ -89,9 +89,9 @@ def _joined(words: Sequence[Word]) -> list[Line]:
 
 
 def _end_of_columns(block: Sequence[Line], gutter: float) -> int:
-    """Return the position of the first line below the columns of a block.
+    """Return the index of the first line below the columns of a block.
 
-    A gap parts it from them, and nothing is beside it or the lines below it.
+    A gap separates it from the columns, and there is nothing beside it or the lines below it.
     """
     end = len(block)
     for position in range(end - 1, 0, -1):
@@ -114,9 +114,9 @@ def _column_by_column(block: list[Line], gutters: Sequence[float]) -> list[Line]
 
 
 def _pieces(words: Sequence[Word]) -> list[Line]:
-    """Return words that were drawn one after the other on a line.
+    """Return the groups of words that were drawn one after the other on a line.
 
-    Raised digits belong to the word before.
+    Superscript digits become part of the word before them.
     """
     pieces = [[words[0]]]
     for word in words[1:]:
@@ -142,7 +142,7 @@ def _lines(pieces: Iterable[Line]) -> list[Line]:
 
 
 def _is_raised(before: Word, word: Word) -> bool:
-    """Return whether a word is smaller digits above the end of another."""
+    """Return whether a word consists of smaller digits above the end of another word."""
     is_higher = 0.2 * before.size < word.base - before.base < 0.7 * before.size
     is_next = abs(word.left - before.right) < 0.2 * before.size
     return is_higher and is_next and word.size < 0.85 * before.size and word.text.isdecimal()
@@ -153,12 +153,10 @@ def _is_beside(word: Word, other: Word) -> bool:
 
 
 def _gutters(lines: Sequence[Line]) -> list[float]:
-    """Return the places where columns of a page begin, but the first.
+    """Return the positions of the second and further columns of a page, if there are any.
 
-    None for a page of one column.
-
-    Names or prose begin there on several lines. In a table, values do. Two columns are found by the
-    middle of the page; of more, each has to be full of prose.
+    At a column, prose or names start on several lines. In a table, values would. The second of two
+    columns starts near the middle of the page. Each of three or more must be full of prose.
     """
     left = min(line[0].left for line in lines)
     right = max(line[-1].right for line in lines)
@@ -179,7 +177,7 @@ def _gutters(lines: Sequence[Line]) -> list[float]:
 
 
 def _starts_of_text(lines: Iterable[Line]) -> Counter[int]:
-    """Return how often words begin cells, by their place."""
+    """Return the number of cells that start with letters, by their rounded position."""
     starts: Counter[int] = Counter()
     for line in lines:
         right = -math.inf
@@ -193,7 +191,7 @@ def _starts_of_text(lines: Iterable[Line]) -> Counter[int]:
 def _has_two_columns(
     lines: Iterable[Line], gutter: float, width: float, least_filled: float
 ) -> bool:
-    """Return whether lines on both sides of a gutter are prose, or filled up to it."""
+    """Return whether there is prose on both sides of a gutter, or enough lines that reach it."""
     left_pieces: list[Line] = []
     right_pieces: list[Line] = []
     for line in lines:
@@ -210,7 +208,7 @@ def _has_two_columns(
     for piece in left_pieces:
         first = piece[0]
         beside += any(abs(first.base - base) < first.size for base in bases)
-    if beside < LEAST_ROWS:  # a table below or above short lines
+    if beside < LEAST_ROWS:  # such as a table below or above short lines
         return False
     if _is_prose(left_pieces) and _is_prose(right_pieces):
         return True
@@ -231,9 +229,9 @@ def _word_count(pieces: Iterable[Line]) -> int:
 
 
 def _gutter(lines: Sequence[Line], place: int) -> float:
-    """Return where a column begins.
+    """Return the position at which a column starts.
 
-    Bullets, and headings, are further left than most of its lines.
+    It is left of most lines, because bullets and headings can be further left.
     """
     start = (place - 0.75) * SAME_PLACE
     steps = [start - step * SAME_PLACE / 2 for step in range(_HANGING)]
@@ -243,7 +241,7 @@ def _gutter(lines: Sequence[Line], place: int) -> float:
 def _narrow_columns(
     lines: Sequence[Line], places: Iterable[int], left: float, right: float
 ) -> list[float]:
-    """Return where the second and further of three or more columns of prose begin."""
+    """Return the positions of the second and further ones of three or more columns of prose."""
     gutters = []
     begin = left
     for place in places:
@@ -268,14 +266,14 @@ def _bridges_any(line: Line, gutters: Iterable[float]) -> bool:
 
 
 def _bridges(line: Line, gutter: float) -> bool:
-    """Return whether a line runs on over the gutter."""
+    """Return whether a line crosses the gutter."""
     before = max((word.right for word in line if word.left < gutter), default=-math.inf)
     after = min((word.left for word in line if word.left >= gutter), default=math.inf)
     return before > gutter or after - before < 0.6 * line[0].size
 
 
 def _is_aligned(lines: Sequence[Line], gutter: float) -> bool:
-    """Return whether enough lines begin at a gutter."""
+    """Return whether enough lines start at a gutter."""
     starts = []
     for line in lines:
         behind = [word.left for word in line if word.left >= gutter]

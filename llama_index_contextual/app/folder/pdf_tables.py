@@ -1,7 +1,4 @@
-"""Tables of a page of a PDF.
-
-Lines whose values are below one another in columns, and the names above these.
-"""
+"""Tables on a PDF page: lines whose values are aligned in columns, with their header."""
 
 from __future__ import annotations
 
@@ -15,12 +12,12 @@ from llama_index_contextual.app.folder.pdf_lines import LARGER, LEAST_ROWS
 if TYPE_CHECKING:
     from llama_index_contextual.app.folder.pdf_words import Word
 
-_BETWEEN: Final = 3  # lines of a table without a value, such as names of groups
-_SHORT: Final = 6  # words: more are prose
-_LONGEST_NAME: Final = 90  # characters of a group of rows, or of columns
-_HEADER_GAP: Final = 3  # heights of letters between lines of a header
+_BETWEEN: Final = 3  # lines without a value inside a table, such as names of groups
+_SHORT: Final = 6  # words; a longer line is prose
+_LONGEST_NAME: Final = 90  # characters in the name of a group of rows or columns
+_HEADER_GAP: Final = 3  # letter heights between the lines of a header
 _LONGEST_VALUE: Final = 60  # characters
-_VALUE: Final = re.compile(  # with a unit: 5 kg, 12 pts, and not 4th
+_VALUE: Final = re.compile(  # with an optional unit, as in 5 kg and 12 pts, but not 4th
     r"[$€£¥(]*\s*[-–—+]?\s*[\d.,:/]*\d[\d.,:/]*(?:\^\d+)?\s*[)%]*(?:\s?(?!st|nd|rd|th)[A-Za-zµ°/²³]{1,3})?"
     r"|\d{4}-\d\d-\d\d|[-–—]+|[$€£¥]|N/?[AM]|\(?[a-z0-9]\)|[)%]+"
 )
@@ -28,7 +25,7 @@ _YEAR: Final = re.compile(r"\b(?:19|20)\d\d\b")
 
 
 class TableLine(Protocol):
-    """What of a line says whether it is a row of a table."""
+    """The attributes of a line that show whether it is a row of a table."""
 
     words: list[Word]
     cells: list[Word]
@@ -45,15 +42,15 @@ class _Column(NamedTuple):
     right: float
 
     def distance(self, cell: Word) -> tuple[float, float]:
-        """Return the gap between a cell and the column, or 0, and the distance of their middles."""
+        """Return the gap between a cell and the column, or 0, and the distance of their centres."""
         middle = abs(self.left + self.right - cell.left - cell.right) / 2
         return max(self.left - cell.right, cell.left - self.right, 0), middle
 
 
 def find_tables(lines: Sequence[TableLine]) -> list[tuple[int, int]]:
-    """Return where tables start and end.
+    """Return the start and end of each table.
 
-    Three lines or more with values in cells, and the lines between them.
+    A table has at least three lines with values in cells, and includes the lines between them.
     """
     runs: list[tuple[int, int]] = []
     for position, line in enumerate(lines):
@@ -77,7 +74,7 @@ def find_tables(lines: Sequence[TableLine]) -> list[tuple[int, int]]:
 
 
 def _ends(lines: Sequence[TableLine], end: int, until: int) -> bool:
-    """Return whether another column, or prose, begins below the rows of a table."""
+    """Return whether another column or prose starts below the rows of a table."""
     last = lines[end - 1]
     if lines[until].base > last.base:
         return True
@@ -90,10 +87,7 @@ def _ends(lines: Sequence[TableLine], end: int, until: int) -> bool:
 
 
 def _header_start(lines: Sequence[TableLine], start: int, end: int, floor: int) -> int:
-    """Return where the header of a table starts.
-
-    Above its rows, also with some names of groups between.
-    """
+    """Return the start of a table's header, which is above its rows and any names of groups."""
     left = _values_left(lines[start:end])
     first = start
     highest = max(floor, start - 2 - _BETWEEN)
@@ -111,13 +105,13 @@ def _header_start(lines: Sequence[TableLine], start: int, end: int, floor: int) 
 
 
 def _values_left(lines: Sequence[TableLine]) -> float:
-    """Return where the columns of values begin."""
+    """Return the position left of all columns of values."""
     lefts = [cell.left for line in lines if _is_row(line) for cell in line.cells[1:]]
     return min(lefts) - 6 * lines[0].size
 
 
 def _names_columns(line: TableLine, left: float) -> bool:
-    """Return whether a line names columns: all of it but a first cell is above their values."""
+    """Return whether a line names columns, so that all but its first cell are above values."""
     return all(cell.left >= left for cell in line.cells[1:] or line.cells)
 
 
@@ -126,14 +120,14 @@ def _is_row(line: TableLine) -> bool:
 
 
 def _is_years(line: TableLine) -> bool:
-    """Return whether years head the columns, perhaps beside names such as "Change"."""
+    """Return whether a line has years as column names, perhaps among others such as "Change"."""
     texts = [cell.text for cell in line.cells[1:]]
     has_year = any(map(_YEAR.search, texts))
     return has_year and all(_YEAR.search(text) or not any(map(str.isdigit, text)) for text in texts)
 
 
 def table(lines: Sequence[TableLine]) -> str:
-    """Return lines as a Markdown table: values that are below one another are one column."""
+    """Return lines as a Markdown table, with a column for values that are below one another."""
     rows = [line for line in lines if _is_row(line)]
     values = [row for row in rows if not _is_years(row)] or rows
     columns = _columns(values)
@@ -148,7 +142,7 @@ def table(lines: Sequence[TableLine]) -> str:
     for line in lines[header_end:]:
         row = _row(line, columns)
         if len(cells) > 1 and _continues(cells[-1], row):
-            row[0] = f"{cells.pop()[0]} {row[0]}"  # a name of several lines
+            row[0] = f"{cells.pop()[0]} {row[0]}"  # a name on several lines
         cells.append(row)
     return table_of(cells)
 
@@ -168,12 +162,12 @@ def _columns(rows: Sequence[TableLine]) -> list[_Column]:
 
 
 def _nearest_column(columns: Sequence[_Column], cell: Word) -> int:
-    """Return the number of the column that is nearest to a cell, from 1."""
+    """Return the number (from 1) of the column that is nearest to a cell."""
     return 1 + min(range(len(columns)), key=lambda number: columns[number].distance(cell))
 
 
 def _header(lines: Sequence[TableLine], columns: Sequence[_Column]) -> list[str]:
-    """Return the names of columns; a name above several columns goes to the first of them."""
+    """Return the names of columns. A name above several columns goes to the first of them."""
     header = [""] * (len(columns) + 1)
     for line in lines:
         names = line.cells
@@ -206,7 +200,7 @@ def _append(row: list[str], number: int, text: str) -> None:
 
 
 def _continues(above: Sequence[str], row: Sequence[str]) -> bool:
-    """Return whether a row goes on with the name in the row above it."""
+    """Return whether a row continues the name in the row above it."""
     if not row[0] or any(above[1:]):
         return False
     return not any(row[1:]) or row[0][0].islower()

@@ -1,7 +1,7 @@
-"""The words of a page of a PDF, with their places.
+"""The words of a PDF page with their positions.
 
-PDFium gives the place, size and weight of each letter, and the letters of Hebrew and Arabic words
-in the order in which they are read.
+PDFium returns the position, size and weight of each letter. It returns the letters of Hebrew and
+Arabic words in reading order.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 _NO_LETTERS: Final = dict.fromkeys(
     (*range(0x7F, 0xA0), 0xAD, 0x200B, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF)
 )
-_PRIVATE: Final = range(0xE000, 0xF000)  # above, fonts of symbols have their signs
-_HYPHENS: Final = frozenset({2, 0xFFFE})  # what PDFium gives for a hyphen at the end of a line
+_PRIVATE: Final = range(0xE000, 0xF000)  # the codes above it are used by symbol fonts
+_HYPHENS: Final = frozenset({2, 0xFFFE})  # PDFium's codes for a hyphen at the end of a line
 _SPACES: Final = _HYPHENS | {0, 9, 10, 13, 32, 160}
-_MARKS: Final = ".,;:!?"  # behind a word
+_MARKS: Final = ".,;:!?"  # after a word
 _BOLD: Final = re.compile(rb"bold|black|heavy|semibd|demi", re.IGNORECASE)
 _BOLD_WEIGHT: Final = 600
 _RIGHT_TO_LEFT: Final = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
-_SKEW: Final = 5  # degrees by which a scanned page may be turned
+_SKEW: Final = 5  # degrees by which a scanned page can be rotated
 _RAISED: Final = 0.25  # of a letter's size
-_LEAST_LETTERS: Final = 3  # in a row that are placed one by one
-_LETTER_GAP: Final = 0.15  # of a letter's size, beyond the usual gap: a wider one parts words
+_LEAST_LETTERS: Final = 3  # single letters in a row that are joined to words
+_LETTER_GAP: Final = 0.15  # of a letter's size; a gap wider than the usual one by this ends a word
 
 
 @dataclass(slots=True)
 class Word:
-    """A word, in points from the lower left corner; ``size`` is the height of its letters."""
+    """A word with its position in points from the lower left corner, and its letters' height."""
 
     text: str
     left: float
@@ -45,16 +45,16 @@ class Word:
     base: float
     size: float
     bold: bool
-    is_before_space: bool = True  # else PDFium guesses from the gap that the word ends
+    is_before_space: bool = True  # False if PDFium inferred the space after it from the gap
 
     @property
     def is_right_to_left(self) -> bool:
-        """Return whether the word is Hebrew, Arabic or the like."""
+        """Return whether the word is in a right-to-left script, such as Hebrew or Arabic."""
         return not self.text.isascii() and _RIGHT_TO_LEFT.search(self.text) is not None
 
 
 class PageWords:
-    """Reads the words of a page."""
+    """A reader of the words on a page."""
 
     def __init__(self, page: Any) -> None:
         import pypdfium2.raw as pdfium
@@ -72,9 +72,9 @@ class PageWords:
         self._font = ctypes.create_string_buffer(128)
 
     def by_direction(self, left_out: Counter[str]) -> dict[int, list[Word]]:
-        """Return the words by their direction in degrees, with their places along it.
+        """Return the words by their direction in degrees, with positions relative to the direction.
 
-        Words in a font that does not say which letters it draws are counted and left out.
+        Words in a font that does not define its letters are counted and left out.
         """
         words: dict[int, list[Word]] = defaultdict(list)
         start = 0
@@ -84,14 +84,14 @@ class PageWords:
             text = self._text(start, end)
             if self._is_unreadable(start, end):
                 left_out["unreadable character"] += len(text)
-            elif text:  # no letter is left of some words
+            elif text:  # some words have no visible letters
                 turn = self._turn(start)
                 words[turn].append(self._word(text, start, end, turn))
             start = end + 1
         return words
 
     def _text(self, start: int, end: int) -> str:
-        """Return units of UTF-16 as text, without what is no letter or sign."""
+        """Return UTF-16 units as text, without invisible characters."""
         codes = self._codes[start:end]
         text = "".join(chr(code) for code in codes if 32 <= code < 0x110000)  # noqa: PLR2004
         if text.isascii():
@@ -102,9 +102,9 @@ class PageWords:
         return text.translate(_NO_LETTERS)
 
     def _reordered(self, start: int, end: int) -> str:
-        """Return a word from right to left.
+        """Return a right-to-left word with the letters of ligatures in the right order.
 
-        PDFium reverses the letters of a glyph that stands for several.
+        PDFium reverses the letters of a glyph that represents several.
         """
         text = ""
         for _, glyph in groupby(range(start, end), key=lambda index: self._origin(index)[0]):
@@ -115,14 +115,15 @@ class PageWords:
     def _is_unreadable(self, start: int, end: int) -> bool:
         has_error = self._pdfium.FPDFText_HasUnicodeMapError
         errors = sum(has_error(self._raw, index) == 1 for index in range(start, end))
-        # Some programs map the letters of a font to private characters. A bullet is one, too.
+        # Some programs map the letters of a font to private characters. A single one can be a
+        # bullet.
         private = [code in _PRIVATE for code in self._codes[start:end]]
         if len(private) > 1:
             errors = max(errors, sum(private))
         return bool(2 * errors > end - start)
 
     def _word(self, text: str, start: int, end: int, turn: int) -> Word:
-        """Return a word with its place along its direction, and across it."""
+        """Return a word with its position along and across its direction."""
         if self._codes[end] in _HYPHENS:
             text += "-"
         along = math.cos(math.radians(turn))
@@ -132,7 +133,8 @@ class PageWords:
         base = y * along - x * across
         edges = self._char_box(end - 1)
         corners = [x * along + y * across for x in edges[:2] for y in edges[2:]]
-        box = self._loose_box(start)
+        self._pdfium.FPDFText_GetLooseCharBox(self._raw, start, self._box)
+        box = self._box
         size = box.top - box.bottom if abs(along) > abs(across) else box.right - box.left
         bold = self._is_bold(start)
         is_before_space = self._pdfium.FPDFText_IsGenerated(self._raw, end) != 1
@@ -147,13 +149,13 @@ class PageWords:
     def _mark_raised_digits(self, word: Word, start: int, end: int) -> None:
         text = word.text
         stop = len(text.rstrip(_MARKS))
-        if stop > 1 and text[stop - 1].isdecimal():  # its last digits may be raised
+        if stop > 1 and text[stop - 1].isdecimal():  # its last digits can be superscript
             cut = stop
             while cut > 1 and self._origin(start + cut - 1)[1] > word.base + _RAISED * word.size:
                 cut -= 1
             if cut < stop:
                 word.text = f"{text[:cut]}^{text[cut:]}"
-        elif text[0].isdecimal() and text[-1].isalpha():  # its first digits may be raised
+        elif text[0].isdecimal() and text[-1].isalpha():  # its first digits can be superscript
             word.base = min(word.base, self._origin(end - 1)[1])
 
     def _is_bold(self, index: int) -> bool:
@@ -163,7 +165,7 @@ class PageWords:
         return bool(self._pdfium.FPDFText_GetFontWeight(self._raw, index) >= _BOLD_WEIGHT)
 
     def _turn(self, index: int) -> int:
-        """Return the direction of a letter in degrees; a scanned page may be a little skewed."""
+        """Return the direction of a letter in degrees, ignoring a slight skew of the page."""
         angle = self._pdfium.FPDFText_GetCharAngle(self._raw, index)
         turn = round(-math.degrees(angle))
         straight = 90 * round(turn / 90)
@@ -178,23 +180,19 @@ class PageWords:
         self._pdfium.FPDFText_GetCharBox(self._raw, index, *self._edges)
         return [edge.value for edge in self._edges]
 
-    def _loose_box(self, index: int) -> Any:
-        self._pdfium.FPDFText_GetLooseCharBox(self._raw, index, self._box)
-        return self._box
-
 
 def joined(words: Sequence[Word], text: str) -> Word:
-    """Return neighbouring words of a line as a single word with this text."""
+    """Return neighbouring words of a line as a single word with the given text."""
     first = words[0]
     bold = all(word.bold for word in words)
     return Word(text, first.left, words[-1].right, first.base, first.size, bold)
 
 
 def in_reading_order(words: Sequence[Word]) -> list[Word]:
-    """Return the words of a line, given in order of their places, in reading order.
+    """Return the words of a line in reading order, given their order from left to right.
 
-    A line runs from right to left where most of its words do. Words that run the other way keep
-    their own order.
+    A line runs from right to left if most of its words do. Words in the other direction keep their
+    own order.
     """
     if not any(word.is_right_to_left for word in words):
         return list(words)
@@ -211,11 +209,9 @@ def in_reading_order(words: Sequence[Word]) -> list[Word]:
 
 
 def join_letters(line: Sequence[Word]) -> list[Word]:
-    """Return the words of a line.
+    """Return the words of a line, after joining letters that were placed one by one.
 
-    Letters that were placed one by one are joined to words by their gaps.
-
-    Letters between which a space was written stay apart.
+    The letters are joined according to their gaps, but never across a written space.
     """
     runs: list[list[Word]] = [[]]
     for word in line:
@@ -232,7 +228,7 @@ def join_letters(line: Sequence[Word]) -> list[Word]:
 
 def _joined_by_gaps(run: Sequence[Word]) -> list[Word]:
     gaps = [after.left - word.right for word, after in pairwise(run)]
-    usual = sorted(gaps)[len(gaps) // 4]  # few gaps part words
+    usual = sorted(gaps)[len(gaps) // 4]  # most gaps are inside words
     limit = max(usual, 0) + _LETTER_GAP * run[0].size
     groups = [[run[0]]]
     for word, gap in zip(run[1:], gaps, strict=True):

@@ -18,10 +18,10 @@ from llama_index_contextual.utils.errors import DocumentError
 
 SECONDS: Final = 60.0  # that one document may take
 MEGABYTES: Final = 2000
-_MOST_JOBS: Final = 300  # of one process
-# Not multiprocessing: that imports the caller's script anew, and runs it where it has no "if
-# __name__". Isolated, as "-c" would look for json in the working directory, which may be the folder
-# that is read.
+_MOST_JOBS: Final = 300  # per process
+# Multiprocessing is not used, because it would import the caller's script again, and run it if it
+# has no "if __name__". Python runs isolated ("-I"), because "-c" would otherwise look for json in
+# the working directory, which can be the folder that is being read.
 _START: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from llama_index_contextual.app.folder.worker import serve; serve(int(sys.argv[2]))"
@@ -29,22 +29,20 @@ _START: Final = (
 
 
 class ConverterCrashedError(DocumentError):
-    """A document cost the process that converted it; it would again."""
+    """The process that converted a document was killed or crashed. It would happen again."""
 
 
 class ConversionProcess:
     """A process that converts documents, started when it is first needed.
 
-    Threads wait for one another.
-
-    A document that makes it hang, crash or grow costs the process, and the next document gets
-    another one.
+    It converts one document at a time, so threads wait for each other. If a document makes it hang,
+    crash or run out of memory, the next document gets a new process.
     """
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0  # the process that started it, which may have been forked since
+        self._owner = 0  # the id of the process that started it, to detect a fork
         self._megabytes = 0
         self._jobs = 0
         self._last_use = 0.0
@@ -56,13 +54,13 @@ class ConversionProcess:
 
         Args:
             path: The file.
-            suffix: What kind it is, as ``".pdf"``.
-            seconds: What it may take of time.
-            megabytes: And of memory, the converter's own included.
+            suffix: The format, such as ``".pdf"``.
+            seconds: The maximum time.
+            megabytes: The maximum memory, including that of the converter itself.
 
         Raises:
-            DocumentError: It cannot be converted.
-            ConverterCrashedError: It took too long, or the process with it.
+            DocumentError: The file cannot be converted.
+            ConverterCrashedError: The conversion took too long, or its process crashed.
         """
         job = json.dumps({"path": str(path), "suffix": suffix, "seconds": seconds})
         with self._guard:
@@ -93,15 +91,15 @@ class ConversionProcess:
         return result
 
     def _running(self, megabytes: int) -> subprocess.Popen[bytes]:
-        """Return the process, or a new one after a crash, a fork, a pause or many documents."""
+        """Return the running process, or a new one after a crash, fork, pause or many documents."""
         is_mine = self._owner == os.getpid()
-        is_idle = time.monotonic() - self._last_use > IDLE / 2  # it may be ending
+        is_idle = time.monotonic() - self._last_use > IDLE / 2  # it may be about to end
         is_fresh = is_mine and self._megabytes == megabytes and self._jobs < _MOST_JOBS
         if self._process is not None and is_fresh and not is_idle and self._process.poll() is None:
             return self._process
         if is_mine:
             self.close()
-        self._process = subprocess.Popen(  # noqa: S603  this Python, and our own words
+        self._process = subprocess.Popen(  # noqa: S603  this Python with fixed arguments
             [sys.executable, "-I", "-c", _START, json.dumps(sys.path), str(megabytes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -127,10 +125,7 @@ class ConversionProcess:
 
 
 def _ask(process: subprocess.Popen[bytes], job: str, seconds: float) -> bytes:
-    """Return the line that a process answers.
-
-    An unfinished one if it dies, or is ended after some seconds.
-    """
+    """Return the line that a process answers, or part of it if the process dies or times out."""
     if process.stdin is None or process.stdout is None:
         return b""
     limit = threading.Timer(seconds, process.kill)

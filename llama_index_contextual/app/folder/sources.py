@@ -1,10 +1,8 @@
-"""What is read.
+"""The sources of an index: files of its folders, or documents that were passed as objects.
 
-Files of a folder, or documents passed as objects, as sources with an id and a hash.
-
-A source is read when its turn comes, so that a folder is never in memory as a whole, and what is
-remembered of it is the hash of the bytes that were read then, not of what had been seen earlier.
-Its documents have stable ids and metadata that any store takes.
+Each source has an id and a hash. It is read only when its turn comes, so that a folder is never in
+memory as a whole. The recorded hash is that of the bytes that were read then. The documents of a
+source have stable ids and metadata that any store accepts.
 """
 
 from __future__ import annotations
@@ -55,23 +53,22 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.folder.convert import DocumentReader
     from llama_index_contextual.app.folder.folders import Folders
 
-# Nanoseconds: the coarsest clock of a file system that is in use, FAT's.
+# Nanoseconds. The coarsest clock of a file system that is in use is that of FAT.
 _SETTLED: Final = 2_000_000_000
-# LlamaIndex gives each document that it loads such an id, another one each time.
+# By default, LlamaIndex gives each document that it loads a new id of this form.
 _RANDOM_ID: Final = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 )
 _LONGEST_REASON: Final = 300  # characters
-# Of a PDF or an Office file: 1 % in slides, 32 % in 17 reports of companies.
+# The share of a PDF or Office file that is text: 1 % in slides, 32 % in 17 company reports.
 _TEXT_SHARE: Final = 0.2
 
 
 class SourceContent(NamedTuple):
-    """The documents of a source; the hash and stamp of what they were read from.
+    """The documents of a source, with the hash and stamp of the bytes that they were read from.
 
-    What was repaired, or "".
-
-    The hash is empty where the file changed while a reader read it.
+    ``repair`` describes repairs and is "" if none were needed. The hash is empty if the file
+    changed while a reader read it.
     """
 
     documents: list[Document]
@@ -81,16 +78,17 @@ class SourceContent(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where the documents of one file, or of one id, come from.
+    """The source of the documents of one file, or with one id.
 
     Attributes:
-        id: Path relative to the folder, or the id that the user set.
-        sha256: Of its content now; empty for a file that is new for certain, which is hashed when
-            it is read.
+        id: The path relative to the folder, or the id that the user set.
+        sha256: The hash of its current content. It is empty for a file that is known to be new,
+            which is hashed when it is read.
         kind: ``"file"`` or ``"document"``.
-        load: Its documents. It raises a DocumentError where a file cannot be read.
-        bytes: Its size.
-        stamp: Size and times of the file now, or "".
+        load: A function that returns its documents, and raises a DocumentError if a file cannot be
+            read.
+        bytes: The size of the file or of its content.
+        stamp: The current size and times of the file, or "".
     """
 
     id: str
@@ -108,13 +106,13 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a folder is read.
+    """The configuration for reading folders.
 
     Attributes:
-        folders: The documents.
-        rules: Which files count.
-        readers: LlamaIndex readers by suffix; their files count, too.
-        converter: Makes what reads formats that are no text and that have no reader.
+        folders: The folders.
+        rules: The rules that select files.
+        readers: LlamaIndex readers by suffix. Files with these suffixes are read, too.
+        converter: A function that returns the reader for other formats that are not text.
         exclude: A folder that is never entered.
     """
 
@@ -127,13 +125,13 @@ class Reading:
     def find(
         self, below: str = "", until: float = math.inf, known: Mapping[str, Any] | None = None
     ) -> Discovery:
-        """Walk the folder, or a part of it.
+        """Walk the folders, or a part of them.
 
         Args:
-            below: As :func:`~.walk.find` takes it.
-            until: The same.
-            known: What is indexed, as rows of the database. Formats that were converted, perhaps on
-                another machine, are not taken for deleted where the converter is not installed.
+            below: The part to walk. See :func:`~.walk.find`.
+            until: The time to stop. See :func:`~.walk.find`.
+            known: The indexed documents, as rows of the database. If files were converted,
+                perhaps on another machine, they are found even if the converter is not installed.
         """
         indexed = {suffix_of(path) for path, row in (known or {}).items() if row.kind == "file"}
         suffixes = {*self.readers, *(indexed & known_formats().keys())}
@@ -150,7 +148,7 @@ class Reading:
         return read_file(file.place, most, root=self.folders.root_of(file.path))
 
     def content(self, file: FolderFile) -> SourceContent:
-        """Return the documents of one file; raise a DocumentError where it cannot be read."""
+        """Return the documents of one file, or raise a DocumentError if it cannot be read."""
         stamp = _stamp(file)
         data = self.read(file)
         sha256 = sha256_of(data)
@@ -163,14 +161,14 @@ class Reading:
             loaded = [_text_document(file, data, repairs)]
         else:
             loaded = _load(reader, Path(file.place), data)
-            if stamp != _stamp(file):  # it changed while a reader read it
+            if stamp != _stamp(file):  # the file changed while the reader read it
                 sha256 = stamp = ""
         documents, repair = parts_of(file.path, loaded)
         repair = "; ".join(filter(None, [*repairs, repair]))
         return SourceContent(documents, sha256, stamp_if_stable(stamp), repair)
 
     def load(self, path: str) -> list[Document]:
-        """Return the documents of one file of the folder, as it is now.
+        """Return the current documents of one file of the folder.
 
         Raises:
             DocumentError: It cannot be read.
@@ -180,10 +178,10 @@ class Reading:
         return self.content(file).documents
 
     def load_file(self, file: Path) -> tuple[str, list[Document]]:
-        """Return the path and the documents of a file that is named by its place on this machine.
+        """Return the path and the documents of a file, given its place on this machine.
 
         Raises:
-            DocumentError: It is in none of the folders, or cannot be read.
+            DocumentError: The file is in none of the folders, or cannot be read.
         """
         path = self.folders.path_of(file)
         if path is None:
@@ -196,8 +194,8 @@ class Reading:
 
 
 def _text_document(file: FolderFile, data: bytes, repairs: list[str]) -> Document:
-    """Return a file of text as a document; what was repaired is added to ``repairs``."""
-    from llama_index.core.schema import Document  # slow; comparing a folder needs no document
+    """Return a text file as a document, and add any repairs to ``repairs``."""
+    from llama_index.core.schema import Document  # slow, and not needed to compare a folder
 
     text, repair = decode(data)
     repairs.append(repair)
@@ -209,7 +207,7 @@ def _text_document(file: FolderFile, data: bytes, repairs: list[str]) -> Documen
 
 
 def _load(reader: BaseReader, place: Path, data: bytes) -> list[Document]:
-    """Return what a reader makes of a file."""
+    """Return the documents that a reader makes from a file."""
     from llama_index_contextual.app.folder.convert import DocumentReader
 
     try:
@@ -220,7 +218,7 @@ def _load(reader: BaseReader, place: Path, data: bytes) -> list[Document]:
         raise
     except MissingExtraError as error:
         raise DocumentError(str(error)) from error
-    except Exception as error:  # a reader is foreign code: what it raises concerns this file alone
+    except Exception as error:  # readers are foreign code; their errors affect only this file
         reason = f"{type(reader).__name__} failed ({type(error).__name__}: {error})."
         raise DocumentError(reason) from error
 
@@ -233,10 +231,7 @@ def _stamp(file: FolderFile) -> str:
 
 
 def stamp_if_stable(stamp: str) -> str:
-    """Return a stamp that can be relied upon.
-
-    "" where the file changed so lately that it may again, unnoticed.
-    """
+    """Return a stamp, or "" if the file changed so recently that a new change could go unseen."""
     now = time.time_ns()
     latest = max(map(int, stamp.split()[1:]), default=now)
     return stamp if latest < now - _SETTLED else ""
@@ -253,14 +248,14 @@ def gather(
     known: Mapping[str, Any],
     failed: list[Problem],
 ) -> list[Source]:
-    """Return the sources to index: documents, or the files of the folder.
+    """Return the sources to index, which are documents or the files of the folders.
 
     Args:
-        documents: As :meth:`ContextualIndex.refresh` takes them.
-        reading: How the folder is read.
-        known: What is indexed, as rows of the database: a file whose size and times are the same is
-            not read.
-        failed: Gets what cannot be read.
+        documents: The documents, as for :meth:`ContextualIndex.refresh`.
+        reading: The configuration for reading folders.
+        known: The indexed documents, as rows of the database. Files whose size and times are
+            unchanged are not read.
+        failed: The list to which problems are added.
     """
     if documents is not None:
         return document_sources(documents, reading.folders, failed)
@@ -270,12 +265,10 @@ def gather(
 
 
 def check_documents(documents: object, folders: Folders) -> list[Document] | None:
-    """Refuse what cannot be indexed before anything is opened or made.
-
-    Return the documents as a list.
+    """Return the documents as a list, and refuse invalid input before anything is opened.
 
     Raises:
-        SettingError: They are no documents.
+        SettingError: An item is not a document.
         StorageError: The folder is missing.
     """
     from llama_index.core.schema import Document
@@ -291,7 +284,7 @@ def check_documents(documents: object, folders: Folders) -> list[Document] | Non
         if wrong is None:
             return items
     hint = "Call refresh([document]), or refresh() for the folder."
-    raise SettingError(f"{type(wrong).__name__} is no list of documents. {hint}")
+    raise SettingError(f"{type(wrong).__name__} is not a list of documents. {hint}")
 
 
 def file_sources(
@@ -299,9 +292,9 @@ def file_sources(
 ) -> list[Source]:
     """Return a source for each file.
 
-    A file is read here only where its size or times differ from what is remembered, or where it is
-    new and another one is missing, which may be the same under another name; and not after the time
-    ``until``.
+    A file is read here only if its size or times changed, or if it is new while an indexed file is
+    missing, because it can be the same file under another name. After the time ``until``, no file
+    is read.
     """
     paths = {file.path for file in files}
     has_missing = any(row.kind == "file" and path not in paths for path, row in known.items())
@@ -323,9 +316,9 @@ def file_sources(
 def document_sources(
     documents: Iterable[Document], folders: Folders, failed: list[Problem]
 ) -> list[Source]:
-    """Return a source for each identity among documents passed as objects.
+    """Return a source for each identity among documents that were passed as objects.
 
-    Add those without one to ``failed``.
+    Documents without an identity are added to ``failed``.
     """
     groups: dict[str, list[Document]] = {}
     for number, document in enumerate(documents):
@@ -334,7 +327,7 @@ def document_sources(
             groups.setdefault(identity, []).append(document)
         else:
             reason = (
-                "it has no stable id: a random UUID, or characters that no database keeps. "
+                "it has no stable id, but a random UUID or characters that databases reject. "
                 "Set id_=, or metadata['path']."
             )
             failed.append(Problem(f"document {number}", reason))
@@ -342,8 +335,8 @@ def document_sources(
     for identity, group in groups.items():
         try:
             source = _document_source(identity, group)
-        except Exception as error:  # noqa: BLE001, PERF203  its values are foreign code: what they raise concerns it alone
-            problem = f"its metadata is no plain data ({type(error).__name__}: {error})"
+        except Exception as error:  # noqa: BLE001, PERF203  its values are foreign code; their errors affect only this document
+            problem = f"its metadata is not plain data ({type(error).__name__}: {error})"
             reason = f"{problem[:_LONGEST_REASON]}. Use strings, numbers, dates and lists of them."
             failed.append(Problem(identity, reason))
         else:
@@ -361,14 +354,11 @@ def _document_source(identity: str, documents: list[Document]) -> Source:
 
 
 def _identity(document: Document, folders: Folders) -> str:
-    """Return the path of the file that a reader made a document of; else its id, else a path.
+    """Return the path of a document's file in the folders, or else its id, or else its path, or "".
 
-    Or "".
-
-    So a document of LlamaIndex's reader and the file that it was read from are one document,
-    whether the folder is named by its own path or through a symbolic link, and an absolute path is
-    the same on every machine. A random UUID, as LlamaIndex makes it, would be another id on each
-    run.
+    So a document from a LlamaIndex reader and its file in the folder are the same document, even
+    if the reader's path goes through a symbolic link, and the identity is the same on every
+    machine. Random UUIDs from LlamaIndex are not used, because they change with every run.
     """
     path = Path(meta.path_of(document.metadata).removeprefix("file://"))
     inside = folders.path_of(path) if path.is_absolute() else None
@@ -385,9 +375,9 @@ def _identity(document: Document, folders: Folders) -> str:
 
 
 def parts_of(identity: str, loaded: Iterable[Document]) -> tuple[list[Document], str]:
-    """Return the documents of one source, and what had to be repaired.
+    """Return the documents of one source, and the repairs that were needed.
 
-    Their ids are stable: the identity, and ``#page`` for the pages of a PDF.
+    Their ids are stable: the identity, followed by ``#page`` for the pages of a PDF.
     """
     documents = list(loaded)
     labels: Counter[str] = Counter()
@@ -397,7 +387,7 @@ def parts_of(identity: str, loaded: Iterable[Document]) -> tuple[list[Document],
     for number, document in enumerate(documents, start=1):
         label = str(document.metadata.get("page_label") or number)
         labels[label] += 1
-        if labels[label] > 1:  # two pages may be called "iv"
+        if labels[label] > 1:  # two pages can have the label "iv"
             label += f"#{labels[label]}"
         part_id = identity if len(documents) == 1 else f"{identity}#{label}"
         part, count = _part(part_id, identity, document, repairs)
@@ -411,7 +401,7 @@ def parts_of(identity: str, loaded: Iterable[Document]) -> tuple[list[Document],
 def _part(
     part_id: str, identity: str, document: Document, repairs: list[str]
 ) -> tuple[Document, int]:
-    """Return a document as a store takes it, and how many of its characters were replaced."""
+    """Return a document that any store accepts, and the number of characters replaced in it."""
     from llama_index.core.schema import Document, MediaResource
 
     text, replaced = storable(document.text)
@@ -435,9 +425,9 @@ def _part(
 
 
 def flat_value(value: Any) -> str | int | float | bool | None:
-    """Return a metadata value as vector stores take it.
+    """Return a metadata value that vector stores accept.
 
-    Lists of plain values joined by commas, other ones as JSON.
+    Lists of plain values are joined by commas. Other objects become JSON.
     """
     if value is None or isinstance(value, bool | int | float):
         return value

@@ -1,4 +1,4 @@
-"""Rows of cells as Markdown tables, and values of cells as spreadsheets show them."""
+"""Markdown tables from rows of cells, and cell values as spreadsheets show them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from llama_index_contextual.app.folder.markdown import escape, table_of
 
 Value = str | bool | float | dt.datetime | dt.date | dt.time | dt.timedelta | None
 
-# A format of numbers: words, digits, decimals, words. Words are quoted, escaped, a currency, a
-# colour, spaces or signs; between digits, as in numbers of telephones, they are signs or escaped.
+# A number format: words, digits, decimals, words. Words are quoted or escaped text, a currency, a
+# colour, spaces or signs. Between digits, as in telephone numbers, they are signs or escaped text.
 _WORDS: Final = r"""((?:"[^"]*"|\\.|\[[^\]<>=]*\]|[_*].|[^0#?.,@/"\\\[_*a-zA-Z])*)"""
 _FORM: Final = re.compile(
     rf"{_WORDS}([0#?](?:(?:[-() ]|\\.)*[0#?,])*)?(?:\.([0#?]{{1,10}})(,*))?{_WORDS}"
@@ -22,15 +22,15 @@ _FORM: Final = re.compile(
 _WORD: Final = re.compile(r""""([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[_*].""")
 _CONDITION: Final = re.compile(r"\[[<>=]")
 _ESCAPED: Final = re.compile(r"_x00[01][0-9A-Fa-f]_")  # control characters, as Excel writes them
-_MOST_TITLES: Final = 4  # rows of one cell that are no table
+_MOST_TITLES: Final = 4  # rows with one cell each that are not a table
 _MOST_NUMBER: Final = 1e15  # Excel has no more digits
-_FIRST_YEAR: Final = 1900  # of Excel; a time without a day is in it
+_FIRST_YEAR: Final = 1900  # of Excel; times without a date are in this year
 
 
 def tables_of(rows: Iterable[Sequence[str]]) -> str:
     """Return rows as tables.
 
-    Behind an empty row another table begins if names of columns follow; else the same goes on.
+    After an empty row, a new table starts if column names follow. Otherwise the table continues.
     """
     tables: list[list[Sequence[str]]] = []
     for is_filled, group in groupby(rows, key=lambda row: _count(row) > 0):
@@ -60,7 +60,7 @@ def _first_filled(row: Sequence[str]) -> int:
 
 
 def _begins_table(rows: Sequence[Sequence[str]]) -> bool:
-    """Return whether rows begin with a title, or with names above values."""
+    """Return whether rows start with a title, or with names above values."""
     if _count(rows[0]) == 1:
         return True
     below = "".join(cell for row in rows[1:] for cell in row)
@@ -72,11 +72,11 @@ def _has_digit(text: str) -> bool:
 
 
 def shown(value: Value, form: str = "General") -> str:
-    """Return a value of a cell as its format shows it; days are ISO dates.
+    """Return the value of a cell as its number format shows it, with dates in ISO format.
 
     Args:
-        value: Of the cell.
-        form: The number format of the cell, as ``0.0%`` or ``[h]:mm``.
+        value: The value of the cell.
+        form: The number format of the cell, such as ``0.0%`` or ``[h]:mm``.
     """
     if value is None:
         return ""
@@ -118,9 +118,9 @@ def _moment(value: dt.datetime | dt.date | dt.time, signs: set[str]) -> str:
 
 
 def _number(value: float, form: str) -> str:
-    """Return a number with the places, thousands, percent, leading zeros and words of its format.
+    """Return a number with the decimals, thousands, percent, zeros and words of its format.
 
-    Else as it is.
+    If the format is not supported, the plain number is returned.
     """
     plain = f"{value:.15g}" if isinstance(value, float) else str(value)
     section, is_signed = _section(value, form.split(";"))
@@ -155,7 +155,7 @@ def _number(value: float, form: str) -> str:
 
 
 def _section(value: float, sections: Sequence[str]) -> tuple[str, bool]:
-    """Return the section of a format for a number, and whether a minus comes before it."""
+    """Return the section of a format for a number, and whether to put a minus sign before it."""
     if value < 0 and len(sections) > 1:
         return sections[1], False
     if value == 0 and len(sections) > 2:  # noqa: PLR2004
@@ -164,12 +164,12 @@ def _section(value: float, sections: Sequence[str]) -> tuple[str, bool]:
 
 
 def _written(match: re.Match[str]) -> str:
-    """Return what a word of a format shows: quoted and escaped text, and the sign of a currency."""
+    """Return the text that a word of a format shows: quoted or escaped text, or a currency sign."""
     return match[1] or match[2] or match[3] or ""
 
 
 def _with_signs(units: str, form: str) -> str:
-    """Return digits with the signs that a format has between them, as in numbers of telephones."""
+    """Return digits with the signs that a format has between them, as in telephone numbers."""
     digits = list(units)
     signs = []
     for sign in reversed(form):

@@ -1,7 +1,4 @@
-"""What is special to an Obsidian vault.
-
-Its settings, the folders that hold no notes, and comments in notes.
-"""
+"""Support for Obsidian vaults: folders without notes, and comments in notes."""
 
 from __future__ import annotations
 
@@ -15,11 +12,11 @@ from typing import Final
 from llama_index_contextual.app.folder.files import read_file
 from llama_index_contextual.utils.text import without_code
 
-VAULT: Final = ".obsidian"  # a folder in a vault
-MOST_SETTINGS: Final = 1_000_000  # bytes of settings, or of an ignore file
+VAULT: Final = ".obsidian"  # the folder that makes its parent a vault
+MOST_SETTINGS: Final = 1_000_000  # bytes of a settings file or an ignore file
 _COMMENT: Final = re.compile("%%")
-# Where the settings of a vault name the folder of its templates: Obsidian's own, and the plugin
-# Templater's.
+# The settings files that name the folder of templates, with the key in each: Obsidian's own, and
+# that of the Templater plugin.
 _TEMPLATES: Final = {
     "templates.json": "folder",
     "plugins/templater-obsidian/data.json": "templates_folder",
@@ -27,25 +24,25 @@ _TEMPLATES: Final = {
 
 
 def folders_without_notes(vault: Path, base: str, root: Path) -> tuple[str, ...]:
-    """Return how paths begin that hold no notes: settings, deleted notes and templates.
+    """Return the prefixes of paths that are not notes: settings, deleted notes and templates.
 
     Args:
         vault: The folder of the vault.
-        base: Its path in the index, with a slash at its end, or "".
-        root: The folder that settings must lie in after links are followed.
+        base: Its path in the index with a final slash, or "".
+        root: The folder that must contain the settings after links are followed.
     """
     names = [VAULT, ".trash"]
     for file, key in _TEMPLATES.items():
-        with contextlib.suppress(Exception):  # foreign settings: odd ones are passed over
+        with contextlib.suppress(Exception):  # settings of any form; skip invalid ones
             settings = json.loads(read_file(vault / VAULT / file, MOST_SETTINGS, root=root))
             names.append(settings[key].strip("/ "))
     return tuple(f"{base}{name}/" for name in names if name)
 
 
 def without_comments(text: str) -> tuple[str, int]:
-    """Return a text in which comments, ``%% … %%``, are blank, and how many there were.
+    """Return a text in which comments (``%% … %%``) are blank, and the number of comments.
 
-    Lines and offsets stay. Code holds no comments. A comment that does not end stays as it is.
+    Lines and offsets do not change. Comments in code and unclosed comments are kept.
     """
     if not _COMMENT.search(text):
         return text, 0

@@ -1,9 +1,9 @@
-"""Which files an index reads, of one folder or of several that have names.
+"""Find the files that an index reads, in one folder or in several named folders.
 
-Ignore rules, hidden folders, symbolic links, sizes and Obsidian vaults decide. A path is in POSIX
-form and relative to the one folder, because it is the document's identity: the same on every
-machine. Of several folders it begins with the name of its own: ``notes/2026/plan.md`` is
-``2026/plan.md`` in the folder that is called ``notes``.
+The selection depends on ignore rules, hidden folders, symbolic links, sizes and Obsidian vaults. A
+path is relative to its folder and in POSIX form. It identifies the document and is the same on
+every machine. If an index has several folders, the path starts with the name of the folder:
+``notes/2026/plan.md`` is ``2026/plan.md`` in the folder named ``notes``.
 """
 
 from __future__ import annotations
@@ -38,20 +38,17 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.folder.folders import Folders
 
-# What the context "pattern" is made for, and reads where nobody names the files.
+# The files for which the "pattern" context is made, and which it reads by default.
 SOURCE_INCLUDE: Final = tuple(f"*{suffix}" for suffix in SOURCE_SUFFIXES)
 IGNORE_FILE: Final = ".gitignore"
-INDEX_FOLDER: Final = ".contextual"  # an index that a folder brings along; nothing in it is read
+INDEX_FOLDER: Final = ".contextual"  # an index inside the folder, which is never read as documents
 _DRAWING: Final = ".excalidraw.md"
-_DEEPEST: Final = 100  # folders in one another
-_SHOWN_KINDS: Final = 5  # of files that are not read
+_DEEPEST: Final = 100  # levels of nested folders
+_SHOWN_KINDS: Final = 5  # kinds of skipped files that a summary names
 
 
 def default_include() -> tuple[str, ...]:
-    """Return the patterns of the files that are read where nobody names any.
-
-    Text, and what the extra converts.
-    """
+    """Return the default patterns: text files, and the formats of the extra if it is installed."""
     suffixes = [*MARKDOWN_SUFFIXES, ".txt", ".text", ".rst"]
     if formats.has_extra():
         suffixes += formats.known_formats()
@@ -59,21 +56,21 @@ def default_include() -> tuple[str, ...]:
 
 
 class FileRules(Checked, BaseModel):
-    """Which files of a folder count.
+    """Rules that select the files of a folder.
 
-    Symbolic links are not followed: what one inside the folder leads to has a name of its own, and
-    one that leaves it may lead anywhere.
+    Symbolic links are not followed. The target of a link inside the folder is already read under
+    its own name, and a link that leaves the folder could lead anywhere.
 
     Attributes:
-        include: ``.gitignore``-style patterns of the files to read, with two double stars at most.
-            One that ends in a suffix, as ``*.md`` does, means files only (``NOTES.MD``, too), never
-            all of a folder ``notes.md``.
-        exclude: More patterns to leave out, as if they stood in a ``.gitignore`` at the folder's
-            top.
-        gitignore: Whether ``.gitignore`` files in the folder are obeyed.
-        hidden: Whether files and folders whose name starts with a dot are read.
-        max_bytes: Larger files are reported and not read; of those that are converted, larger than
-            100 MB or this.
+        include: ``.gitignore``-style patterns of the files to read, with at most two double stars.
+            A pattern for a suffix, such as ``*.md``, matches only files (also ``NOTES.MD``), and
+            never the contents of a folder named ``notes.md``.
+        exclude: Patterns of files to leave out, as if they were in a ``.gitignore`` at the top of
+            the folder.
+        gitignore: Whether the ``.gitignore`` files in the folder are applied.
+        hidden: Whether to read files and folders whose names start with a dot.
+        max_bytes: Larger files are reported and not read. For files that are converted, the limit
+            is at least 100 MB.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -89,11 +86,11 @@ class FileRules(Checked, BaseModel):
     def _are_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
         wrong = [pattern for pattern in patterns if pattern_of(pattern) is None]
         if wrong:
-            raise ValueError(f"escape or correct {wrong}, which no .gitignore could hold")
+            raise ValueError(f"escape or correct {wrong}, which are not valid in a .gitignore")
         return patterns
 
     def changed(self, **values: Any) -> Self:
-        """Return the same rules with other values, which are checked.
+        """Return a copy of the rules with other values, after checking them.
 
         Raises:
             SettingError: A value cannot work.
@@ -102,14 +99,18 @@ class FileRules(Checked, BaseModel):
         return type(self)(**{**given, **values})
 
     def most_bytes(self, path: str) -> int:
-        """Return how large a file may be; pictures are most of a document that is converted."""
+        """Return the size limit of a file, which is higher for documents with pictures."""
         return max(self.max_bytes, MOST_BYTES) if formats.has_format(path) else self.max_bytes
 
 
 class FolderFile(NamedTuple):
     """One file to read.
 
-    Its path relative to the folder (POSIX), where it is, its size and times, and its rules.
+    Attributes:
+        path: The path relative to the folder, in POSIX form.
+        place: The place on disk.
+        stamp: The size and times. See :func:`stamp_of`.
+        in_vault: Whether the file is in an Obsidian vault.
     """
 
     path: str
@@ -121,16 +122,16 @@ class FolderFile(NamedTuple):
 def stamp_of(status: os.stat_result) -> str:
     """Return a file's size and times, which differ after any change.
 
-    Times of both kinds, as one can be set back.
+    Both times are included, because the modification time can be set back.
     """
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class Problem:
-    """What could not be read and why.
+    """A file or folder that could not be read, with the reason.
 
-    ``path`` is relative to the folder, and may be a folder ending in ``/``.
+    ``path`` is relative to the folder. For a folder, it ends with ``/``.
     """
 
     path: str
@@ -142,10 +143,10 @@ class Problem:
 
 @dataclass(slots=True)
 class Discovery:
-    """The files of a folder in a stable order, and those that are left out.
+    """The files of a folder in a stable order, and the files that were left out.
 
-    ``skipped`` are files that no pattern names, and none leaves out, links within the folder, and
-    templates and drawings of Obsidian vaults.
+    ``skipped`` contains files that no pattern includes or excludes, links within the folder, and
+    templates and drawings in Obsidian vaults. ``unfinished`` says that the time ran out.
     """
 
     files: list[FolderFile] = field(default_factory=list)
@@ -155,10 +156,10 @@ class Discovery:
 
 
 class _Folder(NamedTuple):
-    """A folder that is walked later: where it is, and its path in the index, with a slash, or "".
+    """A folder to walk: its place on disk, and its path in the index with a final slash, or "".
 
-    ``ignores`` are the ignore files that hold in it; ``vault`` is how paths begin that hold no
-    notes, in an Obsidian vault, and None elsewhere.
+    ``ignores`` are the ignore files that apply to it. In an Obsidian vault, ``vault`` contains the
+    prefixes of paths without notes. Elsewhere it is None.
     """
 
     place: str
@@ -169,7 +170,7 @@ class _Folder(NamedTuple):
 
 @dataclass(slots=True)
 class _Walk:
-    """One walk over a folder, with a stack; ``base`` is its path in the index."""
+    """One walk over a folder. ``base`` is the folder's path in the index."""
 
     discovery: Discovery
     root: Path
@@ -179,7 +180,7 @@ class _Walk:
     exclude: str
 
     def run(self, until: float) -> None:
-        """Gather the files, until a time by ``time.monotonic``."""
+        """Collect the files, but stop at a time by ``time.monotonic``."""
         is_included = matcher_of(self.rules.include)
         root = _Folder(str(self.root), self.base)
         if self.rules.exclude:
@@ -190,9 +191,9 @@ class _Walk:
             stack += self._walk_folder(stack.pop(), is_included)
 
     def _walk_folder(self, folder: _Folder, is_included: Callable[[str], bool]) -> list[_Folder]:
-        """Note the files of a folder, and return the folders in it."""
+        """Record the files of a folder, and return its subfolders."""
         if folder.base.count("/") > _DEEPEST + self.base.count("/"):
-            reason = f"it is {_DEEPEST} folders deep, and is not read. Move it further up."
+            reason = f"it is nested {_DEEPEST} folders deep and was not read. Move it further up."
             self._report(folder.base, reason)
             return []
         try:
@@ -224,29 +225,29 @@ class _Walk:
         self.discovery.problems.append(Problem(path, reason))
 
     def _is_visible(self, name: str, path: str) -> bool:
-        """Return whether a file or folder is neither hidden nor outside of what is read."""
+        """Return whether a file or folder is not hidden and is in the part to read."""
         if name == INDEX_FOLDER or (name.startswith(".") and not self.rules.hidden):
             return False
         if self.below:
             below = f"{self.below}/"
             if not (f"{path}/".startswith(below) or below.startswith(f"{path}/")):
                 return False
-        # A path of Windows is shown with slashes: it would pose as another one.
+        # Backslashes are shown as slashes, so such a name would look like another path.
         if "\\" in name:
             self._report(path, "its name has a backslash. Rename it.")
             return False
         return True
 
     def _with_rules(self, folder: _Folder, names: set[str]) -> _Folder:
-        """Return the folder with its own ignore file and, if a vault begins in it, its settings."""
+        """Return the folder with its own ignore file and, for an Obsidian vault, its settings."""
         place = Path(folder.place)
         if self.rules.gitignore and IGNORE_FILE in names:
             try:
                 data = read_file(place / IGNORE_FILE, MOST_SETTINGS, root=self.root)
             except DocumentError as error:
-                self._report(f"{folder.base}{IGNORE_FILE}", f"it is not obeyed: {error}")
+                self._report(f"{folder.base}{IGNORE_FILE}", f"it was not applied: {error}")
             else:
-                # Git skips lines that are no patterns, too.
+                # Like Git, skip lines that are not patterns.
                 lines = filter(pattern_of, data.decode("utf-8", "replace").splitlines())
                 ignore = (folder.base, spec_of(lines))
                 folder = folder._replace(ignores=(*folder.ignores, ignore))
@@ -262,7 +263,7 @@ class _Walk:
         folder: _Folder,
         is_included: Callable[[str], bool],
     ) -> _Folder | None:
-        """Note a file or a link; return a folder."""
+        """Record a file or a link, or return a folder."""
         is_link = entry.is_symlink()
         is_folder = entry.is_dir() and not is_link
         if is_ignored(folder.ignores, f"{path}/" if is_folder else path):
@@ -275,12 +276,12 @@ class _Walk:
             if not is_configuration and not is_link and entry.is_file():
                 self.discovery.skipped.append(path)
         elif is_link and not is_inside(entry.path, self.root):
-            reason = "a symbolic link out of the folder. Index that folder, too: NAME=PATH."
+            reason = "a symbolic link out of the folder. Index the other folder, too: NAME=PATH."
             self._report(path, reason)
         elif folder.vault is not None and _holds_no_note(path, folder.vault):
             self.discovery.skipped.append(path)
-        elif is_link and os.stat(entry.path):  # noqa: PTH116  which refuses loops
-            self.discovery.skipped.append(path)  # its target has a name of its own
+        elif is_link and os.stat(entry.path):  # noqa: PTH116  fails for loops
+            self.discovery.skipped.append(path)  # its target is read under its own name
         elif not entry.is_file():
             self._report(path, "not a regular file.")
         else:
@@ -305,17 +306,17 @@ def _holds_no_note(path: str, folders: tuple[str, ...]) -> bool:
 
 
 def summary_of_skipped(paths: Sequence[str], *, offers_code: bool = False) -> str:
-    """Return a line on files that are not read, by their kinds; "" for none.
+    """Return a line about skipped files, by their kinds; "" if there are none.
 
     Args:
-        paths: Of the files.
-        offers_code: Whether the line says what reads source code.
+        paths: The paths of the files.
+        offers_code: Whether to mention the option that reads source code.
     """
     if not paths:
         return ""
     suffixes = sorted(Path(path).suffix.lower().removeprefix(".") for path in paths)
     counts = Counter(suffix for suffix in suffixes if suffix and not suffix.isdigit())
-    common = counts.most_common(_SHOWN_KINDS)  # of as many, in order of their names
+    common = counts.most_common(_SHOWN_KINDS)  # equal counts in alphabetical order
     kinds = [f"{number} {kind}" for kind, number in common]
     other = len(paths) - sum(number for _, number in common)
     if other:
@@ -339,11 +340,11 @@ def find(
     """Walk all folders of an index.
 
     Args:
-        folders: Of the index.
-        rules: Which files count.
-        below: Only this sub-folder or file, in POSIX form; "" is everything.
-        exclude: A folder that is never entered: the index's own storage.
-        until: When to stop, by ``time.monotonic``; the discovery is then ``unfinished``.
+        folders: The folders of the index.
+        rules: The rules that select files.
+        below: The only subfolder or file to find, in POSIX form; "" means everything.
+        exclude: A folder that is never entered, such as the index's own storage.
+        until: The time to stop, by ``time.monotonic``. The discovery is then ``unfinished``.
     """
     discovery = Discovery()
     below = below.strip("/")
@@ -354,8 +355,8 @@ def find(
             continue
         if name and not folder.is_dir():
             reason = (
-                f"the folder {folder} is not there; what is indexed of it stays. "
-                f"Put it back, index {name}=PATH where it is now, "
+                f"the folder {folder} does not exist. Its indexed files are kept. "
+                f"Put it back, index {name}=PATH at its new place, "
                 "or delete index.sqlite3 and index the other folders"
             )
             discovery.problems.append(Problem(base, reason))

@@ -1,6 +1,6 @@
 """The process that converts documents.
 
-Limits of time, memory and size, no connections, no programs, no writing.
+It has limits on time, memory and size, and cannot open connections, start programs or write files.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from llama_index_contextual.app.folder.formats import ConversionError, known_for
 from llama_index_contextual.utils.errors import DocumentError
 
 IDLE: Final = 30  # seconds without work after which the process ends
-_GRACE: Final = 5  # seconds for the calling process to end a conversion that takes too long
-# Characters and parts of a document: all of the Kubernetes documentation is half of that.
+_GRACE: Final = 5  # extra seconds in which the caller can end a slow conversion
+# Limits of a document. All of the Kubernetes documentation has half as many characters.
 _MOST_CHARACTERS: Final = 20_000_000
 _MOST_PARTS: Final = 20_000
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -34,16 +34,16 @@ _FORBIDDEN: Final = (
 
 
 def serve(megabytes: int) -> None:
-    """Convert what standard input names, a JSON object a line, until it ends."""
+    """Convert the files named in standard input, one JSON object per line, until it ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # libraries may print, which must not mix with the answers
     sys.dont_write_bytecode = True
     _limit_resources(megabytes)
     sys.addaudithook(_refuse)
     set_alarm = getattr(signal, "alarm", int)
     for line in sys.stdin.buffer:
         job = json.loads(line)
-        # A conversion that hangs after the calling process has died ends, too.
+        # End a conversion that hangs even if the calling process has died.
         set_alarm(int(job["seconds"]) + _GRACE)
         answer = convert(Path(job["path"]), job["suffix"])
         set_alarm(IDLE)
@@ -62,7 +62,7 @@ def _limit_resources(megabytes: int) -> None:
         resource.RLIMIT_FSIZE: 0,
     }
     for kind, value in limits.items():
-        # macOS knows no limit of memory, others a lower one.
+        # macOS has no limit on memory. Other systems can have a lower one.
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(kind, (value, value))
 
@@ -73,12 +73,12 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
         flags = arguments[2]
         is_writing = isinstance(flags, int) and bool(flags & _WRITING)
     if is_writing or event in _FORBIDDEN:
-        raise PermissionError(f"a converter may not do that ({event})")
+        raise PermissionError(f"a converter is not allowed to do that ({event})")
 
 
 def convert(path: Path, suffix: str) -> dict[str, Any]:
-    """Return a document as plain data: parts and metadata, or the problem that it has."""
-    if not path.is_file():  # a pipe would be waited for
+    """Return a document as plain data with its parts and metadata, or with a problem."""
+    if not path.is_file():  # do not wait for a pipe
         return {"problem": "it is no longer a regular file. Refresh again."}
     try:
         conversion = known_formats()[suffix].convert(path)
@@ -87,14 +87,14 @@ def convert(path: Path, suffix: str) -> dict[str, Any]:
     characters = sum(len(part.text) for part in conversion.parts)
     if characters > _MOST_CHARACTERS or len(conversion.parts) > _MOST_PARTS:
         limits = f"{_MOST_CHARACTERS:,} characters of text, or {_MOST_PARTS:,} pages or sheets"
-        return {"problem": f"it holds more than {limits}. Split it, or ignore it."}
+        return {"problem": f"it contains more than {limits}. Split it, or ignore it."}
     return conversion.to_dict()
 
 
 def problem_of(error: Exception, kind: str) -> str:
-    """Return why a conversion failed: damage, where a library refused the file.
+    """Return the reason why a conversion failed.
 
-    Else a fault of this package.
+    If a library rejected the file, it is damaged. Other errors are faults of this package.
     """
     if isinstance(error, ConversionError | DocumentError):
         return str(error)
@@ -113,4 +113,5 @@ def problem_of(error: Exception, kind: str) -> str:
             f"a fault of llama-index-contextual, not of the file ({where}: {shown}). "
             "Report it, or ignore the file."
         )
-    return f"it is damaged or no {kind} file ({shown}). Save it again in its program, or ignore it."
+    advice = "Save it again in its program, or ignore it."
+    return f"it is damaged or not in {kind} format ({shown}). {advice}"

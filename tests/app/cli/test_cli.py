@@ -487,7 +487,9 @@ def test_a_pipe_or_a_device_that_is_named_is_an_error_at_once(run, tmp_path):
         (tmp_path / "contextual.toml").symlink_to(place)
         done = run("index", tmp_path, "--embed-model", "none")
         assert done.returncode == 1
-        assert re.search(r"contextual\.toml: it (cannot be read|is no regular file)", done.stderr)
+        assert re.search(
+            r"contextual\.toml: it (cannot be read|is not a regular file)", done.stderr
+        )
 
 
 @pytest.mark.parametrize(("command", "most"), [("index", 12), ("search", 14)])

@@ -178,7 +178,7 @@ def test_what_is_not_read_is_said_and_a_pdf_is_no_text(run, tmp_path):
     for patterns in ([], ["--include", "*.pdf", "--include", "*.md"]):
         done = run("index", tmp_path, *patterns)
         assert done.returncode == 3
-        assert "not indexed: report.pdf: it is damaged or no PDF" in done.stderr
+        assert "not indexed: report.pdf: it is damaged or not a PDF" in done.stderr
     assert "endobj" not in run("search", "endobj", tmp_path).stdout
 
 

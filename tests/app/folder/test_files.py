@@ -185,7 +185,7 @@ def test_a_link_inside_the_folder_is_not_read_twice_and_one_out_of_it_is_reporte
     assert paths(found) == ["a.md"]
     assert {problem.path for problem in found.problems} == {"out.md", "broken.md"}
     reasons = {problem.path: problem.reason for problem in found.problems}
-    assert reasons["out.md"].endswith("Index that folder, too: NAME=PATH.")
+    assert reasons["out.md"].endswith("Index the other folder, too: NAME=PATH.")
 
 
 def test_a_link_inside_the_folder_is_listed_as_not_read(tree):
@@ -289,7 +289,7 @@ def test_an_ignore_file_that_is_none_is_told_and_not_read(tree, tmp_path_factory
     found = find_files(root, FileRules())
     assert paths(found) == ["a.md", "secret.md"]
     assert [problem.path for problem in found.problems] == [".gitignore"]
-    assert "not obeyed" in found.problems[0].reason
+    assert "not applied" in found.problems[0].reason
 
 
 def test_an_ignore_file_may_be_a_link_inside_the_folder(tree):

@@ -206,7 +206,7 @@ def test_a_module_beside_the_converters_is_all_that_a_new_format_needs(gemini, m
     # Conversion
     assert worker.convert(gemini / "a.gmi", ".gmi")["parts"] == [("- a link\n", {})]
     # Messages
-    with pytest.raises(MissingExtraError, match=r"what reads \.gmi files \(Gemini text\)"):
+    with pytest.raises(MissingExtraError, match=r"the reader for \.gmi files \(Gemini text\)"):
         DocumentReader().load_data(gemini / "a.gmi")
     with pytest.raises(DocumentError, match=r"\.xyz cannot be converted.*\.gmi"):
         DocumentReader().documents(gemini / "a.xyz", b"")

@@ -53,7 +53,7 @@ def test_a_folder_is_read_by_default_and_a_broken_file_concerns_itself(folder):
         report = index.refresh()
         assert report.added == ["fees.xlsx", "mail.eml", "note.md", "report.pdf"]
         assert [problem.path for problem in report.failed] == ["broken.pdf"]
-        assert "damaged or no PDF" in report.failed[0].reason
+        assert "damaged or not a PDF" in report.failed[0].reason
         assert report.repaired == []
         cited = {citation_of(node.metadata) for node in index.nodes()}
         assert {"report.pdf#page=2", "fees.xlsx#sheet=Fees"} <= cited

@@ -195,7 +195,7 @@ def test_a_notebook_keeps_the_text_of_its_outputs_and_no_pictures(tmp_path):
 )
 def test_what_only_looks_like_a_notebook_is_named_as_none(tmp_path, text):
     (tmp_path / "a.ipynb").write_text(text, "utf-8")
-    with pytest.raises(ConversionError, match="it is no Jupyter notebook of version 4"):
+    with pytest.raises(ConversionError, match="it is not a Jupyter notebook of version 4"):
         read_ipynb(tmp_path / "a.ipynb")
 
 

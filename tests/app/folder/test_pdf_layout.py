@@ -656,7 +656,7 @@ def test_a_font_that_names_no_letters_is_said_to_be_unreadable(tmp_path, is_all)
     stream = f"<< /Length {len(content)} >>\nstream\n{content}\nendstream"
     arguments = (tmp_path / "a.pdf", "<< /Font << /F1 5 0 R /F2 8 0 R >> >>", stream, *CIPHER)
     if is_all:
-        with pytest.raises(DocumentError, match=r"do not say which letters they draw\. Use .*OCR"):
+        with pytest.raises(DocumentError, match=r"do not define their letters\. Use .*OCR"):
             write_objects(*arguments)
     else:
         [page] = write_objects(*arguments)
@@ -673,7 +673,7 @@ def test_letters_mapped_to_private_characters_are_unreadable(tmp_path):
     font = "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /ToUnicode 6 0 R >>"
     content = "BT /F1 12 Tf 60 700 Td (harbour pump house) Tj ET"
     streams = [f"<< /Length {len(data)} >>\nstream\n{data}\nendstream" for data in (content, cmap)]
-    with pytest.raises(DocumentError, match="do not say which letters they draw"):
+    with pytest.raises(DocumentError, match="do not define their letters"):
         write_objects(
             tmp_path / "a.pdf", "<< /Font << /F1 5 0 R >> >>", streams[0], font, streams[1]
         )

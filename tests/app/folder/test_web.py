@@ -540,7 +540,7 @@ def test_an_odd_byte_or_code_page_costs_a_letter_and_not_the_mail(tmp_path, prop
 
 def test_a_file_that_outlook_did_not_write_is_refused(tmp_path):
     (tmp_path / "a.msg").write_bytes(b"Subject: Pumps")
-    with pytest.raises(ConversionError, match="no mail of Outlook"):
+    with pytest.raises(ConversionError, match="not an Outlook mail"):
         read_msg(tmp_path / "a.msg")
 
 

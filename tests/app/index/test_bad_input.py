@@ -77,8 +77,8 @@ def test_status_and_verify_say_why_a_file_is_not_indexed(opened, folder, monkeyp
     )
     status = index.status()
     assert {one.path: one.reason.partition(",")[0] for one in status.pending.failed} == {
-        "bad.md": "it is binary (it holds NUL bytes)",
-        "guide.md": "it is binary (it holds NUL bytes)",
+        "bad.md": "it is binary (it contains NUL bytes)",
+        "guide.md": "it is binary (it contains NUL bytes)",
         "locked.md": "it cannot be read (Permission denied).",
     }
     assert "to refresh  3 not indexed\nnot indexed bad.md: it is binary" in str(status)

@@ -27,11 +27,11 @@ def broken():
 @pytest.mark.parametrize(
     ("source", "error", "message"),
     [
-        ("notes", SettingError, r"str is no list of documents. Call refresh\(\["),
-        ("", SettingError, "str is no list of documents"),
-        ([Document(text="x", id_="x"), "y"], SettingError, "str is no list of documents"),
-        (Document(text="x", id_="x"), SettingError, "Document is no list of documents"),
-        (3, SettingError, "int is no list of documents"),
+        ("notes", SettingError, r"str is not a list of documents. Call refresh\(\["),
+        ("", SettingError, "str is not a list of documents"),
+        ([Document(text="x", id_="x"), "y"], SettingError, "str is not a list of documents"),
+        (Document(text="x", id_="x"), SettingError, "Document is not a list of documents"),
+        (3, SettingError, "int is not a list of documents"),
         (broken(), ZeroDivisionError, None),
     ],
 )

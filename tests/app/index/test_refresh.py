@@ -102,7 +102,7 @@ def test_documents_are_added_updated_and_never_delete(opened):
 
 def test_a_document_without_lasting_identity_is_refused_with_a_hint(opened):
     report = opened().refresh([Document(text="who am I?"), Document(id_="a\0b", text="# One")])
-    reason = "it has no stable id: a random UUID, or characters that no database keeps."
+    reason = "it has no stable id, but a random UUID or characters that databases reject."
     hint = "Set id_=, or metadata['path']."
     assert [str(failure) for failure in report.failed] == [
         f"document {number}: {reason} {hint}" for number in (0, 1)

@@ -1,1 +1,1 @@
-"""Converters of document formats to Markdown; each module declares the formats that it reads."""
+"""Converters from document formats to Markdown. Each module declares the formats it reads."""

@@ -1,4 +1,4 @@
-"""Tables of values that a sign separates."""
+"""CSV files and similar tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST_FIELD: Final = 1_000_000
 
 @format_of("CSV", ".csv", ".tsv", kept="titles")
 def read_csv(path: Path) -> Conversion:
-    """Return a table; the first line is its header, and empty ones mean nothing."""
+    """Return a table whose header is the first line. Empty lines are ignored."""
     text = decode(path.read_bytes()).text.removeprefix("\ufeff").replace("\0", "")
     csv.field_size_limit(_LONGEST_FIELD)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
@@ -30,7 +30,7 @@ def read_csv(path: Path) -> Conversion:
 
 
 def _delimiter(text: str) -> str:
-    """Return the sign that most lines have as often as one another."""
+    """Return the delimiter that occurs equally often in most lines."""
     lines = re.sub('"[^"]*"', "", text[:_SAMPLE]).split("\n")[:_SAMPLE_LINES]
     alike = {}
     for sign in _DELIMITERS:

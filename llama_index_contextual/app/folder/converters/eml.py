@@ -1,4 +1,4 @@
-"""Mail as it is sent: its texts, mails in it, and the names of its attachments."""
+"""Mail as it is sent: its texts, forwarded mails, and the names of its attachments."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 _MARKUP: Final = ("text/html", "text/enriched", "text/richtext")
 _INVITATION: Final = "text/calendar"
-_MOST_HEADER: Final = 3_000  # characters; metadata keep 2,000, and name what is longer
+_MOST_HEADER: Final = 3_000  # characters, more than the 2,000 that metadata keeps
 _HEADERS: Final = {"subject": "subject", "from": "sender", "to": "to", "cc": "cc"}
-# What an invitation says, by its keys.
+# The labels of an invitation's properties.
 _EVENT: Final = {
     "SUMMARY": "Subject",
     "DTSTART": "Begin",
@@ -37,9 +37,10 @@ _DAY: Final = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z?))?")
 
 
 class _ShortHeaders(email.policy.EmailPolicy):
-    """Reads the start of a header, as written where it is nested.
+    """A policy that reads only the start of each header.
 
-    Python's parser takes the square of its length.
+    Python's parser takes time proportional to the square of its length. A deeply nested header is
+    returned as text.
     """
 
     def header_fetch_parse(self, name: str, value: str) -> Any:
@@ -61,7 +62,7 @@ def read_eml(path: Path) -> Conversion:
     """Return a mail as it is sent."""
     message = _message(path.read_bytes())
     if not message.keys():
-        raise ConversionError("it is no mail: it has no headers. Ignore it.")
+        raise ConversionError("it is not a mail, because it has no headers. Ignore it.")
     attachments: list[MIMEPart] = []
     pages = _pages(message, attachments)
     if not any(page.text.strip() for page in pages):
@@ -72,7 +73,7 @@ def read_eml(path: Path) -> Conversion:
 
 
 def html_of_mail(data: bytes) -> str:
-    """Return the page that a mail, or a web page saved as one file, holds; "" if it holds none."""
+    """Return the HTML in a mail or in a web page saved as one file; "" if there is none."""
     from llama_index_contextual.app.folder.html_to_markdown import decode_html
 
     for part in _message(data).walk():
@@ -92,7 +93,7 @@ def _message(data: bytes) -> EmailMessage:
 def mail_page(
     pages: Sequence[Conversion], attachments: Iterable[str], metadata: dict[str, str]
 ) -> Conversion:
-    """Return a mail as one part: its subject, its texts and the names of what is attached."""
+    """Return a mail as one part with its subject, its texts and the names of its attachments."""
     names = list(filter(None, (" ".join(name.split()) for name in attachments)))
     subject = metadata["subject"]
     blocks = [heading(1, subject) if subject else ""]
@@ -107,7 +108,7 @@ def mail_page(
 
 
 def mail_metadata(headers: EmailMessage | Mapping[str, Any]) -> dict[str, str]:
-    """Return the metadata of a mail, from its headers by their names."""
+    """Return the metadata of a mail from its headers."""
     metadata = {}
     for name, key in _HEADERS.items():
         value = str(headers.get(name, "")).replace("\0", "")
@@ -118,9 +119,9 @@ def mail_metadata(headers: EmailMessage | Mapping[str, Any]) -> dict[str, str]:
 
 
 def _pages(part: Any, attachments: list[MIMEPart], depth: int = 1) -> list[Conversion]:
-    """Return the texts of a part in their order, and of alternatives one.
+    """Return the texts of a part in order, with one of any alternatives.
 
-    Add what is no text to ``attachments``.
+    Parts that are not text are added to ``attachments``.
     """
     kind = part.get_content_type()
     inner_parts = part.get_payload() if part.is_multipart() else []
@@ -137,7 +138,7 @@ def _pages(part: Any, attachments: list[MIMEPart], depth: int = 1) -> list[Conve
         return [page for _, pages in alternatives for page in pages]
     is_text = part.get_content_maintype() in ("text", "multipart") and kind != _INVITATION
     if is_text and not part.is_attachment() and not part.get_filename():
-        with contextlib.suppress(DocumentError):  # it is binary
+        with contextlib.suppress(DocumentError):  # a binary part is an attachment
             return [text_page(_text(part), kind)]
     attachments.append(part)
     return []
@@ -153,7 +154,7 @@ def _text(part: Any) -> str:
 
 
 def text_page(text: str, kind: str) -> Conversion:
-    """Return a text of a media type as Markdown."""
+    """Return a text with a media type as Markdown."""
     from llama_index_contextual.app.folder.html_to_markdown import html_to_markdown
 
     if kind in _MARKUP and text.strip():
@@ -163,7 +164,7 @@ def text_page(text: str, kind: str) -> Conversion:
 
 
 def _invitation(part: Any) -> Conversion:
-    """Return what the first event of a calendar says, a line for each of its properties."""
+    """Return the first event of a calendar, with one line per property."""
     data = part.get_payload(decode=True) or b""
     unfolded = re.sub(r"\r?\n[ \t]", "", decode(data).text)
     event = unfolded.partition("BEGIN:VEVENT")[2].partition("END:VEVENT")[0]
@@ -186,7 +187,7 @@ def _event_value(value: str) -> str:
 
 
 def fullest_pages(alternatives: Sequence[tuple[str, list[Conversion]]]) -> list[Conversion]:
-    """Return the plain text, or the richest form if the plain text lacks half of its words."""
+    """Return the plain text, or the richest alternative if plain text lacks half of its words."""
     plain: list[Conversion] = []
     rich: list[Conversion] = []
     for kind, pages in alternatives:

@@ -1,4 +1,4 @@
-"""Books."""
+"""EPUB books."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from llama_index_contextual.app.folder.formats import Conversion, ConversionErro
     dropped="menus, scripts",
 )
 def read_epub(path: Path) -> Conversion:
-    """Return a book: a part for each chapter, in the order of reading."""
+    """Return a book with one part per chapter, in reading order."""
     from llama_index_contextual.app.folder.html_to_markdown import decode_html, html_to_markdown
 
     parts: list[Part] = []
@@ -29,7 +29,7 @@ def read_epub(path: Path) -> Conversion:
         container = archive.xml("META-INF/container.xml")
         name = attribute(container.find(".//{*}rootfile"), "full-path")
         if name not in archive:
-            raise ConversionError("it is damaged or no EPUB (it names no package). Ignore it.")
+            raise ConversionError("it is damaged or not an EPUB (it has no package). Ignore it.")
         package = archive.xml(name)
         links = {}
         for item in package.iterfind(".//{*}item"):

@@ -14,7 +14,7 @@ from llama_index_contextual.app.folder.formats import Conversion, format_of
     ".xhtml",
     packages=("bs4", "lxml"),
     kept="numbers, spans, asides",
-    dropped="what surrounds `main`, menus, scripts",
+    dropped="text outside `main`, menus, scripts",
 )
 def read_html(path: Path) -> Conversion:
     """Return the text of a page."""

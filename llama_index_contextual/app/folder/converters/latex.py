@@ -1,4 +1,4 @@
-"""LaTeX with Markdown's headings, lists, tables and fences; formulas stay as they are."""
+"""LaTeX files, converted to Markdown's headings, lists, tables and fences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from llama_index_contextual.app.folder.formats import Conversion, Part, format_o
 from llama_index_contextual.app.folder.lines import text_of_lines
 from llama_index_contextual.app.folder.markdown import escape, heading
 
-_CODE: Final = "\ue000"  # where code is, until the text is written
+_CODE: Final = "\ue000"  # stands for code until the text is written
 _LEVELS: Final = {
     "part": 1,
     "chapter": 1,
@@ -24,10 +24,10 @@ _LEVELS: Final = {
 }
 _FRAME_LEVEL: Final = 4
 _BLOCK_LEVEL: Final = 5
-_DEEPEST: Final = 20  # lists in one another that are indented
+_DEEPEST: Final = 20  # levels of nested lists that are indented
 _BRACES: Final = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
 _OPTIONS: Final = r"[ \t]{0,9}(?:<[^<>]{0,200}>)?(?:\[[^][]{0,200}\]){0,3}[ \t]{0,9}"
-# Code, comments, and what holds a percent sign that begins none.
+# Code, comments, and text in which a percent sign does not start a comment.
 _HIDDEN: Final = re.compile(
     r"(?P<kept>\\(?:url|href|path)\{[^{}]*\}|\\verb\*?(?P<quote>[^\w\s*]).{0,200}?(?P=quote))"
     r"|\\begin\{(?P<environment>comment|[BLv]?[vV]erbatim\*?|alltt|lstlisting|minted)\}"
@@ -37,7 +37,7 @@ _HIDDEN: Final = re.compile(
 _HEADING: Final = re.compile(
     rf"\\(?:({'|'.join(_LEVELS)})\*?|frametitle|begin\{{(?:frame|\w*block)\}}){_OPTIONS}{_BRACES}"
 )
-# Where a line is divided: before what begins a thing of its own, and after a heading or a row.
+# Lines are split before commands that start a block, and after headings and rows.
 _BEFORE: Final = re.compile(
     r"(?<=\S)[ \t]*(?=\\(?:item\b|begin\{|end\{|(?:sub)*section\*?\{|chapter\*?\{|frametitle\{)"
     rf"|{_CODE})"
@@ -97,9 +97,9 @@ _ROW_END: Final = re.compile(r"\\\\(?:\[[^][]*\])?\s*$")
 _TITLE: Final = re.compile(rf"\\(title|author|date){_BRACES}")
 
 
-@format_of("LaTeX", ".tex", kept="code, formulas as they are", dropped="comments")
+@format_of("LaTeX", ".tex", kept="code, unchanged formulas", dropped="comments")
 def read_tex(path: Path) -> Conversion:
-    """Return LaTeX with Markdown's headings, lists, tables and fences."""
+    """Return a LaTeX file as Markdown. Formulas are not changed."""
     text = text_of_lines(path.read_bytes()).replace(_CODE, "")
     preamble, begin, body = text.partition("\\begin{document}")
     if not begin:
@@ -143,7 +143,7 @@ def _metadata(text: str) -> dict[str, str]:
 
 
 def _convert(pieces: list[str]) -> Iterator[str]:
-    """Return lines that have one heading, item, row or environment at most, as Markdown."""
+    """Yield the Markdown of lines with at most one heading, item, row or environment each."""
     lists = _Lists()
     is_row = False
     is_formula = False
@@ -167,12 +167,12 @@ def _convert(pieces: list[str]) -> Iterator[str]:
         elif item:
             parts = (bullet, _plain(item[1] or ""), escape(_plain(kept[item.end() :])))
             yield " ".join(filter(None, parts))
-        elif kept.strip() or not was_row:  # else a rule between rows
+        elif kept.strip() or not was_row:  # otherwise it is a rule between rows
             yield escape(_plain(kept).rstrip())
 
 
 def _spanned(span: re.Match[str]) -> str:
-    """Return a cell that spans several columns, with empty ones behind it."""
+    """Return a cell that spans several columns, followed by empty cells."""
     return span[3] + "&" * (int(span[1]) - 1)
 
 
@@ -189,14 +189,14 @@ def _row(line: str, *, is_first: bool) -> str:
 
 
 class _Lists:
-    """The lists that are open, and how many items they have."""
+    """The open lists and the number of items in each."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
         self._counts: list[int] = []
 
     def bullet(self, line: str) -> str:
-        """Return the sign or number of an item on a line."""
+        """Return the bullet or number for an item on a line."""
         for command, name in _LIST.findall(line):
             if command == "begin" and name:
                 self._open(name)
@@ -217,9 +217,9 @@ class _Lists:
 
 
 def _unstyled(text: str) -> str:
-    """Return a text without commands of style, even over several lines, and with its accents."""
+    """Return a text without style commands, which can span lines, and with composed accents."""
     text = _ACCENT.sub(_accented, text)
-    return _STYLE.sub(r"\1", _STYLE.sub(r"\1", text))  # one in another
+    return _STYLE.sub(r"\1", _STYLE.sub(r"\1", text))  # twice for nested commands
 
 
 def _accented(match: re.Match[str]) -> str:
@@ -227,6 +227,6 @@ def _accented(match: re.Match[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text with letters and signs in the place of commands."""
+    """Return a text with letters and signs in place of commands."""
     text = _LETTER.sub(lambda letter: _LETTERS[letter[1]], _ROW_END.sub("", text))
     return re.sub(r"\\([%&#_{}$])", r"\1", text).replace("~", " ")

@@ -1,7 +1,7 @@
-"""Mail as Outlook keeps it: a compound file with a stream for each property.
+"""Mail as Outlook stores it, in a compound file with a stream for each property.
 
-Strings are read leniently: a byte that the code page lacks, or a code page that nobody knows, costs
-a letter and not the mail.
+Strings are read leniently. An invalid byte or an unknown code page only costs some letters, and not
+the whole mail.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _REPRESENTED: Final = "0042"
 _BODY: Final = "1000"
 _HTML: Final = "1013"
 _RECIPIENT: Final = ("3001", "39FE", "3003")
-_ATTACHMENT: Final = ("3707", "3704", "3001")  # long name, short name, name shown
+_ATTACHMENT: Final = ("3707", "3704", "3001")  # long name, short name, display name
 _CODE_PAGE: Final = 0x3FFD
 _INTERNET_CODE_PAGE: Final = 0x3FDE
 _PROPERTIES: Final = "__properties_version1.0"
 _HEADER: Final = 32  # bytes before the properties of a mail
 _ENTRY: Final = struct.Struct("<HHIQ")  # kind, number, flags, value
 _EPOCH: Final = dt.datetime(1601, 1, 1, tzinfo=dt.timezone.utc)
-# Code pages whose names in Python are others.
+# Code pages that have other names in Python.
 _CODECS: Final = {
     1200: "utf-16-le",
     20127: "ascii",
@@ -64,15 +64,15 @@ _CODECS: Final = {
     dropped="attachments: named",
 )
 def read_msg(path: Path) -> Conversion:
-    """Return a mail as Outlook keeps it.
+    """Return an Outlook mail.
 
     Raises:
-        ConversionError: It is damaged, or no mail of Outlook.
+        ConversionError: The file is damaged, or not an Outlook mail.
     """
     import olefile
 
     if not olefile.isOleFile(path):
-        raise ConversionError("it is damaged or no mail of Outlook. Ignore it.")
+        raise ConversionError("it is damaged or not an Outlook mail. Ignore it.")
     with olefile.OleFileIO(path) as file:
         message = _Storage(file, "")
         headers: dict[str, Any] = {}
@@ -106,8 +106,8 @@ class _Storage:
     """The properties of a mail, a recipient or an attachment.
 
     Attributes:
-        values: Numbers and times by the number of the property.
-        encodings: Of strings of eight bits: of properties, and of bodies.
+        values: The numbers and times, by property number.
+        encodings: The encodings of 8-bit strings in properties and in bodies.
     """
 
     def __init__(self, file: Any, folder: str, encodings: tuple[str, str] | None = None) -> None:
@@ -124,7 +124,7 @@ class _Storage:
         self.encodings = encodings
 
     def text(self, number: str) -> str:
-        """Return a string, or "" where the property is missing."""
+        """Return a string property, or "" if it is missing."""
         wide = self._stream(f"__substg1.0_{number}001F")
         if wide:
             return wide.decode("utf-16-le", "replace").rstrip("\0")
@@ -135,11 +135,11 @@ class _Storage:
         return data.decode(self.encodings[is_body], "replace").rstrip("\0")
 
     def first(self, numbers: tuple[str, ...]) -> str:
-        """Return the first string that is not empty."""
+        """Return the first string property that is not empty."""
         return next(filter(None, map(self.text, numbers)), "")
 
     def address(self, numbers: tuple[str, ...]) -> str:
-        """Return a name with its address; the address is the last filled one of several kinds."""
+        """Return the name in the first property, with the first address in the other ones."""
         name = self.text(numbers[0]).strip()
         address = self.first(numbers[1:])
         return f"{name} <{address}>".strip() if address else name
@@ -153,7 +153,7 @@ class _Storage:
 
 
 def _codec(code_page: int | None, default: str) -> str:
-    """Return the name of a code page in Python."""
+    """Return Python's name for a code page, or the default if the code page is unknown."""
     number = (code_page or 0) & 0xFFFFFFFF
     try:
         return codecs.lookup(_CODECS.get(number, f"cp{number}")).name

@@ -12,33 +12,33 @@ from llama_index_contextual.app.folder.files import decode
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, format_of
 from llama_index_contextual.app.folder.markdown import escape, fence
 
-_LONG_PART: Final = 1500  # characters after which a part ends at the next cell
+_LONG_PART: Final = 1500  # characters; a longer part ends at the next cell
 _LONG_OUTPUT: Final = 2000  # characters of an output that are kept
 _NO_TEXT: Final = ("image/", "video/", "audio/", "application/vnd.jupyter.widget")
 _HEADING: Final = re.compile(r"\s*#{1,6}\s")
-# Colours, and moves of a terminal's cursor.
+# Terminal codes for colours and cursor movements.
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
-# States of a progress bar but the last.
+# All states of a progress bar except the last.
 _OVERWRITTEN: Final = re.compile(r"^.*\r(?=[^\r\n])|\r+$", re.MULTILINE)
 _PICTURE: Final = re.compile(r"data:[\w/+.-]{1,60};base64,[A-Za-z0-9+/=]*")
 
 
 @format_of("Notebook", ".ipynb", place="cell", kept="code, text of outputs", dropped="pictures")
 def read_ipynb(path: Path) -> Conversion:
-    """Return a Jupyter notebook: cells in order, code and the text of its outputs as fences.
+    """Return a Jupyter notebook, with its cells in order, and code and text outputs in fences.
 
-    A part begins at a heading, and at the next cell where it is long; ``cell`` is the number of its
-    first one.
+    A part starts at a heading, or at the next cell if the previous part is long. Its ``cell`` is
+    the number of its first cell.
 
     Raises:
-        ConversionError: It is no notebook of version 4.
+        ConversionError: The file is not a notebook of version 4.
     """
     notebook = json.loads(decode(path.read_bytes()).text)
     try:
         return _convert(notebook)
-    except (AttributeError, LookupError, TypeError) as error:  # lists in the place of objects
+    except (AttributeError, LookupError, TypeError) as error:  # such as lists in place of objects
         raise ConversionError(
-            "it is no Jupyter notebook of version 4. Save it anew, or ignore it."
+            "it is not a Jupyter notebook of version 4. Save it again, or ignore it."
         ) from error
 
 
@@ -72,12 +72,12 @@ def _convert(notebook: dict[str, Any]) -> Conversion:
 
 
 def _joined(source: Any) -> str:
-    """Return a text that a notebook holds as one string or as lines."""
+    """Return a text that a notebook stores as a string or as lines."""
     return "".join(map(str, source)) if isinstance(source, list) else str(source or "")
 
 
 def _output(output: dict[str, Any], left_out: Counter[str]) -> str:
-    """Return the plain text of an output; count pictures in it, and the end of what is long."""
+    """Return the plain text of an output, and count pictures and characters that are left out."""
     data: dict[str, Any] = output.get("data") or {}
     if any(media_type.startswith(_NO_TEXT) for media_type in data):
         left_out["picture"] += 1

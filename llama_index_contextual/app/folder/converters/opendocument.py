@@ -1,4 +1,4 @@
-"""Texts of OpenDocument, written as HTML element by element."""
+"""OpenDocument texts, converted to HTML element by element."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _TAGS: Final = {
     "title": "div",
 }
 _TITLES: Final = {"Title": "h1", "Subtitle": "h2"}
-_OUTLINE: Final = "outline-style"  # the numbers of headings
+_OUTLINE: Final = "outline-style"  # the numbering of headings
 _LEVELS: Final = 10  # of headings and lists
 _MOST_REPEATED: Final = 100  # cells
 
@@ -56,10 +56,10 @@ _MOST_REPEATED: Final = 100  # cells
     dropped="pictures, comments, formulas",
 )
 def read_odt(path: Path) -> Conversion:
-    """Return a text of OpenDocument.
+    """Return an OpenDocument text.
 
     Raises:
-        ConversionError: It is damaged, or no text of OpenDocument.
+        ConversionError: The file is damaged, or not an OpenDocument text.
     """
     from llama_index_contextual.app.folder.html_to_markdown import html_to_markdown
 
@@ -68,7 +68,7 @@ def read_odt(path: Path) -> Conversion:
         body = content.find(".//{*}body/{*}text")
         if body is None:
             raise ConversionError(
-                "it is damaged or no text of OpenDocument (it has no body). Ignore it."
+                "it is damaged or not an OpenDocument text (it has no body). Ignore it."
             )
         writer = _Writer(content, archive.xml("styles.xml"))
         html = writer.html(body)
@@ -80,7 +80,7 @@ def read_odt(path: Path) -> Conversion:
 
 
 class _Writer:
-    """Writes a text of OpenDocument as HTML."""
+    """A converter of an OpenDocument text to HTML."""
 
     def __init__(self, *roots: Any) -> None:
         self.notes: list[str] = []
@@ -90,11 +90,11 @@ class _Writer:
                 is_outline = local(element) == _OUTLINE
                 name = _OUTLINE if is_outline else attribute(element, "name")
                 self._named[name] = element
-        # Of headings and lists, by their style and level.
+        # The counts of headings and list items, by style and level.
         self._counts: dict[str, list[int]] = defaultdict(lambda: [0] * (_LEVELS + 1))
 
     def html(self, element: Any, style: str = "", depth: int = 0) -> str:
-        """Return what an element holds; style and depth are those of the list around it."""
+        """Return the contents of an element, given the style and depth of the list around it."""
         pieces = [escape(element.text or "")]
         for child in element:
             pieces.append(self._child(child, style, depth))
@@ -139,7 +139,7 @@ class _Writer:
         return _TITLES.get(parent or style_name, "p")
 
     def _position(self, style_name: str) -> str:
-        """Return the tag of raised or lowered text, or "" for other text."""
+        """Return the tag of superscript or subscript, or "" for other text."""
         style = self._named.get(style_name)
         if style is None:
             return ""
@@ -149,17 +149,14 @@ class _Writer:
         return "sup" if position.strip("0% ") else ""
 
     def _level(self, style: str, level: int) -> Any:
-        """Return a level of a list or of headings; None for none."""
+        """Return the definition of a level in a list or outline style, or None."""
         for child in self._named.get(style, ()):
             if attribute(child, "level") == str(level):
                 return child
         return None
 
     def _next_number(self, style: str, level: int) -> str:
-        """Return the next number of a level, with those above it that it shows.
-
-        "" where none is shown.
-        """
+        """Return the next number of a level, with the higher levels that it shows; "" for none."""
         shown_as = self._level(style, level)
         counts = self._counts[style]
         counts[level:] = [counts[level] + 1, *[0] * (_LEVELS - level)]
@@ -174,7 +171,7 @@ class _Writer:
         return escape(prefix + ".".join(numbers) + attribute(shown_as, "num-suffix"))
 
     def _list(self, element: Any, style: str, depth: int) -> str:
-        """Return a list, with numbers where its level has some; headings in it are no items."""
+        """Return a list, numbered if its level is. If it contains headings, it is only layout."""
         if element.find(".//{*}h") is not None or depth > _LEVELS:
             return self.html(element, style, depth)
         counts = self._counts[style]
@@ -186,9 +183,9 @@ class _Writer:
         items = ""
         for item in element:
             counts[depth] = integer(attribute(item, "start-value"), counts[depth] + 1) - 1
-            number = " "  # of a paragraph that goes on
+            number = " "  # for a paragraph that continues an item
             if local(item) != "list-header":
-                # An item whose first child is a list only holds others.
+                # An item whose first child is a list only contains that list.
                 is_filled = len(item) > 0 and local(item[0]) != "list"
                 number = self._next_number(style, depth).strip() if is_filled else ""
             if number.isdecimal():

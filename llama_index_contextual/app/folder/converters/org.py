@@ -1,4 +1,4 @@
-"""Org with Markdown's headings, fences and tables."""
+"""Org files, converted to Markdown's headings, fences and tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEADING: Final = re.compile(
     r"(\*+)\s+(?:(?:TODO|DONE)\s+)?(?:\[#\w\]\s+)?(.*?)(?:\s+:[\w@:]+:)?\s*$"
 )
 _LINK: Final = re.compile(r"\[\[(?:[^][]*\]\[)?([^][]*)\]\]")
-# A block, a drawer, and a heading that is a comment with what is below it.
+# A block, a drawer, or a heading that is a comment, with its contents.
 _BLOCK: Final = re.compile(
     r"""[ \t]*\#\+(?i:begin_(?P<kind>src|example|export|comment)\b)[ \t]*(?P<language>[\w+-]*).*\n
         (?P<code>(?:(?![ \t]*\#\+(?i:begin_(?P=kind)\b)).*\n)*?)[ \t]*\#\+(?i:end_(?P=kind)).*\n
@@ -55,7 +55,7 @@ def read_org(path: Path) -> Conversion:
 
 
 def _convert_line(line: str, metadata: dict[str, str]) -> str:
-    """Return a line outside of blocks; title, author and date go to the metadata."""
+    """Return a line outside of blocks, and add a title, author or date to the metadata."""
     keyword = _KEYWORD.match(line)
     if keyword:
         name = keyword[1].lower()

@@ -1,7 +1,8 @@
-"""PDF to Markdown, page by page: headings by their letters, tables by their columns.
+"""PDF files, converted to Markdown page by page.
 
-A PDF has no paragraphs, headings or tables. Lines in larger or bolder letters than most are
-headings; lines that most pages repeat at their edge are no text.
+A PDF does not contain paragraphs, headings or tables. Lines in larger or bolder letters are treated
+as headings, and lines with aligned values as tables. Lines that many pages repeat at their edges
+are dropped.
 """
 
 from __future__ import annotations
@@ -21,20 +22,21 @@ from llama_index_contextual.app.folder.pdf_tables import find_tables, table
 from llama_index_contextual.app.folder.pdf_words import Word, in_reading_order, joined
 from llama_index_contextual.utils.text import counted
 
-_FULL: Final = 0.6  # of the longest line: a heading that is shorter ends there
-_MUCH_LARGER: Final = 1.3  # than most letters: no running header
-_EDGE: Final = 4  # lines at the top of a page, or at its bottom, that may be no text
-_REPEATED: Final = 0.3  # of the pages; odd and even ones may differ
+_FULL: Final = 0.6  # of the longest line; a heading shorter than this is not continued
+_MUCH_LARGER: Final = 1.3  # times the usual letter size: larger lines are not running headers
+_EDGE: Final = 4  # lines at the top and bottom of a page that can be headers or footers
+_REPEATED: Final = 0.3  # of the pages, since odd and even pages can differ
 _LONGEST_HEADING: Final = 130  # characters
 _LONGEST_OWNER: Final = 60  # characters of a name above a heading
 _MOST_OWNERS: Final = 2  # lines above a heading that belong to it
-_LOWEST: Final = 6  # level of a heading
+_LOWEST: Final = 6  # the lowest level of a heading
 _CURRENCIES: Final = frozenset("$€£¥")
 _OPENING: Final = _CURRENCIES | {"("}
 _CLOSING: Final = (")", "%", ")%")
 
 _BULLET: Final = re.compile(rf"[•●▪■◦‣·o–{BULLETS}-](?=\s)\s*")
-_NUMBERED: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){0,4}\.?\s+[^\W\d_]")  # a heading of its own
+# The start of a numbered heading, which does not continue the heading above it.
+_NUMBERED: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){0,4}\.?\s+[^\W\d_]")
 _BROKEN: Final = re.compile(r"(\S{0,99}\w)-$")  # the word before a hyphen at the end of a line
 _DAY: Final = re.compile(r"D:(\d{4})(\d\d)?(\d\d)?")
 _FILE_NAME: Final = re.compile(r"\.\w{2,4}$|^Microsoft \w+ - ")
@@ -43,11 +45,12 @@ Style = tuple[float, bool]  # size of letters, and whether they are bold
 
 
 class Line:
-    """Words on one height; ``cells`` are they joined where gaps are narrow.
+    """A line of words at the same height.
 
     Attributes:
-        level: Of a heading, or 0.
-        is_name: Whether it is the name of an owner above a heading.
+        cells: The words, joined if the gaps between them are narrow.
+        level: The level of a heading, or 0.
+        is_name: Whether it is a name above a heading, such as that of a company.
         size: The height of its largest letters.
         usual: The height of most of its letters.
         bold: Whether all its words are bold.
@@ -67,18 +70,18 @@ class Line:
 
     @property
     def style(self) -> Style:
-        """Return the size of its letters, in steps of half a point, and whether they are bold."""
+        """Return the size of its letters in steps of half a point, and whether they are bold."""
         return round(self.usual * 2) / 2, self.bold
 
     def gap_below(self, line: Line) -> float:
-        """Return how far it is below another line, in points."""
+        """Return the distance below another line in points."""
         return line.base - self.base
 
 
 def _cells(words: Sequence[Word]) -> list[Word]:
-    """Return a line's words joined where the gaps are narrow.
+    """Return a line's words, joined if the gaps between them are narrow.
 
-    A currency's sign goes to its number.
+    A currency sign is joined to its number.
     """
     groups: list[list[Word]] = []
     for word in words:
@@ -118,7 +121,7 @@ def read_pdf(path: Path) -> Conversion:
     """Return the pages of a PDF.
 
     Raises:
-        ConversionError: It is encrypted, damaged, or has no text.
+        ConversionError: The file is encrypted or damaged, or has no text.
     """
     import pypdfium2
 
@@ -130,7 +133,7 @@ def read_pdf(path: Path) -> Conversion:
                 "it is encrypted. Save it without a password, or ignore it."
             ) from error
         reason = str(error).rstrip(".")
-        raise ConversionError(f"it is damaged or no PDF ({reason}). Ignore it.") from error
+        raise ConversionError(f"it is damaged or not a PDF ({reason}). Ignore it.") from error
     document.init_forms()
     left_out: Counter[str] = Counter()
     numbers = range(len(document))
@@ -145,10 +148,10 @@ def read_pdf(path: Path) -> Conversion:
 
 def _without_text(pages: int, left_out: Counter[str]) -> str:
     if left_out["unreadable character"]:
-        reason = "its fonts do not say which letters they draw"
+        reason = "its fonts do not define their letters"
     else:
         reason = f"it has no text on {counted(pages, 'page')}, which may be scanned"
-    return f"{reason}. Use a reader with OCR, in Python: readers={{'.pdf': …}}; or ignore it."
+    return f"{reason}. Use a reader with OCR in Python, readers={{'.pdf': …}}, or ignore it."
 
 
 def _metadata(document: Any) -> dict[str, str]:
@@ -169,7 +172,7 @@ def _day(text: str) -> str:
 
 
 def _drop_edges(pages: Sequence[list[Line]]) -> Counter[str]:
-    """Take headers, footers and numbers of pages out of the edges of pages, and count them."""
+    """Remove headers, footers and page numbers from the edges of pages, and count them."""
     largest = _MUCH_LARGER * _usual_size(pages)
     edges = [list(_edges(lines, largest)) for lines in pages]
     seen: Counter[tuple[str, int]] = Counter()
@@ -189,8 +192,8 @@ def _drop_edges(pages: Sequence[list[Line]]) -> Counter[str]:
 
 
 def _edges(lines: Sequence[Line], largest: float) -> Iterator[tuple[tuple[str, int], Line]]:
-    """Return the lines at the edges of a page: text without numbers, and place."""
-    # A page of columns ends with the last line of these.
+    """Yield the lines at the edges of a page, each with its text without numbers and its place."""
+    # Sort by height, because the last line of a page with columns is at the end of a column.
     downwards = sorted(lines, key=lambda line: -line.base)
     for line in (*downwards[:_EDGE], *downwards[_EDGE:][-_EDGE:]):
         if line.size >= largest:
@@ -209,9 +212,9 @@ def _usual_size(pages: Sequence[list[Line]]) -> float:
 
 
 def _find_headings(pages: Sequence[list[Line]]) -> None:
-    """Give lines that are headings a level.
+    """Set the level of lines that are headings.
 
-    By size, and at the size of the text by weight and capitals.
+    The level depends on the size, and for lines of the usual size on boldness and capitals.
     """
     body = _usual_size(pages)
     running = _running_styles(pages)
@@ -230,13 +233,13 @@ def _find_headings(pages: Sequence[list[Line]]) -> None:
             is_close = 0 < line.gap_below(above) < 1.8 * line.size
             is_lower = line.level == 0 and line.text[0].islower()
             if above.level and is_alike and is_close and is_lower:
-                line.level = above.level  # a heading of two lines
+                line.level = above.level  # a heading on two lines
 
 
 def _running_styles(pages: Sequence[list[Line]]) -> set[Style]:
-    """Return the styles of running text: most lines of it go on from a wide line above."""
-    characters: Counter[Style] = Counter()  # of lines without cells
-    running: Counter[Style] = Counter()  # of those that go on from a wide line above
+    """Return the styles of running text, in which most lines continue a wide line above."""
+    characters: Counter[Style] = Counter()  # of lines with a single cell
+    running: Counter[Style] = Counter()  # of those that continue a wide line above
     for lines in pages:
         wide = _FULL * max((line.width for line in lines), default=0.0)
         single = (line for line in lines if len(line.cells) == 1)
@@ -253,7 +256,7 @@ def _may_be_heading(line: Line) -> bool:
     text = line.text
     if len(line.cells) != 1 or len(text) > _LONGEST_HEADING:
         return False
-    if line.base <= -FAR / 2:  # a turned line is a mark, or at the side
+    if line.base <= -FAR / 2:  # rotated text is a watermark or a margin note
         return False
     if text[-1] in ".,;:-" or text[0].islower():
         return False
@@ -265,9 +268,8 @@ def _may_be_heading(line: Line) -> bool:
 def _page(lines: Sequence[Line]) -> str:
     """Return the lines of a page as Markdown.
 
-    Short lines at its top are headings with the one below them.
-
-    So a company's name above a statement is part of the heading.
+    Short lines at the top of the page become part of the heading below them, such as a company's
+    name above a statement.
     """
     first = next((index for index, line in enumerate(lines) if line.level), 0)
     owners = lines[:first] if first <= _MOST_OWNERS else ()
@@ -286,7 +288,7 @@ def _page(lines: Sequence[Line]) -> str:
 
 
 def _prose(lines: Sequence[Line]) -> list[str]:
-    """Return paragraphs and headings."""
+    """Return lines as paragraphs and headings."""
     blocks: list[str] = []
     width = max((line.width for line in lines), default=0.0)
     above: Line | None = None
@@ -303,7 +305,7 @@ def _prose(lines: Sequence[Line]) -> list[str]:
         bullet = _BULLET.match(text)
         if bullet:
             text = f"- {text[bullet.end() :]}"
-        elif not text[0].isdigit():  # a number begins an item here, too
+        elif not text[0].isdigit():  # a number starts an item in Markdown, too
             text = escape(text)
         if is_continued:
             blocks[-1] = _joined(blocks[-1], text)
@@ -313,7 +315,7 @@ def _prose(lines: Sequence[Line]) -> list[str]:
 
 
 def _continues(above: Line, line: Line, width: float) -> bool:
-    """Return whether a line goes on with the paragraph or heading above it."""
+    """Return whether a line continues the paragraph or heading above it."""
     if line.level != above.level:
         return False
     if not line.level:
@@ -324,7 +326,7 @@ def _continues(above: Line, line: Line, width: float) -> bool:
 
 
 def _joined(block: str, text: str) -> str:
-    """Return a paragraph with its next line; a word that a hyphen parts becomes whole."""
+    """Return a paragraph with its next line, after joining a word that is split by a hyphen."""
     word = _BROKEN.search(block[-100:])
     if word is None or not text[0].isalnum():
         return f"{block}\n{text}"

@@ -1,4 +1,4 @@
-"""reStructuredText with Markdown's headings, fences and tables."""
+"""reStructuredText files, converted to Markdown's headings, fences and tables."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from llama_index_contextual.app.folder.formats import Conversion, Part, format_o
 from llama_index_contextual.app.folder.lines import convert_lines, text_of_lines
 from llama_index_contextual.app.folder.markdown import escape, heading, table_of
 
-_LINE: Final = r"(?P<{0}>[=\-`:.'\"~^_*+#])(?P={0}){{2,}}"  # above or below a heading
+_LINE: Final = r"(?P<{0}>[=\-`:.'\"~^_*+#])(?P={0}){{2,}}"  # a line above or below a heading
 _HEADING_LINE: Final = re.compile(rf"\s*{_LINE.format('sign')}\s*$")
 _TABLE_RULE: Final = re.compile(r"(?:=+(?:[ ]+=+)+|\+(?:[-=]+\+)+)[ ]*$", re.MULTILINE)
-# A table; a heading; a directive of code, a comment, a target or a text with two colons, and what
-# is indented below.
+# A table; a heading with or without an overline; or a code directive, a comment, a target or a text
+# ending in two colons, each with the indented lines below it.
 _BLOCK: Final = re.compile(
     rf"""(?P<table>{_TABLE_RULE.pattern}\n(?:.*\S.*\n)*)
     |(?P<over>{_LINE.format("upper")})[ ]*\n(?P<middle>.*\S.*)\n(?P=over)[ ]*\n
@@ -38,19 +38,19 @@ _TAB: Final = 8
 
 @format_of("reStructuredText", ".rst", kept="lines, literal blocks", dropped="comments")
 def read_rst(path: Path) -> Conversion:
-    """Return reStructuredText with Markdown's headings, fences and tables."""
+    """Return a reStructuredText file as Markdown."""
     text = text_of_lines(path.read_bytes()).expandtabs(_TAB)
     return Conversion([Part(convert_lines(text, _BLOCK, _Blocks().convert, _convert_line))])
 
 
 class _Blocks:
-    """Converts blocks; the styles of headings are in the order of their levels."""
+    """A converter of blocks, which remembers the styles of headings in the order of levels."""
 
     def __init__(self) -> None:
         self._styles: list[str] = []
 
     def convert(self, block: re.Match[str]) -> list[str]:
-        """Return the lines of a block; none where it is no block."""
+        """Return the converted lines of a block, or no lines if it is not really a block."""
         if block["table"]:
             return _table(block["table"].splitlines())
         if block["comment"]:
@@ -72,10 +72,10 @@ class _Blocks:
 
 
 def _literal(block: re.Match[str]) -> list[str]:
-    """Return a literal block between fences.
+    """Return a literal block as a fence with the same number of lines.
 
-    A directive's line becomes the begin of a fence, or the empty one below a text; that behind it
-    the end.
+    The line of the directive, or the empty line below a text, becomes the start of the fence. The
+    empty line after the block becomes its end.
     """
     lines = []
     if block["text"] and block["text"] != ":":
@@ -89,12 +89,12 @@ def _convert_line(line: str) -> str:
 
 
 def _table(lines: list[str]) -> list[str]:
-    """Return a table of lines, whose columns begin and end where its first rule shows them."""
+    """Return a table as lines. The first rule shows where its columns start and end."""
     is_grid = lines[0].startswith("+")
     starts = [match.start() for match in re.finditer(r"\+|=+", lines[0])]
     spans = [slice(start + is_grid, end) for start, end in zip_longest(starts, starts[1:])]
     if is_grid:
-        spans.pop()  # behind the last sign
+        spans.pop()  # after the last "+"
     rows: list[list[str]] = []
     is_continued = False
     for line in lines:
@@ -117,7 +117,7 @@ def _cells(line: str, spans: list[slice], *, is_grid: bool) -> list[str]:
     for number, span in enumerate(spans):
         start = span.start
         if is_grid and line[start - 1 : start] not in ("|", "+"):
-            start -= 1  # a cell spans several columns
+            start -= 1  # a cell that spans several columns
         else:
             column = number
         cells[column] += line[start : span.stop]

@@ -1,6 +1,6 @@
-"""Rich Text Format by striprtf.
+"""Rich Text Format files, converted by striprtf.
 
-Marks in the place of control words tell headings, items and cells from text.
+Control words are replaced by marks, to tell headings, items and cells from text.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _MARKS: Final = {
 _ANY_MARK: Final = re.compile(f"[{_HEADING}-{_TABLE}]")
 _WORD: Final = re.compile(rf"(?<!\\)\\({'|'.join(_MARKS)})(?![a-z])(\d?) ?")
 _SUPER: Final = re.compile(r"(?<!\\)\\super(?![a-z\d]) ?([^{}\\]{1,20})")
-# Only the first word of a group says that a program may ignore the group, and no style of
-# characters does.
+# Remove every "\*" that is not the first word of its group, or is before a character style. In both
+# cases, striprtf would wrongly ignore the group.
 _STAR_INSIDE: Final = re.compile(r"(?<=[^{\\\s])(\s?)\\\*|(?<=\{)\\\*(?=\\cs\d)")
 _LEFT_OUT: Final = {"comment": r"\*\annotation", "picture": r"\pict", "text box": r"\shptxt"}
 _INFO: Final = re.compile(r"\{\\(title|author|subject) ([^{}]{0,1000})\}")
-_LOWEST: Final = 6  # level of a heading
+_LOWEST: Final = 6  # the lowest level of a heading
 
 
 @format_of(
@@ -45,10 +45,10 @@ _LOWEST: Final = 6  # level of a heading
     dropped="pictures, comments, text boxes",
 )
 def read_rtf(path: Path) -> Conversion:
-    """Return a text in the Rich Text Format.
+    """Return a Rich Text Format file.
 
     Raises:
-        ConversionError: It is none.
+        ConversionError: The file is not in the Rich Text Format.
     """
     from striprtf.striprtf import rtf_to_text
 
@@ -65,14 +65,14 @@ def read_rtf(path: Path) -> Conversion:
 
 
 def rtf_to_html(data: bytes) -> str:
-    """Return a text in the Rich Text Format as HTML, with marks of the numbers of items."""
+    """Return a Rich Text Format file as HTML, with marks for the numbers of items."""
     from striprtf.striprtf import rtf_to_text
 
     source = data.decode("latin-1")
     if not source.lstrip().startswith("{\\rtf"):
-        raise ConversionError("it is damaged or no RTF file. Ignore it.")
+        raise ConversionError("it is damaged or not an RTF file. Ignore it.")
     text = rtf_to_text(_prepared(source), _encoding(source), "replace")
-    # Halves of letters beyond U+FFFF.
+    # Join surrogate pairs.
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     *rows, last = text.split(_ROW)
     lines: list[str] = []
@@ -95,15 +95,16 @@ def _encoding(source: str) -> str:
 
 
 def _prepared(source: str) -> str:
-    """Return RTF with marks for words and raised letters, without what misleads striprtf."""
+    """Return RTF with marks for control words and superscript, corrected for striprtf."""
     source = _STAR_INSIDE.sub(r"\1", source)
     source = _SUPER.sub(
         lambda raised: f"{_written(_RAISED)}{raised[1]}{_written(_RAISED_END)}", source
     )
     source = _WORD.sub(lambda word: f"{_written(_MARKS[word[1]])}{word[2]}", source)
-    # A font without a charset is of the text's.
+    # A font without a charset has the charset of the text.
     source = re.sub(r"(\{\\f\d+)(?![^{}]{0,200}\\fcharset)", r"\1\\fcharset1", source)
-    # striprtf takes no missing number for 0, as RTF does, and looks for links in quadratic time.
+    # Unlike RTF, striprtf does not read a missing number as 0, and it takes quadratic time for
+    # links.
     source = re.sub(r"(?<!\\)\\bin(?![a-z\d])", r"\\bin0", source)
     return source.replace("\\fldinst", "\\code")
 

@@ -1,4 +1,4 @@
-"""Presentations, through HTML."""
+"""PowerPoint presentations, converted through HTML."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from llama_index_contextual.app.folder.archive import (
 from llama_index_contextual.app.folder.formats import Conversion, Part, format_of
 from llama_index_contextual.app.folder.markdown import NUMBER, numeral
 
-_LEVELS: Final = 9  # of a list
+_LEVELS: Final = 9  # of nested lists
 _TITLES: Final = ("title", "ctrTitle")
 _LISTS: Final = ("body", "obj")
 _FURNITURE: Final = ("sldNum", "dt", "ftr")  # number, date and footer of a slide
@@ -34,7 +34,7 @@ _FURNITURE: Final = ("sldNum", "dt", "ftr")  # number, date and footer of a slid
     dropped="pictures, charts",
 )
 def read_pptx(path: Path) -> Conversion:
-    """Return a presentation: a part for each slide, with its notes."""
+    """Return a presentation with one part per slide, including its notes."""
     from llama_index_contextual.app.folder.html_to_markdown import html_to_markdown
 
     parts: list[Part] = []
@@ -54,7 +54,7 @@ def read_pptx(path: Path) -> Conversion:
 
 
 def _slide(archive: Archive, name: str, number: int, left_out: Counter[str]) -> str:
-    """Return a slide with its diagrams and notes as HTML; what is left out is counted."""
+    """Return a slide as HTML with its diagrams and notes, and count what is left out."""
     slide = archive.xml(name)
     left_out += count_left_out(slide)
     title, blocks = _shapes(slide)
@@ -76,7 +76,7 @@ def _shapes(slide: Any) -> tuple[str, list[str]]:
     blocks = []
     for shape in slide.iter("{*}sp", "{*}tbl"):
         if any(local(above) == "Fallback" for above in shape.iterancestors()):
-            continue  # the same for older versions
+            continue  # a copy for older versions of PowerPoint
         kind = _placeholder(shape)
         if local(shape) == "tbl":
             blocks.append(_table(shape))
@@ -102,19 +102,13 @@ def _table(table: Any) -> str:
 
 
 def _placeholder(shape: Any) -> str:
-    """Return the type of a shape: "title", "body", "obj" for one without a type.
-
-    "" where it is no placeholder.
-    """
+    """Return a placeholder's type, such as "title", or "obj" by default; "" for other shapes."""
     placeholder = shape.find(".//{*}ph")
     return "" if placeholder is None else attribute(placeholder, "type") or "obj"
 
 
 def _paragraphs(shape: Any, *, is_list: bool = False) -> str:
-    """Return the paragraphs of a shape as HTML.
-
-    Number the items of a list where the slide shows numbers.
-    """
+    """Return the paragraphs of a shape as HTML, with list numbers if the slide shows them."""
     html = ""
     counts: dict[int, int] = {}
     for paragraph in shape.iter("{*}p"):
@@ -142,7 +136,7 @@ def _paragraphs(shape: Any, *, is_list: bool = False) -> str:
 
 
 def _number(number: int, kind: str) -> str:
-    """Return the mark of a number as a slide shows it, of a kind such as ``alphaLcParenBoth``."""
+    """Return the mark for a list number, in a format such as ``alphaLcParenBoth``."""
     shown = numeral(number, kind.partition("c")[0])
     start = "(" if kind.endswith("Both") else ""
     end = ")" if "Paren" in kind else "."

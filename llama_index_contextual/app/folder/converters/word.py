@@ -1,7 +1,7 @@
-"""Word to HTML by mammoth, and so to Markdown.
+"""Word documents, converted to HTML by mammoth and then to Markdown.
 
-Before mammoth sees a document, headings get one style, numbers of headings and lists become text,
-pages get marks, and formulas and text boxes become paragraphs.
+Before mammoth reads a document, headings get uniform styles, the numbers of headings and lists
+become text, page breaks become marks, and formulas and text boxes become paragraphs.
 """
 
 from __future__ import annotations
@@ -27,32 +27,29 @@ from llama_index_contextual.app.folder.formats import Conversion, ConversionErro
 from llama_index_contextual.app.folder.formulas import in_parentheses
 from llama_index_contextual.app.folder.markdown import NUMBER, PAGE, numeral
 
-_MOST_XML: Final = 30_000_000  # bytes: mammoth takes a minute for 100 MB
+_MOST_XML: Final = 30_000_000  # bytes; mammoth takes a minute for 100 MB
 _W: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _RELATION: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 _SPACE: Final = "{http://www.w3.org/XML/1998/namespace}space"
-_CHUNK: Final = "\ue003"  # where a document in another format is embedded
+_CHUNK: Final = "\ue003"  # stands for an embedded document in another format
 _CHUNK_PARAGRAPH: Final = re.compile(f"<p>{_CHUNK}</p>")
 _HEADING: Final = re.compile(r"heading (\d)")
 _TITLES: Final = {"title": 1, "subtitle": 2, "toc heading": 1}
-_LOWEST: Final = 6  # level of a heading; paragraphs of lower ones are text
-_LEVELS: Final = 9  # of a list
-_DEEPEST: Final = 20  # styles that are based on one another
+_LOWEST: Final = 6  # the lowest level of a heading; paragraphs with lower levels are text
+_LEVELS: Final = 9  # of nested lists
+_DEEPEST: Final = 20  # styles in a chain of base styles
 _UNWRAPPED: Final = frozenset(
     ("hyperlink", "fldSimple", "bdo", "dir", "ruby", "rubyBase", "oMathPara")
 )
 _REMOVED: Final = frozenset(("del", "moveFrom", "pPrChange", "rubyPr", "rt"))
 _BREAKS: Final = {"cr": "br", "ptab": "tab"}
-# Before the parts of a formula.
+# Signs before the parts of a formula.
 _FORMULA_SIGNS: Final = {"den": "/", "sup": "^", "sub": "_", "rad": "√"}
 _PAGE_BEGINS: Final = re.compile(rf"^([-#\d.) ]{{0,60}}){PAGE}", re.MULTILINE)
 
 
 def _style_map() -> str:
-    """Return what mammoth makes of the styles that paragraphs get.
-
-    Headings, and lists in one another.
-    """
+    """Return mammoth's style map for our paragraph styles, which are headings and nested lists."""
     headings = [f"p.Heading{level} => h{level}:fresh" for level in range(1, _LOWEST + 1)]
     items = [f"p.Item{level} => {'ul > li > ' * level}ul > li:fresh" for level in range(_LEVELS)]
     return "\n".join([*headings, *items])
@@ -71,10 +68,10 @@ def _style_map() -> str:
 def read_docx(path: Path) -> Conversion:
     """Return a Word document.
 
-    A part for each page, where Word has written down where pages begin, else one part.
+    It has one part per page if Word has saved the page breaks, and otherwise a single part.
 
     Raises:
-        ConversionError: It is damaged, or no Word document.
+        ConversionError: The file is damaged, or not a Word document.
     """
     from llama_index_contextual.app.folder.html_to_markdown import html_to_markdown
 
@@ -93,14 +90,14 @@ def read_docx(path: Path) -> Conversion:
 
 
 def _html(archive: Archive, left_out: Counter[str]) -> str:
-    """Return a document as HTML, with marks of numbers and pages; what is left out is counted."""
+    """Return a document as HTML with marks for numbers and pages, and count what is left out."""
     import mammoth
 
     name = archive.main("word/document.xml", "Word document")
     root = archive.xml(name, _MOST_XML)
     if root.find("{*}body") is None:
         raise ConversionError(
-            f"it is damaged or no Word document (its {name} has no body). Ignore it."
+            f"it is damaged or not a Word document (its {name} has no body). Ignore it."
         )
     folder = posixpath.dirname(name)
 
@@ -111,7 +108,7 @@ def _html(archive: Archive, left_out: Counter[str]) -> str:
     left_out += count_left_out(root) + count_left_out(beside("comments"))
     document = _Document(beside("styles"), beside("numbering"))
     chunks = document.prepare(root)
-    # Mammoth gets the changed document and its notes, and neither pictures nor anything unchecked.
+    # Give mammoth only the changed document and its notes, but no pictures or unchecked members.
     prepared = io.BytesIO()
     with zipfile.ZipFile(prepared, "w") as written:
         written.writestr("word/document.xml", _without_relations(root))
@@ -126,7 +123,7 @@ def _html(archive: Archive, left_out: Counter[str]) -> str:
 
 
 def _without_relations(root: Any) -> bytes:
-    """Return XML that refers to no other member of an archive."""
+    """Return an element as XML, without references to other members of the archive."""
     from lxml import etree
 
     for element in root.iter():
@@ -138,7 +135,7 @@ def _without_relations(root: Any) -> bytes:
 
 
 def _embedded(archive: Archive, name: str, left_out: Counter[str]) -> str:
-    """Return a document in another format that Word shows as a part of this one, as HTML."""
+    """Return an embedded document, which can be in another format, as HTML."""
     from html import escape
 
     from llama_index_contextual.app.folder.converters.eml import html_of_mail
@@ -162,23 +159,23 @@ def _embedded(archive: Archive, name: str, left_out: Counter[str]) -> str:
 
 
 class _Document:
-    """Makes plain what mammoth does not read."""
+    """A document that is changed to elements that mammoth supports."""
 
     def __init__(self, styles: Any, numbering: Any) -> None:
         self._styles = _by_attribute(styles.iterfind("{*}style"), "styleId")
         self._kinds = _by_attribute(numbering.iterfind("{*}abstractNum"), "abstractNumId")
         self._lists = _by_attribute(numbering.iterfind("{*}num"), "numId")
-        # Of items by kind of list and level; 0 is none yet.
+        # The number of the last item by list and level; 0 if there is none yet.
         self._counts: dict[str, list[int]] = defaultdict(lambda: [0] * _LEVELS)
 
     def prepare(self, root: Any) -> list[str]:
-        """Change a document; return the ids of embedded documents."""
+        """Change a document in place, and return the ids of embedded documents."""
         chunks = []
         for element in list(root.iter()):
             kind = local(element)
             if kind in _REMOVED:
                 _replace(element)
-            elif kind == "AlternateContent":  # forms for several versions of Word
+            elif kind == "AlternateContent":  # variants for several versions of Word
                 _replace(element, *element.iterfind("{*}Fallback/*"))
             elif kind == "oMath":
                 _replace(element, _run(_formula(element)))
@@ -196,7 +193,7 @@ class _Document:
         return chunks
 
     def _prepare_paragraph(self, paragraph: Any) -> None:
-        """Give a paragraph a style of mammoth's, its number as text, and the mark of its page."""
+        """Give a paragraph one of our styles, its number as text, and the mark of a new page."""
         properties = paragraph.find(f"{_W}pPr")
         if properties is None:
             properties = _element("pPr")
@@ -224,12 +221,12 @@ class _Document:
             properties.append(_element("pStyle", val=f"Item{indent}"))
 
     def _style_values(self, style_id: str, depth: int = 0) -> dict[str, str]:
-        """Return the properties of a style and of those that it is based on.
+        """Return the properties of a style and of its base styles.
 
-        The level of a heading is an outline's.
+        The level of a heading style is stored as its outline level.
         """
         style = self._styles.get(style_id)
-        if style is None or depth > _DEEPEST:  # a style may be based on itself
+        if style is None or depth > _DEEPEST:  # a style can be based on itself
             return {}
         values = {local(child): attribute(child, "val") for child in style.iter()}
         name = values.get("name", "").lower()
@@ -242,14 +239,14 @@ class _Document:
         return {**self._style_values(values.get("basedOn", ""), depth + 1), **values}
 
     def _level_of_style(self, list_id: str, style_id: str) -> int:
-        """Return the level of a list that names a style."""
+        """Return the level of a list that has a paragraph style, or 0."""
         for indent in range(_LEVELS):
             if _value(self._level(list_id, indent), "pStyle") == style_id:
                 return indent
         return 0
 
     def _level(self, list_id: str, indent: int) -> Any:
-        """Return a level of a list; None for none."""
+        """Return the definition of a level in a list, or None."""
         numbered_list = self._lists.get(list_id)
         kind = self._kinds.get(_value(numbered_list, "abstractNumId"))
         for holder in (numbered_list, kind):
@@ -269,7 +266,7 @@ class _Document:
         if restart is None:
             counts = self._counts[_value(numbered_list, "abstractNumId")]
             start = integer(_value(level, "start"))
-        else:  # it has numbers of its own
+        else:  # the list restarts its numbers
             counts = self._counts[f"list {list_id}"]
             start = integer(attribute(restart, "val"))
         counts[indent] = counts[indent] + 1 if counts[indent] else start
@@ -299,7 +296,7 @@ def _is_page_break(element: Any) -> bool:
 
 
 def _value(element: Any, name: str) -> str:
-    """Return the value of a property of an element; "" where it has none of this name."""
+    """Return the value of an element's property; "" if there is none."""
     return "" if element is None else attribute(element.find(f"{_W}{name}"), "val")
 
 
@@ -321,7 +318,7 @@ def _run(text: str) -> Any:
 
 
 def _replace(element: Any, *children: Any) -> None:
-    """Put other elements in the place of an element."""
+    """Replace an element by other elements, or remove it."""
     parent = element.getparent()
     if parent is not None:
         index = parent.index(element)
@@ -334,7 +331,7 @@ def _formula(element: Any) -> str:
     inner = "".join(map(_formula, element))
     if kind == "t":
         return element.text or ""
-    if kind == "chr":  # of a sum or an integral
+    if kind == "chr":  # the sign of a sum or an integral
         return attribute(element, "val")
     if kind == "d":
         return f"({inner})"

@@ -1,7 +1,7 @@
-"""Workbooks of Excel, read from their XML.
+"""Excel workbooks, read directly from their XML.
 
-Only what cells hold and how numbers are shown is read. Looks, views and other details that programs
-write in their own ways cannot make a workbook unreadable.
+Only the contents of cells and the number formats are read. So styles, views and other details,
+which programs write in different ways, cannot make a workbook unreadable.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CELL: Final = re.compile(r"\$?([A-Za-z]{1,3})\$?\d")
 
 
 class _NumberFormat(NamedTuple):
-    """How a number is shown."""
+    """A number format."""
 
     code: str = "General"
     is_date: bool = False
@@ -50,10 +50,10 @@ class _NumberFormat(NamedTuple):
     dropped="pictures, charts",
 )
 def read_xlsx(path: Path) -> Conversion:
-    """Return a workbook: a part for each sheet that holds something.
+    """Return a workbook with one part per sheet that is not empty.
 
     Raises:
-        ConversionError: It is damaged, or no workbook.
+        ConversionError: The file is damaged, or not a workbook.
     """
     left_out: Counter[str] = Counter()
     parts = []
@@ -95,13 +95,13 @@ class _Workbook:
         self._starts_in_1904 = attribute(properties, "date1904") in ("1", "true")
 
     def rows(self, name: str, left_out: Counter[str]) -> Iterator[list[str]]:
-        """Return the cells of a sheet as they are shown, without empty ones at the end of a row."""
+        """Yield the rows of a sheet as text, without empty cells at the end of a row."""
         count = 0
         last_number = 0
         for row in self._archive.elements(name, "row", _MOST_SHEET):
             number = integer(row.get("r"), last_number + 1)
             if number > last_number + 1:
-                yield []  # empty rows part tables
+                yield []  # an empty row can separate tables
             last_number = number
             values: list[str] = []
             for cell in row.iterfind("{*}c"):
@@ -137,10 +137,7 @@ class _Workbook:
         return self._number(text, number_format) if kind in ("n", "d") else text
 
     def _number(self, text: str, number_format: _NumberFormat) -> Value:
-        """Return a number, or the day or time that its format shows.
-
-        The text where it is none of these.
-        """
+        """Return a number, or a date or time if it has such a format; otherwise the text."""
         from openpyxl.utils.datetime import MAC_EPOCH, WINDOWS_EPOCH, from_excel, from_ISO8601
 
         value: Value = text
@@ -156,12 +153,12 @@ class _Workbook:
         try:
             value = from_excel(number, epoch, timedelta=number_format.is_duration)
         except (OverflowError, ValueError):
-            value = "#VALUE!"  # as Excel shows a day that does not exist
+            value = "#VALUE!"  # which Excel shows for an impossible date
         return value
 
 
 def _number_formats(styles: Any) -> list[_NumberFormat]:
-    """Return the number format of each style of cells."""
+    """Return the number format of each cell style."""
     from openpyxl.styles.numbers import BUILTIN_FORMATS, is_date_format, is_timedelta_format
 
     codes: dict[int, str] = dict(BUILTIN_FORMATS)
@@ -177,7 +174,7 @@ def _number_formats(styles: Any) -> list[_NumberFormat]:
 
 
 def _text(element: Any) -> str:
-    """Return the text of a cell in all its fonts, without how it is spoken."""
+    """Return the text of a cell without its phonetic reading."""
     text = ""
     for piece in element.iter("{*}t"):
         run = piece.getparent()
@@ -192,7 +189,7 @@ def _text(element: Any) -> str:
 
 
 def _column(reference: str | None, default: int) -> int:
-    """Return the number of a column from 0, of a reference such as ``AB12``."""
+    """Return the column number (from 0) in a reference such as ``AB12``."""
     match = _CELL.match(reference or "")
     if match is None:
         return default
