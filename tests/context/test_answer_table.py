@@ -33,7 +33,7 @@ def judged(one):
     return "empty" if context is None else refusal(context, one["chunk"], known, CONTEXT_PROMPT)
 
 
-def test_the_table_is_of_real_chunks():
+def test_the_table_contains_real_chunks():
     assert len(ANSWERS) == 60
     assert Counter(one["by"] for one in ANSWERS) == {"model": 30, "hand": 30}
     for one in ANSWERS:
@@ -64,5 +64,5 @@ def test_precision_and_recall_of_the_refusals(capsys):
 @pytest.mark.parametrize(
     "one", [one for one in ANSWERS if one["good"]], ids=lambda one: one["answer"][:40]
 )
-def test_a_good_answer_is_taken(one):
+def test_a_good_answer_is_accepted(one):
     assert not judged(one)

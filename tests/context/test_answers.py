@@ -52,7 +52,7 @@ KEPT = [
 
 
 @pytest.mark.parametrize("words", KEPT)
-def test_words_of_the_context_itself_stay(words):
+def test_words_of_the_context_itself_are_kept(words):
     assert clean(words) == words
 
 
@@ -152,7 +152,7 @@ NO_CONTEXTS = {
 @pytest.mark.parametrize(
     ("reason", "text"), [(reason, text) for reason, texts in NO_CONTEXTS.items() for text in texts]
 )
-def test_what_is_no_context_is_refused_with_the_reason(reason, text):
+def test_an_unusable_answer_is_refused_with_the_reason(reason, text):
     assert refusal(clean(text), CHUNK, DOCUMENT) in (reason, "empty")
     if reason != "refused" and len(text) > 10:
         assert refusal(clean(text), CHUNK, DOCUMENT) == reason
@@ -211,12 +211,12 @@ def test_a_context_that_begins_with_words_of_the_prompt_is_refused(context, reas
         ("Ferry 3 left, as the harbour log says.", "invented"),
     ],
 )
-def test_a_number_that_neither_chunk_nor_document_holds_is_invented(context, reason):
+def test_a_number_in_neither_chunk_nor_document_is_invented(context, reason):
     chunk = CHUNK.replace("seven", "7")
     assert refusal(context, chunk, DOCUMENT) == reason
 
 
-def test_a_few_words_and_most_words_of_the_chunk_are_told_apart():
+def test_a_few_words_of_the_chunk_are_allowed_and_most_are_not():
     log = "In the log of ships"
     assert refusal(f"{log}: the ferry Aurora left the harbour.", CHUNK, DOCUMENT) == ""
     assert (
@@ -253,7 +253,7 @@ def test_a_long_context_ends_with_a_whole_word_and_an_ellipsis():
     assert clean("x" * MAX_CHARS) == "x" * MAX_CHARS
 
 
-def test_what_stands_far_behind_in_an_answer_is_not_read():
+def test_the_end_of_a_very_long_answer_is_not_read():
     blank = " " * MOST_READ
     assert clean(f"{blank}about ships") == ""
     assert storable_line(f"{blank}about ships") == ""
@@ -284,7 +284,7 @@ def test_numbers_and_not_order_match_answers_to_chunks(contexts, data):
     assert split_answers(answer, len(contexts)) == dict(enumerate(contexts, 1))
 
 
-def test_cleaning_takes_time_in_proportion_to_the_answer():
+def test_cleaning_takes_linear_time():
     def seconds(lines):
         answer = "Chunk 1:" + "\n" * lines + "It is about tea."
         return min(timeit.repeat(lambda: clean(answer), number=1, repeat=3))

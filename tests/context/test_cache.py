@@ -34,7 +34,7 @@ def any_store(request, store):
     return store if request.param == "sqlite" else SimpleKVStore()
 
 
-def test_behaves_as_llamaindex_own(any_store):
+def test_the_store_behaves_like_that_of_llamaindex(any_store):
     assert isinstance(any_store, BaseKVStore)
     assert any_store.get("a") is None
     any_store.put("a", {"text": "eins \U0001f6a2"})
@@ -57,23 +57,23 @@ async def test_async_is_the_same(any_store):
     assert await any_store.aget("a") is None
 
 
-def test_another_process_sees_it_at_once(store):
+def test_another_process_sees_a_write_at_once(store):
     store.put("a", {"n": 1})
     assert SQLiteKVStore(store.path).get("a") == {"n": 1}  # nothing was closed or persisted
 
 
-def test_pickled_it_opens_the_same_file(store):
+def test_a_pickled_store_opens_the_same_file(store):
     store.put("a", {"n": 1})
     assert pickle.loads(pickle.dumps(store)).get("a") == {"n": 1}  # noqa: S301
 
 
-def test_closed_it_opens_again(store):
+def test_a_closed_store_opens_again(store):
     store.put("a", {"n": 1})
     store.close()
     assert store.get("a") == {"n": 1}
 
 
-def test_threads_share_it(store):
+def test_threads_share_a_store(store):
     threads = [
         threading.Thread(target=lambda n=n: [store.put(f"{n}-{i}", {"n": i}) for i in range(20)])
         for n in range(4)
@@ -90,7 +90,7 @@ def test_many_keys_at_once(store):
     assert len(store.get_many(map(str, range(1300)))) == 1200
 
 
-def test_a_file_that_is_no_database_is_named_with_its_cure(tmp_path):
+def test_a_file_that_is_not_a_database_is_named_with_a_hint(tmp_path):
     path = tmp_path / "contexts.sqlite"
     path.write_text("no database, but a letter to Ana " * 50)
     with pytest.raises(StorageError, match=r"contexts\.sqlite is damaged .*Name another file"):
@@ -108,13 +108,13 @@ def test_a_lock_of_another_program_is_named(store, monkeypatch):
     assert store.get("a") == {"n": 1}
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+def test_a_folder_that_cannot_be_created_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="then try again"):
         SQLiteKVStore(tmp_path / "file" / "contexts.sqlite").put("a", {})
 
 
-def test_reading_makes_no_file(tmp_path):
+def test_reading_creates_no_file(tmp_path):
     store = SQLiteKVStore(tmp_path / "contexts.sqlite")
     assert (store.get("a"), store.get_all()) == (None, {})
     assert list(tmp_path.iterdir()) == []
@@ -126,7 +126,7 @@ def test_a_write_is_all_or_nothing(store):
     assert store.get_all() == {}
 
 
-def test_a_value_that_was_changed_in_the_file_counts_as_absent(store):
+def test_a_value_that_was_changed_in_the_file_is_treated_as_absent(store):
     store.put_all([("a", {"text": "eins"}), ("b", {"text": "zwei"})])
     with contextlib.closing(sqlite3.connect(store.path)) as connection, connection:
         connection.execute("UPDATE kept SET value = replace(value, 'eins', 'drei')")

@@ -19,7 +19,7 @@ SECTIONS = [
 ]
 
 
-def test_no_chunk_is_lost_from_the_document_where_offsets_contradict_each_other():
+def test_no_chunk_is_lost_if_offsets_contradict_each_other():
     sections = MarkdownNodeParser()(
         [Document(text="\n\n".join(SECTIONS), metadata={"path": "book.md"})]
     )
@@ -34,7 +34,7 @@ def test_no_chunk_is_lost_from_the_document_where_offsets_contradict_each_other(
 
 
 @pytest.mark.long
-def test_chunks_of_chunks_of_ours_make_up_the_document():
+def test_chunks_of_our_chunks_make_up_the_document():
     document = Document(text="\n\n".join(SECTIONS), metadata={"path": "book.md"})
     nodes = HeadingAwareMarkdownNodeParser(chunk_size=100, chunk_overlap=0)(
         MarkdownNodeParser()([document])
@@ -76,7 +76,7 @@ def test_a_piece_of_a_chunk_loses_its_lines_in_a_copy_at_query_time():
     assert all("start_line" in node.metadata for node in pieces)
 
 
-def test_lines_stay_where_they_still_hold():
+def test_lines_that_are_still_valid_are_kept():
     whole = HeadingAwareMarkdownNodeParser(chunk_size=200, chunk_overlap=0)([NOTE])
     pieces = SentenceSplitter(chunk_size=2000)(whole)
     for node in ContextualNodePostprocessor()(pieces):
@@ -91,7 +91,7 @@ def test_a_step_that_only_changes_words_keeps_the_lines():
     assert all("end_line" in node.metadata for node in ContextualNodePostprocessor()(nodes))
 
 
-def test_lines_that_a_reader_brought_are_its_own():
+def test_lines_from_a_reader_are_not_changed():
     node = TextNode(text="One line.", metadata={"start_line": 3, "end_line": 9})
     [written] = ContextualNodePostprocessor()([node])
     assert (written.metadata["start_line"], written.metadata["end_line"]) == (3, 9)

@@ -42,7 +42,7 @@ def twins():
 @pytest.mark.parametrize(
     "documents", [None, [Document(text=TWINS, id_="code.py")]], ids=["nodes alone", "document"]
 )
-def test_equal_chunks_stand_where_their_offsets_say(documents):
+def test_equal_chunks_are_placed_by_their_offsets(documents):
     nodes = twins()
     ContextualNodePostprocessor("pattern")(nodes, documents)
     contexts = [node.metadata["context"] for node in nodes]
@@ -55,7 +55,7 @@ def test_equal_chunks_stand_where_their_offsets_say(documents):
     ]
 
 
-def test_offsets_hold_where_only_nodes_are_known():
+def test_offsets_are_valid_if_only_nodes_are_known():
     text = "x" * 300 + "one two three" + "y" * 5000 + "four five six"
     nodes = slices(text, (300, 313), (5313, 5326))
     [chunks] = group_by_document(nodes)
@@ -72,7 +72,7 @@ def test_a_wrong_offset_costs_no_memory():
     assert chunks.document.text == "one\n\ntwo"
 
 
-def test_a_model_is_shown_the_document_and_not_what_its_chunks_say(step, fake_model):
+def test_a_model_sees_the_document_and_not_its_joined_chunks(step, fake_model):
     document = Document(text=NOTE, metadata={"path": "log.md"})
     nodes = HeadingAwareMarkdownNodeParser()([document])
     step()(nodes, [document])
@@ -87,14 +87,14 @@ def test_padding_is_not_paid_for(step, fake_model):
     assert "\n\n\n\n" not in fake_model.requests[0].prompt
 
 
-async def test_documents_can_be_given_to_the_async_call_too(step, fake_model):
+async def test_documents_can_be_passed_to_the_async_call_too(step, fake_model):
     document = Document(text=NOTE, metadata={"path": "log.md"})
     nodes = HeadingAwareMarkdownNodeParser()([document])
     await step().acall(nodes, [document])
     assert "second and larger edition" in fake_model.requests[0].prompt
 
 
-def test_an_estimate_finds_what_the_run_has_kept(step):
+def test_an_estimate_finds_the_stored_contexts_of_a_run(step):
     document = Document(text=NOTE, metadata={"path": "log.md"})
     one = step()
     nodes = HeadingAwareMarkdownNodeParser()([document])

@@ -122,7 +122,7 @@ def check(node):
 @pytest.mark.parametrize(
     "parser", [SentenceSplitter(), HeadingAwareMarkdownNodeParser()], ids=["stock", "ours"]
 )
-def test_what_extractors_found_and_documents_brought_is_embedded_stored_and_answered_from(
+def test_metadata_of_extractors_and_documents_is_embedded_stored_and_returned(
     store, where, parser, embedding, tmp_path
 ):
     kept = STORES[store](tmp_path)

@@ -37,7 +37,7 @@ def options(name):
 
 
 @pytest.mark.parametrize(("name", "kind"), NAMES.items())
-def test_python_takes_the_name(name, kind, folder):
+def test_python_accepts_the_name(name, kind, folder):
     assert ContextualNodePostprocessor(name, **options(name)).context == kind
     generator = resolve_generator(name, **options(name))
     assert ("off" if generator is None else generator.name) == kind
@@ -47,7 +47,7 @@ def test_python_takes_the_name(name, kind, folder):
 
 
 @pytest.mark.parametrize(("name", "kind"), NAMES.items())
-def test_the_file_a_variable_and_the_command_line_take_the_name(
+def test_the_settings_file_a_variable_and_the_command_line_accept_the_name(
     name, kind, folder, monkeypatch, run
 ):
     (folder / "contextual.toml").write_text(f'context = "{name}"\n', "utf-8")
@@ -62,7 +62,7 @@ def test_the_file_a_variable_and_the_command_line_take_the_name(
     assert done.returncode == 0, done.stderr
 
 
-def test_evaluate_takes_all_of_them(folder, fake_model):
+def test_evaluate_accepts_all_names(folder, fake_model):
     questions = [Question("How long does the gateway wait?", (Passage(path="page.md"),))]
     found = evaluate(
         folder, questions, contexts=NAMES, llm=fake_model.llm, embed_model="none", top_k=[1]
@@ -81,7 +81,7 @@ def test_off_is_off(nothing, folder):
             assert index.settings.contexts.generator is None
 
 
-def test_off_in_a_folder_is_what_the_file_says_as_false(folder):
+def test_context_false_in_a_settings_file_means_off(folder):
     (folder / "contextual.toml").write_text("context = false\n", "utf-8")
     with ContextualIndex.open(folder) as index:
         index.refresh()
@@ -89,7 +89,7 @@ def test_off_in_a_folder_is_what_the_file_says_as_false(folder):
 
 
 @pytest.mark.parametrize("name", ["heading", "LLM", "", True, 3])
-def test_another_name_is_refused_with_those_that_there_are(name, folder):
+def test_an_unknown_name_is_refused_with_a_list_of_known_names(name, folder):
     names_that_exist = ", ".join(map(repr, registry.names()))
     for take in (ContextualNodePostprocessor, resolve_generator):
         with pytest.raises(SettingError, match=f"must be one of {names_that_exist}"):

@@ -73,7 +73,7 @@ def test_context_of_a_chunk(metadata, expected):
     assert describe(metadata) == expected
 
 
-def test_nothing_known_gives_no_context():
+def test_without_known_facts_there_is_no_context():
     assert describe({}, SourceDocument(id="1", path="", text="")) == ""
 
 
@@ -93,7 +93,7 @@ def test_a_path_without_words_is_an_id(path):
 
 
 @pytest.mark.parametrize("kind", ["headings", "pattern"])
-def test_an_id_alone_is_for_keywords_and_more_is_embedded_with_it(kind):
+def test_an_id_alone_is_only_for_keywords_and_is_embedded_with_other_facts(kind):
     source = SourceDocument(id="1", path="urteil-001.md", text="Im Namen des Volkes.")
     more = (
         {},
@@ -109,18 +109,18 @@ def test_an_id_alone_is_for_keywords_and_more_is_embedded_with_it(kind):
     assert all(one.text.startswith("Document: urteil-001.md") for one in others)
 
 
-def test_long_breadcrumb_keeps_path_and_own_heading():
+def test_a_long_breadcrumb_keeps_the_path_and_the_innermost_heading():
     words = describe({"header_path": f"{'Outer heading ' * 20} > Middle > Own"})
     assert words == "Document: memory/2026-01-28.md > … > Middle > Own"
 
 
-def test_endless_heading_is_cut_visibly():
+def test_an_endless_heading_ends_in_an_ellipsis():
     words = describe({"header_path": "endless " * 1000})
     assert len(words) == len("Document: ") + 300
     assert words.endswith("…")
 
 
-def test_works_on_the_nodes_of_llamaindex_own_parser():
+def test_nodes_of_llamaindex_own_parser_get_contexts():
     document = Document(
         text="# Guide\n\nHello.\n\n## Install\n\nRun it.\n", metadata={"file_name": "guide.md"}
     )
@@ -133,7 +133,7 @@ def test_works_on_the_nodes_of_llamaindex_own_parser():
     ]
 
 
-async def test_async_says_the_same():
+async def test_async_contexts_are_the_same():
     nodes = [TextNode(text="text", metadata={"header_path": "A"})]
     generator = HeadingContextGenerator()
     assert await generator.agenerate_all([DocumentChunks(DOCUMENT, tuple(nodes))]) == [
@@ -164,7 +164,7 @@ def test_one_setting_chooses(spec, kind):
         (HeadingContextGenerator(), {"template": "x"}, "already made"),
     ],
 )
-def test_wrong_setting_is_named_with_its_cure(spec, options, message):
+def test_a_wrong_setting_is_named_with_a_hint(spec, options, message):
     with pytest.raises(SettingError, match=message):
         resolve_generator(spec, **options)
 

@@ -44,7 +44,7 @@ def start(fake_model, tmp_path):
     return run
 
 
-def test_kill_9_repeats_no_finished_call(start, fake_model):
+def test_after_kill_9_no_finished_call_is_repeated(start, fake_model):
     fake_model.reply = lambda *_: Reply(delay=0.05)
     with start() as process:
         fake_model.wait_for(30, seconds=120)  # a busy machine takes its time

@@ -21,7 +21,7 @@ from llama_index_contextual.context.postprocessor import ContextualNodePostproce
 from llama_index_contextual.utils.errors import ContextualWarning
 
 
-async def test_async_says_the_same_and_does_not_block(step, fake_model):
+async def test_async_contexts_are_the_same_and_do_not_block(step, fake_model):
     fake_model.reply = always(Reply(delay=0.3))
     ticks = 0
 
@@ -53,7 +53,7 @@ class AsyncAlone(MockLLM):
         return ChatResponse(message=ChatMessage("1: The first chunk of the book about gardens."))
 
 
-async def test_a_model_that_has_async_methods_alone():
+async def test_a_model_with_only_async_methods():
     one = ContextualNodePostprocessor("llm", llm=AsyncAlone(), cache=False)
     for nodes in (one(make_nodes(1)), await one.acall(make_nodes(1))):
         assert nodes[0].metadata["context"].endswith("The first chunk of the book about gardens.")
@@ -68,7 +68,7 @@ def test_calls_from_several_event_loops_all_succeed(step, fake_model):
     assert (len(fake_model.requests), one.usage.calls, one.usage.failed.total()) == (8, 8, 0)
 
 
-def test_an_llm_that_was_used_on_another_event_loop(fake_model):
+def test_an_llm_that_was_used_on_another_event_loop_works(fake_model):
     llm = OpenAILike(
         model=MODEL, api_base=fake_model.llm.partition("@")[2], api_key="k", is_chat_model=True
     )
@@ -77,7 +77,7 @@ def test_an_llm_that_was_used_on_another_event_loop(fake_model):
     run(ContextualNodePostprocessor("llm", llm=llm, cache=False), nodes)
 
 
-async def test_the_pattern_context_stands_in_for_what_the_model_left_out(step, fake_model):
+async def test_the_pattern_context_replaces_contexts_that_the_model_left_out(step, fake_model):
     fake_model.reply = lambda request, _: Reply(status=400) if "c.md" in request.prompt else Reply()
     one, rows = step(), []
     for asynchronous in (False, True):
@@ -104,7 +104,7 @@ async def test_a_cancelled_run_keeps_what_is_finished(step, fake_model):
     assert len(fake_model.requests) == before + 3
 
 
-def test_threads_that_ask_at_once_all_get_their_contexts(step, fake_model):
+def test_concurrent_threads_all_get_their_contexts(step, fake_model):
     one, number = step(batch_size=1), 8
     start = threading.Barrier(number)
     documents = [make_nodes(3, f"{name}.md") for name in range(number)]
@@ -124,7 +124,7 @@ def test_threads_that_ask_at_once_all_get_their_contexts(step, fake_model):
     assert len(fake_model.requests) == one.usage.calls == one.usage.generated == 3 * number
 
 
-async def test_sync_call_inside_a_running_loop_as_in_jupyter(step):
+async def test_a_sync_call_works_inside_a_running_loop_as_in_jupyter(step):
     run(step(), make_nodes(2))
 
 
@@ -157,7 +157,7 @@ def test_ctrl_c_ends_the_calls_of_a_synchronous_run(step, fake_model, where):
 
 
 @pytest.mark.filterwarnings("ignore::llama_index_contextual.utils.errors.ContextualWarning")
-def test_no_call_is_in_a_thread_that_a_process_waits_for():
+def test_calls_run_in_daemon_threads():
     daemons = []
 
     class Recording(MockLLM):

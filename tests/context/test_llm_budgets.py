@@ -11,7 +11,7 @@ from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.prompts import count_tokens
 
 
-def test_budget_of_calls_stops_cleanly_and_a_later_run_goes_on(step, fake_model):
+def test_a_run_stops_at_max_calls_and_a_later_run_continues(step, fake_model):
     nodes = make_nodes(30)
     run(step(max_calls=2), nodes, falls_back=14)
     assert len(fake_model.requests) == 2
@@ -19,13 +19,13 @@ def test_budget_of_calls_stops_cleanly_and_a_later_run_goes_on(step, fake_model)
     assert len(fake_model.requests) == 4
 
 
-def test_budget_holds_for_concurrent_calls(step, fake_model):
+def test_max_calls_limits_concurrent_calls(step, fake_model):
     fake_model.reply = always(Reply(delay=0.2))
     run(step(max_calls=3, num_workers=4, batch_size=1, timeout=60.0), make_nodes(12), falls_back=9)
     assert len(fake_model.requests) == 3
 
 
-def test_budget_of_calls_covers_further_attempts_too(step, fake_model, monkeypatch):
+def test_max_calls_includes_retries(step, fake_model, monkeypatch):
     monkeypatch.setattr("llama_index_contextual.context.calls.ATTEMPTS", 3)
     fake_model.reply = always(Reply(status=429, headers={"Retry-After": "0"}))
     one = step(max_calls=1)
@@ -37,7 +37,7 @@ def test_budget_of_calls_covers_further_attempts_too(step, fake_model, monkeypat
     assert (len(fake_model.requests), one.usage.calls) == (3, 2)
 
 
-def test_estimate_says_what_the_run_then_does(step, fake_model):
+def test_an_estimate_matches_the_run(step, fake_model):
     nodes = make_nodes(20)
     one = step()
     before = one.estimate(nodes)
@@ -50,7 +50,7 @@ def test_estimate_says_what_the_run_then_does(step, fake_model):
     assert one.estimate(make_nodes(20)).from_cache == 20
 
 
-def test_usage_counts_tokens_as_the_server_does(step, fake_model):
+def test_usage_counts_tokens_like_the_server(step, fake_model):
     usage = {
         "prompt_tokens": 100,
         "completion_tokens": 7,
@@ -117,7 +117,7 @@ def test_an_estimate_writes_nothing(step, fake_model, tmp_path):
     assert (fake_model.requests, fake_model.probes) == ([], 0)
 
 
-def test_an_estimate_tells_servers_apart(step):
+def test_an_estimate_distinguishes_local_servers(step):
     there = step(
         llm=OpenAILike(model="far", api_base="https://example.org/v1", api_key="k")
     ).estimate(make_nodes(3))

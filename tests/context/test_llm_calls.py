@@ -17,7 +17,7 @@ from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.generators.llm import LLMContextGenerator
 
 
-def test_several_chunks_a_call_document_first(step, fake_model):
+def test_a_call_contains_the_document_first_and_then_several_chunks(step, fake_model):
     nodes = make_nodes(20)
     run(step(), nodes)
     assert [request.numbers for request in fake_model.requests] == [
@@ -32,7 +32,7 @@ def test_several_chunks_a_call_document_first(step, fake_model):
     assert fake_model.requests[0].body["max_tokens"] == 800
 
 
-def test_first_call_alone_then_the_rest_at_once(step, fake_model):
+def test_the_first_call_runs_alone_and_the_others_run_concurrently(step, fake_model):
     busy = []
 
     def reply(_, number):
@@ -45,7 +45,7 @@ def test_first_call_alone_then_the_rest_at_once(step, fake_model):
     assert fake_model.most_busy == 4
 
 
-def test_a_prompt_over_any_window_is_counted_with_its_cure(step, fake_model):
+def test_a_prompt_over_any_window_is_counted_with_a_hint(step, fake_model):
     overflow = {
         "error": {
             "code": 400,
@@ -69,7 +69,7 @@ def test_a_document_over_the_window_is_never_sent_whole(step, fake_model):
     assert all("Its outline:\nPart 0\nPart 1" in request.prompt for request in fake_model.requests)
 
 
-def test_cache_point_after_the_document_for_anthropic(monkeypatch):
+def test_anthropic_gets_a_cache_point_after_the_document(monkeypatch):
     seen = []
 
     class Anthropic(MockLLM):

@@ -21,7 +21,7 @@ def note():
     )
 
 
-def test_path_headings_and_day_stand_before_the_sentence(step):
+def test_path_headings_and_date_precede_the_sentence(step):
     [node] = note()
     step()([node])
     assert node.metadata["context"].splitlines() == [
@@ -32,7 +32,7 @@ def test_path_headings_and_day_stand_before_the_sentence(step):
     assert node.metadata["context_source"] == f"llm:{MODEL}+pattern"
 
 
-def test_source_code_has_its_pattern_line_and_a_prompt_of_its_own(step, fake_model):
+def test_source_code_gets_the_pattern_line_and_a_separate_prompt(step, fake_model):
     code = "class Engine:\n    def search(self, text):\n        return self.index.find(text)\n"
     node = TextNode(
         text=code, start_char_idx=0, end_char_idx=len(code), metadata={"path": "search/engine.py"}
@@ -46,7 +46,7 @@ def test_source_code_has_its_pattern_line_and_a_prompt_of_its_own(step, fake_mod
     assert "say what it defines" not in fake_model.requests[1].prompt
 
 
-def test_the_prompt_is_told_path_title_and_date(step, fake_model):
+def test_the_prompt_contains_path_title_and_date(step, fake_model):
     prompt = PromptTemplate("[{path}|{title}|{date}]{document}[{count}]{chunks}")
     [node] = note()
     node.metadata["title"] = 'The "freeze"'
@@ -56,7 +56,7 @@ def test_the_prompt_is_told_path_title_and_date(step, fake_model):
     assert "[1]" in asked
 
 
-def test_the_prompt_of_the_package_tells_them_too(step, fake_model):
+def test_the_default_prompt_contains_them_too(step, fake_model):
     step()(note())
     assert '<document path="memory/2026-01-28.md" title="" date="Wednesday, 28 January 2026">' in (
         fake_model.requests[0].prompt

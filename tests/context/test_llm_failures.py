@@ -30,7 +30,7 @@ def test_junk_is_refused_and_counted_by_reason(step, fake_model, text, reason):
     assert one.usage.failed == {reason: 1}
 
 
-def test_half_a_character_is_made_storable(step, fake_model):
+def test_half_a_character_is_replaced(step, fake_model):
     fake_model.reply = always(Reply(text="1: Explains the ship \ud83d of this treatise."))
     nodes = make_nodes(1)
     run(step(), nodes)
@@ -60,7 +60,7 @@ def test_a_chunk_without_a_usable_answer_is_left_alone(step, fake_model):
 
 
 @pytest.mark.parametrize("change", ["text", "prompt"])
-def test_it_is_asked_about_again_where_that_may_help(step, fake_model, change):
+def test_it_is_asked_about_again_if_that_can_help(step, fake_model, change):
     refused(step, fake_model)
     fake_model.reply = always(Reply())
     nodes = make_nodes(2)

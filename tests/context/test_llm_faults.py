@@ -21,7 +21,7 @@ WAITING = {
 
 
 @pytest.mark.parametrize("fault", WAITING.values(), ids=WAITING)
-def test_a_fault_that_passes_is_tried_again(step, fake_model, fault):
+def test_a_temporary_fault_is_retried(step, fake_model, fault):
     fake_model.reply = good_but(fault)
     one = step()
     run(one, make_nodes(3))
@@ -48,7 +48,7 @@ LASTING = {
 
 @pytest.mark.parametrize(("fault", "calls"), LASTING.values(), ids=LASTING)
 @pytest.mark.long
-def test_a_fault_that_lasts_is_a_fallback_and_the_next_run_asks_again(
+def test_a_lasting_fault_causes_a_fallback_and_the_next_run_asks_again(
     step, fake_model, fault, calls
 ):
     fake_model.reply = always(fault)
@@ -91,7 +91,7 @@ def test_wrong_numbering_in_a_batch_is_asked_again_one_by_one(step, fake_model, 
     assert [request.numbers for request in fake_model.requests] == [[1, 2]] + [[1]] * (2 - good)
 
 
-def test_client_that_tries_again_by_itself_is_asked_once(fake_model, tmp_path):
+def test_a_client_that_retries_by_itself_is_called_once(fake_model, tmp_path):
     llm = OpenAILike(
         model=MODEL,
         api_base=fake_model.llm.partition("@")[2],
@@ -104,7 +104,7 @@ def test_client_that_tries_again_by_itself_is_asked_once(fake_model, tmp_path):
     assert len(fake_model.requests) == 1 + 1
 
 
-def test_no_server_costs_a_few_calls(step, fake_model):
+def test_without_a_server_only_a_few_calls_are_made(step, fake_model):
     fake_model.stop()
     nodes = make_nodes(50)
     one = step()
@@ -138,7 +138,7 @@ def test_a_server_that_dies_in_mid_run_costs_a_few_calls(step, fake_model, monke
     assert sum(len(request.numbers) for request in fake_model.requests) == 84
 
 
-def test_a_server_that_is_gone_in_mid_run(step, fake_model):
+def test_a_server_that_disappears_in_mid_run_causes_fallbacks(step, fake_model):
     def reply(_, number):
         if number == 1:
             fake_model.closing.set()

@@ -21,7 +21,7 @@ from llama_index_contextual.utils import sqlite_file
 from llama_index_contextual.utils.errors import ContextualWarning, StorageError
 
 
-def test_second_run_asks_nothing(step, fake_model):
+def test_a_second_run_sends_no_request(step, fake_model):
     first, again = make_nodes(10), make_nodes(10)
     run(step(), first)
     asked = len(fake_model.requests)
@@ -76,7 +76,7 @@ def test_the_same_chunk_in_another_document_gets_its_own_context(step, fake_mode
     assert [len(request.chunks) for request in fake_model.requests] == [2, 3]
 
 
-def test_another_prompt_or_model_asks_again(step, fake_model):
+def test_another_prompt_or_model_sends_new_requests(step, fake_model):
     nodes = make_nodes(3)
     run(step(), nodes)
     other = step(prompt=PromptTemplate("{document}\nSituate each of:\n{chunks}"))
@@ -86,7 +86,7 @@ def test_another_prompt_or_model_asks_again(step, fake_model):
     assert other.fingerprint != step().fingerprint
 
 
-def test_pipeline_cache_does_not_take_a_fallback_for_final(step, fake_model):
+def test_a_pipeline_cache_does_not_treat_a_fallback_as_final(step, fake_model):
     document = Document(text="Words about things. " * 40, id_="a.md", metadata={"path": "a.md"})
     parser = SentenceSplitter(chunk_size=40, chunk_overlap=0, id_func=lambda i, _: f"a#{i}")
     pipeline = IngestionPipeline(transformations=[parser, step()], disable_cache=False)
@@ -101,9 +101,7 @@ def test_pipeline_cache_does_not_take_a_fallback_for_final(step, fake_model):
     assert len(fake_model.requests) == asked
 
 
-def test_pipeline_cache_does_not_take_a_fallback_for_final_without_a_cache_of_ours(
-    step, fake_model
-):
+def test_a_pipeline_cache_does_not_treat_a_fallback_as_final_without_our_cache(step, fake_model):
     document = Document(text="Words about things. " * 4, id_="a.md", metadata={"path": "a.md"})
     parser = SentenceSplitter(id_func=lambda i, _: f"a#{i}")
     pipeline = IngestionPipeline(transformations=[parser, step(cache=False)])
@@ -116,7 +114,7 @@ def test_pipeline_cache_does_not_take_a_fallback_for_final_without_a_cache_of_ou
     assert len(fake_model.requests) == 2
 
 
-def test_any_key_value_store_will_do(step, fake_model):
+def test_any_key_value_store_can_be_the_cache(step, fake_model):
     store = SimpleKVStore()
     run(step(cache=store), make_nodes(3))
     run(step(cache=store), make_nodes(3))
@@ -135,7 +133,7 @@ def test_a_cache_that_cannot_be_used_is_an_error_before_money_is_spent(step, fak
     ["The harbour. " * 500_000, "A\0B", "A\ud800B", "A\x1b[31mB", "A\nB", "A\x9bB", "A\u2028B"],
     ids=["long", "NUL", "surrogate", "escape", "lines", "C1", "separator"],
 )
-def test_a_context_from_a_cache_is_checked_as_an_answer_is(step, stored):
+def test_a_context_from_a_cache_is_cleaned_like_an_answer(step, stored):
     store = SimpleKVStore()
     one = step(cache=store)
     nodes = make_nodes(1)
@@ -151,7 +149,7 @@ def test_a_context_from_a_cache_is_checked_as_an_answer_is(step, stored):
     assert len(nodes[0].metadata["context"].split("\n")) == 2, "path, and the sentence"
 
 
-def test_a_reader_that_gives_new_ids_pays_for_what_was_edited_only(step, fake_model):
+def test_with_new_document_ids_only_edited_chunks_are_paid_for(step, fake_model):
     run(step(), make_nodes(4))
     fake_model.requests.clear()
     loaded_again = make_nodes(4)

@@ -26,7 +26,7 @@ from llama_index_contextual.context.registry import resolve_generator
 from llama_index_contextual.utils.errors import SettingError
 
 
-def test_settings_llm_is_taken_where_it_is_set_and_openai_never_guessed(monkeypatch):
+def test_settings_llm_is_used_if_set_and_openai_is_never_guessed(monkeypatch):
     monkeypatch.setattr(Settings, "_llm", None)
     generator = LLMContextGenerator(cache=False)
     steps = [TokenTextSplitter(), ContextualNodePostprocessor(generator)]
@@ -85,7 +85,7 @@ def fingerprint(**settings):
     return ContextualNodePostprocessor("llm", llm=Told(**settings), cache=False).fingerprint
 
 
-def test_models_of_one_class_are_told_apart_by_their_metadata_or_their_settings():
+def test_models_of_one_class_are_distinguished_by_their_metadata_or_settings():
     assert fingerprint(called="one") != fingerprint(called="two")
     assert fingerprint(called="one").startswith("llm:one+pattern@")
     assert fingerprint(style="terse") != fingerprint()
@@ -93,7 +93,7 @@ def test_models_of_one_class_are_told_apart_by_their_metadata_or_their_settings(
 
 
 @pytest.mark.parametrize("states", [("x", "y"), (["x"], ["x", "y"])])
-def test_models_without_a_name_are_told_apart_by_what_they_hold(states):
+def test_models_without_a_name_are_distinguished_by_their_attributes(states):
     def marked(state):
         llm = Told()
         object.__setattr__(llm, "_held", state)
@@ -103,7 +103,7 @@ def test_models_without_a_name_are_told_apart_by_what_they_hold(states):
     assert marked(states[0]) == marked(states[0])
 
 
-def test_a_model_without_a_name_that_holds_an_object_is_an_error():
+def test_a_model_without_a_name_that_contains_an_object_is_an_error():
     llm = Told()
     object.__setattr__(llm, "_held", object())
     with pytest.raises(SettingError, match=r"`llm` 'Told' has no name.*Give it a model_name"):
@@ -123,7 +123,7 @@ def test_a_model_that_counts_its_calls_stays_the_same():
     assert pickle.loads(pickle.dumps(one)).fingerprint == before  # noqa: S301
 
 
-def test_a_key_is_nowhere_to_be_read(step, fake_model, tmp_path, caplog):
+def test_an_api_key_is_never_exposed(step, fake_model, tmp_path, caplog):
     caplog.set_level("DEBUG")
     key = "sk-very-secret"
     url = fake_model.llm.partition("@")[2]
@@ -145,7 +145,7 @@ def test_a_key_is_nowhere_to_be_read(step, fake_model, tmp_path, caplog):
     assert key not in ContextualNodePostprocessor("llm", llm=given, cache=False).to_json()
 
 
-def test_pickled_it_works_on_and_leaves_the_original_whole(fake_model, tmp_path):
+def test_a_pickled_generator_works_and_the_original_is_unchanged(fake_model, tmp_path):
     llm = OpenAILike(
         model=MODEL,
         api_base=fake_model.llm.partition("@")[2],
@@ -162,7 +162,7 @@ def test_pickled_it_works_on_and_leaves_the_original_whole(fake_model, tmp_path)
     assert len(fake_model.requests) == 2
 
 
-def test_an_llm_object_is_not_written_down_and_can_be_passed_again():
+def test_an_llm_object_is_not_serialised_and_can_be_passed_again():
     prompt = "{document} and {chunks}"
     step = ContextualNodePostprocessor(
         "llm", llm=MockLLM(), cache=False, prompt=prompt, batch_size=3, max_calls=5
@@ -178,7 +178,7 @@ def test_an_llm_object_is_not_written_down_and_can_be_passed_again():
     assert copy.fingerprint == step.fingerprint
 
 
-def test_a_store_object_is_not_written_down_and_can_be_passed_again():
+def test_a_store_object_is_not_serialised_and_can_be_passed_again():
     store = SimpleKVStore()
     step = ContextualNodePostprocessor("llm", llm=MockLLM(), cache=store)
     with pytest.raises(SettingError, match="`cache` must be the path"):
@@ -190,13 +190,13 @@ def test_a_store_object_is_not_written_down_and_can_be_passed_again():
 @pytest.mark.parametrize(
     "spec", ["ollama:m@localhost:11434", "openai:m@myhost/v1", "openai:m@http://"]
 )
-def test_an_address_without_http_is_no_part_of_the_name(spec, monkeypatch):
+def test_an_address_without_http_is_not_part_of_the_name(spec, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     with pytest.raises(SettingError, match=r"`llm` must be .*'openai:MODEL@http://HOST/v1'"):
         NamedModel(spec, 800)
 
 
-def test_a_password_of_a_url_is_never_written_down(fake_model, tmp_path):
+def test_a_password_in_a_url_is_never_serialised(fake_model, tmp_path):
     url = fake_model.llm.partition("@")[2].replace("://", "://ana:secret@")
     one = ContextualNodePostprocessor(
         "llm", llm=NamedModel(f"openai:{MODEL}@{url}", 800), cache=tmp_path / "c.sqlite"

@@ -46,7 +46,7 @@ def chunks(number=3):
     return SentenceSplitter(chunk_size=10, chunk_overlap=0)([document])
 
 
-def test_texts_are_stamped_with_name_and_version_and_not_paid_again():
+def test_contexts_record_name_and_version_and_are_not_paid_for_again():
     nodes = chunks()
     generator = Summary()
     for _ in range(2):
@@ -57,7 +57,7 @@ def test_texts_are_stamped_with_name_and_version_and_not_paid_again():
     assert nodes[0].metadata["context_version"] == "2"
 
 
-def test_another_version_is_paid_again():
+def test_a_new_version_is_paid_for_again():
     nodes = chunks()
     generator = Summary()
     ContextualNodePostprocessor(generator)(nodes)
@@ -77,7 +77,7 @@ def test_an_index_pays_for_a_chunk_once(tmp_path):
     assert generator.asked == 3
 
 
-def test_a_generator_may_return_texts_contexts_and_nothing():
+def test_a_generator_can_return_texts_contexts_and_none():
     nodes = chunks()
     with pytest.raises(Exception, match="1 of 3 chunks got no context from mixed"):
         ContextualNodePostprocessor(Mixed())(nodes)
@@ -114,7 +114,7 @@ def test_every_kind_survives_a_validation_of_its_dump(context):
     assert copy.to_dict() == step.to_dict()
 
 
-def test_no_name_in_the_excluded_keys_is_none_of_the_metadata():
+def test_every_excluded_key_is_in_the_metadata():
     text = "---\ntitle: Gateway\n---\n# Gateway\n\nIt waits.\n"
     parser = HeadingAwareMarkdownNodeParser()
     [node] = parser([Document(text=text, metadata={"path": "gateway.md"})])
@@ -177,7 +177,7 @@ def test_links_to_parents_and_children_are_updated_too():
     assert all(link.hash == by_id[link.node_id].hash for link in [*children, *parents])
 
 
-def test_a_link_without_a_hash_gets_none():
+def test_a_link_without_a_hash_stays_without_one():
     text = "# A\n\nOne.\n\n# B\n\nTwo.\n\n# C\n\nThree.\n"
     nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()([Document(text=text)]))
     assert [link.hash for link in links_of(nodes)] == [None] * 4

@@ -116,14 +116,14 @@ SYMBOLS = {
 
 
 @pytest.mark.parametrize(("path", "case"), SYMBOLS.items(), ids=SYMBOLS)
-def test_what_code_defines(path, case):
+def test_definitions_in_code(path, case):
     text, expected = case
     [context] = contexts(text, [text], path)
     assert context.text == f"From file: {path}. Defines: {', '.join(expected)}."
 
 
 @pytest.mark.parametrize("path", ["notes.md", "notes.txt", "LICENSE", "data.json", "page.html", ""])
-def test_other_files_are_no_code(path):
+def test_other_files_are_not_code(path):
     assert not is_code(path)
     [context] = contexts("class A: pass", ["class A: pass"], path)
     assert "Defines" not in context.text
@@ -139,7 +139,7 @@ def contexts(text, chunks, path="search/engine.py", **settings):
     )
 
 
-def test_says_file_enclosing_and_defined():
+def test_the_context_names_the_file_and_the_enclosing_and_own_definitions():
     head, method = contexts(
         PYTHON, ["class Engine:", "        return lookup(query)\n\n    async def close(self):"]
     )
@@ -149,7 +149,7 @@ def test_says_file_enclosing_and_defined():
     )
 
 
-def test_keyword_retriever_gets_once_a_file_all_its_names():
+def test_the_keyword_retriever_gets_all_names_of_a_file_once():
     first, method = contexts(
         PYTHON,
         [
@@ -161,14 +161,14 @@ def test_keyword_retriever_gets_once_a_file_all_its_names():
     assert method.lexical == ""
 
 
-def test_long_lists_are_cut_visibly():
+def test_long_lists_end_in_an_ellipsis():
     text = "\n".join(f"def f{number}(): pass" for number in range(900))
     [context] = contexts(text, [text])
     assert context.text.endswith("function f10, function f11, ….")
     assert len(context.lexical) == 2000
 
 
-def test_a_chunk_of_a_text_that_is_not_known_is_read_by_itself():
+def test_a_chunk_of_an_unknown_text_is_read_by_itself():
     node = TextNode(text="def lonely(): pass")
     [context] = PatternContextGenerator().generate(
         [node], SourceDocument(id="1", path="a.py", text="x = 1")
@@ -190,7 +190,7 @@ def test_pages_get_headings_and_the_keyword_retriever_all_of_them():
     st.sampled_from(["a.py", "a.rs", "a.cpp", "a.java", "a.js", "a.go"]),
     st.integers(0, 400),
 )
-def test_no_text_is_too_strange_to_read(text, path, position):
+def test_any_text_gives_a_context(text, path, position):
     for chunk in filter(None, (text[:position], text[position:])):
         contexts(text, [chunk], path)
     found = definitions_of(text, path)

@@ -95,7 +95,7 @@ def test_a_generator_that_skips_a_chunk_is_named(nodes):
         ContextualNodePostprocessor(Short())(nodes)
 
 
-def test_a_root_that_is_no_path_is_an_error_of_the_setting(tmp_path):
+def test_a_root_that_is_not_a_path_is_a_setting_error(tmp_path):
     for root in (tmp_path, PurePosixPath(tmp_path), str(tmp_path)):
         assert ContextualNodePostprocessor(root=root).root == str(tmp_path)
     with pytest.raises(SettingError, match="`root` must be a valid string"):
@@ -113,19 +113,19 @@ def test_the_label_before_a_context_is_the_documents_template():
     ]
 
 
-def test_text_template_stays_as_it_is(nodes):
+def test_the_text_template_is_unchanged(nodes):
     template = nodes[0].text_template
     ContextualNodePostprocessor()(nodes)
     assert nodes[0].text_template == template
 
 
-def test_second_pass_changes_nothing(nodes):
+def test_a_second_pass_changes_nothing(nodes):
     step = ContextualNodePostprocessor()
     once = [node.to_dict() for node in step(nodes)]
     assert [node.to_dict() for node in step(nodes)] == once
 
 
-def test_off_takes_contexts_out_again(nodes):
+def test_off_removes_contexts(nodes):
     ContextualNodePostprocessor()(nodes)
     ContextualNodePostprocessor("off")(nodes)
     assert not any(key.startswith("context") for node in nodes for key in node.metadata)
@@ -145,7 +145,7 @@ def without_hashes(node):
 @pytest.mark.parametrize(
     "parser", [HeadingAwareMarkdownNodeParser(), SentenceSplitter(), MarkdownNodeParser()]
 )
-def test_off_makes_nodes_what_they_were_before(parser, tmp_path):
+def test_off_restores_the_nodes(parser, tmp_path):
     (tmp_path / "a.md").write_text("# Title\n\nSome text.\n\n## Part\n\nMore of it.\n", "utf-8")
     nodes = parser(
         SimpleDirectoryReader(str(tmp_path)).load_data()
@@ -198,7 +198,7 @@ def test_off_leaves_plain_nodes_alone(nodes):
     assert [node.to_dict() for node in ContextualNodePostprocessor("off")(nodes)] == before
 
 
-def test_query_time_gives_contexts_to_copies(nodes):
+def test_at_query_time_copies_get_contexts(nodes):
     found = [NodeWithScore(node=node, score=0.5) for node in nodes]
     before = [node.hash for node in nodes]
     result = ContextualNodePostprocessor().postprocess_nodes(found, query_str="install")
@@ -211,14 +211,14 @@ def test_query_time_gives_contexts_to_copies(nodes):
     assert "context" not in nodes[0].metadata
 
 
-def test_query_time_leaves_contexts_alone_that_are_there(nodes):
+def test_at_query_time_existing_contexts_are_kept(nodes):
     ContextualNodePostprocessor(Paid())(nodes)
     found = [NodeWithScore(node=nodes[0], score=None)]
     [hit] = ContextualNodePostprocessor().postprocess_nodes(found)
     assert hit.node is nodes[0]
 
 
-def test_query_time_never_pays(nodes):
+def test_at_query_time_no_model_is_called(nodes):
     paid = Paid()
     ContextualNodePostprocessor(paid).postprocess_nodes(
         [NodeWithScore(node=node) for node in nodes]
@@ -226,7 +226,7 @@ def test_query_time_never_pays(nodes):
     assert paid.asked == 0
 
 
-def test_query_time_does_without_where_a_generator_cannot(nodes):
+def test_at_query_time_a_generator_that_cannot_run_is_skipped(nodes):
     class Silent(ContextGenerator):
         name, version = "silent", "1"
 
@@ -239,7 +239,7 @@ def test_query_time_does_without_where_a_generator_cannot(nodes):
     assert [hit.score for hit in hits] == [1.0]
 
 
-async def test_async_says_the_same(document):
+async def test_async_contexts_are_the_same(document):
     def fresh():
         return MarkdownNodeParser(id_func=lambda i, _: str(i)).get_nodes_from_documents([document])
 
@@ -249,7 +249,7 @@ async def test_async_says_the_same(document):
     assert found[1].node.metadata["context"] == "Document: guide.md > Guide"
 
 
-def test_paid_contexts_are_kept_until_generator_or_version_change(nodes):
+def test_paid_contexts_are_kept_until_the_generator_or_its_version_changes(nodes):
     paid = Paid()
     step = ContextualNodePostprocessor(paid)
     step(nodes)
@@ -325,7 +325,7 @@ class Coloured(ContextualNodePostprocessor):
     size: int = Field(default=1, ge=1)
 
 
-def test_a_subclass_has_fields_of_its_own():
+def test_a_subclass_can_have_its_own_fields():
     step = Coloured("headings", colour="blue")
     assert (step.colour, step.size, step.context) == ("blue", 1, "headings")
     assert Coloured.from_dict(step.to_dict()).to_dict() == step.to_dict()
@@ -336,7 +336,7 @@ def test_a_subclass_has_fields_of_its_own():
         Coloured(color="blue")
 
 
-def test_a_prompt_may_be_a_text():
+def test_a_prompt_can_be_a_text():
     text = "{document}\nSay where {chunks} stand."
     step = ContextualNodePostprocessor("llm", llm=MockLLM(), cache=False, prompt=text)
     assert step.generator.prompts == (text,)
@@ -376,7 +376,7 @@ def test_wrong_setting_is_named(arguments, message):
         ContextualNodePostprocessor(**arguments)
 
 
-def test_an_estimate_names_documents_that_are_none(document, nodes):
+def test_an_estimate_refuses_objects_that_are_not_documents(document, nodes):
     with pytest.raises(SettingError, match=r"`documents` must be a list.*\(got Document\)"):
         ContextualNodePostprocessor().estimate(nodes, documents=document)
 
@@ -391,7 +391,7 @@ def test_document_from_slices_that_tile_it(document):
     assert list(chunks.nodes) == nodes
 
 
-def test_some_chunks_of_a_document_are_no_whole_document(document):
+def test_some_chunks_of_a_document_do_not_make_up_the_document(document):
     nodes = SentenceSplitter(chunk_size=12, chunk_overlap=0)([document])
     [chunks] = group_by_document(nodes[1:])
     assert chunks.document.text != TEXT
@@ -415,7 +415,7 @@ def test_nodes_of_several_documents_in_any_order():
     assert groups == [("0.md", ["0", "2", "4"]), ("1.md", ["1", "3"])]
 
 
-def test_document_by_path_where_the_nodes_name_none():
+def test_a_document_is_found_by_path_if_the_nodes_name_none():
     page = Document(text="One.\n\nTwo.\n\nThree.", metadata={"path": "a.md"})
     [chunks] = group_by_document(
         [TextNode(text="Two.", metadata={"path": "a.md"})], documents=[page]
@@ -452,7 +452,9 @@ def test_absolute_paths_do_not_get_into_contexts():
 
 
 @pytest.mark.parametrize("where", ["working directory", "root", "elsewhere"])
-def test_files_of_one_name_are_told_apart_in_a_plain_pipeline(where, tmp_path, monkeypatch):
+def test_files_with_the_same_name_are_distinguished_in_a_plain_pipeline(
+    where, tmp_path, monkeypatch
+):
     for folder in ("project/a", "project/b"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "README.md").write_text("# Readme\n\nWords.\n")
@@ -499,9 +501,7 @@ def test_descriptions_of_folders_are_part_of_every_context_below_them():
     assert context("apis/pay.md") == ["Atlas, a shop"]
 
 
-def test_other_descriptions_make_paid_contexts_anew_from_the_cache_for_nothing(
-    fake_model, tmp_path
-):
+def test_new_descriptions_reuse_paid_contexts_from_the_cache(fake_model, tmp_path):
     document = Document(text="# Pay\n\nBy card.", metadata={"path": "api/pay.md"})
     nodes = HeadingAwareMarkdownNodeParser().get_nodes_from_documents([document])
     for text in ("REST reference", "Reference of the API"):
@@ -533,14 +533,14 @@ TEXT_NODE = TextNode(text="It is 60.")
     ids=["texts", "text", "node", "hits"],
 )
 @pytest.mark.parametrize("context", ["headings", "off"])
-def test_what_is_no_list_of_nodes_is_an_error_that_says_what_to_pass(context, nodes):
+def test_an_argument_that_is_not_a_list_of_nodes_is_an_error_with_a_hint(context, nodes):
     with pytest.raises(
         SettingError, match=r"must be a list of nodes \(got .*Pass the nodes of a node parser"
     ):
         ContextualNodePostprocessor(context)(nodes)
 
 
-async def test_texts_are_refused_in_every_way_in():
+async def test_texts_are_refused_by_every_method():
     step = ContextualNodePostprocessor()
     with pytest.raises(SettingError, match=r"`nodes` must be a list of nodes.*\(got str\)"):
         await step.acall(["a text"])

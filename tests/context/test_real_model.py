@@ -116,7 +116,7 @@ def test_ollama_interface(ollama_server, nodes, by):
     assert step.usage.generated + step.usage.failed.total() == 1
 
 
-def test_a_model_that_ollama_lacks_is_named_with_its_cure(ollama_server):
+def test_a_model_that_ollama_lacks_is_named_with_a_hint(ollama_server):
     generator = LLMContextGenerator(
         NamedModel(f"ollama:qwen3:0.6b@{ollama_server.url}", 48), cache=False, fallback=None
     )

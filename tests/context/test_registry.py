@@ -49,7 +49,7 @@ def folder(tmp_path):
     return folder
 
 
-def test_the_names_are_the_files():
+def test_the_names_are_the_module_names():
     assert {"off", "headings", "llm", "pattern"} <= {*registry.names()}
     for name in registry.names()[1:]:
         kind = registry.generator_class(name)
@@ -60,7 +60,7 @@ def test_the_names_are_the_files():
 
 
 @pytest.mark.usefixtures("greeting")
-def test_python_takes_a_new_name_and_its_options(folder):
+def test_python_accepts_a_new_name_and_its_options(folder):
     assert "greeting" in registry.names()
     assert ContextualNodePostprocessor("greeting", word="Hi").generator.word == "Hi"
     with pytest.raises(SettingError, match="does not take volume"):
@@ -71,7 +71,7 @@ def test_python_takes_a_new_name_and_its_options(folder):
 
 
 @pytest.mark.usefixtures("greeting")
-def test_settings_take_it_also_from_a_folder_as_it_costs_nothing(folder, monkeypatch):
+def test_settings_of_a_folder_accept_a_free_generator(folder, monkeypatch):
     (folder / "contextual.toml").write_text('context = "greeting"\n')
     assert load_configuration(folder)["context"] == "greeting"
     (folder / "contextual.toml").unlink()
@@ -80,7 +80,7 @@ def test_settings_take_it_also_from_a_folder_as_it_costs_nothing(folder, monkeyp
 
 
 @pytest.mark.usefixtures("greeting")
-def test_the_command_line_takes_it(folder):
+def test_the_command_line_accepts_a_new_name(folder):
     arguments = ["index", str(folder), "--context", "greeting", "--embed-model", "none"]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output

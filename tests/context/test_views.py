@@ -63,7 +63,7 @@ def run(*steps, **metadata):
     "parser", [SentenceSplitter(), MarkdownNodeParser(), HeadingAwareMarkdownNodeParser()]
 )
 @pytest.mark.parametrize("context", ["headings", "pattern"])
-def test_what_a_pipeline_showed_stays_in_each_view(parser, context):
+def test_metadata_shown_by_a_pipeline_stays_in_each_view(parser, context):
     place = {"path": "docs/gateway.md", "file_name": "gateway.md", "title": "Gateway"}
     plain = run(parser, KeywordExtractor(llm=MockLLM(max_tokens=3)), **place)
     node = run(
@@ -90,7 +90,7 @@ def test_an_extractor_after_the_context_is_shown_too():
 
 
 @pytest.mark.parametrize("retriever", [BM25Retriever, ContextualBM25Retriever])
-def test_a_keyword_index_finds_what_documents_brought(retriever):
+def test_a_keyword_index_finds_metadata_of_documents(retriever):
     others = [TextNode(text=f"Other words {number}.") for number in range(5)]
     node = run(SentenceSplitter(), ContextualNodePostprocessor())
     found = retriever.from_defaults(nodes=[*others, node], similarity_top_k=1).retrieve(
@@ -110,7 +110,7 @@ def test_at_query_time_the_copies_show_it_too():
 @pytest.mark.parametrize(
     "place", [{"path": "0042.md"}, {"file_path": "/srv/0042.md", "file_name": "0042.md"}]
 )
-def test_an_id_that_keywords_read_is_in_no_vector(place):
+def test_an_id_for_keywords_is_not_embedded(place):
     node = run(SentenceSplitter(), ContextualNodePostprocessor(root="/srv"), **place)
     assert shown(node) == [*BROUGHT]
     [hit] = ContextualBM25Retriever([node]).retrieve("0042")
@@ -143,7 +143,7 @@ def test_an_id_that_keywords_read_is_in_no_vector(place):
         ("author", "Ana", "Document: ana.md", True),  # a chance
     ],
 )
-def test_only_what_the_context_says_is_left_out(key, value, context, stays):
+def test_only_values_in_the_context_are_left_out(key, value, context, stays):
     node = TextNode(text="x", metadata={key: value})
     ContextualNodePostprocessor(Says(context))([node])
     assert (f"{key}: {value}" in node.get_content(MetadataMode.EMBED)) is stays
@@ -165,7 +165,7 @@ def test_a_title_that_only_keyword_search_reads_stays_embedded_and_a_path_does_n
     assert shown(node) == ["title", "context"]
 
 
-def test_off_embeds_the_headings_of_another_parser_still():
+def test_off_still_embeds_the_headings_of_another_parser():
     node = TextNode(text="x", metadata={"header_path": "/Gateway/"})
     ContextualNodePostprocessor("off")([node])
     assert shown(node) == ["header_path"]
@@ -183,7 +183,7 @@ def test_an_empty_context_hides_nothing():
     assert shown(node) == ["path", "header_path"]
 
 
-def test_what_a_user_excluded_stays_excluded_whenever_that_was():
+def test_keys_that_a_user_excluded_stay_excluded():
     before = document(internal="i", late="l", path="a.md")
     before.excluded_embed_metadata_keys = ["internal"]
     [node] = SentenceSplitter()([before])
@@ -198,7 +198,7 @@ def test_what_a_user_excluded_stays_excluded_whenever_that_was():
     assert node.excluded_llm_metadata_keys == []
 
 
-def test_what_simple_directory_reader_hides_stays_hidden(tmp_path):
+def test_keys_that_simple_directory_reader_hides_stay_hidden(tmp_path):
     (tmp_path / "gateway.md").write_text(TEXT)
     [node] = SentenceSplitter()(SimpleDirectoryReader(str(tmp_path)).load_data())
     assert {"file_name", "file_type", "file_size", "creation_date"} <= set(node.metadata)
@@ -208,7 +208,7 @@ def test_what_simple_directory_reader_hides_stays_hidden(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["context", "context_source", "context_version", "lexical_context"])
-def test_a_key_that_a_document_brought_keeps_its_value_and_ours_stands_beside_it(key):
+def test_a_key_of_a_document_keeps_its_value_and_ours_gets_another_name(key):
     step = ContextualNodePostprocessor("pattern")
     node = run(HeadingAwareMarkdownNodeParser(), path="a.md", **{key: "finance"})
     before = node.to_dict()
@@ -246,7 +246,7 @@ class TextAlone(Says):
 
 
 @pytest.mark.parametrize("context", ["About timeouts.", ""])
-def test_a_generator_may_leave_all_other_metadata_out_of_what_is_embedded(context):
+def test_a_generator_can_exclude_all_other_metadata_from_embedding(context):
     node = TextNode(text="x", metadata={**BROUGHT, "path": "a.md"})
     ContextualNodePostprocessor(TextAlone(context))([node])
     assert shown(node) == (["context"] if context else [])

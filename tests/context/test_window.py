@@ -50,7 +50,7 @@ def test_a_document_that_fits_is_shown_whole():
     assert shown(nodes[:3], document, nodes, window) == document.text.strip()
 
 
-def test_a_document_that_does_not_is_shown_by_outline_and_neighbourhood():
+def test_a_document_that_does_not_fit_is_shown_by_its_outline_and_an_excerpt():
     document, nodes = cut(PARAGRAPHS)
     window = 120
     text = shown(nodes[30:32], document, nodes, window)
@@ -72,7 +72,7 @@ def test_one_chunk_over_the_window_is_shown_by_its_ends():
     assert "[…]" in text
 
 
-def test_a_chunk_is_found_by_its_text_where_its_offsets_are_wrong():
+def test_a_chunk_is_found_by_its_text_if_its_offsets_are_wrong():
     document, nodes = cut(PARAGRAPHS)
     nodes[5].start_char_idx = 3
     assert document.text[slice(*position(nodes[5], document))] == PARAGRAPHS[5]
@@ -80,7 +80,7 @@ def test_a_chunk_is_found_by_its_text_where_its_offsets_are_wrong():
 
 
 @pytest.mark.parametrize("tokens", [40, 80, 200])
-def test_what_is_shown_grows_with_the_window_and_stays_in_it(tokens):
+def test_the_shown_document_grows_with_the_window_and_fits_into_it(tokens):
     document, nodes = cut(PARAGRAPHS)
     for first in range(0, len(nodes), 8):
         group = nodes[first : first + 8]

@@ -44,7 +44,7 @@ def test_case(case, newline):
     assert [described(text, span) for span in spans] == expected.splitlines()
 
 
-def test_a_large_fence_is_cut_between_lines_and_later_pieces_know_their_language():
+def test_a_large_fence_is_split_between_lines_and_later_pieces_know_their_language():
     code = "```python\n" + "".join(f"value_{n} = compute({n})\n" for n in range(40)) + "```\n"
     spans = split_markdown(
         code, settings=ChunkSettings(chunk_size=100, chunk_overlap=0, keep_blocks=False)
@@ -55,7 +55,7 @@ def test_a_large_fence_is_cut_between_lines_and_later_pieces_know_their_language
     assert not any(span.tokens > 100 for span in spans)
 
 
-def test_a_large_table_is_cut_between_rows_and_later_pieces_know_their_header():
+def test_a_large_table_is_split_between_rows_and_later_pieces_know_their_header():
     table = "| id | name |\n|----|------|\n" + "".join(f"| {n} | name {n} |\n" for n in range(60))
     spans = split_markdown(
         table, settings=ChunkSettings(chunk_size=100, chunk_overlap=0, keep_blocks=False)
@@ -76,7 +76,7 @@ QUOTED = {
 @pytest.mark.parametrize(
     ("how", "starts"), [("wrapped", "> Number"), ("on one line", ("> On", "Another"))]
 )
-def test_a_chunk_of_a_quote_starts_where_it_still_reads_as_one(how, starts):
+def test_a_chunk_of_a_quote_starts_where_it_still_reads_as_a_quote(how, starts):
     """``Number 9 ends`` above ``> here as well`` would be a paragraph above a quote."""
     text = f"Words before it. They are few.\n\n{QUOTED[how]}\n\n" + "After it come words. " * 20
     spans = split_markdown(
@@ -89,7 +89,7 @@ def test_a_chunk_of_a_quote_starts_where_it_still_reads_as_one(how, starts):
     assert all(text.startswith(starts, span.start) for span in inside)
 
 
-def test_front_matter_that_is_no_yaml_is_read_line_by_line():
+def test_front_matter_that_is_not_yaml_is_read_line_by_line():
     text = (
         "---\ntitle: Avatar: The Last Airbender\ncreated: 2019-05-05\nauthor: @me\n"
         'alias: "open\nsummary: one\n'
@@ -119,7 +119,7 @@ def test_front_matter_that_is_no_yaml_is_read_line_by_line():
         "key: " + "[" * 60 + "]" * 60,
     ],
 )
-def test_a_block_that_cannot_be_read_stays_text_and_heads_nothing(block):
+def test_a_block_that_cannot_be_read_stays_text_without_headings(block):
     text = f"---\n{block}\n---\n\nText.\n"
     with pytest.warns(
         ContextualWarning, match=r"page.md cannot be read as YAML and is kept as text"
@@ -199,7 +199,7 @@ def test_headings_and_atoms_agree_with_markdown_it(data):
         assert ours == theirs, page.name
 
 
-def test_a_tokenizer_may_count():
+def test_a_tokenizer_can_return_a_number():
     text = "# One\n\n" + "Some words stand here. " * 40
     listing = split_markdown(
         text, settings=ChunkSettings(chunk_size=50, chunk_overlap=0, tokenizer=str.split)

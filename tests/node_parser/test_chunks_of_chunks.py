@@ -47,7 +47,7 @@ def test_headings_above_a_section_stay_above_its_chunks(document):
     assert list(dict.fromkeys(paths)) == ["", "One", "One > Two", "One > Two > 2026-04-09", "Three"]
 
 
-def test_a_line_that_nobody_knows_is_not_cited(document):
+def test_an_unknown_line_is_not_cited(document):
     nodes = parser()(MarkdownNodeParser()([document]))
     assert all(
         "start_line" not in node.metadata and "end_line" not in node.metadata for node in nodes[1:]
@@ -72,7 +72,7 @@ def test_chunks_of_our_own_chunks_know_their_lines_too(document):
     ]
 
 
-def test_a_node_that_says_nothing_of_its_place_is_a_beginning():
+def test_a_node_without_offsets_is_treated_as_a_beginning():
     node = TextNode(
         text=TEXT, relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id="pages")}
     )

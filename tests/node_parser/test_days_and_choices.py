@@ -33,13 +33,13 @@ def test_each_day_is_a_chunk_with_its_date_however_short_it_is():
     assert found[1].metadata["header_path"] == "Journal > 2026-11-19"
 
 
-def test_two_entries_of_one_day_are_two_chunks_with_that_day():
+def test_two_entries_of_one_day_are_two_chunks_with_that_date():
     text = "## 2026-11-18 morning\n\nRain.\n\n## 2026-11-18 evening\n\nSun.\n"
     for settings in ({}, {"min_section_size": 300}):
         assert [node.metadata["date"] for node in nodes(text, **settings)] == ["2026-11-18"] * 2
 
 
-def test_what_has_no_date_joins_no_day():
+def test_an_undated_section_joins_no_dated_one():
     text = "Notes of a week.\n\n## 2026-11-18\n\nRain.\n\n### Tasks\n\nNone.\n\n## Ideas\n\nMany.\n"
     found = nodes(text, min_section_size=100)
     assert [node.metadata.get("date") for node in found] == [None, "2026-11-18", None]
@@ -54,7 +54,7 @@ def test_what_has_no_date_joins_no_day():
         ("# Journal\n\n## March", "Journal > 2026-03-01"),
     ],
 )
-def test_titles_beside_the_heading_of_the_first_day_leave_it_its_day(above, path):
+def test_titles_above_the_first_dated_heading_do_not_change_its_date(above, path):
     level = "##" if ">" in path else "#"
     [found] = nodes(f"{above}\n\n{level} 2026-03-01\n\nRain.\n")
     assert (found.metadata["date"], found.metadata["header_path"]) == ("2026-03-01", path)
@@ -65,7 +65,7 @@ def test_empty_days_stay_apart():
     assert [node.metadata["date"] for node in found] == ["2026-11-18", "2026-11-19", "2026-11-20"]
 
 
-def test_a_sentence_stays_whole_however_much_stands_before_its_heading():
+def test_a_sentence_stays_whole_however_long_the_text_before_its_heading():
     sentence = "This sentence has a few more words than a chunk should have."
     text = f"{'word ' * 90}\n\n## 2026-11-18\n## 2026-11-19\n\n{sentence}\n"
     assert words(text, chunk_size=10)[-1].endswith(sentence)
@@ -91,7 +91,7 @@ def test_many_tags_are_text(min_chunk_size, count):
     assert len(words(text, min_chunk_size=min_chunk_size)) == count
 
 
-def test_a_rule_right_under_a_heading_ends_no_chunk():
+def test_a_rule_right_below_a_heading_does_not_end_a_chunk():
     text = "## One\n\n---\n\nFew words.\n\n## Two\n\n---\n\nFew words.\n"
     assert len(words(text, min_section_size=60)) == 1
 
@@ -113,7 +113,7 @@ def test_the_first_date_of_a_heading_is_its_day(heading, day):
     assert node.metadata.get("date") == day
 
 
-def test_a_section_without_a_day_has_none_in_its_context():
+def test_an_undated_section_has_no_date_in_its_context():
     text = (
         "# 2024-02-29\n\nDentist.\n\n# Ideas\n\nA birdhouse.\n\n# 2024-03-05\n\nRain.\n\n# "
         "Recipes\n\nSoup.\n"
@@ -158,12 +158,12 @@ def test_a_section_without_a_day_has_none_in_its_context():
     ],
 )
 @pytest.mark.filterwarnings("ignore::llama_index_contextual.utils.errors.ContextualWarning")
-def test_the_day_of_front_matter_is_the_one_of_the_note(front, day):
+def test_the_date_in_front_matter_is_that_of_the_note(front, day):
     [node] = nodes(f"---\n{front}\n---\n\nWater.\n")
     assert (node.metadata.get("date"), node.metadata["header_path"]) == (day, "")
 
 
-def test_a_day_named_in_passing_is_none_of_a_section_where_the_note_is_of_a_day():
+def test_a_date_in_passing_does_not_change_that_of_a_dated_note():
     day = "# 2024-02-29\n\n## Plan for 2024-06-30\n\nPaint.\n\n## 2024-03-01: more\n\nRain.\n"
     assert [node.metadata["date"] for node in nodes(day)] == ["2024-02-29", "2024-03-01"]
     front = "---\ndate: 2024-02-29\n---\n\n# Plan for 2024-06-30\n\nPaint.\n"
@@ -171,7 +171,7 @@ def test_a_day_named_in_passing_is_none_of_a_section_where_the_note_is_of_a_day(
     assert nodes("# Plan for 2024-06-30\n\nPaint.\n")[0].metadata["date"] == "2024-06-30"
 
 
-def test_a_section_that_is_large_enough_stands_alone():
+def test_a_section_that_is_large_enough_is_a_chunk_alone():
     large = "## Large\n\n" + "These are five more words. " * 8
     text = (
         f"# Notes\n\n## One\n\nFew words.\n\n## Two\n\nFew words.\n\n{large}\n\n## Last\n\n"
@@ -206,13 +206,13 @@ def test_small_sections_merge_up_to_the_size_of_a_chunk(sizes, expected):
     assert [len(chunk.split()) for chunk in chunks] == expected
 
 
-def test_a_section_is_not_cut_to_fill_the_chunk_of_a_small_one_before_it():
+def test_a_section_is_not_split_to_fill_the_chunk_of_a_small_one_before_it():
     text = f"{section_of(40)}{section_of(32)}{'word ' * 33}"
     chunks = words(text, chunk_size=100, min_section_size=70)
     assert [len(chunk.split()) for chunk in chunks] == [40, 65]
 
 
-def test_a_section_that_is_cut_anyway_begins_with_the_small_one_before_it():
+def test_a_section_that_must_be_split_starts_with_the_small_one_before_it():
     rows = "".join(f"| {number} | some more words |\n" for number in range(40))
     text = f"# Report\n\n## Bank\n\nFew words.\n\n### Income\n\n| a | b |\n|---|---|\n{rows}"
     found = words(text, chunk_size=100, min_section_size=20)

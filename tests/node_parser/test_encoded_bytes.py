@@ -105,7 +105,7 @@ def parsed(text, **settings):
 
 
 @pytest.mark.parametrize("contextual", [False, True])
-def test_a_picture_is_in_the_slice_and_in_no_view(contextual):
+def test_a_picture_is_in_the_slice_but_in_no_view(contextual):
     [node] = parsed(TEXT)
     if contextual:
         [node] = ContextualNodePostprocessor()([node])
@@ -127,7 +127,7 @@ def test_a_chunk_without_other_metadata_hides_it_too():
     assert node.get_content(MetadataMode.EMBED).endswith("Pump. ![](…)")
 
 
-def test_its_letters_are_no_words():
+def test_its_letters_are_not_indexed_as_words():
     foreign = TextNode(text=TEXT, metadata={"path": "a.md"})  # of a parser that knows nothing of it
     for node in (*parsed(TEXT), foreign):
         assert BYTES[:50] not in lexical_text(node)
@@ -137,7 +137,7 @@ def test_its_letters_are_no_words():
 @pytest.mark.parametrize(
     "block", [f"![](data:image/png;base64,{BYTES})", f"```\n{LINES}\n```", LINES]
 )
-def test_what_is_nothing_else_is_no_chunk(block):
+def test_encoded_bytes_alone_are_not_a_chunk(block):
     assert parsed(block) == []
     found = parsed(f"# A\n\n{'Many words stand here. ' * 60}\n\n{block}\n", chunk_size=150)
     assert all(readable(node.text).strip("…!()[]`\n ") for node in found)
@@ -152,7 +152,7 @@ def test_no_chunk_begins_or_ends_inside_encoded_lines():
     assert not [edge for edge in edges if start < edge < end]
 
 
-def test_it_is_never_cut_and_takes_no_room():
+def test_it_is_never_split_and_costs_one_character():
     words = "Words stand before it. " * 30
     text = f"{words}![x](data:image/png;base64,{BYTES}) {words}\n\n```\n{LINES}\n{words}\n```\n"
     found = parsed(text, chunk_size=100)

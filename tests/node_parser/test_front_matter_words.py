@@ -45,7 +45,7 @@ def nodes():
     return nodes
 
 
-def test_its_words_stand_on_the_first_chunk_and_in_no_view(nodes):
+def test_its_words_are_on_the_first_chunk_and_in_no_view(nodes):
     assert nodes[0].metadata[FRONT_MATTER] == (
         "description: Where zebras queue; tags: counter, ticket; aliases: Booth; client: "
         "Acme; weight: 40"
@@ -60,20 +60,20 @@ def test_its_words_stand_on_the_first_chunk_and_in_no_view(nodes):
     "context", ["headings", "pattern"]
 )  # without one LlamaIndex shows tags to every chunk
 @pytest.mark.parametrize("word", ["zebra", "ticket", "booth", "acme", "client", "weight"])
-def test_keywords_find_the_first_chunk_by_them(nodes, context, word):
+def test_keywords_find_the_first_chunk_by_front_matter(nodes, context, word):
     retriever = ContextualBM25Retriever(
         ContextualNodePostprocessor(context)(nodes), similarity_top_k=9
     )
     assert [hit.node.metadata["start_line"] for hit in retriever.retrieve(word)] == [13]
 
 
-def test_flags_and_nested_values_say_nothing(nodes):
+def test_flags_and_nested_values_are_left_out(nodes):
     retriever = ContextualBM25Retriever(nodes)
     for word in ("true", "hidden", "secret", "draft", "nested"):
         assert not any(hit.score for hit in retriever.retrieve(word))
 
 
-def test_flags_are_no_words_and_deep_values_hide_no_others():
+def test_flags_are_not_words_and_deep_values_do_not_hide_other_values():
     [node] = parsed(
         "---\ndraft: false\npinned: true\nmenu: {main: {top: {left: {weight: 1}}}}\n"
         "client: Acme\n---\nText."
@@ -81,7 +81,7 @@ def test_flags_are_no_words_and_deep_values_hide_no_others():
     assert node.metadata[FRONT_MATTER] == "client: Acme"
 
 
-def test_long_front_matter_is_cut():
+def test_long_front_matter_is_shortened():
     [node] = parsed(f"---\nsummary: {'word ' * 1000}\n---\nText.")
     assert len(node.metadata[FRONT_MATTER]) == 1000
 
@@ -98,7 +98,7 @@ def test_without_metadata_there_is_none():
         "\ufeff+++\nclient = 'Acme'\n+++\n\n",
     ],
 )
-def test_a_note_of_properties_alone_is_a_chunk_of_them(text):
+def test_a_note_with_only_front_matter_is_one_chunk(text):
     [node] = parsed(text)
     assert node.text == text[node.start_char_idx : node.end_char_idx]
     assert node.text == text.strip("\ufeff\n")
@@ -113,17 +113,17 @@ def test_a_note_of_properties_alone_is_a_chunk_of_them(text):
     ]
 
 
-def test_its_title_and_date_are_metadata_as_ever():
+def test_its_title_and_date_are_still_metadata():
     [node] = parsed("---\ntitle: Only\ndate: 2026-04-09\n---\n")
     assert (node.metadata[TITLE], node.metadata[DATE]) == ("Only", "2026-04-09")
 
 
 @pytest.mark.parametrize("text", ["---\n---\n", "---\n# a comment\n---\n\n", " \n"])
-def test_nothing_is_no_chunk(text):
+def test_empty_front_matter_is_not_a_chunk(text):
     assert parsed(text) == []
 
 
-def test_a_block_that_is_no_yaml_is_told_with_the_line_to_look_at():
+def test_a_block_that_is_not_yaml_is_reported_with_its_line():
     with pytest.warns(
         ContextualWarning,
         match=r"a\.md cannot be read as YAML and is read line by line: line 3: map",
@@ -132,7 +132,7 @@ def test_a_block_that_is_no_yaml_is_told_with_the_line_to_look_at():
     assert (node.metadata[TITLE], node.metadata["note"]) == ("Kiosk", "this: that")
 
 
-def test_a_question_warns_of_no_front_matter(recwarn):
+def test_a_question_causes_no_warning_about_front_matter(recwarn):
     """Templates hold ``{{date}}``.
 
     The parser names the file; chunks of other parsers are read for headings alone.
@@ -164,5 +164,5 @@ def test_values_of_one_property_have_one_type():
     ],
 )
 @pytest.mark.filterwarnings("ignore::llama_index_contextual.utils.errors.ContextualWarning")
-def test_the_quotes_of_a_title_that_is_no_yaml_are_none_of_it(front, title):
+def test_quotes_around_a_title_that_is_not_yaml_are_removed(front, title):
     assert parsed(f"{front}\n\nWater.\n")[0].metadata[TITLE] == title

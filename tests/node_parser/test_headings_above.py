@@ -50,7 +50,7 @@ def test_the_context_names_no_heading_below_the_text():
 
 
 @pytest.mark.parametrize("document", [{}, {"path": "1234.md"}, {"path": "a.md"}])
-def test_the_context_is_a_key_that_is_always_there_and_shown_where_it_says_something(document):
+def test_the_context_is_always_stored_and_is_shown_unless_it_is_empty(document):
     [node] = ContextualNodePostprocessor()(
         HeadingAwareMarkdownNodeParser()([Document(text="No heading.", metadata=document)])
     )
@@ -70,7 +70,7 @@ def test_the_context_is_a_key_that_is_always_there_and_shown_where_it_says_somet
         (f"## Log\n\n### May\n\n{LONG}\n\n### June\n\n{LONG}", ["Log > May", "Log > June"]),
     ],
 )
-def test_a_chunk_that_is_cut_again_names_each_heading_once(text, headings):
+def test_a_chunk_that_is_split_again_names_each_heading_once(text, headings):
     whole = HeadingAwareMarkdownNodeParser(chunk_size=2000)([Document(text=text)])
     found = HeadingAwareMarkdownNodeParser(chunk_size=20, min_chunk_size=1)(whole)
     assert list(dict.fromkeys(node.metadata["header_path"] for node in found)) == headings
@@ -115,7 +115,7 @@ def test_of_a_piece_that_begins_inside_a_section():
         ("$$ a", "$$", "guide.md"),
     ],
 )
-def test_a_heading_in_a_comment_heads_nothing(opening, closing, path):
+def test_a_heading_in_a_comment_is_ignored(opening, closing, path):
     blank = "" if opening in {"$$ a", "\\["} else "\n"  # which ends a formula
     text = (
         f"# Guide\n\nIntro.\n\n{opening}\n## Old\n{blank}```\nx\n{closing}\n\nReal text.\n\n"
@@ -134,7 +134,7 @@ def test_a_heading_in_a_comment_heads_nothing(opening, closing, path):
         ("@*all*", "see *@me"),
     ],
 )
-def test_a_heading_between_marks_of_ordinary_text_is_one(before, after):
+def test_a_heading_between_comment_marks_in_text_is_a_heading(before, after):
     text = f"# Guide\n\n{before}\n\n## Next\n\nWords. {after}\n\n{after}\n\n## Last\n\nMore.\n"
     assert [found for found, _ in paths(text, "guide.md")] == [
         "Guide",
@@ -155,7 +155,7 @@ def test_a_heading_between_marks_of_ordinary_text_is_one(before, after):
         ('{% hint style="info" %}', "{% endhint %}"),
     ],
 )
-def test_a_heading_in_a_callout_heads_nothing_after_it(opening, closing):
+def test_a_heading_in_a_callout_does_not_apply_to_the_text_after_it(opening, closing):
     text = f"# Guide\n\n{opening}\n\n## Mind\n\nInside.\n\n{closing}\n\nAfter.\n"
     assert [found for found, _ in paths(text)][-2:] == ["Guide > Mind", "Guide"]
 
@@ -163,7 +163,7 @@ def test_a_heading_in_a_callout_heads_nothing_after_it(opening, closing):
 @pytest.mark.parametrize(
     ("opening", "closing"), [("{% if a %}", "{% endif %}"), ("<div>", "</div>")]
 )
-def test_a_condition_or_a_division_is_no_callout(opening, closing):
+def test_a_condition_or_a_division_is_not_a_callout(opening, closing):
     text = f"# Guide\n\n{opening}\n\n## Mind\n\nInside.\n\n{closing}\n\nAfter.\n"
     assert [found for found, _ in paths(text)][-1] == "Guide > Mind"
 
@@ -186,26 +186,26 @@ def test_comments_and_anchors_right_above_a_heading_belong_to_it(lead):
     assert found == [("Guide", "# Guide"), ("Guide > Part", lead.split("\n")[0][:20])]
 
 
-def test_what_stands_above_a_heading_and_says_something_stays_where_it_is():
+def test_a_shortcode_above_a_heading_stays_in_the_section_before_it():
     found = paths("# Guide\n\nIntro.\n\n{{< figure src='a.png' >}}\n\n## Part\n\nWords.\n")
     assert found == [("Guide", "# Guide"), ("Guide > Part", "## Part")]
 
 
-def test_a_formula_holds_no_heading():
+def test_a_formula_contains_no_heading():
     assert {found for found, _ in paths("# Guide\n\n$$\nE(x)\n=\nmc^2\n$$\n\nWords.\n")} == {
         "Guide"
     }
     assert {found for found, _ in paths("# Guide\n\n$$\na\n\n# b\n$$\n\nWords.\n")} == {"Guide"}
 
 
-def test_a_comment_of_code_in_braces_is_none_of_mdx():
+def test_a_code_comment_in_braces_is_not_an_mdx_comment():
     text = (
         "# Guide\n\n    f() {\n      /* one */\n    }\n\n## Real\n\nWords.\n\n    { /* two */ }\n"
     )
     assert [found for found, _ in paths(text)] == ["Guide", "Guide > Real"]
 
 
-def test_link_definitions_are_cut_between_lines():
+def test_link_definitions_are_split_between_lines():
     text = "# Guide\n\n" + "".join(
         f"[link {n} of many]: https://example.org/{n}\n" for n in range(40)
     )
@@ -251,7 +251,7 @@ def test_link_definitions_are_cut_between_lines():
         ("## {a=1} in the middle", "{a=1} in the middle"),
     ],
 )
-def test_attributes_are_no_title_and_other_braces_are(heading, title):
+def test_attributes_are_not_part_of_a_title_but_other_braces_are(heading, title):
     document = Document(text=f"{heading}\n\nWords.\n", metadata={"path": "slides.qmd"})
     [node] = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()([document]))
     assert node.metadata["header_path"] == title
@@ -261,7 +261,7 @@ def test_attributes_are_no_title_and_other_braces_are(heading, title):
 @pytest.mark.parametrize(
     ("opening", "closing"), [("{/*", "*/}"), ("{% comment %}", "{% endcomment %}"), ("%%", "%%")]
 )
-def test_a_span_of_code_begins_no_comment(opening, closing):
+def test_a_code_span_does_not_start_a_comment(opening, closing):
     text = f"# Guide\n\n`{opening}` begins one.\n\n## Real\n\nWords.\n\n`{closing}` ends it.\n"
     assert [found for found, _ in paths(text)] == ["Guide", "Guide > Real"]
 
@@ -276,7 +276,7 @@ def test_a_span_of_code_begins_no_comment(opening, closing):
     ],
 )
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_a_heading_of_html_over_lines_or_in_a_block(head, newline):
+def test_an_html_heading_can_span_lines_or_be_in_a_block(head, newline):
     text = f"{head}\n\nWords.\n\n## Install\n\nLike this.\n".replace("\n", newline)
     assert [found for found, _ in paths(text)][-1] == "Guide > Install"
     whole = f"{head}\n\nWords.\n".replace("\n", newline)
@@ -286,7 +286,7 @@ def test_a_heading_of_html_over_lines_or_in_a_block(head, newline):
 
 
 @pytest.mark.parametrize("before", ["1. one\n   ```", "- item\n   ~~~ x", "<div>\n  ```\n  text\n"])
-def test_code_that_an_item_or_a_block_ends_hides_no_heading_of_html(before):
+def test_code_that_ends_with_its_item_or_block_hides_no_html_heading(before):
     assert [title for title, _, _ in headings_of(f"{before}\n<h2>Title</h2>\n\nWords.\n")] == [
         "Title"
     ]
@@ -295,11 +295,11 @@ def test_code_that_an_item_or_a_block_ends_hides_no_heading_of_html(before):
 @pytest.mark.parametrize(
     "text", ["<table>\n<tr><td>\n<h3>Cell</h3>\n</td></tr>\n</table>", "<!--\n<h1>Old</h1>\n-->"]
 )
-def test_what_is_no_heading_of_html(text):
+def test_text_that_is_not_an_html_heading(text):
     assert {found for found, _ in paths(f"# Guide\n\n{text}\n\nWords.\n")} == {"Guide"}
 
 
-def test_code_begins_no_comment_and_a_comment_without_an_end_is_none():
+def test_code_starts_no_comment_and_an_unclosed_comment_is_ignored():
     text = "# Guide\n\n```jsx\n{/*\n```\n\n## Part\n\n{/* never closed\n\n## Rest\n\nWords.\n"
     assert [found for found, _ in paths(text)] == ["Guide", "Guide > Part", "Guide > Rest"]
 
@@ -317,7 +317,7 @@ def test_code_begins_no_comment_and_a_comment_without_an_end_is_none():
         ("<details><summary>More</summary>\n<p>\n", "</p>\n</details>"),
     ],
 )
-def test_what_follows_a_callout_does_not_stand_under_its_title(opening, closing):
+def test_text_after_a_callout_is_not_under_its_title(opening, closing):
     callout = f"{opening}\n## Mind the gap\n\nBody.\n{closing}\n\n"
     text = f"# Guide\n\n## Part\n\nText.\n\n{callout}It waits.\n\n### Sub\n\nEnd.\n"
     found = {start: path for path, start in paths(text)}
@@ -326,7 +326,7 @@ def test_what_follows_a_callout_does_not_stand_under_its_title(opening, closing)
     assert found["### Sub"] == "Guide > Part > Sub"
 
 
-def test_a_rule_after_a_callout_is_no_chunk():
+def test_a_rule_after_a_callout_is_not_a_chunk():
     text = (
         f"# A\n\n{LONG * 2}\n\n<Note>\n\n## B\n\n{LONG * 2}\n\n</Note>\n\n---\n\n# C\n\n"
         f"{LONG * 2}\n"
@@ -334,19 +334,19 @@ def test_a_rule_after_a_callout_is_no_chunk():
     assert [found for found, _ in paths(text)] == ["A", "A > B", "C"]
 
 
-def test_a_container_that_is_code_or_ends_nowhere_is_none():
+def test_a_container_in_code_or_without_an_end_is_ignored():
     text = "# A\n\n```\n:::note\n```\n\n## B\n\nText.\n\n:::note\n\n## C\n\nText.\n"
     assert [found for found, _ in paths(text)][-1] == "A > C"
 
 
-def test_a_shortcode_is_its_text_in_quotes():
+def test_a_shortcode_is_replaced_by_its_quoted_text():
     text = '# {{< tip id="Real" >}}\n\nText.\n'
     [node] = HeadingAwareMarkdownNodeParser()([Document(text=text, metadata={"path": "a.md"})])
     assert node.metadata["header_path"] == "Real"
 
 
 @pytest.mark.parametrize("text", ["Use %%time{}, or %%html.", "Print ${{# a}}{} and ${{x#}}."])
-def test_marks_of_comments_within_sentences_hide_no_heading(text):
+def test_comment_marks_within_sentences_hide_no_heading(text):
     text = "# A\n\n" + text.format("\n\n## B\n\nWords.\n\n") + "\n"
     assert ("A > B", "## B") in paths(text, chunk_size=20, chunk_overlap=0)
 
@@ -356,7 +356,7 @@ def test_an_element_without_an_end_does_not_keep_a_callout_open():
     assert paths(text)[-1] == ("Guide", "After.")
 
 
-def test_the_end_of_another_element_ends_no_callout():
+def test_the_end_of_another_element_does_not_end_a_callout():
     text = "# Guide\n\n<Note>\n\n## Inside\n\nText.\n\n</Tab>\n\nMore.\n\n</Note>\n"
     assert [path for path, _ in paths(text)] == ["Guide", "Guide > Inside"]
 

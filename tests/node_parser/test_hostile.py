@@ -67,6 +67,6 @@ def test_long_front_matter_is_read_like_a_short_one():
         "comments without ends",
     ],
 )
-def test_time_grows_with_length_and_not_with_its_square(start, unit, end, length):
+def test_parsing_takes_linear_time(start, unit, end, length):
     split_markdown("warm up")
     assert_linear(split_markdown, lambda size: start + unit * (size // len(unit)) + end, length)

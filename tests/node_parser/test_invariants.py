@@ -140,7 +140,7 @@ def test_generated_documents(text, given_settings):
 @example(
     "beta. 😀 alpha alpha 漢字。", ChunkSettings(chunk_size=4, chunk_overlap=0, min_chunk_size=0)
 )  # " 😀" is one
-def test_the_chunks_of_a_plain_text_hold_all_of_it_within_the_hard_limit(text, given_settings):
+def test_the_chunks_of_a_plain_text_cover_it_within_the_hard_limit(text, given_settings):
     plain = ChunkSettings(
         chunk_size=given_settings.chunk_size,
         chunk_overlap=0,

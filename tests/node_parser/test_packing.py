@@ -33,7 +33,7 @@ def test_the_last_sentences_of_a_paragraph_are_the_overlap_of_the_next():
 
 
 @pytest.mark.parametrize("block", [FENCE, TABLE], ids=["fence", "table"])
-def test_no_chunk_begins_with_lines_that_another_has_of_the_same_fence_or_table(block):
+def test_no_chunk_repeats_lines_of_a_fence_or_table(block):
     texts, overlaps = pieces(block, chunk_overlap=30)
     assert len(texts) > 2
     assert set(overlaps) == {""}
@@ -46,13 +46,13 @@ def test_no_chunk_begins_inside_a_sentence_of_the_chunk_before():
 
 
 @pytest.mark.parametrize(("words", "is_cut"), [(150, False), (200, False), (201, True)])
-def test_a_sentence_of_up_to_two_chunks_stays_whole(words, is_cut):
+def test_a_sentence_of_up_to_twice_the_chunk_size_stays_whole(words, is_cut):
     texts, _ = pieces("word " * words, tokenizer=str.split)
     assert (len(texts) > 1) == is_cut
 
 
 @pytest.mark.parametrize("block", [FENCE, TABLE], ids=["fence", "table"])
-def test_a_fence_or_table_that_is_kept_may_have_eight_chunks(block):
+def test_a_kept_fence_or_table_can_be_eight_times_the_chunk_size(block):
     text = f"Words before it.\n\n{block}\n\nWords after it.\n"
     [whole] = split_markdown(block, settings=ChunkSettings(chunk_size=10_000))
     smallest_size = -(-whole.tokens // 8)
@@ -61,7 +61,7 @@ def test_a_fence_or_table_that_is_kept_may_have_eight_chunks(block):
     assert block not in pieces(text, chunk_size=smallest_size)[0]
 
 
-def test_a_paragraph_is_not_cut_where_the_chunk_may_end_before_it():
+def test_a_paragraph_is_not_split_if_the_chunk_can_end_before_it():
     paragraph = " ".join([SENTENCE] * 5)  # 40 tokens
     texts, _ = pieces("\n\n".join([paragraph] * 7))
     assert [text.count(SENTENCE) for text in texts] == [10, 10, 10, 5]
@@ -157,18 +157,18 @@ def test_a_table_below_a_heading_that_is_kept_names_its_header_row():
     assert span.continues == "| id | name |"
 
 
-def test_the_end_of_a_fence_is_no_chunk():
+def test_the_end_of_a_fence_is_not_a_chunk():
     fence = "```\n" + "five words stand right here\n" * 5 + "```"
     texts, _ = pieces(fence, chunk_size=10, tokenizer=str.split)
     assert texts[-1] == "five words stand right here\n```"
 
 
-def test_a_long_word_is_not_cut_where_words_before_it_fill_half_a_chunk():
+def test_a_long_word_is_not_split_if_words_before_it_fill_half_a_chunk():
     texts, _ = pieces("abcd " * 12 + "x" * 60 + " abcd" * 30, tokenizer=len)
     assert any("x" * 60 in text for text in texts)
 
 
-def test_the_header_row_that_later_pieces_of_a_table_carry_has_a_bound():
+def test_the_header_row_on_later_pieces_of_a_table_is_bounded():
     table = f"| {'name ' * 200} | id |\n|---|---|\n" + "| of the ship | 1 |\n" * 60
     spans = split_markdown(table, settings=ChunkSettings(chunk_size=100, chunk_overlap=0))
     assert {len(span.continues) for span in spans[1:]} == {300}
@@ -186,13 +186,13 @@ def test_a_heading_stays_with_the_words_of_a_longer_sentence():
     assert len(texts) > 1
 
 
-def test_encoded_bytes_among_words_are_not_cut():
+def test_encoded_bytes_among_words_are_not_split():
     picture = "data:image/png;base64," + "iVBORw0KGgo9" * 40
     texts, _ = pieces(f"{'word ' * 30}{picture}{' word' * 30}", chunk_size=10, tokenizer=str.split)
     assert any(picture in text for text in texts)
 
 
-def test_white_space_that_markdown_takes_for_text_is_no_chunk():
+def test_white_space_that_is_text_in_markdown_is_not_a_chunk():
     texts, _ = pieces("abcdefghi.\n\n" + "\x1c" * 4, chunk_size=12, tokenizer=len)
     assert texts == ["abcdefghi."]
 
@@ -229,12 +229,12 @@ def test_an_overlap_does_not_reach_over_the_heading_of_a_merged_section():
 
 
 @pytest.mark.parametrize("between", ["", "---\n\n"], ids=["text", "a rule and text"])
-def test_a_heading_is_no_chunk_without_the_text_below_it(between):
+def test_a_heading_is_not_a_chunk_without_the_text_below_it(between):
     texts, _ = pieces(f"# Guide\n\n{between}{'word ' * 99}", tokenizer=str.split)
     assert len(texts) == 1
 
 
-def test_a_rule_is_no_chunk_without_the_text_above_it():
+def test_a_rule_is_not_a_chunk_without_the_text_above_it():
     texts, _ = pieces(f"{'word ' * 100}\n\n---\n\nWords.", tokenizer=str.split)
     assert [text[-3:] for text in texts] == ["---", "ds."]
 
@@ -246,7 +246,7 @@ def test_a_list_stays_with_the_words_that_introduce_it():
     assert texts[1].startswith("They are as follows:")
 
 
-def test_a_list_with_tabs_is_cut_before_the_first_line_of_an_item():
+def test_a_list_with_tabs_is_split_before_the_first_line_of_an_item():
     text = "- Top.\n" + "\t- first line of it\n\tsecond line of it\n" * 30
     texts, _ = pieces(text, chunk_size=40, tokenizer=str.split)
     assert len(texts) > 3
@@ -254,7 +254,7 @@ def test_a_list_with_tabs_is_cut_before_the_first_line_of_an_item():
 
 
 @pytest.mark.parametrize("size", [60, 80, 100, 110])
-def test_a_list_is_cut_before_an_outer_item(size):
+def test_a_list_is_split_before_an_outer_item(size):
     item = f"- {SENTENCE}\n  - {SENTENCE}\n  - {SENTENCE}\n"
     texts, _ = pieces(item * 12, chunk_size=size)
     assert len(texts) > 2
@@ -274,7 +274,7 @@ def test_a_table_keeps_its_head_and_first_row_and_a_fence_its_ends(size):
     assert texts[-1] != "```"
 
 
-def test_an_endless_sentence_is_cut_between_words():
+def test_an_endless_sentence_is_split_between_words():
     texts, _ = pieces("harbour " * 400)
     assert len(texts) > 2
     assert {word for text in texts for word in text.split()} == {"harbour"}
@@ -301,7 +301,7 @@ def test_a_plain_text_has_no_headings(settings, count):
     assert len(split_markdown(text, settings=ChunkSettings(), **settings)) == count
 
 
-def test_a_plain_text_is_cut_between_paragraphs_and_not_between_lines():
+def test_a_plain_text_is_split_between_paragraphs_and_not_between_lines():
     paragraph = "\n".join([SENTENCE] * 6)  # 48 tokens
     text = "\n\n".join([paragraph] * 6)
     spans = split_markdown(
@@ -322,13 +322,13 @@ def test_a_text_that_is_read_as_plain_text_has_no_headings():
     assert (node.text, node.metadata["header_path"]) == (text.strip(), "")
 
 
-def test_a_byte_order_mark_is_no_text():
+def test_a_byte_order_mark_is_not_text():
     assert split_markdown("\ufeff") == []
     [span] = split_markdown("\ufeffTea at four.")
     assert span.start == 1
 
 
-def test_what_holds_a_picture_alone_is_no_chunk():
+def test_a_picture_alone_is_not_a_chunk():
     data = "A" * 4000
     assert split_markdown(f"![](data:image/png;base64,{data})\n") == []
 
@@ -343,5 +343,5 @@ def test_what_holds_a_picture_alone_is_no_chunk():
     ],
     ids=["siblings", "other parents", "a rule", "other days"],
 )
-def test_small_sections_merge_with_siblings_of_one_day_and_not_over_a_rule(text, count):
+def test_small_sections_merge_with_siblings_of_the_same_date_but_not_across_a_rule(text, count):
     assert len(pieces(text, min_section_size=60)[0]) == count

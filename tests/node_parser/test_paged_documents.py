@@ -97,7 +97,7 @@ def test_a_first_page_begins_under_no_heading():
     assert paths_of([second])[0] == ("report.pdf#2", "", 0)
 
 
-def test_numbers_of_pages_may_have_gaps():
+def test_page_numbers_can_have_gaps():
     first, _, _, fourth = pages_of(PAGES)
     assert paths_of([first, fourth])[-1] == ("report.pdf#4", "Report > Costs", 2)
 
@@ -108,19 +108,19 @@ def test_a_page_of_another_file_follows_no_page_of_this():
     assert paths_of([first, *other])[-1] == ("other.pdf#2", "", 0)
 
 
-def test_of_two_files_with_one_path_no_page_follows_another():
+def test_pages_of_two_files_with_the_same_path_do_not_follow_each_other():
     twice = paths_of([*pages_of(PAGES[:2]), *pages_of(PAGES[:2])])
     second_pages = [path for page, path, _ in twice if page == "report.pdf#2"]
     assert second_pages == ["", "Rent", "", "Rent"]
 
 
-def test_a_rule_at_the_top_of_a_page_is_no_front_matter():
+def test_a_rule_at_the_top_of_a_page_is_not_front_matter():
     pages = pages_of(["# A\n\nWords.", "---\nnote: this\n---\n\nMore words."])
     nodes = HeadingAwareMarkdownNodeParser()(pages)
     assert "note: this" in nodes[1].text
 
 
-def test_dates_of_headings_and_lines_hold_on_the_next_page_too():
+def test_the_next_page_has_the_date_of_the_heading_and_its_own_lines():
     first, second = HeadingAwareMarkdownNodeParser()(
         pages_of(["# 2026-01-31\n\nWalked.", "Slept."])
     )

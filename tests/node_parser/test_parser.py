@@ -58,7 +58,7 @@ def nodes():
 # The nodes of a note
 
 
-def test_text_is_a_slice_and_lines_open_the_right_place(nodes):
+def test_text_is_a_slice_and_its_lines_can_be_cited(nodes):
     lines = NOTE.splitlines()
     for node in nodes:
         assert NOTE[node.start_char_idx : node.end_char_idx] == node.text
@@ -190,7 +190,7 @@ def test_the_settings_are_in_the_signature(create):
     assert all(parameter.annotation for parameter in parameters.values())
 
 
-def test_from_defaults_passes_each_setting_on():
+def test_from_defaults_passes_on_every_setting():
     settings = {
         "chunk_size": 99,
         "chunk_overlap": 9,
@@ -211,7 +211,7 @@ def test_from_defaults_passes_each_setting_on():
     assert defaults.to_dict() == HeadingAwareMarkdownNodeParser().to_dict()
 
 
-def test_a_subclass_may_add_a_setting():
+def test_a_subclass_can_add_a_setting():
     class Mine(HeadingAwareMarkdownNodeParser):
         team: str = "net"
 
@@ -221,13 +221,13 @@ def test_a_subclass_may_add_a_setting():
     assert Mine(chunk_size=64).chunk_overlap == 12
 
 
-def test_a_custom_id_func_is_called_as_llama_index_calls_it():
+def test_a_custom_id_func_is_called_as_in_llama_index():
     parser = HeadingAwareMarkdownNodeParser(id_func=number_in_document)
     nodes = parser.get_nodes_from_documents([note()])
     assert [node.node_id for node in nodes] == [f"memory/note.md#{n}" for n in range(3)]
 
 
-def test_a_callable_tokenizer_counts_chunks_and_cannot_be_read_back():
+def test_a_callable_tokenizer_counts_chunks_and_cannot_be_restored():
     parser = HeadingAwareMarkdownNodeParser(
         chunk_size=12, chunk_overlap=0, min_chunk_size=0, tokenizer=split_words
     )
@@ -297,7 +297,7 @@ def test_a_setting_says_which_files_are_markdown(suffixes, name, expected):
 
 
 @pytest.mark.parametrize("call", ["acall", "aget_nodes_from_documents"])
-async def test_asynchronously_it_parses_off_the_event_loop_and_gives_the_same(call):
+async def test_async_parsing_gives_the_same_nodes_off_the_event_loop(call):
     threads = []
 
     def count_words(text):
@@ -324,18 +324,18 @@ async def test_asynchronously_it_parses_off_the_event_loop_and_gives_the_same(ca
     ids=["a list of strings", "a string", "a missing document", "no list", "nothing"],
 )
 @pytest.mark.parametrize("call", ["get_nodes_from_documents", "__call__"])
-def test_what_is_no_list_of_documents_is_named(call, documents, class_name):
+def test_an_argument_that_is_not_a_list_of_documents_is_named(call, documents, class_name):
     message = rf"`documents` must be a list of .* \(got {class_name}\)\. Wrap a text in Document\("
     with pytest.raises(SettingError, match=message):
         getattr(HeadingAwareMarkdownNodeParser(), call)(documents)
 
 
-async def test_what_is_no_list_of_documents_is_named_asynchronously():
+async def test_an_argument_that_is_not_a_list_of_documents_is_named_asynchronously():
     with pytest.raises(SettingError, match="must be a list of"):
         await HeadingAwareMarkdownNodeParser().aget_nodes_from_documents(["# A text"])
 
 
-def test_documents_may_come_from_a_generator():
+def test_documents_can_come_from_a_generator():
     assert len(HeadingAwareMarkdownNodeParser()(note() for _ in range(2))) == 6
 
 
@@ -346,7 +346,7 @@ def ids(parser, *documents):
     return [node.node_id for node in parser.get_nodes_from_documents(list(documents))]
 
 
-def test_ids_are_the_same_again_where_the_documents_id_is():
+def test_ids_are_stable_if_the_documents_id_is():
     parser = HeadingAwareMarkdownNodeParser()
     of_one_tenant = ids(parser, note(id_="a"))
     assert of_one_tenant == ids(parser, note(id_="a"))
@@ -354,7 +354,7 @@ def test_ids_are_the_same_again_where_the_documents_id_is():
     assert not set(ids(parser, note())) & set(ids(parser, note()))  # LlamaIndex's ids are random
 
 
-def test_ids_of_chunks_of_chunks_are_the_same_again_where_the_documents_id_is():
+def test_ids_of_chunks_of_chunks_are_stable_if_the_documents_id_is():
     def chain(doc_id):
         splitter = SentenceSplitter(chunk_size=40, chunk_overlap=0)
         chunks = splitter([Document(text=NOTE * 2, id_=doc_id)])
@@ -373,7 +373,7 @@ def test_equal_chunks_keep_their_own_offsets_and_ids():
     assert first.node_id != second.node_id
 
 
-def test_equal_pages_and_equal_documents_have_ids_of_their_own():
+def test_equal_pages_and_equal_documents_have_different_ids():
     """A PDF's pages are documents with one path, and two documents may have the same text and no
     path at all.
     """
@@ -393,7 +393,7 @@ def test_equal_pages_and_equal_documents_have_ids_of_their_own():
 @pytest.mark.parametrize(
     "name", ["/d/report.pdf", "a.docx", "a.html", "a.txt", "Release 2.0", "a.md", ""]
 )
-def test_markdown_is_what_is_markdown_whatever_its_file_is_called(name):
+def test_text_with_the_markdown_type_is_markdown_under_any_file_name(name):
     """A converter (LlamaParse, docling, MarkItDown, kreuzberg) writes Markdown and names the file
     that it read.
     """
@@ -411,7 +411,7 @@ def test_markdown_is_what_is_markdown_whatever_its_file_is_called(name):
         ({}, None),
     ],
 )
-def test_a_path_is_there_where_the_document_has_one_and_in_no_view(brought, path):
+def test_a_path_is_stored_if_the_document_has_one_and_not_shown(brought, path):
     [node] = HeadingAwareMarkdownNodeParser()([Document(text="Text.", metadata=brought)])
     assert node.metadata.get("path") == path
     if "path" not in brought:
@@ -426,7 +426,7 @@ def test_lone_surrogates_are_replaced_with_a_warning():
     assert node.text == "a \ufffd b"
 
 
-def test_a_file_name_that_is_no_unicode_is_replaced_with_a_warning():
+def test_a_file_name_that_is_not_unicode_is_replaced_with_a_warning():
     """Linux has such names, and Python hands them out with lone surrogates."""
     document = Document(text="# Menu", metadata={"file_path": "caf\udce9.md"})
     with pytest.warns(ContextualWarning, match="file_path.* contains lone surrogates"):
@@ -454,11 +454,11 @@ def nodes_with_brought_metadata():
     return HeadingAwareMarkdownNodeParser()([document])
 
 
-def test_metadata_that_a_document_brought_stays(nodes_with_brought_metadata):
+def test_metadata_of_a_document_is_kept(nodes_with_brought_metadata):
     assert all(BROUGHT.items() <= node.metadata.items() for node in nodes_with_brought_metadata)
 
 
-def test_our_metadata_beside_brought_metadata_has_names_of_its_own(nodes_with_brought_metadata):
+def test_our_metadata_gets_other_names_if_the_names_are_taken(nodes_with_brought_metadata):
     metadata = nodes_with_brought_metadata[1].metadata
     expected = {
         "contextual_header_path": "Notes > 2026-01-31",
@@ -480,7 +480,7 @@ def test_our_metadata_that_equals_brought_metadata_is_not_repeated(nodes_with_br
     assert "contextual_heading_level" not in metadata
 
 
-def test_brought_metadata_is_embedded_and_ours_beside_it_is_not(nodes_with_brought_metadata):
+def test_metadata_of_a_document_is_embedded_and_ours_is_not(nodes_with_brought_metadata):
     embedded = nodes_with_brought_metadata[1].get_content(metadata_mode=MetadataMode.EMBED)
     assert "content_type: application/pdf" in embedded
     assert "contextual_content_type" not in embedded
@@ -491,7 +491,7 @@ def test_brought_metadata_is_embedded_and_ours_beside_it_is_not(nodes_with_broug
     [{key: BROUGHT[key] for key in ("content_type", "date", "title")}, {"path": "n.md"}],
     ids=["names like ours", "a path"],
 )
-def test_nodes_that_are_cut_again_keep_their_metadata(brought):
+def test_nodes_that_are_split_again_keep_their_metadata(brought):
     nodes = HeadingAwareMarkdownNodeParser()([Document(text=NOTE, id_="a", metadata=brought)])
     cut_again = HeadingAwareMarkdownNodeParser(min_chunk_size=5)(nodes)
     assert [node.metadata for node in cut_again] == [node.metadata for node in nodes]
@@ -519,11 +519,11 @@ def test_an_image_without_text_is_a_node():
     ],
     ids=["an index node", "a sound", "a picture"],
 )
-def test_other_kinds_of_nodes_pass(node):
+def test_other_kinds_of_nodes_are_returned_unchanged(node):
     assert HeadingAwareMarkdownNodeParser()([node]) == [node]
 
 
-def test_a_text_in_a_node_of_another_class_is_cut():
+def test_a_text_in_a_node_of_another_class_is_split():
     text = "# A\n\nOf another class."
     [node] = HeadingAwareMarkdownNodeParser()([Node(text_resource=MediaResource(text=text))])
     assert (node.text, node.metadata["header_path"]) == (text, "A")

@@ -35,7 +35,7 @@ Details about B...
 """
 
 
-def test_each_section_of_a_memory_file_is_a_chunk_that_its_headers_lead():
+def test_each_section_of_a_memory_file_is_a_chunk_that_starts_with_its_headings():
     title = "MEMORY.md - Long-term Memory"
     found = chunks(MEMORY, "MEMORY.md")
     assert [(path, text.split("\n")[0]) for path, text in found] == [
@@ -47,7 +47,7 @@ def test_each_section_of_a_memory_file_is_a_chunk_that_its_headers_lead():
     assert "Used Redis" in found[-1][1]
 
 
-def test_each_section_of_a_daily_note_is_a_chunk_of_its_day():
+def test_each_section_of_a_daily_note_is_a_chunk_with_its_date():
     text = (
         "# 2026-01-31\n\n## Morning standup\n- Discussed X\n- Decided Y\n\n"
         "## Research: Topic\nFound that...\n\n## Code: Feature\n```typescript\n// Notes\n```\n"
@@ -92,7 +92,7 @@ TEXTLESS = [
 
 
 @pytest.mark.parametrize("block", TEXTLESS)
-def test_what_holds_no_sentence_joins_a_neighbour(block):
+def test_a_section_without_a_sentence_joins_a_neighbour(block):
     above = f"# Guide\n\n## Links\n\n{block}\n\n## Install\n\nRun the installer.\n"
     [(path, text)] = chunks(above)
     assert path == "Guide > Install"
@@ -103,12 +103,12 @@ def test_what_holds_no_sentence_joins_a_neighbour(block):
 
 
 @pytest.mark.parametrize("block", TEXTLESS[1:])
-def test_what_holds_no_sentence_at_the_top_leaves_the_path_of_the_text(block):
+def test_a_top_section_without_a_sentence_does_not_change_the_path(block):
     assert [path for path, _ in chunks(f"{block}\n\n# Guide\n\nRun it.\n")] == ["Guide"]
 
 
 @pytest.mark.parametrize("block", [block for block in TEXTLESS if block != "---"])
-def test_what_holds_no_sentence_below_a_rule_joins_the_text_above_it(block):
+def test_text_without_a_sentence_below_a_rule_joins_the_text_above(block):
     assert len(chunks(f"# Guide\n\nRun the installer.\n\n---\n\n{block}\n")) == 1
 
 
@@ -128,7 +128,7 @@ def test_what_holds_no_sentence_below_a_rule_joins_the_text_above_it(block):
         "Status: open",
     ],
 )
-def test_what_says_something_is_a_chunk_however_short(block):
+def test_a_short_section_with_a_sentence_is_a_chunk(block):
     text = f"# Guide\n\n## Short\n\n{block}\n\n## Install\n\nRun the installer.\n"
     assert [path for path, _ in chunks(text)] == ["Guide > Short", "Guide > Install"]
 
@@ -140,7 +140,7 @@ def test_a_long_list_of_links_is_a_chunk():
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
-def test_prose_between_two_rules_at_the_top_is_no_front_matter(newline):
+def test_prose_between_two_rules_at_the_top_is_not_front_matter(newline):
     text = "---\n\nNote: this page is old.\n\n---\n\n# Guide\n\nRun it.\n".replace("\n", newline)
     document = Document(text=text, metadata={"path": "a.md"})
     nodes = HeadingAwareMarkdownNodeParser()([document])
@@ -152,7 +152,7 @@ def test_prose_between_two_rules_at_the_top_is_no_front_matter(newline):
 
 
 @pytest.mark.parametrize("size", [60, 100])
-def test_no_small_rest_of_a_section_remains(size):
+def test_no_small_remainder_of_a_section_is_left(size):
     sentence = "A sentence of seven words stands here."  # 8 tokens
     text = "\n\n".join([sentence] * 14)
     found = chunks(text, chunk_size=size, chunk_overlap=0, min_chunk_size=25)

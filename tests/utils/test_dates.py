@@ -118,7 +118,7 @@ def test_the_period_of_a_note(path, period):
         ("Plan for June", False),
     ],
 )
-def test_a_date_that_a_title_names_in_passing(title, is_in_passing):
+def test_a_title_mentions_a_date_in_passing(title, is_in_passing):
     assert names_in_passing(title) is is_in_passing
 
 
@@ -129,7 +129,7 @@ def test_periods_overlap_where_they_share_a_day():
     assert not april.overlaps(Period(date(2026, 5, 1), date(2026, 5, 2)))
 
 
-def test_the_dates_in_a_word_leave_the_rest_of_it():
+def test_dates_are_removed_from_a_word():
     assert take_dates("report-2026-04-09.pdf") == ([date(2026, 4, 9)], "report--.pdf")
     assert take_dates("2026-04-09-report") == ([date(2026, 4, 9)], "report")
 
@@ -303,7 +303,7 @@ def test_a_period_in_metadata(value, first, last):
     assert parse_period(value) == (first, last)
 
 
-def test_a_week_has_no_end_beyond_the_calendar():
+def test_a_week_does_not_end_beyond_the_calendar():
     assert parse_period("9999-W52") is None
 
 

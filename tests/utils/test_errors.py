@@ -34,7 +34,7 @@ def refused(message):
     return pytest.raises(SettingError, match=re.escape(message))
 
 
-def test_a_keyword_retriever_takes_nodes_and_ids(node, retriever):
+def test_a_keyword_retriever_needs_nodes_and_ids(node, retriever):
     with refused("`nodes` must be a list of LlamaIndex nodes (got str). Make a node of a text by"):
         ContextualBM25Retriever(["a"])
     with refused("`nodes` must be a list of LlamaIndex nodes (got NoneType)."):
@@ -51,7 +51,7 @@ def test_a_source_of_another_kind_is_named(node):
         ContextualBM25Retriever.from_defaults(vector_store="chroma")
 
 
-def test_a_name_is_no_embedding_and_no_postprocessor(node, retriever):
+def test_a_name_is_neither_an_embedding_nor_a_postprocessor(node, retriever):
     with refused("`embed_model` must be an embedding of LlamaIndex (got 'small')."):
         ContextualVectorRetriever(
             VectorStoreIndex([node], embed_model=MockEmbedding(8)), embed_model="small"
@@ -65,7 +65,7 @@ def test_descriptions_are_a_mapping():
         ContextualNodePostprocessor(descriptions=["api/"])
 
 
-def test_memory_takes_a_text_and_knows_two_formats(retriever):
+def test_memory_needs_a_text_and_has_two_formats(retriever):
     memory = MemoryContext(retriever)
     with refused("`message` must be a text (got NoneType)."):
         memory.get(None)

@@ -13,7 +13,7 @@ from llama_index_contextual.utils.metadata import citation, display_path, join_h
         ([], ""),
     ],
 )
-def test_a_path_reads_as_one_would_write_it(titles, path):
+def test_titles_are_joined_to_a_header_path(titles, path):
     assert join_header_path(titles) == path
 
 

@@ -94,7 +94,7 @@ def test_sentences(language, marked):
 
 
 @pytest.mark.parametrize("language", ["de", "en", "es", "fr", "it", "pt", "ru"])
-def test_a_language_is_told_from_a_paragraph(language):
+def test_the_language_of_a_paragraph_is_detected(language):
     assert tell_language(" ".join(SENTENCES[language])) == language
 
 

@@ -32,7 +32,7 @@ PIECES = [
 @pytest.mark.parametrize("tokenizer", ["cl100k", "minilm", len])
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=12), st.data())
-def test_a_slice_counts_as_it_does_alone(tokenizer, parts, data):
+def test_a_slice_has_the_same_count_as_its_text_alone(tokenizer, parts, data):
     text = "".join(parts)
     offsets = [0, *itertools.accumulate(map(len, parts))]
     scale = tokens.make_scale(text, tokenizer)
@@ -60,7 +60,7 @@ def test_any_slice_has_the_tokens_that_cl100k_gives_it(text, data):
     )
 
 
-def test_real_pages_have_as_many_word_pieces_as_the_tokenizer_gives(data):
+def test_word_pieces_of_real_pages_agree_with_the_tokenizer(data):
     pages = sorted(data("markdown").rglob("*.md"))[::10]
     assert pages
     for page in pages:
@@ -81,7 +81,7 @@ def test_the_padding_of_a_table_and_dots_of_a_contents_page_count_as_three_signs
 
 
 @pytest.mark.parametrize("unit", ["!?", "[", "…", "漢", "abc", "abc ", "\u0301a"])
-def test_counting_takes_few_bytes_for_each_letter(unit):
+def test_counting_takes_few_bytes_per_letter(unit):
     text = unit * (300_000 // len(unit))
     tokens.count_word_pieces(unit)
     tracemalloc.start()
@@ -119,7 +119,7 @@ def test_the_tokenizer_of_settings_counts_unless_another_is_named():
 
 
 @pytest.mark.usefixtures("global_tokenizer")
-def test_without_one_it_is_cl100k_as_in_llama_index():
+def test_the_default_is_cl100k_as_in_llama_index():
     for before in (None, Settings.tokenizer):
         llama_index.core.global_tokenizer = before
         scale = tokens.make_scale("Cookie loves carrots.")

@@ -125,7 +125,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("files", "rules", "expected"), CASES.values(), ids=CASES)
-def test_rules_decide_which_files_count(tree, files, rules, expected):
+def test_rules_decide_which_files_are_read(tree, files, rules, expected):
     assert paths(find_files(tree(files), FileRules(**rules))) == expected
 
 
@@ -148,7 +148,7 @@ def test_the_storage_folder_is_never_read_even_if_it_is_not_hidden(tree):
     assert paths(find_files(root, FileRules(), exclude=root / "store")) == ["a.md"]
 
 
-def test_a_document_that_is_converted_may_be_larger_than_a_text(tree):
+def test_a_document_can_be_larger_than_a_text(tree):
     root = tree({"long.md": "# Long\n", "long.pdf": "%PDF-1.7\n"})
     found = find_files(root, FileRules(include=("*.md", "*.pdf"), max_bytes=5))
     assert paths(found) == ["long.pdf"]
@@ -156,7 +156,7 @@ def test_a_document_that_is_converted_may_be_larger_than_a_text(tree):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no name holds a backslash there")
-def test_a_name_with_a_backslash_would_pose_as_another_path(tree):
+def test_a_name_with_a_backslash_is_reported(tree):
     found = find_files(tree({"notes\\plan.md": "# Plan\n", "a.md": "# A\n"}), FileRules())
     assert paths(found) == ["a.md"]
     [problem] = found.problems
@@ -263,7 +263,7 @@ def test_a_folder_that_cannot_be_listed_is_reported_and_the_rest_is_read(tree, m
     ]
 
 
-def test_a_name_that_is_no_utf8_is_reported(tmp_path):
+def test_a_name_that_is_not_utf8_is_reported(tmp_path):
     with open(os.path.join(os.fsencode(tmp_path), b"caf\xe9.md"), "wb") as file:  # noqa: PTH118, PTH123  bytes
         file.write(b"text")
     found = find_files(tmp_path, FileRules())
@@ -273,7 +273,7 @@ def test_a_name_that_is_no_utf8_is_reported(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "link out", "link to itself", "folder", "huge"])
-def test_an_ignore_file_that_is_none_is_told_and_not_read(tree, tmp_path_factory, kind):
+def test_an_invalid_ignore_file_is_reported_and_not_read(tree, tmp_path_factory, kind):
     root = tree({"a.md": "here", "secret.md": "there"})
     ignore, elsewhere = root / ".gitignore", tmp_path_factory.mktemp("elsewhere") / "rules"
     elsewhere.write_text("a.md\n")
@@ -292,7 +292,7 @@ def test_an_ignore_file_that_is_none_is_told_and_not_read(tree, tmp_path_factory
     assert "not applied" in found.problems[0].reason
 
 
-def test_an_ignore_file_may_be_a_link_inside_the_folder(tree):
+def test_an_ignore_file_can_be_a_link_inside_the_folder(tree):
     root = tree({"a.md": "here", "rules": "a.md\n", "b.md": "there"})
     (root / ".gitignore").symlink_to(root / "rules")
     assert paths(find_files(root, FileRules())) == ["b.md"]
@@ -301,7 +301,7 @@ def test_an_ignore_file_may_be_a_link_inside_the_folder(tree):
 @pytest.mark.parametrize(
     "line", ["*a*a*a*a*a*a*b", "x*a*a*a*a*a*a*b/", "*a*a*/**/*a*a*a*b", "**/*a?a*a[ab]*a*a*c"]
 )
-def test_patterns_of_many_stars_end(tree, line):
+def test_patterns_with_many_stars_take_little_time(tree, line):
     """Without the rewriting, one name of 200 letters takes minutes."""
     root = tree({f"{'a' * 200}.md": "", f"x{'a' * 150}/{'a' * 200}.md": "", "ok.md": ""})
     (root / ".gitignore").write_text(line + "\n")
@@ -313,7 +313,7 @@ STARS = st.text(st.sampled_from("ab*?."), min_size=1, max_size=9)
 
 @settings(deadline=None)
 @given(STARS, st.text(st.sampled_from("ab."), min_size=1, max_size=9))
-def test_patterns_of_many_stars_mean_what_they_did(pattern, name):
+def test_patterns_with_many_stars_match_as_in_pathspec(pattern, name):
     assume(pattern_of(pattern) is not None)
     plain = GitIgnoreSpec.from_lines([pattern])
     assert pattern_of(pattern).match_file(name) == plain.match_file(name)
@@ -323,14 +323,14 @@ def test_patterns_of_many_stars_mean_what_they_did(pattern, name):
 
 
 @pytest.mark.parametrize("line", ["!", "! ", "\\", "drafts\\", "[z-a]"])
-def test_a_line_that_is_no_pattern_does_not_stop_the_rest_of_an_ignore_file(tmp_path, line):
+def test_a_line_that_is_not_a_pattern_does_not_disable_an_ignore_file(tmp_path, line):
     (tmp_path / ".gitignore").write_text(f"{line}\nsecret.md\n")
     for name in ("a.md", "secret.md"):
         (tmp_path / name).write_text("text")
     assert paths(find_files(tmp_path, FileRules())) == ["a.md"]
 
 
-def test_files_that_nobody_asked_for_are_counted_by_kind(tmp_path, monkeypatch):
+def test_skipped_files_are_counted_by_kind(tmp_path, monkeypatch):
     for name in (
         "a.md",
         "b.pdf",
@@ -388,7 +388,7 @@ def test_wrong_rules_are_named(wrong):
         ("docs/*.md", "*.md"),
     ],
 )
-def test_a_kind_that_one_pattern_names_is_read_as_all_patterns_say(include, name):
+def test_a_kind_named_by_one_pattern_is_read_according_to_all_patterns(include, name):
     """Most names are judged by their suffix alone."""
     either_case = [line.replace(".md", ".[mM][dD]") for line in include]
     last = GitIgnoreSpec.from_lines(either_case).check_file(name).include

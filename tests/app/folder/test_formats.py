@@ -112,7 +112,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_document_becomes_markdown_with_its_places(tmp_path, name):
+def test_a_document_becomes_markdown_with_the_places_of_its_parts(tmp_path, name):
     present, absent, places, about = EXPECTED[name]
     documents = DocumentReader().load_data(samples.make(name, tmp_path))
     text = "\n\n".join(document.text for document in documents)
@@ -144,7 +144,7 @@ def test_a_document_becomes_markdown_with_its_places(tmp_path, name):
         "...a.b",
     ],
 )
-def test_a_suffix_is_what_python_takes_for_one_in_small_letters(path):
+def test_a_suffix_is_the_one_of_splitext_in_lower_case(path):
     assert suffix_of(path) == posixpath.splitext(path.replace("\\", "/"))[1].lower()
 
 
@@ -163,7 +163,7 @@ OTHER_SUFFIXES = [suffix for suffix in known_formats() if suffix != first_suffix
 
 
 @pytest.mark.parametrize("suffix", OTHER_SUFFIXES)
-def test_another_suffix_of_a_format_is_read_alike(suffix, tmp_path):
+def test_another_suffix_of_a_format_is_read_the_same_way(suffix, tmp_path):
     first = first_suffix(suffix)
     name = next(name for name in samples.MAKERS if suffix_of(name) == first)
     sample = samples.make(name, tmp_path)
@@ -202,7 +202,7 @@ def gemini(tmp_path, monkeypatch):
     formats.known_formats.cache_clear()
 
 
-def test_a_module_beside_the_converters_is_all_that_a_new_format_needs(gemini, monkeypatch):
+def test_a_new_format_only_needs_a_module_among_the_converters(gemini, monkeypatch):
     # Conversion
     assert worker.convert(gemini / "a.gmi", ".gmi")["parts"] == [("- a link\n", {})]
     # Messages
@@ -221,7 +221,7 @@ def test_a_module_beside_the_converters_is_all_that_a_new_format_needs(gemini, m
     assert "| Gemini text | `.gmi` | no_such_package |  | links |  |" in formats.table_of_formats()
 
 
-def test_a_pdf_has_pages_headings_tables_and_no_running_lines(tmp_path):
+def test_a_pdf_has_pages_headings_and_tables_but_no_running_lines(tmp_path):
     pages = DocumentReader().load_data(samples.make("report.pdf", tmp_path))
     assert [page.metadata["page"] for page in pages] == [1, 2, 3]
     assert pages[0].metadata["title"] == "Report of the harbour"
@@ -248,7 +248,7 @@ def test_a_pdf_has_pages_headings_tables_and_no_running_lines(tmp_path):
     )
 
 
-def test_a_mail_goes_on_after_what_is_attached_and_names_it(tmp_path):
+def test_a_mail_continues_after_an_attachment_and_names_it(tmp_path):
     inner = EmailMessage()
     inner["Subject"] = "Old fees"
     mail = EmailMessage()
@@ -269,7 +269,7 @@ def test_a_mail_goes_on_after_what_is_attached_and_names_it(tmp_path):
     assert document.metadata["left_out"] == "3 attachments"
 
 
-def test_values_of_a_table_may_hold_quotes_and_a_file_of_excel_begins_with_a_mark(tmp_path):
+def test_values_can_contain_quotes_and_csv_of_excel_starts_with_a_byte_order_mark(tmp_path):
     path = tmp_path / "ships.csv"
     path.write_text("Berth,Metres,Note\n" + 'North,120,"closed, the ""old"""\n' * 9, "utf-8-sig")
     [document] = DocumentReader().load_data(path)
@@ -294,7 +294,7 @@ PAGES = [
 
 
 @pytest.mark.parametrize(("page", "markdown"), PAGES)
-def test_a_page_is_its_text_without_what_lays_it_out(page, markdown):
+def test_a_page_is_its_text_without_layout(page, markdown):
     assert html_to_markdown(page).text == markdown
 
 

@@ -48,7 +48,7 @@ def missing(monkeypatch):
     monkeypatch.setattr("llama_index_contextual.app.folder.formats.has_extra", lambda: False)
 
 
-def test_a_folder_is_read_by_default_and_a_broken_file_concerns_itself(folder):
+def test_a_broken_file_does_not_affect_other_files_of_a_folder(folder):
     with ContextualIndex.open(folder, embed_model="none") as index:
         report = index.refresh()
         assert report.added == ["fees.xlsx", "mail.eml", "note.md", "report.pdf"]
@@ -89,13 +89,13 @@ def test_nothing_is_converted_twice_and_reading_needs_no_converter(
     assert set(conversions) <= {"broken.pdf"}
 
 
-def test_looking_keeps_nothing(folder, conversions):
+def test_a_preview_stores_nothing(folder, conversions):
     with ContextualIndex.open(folder, embed_model="none") as index:
         assert preview(index, "report.pdf").nodes
         assert not index.exists
 
 
-def test_without_the_extra_a_pdf_is_no_text_whatever_is_included(folder, monkeypatch):
+def test_without_the_extra_a_pdf_is_not_text_whatever_is_included(folder, monkeypatch):
     missing(monkeypatch)
     with ContextualIndex.open(folder, embed_model="none") as index:
         index.refresh()
@@ -119,7 +119,7 @@ def test_without_the_extra_a_pdf_is_no_text_whatever_is_included(folder, monkeyp
             preview(index, "report.pdf")
 
 
-def test_another_revision_of_a_converter_makes_its_files_again(folder, monkeypatch):
+def test_a_new_revision_of_a_converter_converts_its_files_again(folder, monkeypatch):
     with ContextualIndex.open(folder, embed_model="none") as index:
         index.refresh()
     monkeypatch.setattr(formats, "REVISION", 99)
@@ -127,7 +127,7 @@ def test_another_revision_of_a_converter_makes_its_files_again(folder, monkeypat
         assert index.refresh().outdated == ["fees.xlsx", "mail.eml", "note.md", "report.pdf"]
 
 
-def test_a_reader_in_python_wins(folder):
+def test_a_custom_reader_takes_precedence(folder):
     class Own(DocumentReader):
         def load_data(self, file, extra_info=None, fs=None):
             raise AssertionError(file)
@@ -157,7 +157,9 @@ def test_conversions_are_kept_in_any_key_value_store(tmp_path, conversions, monk
         DocumentReader().load_data(path)
 
 
-def test_what_took_too_long_is_not_tried_again_with_the_same_limits(tmp_path, monkeypatch):
+def test_a_conversion_that_took_too_long_is_not_repeated_with_the_same_limits(
+    tmp_path, monkeypatch
+):
     path, store, tried = samples.make("mail.eml", tmp_path), SimpleKVStore(), []
 
     def lost(self, path, suffix, *limits):
@@ -184,7 +186,7 @@ def test_one_page_is_read_by_its_citation(folder):
         assert index.read("a#page=1.md").startswith("# Named")
 
 
-def test_a_page_may_be_the_answer_of_a_question(folder, tmp_path):
+def test_a_page_can_be_the_answer_to_a_question(folder, tmp_path):
     asked = tmp_path / "questions.jsonl"
     asked.write_text(
         '{"question": "How high was the tide?", "path": "report.pdf", "page": 2}\n', "utf-8"
@@ -204,7 +206,7 @@ def test_a_page_may_be_the_answer_of_a_question(folder, tmp_path):
         load_questions(asked)
 
 
-def test_a_preview_names_pages_and_takes_no_page_for_a_repetition(folder):
+def test_a_preview_names_pages_and_treats_no_page_as_a_repetition(folder):
     with ContextualIndex.open(folder, embed_model="none") as index:
         shown = preview(index, "report.pdf")
     cited = [
@@ -233,7 +235,7 @@ def test_short_sections_of_a_page_share_a_chunk_since_its_headings_are_guesses(f
     assert [node.text.count("Berth") for node in parser([page])] == [3, 3]
 
 
-def test_what_a_file_lacks_as_text_is_named_in_its_first_part_alone(folder):
+def test_left_out_content_is_named_only_in_the_first_part(folder):
     (folder / "page.html").write_text("<p>Text<img src=a><img src=b><script>x</script>", "utf-8")
     with ContextualIndex.open(folder, embed_model="none") as index:
         index.refresh()

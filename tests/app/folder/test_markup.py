@@ -124,7 +124,7 @@ def test_latex_becomes_markdown(tmp_path, text, markdown):
     assert read_tex(tmp_path / "a.tex").parts[0].text.strip("\n") == markdown.strip("\n")
 
 
-def test_a_notebook_keeps_the_text_of_its_outputs_and_no_pictures(tmp_path):
+def test_a_notebook_keeps_the_text_of_its_outputs_but_no_pictures(tmp_path):
     def result(**data):
         kinds = {kind.replace("_", "/"): text for kind, text in data.items()}
         return {
@@ -193,13 +193,13 @@ def test_a_notebook_keeps_the_text_of_its_outputs_and_no_pictures(tmp_path):
         '{"cells": [{"source": "x"}], "metadata": {"language_info": [1]}}',
     ],
 )
-def test_what_only_looks_like_a_notebook_is_named_as_none(tmp_path, text):
+def test_a_file_that_only_looks_like_a_notebook_is_refused(tmp_path, text):
     (tmp_path / "a.ipynb").write_text(text, "utf-8")
     with pytest.raises(ConversionError, match="it is not a Jupyter notebook of version 4"):
         read_ipynb(tmp_path / "a.ipynb")
 
 
-def test_lists_in_lists_make_no_text_of_the_square_of_their_number(tmp_path):
+def test_nested_lists_do_not_make_quadratic_text(tmp_path):
     (tmp_path / "a.tex").write_text(
         "\\begin{document}" + "\\begin{itemize}\\item a " * 3000, "utf-8"
     )
@@ -210,7 +210,7 @@ def test_lists_in_lists_make_no_text_of_the_square_of_their_number(tmp_path):
 @pytest.mark.parametrize(
     ("suffix", "read", "title"), [(".rst", read_rst, "Pumps\n====="), (".org", read_org, "* Pumps")]
 )
-def test_signs_that_end_no_line_of_an_editor_move_no_line(tmp_path, suffix, read, title, sign):
+def test_characters_that_end_no_line_in_editors_move_no_line(tmp_path, suffix, read, title, sign):
     path = tmp_path / f"a{suffix}"
     path.write_text(f"First.\n{sign}\n{title}\n\nThe pump{sign}runs.\n", "utf-8")
     source = path.read_text("utf-8").split("\n")

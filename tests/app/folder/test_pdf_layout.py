@@ -101,13 +101,13 @@ def test_columns_with_a_wide_gutter_are_read_one_after_the_other(drawn, gap, shi
         (["a con-", "denser"], "a condenser"),
     ],
 )
-def test_a_hyphen_at_the_end_of_a_line_stays_where_the_word_has_it(drawn, lines, joined):
+def test_a_hyphen_at_the_end_of_a_line_is_kept_only_if_the_word_has_it(drawn, lines, joined):
     assert drawn([(50, 760 - 14 * at, line, "Helvetica", 12) for at, line in enumerate(lines)]) == [
         joined
     ]
 
 
-def test_raised_digits_are_a_power_and_a_heading_goes_on_with_a_small_letter(drawn):
+def test_superscript_digits_are_a_power_and_a_heading_continues_in_lower_case(drawn):
     title = [
         (50, 780, "How the seals of the north basin", "Helvetica", 20),
         (50, 757, "are kept", "Helvetica", 20),
@@ -122,7 +122,7 @@ def test_raised_digits_are_a_power_and_a_heading_goes_on_with_a_small_letter(dra
     assert "Count: 10^6 cells." in text
 
 
-def test_tables_side_by_side_are_two_also_where_bullets_hang_between_them(drawn):
+def test_tables_side_by_side_are_separate_even_with_bullets_between_them(drawn):
     names = ("Advisory", "Equity", "Debt", "Loans", "Total")
     left = table(
         50, 700, [(f"{name} of the north berth", "120", "80") for name in names], width=180
@@ -148,7 +148,7 @@ def test_tables_side_by_side_are_two_also_where_bullets_hang_between_them(drawn)
     )
 
 
-def test_the_sign_of_a_currency_goes_to_the_number_after_it(drawn):
+def test_a_currency_sign_is_joined_to_the_number_after_it(drawn):
     cells = table(
         50,
         700,
@@ -159,7 +159,7 @@ def test_the_sign_of_a_currency_goes_to_the_number_after_it(drawn):
     assert "| Income | $13,851 | $2,431 |" in text
 
 
-def test_what_stands_above_several_columns_is_said_of_the_first_of_them(drawn):
+def test_a_name_above_several_columns_belongs_to_the_first_one(drawn):
     rows = [
         ("(in millions)", "2021", "2020"),
         ("Income", "14", "2"),
@@ -173,7 +173,7 @@ def test_what_stands_above_several_columns_is_said_of_the_first_of_them(drawn):
     )
 
 
-def test_years_beside_a_name_of_a_column_are_a_header_and_no_word_of_it_is_lost(drawn):
+def test_years_beside_a_column_name_are_a_header_without_lost_words(drawn):
     rows = [("(in millions, except ratios)", "2021", "2020", "Change"), ("Income", "14", "2", "7%")]
     rows += [("Costs", "3", "4", "(1)"), ("Taxes", "1", "1", "NM")]
     [text] = drawn([*table(50, 686, rows), (200, 700, "Three months ended March")])
@@ -182,7 +182,7 @@ def test_years_beside_a_name_of_a_column_are_a_header_and_no_word_of_it_is_lost(
     )
 
 
-def test_prose_between_two_tables_parts_them(drawn):
+def test_prose_separates_two_tables(drawn):
     first = table(50, 700, [("North", "120", "80"), ("South", "80", "7"), ("Old", "9", "1")])
     second = table(
         50,
@@ -203,7 +203,7 @@ def test_a_short_heading_ends_on_its_line(drawn):
     assert "# Note 5\n\n# Acquisitions of ships\n\n" in text
 
 
-def test_the_number_of_a_page_is_no_text_below_the_first_of_two_columns(drawn):
+def test_a_page_number_below_the_first_of_two_columns_is_not_text(drawn):
     def page(number):
         left = [
             (50, 780 - 14 * at, f"Left column, line {at}, and words up to the gutter here")
@@ -264,9 +264,7 @@ def at(x, y, text, font="F1", matrix="1 0 0 1"):
         ("D842DFB7", "The speed \U00020bb7 is 40 rpm."),
     ],
 )
-def test_a_word_without_a_letter_ends_no_file_and_letters_beyond_the_first_65536_are_text(
-    tmp_path, letter, text
-):
+def test_words_without_letters_and_letters_beyond_the_basic_plane_are_read(tmp_path, letter, text):
     content = at(60, 700, "The speed") + at(125, 700, "x", "F2") + at(140, 700, "is 40 rpm.")
     assert minimal(tmp_path / "a.pdf", content, {"78": letter}) == [text]
 
@@ -281,7 +279,7 @@ TURNED[OVER] = [(500, 100 + 20 * at) for at in range(3)]
 
 @pytest.mark.parametrize("matrix", TURNED)
 @pytest.mark.parametrize("rotate", [0, 90])
-def test_turned_text_is_read_in_its_own_lines(tmp_path, matrix, rotate):
+def test_rotated_text_is_read_in_its_own_lines(tmp_path, matrix, rotate):
     lines = [
         "Tides of the north quay",
         "High water comes at 04:12 and leaves at noon.",
@@ -295,7 +293,7 @@ def test_turned_text_is_read_in_its_own_lines(tmp_path, matrix, rotate):
 
 
 @pytest.mark.parametrize("matrix", [UP, DOWN, SLANTED])
-def test_a_turned_side_bar_or_mark_stands_behind_the_text(tmp_path, matrix):
+def test_a_rotated_side_bar_or_watermark_follows_the_text(tmp_path, matrix):
     lines = [
         f"Line {at} of a page of prose, which runs on to the next line of it" for at in range(9)
     ]
@@ -346,7 +344,7 @@ def test_rows_of_words_are_read_one_after_the_other(drawn):
     assert text.split() == " ".join(" ".join(row) for row in rows).split()
 
 
-def test_a_heading_directly_above_a_table_is_none_of_its_names(drawn):
+def test_a_heading_right_above_a_table_is_not_a_column_name(drawn):
     rows = [
         ("Month", "North", "South"),
         ("May", "1,005", "12"),
@@ -357,7 +355,7 @@ def test_a_heading_directly_above_a_table_is_none_of_its_names(drawn):
     assert text.startswith("# Sales\n\n| Month | North | South |\n")
 
 
-def test_what_mostly_stands_in_rows_of_wide_lines_is_no_heading(drawn):
+def test_a_style_of_running_text_is_not_a_heading(drawn):
     """Press releases set whole paragraphs in bold or in larger letters; a line that begins with a capital was a heading."""  # noqa: E501
 
     def paragraph(top, start, font, size):
@@ -382,9 +380,7 @@ def test_what_mostly_stands_in_rows_of_wide_lines_is_no_heading(drawn):
     ]
 
 
-def test_a_heading_of_its_own_on_each_page_is_no_running_header_and_what_is_left_out_is_counted(
-    drawn, tmp_path
-):
+def test_distinct_headings_of_pages_are_not_running_headers_which_are_counted(drawn, tmp_path):
     def page(number, font, size):
         edges = [
             (50, 810, "Book of tides", "Helvetica", 8),
@@ -408,7 +404,7 @@ def test_a_heading_of_its_own_on_each_page_is_no_running_header_and_what_is_left
     [("x", "2", "x^2"), ("tide", "1", "tide^1"), ("1,200", "3", "1,200^3")],
 )
 @pytest.mark.parametrize("left", ["", "Of "])
-def test_raised_digits_are_a_power_or_a_note(drawn, text, raised, read, left):
+def test_superscript_digits_are_a_power_or_a_note(drawn, text, raised, read, left):
     from reportlab.pdfbase.pdfmetrics import stringWidth
 
     end = 50 + stringWidth(left + text, "Helvetica", 12)
@@ -423,13 +419,13 @@ def test_raised_digits_are_a_power_or_a_note(drawn, text, raised, read, left):
     )
 
 
-def test_numbers_of_a_list_in_larger_letters_make_no_heading(drawn):
+def test_list_numbers_in_larger_letters_make_no_heading(drawn):
     items = [(50, 700 - 14 * at, str(at), "Helvetica", 12) for at in range(4)]
     items += [(70, 700 - 14 * at, f"Step {at} of the pump") for at in range(4)]
     assert "#" not in drawn([*items, *((50, 600 - 14 * at, PROSE) for at in range(4))])[0]
 
 
-def test_what_was_typed_into_a_form_is_text_and_comments_are_counted(tmp_path):
+def test_typed_form_fields_are_text_and_comments_are_counted(tmp_path):
     canvas = Canvas(str(tmp_path / "form.pdf"))
     canvas.drawString(70, 780, "Name of keeper:")
     canvas.acroForm.textfield(name="name", value="Ana Ruiz", x=200, y=775, width=200, height=20)
@@ -440,7 +436,7 @@ def test_what_was_typed_into_a_form_is_text_and_comments_are_counted(tmp_path):
     assert document.metadata["left_out"] == "1 comment"
 
 
-def test_raised_digits_before_a_comma_or_with_a_sign_are_raised(tmp_path):
+def test_superscript_digits_before_a_comma_or_with_a_sign_are_recognised(tmp_path):
     from reportlab.lib.styles import getSampleStyleSheet
     from reportlab.platypus import Paragraph, SimpleDocTemplate
 
@@ -452,7 +448,7 @@ def test_raised_digits_before_a_comma_or_with_a_sign_are_raised(tmp_path):
     assert document.text == "Only 5^99, or 10^-3 on the 1st day, he says, by the book"
 
 
-def test_a_letter_of_a_font_of_symbols_is_a_bullet():
+def test_a_letter_of_a_symbol_font_is_a_bullet():
     items = [("\uf0b7", 50, 700), ("spring", 60, 700), ("\uf0b7", 50, 686), ("neap", 60, 686)]
     words = [Word(text, left, left + 8, base, 10, bold=False) for text, left, base in items]
     assert _prose([Line(words[:2]), Line(words[2:])]) == ["- spring\n- neap"]
@@ -480,7 +476,7 @@ def test_times_dates_and_numbers_with_units_are_values_of_a_table(drawn):
         ] == [*map(list, cells)]
 
 
-def test_names_of_quarters_are_no_values(drawn):
+def test_names_of_quarters_are_not_values(drawn):
     [text] = drawn(
         table(
             60,
@@ -491,7 +487,7 @@ def test_names_of_quarters_are_no_values(drawn):
     assert text.startswith("|  | 1st | 2nd |\n| --- |")
 
 
-def test_a_table_below_short_lines_is_no_second_column(drawn):
+def test_a_table_below_short_lines_is_not_a_second_column(drawn):
     above = [(50, 780 - 14 * at, f"Line {at} of text, about so long as a half") for at in range(6)]
     rows = [(f"Basin {name}", f"{at}1", f"{at}2") for at, name in enumerate("abcdef", 1)]
     below = [(50, 560 - 14 * at, f"Line {at} of the text that goes on below") for at in range(6)]
@@ -504,7 +500,7 @@ def test_a_table_below_short_lines_is_no_second_column(drawn):
     )
 
 
-def test_raised_digits_before_a_letter_stay_on_their_line(drawn):
+def test_superscript_digits_before_a_letter_stay_on_their_line(drawn):
     lines = [
         (50, 712, "The share of"),
         (50, 700, "carbon"),
@@ -514,7 +510,7 @@ def test_raised_digits_before_a_letter_stay_on_their_line(drawn):
     assert drawn(lines) == ["The share of\ncarbon 13C falls"]
 
 
-def test_a_number_begins_another_heading(drawn):
+def test_a_number_starts_a_new_heading(drawn):
     headings = [
         (100, 740, "Annual report", "Helvetica-Bold", 18),
         (50, 712, "1 Overview", "Helvetica-Bold", 18),
@@ -584,13 +580,13 @@ def drawn_backwards(lines, y=700):
         ["تعمل مضخة الميناء بأربعين دورة", "يحتفظ كريم بمفتاح بيت المضخة"],
     ],
 )
-def test_lines_from_right_to_left_are_read_in_their_order(tmp_path, lines):
+def test_lines_from_right_to_left_are_in_reading_order(tmp_path, lines):
     content, letters = drawn_backwards(lines)
     [page] = raw_pdf(tmp_path / "a.pdf", content, letters)
     assert page.text.split("\n") == lines
 
 
-def test_numbers_and_words_that_run_the_other_way_keep_their_order():
+def test_numbers_and_words_in_the_other_direction_keep_their_order():
     def placed(*texts):
         return [
             Word(text, 50.0 * at, 50.0 * at + 40, 0, 10, bold=False)
@@ -649,7 +645,7 @@ CIPHER = (
 
 
 @pytest.mark.parametrize("is_all", [True, False])
-def test_a_font_that_names_no_letters_is_said_to_be_unreadable(tmp_path, is_all):
+def test_a_font_that_defines_no_letters_is_reported_as_unreadable(tmp_path, is_all):
     content = f"BT /F1 12 Tf 60 700 Td <{glyph_numbers('The pump of the harbour')}> Tj ET"
     if not is_all:
         content += " BT /F2 12 Tf 60 660 Td (Plain words below.) Tj ET"

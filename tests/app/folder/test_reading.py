@@ -26,7 +26,7 @@ READ = {
 
 
 @pytest.mark.parametrize(("data", "text", "repair"), READ.values(), ids=READ)
-def test_text_is_read_and_repairs_are_told(data, text, repair):
+def test_text_is_read_and_repairs_are_reported(data, text, repair):
     found = decode(data)
     assert found.text == text
     assert found.repair.startswith(repair)
@@ -40,7 +40,7 @@ BINARY = {
 
 
 @pytest.mark.parametrize("data", BINARY.values(), ids=BINARY)
-def test_binary_is_refused_with_a_cure(data):
+def test_binary_files_are_refused_with_a_hint(data):
     with pytest.raises(DocumentError, match=r"binary.*Ignore it"):
         decode(data)
 

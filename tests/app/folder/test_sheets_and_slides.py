@@ -73,7 +73,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("value", "form", "text"), VALUES)
-def test_a_value_is_shown_as_the_program_shows_it(value, form, text):
+def test_a_value_is_shown_as_in_its_program(value, form, text):
     assert shown(value, form) == text
 
 
@@ -152,7 +152,7 @@ def test_later_chunks_of_a_sheet_name_its_columns_not_its_title(tmp_path):
     assert "Length limit" in ContextualNodePostprocessor()(nodes)[-1].metadata["context"]
 
 
-def test_rows_are_as_they_stand_and_what_is_no_text_is_counted(tmp_path):
+def test_rows_are_kept_and_content_that_is_not_text_is_counted(tmp_path):
     book = openpyxl.Workbook()
     for row in (
         ["Fees"],
@@ -185,7 +185,7 @@ def test_a_chart_and_a_picture_of_a_sheet_count_once(tmp_path):
     assert +read_xlsx(tmp_path / "book.xlsx").left_out == {"chart": 1, "picture": 1}
 
 
-def test_a_workbook_says_who_made_it_and_when_or_nothing(tmp_path):
+def test_a_workbook_has_its_author_and_date_if_known(tmp_path):
     book = openpyxl.Workbook()
     book.active.append(["Region", "Fee"])
     book.properties.created = dt.datetime.fromisoformat("2020-02-03T04:05:06")
@@ -219,12 +219,12 @@ def test_a_sheet_of_too_many_cells_is_refused(workbook, monkeypatch):
         ("a\tb\n1\n2\n3\t4\n\n", "| 1 |  |\n| 2 |  |\n| 3 | 4 |"),
     ],
 )
-def test_csv_is_delimited_as_it_is(tmp_path, text, row):
+def test_the_delimiter_of_csv_is_detected(tmp_path, text, row):
     (tmp_path / "a.csv").write_text(text)
     assert read_csv(tmp_path / "a.csv").parts[0].text == f"| a | b |\n| --- | --- |\n{row}\n"
 
 
-def test_a_title_above_a_csv_is_no_row_of_it(tmp_path):
+def test_a_title_above_a_csv_is_not_a_row(tmp_path):
     (tmp_path / "a.csv").write_text(
         "Fees, 2026\nBoat;Summer;Winter\nup to 8 m;10,50;5\nover 8 m;20,50;10\n"
     )
@@ -235,7 +235,7 @@ def test_a_title_above_a_csv_is_no_row_of_it(tmp_path):
     assert read_csv(tmp_path / "a.csv").text == f"Fees, 2026\n\n{table}"
 
 
-def test_slides_have_their_numbers_spans_and_raised_letters(tmp_path):
+def test_slides_keep_numbers_spans_and_superscript(tmp_path):
     show = pptx.Presentation()
     slide = show.slides.add_slide(show.slide_layouts[1])
     slide.shapes.title.text = "Counts in C#"
@@ -326,7 +326,7 @@ DETAILS = {
 
 
 @pytest.mark.parametrize("detail", DETAILS)
-def test_details_of_looks_names_and_metadata_hide_no_cell(tmp_path, detail):
+def test_details_of_styles_names_and_metadata_hide_no_cell(tmp_path, detail):
     book = openpyxl.Workbook()
     book.properties.created = dt.datetime.fromisoformat("2026-11-20T10:00")
     book.active.title = "Fees"
@@ -337,7 +337,7 @@ def test_details_of_looks_names_and_metadata_hide_no_cell(tmp_path, detail):
     assert read_xlsx(path).text == "# Fees\n\n| Item | Price |\n| --- | --- |\n| Pump | 40 |\n"
 
 
-def test_raised_letters_and_days_since_1904_are_read(tmp_path):
+def test_superscript_and_dates_since_1904_are_read(tmp_path):
     book = openpyxl.Workbook()
     book.epoch = MAC_EPOCH
     book.active.append(["Cells", "Day"])

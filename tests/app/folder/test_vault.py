@@ -109,12 +109,12 @@ def test_front_matter_narrows_a_question(index, where, paths):
 
 
 @pytest.mark.parametrize("where", ["rating>>4", "rating=>4", "rating=<4", "status===open", "open"])
-def test_a_mistyped_sign_is_no_value(where):
+def test_a_mistyped_operator_is_not_a_value(where):
     with pytest.raises(SettingError, match=f"`where` must be .*'{where}'"):
         note_filters(where=[where])
 
 
-def test_all_conditions_hold_together_and_every_chunk_has_them(index):
+def test_conditions_are_combined_and_every_chunk_has_the_metadata(index):
     assert found(index, where=["status=open", "rating<4"]) == set()
     assert found(index, "What does it cost?", where=["status=open"]) == {"plan.md"}
     plain = MetadataFilters(filters=[MetadataFilter(key="rating", value=4)])
@@ -123,7 +123,7 @@ def test_all_conditions_hold_together_and_every_chunk_has_them(index):
     } == {"plan.md"}
 
 
-def test_a_filter_on_a_key_that_nothing_has_is_named(index):
+def test_a_filter_on_an_unknown_key_is_named(index):
     retriever = index.as_retriever(filters=note_filters(where=["unheard=3", "status=open"]))
     assert retriever.retrieve("dredging") == []
     [said] = retriever.explain("dredging").remarks
@@ -133,7 +133,7 @@ def test_a_filter_on_a_key_that_nothing_has_is_named(index):
     assert "status" in said
 
 
-def test_filters_that_admit_nothing_together_say_so(vault):
+def test_filters_that_together_match_nothing_are_reported(vault):
     with ContextualIndex.open(vault) as index:  # vectors find something unless nothing passes
         index.refresh()
         both = index.as_retriever(filters=note_filters(where=["status=open", "rating<4"]))
@@ -142,12 +142,12 @@ def test_filters_that_admit_nothing_together_say_so(vault):
 
 
 @pytest.mark.parametrize("condition", ["status", "=open", ""])
-def test_a_condition_that_cannot_be_read_is_an_error_with_a_cure(condition):
+def test_an_invalid_condition_is_an_error_with_a_hint(condition):
     with pytest.raises(SettingError, match="KEY=VALUE"):
         note_filters(where=[condition])
 
 
-def test_a_tag_is_found_with_those_below_it_in_front_matter_and_in_the_text(index):
+def test_a_tag_is_found_with_nested_tags_in_front_matter_and_text(index):
     assert found(index, tag="work") == {"plan.md", "people/ana.md"}
     assert found(index, tag="#Work/Harbour") == {"plan.md"}
     assert found(index, tag="health") == {"people/ana.md"}
@@ -156,7 +156,7 @@ def test_a_tag_is_found_with_those_below_it_in_front_matter_and_in_the_text(inde
     assert found(index, "dredging tag:health/running") == {"people/ana.md"}
 
 
-def test_what_filters_is_in_no_view_and_does_not_touch_what_a_document_brought():
+def test_metadata_for_filters_is_in_no_view_and_changes_no_metadata_of_a_document():
     brought = Document(text=PLAN, metadata={"rating": "five stars"})
     plain = HeadingAwareMarkdownNodeParser().get_nodes_from_documents([brought])
     assert {node.metadata["rating"] for node in plain} == {"five stars"}
@@ -171,7 +171,7 @@ def test_what_filters_is_in_no_view_and_does_not_touch_what_a_document_brought()
     assert plain[0].metadata["zip"] == "01234"
 
 
-def test_front_matter_cannot_pose_as_what_the_package_says():
+def test_front_matter_cannot_replace_metadata_of_the_package():
     text = (
         "---\npath: /etc/passwd\nstart_line: 9\ncontext: lies\nfile_path: x\ninline_tags: y\n"
         "---\nText.\n"
@@ -181,13 +181,13 @@ def test_front_matter_cannot_pose_as_what_the_package_says():
     assert node.metadata["start_line"] == 8
 
 
-def test_inline_tags_are_those_of_obsidian():
+def test_inline_tags_follow_obsidian():
     text = "#a one #b/c-d, (#e_f) x#no #123 `#code` #1a\n```\n#fence\n```\n# Heading\n#a again #A"
     text += "\n[x](y#anchor) [y](#there), ## B { #b }\n{: #c}\n[y]: #there"
     assert inline_tags(text) == ["a", "b/c-d", "e_f", "1a"]
 
 
-def test_comments_are_blank_and_nothing_moves():
+def test_comments_become_blank_and_offsets_stay():
     text = "a %%b%% c\n%%\nd\n%%\n`%%` e\n```\n%% f %%\n```\n%% open"
     clean, number = without_comments(text)
     assert (len(clean), clean.count("\n"), number) == (len(text), text.count("\n"), 2)
@@ -221,7 +221,7 @@ def test_outside_of_a_vault_comments_and_templates_are_text(vault):
         assert opened.settings.found().skipped == []
 
 
-def test_templates_and_drawings_are_no_notes_and_are_named(vault, index):
+def test_templates_and_drawings_are_not_notes_and_are_named(vault, index):
     assert index.documents().keys() == {"plan.md", "people/ana.md", "list.md"}
     assert index.settings.found().skipped == ["Sketch.excalidraw.md", "Templates/daily.md"]
     said = CliRunner().invoke(app, ["status", str(vault)]).stderr
@@ -233,7 +233,7 @@ def test_templates_and_drawings_are_no_notes_and_are_named(vault, index):
 @pytest.mark.parametrize(
     "name", ["Map.EXCALIDRAW.MD", "Map.Excalidraw.md", "deep/Map.excalidraw.md"]
 )
-def test_a_drawing_is_no_note_however_its_name_is_written(vault, name):
+def test_a_drawing_is_not_a_note_in_any_spelling_of_its_name(vault, name):
     (vault / name).parent.mkdir(exist_ok=True)
     (vault / name).write_text("# Excalidraw data\n\ndredging\n")
     with ContextualIndex.open(vault, embed_model="none") as opened:
@@ -243,7 +243,7 @@ def test_a_drawing_is_no_note_however_its_name_is_written(vault, name):
 @pytest.mark.parametrize(
     "content", ["{", "[]", '{"folder": 3}', '{"folder": "/"}', '{"folder": "../.."}', "[" * 99999]
 )
-def test_odd_settings_of_a_vault_leave_nothing_out(vault, content):
+def test_invalid_settings_of_a_vault_leave_nothing_out(vault, content):
     (vault / ".obsidian" / "templates.json").write_text(content)
     with ContextualIndex.open(vault, embed_model="none") as opened:
         opened.refresh()
@@ -251,7 +251,7 @@ def test_odd_settings_of_a_vault_leave_nothing_out(vault, content):
         assert "plan.md" in opened.documents()
 
 
-def test_settings_of_a_vault_that_would_never_end_or_lie_elsewhere_are_not_read(vault, tmp_path):
+def test_settings_of_a_vault_in_pipes_or_outside_are_not_read(vault, tmp_path):
     settings = vault / ".obsidian" / "templates.json"
     settings.unlink()
     os.mkfifo(settings)
@@ -263,7 +263,7 @@ def test_settings_of_a_vault_that_would_never_end_or_lie_elsewhere_are_not_read(
         assert opened.settings.found().skipped == ["Sketch.excalidraw.md"]
 
 
-def test_a_preview_shows_what_an_index_would_hold(index):
+def test_a_preview_shows_what_an_index_would_contain(index):
     texts = [node.text for node in preview(index, "plan.md").nodes]
     assert texts == [node.text for node in index.nodes("plan.md")]
 
@@ -277,7 +277,7 @@ def test_a_vault_below_the_folder_has_its_own_rules(tmp_path, vault):
         assert "secret" not in opened.read("My vault/plan.md")
 
 
-def test_a_note_is_read_by_another_name_of_its_own(index):
+def test_a_note_is_found_by_another_name(index):
     assert part_of(index.notes, "[[sea plan]]").path == "plan.md"
     assert part_of(index.notes, "[[The Plan#Money]]").text.startswith("## Money")
     with pytest.raises(DocumentError, match="There is no note"):

@@ -315,7 +315,7 @@ def test_a_page_becomes_markdown(page, markdown):
     assert html_to_markdown(page).text == markdown
 
 
-def test_a_list_whose_items_have_headings_lays_out_a_page():
+def test_a_list_whose_items_have_headings_is_layout():
     page = (  # as javadoc writes it
         "<ul class=member-list><li><section><h3>open</h3><p>Opens a "
         "gate.<ul><li>lock<li>sluice</ul></section>"
@@ -325,7 +325,7 @@ def test_a_list_whose_items_have_headings_lays_out_a_page():
     assert html_to_markdown(page).text == members
 
 
-def test_numbers_of_lines_are_no_code_and_letters_of_fonts_of_symbols_are_bullets():
+def test_line_numbers_are_not_code_and_letters_of_symbol_fonts_are_bullets():
     code = "<pre><span class=source-line-no>001</span><span>import tides;</span></pre>"
     page = f"{code}<p>\uf0b7\xa0 spring<p>neap \uf0b7 tide<p>\uf0fe ticked"
     assert (
@@ -334,12 +334,12 @@ def test_numbers_of_lines_are_no_code_and_letters_of_fonts_of_symbols_are_bullet
     )
 
 
-def test_a_charset_is_found_behind_a_long_preamble():
+def test_a_charset_is_found_after_a_long_preamble():
     page = f"<html><head>{' ' * 5000}<meta charset=windows-1251><body>Приливы".encode("cp1251")
     assert html_to_markdown(decode_html(page)).text == "Приливы\n"
 
 
-def test_what_a_page_lacks_as_text_is_counted():
+def test_content_of_a_page_that_is_not_text_is_counted():
     page = html_to_markdown(
         f"<body><script>a</script><nav>{'menu ' * 30}</nav><nav>short</nav><p>Text<img "
         "src=a><svg><text>x</text></svg>"
@@ -362,7 +362,7 @@ def test_accents_without_a_charset_are_western(text):
     assert decode_html(text.encode("cp1252")) == decode_html(text.encode("cp1252"), "utf-8") == text
 
 
-def test_a_page_is_decoded_as_it_says(tmp_path):
+def test_a_page_is_decoded_with_its_declared_charset(tmp_path):
     page = tmp_path / "page.html"
     page.write_bytes("<meta charset=koi8-r><p>Причал".encode("koi8-r"))
     assert read_html(page).parts[0].text == "Причал\n"
@@ -440,11 +440,11 @@ HTML = f"<p>The blue pump is 20 % off until 8 March. {FAR}</p>"
 @pytest.mark.parametrize(
     "plain", [" ", "\n\n", "No HTML?", f"See it in your browser: https://example.org/{'a1b2' * 40}"]
 )
-def test_a_plain_part_that_says_nothing_hides_no_html(received, plain):
+def test_a_plain_part_with_little_text_does_not_replace_html(received, plain):
     assert received(both(plain, HTML)).startswith("The blue pump is 20 % off")
 
 
-def test_a_plain_part_that_says_the_same_is_read(received):
+def test_a_plain_part_with_the_same_words_is_read(received):
     plain = (
         "The blue pump is 20 % off until 8 March.\n\n> All rights reserved by the office of "
         "the harbour.\n"
@@ -453,7 +453,7 @@ def test_a_plain_part_that_says_the_same_is_read(received):
     assert received(both("Yes.", "<p>Yes.")) == "Yes.\n"
 
 
-def test_text_of_a_mail_is_no_markup_but_lists_and_quotes_are(received):
+def test_text_of_a_mail_is_escaped_except_for_lists_and_quotes(received):
     message = EmailMessage()
     message["Subject"] = "# of pumps"
     message.set_content(
@@ -470,7 +470,7 @@ def test_text_of_a_mail_is_no_markup_but_lists_and_quotes_are(received):
     "charset", ["", "; charset=klingon", "; charset=us-ascii", "; charset=utf-8"]
 )
 @pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
-def test_a_charset_that_is_wrong_or_lacks_ends_no_mail(received, charset, encoding):
+def test_a_wrong_or_missing_charset_does_not_end_a_mail(received, charset, encoding):
     head = f"Subject: x\nContent-Type: text/plain{charset}\nContent-Transfer-Encoding: 8bit\n\n".encode()  # noqa: E501
     assert received(head + "Größe in €".encode(encoding)) == "Größe in €\n"
 
@@ -499,11 +499,11 @@ def test_mails_in_a_mail_are_text_below_their_subject(received):
         ("text/calendar", "BEGIN:VEVENT", "Attached: text/calendar\n"),
     ],
 )
-def test_a_body_of_any_type_of_text_is_read(received, kind, body, text):
+def test_a_body_of_any_text_type_is_read(received, kind, body, text):
     assert received(f"Subject: x\nContent-Type: {kind}\n\n{body}".encode()) == text
 
 
-def test_a_mail_of_outlook_is_read_as_others_are(tmp_path):
+def test_an_outlook_mail_is_read_like_other_mail(tmp_path):
     headers = b"To: Tom <tom@example.org>\r\nDate: Mon, 02 Mar 2026 10:00:00 +0000\r\n\r\n"
     path = outlook(tmp_path, subject=b"Pumps", html=HTML.encode(), headers=headers, sender=b"Iris")
     mail = read_msg(path)
@@ -545,12 +545,12 @@ def test_a_file_that_outlook_did_not_write_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("start", [b"\xef\xbb\xbf", b"\n\n"])
-def test_what_comes_before_the_headers_of_a_mail_hides_none(tmp_path, start):
+def test_text_before_the_headers_of_a_mail_hides_none(tmp_path, start):
     (tmp_path / "a.eml").write_bytes(start + b"Subject: Pumps\n\nThe pump runs.")
     assert read_eml(tmp_path / "a.eml").text == "# Pumps\n\nThe pump runs.\n"
 
 
-def test_an_invitation_without_a_text_says_what_when_and_where(tmp_path):
+def test_an_invitation_without_text_has_subject_time_and_place(tmp_path):
     event = (
         "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nSUMMARY:Pump inspection\r\n"
         "DTSTART;TZID=Europe/Berlin:20260302T090000\r\nDTEND:20260302T100000Z\r\n"
@@ -573,7 +573,7 @@ def test_an_invitation_without_a_text_says_what_when_and_where(tmp_path):
     ],
     ids=["parameters", "people", "encoded words", "comments"],
 )
-def test_a_header_of_any_length_takes_no_minute_and_no_mail(tmp_path, header, body):
+def test_a_very_long_header_is_read_quickly(tmp_path, header, body):
     (tmp_path / "mail.eml").write_text(f"Subject: Fees\n{header}\n\n{body}\n", "utf-8")
     began = time.thread_time()
     assert "Body" in read_eml(tmp_path / "mail.eml").text

@@ -193,7 +193,7 @@ def test_strict_open_xml_is_read(tmp_path):
 
 @pytest.mark.parametrize("name", ["word/styles.xml", "word/numbering.xml", "docProps/core.xml"])
 @pytest.mark.parametrize("damaged", ["<x>&nope;</x>", "<x><y></x>", "no XML", ""])
-def test_damaged_looks_and_properties_cost_no_text(tmp_path, name, damaged):
+def test_damaged_styles_and_properties_cost_no_text(tmp_path, name, damaged):
     path = word(tmp_path / "a.docx", paragraph("Plan", "H1") + paragraph("Buy seals."))
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(tmp_path / "b.docx", "w") as copy:
         for member in set(archive.namelist()) - {name}:
@@ -253,7 +253,7 @@ def test_the_numbers_of_empty_cells_are_text(read):
     assert "| 1. | North |\n| 2. | South |" in text
 
 
-def test_a_list_begins_again_where_word_says_so_and_goes_on_else(read):
+def test_a_list_restarts_only_if_word_says_so(read):
     more = (
         '<w:num w:numId="2"><w:abstractNumId w:val="1"/><w:lvlOverride '
         'w:ilvl="0"><w:startOverride w:val="1"/>'
@@ -304,7 +304,7 @@ def test_a_style_has_its_level_in_the_list_of_the_style_below(read):
     assert read(body, styles=styles, numbering=of_lists) == ["1. a\n   - 1.1 b\n   - 1.2 c\n2. d\n"]
 
 
-def test_pages_begin_where_word_noted_it(read):
+def test_pages_start_at_the_page_breaks_that_word_saved(read):
     noted = "<w:r><w:lastRenderedPageBreak/><w:t>{}</w:t></w:r>"
     body = (
         paragraph("One.")
@@ -324,7 +324,7 @@ def test_pages_begin_where_word_noted_it(read):
     ]
 
 
-def test_notes_stand_at_the_end_and_comments_and_pictures_are_counted(tmp_path):
+def test_notes_are_at_the_end_and_comments_and_pictures_are_counted(tmp_path):
     picture = '<w:r><w:drawing><a:blip r:embed="x"/></w:drawing></w:r>'
     drawn = '<w:r><w:pict><v:shape><v:imagedata r:id="rId1"/></v:shape></w:pict></w:r>'
     note = f'<w:footnote w:id="1">{paragraph(run("A note.") + drawn)}</w:footnote>'
@@ -617,7 +617,7 @@ def test_rtf_becomes_markdown(tmp_path, body, markdown):
     assert read_rtf(tmp_path / "a.rtf").parts[0].text == markdown
 
 
-def test_what_rtf_lacks_as_text_is_counted(tmp_path):
+def test_content_of_rtf_that_is_not_text_is_counted(tmp_path):
     (tmp_path / "a.rtf").write_text(
         r"{\rtf1{\info{\title A plan}}Text{\pict 89504e47}{\*\annotation note}\par}", "latin-1"
     )
@@ -666,7 +666,7 @@ CHUNKS = {
 
 
 @pytest.mark.parametrize("name", CHUNKS)
-def test_a_document_in_another_format_is_read_where_word_shows_it(tmp_path, name):
+def test_an_embedded_document_in_another_format_is_read_in_its_place(tmp_path, name):
     path = word(tmp_path / "a.docx", paragraph("Before.") + CHUNK + paragraph("After."))
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("word/_rels/document.xml.rels", RELATIONS.format(name))
@@ -685,7 +685,7 @@ def test_a_word_document_in_another_one_is_read(tmp_path):
     assert read_docx(path).text == "Before.\n\n40 rpm.\n"
 
 
-def test_names_of_parts_are_taken_in_any_case_and_with_backslashes(tmp_path):
+def test_member_names_are_case_insensitive_and_can_have_backslashes(tmp_path):
     path = word(tmp_path / "a.docx", paragraph("The pump.", "H1"))
     with zipfile.ZipFile(path) as source, zipfile.ZipFile(tmp_path / "b.docx", "w") as written:
         for name in source.namelist():

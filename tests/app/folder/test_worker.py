@@ -43,7 +43,7 @@ def convert(worker, path, seconds=60.0):
     return worker.convert(path, path.suffix, seconds)
 
 
-def test_what_hangs_is_ended_and_the_next_document_is_converted(worker, tmp_path):
+def test_a_conversion_that_hangs_is_ended_and_the_next_document_is_converted(worker, tmp_path):
     path = samples.make("mail.eml", tmp_path)
     first = convert(worker, path)
     os.kill(worker._process.pid, signal.SIGSTOP)  # as a converter that never ends
@@ -95,7 +95,7 @@ def test_memory_has_a_limit(worker, tmp_path):
         "import os; os.system('true')",
     ],
 )
-def test_the_process_starts_opens_and_writes_nothing(tmp_path, attempt):
+def test_the_process_cannot_start_programs_connect_or_write(tmp_path, attempt):
     start = (
         "import sys; from llama_index_contextual.app.folder.worker import _refuse; "
         "sys.addaudithook(_refuse)"
@@ -131,9 +131,7 @@ def test_no_module_in_the_folder_of_the_documents_is_imported(worker, tmp_path, 
 
 
 @pytest.mark.parametrize("becomes", ["text", "pipe", "nothing"])
-def test_a_file_that_changes_while_it_is_converted_is_kept_for_no_other(
-    tmp_path, monkeypatch, becomes
-):
+def test_a_conversion_of_a_file_that_changes_is_not_stored(tmp_path, monkeypatch, becomes):
     path, store = samples.make("mail.eml", tmp_path), SimpleKVStore()
     seconds, data, converted = (
         5.0 if becomes == "pipe" else 60.0,
@@ -159,7 +157,7 @@ def test_a_file_that_changes_while_it_is_converted_is_kept_for_no_other(
     assert "Dredging" in reader.documents(path, data)[0].text
 
 
-def test_bombs_are_refused_by_what_they_say_of_themselves(tmp_path, monkeypatch):
+def test_bombs_are_refused_by_their_declared_sizes(tmp_path, monkeypatch):
     path = tmp_path / "bomb.docx"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr("word/document.xml", b"0" * 100_000)
@@ -185,7 +183,7 @@ def test_bombs_are_refused_by_what_they_say_of_themselves(tmp_path, monkeypatch)
         '<!DOCTYPE w [<!ENTITY x SYSTEM "file:///etc/passwd">]>',
     ],
 )
-def test_entities_of_xml_are_not_read(worker, tmp_path, doctype):
+def test_xml_entities_are_refused(worker, tmp_path, doctype):
     path = tmp_path / "entities.docx"
     names = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
     text = (
@@ -198,7 +196,7 @@ def test_entities_of_xml_are_not_read(worker, tmp_path, doctype):
         convert(worker, path)
 
 
-def test_entities_of_a_worksheet_are_not_read_wherever_they_are_declared(worker, tmp_path):
+def test_entities_of_a_worksheet_are_refused_wherever_they_are_declared(worker, tmp_path):
     plain, path = tmp_path / "plain.xlsx", tmp_path / "entities.xlsx"
     openpyxl.Workbook().save(plain)
     doctype = " " * 3_000 + '<!DOCTYPE w [<!ENTITY x "aaaaaaaaaa">]>'
@@ -226,7 +224,7 @@ def test_an_encrypted_office_file_is_named_as_such(worker, tmp_path):
         convert(worker, path)
 
 
-def test_what_a_library_refuses_is_not_blamed_on_us(worker, tmp_path):
+def test_a_file_that_a_library_refuses_is_damaged(worker, tmp_path):
     (tmp_path / "a.csv").write_text(f'"{"a" * 1_100_000}"\n', "utf-8")
     with pytest.raises(
         DocumentError, match=r"it is damaged or not in csv format .*field larger than field limit"
@@ -234,7 +232,7 @@ def test_what_a_library_refuses_is_not_blamed_on_us(worker, tmp_path):
         convert(worker, tmp_path / "a.csv")
 
 
-def test_a_fault_of_ours_is_not_blamed_on_the_file():
+def test_a_fault_of_this_package_is_not_blamed_on_the_file():
     """The place where an exception was raised tells whose it is.
 
     A library's says that the file is damaged.
