@@ -38,7 +38,7 @@ def test_a_question_that_nothing_answers_finds_nothing(run, notes):
     assert outside.stderr.splitlines() == [
         "Nothing found.",
         (
-            "no chunk passes the filters: none has a path containing 'nowhere/' (folders that "
+            "no chunk matches the filters: none has a path containing 'nowhere/' (folders that "
             "exist: memory, docs)"
         ),
     ]
@@ -279,7 +279,7 @@ def test_a_tag_that_nothing_has_is_named_with_the_nearest_that_there_are(run, tm
     assert run("index", tmp_path).returncode == 0
     found = run("search", "database", "--tag", "sqlite", "-f", tmp_path)
     message = (
-        "no chunk passes the filters: none has the tag 'sqlite' (tags that exist: sqlite3, python)"
+        "no chunk matches the filters: none has the tag 'sqlite' (tags that exist: sqlite3, python)"
     )
     assert found.stderr.splitlines() == ["Nothing found.", message]
 
@@ -299,7 +299,7 @@ def test_a_path_that_nothing_has_is_named_with_the_nearest_folders(run, tmp_path
     assert run("index", tmp_path).returncode == 0
     found = run("search", "database", "--path", asked, "-f", tmp_path)
     assert found.stderr.splitlines()[1] == (
-        f"no chunk passes the filters: none has a path containing {asked!r} ({near})"
+        f"no chunk matches the filters: none has a path containing {asked!r} ({near})"
     )
 
 

@@ -177,9 +177,9 @@ def read_message(message: str, lexicon: Lexicon, today: date) -> ParsedMessage:
     stop_words = {word for word in words if lexicon.is_stop_word(_POSSESSIVE.sub("", word))}
     subject_words = [word for word in words if word not in stop_words]
     has_subject = any(len(word) > 1 and not HAS_CJK.match(word) for word in subject_words)
-    # The subject of "What did we decide about retries?" is "decide retries?". Dates stay in it,
-    # because notes of that day contain them. Chinese text is not split into characters, because
-    # single characters are not terms.
+    # The subject of "What did we decide about retries?" is "retries?". Dates stay in it, because
+    # notes of that day contain them. Only whole pieces between blanks are left out, because single
+    # Chinese characters are not terms.
     pieces = [piece for piece in text.split() if not stop_words.issuperset(split_words(piece))]
     return ParsedMessage(text, form_of(text), dates, " ".join(pieces) or text, has_subject)
 

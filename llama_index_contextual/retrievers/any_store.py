@@ -1,9 +1,9 @@
-"""Search any LlamaIndex vector store with filters that mean the same on each.
+"""Search any LlamaIndex vector store, with filters that mean the same on each store.
 
-The stores differ in their filters: some take NOT for AND, refuse nested filters or know half of the
-operators. So a store gets only those parts of a filter that mean the same everywhere, each hit is
-checked against all of the filter, and the query is repeated for more until there are enough hits or
-no more.
+Stores differ in their filters: some read NOT as AND, reject nested filters or lack half of the
+operators. A store therefore only gets the parts of a filter that mean the same everywhere. Each hit
+is checked against the whole filter, and the query is repeated with a larger size until there are
+enough hits or the store has no more.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 T = TypeVar("T")
-# No store holds more nodes, and clients of stores take no larger number.
+# The largest size of a query: clients of stores do not accept a larger number.
 MOST: Final = 2**31 - 1
 _PAGE: Final = 1000  # nodes that are read by id at a time
-_GROWTH: Final = 4  # each time that too few hits match, so many times as many are queried
-_UNIT: Final = 1e-3  # how far from 1 the length of a normalized vector may be
-# Modes in which similarity_top_k is the number of hits.
+_GROWTH: Final = 4  # if too few hits match, the size of the next query grows by this factor
+_UNIT: Final = 1e-3  # tolerance for the length of a normalized vector
+# In these modes, similarity_top_k is the number of hits.
 _COUNTED: Final = frozenset({VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR})
 _EQUALITIES: Final = (FilterOperator.EQ, FilterOperator.IN)
 _EVERYWHERE: Final = (
@@ -65,20 +65,20 @@ _EVERYWHERE: Final = (
 
 
 class AnyStore:
-    """A vector store that is searched through LlamaIndex's own interface.
+    """A vector store that is searched through LlamaIndex's interface.
 
-    Copies of a retriever share it, as a store cannot be copied.
+    A store cannot be copied, so copies of a retriever share it.
 
     Args:
         store: The vector store.
-        docstore: Has the nodes where the store holds vectors only, and those that are no text, such
-            as an ``IndexNode``, which every store turns into text.
-        names: The names of nodes in the docstore by their ids in the store, where they differ.
+        docstore: The source of nodes if the store only contains vectors, and of nodes that are not
+            plain text. A store would return an ``IndexNode`` as text.
+        names: The ids of nodes in the docstore by their ids in the store, if they differ.
         options: Further arguments of the store's ``query``.
     """
 
     obeys_operators = False
-    snapshot = nullcontext  # the next query may read another state of the store
+    snapshot = nullcontext  # LlamaIndex stores have no snapshots
 
     def __init__(
         self,
@@ -96,19 +96,18 @@ class AnyStore:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        # LlamaIndex pickles a store without its open client: what arrives fails at its first query.
+        # LlamaIndex pickles a store without its open client, so the copy would fail at its first
+        # query.
         if not isinstance(self.store, SimpleVectorStore):
             raise CopyError(
-                f"A retriever over {type(self.store).__name__} cannot be pickled: the "
-                "store holds an "
-                "open client. Pickle what creates the store, and create store and "
-                "retriever where it arrives."
+                f"A retriever over {type(self.store).__name__} cannot be pickled, because the "
+                "store has an open client. Create the store and the retriever in the other process."
             )
         return dict(self.__dict__)
 
     @property
     def asks_async(self) -> bool:
-        """Return whether the store has an asynchronous query of its own."""
+        """Return whether the store has its own asynchronous query."""
         return type(self.store).aquery is not BasePydanticVectorStore.aquery
 
     def gives_cosines(self, query: VectorStoreQuery) -> bool:
@@ -117,24 +116,24 @@ class AnyStore:
         return is_plain and (isinstance(self.store, SimpleVectorStore) or is_chroma(self.store))
 
     def needs_vector(self, query: VectorStoreQuery) -> bool:
-        """Return whether the query has to be embedded."""
+        """Return whether the query must be embedded."""
         by_words = {VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.SPARSE}
         return self.store.is_embedding_query and query.mode not in by_words
 
     def search(self, queries: Sequence[VectorStoreQuery]) -> list[list[Candidate]]:
-        """Return for each query the best hits that its filters and ``node_ids`` admit, with nodes.
+        """Return for each query the best hits that match its filters and ``node_ids``, with nodes.
 
-        A hybrid query returns all that the store gives, however many that is.
+        A hybrid query returns all hits of the store, whatever their number.
 
         Raises:
-            StorageError: The store returns a node whose text is nowhere.
+            StorageError: The text of a hit is neither in the store nor in the docstore.
         """
         return [self._search(query) for query in queries]
 
     def pools(self, queries: Sequence[VectorStoreQuery], least: int) -> list[Pool]:
-        """Return for each query the best hits that its filters admit, and the best of all.
+        """Return for each query the best hits that match its filters, and the best of all.
 
-        The store is queried once, unless fewer than ``least`` of its best hits match.
+        The store is queried again if fewer than ``least`` of its best hits match.
         """
         return [self._pool(query, least) for query in queries]
 
@@ -148,7 +147,7 @@ class AnyStore:
         return Pool(matching, unfiltered)
 
     async def asearch(self, queries: Sequence[VectorStoreQuery]) -> list[list[Candidate]]:
-        """Return what :meth:`search` returns, by the store's own asynchronous query."""
+        """Like :meth:`search`, but with the asynchronous query of the store."""
         return list(await asyncio.gather(*map(self._asearch, queries)))
 
     def _search(self, query: VectorStoreQuery) -> list[Candidate]:
@@ -156,7 +155,7 @@ class AnyStore:
         while search.is_open:
             try:
                 search.receive(self.store.query(search.attempt, **self._options))
-            except Exception as error:  # noqa: BLE001, PERF203  the search decides what it means
+            except Exception as error:  # noqa: BLE001, PERF203  the search handles it
                 search.refuse(error)
         return search.hits
 
@@ -165,21 +164,21 @@ class AnyStore:
         while search.is_open:
             try:
                 search.receive(await self._aquery(search.attempt))
-            except Exception as error:  # noqa: BLE001, PERF203  the search decides what it means
+            except Exception as error:  # noqa: BLE001, PERF203  the search handles it
                 search.refuse(error)
         return search.hits
 
     async def _aquery(self, query: VectorStoreQuery) -> VectorStoreQueryResult:
-        """Return the store's answer.
+        """Return the answer of the store.
 
-        From a thread where the store was created without an asynchronous client.
+        A store without an asynchronous client is queried in a thread.
         """
         try:
             return await self.store.aquery(query, **self._options)
-        except Exception as error:  # noqa: BLE001  it is raised again
+        except Exception as error:  # noqa: BLE001  raised below
             try:
                 return await asyncio.to_thread(self.store.query, query, **self._options)
-            except Exception:  # noqa: BLE001  the first error says more
+            except Exception:  # noqa: BLE001  the first error is more helpful
                 raise error from None
 
     def candidates_of(
@@ -188,11 +187,11 @@ class AnyStore:
         """Return the hits of a result with their nodes.
 
         Raises:
-            StorageError: The text of a node is nowhere.
+            StorageError: The text of a hit is neither in the store nor in the docstore.
         """
         nodes = {node.node_id: node for node in result.nodes or []}
         ids = list(nodes) or list(result.ids or [])
-        # Nodes that are no text come from the docstore, as they were inserted.
+        # Read nodes that are not plain text from the docstore, which has them unchanged.
         changed = [
             node_id
             for node_id in ids
@@ -202,9 +201,8 @@ class AnyStore:
         missing = [node_id for node_id in ids if node_id not in nodes]
         if missing:
             raise StorageError(
-                f"{type(self.store).__name__} found node {missing[0]!r}, whose text is "
-                "not in the docstore. "
-                "Load the index with the docstore that it was persisted with."
+                f"{type(self.store).__name__} found node {missing[0]!r}, whose text is not in the "
+                "docstore. Load the index with the docstore that it was persisted with."
             )
         scores: Sequence[float | None] = result.similarities or [None] * len(ids)
         if is_chroma(self.store) and self.gives_cosines(query):
@@ -224,11 +222,11 @@ class AnyStore:
         return work(self)
 
     def nodes(self, _: Iterable[str]) -> dict[str, BaseNode]:
-        """Return nothing: the hits come with their nodes."""
+        """Return nothing, because hits come with their nodes."""
         return {}
 
     def _docstore_nodes(self, ids: Sequence[str]) -> dict[str, BaseNode]:
-        """Return copies of the nodes that the docstore has, by their ids in the vector store."""
+        """Return copies of the nodes in the docstore by their ids in the vector store."""
         if self._docstore is None or not ids:
             return {}
         names = {node_id: self._names.get(node_id, node_id) for node_id in ids}
@@ -242,15 +240,15 @@ class AnyStore:
 
 
 class StoreSearch:
-    """One search of a store, which may take several queries.
+    """A search of a store, which can need several queries.
 
     Args:
         store: The store.
-        query: What is searched for.
+        query: The query.
 
     Attributes:
         attempt: The next query to the store.
-        is_open: Whether the store has to be queried again.
+        is_open: Whether the store must be queried again.
         hits: The hits so far.
     """
 
@@ -275,23 +273,23 @@ class StoreSearch:
         )
 
     def receive(self, result: VectorStoreQueryResult) -> None:
-        """Take the answer to the last attempt.
+        """Process the answer to the last attempt.
 
         Raises:
-            StorageError: The text of a node is nowhere.
+            StorageError: The text of a hit is neither in the store nor in the docstore.
         """
-        self._take(self._store.candidates_of(self.attempt, result))
+        self._add(self._store.candidates_of(self.attempt, result))
 
     def refuse(self, error: Exception) -> None:
-        """Go on after an error of the store, or raise it.
+        """Prepare another attempt after an error of the store.
 
         Raises:
-            Exception: The error, where there is nothing left to try.
+            Exception: The error of the store, if nothing is left to try.
         """
-        if isinstance(error, Warning):  # so LanceDB reports that it found nothing
-            self._take([])
+        if isinstance(error, Warning):  # LanceDB raises one if it finds nothing
+            self._add([])
         elif self._parts or (self._query.node_ids and self._sends_node_ids):
-            # The store refuses the filters, so its hits are filtered.
+            # The store rejects the filters, so filter its hits instead.
             self._parts = []
             self._sends_node_ids = False
             self.attempt = self._next_attempt()
@@ -299,15 +297,14 @@ class StoreSearch:
             raise error
         else:
             warnings.warn(
-                f"{type(self._store.store).__name__} gives no more than "
-                f"{self._size // _GROWTH} hits ({error}); "
-                "there may be more.",
+                f"{type(self._store.store).__name__} returns no more than "
+                f"{self._size // _GROWTH} hits ({error}). Some matching nodes may be missing.",
                 ContextualWarning,
                 stacklevel=2,
             )
             self.is_open = False
 
-    def _take(self, candidates: Sequence[Candidate]) -> None:
+    def _add(self, candidates: Sequence[Candidate]) -> None:
         """Keep the candidates that match, and decide whether to query again."""
         is_unfiltered = self._query.filters is None and self._node_ids is None
         if is_unfiltered:
@@ -318,7 +315,7 @@ class StoreSearch:
             self.hits = self.hits[: self._query.similarity_top_k]
         without_aliases = [part for part in self._parts if part.key not in REF_DOC_ALIASES]
         if not self.hits and without_aliases != self._parts:
-            # The key may be a node's own, and stores have the id of its document under that name.
+            # Stores use this key for the id of the document, but nodes can have it, too.
             self._parts = without_aliases
             self.attempt = self._next_attempt()
         elif len(self.hits) >= self._top_k or len(candidates) < self._size or is_unfiltered:
@@ -328,7 +325,7 @@ class StoreSearch:
             self.attempt = self._next_attempt()
 
     def _matches(self, candidate: Candidate) -> bool:
-        """Return whether the filters and ids of the query admit a candidate."""
+        """Return whether a candidate matches the filters and ids of the query."""
         node = candidate.node
         if node is None or (self._node_ids is not None and candidate.node_id not in self._node_ids):
             return False
@@ -338,12 +335,12 @@ class StoreSearch:
 def node_matches(
     filters: MetadataFilters | None, node: BaseNode, checked: Sequence[MetadataFilter] = ()
 ) -> bool:
-    """Return whether a node matches filters, of which a store has checked some parts already."""
+    """Return whether a node matches filters, some of which the store has already checked."""
     return admits(filters, {REF_DOC_ID: node.ref_doc_id, **node.metadata}, checked)
 
 
 def is_chroma(store: object) -> TypeGuard[ChromaVectorStore]:
-    """Return whether a store is LlamaIndex's on Chroma, without importing it."""
+    """Return whether a store is a ``ChromaVectorStore``, without importing that class."""
     module = sys.modules.get("llama_index.vector_stores.chroma")
     return module is not None and isinstance(store, module.ChromaVectorStore)
 
@@ -351,10 +348,10 @@ def is_chroma(store: object) -> TypeGuard[ChromaVectorStore]:
 def chroma_cosines(
     store: ChromaVectorStore, similarities: Sequence[float], query_vector: Sequence[float]
 ) -> Sequence[float]:
-    """Return cosines for the similarities of LlamaIndex, which are ``exp(-distance)``.
+    """Return the cosines for LlamaIndex's similarities, which are ``exp(-distance)``.
 
-    Vectors that are not of unit length have no cosine here, unless the collection compares by
-    cosines.
+    The similarities are returned unchanged if the collection does not compare by cosine and the
+    vectors do not have unit length.
     """
     configuration = store.client.configuration_json
     space = (configuration.get("hnsw") or configuration.get("spann") or {}).get("space", "l2")
@@ -365,7 +362,7 @@ def chroma_cosines(
 
 
 def stored_nodes(store: BasePydanticVectorStore) -> list[BaseNode]:
-    """Return all nodes of a vector store that holds text, by id.
+    """Return all nodes of a vector store that stores text, sorted by id.
 
     Raises:
         SettingError: The store cannot list its nodes.
@@ -382,10 +379,10 @@ def stored_nodes(store: BasePydanticVectorStore) -> list[BaseNode]:
 
 
 def listed_nodes(store: BasePydanticVectorStore, ids: list[str] | None) -> list[BaseNode]:
-    """Return the nodes with these ids, all for None.
+    """Return the nodes with these ids, or all nodes for None.
 
-    Pgvector lists none without a filter, and takes an empty one. LanceDB's adapter lists all nodes
-    and fails for ids, which it quotes as names of columns.
+    Pgvector requires a filter, which can be empty. LanceDB's adapter can only list all nodes,
+    because it quotes ids like names of columns.
     """
     try:
         return store.get_nodes(ids)
@@ -398,9 +395,9 @@ def listed_nodes(store: BasePydanticVectorStore, ids: list[str] | None) -> list[
 
 
 def _pages_of_ids(store: BasePydanticVectorStore) -> Iterator[list[str] | None]:
-    """Yield the ids of all nodes page by page; None for a store that lists all nodes at once.
+    """Yield the ids of all nodes in pages, or None for a store that can list all nodes at once.
 
-    For some 30,000 ids at once Chroma fails with "too many SQL variables".
+    With about 30,000 ids at once, Chroma fails with "too many SQL variables".
     """
     if not is_chroma(store):
         yield None
@@ -412,9 +409,9 @@ def _pages_of_ids(store: BasePydanticVectorStore) -> Iterator[list[str] | None]:
 def portable_parts(filters: MetadataFilters | None) -> list[MetadataFilter]:
     """Return the members of AND filters that mean the same on every store.
 
-    These are equality, IN and comparisons with integers, or with texts that need no quoting. To
-    some stores a boolean is a number and to some not, so filters that admit a boolean are not among
-    them.
+    These are equality and IN with texts that need no quoting, and equality, IN and comparisons with
+    integers. Only some stores treat booleans as numbers, so filters that match a boolean are not
+    portable.
     """
     parts: list[MetadataFilter] = []
     if filters is None or filters.condition not in {None, FilterCondition.AND}:

@@ -1,4 +1,4 @@
-"""A question, the retrievers of a fusion with their names and weights, and their answers."""
+"""Ask the retrievers of a fusion a question, and collect their answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index_contextual.retrievers.base import PoolRetriever
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.bm25_index import Candidate, Pool
-from llama_index_contextual.retrievers.rankings import Ranking, in_ranks
+from llama_index_contextual.retrievers.rankings import Ranking, rank_candidates
 from llama_index_contextual.retrievers.sessions import HALF_LIFE_DAYS
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 from llama_index_contextual.utils.errors import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 KEYWORD_WEIGHT: Final = 0.6
 _VECTOR_RETRIEVERS: Final = (ContextualVectorRetriever, VectorIndexRetriever)
-# What calls the synchronous method and so blocks the event loop.
+# These methods call their synchronous twin, which blocks the event loop.
 _BLOCKING: Final = (BaseRetriever._aretrieve, BasePydanticVectorStore.aquery)  # noqa: SLF001
 
 
@@ -48,11 +48,13 @@ class Question:
     """A question with settings beyond LlamaIndex's interface.
 
     Attributes:
-        queries: The query, then its variants, or the sentences of a message.
-        is_explained: Whether reasons are collected, which takes as long as the fusion.
-        subject: What a relevant hit holds of the query; empty for all of it.
-        today: The day from which "last week" and the ages of sessions count.
-        half_life_days: After so many days a session counts a fourth as new.
+        queries: The query, followed by its variants or, for a message, by its sentences.
+        is_explained: Whether to collect reasons, which takes as long as the fusion.
+        subject: The part of the query that a relevant hit must contain. Empty means the whole
+            query.
+        today: The day from which "last week" and the ages of sessions are calculated.
+        half_life_days: The half-life of sessions in days. A session of this age has a quarter of
+            the recency of a new session.
         evergreen: Patterns of paths that never age.
     """
 
@@ -72,11 +74,11 @@ class WeightedRetriever:
     """A retriever of a fusion.
 
     Attributes:
-        name: A short name that no other retriever of the fusion has.
-        weight: Its share of the fusion; the weights of all retrievers sum to 1.
+        name: A short name, unique in the fusion.
+        weight: Its share of the fusion. The weights of all retrievers sum to 1.
         retriever: The retriever.
-        is_keyword: Whether it matches words: ``kind == "keyword"`` declares it, and every BM25
-            retriever does.
+        is_keyword: Whether it matches words, like every BM25 retriever. Other retrievers declare it
+            by ``kind = "keyword"``.
     """
 
     name: str
@@ -86,21 +88,21 @@ class WeightedRetriever:
 
     @property
     def has_filters(self) -> bool:
-        """Return whether the retriever leaves out some nodes."""
+        """Return whether the retriever has filters."""
         return getattr(self.retriever, "filters", None) is not None
 
     @property
     def keeps_scores(self) -> bool:
-        """Return whether the filters of the retriever change no score."""
+        """Return whether the scores are the same as without filters."""
         return not self.has_filters or getattr(self.retriever, "keeps_scores", False)
 
     @property
     def is_awaited(self) -> bool:
-        """Return whether the retriever does more than compute, so that it has to be awaited."""
+        """Return whether the retriever does input or output, so that it should be awaited."""
         return not isinstance(self.retriever, PoolRetriever) or self.retriever.asks_async
 
     def with_filters(self, filters: MetadataFilters | None) -> WeightedRetriever:
-        """Return a view that returns only nodes that match the filters.
+        """Return a copy with further filters.
 
         Raises:
             SettingError: The retriever cannot be filtered.
@@ -111,8 +113,8 @@ class WeightedRetriever:
             )
         return replace(self, retriever=self.retriever.with_filters(filters))
 
-    def obeying(self, filters: MetadataFilters | None) -> WeightedRetriever:
-        """Return a view that obeys the filters of operators, if the retriever can."""
+    def with_operators(self, filters: MetadataFilters | None) -> WeightedRetriever:
+        """Return a copy with the filters of query operators if it can apply them, else itself."""
         obeys = getattr(self.retriever, "obeys_operators", False)
         return self.with_filters(filters) if obeys else self
 
@@ -120,13 +122,14 @@ class WeightedRetriever:
 def weighted_retrievers(
     retrievers: object, weights: Sequence[float] | None
 ) -> list[WeightedRetriever]:
-    """Return retrievers with distinct names and with weights that sum to 1.
+    """Return the retrievers with unique names and with weights that sum to 1.
 
-    A name is the retriever's ``name``, "bm25", "vector", or its class. By default keyword
-    retrievers share :data:`KEYWORD_WEIGHT` and the others share the remainder.
+    The name is the retriever's ``name``, "bm25", "vector" or the name of its class. By default,
+    keyword retrievers share :data:`KEYWORD_WEIGHT` and all other retrievers share the remainder.
 
     Raises:
-        SettingError: The retrievers are no list or an empty one, or the weights cannot work.
+        SettingError: The retrievers are not a list or the list is empty, or the weights are
+            invalid.
     """
     members = list(retrievers) if isinstance(retrievers, Iterable) else []
     if not members or not all(isinstance(member, BaseRetriever) for member in members):
@@ -149,19 +152,19 @@ def weighted_retrievers(
         )
     names = [_name_of(member) for member in members]
     weighted = []
-    for place, member in enumerate(members):
-        name = names[place]
+    for index, member in enumerate(members):
+        name = names[index]
         if names.count(name) > 1:
-            name = f"{name} {names[: place + 1].count(name)}"
-        weight = weights[place] / total
-        weighted.append(WeightedRetriever(name, weight, member, are_keyword[place]))
+            name = f"{name} {names[: index + 1].count(name)}"
+        weight = weights[index] / total
+        weighted.append(WeightedRetriever(name, weight, member, are_keyword[index]))
     return weighted
 
 
 def keyword_retriever_of(
     members: Iterable[WeightedRetriever],
 ) -> tuple[str, ContextualBM25Retriever] | None:
-    """Return the name and the retriever of the first keyword retriever of this package."""
+    """Return the first keyword retriever of this package, with its name in the fusion."""
     for member in members:
         if isinstance(member.retriever, ContextualBM25Retriever):
             return member.name, member.retriever
@@ -188,22 +191,24 @@ def _name_of(retriever: BaseRetriever) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A question as it is put to the retrievers of a fusion.
+    """A question in the form in which the retrievers of a fusion are asked.
 
     Attributes:
-        members: The retrievers, which obey the operators of the question.
-        keywords: Of them the name and the retriever of :func:`keyword_retriever_of`.
+        members: The retrievers, with the filters of the query's operators.
+        keywords: The keyword retriever among them, with its name (:func:`keyword_retriever_of`).
         text: The query without its operators.
-        queries: That text first, which every retriever gets. Variants of it go to retrievers that
-            match words, and the sentences of a message to the others.
-        operators: The operators of the query that are obeyed.
-        admitted: Ids of the nodes that satisfy the operators; None for all.
-        notes: What was ignored.
-        size: The most candidates of each retriever.
-        least: How many nodes will be returned at most.
-        is_message: Whether the further queries are sentences.
-        is_compared: Whether scores are compared with those of all chunks: filters change none.
-        is_filtered: Whether filters, those of operators included, leave out some nodes.
+        queries: The text, followed by further queries. All retrievers get the text. Only keyword
+            retrievers get the variants of a query, and only other retrievers the sentences of a
+            message.
+        operators: The operators of the query that are applied.
+        admitted: The ids of the nodes that satisfy the operators. None means all nodes.
+        notes: Notes about operators that were ignored.
+        size: The largest number of candidates of each retriever.
+        least: The largest number of nodes that will be returned.
+        is_message: Whether the further queries are sentences of a message.
+        is_compared: Whether the best of all chunks set the scale of scores, so that filters change
+            no score.
+        is_filtered: Whether any retriever has filters, including those of operators.
     """
 
     members: Sequence[WeightedRetriever]
@@ -220,9 +225,9 @@ class Request:
     is_filtered: bool
 
     def queries_for(self, member: WeightedRetriever) -> list[QueryBundle]:
-        """Return copies of a retriever's queries.
+        """Return the queries for a retriever.
 
-        LlamaIndex's retrievers write the embedding into them.
+        They are copies, because LlamaIndex's retrievers write the embedding into them.
         """
         gets_all = member.is_keyword is not self.is_message
         return [replace(query) for query in (self.queries if gets_all else self.queries[:1])]
@@ -234,8 +239,8 @@ class Answers:
 
     Attributes:
         rankings: The answer of each retriever to each query.
-        admitted: The ids of the nodes that may be returned. Rankings hold more where these set the
-            scale of scores.
+        admitted: The ids of the nodes that can be returned. Rankings can contain further nodes,
+            which only set the scale of scores.
         nodes: The nodes that came with the answers.
         notes: A line for each retriever that failed.
     """
@@ -252,14 +257,14 @@ PoolsOrError: TypeAlias = list[Pool] | Exception
 def ask(request: Request) -> Answers:
     """Ask all retrievers and return their answers.
 
-    Keyword retrievers compute for about a millisecond, so the calling thread asks them and the last
-    of the others.
+    Each retriever runs in a thread of its own, except for the keyword retrievers, which take about
+    a millisecond, and the last other retriever. These run in the calling thread.
 
     Raises:
         DamagedError: The database of a retriever is damaged.
         FingerprintError: The vectors of a retriever come from another model.
-        StorageError: All failed, the first with this error of its storage.
-        RetrievalError: All failed in other ways.
+        StorageError: All retrievers failed, and one of them with this error.
+        RetrievalError: All retrievers failed with other errors.
     """
     in_threads = [member for member in request.members if not member.is_keyword][:-1]
     running = {member: in_thread(_pools_of, member, request) for member in in_threads}
@@ -270,13 +275,13 @@ def ask(request: Request) -> Answers:
 
 
 async def aask(request: Request) -> Answers:
-    """Return what :func:`ask` returns; each retriever is awaited by its own method, all at once."""
+    """Like :func:`ask`, but await the asynchronous methods of all retrievers at the same time."""
     answers = await asyncio.gather(*(_apools_of(member, request) for member in request.members))
     return _collect(request, dict(zip(request.members, answers, strict=True)))
 
 
 def _pools_of(member: WeightedRetriever, request: Request) -> PoolsOrError:
-    """Return the hits of a retriever for each of its queries, or the error that it raised."""
+    """Return the hits of a retriever for each of its queries, or the error that it raises."""
     queries = request.queries_for(member)
     try:
         if not isinstance(member.retriever, PoolRetriever):
@@ -290,10 +295,7 @@ def _pools_of(member: WeightedRetriever, request: Request) -> PoolsOrError:
 
 
 async def _apools_of(member: WeightedRetriever, request: Request) -> PoolsOrError:
-    """Return what :func:`_pools_of` returns.
-
-    A retriever that would block the event loop runs in a thread.
-    """
+    """Like :func:`_pools_of`, but in a thread only if the retriever would block the event loop."""
     retriever = member.retriever
     queries = request.queries_for(member)
     try:
@@ -308,7 +310,7 @@ async def _apools_of(member: WeightedRetriever, request: Request) -> PoolsOrErro
 
 
 def _blocks(retriever: BaseRetriever) -> bool:
-    """Return whether the asynchronous method of a retriever calls a synchronous one."""
+    """Return whether the asynchronous method of a retriever blocks the event loop."""
     store = getattr(retriever, "_vector_store", None)
     methods = {type(retriever)._aretrieve, getattr(type(store), "aquery", None)}  # noqa: SLF001
     return not methods.isdisjoint(_BLOCKING)
@@ -317,8 +319,8 @@ def _blocks(retriever: BaseRetriever) -> bool:
 def _foreign_pool(member: WeightedRetriever, results: Sequence[NodeWithScore]) -> Pool:
     """Return the hits of a retriever of another package.
 
-    A score of 0 of a retriever that matches words means that nothing matches. Where all scores of
-    another retriever are 0, it has none.
+    If a keyword retriever scores a node 0, no word matches, so the node is left out. If all scores
+    of another retriever are 0, they are treated as missing.
     """
     if member.is_keyword:
         results = [result for result in results if result.score != 0]
@@ -345,13 +347,13 @@ def _collect(request: Request, answers: Mapping[WeightedRetriever, PoolsOrError]
     rankings = []
     for member, pools_of_member in pools.items():
         for number, pool in enumerate(pools_of_member):
-            # What only a filter brings into the pool is scored, and changes no score of another.
+            # Hits that are only in the pool because of a filter must not change the other scores.
             added = [hit for hit in pool.matching if hit.node_id not in compared_ids]
-            node_ids, scores = in_ranks([*pool.unfiltered, *added])
+            node_ids, scores = rank_candidates([*pool.unfiltered, *added])
             ranking = Ranking(
                 retriever=member.name,
                 query=number,
-                # The weight is shared, so that variants do not make a retriever more important.
+                # The queries share the weight, so variants do not make a retriever more important.
                 weight=member.weight / len(pools_of_member),
                 node_ids=node_ids,
                 scores=scores,
@@ -369,17 +371,20 @@ def _collect(request: Request, answers: Mapping[WeightedRetriever, PoolsOrError]
 
 
 def _cut(pool: Pool, member: WeightedRetriever, request: Request) -> Pool:
-    """Return the best hits of a pool, and the best of all with which they are compared."""
+    """Return the pool cut to the requested size, with only admitted nodes among the matching."""
     if isinstance(member.retriever, _VECTOR_RETRIEVERS):
-        pool = Pool(_falling(pool.matching), _falling(pool.unfiltered))
+        pool = Pool(_descending(pool.matching), _descending(pool.unfiltered))
     matching = pool.matching[: request.size]
     if request.admitted is not None:
         matching = [hit for hit in matching if hit.node_id in request.admitted]
     return Pool(matching, pool.unfiltered[: request.size] if request.is_compared else matching)
 
 
-def _falling(candidates: list[Candidate]) -> list[Candidate]:
-    """Return the hits of a store, best first, with scores that fall: distances are negated."""
+def _descending(candidates: list[Candidate]) -> list[Candidate]:
+    """Return the hits of a store with descending scores. If they ascend, they are distances.
+
+    Distances are negated.
+    """
     scores = [candidate.score for candidate in candidates if candidate.score is not None]
     if not scores or len(scores) < len(candidates):
         return candidates
@@ -392,9 +397,9 @@ def _falling(candidates: list[Candidate]) -> list[Candidate]:
 
 
 def _notes_on(answers: Mapping[str, PoolsOrError]) -> list[str]:
-    """Return a line for each retriever that failed, with a warning.
+    """Warn about each retriever that failed, and return a line for each.
 
-    Raise the error where the others cannot answer.
+    If the other retrievers cannot answer instead, the error is raised.
     """
     errors = {name: answer for name, answer in answers.items() if isinstance(answer, Exception)}
     notes = [
@@ -423,15 +428,16 @@ def first_nodes(
     known: Mapping[str, BaseNode],
     size: int,
 ) -> dict[str, BaseNode]:
-    """Return the first nodes by id, from keyword retrievers if possible, which have them in memory.
+    """Load the first nodes and return them by id.
 
-    Where a node has vanished since the retrievers answered, the next one moves up.
+    Keyword retrievers are asked first, because they have their nodes in memory. If a node was
+    deleted since the retrievers answered, the next node takes its place.
 
     Args:
         members: The retrievers, which load the nodes.
-        node_ids: Best first.
-        known: Nodes that are loaded already.
-        size: How many.
+        node_ids: The ids, best first.
+        known: Nodes that are already loaded, by id.
+        size: The number of nodes to return.
     """
     nodes: dict[str, BaseNode] = {}
     remaining = list(node_ids)

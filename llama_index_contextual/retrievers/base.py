@@ -1,4 +1,4 @@
-"""What the retrievers of this package have in common."""
+"""The base class of the keyword and vector retrievers of this package."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ T = TypeVar("T")
 
 
 class StoreReader(Protocol):
-    """Reads a store that may change between two queries."""
+    """Reads a store that can change between two queries."""
 
     def ask(self, work: Callable[[Any], T]) -> T:
-        """Return the result of ``work``, which only reads, for the newest state of the store."""
+        """Return the result of ``work`` on the newest state of the store. It must only read."""
 
     def snapshot(self) -> AbstractContextManager[Any]:
-        """Return a context in which everything that is read comes from one state of the store."""
+        """Return a context in which all reads see the same state of the store."""
 
 
 class PoolRetriever(BaseRetriever):
-    """A retriever that answers with ids, so that of a pool of 100 candidates 10 nodes are read.
+    """A retriever that can answer with ids, so that a fusion only loads the nodes that it returns.
 
     Attributes:
         reader: Reads the store.
-        similarity_top_k: The most nodes that a query returns.
-        filters: Nodes that may be returned; None for all.
-        obeys_operators: Whether filters may be those of the operators of a query.
-        keeps_scores: Whether filters change no score.
-        asks_async: Whether the store has an asynchronous query of its own.
+        similarity_top_k: The largest number of nodes that a query returns.
+        filters: Metadata filters for the returned nodes. None admits all nodes.
+        obeys_operators: Whether the retriever can apply the filters of query operators.
+        keeps_scores: Whether scores are the same with and without filters.
+        asks_async: Whether the store has its own asynchronous query.
     """
 
     reader: StoreReader
@@ -55,28 +55,25 @@ class PoolRetriever(BaseRetriever):
 
     @abstractmethod
     def pools(self, queries: Sequence[QueryBundle], size: int, least: int) -> list[Pool]:
-        """Return the best nodes for each query as a fusion compares them, best first.
+        """Return the best nodes for each query, best first: all, and those that match the filters.
 
         Args:
             queries: The queries.
-            size: The most nodes of each list.
-            least: How many matching nodes suffice.
+            size: The largest number of nodes in each list.
+            least: The number of matching nodes that is enough.
         """
 
     def candidates(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
-        """Return ids and scores of the best ``top_k`` nodes for each query, best first."""
+        """Return the ids and scores of the best ``top_k`` nodes for each query, best first."""
         return [pool.matching for pool in self.pools(queries, top_k, top_k)]
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """Return new node objects by id for those of the ids that exist."""
+        """Return the nodes with these ids as new objects, by id. Unknown ids are ignored."""
         ids = list(node_ids)
         return self.reader.ask(lambda store: store.nodes(ids))
 
     def with_filters(self, filters: MetadataFilters | None) -> Self:
-        """Return a view that returns only nodes that match these filters and the view's own.
-
-        It shares the store.
-        """
+        """Return a copy with further filters. It shares the store of this retriever."""
         view = copy.copy(self)
         view.filters = both(self.filters, filters)
         return view
@@ -89,7 +86,7 @@ class PoolRetriever(BaseRetriever):
         return await asyncio.to_thread(self._retrieve, query_bundle)
 
     def _with_nodes(self, candidates: Sequence[Candidate]) -> list[NodeWithScore]:
-        """Return candidates with their nodes, without those whose node is gone."""
+        """Return the candidates with their nodes, without candidates whose node was deleted."""
         missing = [candidate.node_id for candidate in candidates if candidate.node is None]
         nodes = self.nodes(missing) if missing else {}
         results = []

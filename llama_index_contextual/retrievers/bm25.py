@@ -1,4 +1,4 @@
-"""The keyword retriever: BM25 over the EMBED view and the lexical context, for LlamaIndex."""
+"""The keyword retriever: BM25 over the EMBED view and the lexical context of each node."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.retrievers.base import StoreReader
 
-_MOST_NAMED: Final = 50  # documents of the same name
-_MOST_READ: Final = 200  # chunks of a document among which the best is looked for
+_MAX_NAMED: Final = 50  # documents with the same name
+_MAX_CHUNKS: Final = 200  # chunks of a named document of which the best is chosen
 _SETTINGS: Final = (
     "similarity_top_k",
     "filters",
@@ -41,36 +41,39 @@ _SETTINGS: Final = (
     "object_map",
     "verbose",
 )
-# Settings of the class that it replaces.
-_OF_TERMS: Final = frozenset({"stemmer", "language", "skip_stemming", "token_pattern", "tokenizer"})
+# Settings of LlamaIndex's BM25Retriever that this class does not have.
+_TERM_SETTINGS: Final = frozenset(
+    {"stemmer", "language", "skip_stemming", "token_pattern", "tokenizer"}
+)
 
 
 class ContextualBM25Retriever(PoolRetriever):
     """Retrieve by words, with the interface of LlamaIndex's ``BM25Retriever``.
 
-    Its engine supports single edits, and all views of an index share it. Adding or deleting a node
-    touches that node only, and scores equal those of a full rebuild. Scores are
-    BM25 (Lucene's form), greater than 0; ties break by node id. A node without a matching term is
-    not a hit, so a query that matches nothing returns an empty list. An empty query with filters
-    returns the nodes that match the filters, with a score of 0. Nodes come back as new objects,
-    equal (same ``hash``) to those of the vector store. Readers work on an immutable state and
-    writers take turns, so threads may share a retriever.
+    Nodes can be added and deleted one by one. Only the changed nodes are analysed, and scores equal
+    those of a full rebuild. Scores are BM25 scores (Lucene's formula), greater than 0. Ties are
+    broken by node id. A node without a matching term is not a hit, so a query that matches nothing
+    returns an empty list. An empty query with filters returns the nodes that match the filters,
+    with a score of 0. Nodes are returned as new objects that equal those of the vector store (same
+    ``hash``). Threads can share a retriever: readers use an immutable state, and writers wait for
+    each other.
 
-    The retriever reads a query as words. Operators (``path:``, ``tag:``) are read by a
-    :class:`ContextualFusionRetriever`, also over this retriever alone.
+    The retriever reads a query as plain words. To use operators (``path:``, ``tag:``), wrap it in a
+    :class:`ContextualFusionRetriever`.
 
     Args:
-        nodes: What to index; may be empty.
-        similarity_top_k: The most nodes that a query returns.
-        filters: Nodes that may be returned; the index contains all.
+        nodes: The nodes to index. The list can be empty.
+        similarity_top_k: The largest number of nodes that a query returns.
+        filters: Metadata filters for the returned nodes. All nodes are indexed.
         callback_manager: LlamaIndex's callbacks.
-        objects: Index nodes whose objects answer in their place.
+        objects: Index nodes whose objects are queried in their place.
         object_map: The objects of index nodes by id.
-        verbose: Whether LlamaIndex prints what it retrieves.
-        unknown: Refused: the settings of LlamaIndex's class for stemming and stop words, too.
+        verbose: Whether LlamaIndex prints each result.
+        unknown: Rejected with an error. This includes the settings of LlamaIndex's
+            ``BM25Retriever`` for stemming and stop words.
 
     Raises:
-        SettingError: A setting cannot work or is unknown.
+        SettingError: A setting is unknown or invalid.
     """
 
     name = "bm25"
@@ -111,12 +114,12 @@ class ContextualBM25Retriever(PoolRetriever):
         similarity_top_k: int = 10,
         filters: MetadataFilters | None = None,
     ) -> Self:
-        """Return a retriever over a store that something else changes.
+        """Return a retriever over a store that is maintained elsewhere.
 
         Args:
-            reader: Gives the newest state of the store.
-            similarity_top_k: The most nodes that a query returns.
-            filters: Nodes that may be returned.
+            reader: Reads the newest state of the store.
+            similarity_top_k: The largest number of nodes that a query returns.
+            filters: Metadata filters for the returned nodes.
         """
         retriever = cls(similarity_top_k=similarity_top_k, filters=filters)
         retriever.reader = reader
@@ -140,28 +143,28 @@ class ContextualBM25Retriever(PoolRetriever):
     ) -> Self:
         """Return a retriever over the nodes of exactly one source.
 
-        What is deleted from an index later, as by ``index.delete_ref_doc``, is not returned any
-        more; what is inserted later has to be added with :meth:`add`. A retriever over another
-        source, or one that was persisted and loaded, changes by :meth:`add` and :meth:`delete`
-        only.
+        Nodes that are later deleted from ``index``, for example by ``index.delete_ref_doc``, are no
+        longer returned. Nodes that are later inserted must be added with :meth:`add`. Changes of
+        any other source are not followed, nor are changes of an index after a retriever was
+        persisted and loaded. Use :meth:`add` and :meth:`delete`.
 
         Args:
-            index: Any index of LlamaIndex. Its nodes are read from its vector store where that
-                stores text (Chroma leaves the document store empty), else from its document store.
-            nodes: The nodes; may be empty.
-            docstore: A document store of LlamaIndex.
-            vector_store: A vector store that holds text, such as Chroma.
-            similarity_top_k: As in the class, like all further settings.
-            filters: As in the class.
-            callback_manager: As in the class.
-            objects: As in the class.
-            object_map: As in the class.
-            verbose: As in the class.
-            unknown: Refused.
+            index: Any LlamaIndex index. Its nodes are read from the vector store if that stores
+                text, else from the document store.
+            nodes: The nodes. The list can be empty.
+            docstore: A LlamaIndex document store.
+            vector_store: A vector store that stores text, such as Chroma.
+            similarity_top_k: See the class.
+            filters: See the class.
+            callback_manager: See the class.
+            objects: See the class.
+            object_map: See the class.
+            verbose: See the class.
+            unknown: Rejected with an error.
 
         Raises:
-            SettingError: There is no source or more than one, the store cannot list its nodes, or
-                a setting is unknown.
+            SettingError: There is not exactly one source, the store cannot list its nodes, or a
+                setting is unknown.
         """
         _refuse(unknown)
         sources = {
@@ -211,7 +214,7 @@ class ContextualBM25Retriever(PoolRetriever):
         """Return the index of this retriever.
 
         Raises:
-            SettingError: Something else changes what this retriever reads.
+            SettingError: The retriever only reads a store that is maintained elsewhere.
         """
         if not isinstance(self.reader, KeywordIndex):
             raise SettingError(
@@ -220,7 +223,7 @@ class ContextualBM25Retriever(PoolRetriever):
         return self.reader
 
     def add(self, nodes: Sequence[BaseNode]) -> None:
-        """Index nodes. A node whose id is indexed replaces the old one; only these are analysed.
+        """Index nodes. A node replaces an indexed node with the same id.
 
         Raises:
             SettingError: ``nodes`` is not a list of LlamaIndex nodes.
@@ -230,7 +233,7 @@ class ContextualBM25Retriever(PoolRetriever):
             nodes,
             "nodes",
             "LlamaIndex nodes",
-            "Make a node of a text by TextNode(text=…). For a store, call "
+            "Create a node from a text with TextNode(text=…). For a store, call "
             "ContextualBM25Retriever.from_defaults() with index=, docstore= or vector_store=.",
         )
         for node in added:
@@ -239,7 +242,7 @@ class ContextualBM25Retriever(PoolRetriever):
         self.index.add(added)
 
     def delete(self, node_ids: Iterable[str]) -> int:
-        """Delete nodes by id and return how many there were; unknown ids are ignored.
+        """Delete nodes by id, ignore unknown ids, and return the number of deleted nodes.
 
         Raises:
             SettingError: ``node_ids`` is a single id.
@@ -251,7 +254,7 @@ class ContextualBM25Retriever(PoolRetriever):
     # Answers
 
     def pools(self, queries: Sequence[QueryBundle], size: int, least: int) -> list[Pool]:  # noqa: ARG002
-        """Return the best nodes for each query, those of :meth:`named` included."""
+        """Return the best nodes for each query, including those of :meth:`named`."""
         texts = [query.query_str for query in queries]
         while True:
             pools: list[Pool] = self.reader.ask(
@@ -262,11 +265,11 @@ class ContextualBM25Retriever(PoolRetriever):
                 return pools
 
     def _delete_gone(self, node_ids: Sequence[str]) -> bool:
-        """Delete nodes that the index of :meth:`from_defaults` lost; return whether any were."""
+        """Delete nodes that the LlamaIndex index no longer has. Return whether there were any."""
         return self._members is not None and self.delete(self._members.gone(node_ids)) > 0
 
     def _pool(self, store: Any, text: str, top_k: int) -> Pool:
-        """Return the best nodes with a matching term or a document whose name is the query."""
+        """Return the best nodes that match a term, or whose document is named by the query."""
         pool: Pool = store.keyword_query(query_groups(text), top_k, self.filters)
         unfiltered = _with_named(pool.unfiltered, self.named(store, text), top_k)
         if self.filters is None:
@@ -277,18 +280,18 @@ class ContextualBM25Retriever(PoolRetriever):
     def named(
         self, store: Any, text: str, rows: Iterable[int] | None = None
     ) -> dict[Candidate, float]:
-        """Return the best chunk of each document whose name a query is, and the value of that name.
+        """Return the best chunk of each document that a query names, with the value of the name.
 
-        Names are a path, the name of a file, a title, an alias, and the heading with which a
-        document begins. No term finds a name of stop words (``About.md``), nor the note ``Python``
-        among hundreds that mention it.
+        Names are paths, file names, titles, aliases, and the first heading of a document. Terms
+        alone cannot find a document whose name is a stop word (``About.md``), or the note
+        ``Python`` among hundreds that mention Python.
 
         Args:
             store: The state of the index.
             text: The query.
-            rows: The rows that may be returned; None for all.
+            rows: The rows that can be returned. None means all rows.
         """
-        documents = store.names.find_named(text)[:_MOST_NAMED]
+        documents = store.names.find_named(text)[:_MAX_NAMED]
         if not documents:
             return {}
         admitted_rows = None if rows is None else set(rows)
@@ -297,7 +300,7 @@ class ContextualBM25Retriever(PoolRetriever):
             document_rows = store.rows_beside(first_row)
             if admitted_rows is not None:
                 document_rows = [row for row in document_rows if row in admitted_rows]
-            ids = store.ids_of(document_rows[:_MOST_READ])
+            ids = store.ids_of(document_rows[:_MAX_CHUNKS])
             scores = store.term_scores(query_groups(text), ids).scores.sum(axis=1).tolist()
             candidates = [Candidate(*pair) for pair in zip(ids, scores, strict=True)]
             if candidates:
@@ -335,16 +338,16 @@ class ContextualBM25Retriever(PoolRetriever):
         return self.reader.ask(lambda store: store.selected_ids(all_filters))
 
     def term_scores(self, text: str, node_ids: Sequence[str]) -> TermScores:
-        """Return what each term of a query adds to the score of each node."""
+        """Return the summand of each term of a query in the score of each node."""
         scores: TermScores = self.reader.ask(
             lambda store: store.term_scores(query_groups(text), node_ids)
         )
         return scores
 
     def suggest(self, query: str) -> list[str]:
-        """Return names and words of the index that a misspelt query may mean, best first.
+        """Return names and words of the index that a misspelt query could mean, best first.
 
-        The list is empty where the index knows all words of the query. This does not search.
+        The list is empty if the index contains all words of the query. This does not search.
 
         Example:
             ``suggest("dikstra")`` returns ``["Dijkstra's Algorithm", "Dijkstra"]``.
@@ -352,7 +355,7 @@ class ContextualBM25Retriever(PoolRetriever):
         return self.reader.ask(lambda store: store.suggest(query))
 
     def empty_filters(self) -> list[str]:
-        """Return the filters that no node matches, in words, with the nearest values that exist."""
+        """Return descriptions of the filters that no node matches, with similar existing values."""
         if self.filters is None or self.filters.condition not in {None, "and"}:
             return []
         members = self.filters.filters
@@ -375,16 +378,16 @@ class ContextualBM25Retriever(PoolRetriever):
     # Files
 
     def get_persist_args(self) -> dict[str, Any]:
-        """Return the settings that :meth:`persist` keeps."""
+        """Return the settings that :meth:`persist` stores."""
         filters = None if self.filters is None else self.filters.model_dump(mode="json")
         return {"similarity_top_k": self.similarity_top_k, "filters": filters}
 
     def persist(self, path: str | Path, encoding: str = "utf-8", **_: Any) -> None:  # noqa: ARG002
-        """Write the index and the settings to a folder; a crash leaves the old or the new state.
+        """Write the index and the settings to a folder. A crash leaves the old or the new state.
 
         Args:
-            path: The folder; made if it is missing.
-            encoding: Ignored: the format fixes it.
+            path: The folder. It is created if it does not exist.
+            encoding: Ignored, because the files are binary.
         """
         self.index.save(Path(path), self.get_persist_args())
 
@@ -394,12 +397,12 @@ class ContextualBM25Retriever(PoolRetriever):
 
         Args:
             path: The folder.
-            encoding: Ignored: the format fixes it.
-            overrides: Settings of the class in place of those that were persisted.
+            encoding: Ignored, because the files are binary.
+            overrides: Settings of the class that replace the persisted ones.
 
         Raises:
-            StorageError: The folder holds no index, or it is damaged.
-            FingerprintError: This version reads texts differently.
+            StorageError: The folder contains no index, or the index is damaged.
+            FingerprintError: The index was written by a version that splits texts into other terms.
         """
         index, settings = KeywordIndex.load(Path(path))
         if settings["filters"] is not None:
@@ -412,7 +415,7 @@ class ContextualBM25Retriever(PoolRetriever):
 def _with_named(
     matches: list[Candidate], named: Iterable[Candidate], top_k: int
 ) -> list[Candidate]:
-    """Return the best of some matches together with nodes that are among them in any case."""
+    """Return the best ``top_k`` matches, among which all named nodes are included."""
     named = list(named)
     if not named:
         return matches
@@ -423,11 +426,11 @@ def _with_named(
 
 
 def _refuse(settings: Mapping[str, object]) -> None:
-    """Raise a SettingError with the reason if there are settings that the class does not take."""
+    """Raise a SettingError if the class does not have these settings."""
     reason = ""
-    if not _OF_TERMS.isdisjoint(settings):
+    if not _TERM_SETTINGS.isdisjoint(settings):
         reason = (
-            "The language of each text and each query is found, and the words of both are stemmed "
-            "accordingly. Leave the setting out."
+            "The language of each text and query is detected, and words are stemmed accordingly. "
+            "Leave the setting out."
         )
     refuse_unknown("ContextualBM25Retriever", settings, _SETTINGS, reason)

@@ -1,7 +1,7 @@
-"""What the ranking reads of a chunk, whatever the query is.
+"""Descriptions of chunks for the ranking, independent of the query.
 
-Described when the chunk is indexed, kept in columns, and looked up by row. What only some features
-read, and of few chunks, is kept as JSON.
+A chunk is described when it is indexed. The descriptions are stored in columns and looked up by
+row. Details that few features need, and only for few chunks, are stored as JSON.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from llama_index_contextual.utils.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CHUNK_INFO_VERSION: Final = 3  # raise it when the same chunk would be described differently
+CHUNK_INFO_VERSION: Final = 3  # increase it when descriptions of chunks change
 
-_MOST_REMEMBERED: Final = 50_000  # rows whose info is kept as an object
-_INNER_HEADING_VALUE: Final = 0.5  # as a name; the name of a document has 1
-_IN_TEXT_BONUS: Final = 0.01  # for a heading that stands in the chunk, not above it
-_LEAST_HASHED: Final = 8  # words of a text with a hash
+_MAX_CACHED: Final = 50_000  # rows whose info is kept as an object
+_INNER_HEADING_VALUE: Final = 0.5  # value of an inner heading as a name; a document name has 1
+_IN_TEXT_BONUS: Final = 0.01  # for a heading that is in the chunk and not only above it
+_MIN_HASHED_WORDS: Final = 8  # a shorter text has no hash
 _HEADING_LINE: Final = re.compile(r" {0,3}#{1,6}(?:\s|$)")
 _MAY_BE_HEADING: Final = re.compile(r"^ {0,3}(?:#|=+\s*$|-+\s*$)", re.MULTILINE)
 _CODE_WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
-_NO_LETTERS: Final = re.compile(r"[\W_]+")
+_NOT_IN_KEY: Final = re.compile(r"[\W_]+")
 _IMPL_FOR: Final = re.compile(r"[^\n{]{1,200} for ")
 _LAST_PART: Final = re.compile(r"[.:\\]")  # Engine.search, Engine::search
 _JSON_ENCODER: Final = json.JSONEncoder(default=sorted, separators=(",", ":"))
@@ -62,9 +62,9 @@ class DefinedName(NamedTuple):
     """A name that source code defines.
 
     Attributes:
-        name: As it is written: ``PlanDay``.
-        key: The same for all spellings: ``planday`` for ``plan_day``, too.
-        terms: The terms of its words.
+        name: The name as written, such as ``PlanDay``.
+        key: A key for all spellings: ``planday`` for both ``PlanDay`` and ``plan_day``.
+        terms: The terms of the words in the name.
     """
 
     name: str
@@ -73,14 +73,14 @@ class DefinedName(NamedTuple):
 
 
 class ChunkInfo(NamedTuple):
-    """What some features read of a chunk, one chunk at a time.
+    """The details of a chunk that features read one chunk at a time.
 
     Attributes:
-        path: The file of the chunk; empty for none.
-        citation: Where the chunk stands: ``path#L3-L5``; empty for no path.
+        path: The path of the file, or "".
+        citation: The citation, ``path#L3-L5``, or "" without a path.
         section: The header path.
-        file_terms: Terms of the file's name, for source code.
-        definitions: Names that the chunk defines, for source code.
+        file_terms: For source code, the terms of the file's name.
+        definitions: For source code, the names that the chunk defines.
     """
 
     path: str
@@ -90,7 +90,7 @@ class ChunkInfo(NamedTuple):
     definitions: Sequence[DefinedName]
 
     def to_json(self) -> bytes:
-        """Return the values in field order."""
+        """Return the fields as a JSON list."""
         return _JSON_ENCODER.encode(self).encode()
 
     @classmethod
@@ -98,7 +98,7 @@ class ChunkInfo(NamedTuple):
         """Return the info that :meth:`to_json` wrote.
 
         Raises:
-            StorageError: The text is something else.
+            StorageError: The text does not have this form.
         """
         try:
             path, citation, section, file_terms, written = json.loads(text)
@@ -106,23 +106,23 @@ class ChunkInfo(NamedTuple):
             return cls(path, citation, section, frozenset(file_terms), definitions)
         except Exception as error:
             raise StorageError(
-                "What the index keeps of a chunk is damaged. Build the index again."
+                "The stored description of a chunk is damaged. Build the index again."
             ) from error
 
 
 class ChunkDescription(NamedTuple):
-    """Everything that the ranking reads of a chunk, as it is described when it is indexed.
+    """The description of a chunk for the ranking.
 
     Attributes:
-        info: What is read one chunk at a time.
+        info: The details that are read one chunk at a time.
         day: The day of the note.
         is_code: Whether the file is source code.
-        text_hash: Equal for chunks with the same words in the same order; None for a short text,
-            which means what the heading above it says.
-        names: Folded headings above and in the chunk, each with its value as a name of the
+        text_hash: A hash of the words and their order. None for a short text, because its meaning
+            depends on the heading above it.
+        names: The folded headings above and in the chunk, each with its value as a name of the
             document, 0 to 1.
-        heading_terms: Terms of the innermost heading; empty where that is the outermost, too.
-        context_terms: How often each term occurs in the contexts of the chunk.
+        heading_terms: The terms of the innermost heading. They are empty below a single heading.
+        context_terms: The number of occurrences of each term in the contexts of the chunk.
     """
 
     info: ChunkInfo
@@ -137,12 +137,12 @@ class ChunkDescription(NamedTuple):
 def describe_chunk(
     metadata: Mapping[str, Any], text: str, language: str = "en"
 ) -> ChunkDescription:
-    """Return what the ranking reads of a chunk.
+    """Return the description of a chunk for the ranking.
 
     Args:
-        metadata: The metadata of its node.
-        text: Its text, without metadata.
-        language: The language in which its text is indexed.
+        metadata: The metadata of the node.
+        text: The text of the node, without metadata.
+        language: The language in which the text is indexed.
     """
     path = str(metadata.get(meta.PATH) or metadata.get(meta.FILE_PATH) or "")
     section = str(metadata.get(meta.HEADER_PATH) or "")
@@ -171,19 +171,19 @@ def describe_chunk(
 
 
 def code_terms(name: str) -> frozenset[str]:
-    """Return the terms of the words of a name: those of get, user and name for ``getUserName``."""
+    """Return the terms of the words in a name: of get, user and name for ``getUserName``."""
     return frozenset(terms_of(" ".join(_CODE_WORD.findall(name))))
 
 
 def code_key(name: str) -> str:
-    """Return a key that ``route_group``, ``RouteGroup`` and ``route group`` share."""
-    return _NO_LETTERS.sub("", name).lower()
+    """Return a key that is the same for ``route_group``, ``RouteGroup`` and ``route group``."""
+    return _NOT_IN_KEY.sub("", name).lower()
 
 
 def _headings_in(text: str, own_title: str) -> Sequence[str]:
     """Return the headings in a Markdown text.
 
-    Most chunks have none below their first line, and are not parsed, which is slow.
+    Parsing is slow, so a text is only parsed if it may have a heading below its first line.
     """
     first_line, _, body = text.partition("\n")
     if not _MAY_BE_HEADING.search(body):
@@ -194,7 +194,7 @@ def _headings_in(text: str, own_title: str) -> Sequence[str]:
 
 
 def _names_of(titles: Sequence[str], headings: Sequence[str]) -> dict[str, float]:
-    """Return the folded headings above and in a chunk with their values as names."""
+    """Return the folded headings above and in a chunk, with their values as names."""
     values: dict[str, float] = {}
     for title in [*titles[-1:], *headings]:
         values[names.folded_name(title)] = _INNER_HEADING_VALUE
@@ -209,7 +209,7 @@ def _definitions_in(text: str, path: str) -> list[DefinedName]:
     """Return the names that a piece of source code defines."""
     defined_names: list[DefinedName] = []
     for definition in definitions_of(text, path):
-        # "impl Display for Plan" defines no Display.
+        # "impl Display for Plan" does not define Display.
         if definition.kind == "impl" and _IMPL_FOR.match(text, definition.start):
             continue
         name = _LAST_PART.split(definition.name)[-1]
@@ -218,22 +218,22 @@ def _definitions_in(text: str, path: str) -> list[DefinedName]:
 
 
 def _hash_of(text: str) -> int | None:
-    """Return a number for the words of a text, which white space and case do not change.
+    """Return a hash of the words of a text, whatever its white space and case.
 
     None for a short text.
     """
     words = text.casefold().split()
-    if len(words) < _LEAST_HASHED:
+    if len(words) < _MIN_HASHED_WORDS:
         return None
     digest = blake2b(" ".join(words).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
-# By row
+# Descriptions by row
 
 _BY_ROW: Final = ("days", "hashes", "code_flags")
 _LABELS: Final = ("labels", "heading_labels", "context_labels", "name_labels")
-# Columns with any number of entries for each row, by the bounds of these.
+# The columns with any number of entries for each row, by the column with their bounds.
 _ENTRIES: Final = {
     "id_bounds": ("ids_as_bytes",),
     "info_bounds": ("infos_as_json",),
@@ -257,25 +257,25 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, eq=False)
 class ChunkInfoArrays(RowArrays):
-    """What is known of some rows.
+    """The descriptions of some rows.
 
-    Bounds tell where the entries of each row begin, and where the last ones end. A label is the
-    number of a term of a heading or a context, or of a name.
+    Bounds are the offset of the first entry of each row, followed by the end of the last entry. A
+    label is the number of a term of a heading or context, or of a name.
 
     Attributes:
         ids: The number of each row.
-        days: The day of each as an ordinal; 0 for none.
-        hashes: The hash of each text; 0 for none.
-        code_flags: 1 for source code.
-        id_bounds: The bounds of the ids of nodes.
-        ids_as_bytes: The ids of nodes.
+        days: The day of each row as an ordinal, or 0.
+        hashes: The hash of each text, or 0.
+        code_flags: 1 for source code, else 0.
+        id_bounds: The bounds of the node ids.
+        ids_as_bytes: The node ids.
         info_bounds: The bounds of the infos.
-        infos_as_json: A :class:`ChunkInfo` for each row.
+        infos_as_json: The :class:`ChunkInfo` of each row.
         label_bounds: The bounds of the labels.
         labels: The labels.
-        heading_labels: 1 where a label is a term of the innermost heading.
-        context_labels: How often the contexts hold the term.
-        name_labels: The value of the name.
+        heading_labels: 1 for each label that is a term of the innermost heading, else 0.
+        context_labels: The number of occurrences of the term in the contexts.
+        name_labels: The value of the label as a name.
     """
 
     days: Ints
@@ -293,7 +293,7 @@ class ChunkInfoArrays(RowArrays):
 
     @classmethod
     def merge(cls, parts: Sequence[Part]) -> ChunkInfoArrays:
-        """Return the living rows of several arrays as one."""
+        """Merge the live rows of several arrays."""
         live = np.concatenate([live for _, live in parts])
         columns = {}
         for name in ("ids", *_TYPES):
@@ -308,7 +308,7 @@ class ChunkInfoArrays(RowArrays):
         return cls(**columns)
 
     def check(self) -> None:
-        """Raise a ValueError where the arrays do not fit together."""
+        """Raise a ValueError if the arrays are inconsistent."""
         columns = vars(self)
         require(all(columns[name].dtype == np.dtype(kind) for name, kind in _TYPES.items()))
         require(all(len(columns[name]) == len(self.ids) for name in _BY_ROW))
@@ -317,13 +317,13 @@ class ChunkInfoArrays(RowArrays):
             require(all(are_offsets(columns[bounds], len(columns[entry])) for entry in entries))
 
     def info_at(self, place: int) -> ChunkInfo:
-        """Return the info of the row at a place."""
+        """Return the info of the row at a position in the arrays."""
         span = self.infos_as_json[self.info_bounds[place] : self.info_bounds[place + 1]]
         return ChunkInfo.from_json(span.tobytes())
 
 
 class InfoCollector:
-    """Collect what is known of chunks, which becomes arrays together."""
+    """Collects descriptions of chunks, and turns them into arrays at once."""
 
     def __init__(self) -> None:
         self._columns: dict[str, array[Any]] = {name: array(kind) for name, kind in _TYPES.items()}
@@ -331,7 +331,7 @@ class InfoCollector:
             self._columns[bounds].append(0)
 
     def add(self, node_id: str, chunk: ChunkDescription) -> None:
-        """Add the chunk of a node."""
+        """Add the description of a node."""
         columns = self._columns
         columns["days"].append(chunk.day.toordinal() if chunk.day else 0)
         columns["hashes"].append(chunk.text_hash or 0)
@@ -347,10 +347,13 @@ class InfoCollector:
             columns[bounds].append(len(columns[entries[0]]))
 
     def arrays(self, ids: Ints) -> ChunkInfoArrays:
-        """Return the arrays of rows, from a chunk for each.
+        """Return the arrays of rows.
+
+        Args:
+            ids: The number of the row of each added chunk.
 
         Raises:
-            ValueError: There are fewer chunks than rows, or more.
+            ValueError: The numbers of rows and chunks differ.
         """
         columns = {name: np.array(column, _TYPES[name]) for name, column in self._columns.items()}
         if len(columns["days"]) != len(ids):
@@ -360,21 +363,21 @@ class InfoCollector:
 
 @dataclass(frozen=True, eq=False)
 class Chunks:
-    """What is known of some chunks, in columns. What is not known is 0.
+    """The descriptions of some chunks in columns. Unknown values are 0.
 
     Attributes:
-        is_known: Which of the chunks the index has.
+        is_known: Whether the index contains each chunk.
         days: The day of each chunk as an ordinal.
         hashes: The hash of each text.
-        is_code: Which of the chunks are source code.
-        is_prose: Which of the chunks are known and no source code.
+        is_code: Whether each chunk is source code.
+        is_prose: Whether each chunk is known and not source code.
         label_rows: The row of the chunk of each label.
-        labels: The labels of all chunks; see :class:`ChunkInfoArrays`.
-        heading_labels: 1 where a label is a term of the innermost heading.
-        context_labels: How often the contexts hold the term.
-        name_labels: The value of the name.
-        sources: Where the infos are: arrays and a place in them by row.
-        infos: Those that were read before, by the number of the row in the index.
+        labels: The labels of all chunks. See :class:`ChunkInfoArrays`.
+        heading_labels: 1 for each label that is a term of the innermost heading, else 0.
+        context_labels: The number of occurrences of the term in the contexts.
+        name_labels: The value of the label as a name.
+        sources: The arrays with the info of each row, and its position in them.
+        infos: A cache of infos by the number of the row in the index.
     """
 
     is_known: Bools
@@ -394,7 +397,7 @@ class Chunks:
         """Return the info of a known chunk.
 
         Raises:
-            StorageError: The info on disk is not that of a chunk.
+            StorageError: The stored info is damaged.
         """
         arrays, place = self.sources[row]
         number = int(arrays.ids[place])
@@ -403,14 +406,14 @@ class Chunks:
         return self.infos[number]
 
     def name_values(self, name: str) -> Floats:
-        """Return the value that a folded name has as a name of each chunk."""
+        """Return the value of a folded name for each chunk."""
         is_name = self.labels == term_number(name)
         values = np.bincount(self.label_rows[is_name], self.name_labels[is_name], len(self.days))
         return values.astype(np.float64)
 
 
 class ChunkInfoIndex(ArrayIndex):
-    """What is known of chunks, by row."""
+    """An index of descriptions of chunks by row."""
 
     made_of = ChunkInfoArrays
 
@@ -419,17 +422,17 @@ class ChunkInfoIndex(ArrayIndex):
         self._infos: dict[int, ChunkInfo] = {}
 
     def with_chunks(self, rows: Rows, chunks: InfoCollector) -> ChunkInfoIndex:
-        """Return the index with more rows; of a known row it knows the new chunk.
+        """Return the index with further rows. A known row is replaced.
 
         Raises:
-            ValueError: There are fewer chunks than rows, or more.
+            ValueError: The numbers of rows and chunks differ.
         """
         ids = np.asarray(rows, np.int64)
         added = chunks.arrays(ids)
         return self.changed(ids, added) if len(ids) else self
 
     def node_ids(self, rows: Rows) -> list[str]:
-        """Return the ids of the nodes of known rows."""
+        """Return the node ids of rows. The id of an unknown row is ""."""
         places, hits = self.find(rows)
         ids = [""] * len(rows)
         for arrays, inside, targets in self.by_part(places):
@@ -442,8 +445,8 @@ class ChunkInfoIndex(ArrayIndex):
         return ids
 
     def read(self, rows: Rows) -> Chunks:
-        """Return what is known of rows; of unknown rows nothing is."""
-        if len(self._infos) > _MOST_REMEMBERED:
+        """Return the descriptions of rows. The values of unknown rows are 0."""
+        if len(self._infos) > _MAX_CACHED:
             self._infos = {}
         by_row = {name: np.zeros(len(rows), _TYPES[name]) for name in _BY_ROW}
         is_known = np.zeros(len(rows), np.bool_)
@@ -477,7 +480,7 @@ class ChunkInfoIndex(ArrayIndex):
 
 
 def _entries_of(bounds: Ints, places: Ints) -> tuple[Ints, Ints]:
-    """Return the places of the entries of some rows, and how many each row has."""
+    """Return the offsets of the entries of some rows, and the number of entries of each row."""
     starts = bounds[places]
     sizes = bounds[places + 1] - starts
     firsts = np.cumsum(sizes) - sizes

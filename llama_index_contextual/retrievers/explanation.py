@@ -1,4 +1,4 @@
-"""Why each hit is one, as text and as data."""
+"""The answer to a query, with the reasons for each hit, as text and as data."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.rankings import Credit
     from llama_index_contextual.retrievers.relevance import Judgement
 
-_SNIPPET: Final = 60  # characters
-_TERMS: Final = 6
+_MAX_SNIPPET: Final = 60  # characters
+_MAX_TERMS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,13 @@ class Hit:
     """A hit and its reasons.
 
     Attributes:
-        rank: From 1.
+        rank: The rank, from 1.
         node: The node with its final score.
-        fused: The fused score, which postprocessors may have changed; None where one of them
-        brought the node.
-        credits: What each retriever or feature adds to the fused score.
-        relevance: How likely the hit answers the query, 0 to 1; None where it is not known.
-        terms: The terms of the query that the node holds, with their rarity, most important first.
-        also_at: Citations of other chunks with the same text, which are no hits of their own.
+        fused: The fused score, before postprocessors. None if a postprocessor added the node.
+        credits: The summand of each retriever or feature in the fused score.
+        relevance: The probability that the hit answers the query, 0 to 1. None means unknown.
+        terms: The terms of the query that the node contains, most important first.
+        also_at: The citations of other chunks with the same text. They are not hits of their own.
     """
 
     rank: int
@@ -56,7 +55,7 @@ class Hit:
 
     @property
     def source(self) -> str:
-        """Return ``path#L3-L5`` or ``path#page=12`` if metadata say so, else the node's id."""
+        """Return the citation, ``path#L3-L5`` or ``path#page=12``, else the id of the node."""
         return citation_of(self.node.node.metadata) or self.node_id
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,19 +76,19 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Everything that led to an answer.
+    """The answer to a query, with the reasons for each hit.
 
-    ``print`` shows a line for each hit, ``to_dict`` returns data.
+    ``print`` shows a line for each hit. ``to_dict`` returns data.
 
     Attributes:
-        queries: The original query first, then its variants.
-        operators: The operators of the query that the answer obeys, such as ``path:notes/``.
+        queries: The original query, then its variants.
+        operators: The operators of the query that were applied, such as ``path:notes/``.
         retrievers: The weight of each retriever by name.
-        mode: How the retrievers were fused.
-        left_out: How many candidates are not relevant enough.
-        warnings: What failed, was ignored or was left out.
-        judgement: How likely the index answers the query at all.
-        hits: Best first.
+        mode: The mode of the fusion.
+        left_out: The number of candidates that are not relevant enough.
+        warnings: Notes about failed retrievers, ignored operators and hits that were left out.
+        judgement: The relevance of the best hit, and the evidence for it.
+        hits: The hits, best first.
     """
 
     queries: tuple[str, ...]
@@ -109,12 +108,12 @@ class Explanation:
 
     @property
     def relevance(self) -> float | None:
-        """Return how likely the index answers the query, 0 to 1; None where it is not known."""
+        """Return the probability that the index answers the query, 0 to 1. None means unknown."""
         return self.judgement.relevance
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return the warnings and the line on unknown words."""
+        """Return the warnings, and the note on unknown words if there are any."""
         unknown_words = self.judgement.unknown_words
         return (*self.warnings, unknown_words) if unknown_words else self.warnings
 
@@ -124,7 +123,7 @@ class Explanation:
         return [hit.node for hit in self.hits]
 
     def with_results(self, results: Sequence[NodeWithScore]) -> Explanation:
-        """Return the answer with what postprocessors made of its hits."""
+        """Return the answer with the results of postprocessors as its hits."""
         hit_of = {hit.node_id: hit for hit in self.hits}
         hits = []
         for rank, result in enumerate(results, start=1):
@@ -159,20 +158,17 @@ class Explanation:
 
 
 def _line_of(hit: Hit) -> str:
-    """Return a hit and its reasons.
-
-    Ranks and what each feature adds, terms with their frequencies, twins.
-    """
+    """Return a line with the hit and its reasons: credits, terms and places of the same text."""
     reasons = []
     for credit in hit.credits:
         rank = f" #{credit.rank} {credit.value:.3f}" if credit.rank else ""
         added = f" {credit.credit:+.2f}" if round(credit.credit, 2) else ""
         if rank or added:
             reasons.append(f"{credit.name}{rank}{added}")
-    reasons += [f"{term.term} ({term.document_frequency})" for term in hit.terms[:_TERMS]]
+    reasons += [f"{term.term} ({term.document_frequency})" for term in hit.terms[:_MAX_TERMS]]
     reasons += [f"also at {citation}" for citation in hit.also_at]
     text = " ".join(readable(hit.node.node.get_content()).split())
-    if len(text) > _SNIPPET:
-        text = text[: _SNIPPET - 1] + "…"
+    if len(text) > _MAX_SNIPPET:
+        text = text[: _MAX_SNIPPET - 1] + "…"
     relevance = "" if hit.relevance is None else f"  relevance {hit.relevance:.2f}"
     return f"{hit.rank}  {hit.score:.3f}{relevance}  {hit.source}  [{'; '.join(reasons)}]  {text}"

@@ -1,7 +1,7 @@
-"""The features of the ranking: each is one reason to rank a chunk higher or lower.
+"""The features of the ranking. Each is a reason to rank a chunk higher or lower.
 
-To add a feature, write a class with a ``name``, a ``weight`` and a ``values`` method, and append it
-to :data:`FEATURES`. Its test is a case in ``tests/retrievers/test_features.py``.
+To add a feature, write a class with a ``name``, a ``weight`` and a ``values`` method, append it to
+:data:`FEATURES`, and add a case to ``tests/retrievers/test_features.py``.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Query:
-    """A query as the features read it.
+    """A query in the form that features need.
 
     Attributes:
         text: The query without its operators.
-        today: The day from which "last week" counts.
-        groups: Its distinct terms, each with its alternatives.
-        idf: The rarity of each term; 0 where no keyword retriever tells it.
+        today: The day that "last week" is relative to.
+        groups: The distinct terms of the query, each with its alternatives.
+        idf: The rarity of each term. It is 0 without a keyword retriever.
     """
 
     text: str
@@ -50,19 +50,20 @@ class Query:
 
     @cached_property
     def information(self) -> float:
-        """Return the summed rarity of all terms, which no BM25 score exceeds."""
+        """Return the summed rarity of all terms. It is the upper limit of BM25 scores."""
         return float(sum(self.idf.tolist()))
 
     @cached_property
     def is_question(self) -> bool:
-        """Return whether the query is prose, which is about more than a name."""
+        """Return whether the query is a question in prose, with a question mark."""
         return "?" in self.text
 
     @cached_property
     def alternatives(self) -> tuple[Numbers, Bools]:
-        """Return the numbers of the alternatives of all terms, ascending, and whose they are.
+        """Return the sorted numbers of the alternatives of all terms, and a table of their terms.
 
-        The latter has the shape (alternatives, terms).
+        The table has the shape (alternatives, terms). It is true where an alternative belongs to a
+        term.
         """
         numbers = [frozenset(map(term_number, group)) for group in self.groups]
         ascending = sorted(frozenset().union(*numbers))
@@ -72,35 +73,36 @@ class Query:
 
     @cached_property
     def code_terms(self) -> frozenset[str]:
-        """Return the terms of the words in the names that the query contains."""
+        """Return the terms of the query, with names such as ``getUserName`` split into words."""
         return code_terms(self.text)
 
     @cached_property
     def code_names(self) -> Sequence[str]:
-        """Return what may be the name of a definition: the whole query, and names within it."""
+        """Return possible names of definitions: the whole query, and identifiers in it."""
         return [self.text, *_IDENTIFIER.findall(self.text), *_LAST_PART.findall(self.text)]
 
 
 @dataclass
 class Candidates:
-    """The union of the retrievers' answers, one row per node.
+    """The nodes that any retriever returned, one row per node.
 
-    Where no keyword retriever describes the nodes, what it would tell is 0.
+    Without a keyword retriever, all values that come from its index are 0.
 
     Attributes:
-        node_ids: Ids in row order.
-        vector_scores: Stretched scores of the vector retrievers, times the trust in them, by their
-            weights.
-        keyword_scores: The same for the keyword retrievers.
-        matched: BM25 as a share of the information of the query.
-        term_counts: How often each node holds each term, shape (rows, terms).
-        nearness: How near to each other neighbouring terms stand, 0 to 1.
-        chunks: What is known of the nodes.
-        named: The best chunk of each document whose name the query is, and the value of that name.
-        admitted: The ids that the filters admit.
-        cosines: Stretched scores of the vector retriever, 0 for a node that it did not return.
-        scores: The sum of all features so far, in log-odds: a feature may depend on how those
-            before it rank.
+        node_ids: The ids in row order.
+        vector_scores: The weighted sum of the stretched scores of the vector retrievers, each
+            multiplied by the trust in its embedding.
+        keyword_scores: The same sum for the keyword retrievers.
+        matched: The BM25 score as a share of the information of the query.
+        term_counts: The number of occurrences of each term in each node, shape (rows, terms).
+        nearness: How close together neighbouring terms of the query are, 0 to 1.
+        chunks: The stored descriptions of the nodes.
+        named: The id of the best chunk of each document that the query names, with the value of the
+            name.
+        admitted: The ids of the nodes that match the filters.
+        cosines: The stretched scores of the vector retriever, 0 for a node that it did not return.
+        scores: The sum of all previous features in log-odds. A feature can depend on the ranking by
+            these features.
     """
 
     node_ids: Sequence[str]
@@ -123,7 +125,7 @@ class Candidates:
 
     @cached_property
     def code_files(self) -> Sequence[CodeFile]:
-        """Return the files of source code."""
+        """Return the source files among the candidates."""
         rows_of: dict[str, list[int]] = {}
         for row in np.flatnonzero(self.chunks.is_code).tolist():
             rows_of.setdefault(self.chunks.info(row).path, []).append(row)
@@ -134,12 +136,12 @@ class Candidates:
 
 
 class CodeFile(NamedTuple):
-    """The chunks of a file of source code among the candidates.
+    """The chunks of a source file among the candidates.
 
     Attributes:
-        rows: Their rows.
-        infos: What is known of each.
-        cosines: The stretched vector score of each.
+        rows: The rows of the chunks.
+        infos: The stored info of each chunk.
+        cosines: The stretched vector score of each chunk.
     """
 
     rows: Sequence[int]
@@ -148,10 +150,10 @@ class CodeFile(NamedTuple):
 
 
 class Feature(Protocol):
-    """One reason to rank a candidate higher or lower.
+    """A reason to rank a candidate higher or lower.
 
     Attributes:
-        name: How the feature is called in explanations.
+        name: The name of the feature in explanations.
         weight: The log-odds that a value of 1 adds.
     """
 
@@ -163,18 +165,18 @@ class Feature(Protocol):
 
 
 class VectorFeature:
-    """The similarity of the vectors of query and chunk."""
+    """The similarity of the vectors of the query and a chunk."""
 
     name = "vector"
     weight = 1.323
 
     def values(self, query: Query, candidates: Candidates) -> Floats:  # noqa: ARG002
-        """Return the stretched cosine similarity, times the trust in the embedding."""
+        """Return the stretched cosine similarity, multiplied by the trust in the embedding."""
         return candidates.vector_scores
 
 
 class KeywordFeature:
-    """The BM25 score, relative to those of the other candidates."""
+    """The BM25 score, relative to the scores of all candidates."""
 
     name = "keyword"
     weight = 1.049
@@ -196,13 +198,13 @@ class MatchFeature:
 
 
 class NearnessFeature:
-    """How near to each other the words of the query are in a chunk."""
+    """How close together the words of the query are in a chunk."""
 
     name = "nearness"
     weight = 1.63
 
     def values(self, query: Query, candidates: Candidates) -> Floats:  # noqa: ARG002
-        """Return 1 for the query as a phrase, less the further apart its neighbouring words are."""
+        """Return 1 for the query as a phrase, and less if neighbouring words are further apart."""
         return candidates.nearness
 
 
@@ -213,7 +215,7 @@ class DateFeature:
     weight = 1.0
 
     def values(self, query: Query, candidates: Candidates) -> Floats:
-        """Return 1 on a named day, less over the week after it, 0 on all other days."""
+        """Return 1 on a named day, less during the week after it, and 0 on all other days."""
         closeness = np.zeros(len(candidates.node_ids))
         dated_rows = np.flatnonzero(candidates.chunks.days).tolist()
         if not dated_rows:
@@ -230,17 +232,17 @@ class DateFeature:
 class HeadingFeature:
     """How much of the query is in the text below a heading that the query names.
 
-    Contexts give the name of a page to all of its chunks. Their terms do not count here, so that
-    the chunk right below the heading stays ahead of the others.
+    Contexts add the name of a page to all of its chunks. Terms of the context are ignored here, so
+    that the chunk right below the heading ranks first.
     """
 
     name = "heading"
     weight = 0.4
 
     def values(self, query: Query, candidates: Candidates) -> Floats:
-        """Return the named share of the heading times the share of the query in the text.
+        """Return the named share of the heading, times the share of the query in the text.
 
-        Source code has no headings and 0.
+        The value is 0 for source code, which has no headings.
         """
         chunks = candidates.chunks
         size = len(candidates.node_ids)
@@ -248,13 +250,13 @@ class HeadingFeature:
         alternatives, labels = matches(numbers, chunks.labels)
         rows = chunks.label_rows[labels]
 
-        # How much of the heading the query names: all of it below the title of a document.
+        # The share of the heading that the query names, 1 directly below a document title.
         heading_sizes = np.bincount(chunks.label_rows, chunks.heading_labels, size)
         named_sizes = np.bincount(rows, chunks.heading_labels[labels], size)
         named_shares = np.ones(size)
         np.divide(named_sizes, heading_sizes, out=named_shares, where=heading_sizes > 0)
 
-        # How much of the query the text holds outside of its contexts.
+        # The share of the query that is in the text itself and not only in its contexts.
         places, columns = np.nonzero(belongs[alternatives])
         cells = rows[places] * len(query.groups) + columns
         counts = chunks.context_labels[labels][places]
@@ -266,25 +268,25 @@ class HeadingFeature:
         return values
 
 
-# A word that does not begin a sentence.
+# A word that is not the first of a sentence.
 _LATER_WORD: Final = re.compile(r"(?<=[^.?!\s]\s)[^\W\d_]\w+")
 
 
 class ProperNameFeature:
-    """Whether a note holds the people, places and products that a query names.
+    """Whether a note mentions the people, places and products that a query names.
 
-    In conversations and diaries BM25 counts a name little, because the person is in many notes. In
-    other documents capitalised words are often terms of the subject, and this feature lost more
-    than it gained. So it counts where most candidates are dated notes.
+    In conversations and diaries, BM25 gives a name little weight, because the person is in many
+    notes. In other documents, capitalised words are often technical terms, and this feature lost
+    more than it gained. It is therefore only used if most candidates are dated notes.
     """
 
     name = "proper name"
     weight = 0.7
 
     def values(self, query: Query, candidates: Candidates) -> Floats:
-        """Return the share of the query's capitalised words that a chunk holds.
+        """Return the share of the query's capitalised words that a chunk contains.
 
-        The first word of a sentence does not count. Source code has 0.
+        The first word of each sentence is ignored. The value is 0 for source code.
         """
         is_prose = candidates.chunks.is_prose
         is_dated_note = is_prose & (candidates.chunks.days > 0)
@@ -306,12 +308,12 @@ class ProperNameFeature:
 
 # Source code
 
-_PROSE_FACTOR: Final = 0.5  # a question with a question mark is about more than a name
-_SPEAKERS: Final = 3  # chunks that speak for their file
+_PROSE_FACTOR: Final = 0.5  # a question in prose is about more than a name
+_BEST_CHUNKS: Final = 3  # chunks whose vector scores represent their file
 _IDENTIFIER: Final = re.compile(r"\b[A-Za-z_][^\WA-Z_]*[A-Z_]\w*")
 # The last part of a qualified name: ``send`` of ``res.send``, ``Helpers`` of ``Sinatra::Helpers``.
 _LAST_PART: Final = re.compile(r"\w(?:::|->|[.#])(\w+)(?!\w|(?:::|->|[.#])\w)")
-_COMMON_WORD_VALUE: Final = 0.5  # of a word of a file name that most chunks hold; a rare word has 1
+_COMMON_WORD_VALUE: Final = 0.5  # of a word of a file name that is in most chunks; a rare one has 1
 _TEST_FOLDERS: Final = frozenset(
     ("benchmark", "benchmarks", "example", "examples", "fixtures", "spec", "specs", "test", "tests")
 )
@@ -320,13 +322,10 @@ _TEST_TERMS: Final = code_terms(" ".join(_TEST_FOLDERS))
 
 
 class CodeFeature(ABC):
-    """A feature of files of source code; it is 0 for the chunks of all other files."""
+    """A feature of source files. It is 0 for the chunks of all other files."""
 
     def values(self, query: Query, candidates: Candidates) -> Floats:
-        """Return the value of the file for each of its chunks.
-
-        Half of it for a question in prose.
-        """
+        """Return the value of its file for each chunk, halved if the query is a question."""
         values = np.zeros(len(candidates.node_ids))
         factor = _PROSE_FACTOR if query.is_question else 1.0
         for file in candidates.code_files:
@@ -339,16 +338,13 @@ class CodeFeature(ABC):
 
 
 class FileNameFeature(CodeFeature):
-    """How much of the name of a file the query contains."""
+    """How much of a file's name the query contains."""
 
     name = "file name"
     weight = 4.2
 
     def file_value(self, query: Query, file: CodeFile) -> float:
-        """Return the share of the words of the name that the query has.
-
-        Frequent words count less.
-        """
+        """Return the share of the name's words that the query contains, weighted by rarity."""
         file_terms = file.infos[0].file_terms
         if not file_terms:
             return 0.0
@@ -362,13 +358,13 @@ class FileNameFeature(CodeFeature):
 
 
 class DefinesFeature(CodeFeature):
-    """How much of a name that a file defines the query contains."""
+    """How much of a name that is defined in a file the query contains."""
 
     name = "defines"
     weight = 2.2
 
     def file_value(self, query: Query, file: CodeFile) -> float:
-        """Return the share for the file's best name, half if one of several words is shared."""
+        """Return the share for the best name, halved if only one of several words is shared."""
         best = 0.0
         for info in file.infos:
             for defined in info.definitions:
@@ -380,22 +376,19 @@ class DefinesFeature(CodeFeature):
 
 
 class FileVectorFeature(CodeFeature):
-    """The similarity of several chunks of a file, added up."""
+    """The mean similarity of the best chunks of a file."""
 
     name = "file vector"
     weight = 1.7
 
     def file_value(self, query: Query, file: CodeFile) -> float:  # noqa: ARG002
-        """Return the mean of the three best vector scores, 0 for a missing one."""
-        best = sorted(file.cosines.tolist(), reverse=True)[:_SPEAKERS]
-        return float(sum(best)) / _SPEAKERS
+        """Return the mean of the three best vector scores. Missing scores are 0."""
+        best = sorted(file.cosines.tolist(), reverse=True)[:_BEST_CHUNKS]
+        return float(sum(best)) / _BEST_CHUNKS
 
 
 class TestsFeature(CodeFeature):
-    """Whether a file holds tests, examples or benchmarks, which repeat the words of the code.
-
-    Its weight is negative.
-    """
+    """Whether a file contains tests, examples or benchmarks, which repeat the words of the code."""
 
     name = "tests"
     weight = -1.0
@@ -404,11 +397,11 @@ class TestsFeature(CodeFeature):
         """Return 1 for such a file, unless the query asks for tests or examples."""
         if _TEST_TERMS & query.code_terms:
             return 0.0
-        return float(_holds_tests(PurePosixPath(file.infos[0].path)))
+        return float(_is_test_path(PurePosixPath(file.infos[0].path)))
 
 
-def _holds_tests(path: PurePosixPath) -> bool:
-    """Return whether the name of a file or of a folder above it is that of tests or examples."""
+def _is_test_path(path: PurePosixPath) -> bool:
+    """Return whether the name of the file or of a folder is typical of tests or examples."""
     if path.name.startswith("test_") or path.stem.endswith(_TEST_ENDINGS):
         return True
     return any(folder.strip("_") in _TEST_FOLDERS for folder in path.parts[:-1])
@@ -421,9 +414,9 @@ class ExactFeature:
     weight = 2.0
 
     def values(self, query: Query, candidates: Candidates) -> Floats:
-        """Return 1 for chunks that define the name as it is spelled.
+        """Return 1 for chunks that define the name in the same spelling.
 
-        If there are none, in any spelling.
+        If no chunk does, return 1 for chunks that define it in any spelling.
         """
         grades = np.zeros(len(candidates.node_ids))
         for file in candidates.code_files:
@@ -436,12 +429,12 @@ class ExactFeature:
 
 
 def definition_grade(query: Query, info: ChunkInfo) -> int:
-    """Return the best spelling grade of the names in a query."""
+    """Return the best spelling grade of all names in a query."""
     return max(spelling_grade(name, info) for name in query.code_names)
 
 
 def spelling_grade(name: str, info: ChunkInfo) -> int:
-    """Return 2 for a chunk that defines a name as it is spelled, 1 for another spelling, else 0."""
+    """Return 2 if a chunk defines a name in the same spelling, 1 in another spelling, else 0."""
     written = name.strip(" ()")
     key = code_key(name)
     grades = (
@@ -450,17 +443,17 @@ def spelling_grade(name: str, info: ChunkInfo) -> int:
     return max(grades, default=0)
 
 
-# Features that read the ranking
+# Features that depend on the ranking so far
 
-_MOST_REPEATS: Final = 3
+_MAX_REPEATS: Final = 3
 _BETWEEN_PARTS: Final = re.compile(
     r"[,;/&+、]|\b(?:and|or|vs|versus|und|oder|et|ou|y|e|и|или)\b", re.IGNORECASE
 )
-_LEAST_PART: Final = 0.15  # of the information of a question
-_COVERS: Final = 0.6  # of the information of a part, with which a chunk speaks of it
+_MIN_PART: Final = 0.15  # share of the question's information that a part must have
+_MIN_COVERAGE: Final = 0.6  # share of a part's information that a chunk about it contains
 _WHOLE_PART: Final = 10.0  # log-odds
-_UNMOVED: Final = 3  # hits that stay before the best chunk of a part
-_STEP: Final = 1e-6  # log-odds below the candidate before it
+_FIXED_HITS: Final = 3  # hits that always stay before the best chunk of a part
+_STEP: Final = 1e-6  # log-odds between a lifted chunk and the hit before it
 
 
 class NameFeature:
@@ -470,10 +463,10 @@ class NameFeature:
     weight = 8.0
 
     def values(self, query: Query, candidates: Candidates) -> Floats:
-        """Return the value of the name for the best chunk of each document, 0 for all other chunks.
+        """Return the value of the name for the best chunk of each document, else 0.
 
-        The best has a heading of that name or defines it. Where filters leave the best chunk of a
-        document out, the best chunk that they admit has the value, too.
+        The best chunk has a heading with that name, or defines the name. If it does not match the
+        filters, the best chunk that does gets the value, too.
         """
         values = np.zeros(len(candidates.node_ids))
         name = folded_name(query.text) if len(query.text) <= LONGEST_NAME else ""
@@ -506,52 +499,51 @@ class NameFeature:
 
 
 class FurtherChunkFeature:
-    """How many chunks of the same file of source code rank higher.
+    """How many chunks of the same source file rank higher.
 
-    Who types words looks for places in the code. A question may be answered by several chunks of
-    one file.
+    A query of keywords looks for different places in the code. A question can be answered by
+    several chunks of one file.
     """
 
     name = "further chunk"
     weight = -9.0
 
     def values(self, query: Query, candidates: Candidates) -> Floats:
-        """Return the number of chunks before each, three at most; 0 for a question."""
+        """Return the number of better chunks of the same file, at most 3; 0 for a question."""
         repeats = np.zeros(len(candidates.node_ids))
         if query.is_question:
             return repeats
         for file in candidates.code_files:
             best_first = sorted(file.rows, key=lambda row: (-candidates.scores[row], row))
-            for place, row in enumerate(best_first):
-                repeats[row] = min(place, _MOST_REPEATS)
+            for number, row in enumerate(best_first):
+                repeats[row] = min(number, _MAX_REPEATS)
         return repeats
 
 
 class PartFeature:
-    """Lifts the best chunk of each part of a question to a place after the first three hits.
+    """Lifts the best chunk for each part of a question to a rank after the first three hits.
 
-    ``retries and the timeout`` has two parts.
-
-    The first three stay, as two parts of a question in prose often have one answer.
+    ``retries and the timeout`` has two parts. The first three hits stay, because two parts of a
+    question often have the same answer.
     """
 
     name = "part"
     weight = 1.0
 
     def values(self, query: Query, candidates: Candidates) -> Floats:
-        """Return the lifts in log-odds; 0 where a chunk that ranks higher speaks of the part."""
+        """Return the lifts in log-odds. A part that a higher hit is about needs no lift."""
         scores = candidates.scores
         lifts = np.zeros(len(scores))
         parts = _parts_of(query)
         if len(parts) < 2 or not len(scores):  # noqa: PLR2004
             return lifts
-        shown = np.argsort(-scores, kind="stable")[:_UNMOVED].tolist()
+        shown = np.argsort(-scores, kind="stable")[:_FIXED_HITS].tolist()
         last_score = float(scores[shown[-1]])
         has_term = candidates.term_counts > 0
         for columns in parts:
             idf = query.idf[columns]
             shares = has_term[:, columns] @ idf / idf.sum()
-            covers = shares >= _COVERS
+            covers = shares >= _MIN_COVERAGE
             if covers.any() and not covers[shown].any():
                 row = int(np.where(covers, scores + _WHOLE_PART * shares, -np.inf).argmax())
                 last_score = max(float(scores[row]), last_score - _STEP)
@@ -561,7 +553,7 @@ class PartFeature:
 
 
 def _parts_of(query: Query) -> list[list[int]]:
-    """Return the columns of the terms of each part of a question that says enough."""
+    """Return the columns of the terms of each part of a question, without uninformative parts."""
     column_of = {group: column for column, group in enumerate(query.groups)}
     texts = _BETWEEN_PARTS.split(query.text)
     if len(texts) == 1:
@@ -571,7 +563,7 @@ def _parts_of(query: Query) -> list[list[int]]:
     for text in texts:
         groups = query_groups(text, language)
         columns = sorted({column_of[group] for group in groups if group in column_of})
-        if query.idf[columns].sum() > _LEAST_PART * query.information:
+        if query.idf[columns].sum() > _MIN_PART * query.information:
             parts.append(columns)
     return parts
 
@@ -589,7 +581,7 @@ FEATURES: Final[tuple[Feature, ...]] = (
     ExactFeature(),
     FileVectorFeature(),
     TestsFeature(),
-    # Those that depend on how the features before them rank.
+    # These features depend on the ranking by all features before them.
     NameFeature(),
     FurtherChunkFeature(),
     PartFeature(),
@@ -597,10 +589,10 @@ FEATURES: Final[tuple[Feature, ...]] = (
 
 
 def checked_features(features: Sequence[Feature]) -> tuple[Feature, ...]:
-    """Return features, which have different names and everything that the fusion uses.
+    """Return the features as a tuple.
 
     Raises:
-        SettingError: They cannot work.
+        SettingError: Two features have the same name, or a feature lacks an attribute.
     """
     names: list[str] = []
     for feature in features:

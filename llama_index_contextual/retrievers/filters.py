@@ -1,13 +1,13 @@
-"""Evaluate LlamaIndex's metadata filters: every operator and condition, nested, over metadata.
+"""Evaluate LlamaIndex's metadata filters, with all operators and conditions, on any metadata.
 
-Vector stores differ in what they refuse (Chroma's adapter refuses ANY, ALL, CONTAINS, TEXT_MATCH,
-IS_EMPTY and NOT) and in how they treat a missing key. All retrievers of a fusion must see the same
-nodes, so filters are evaluated here.
+Vector stores differ in the operators that they reject (Chroma's adapter rejects ANY, ALL, CONTAINS,
+TEXT_MATCH, IS_EMPTY and NOT) and in how they treat a missing key. All retrievers of a fusion must
+see the same nodes, so filters are evaluated here.
 
-For a missing key only NE, NIN and IS_EMPTY hold. A comparison between types (``"10" > 3``) is false
-and not an error. Numbers compare by value: 3 is 3.0, and True is 1 as in LlamaIndex's own
-evaluator, because a ``MetadataFilter`` takes no booleans. IN and NIN with a text in place of a list
-mean the text, and the parts between its commas.
+A missing key only matches NE, NIN and IS_EMPTY. A comparison between different types (``"10" > 3``)
+is false and not an error. Numbers are compared by value: 3 equals 3.0, and True equals 1 as in
+LlamaIndex's evaluator, because a ``MetadataFilter`` cannot contain a boolean. If the value of IN or
+NIN is a text and not a list, it means the text itself and the parts between its commas.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from llama_index_contextual.utils.language import caseless
 if TYPE_CHECKING:
     from llama_index_contextual.retrievers.arrays import Bools, Ints
 
-# Vector stores keep a node's document under three names, so filters may have any of them.
+# Vector stores have three names for the document of a node. Filters can use any of them.
 REF_DOC_ALIASES: Final = frozenset({"doc_id", "document_id"})
-# The key of a filter on the words of a node: TEXT_MATCH needs a phrase, CONTAINS terms.
+# The key of a filter on the words of a node. TEXT_MATCH matches a phrase, CONTAINS matches terms.
 WORDS: Final = "(words)"
-# Before a key: the filter is on the items of a value, whatever their case: "work, home" has two.
-# CONTAINS needs an item or one below it: "health" for "health/running".
+# A key with this prefix filters by the items of a value: "work, home" has two. Case is ignored.
+# CONTAINS matches an item or an item below it: "health" matches "health/running".
 ITEMS: Final = "(items)"
-_MOST_SIMILAR: Final = 3  # names that a message proposes
-_LEAST_SIMILARITY: Final = 0.5
-_MOST_NAMED: Final = 6
+_MAX_SIMILAR: Final = 3  # similar names that a message suggests
+_MIN_SIMILARITY: Final = 0.5
+_MAX_NAMED: Final = 6
 
 Filter = MetadataFilter | MetadataFilters
 Condition = Callable[[Any], bool]
@@ -58,12 +58,12 @@ Condition = Callable[[Any], bool]
 def item_filter(
     key: str, value: Any, operator: FilterOperator = FilterOperator.EQ
 ) -> MetadataFilter:
-    """Return a filter on the items of a value, in any case: ``topics: [ML, art]`` has ``ml``."""
+    """Return a filter on the items of a value. Case is ignored: ``ml`` is in ``[ML, art]``."""
     return MetadataFilter(key=ITEMS + key, value=value, operator=operator)
 
 
 def tag_filter(tag: str) -> MetadataFilters:
-    """Return a filter for what has a tag or one below it, in front matter or in the text."""
+    """Return a filter for nodes with a tag or a tag below it, in the front matter or the text."""
     name = tag.strip().lstrip("#").strip("/")
     keys = (meta.TAGS, meta.INLINE_TAGS)
     filters = [item_filter(key, name, FilterOperator.CONTAINS) for key in keys]
@@ -71,7 +71,10 @@ def tag_filter(tag: str) -> MetadataFilters:
 
 
 def path_filter(text: str) -> MetadataFilters:
-    """Return a filter for paths that contain a text, in any case, even a reader's own."""
+    """Return a filter for paths that contain a text, ignoring case.
+
+    It includes the ``file_path`` of LlamaIndex's readers.
+    """
     contains = FilterOperator.TEXT_MATCH_INSENSITIVE
     keys = (meta.PATH, meta.FILE_PATH)
     filters = [MetadataFilter(key=key, value=text, operator=contains) for key in keys]
@@ -79,7 +82,7 @@ def path_filter(text: str) -> MetadataFilters:
 
 
 def _text_of(part: Filter, make: Callable[[str], MetadataFilters]) -> str | None:
-    """Return the text of which ``make`` made a filter; None for a filter that it did not make."""
+    """Return the text for which ``make`` made the filter, or None if it did not make it."""
     if not isinstance(part, MetadataFilters) or not part.filters:
         return None
     text = getattr(part.filters[0], "value", None)
@@ -90,7 +93,7 @@ def _text_of(part: Filter, make: Callable[[str], MetadataFilters]) -> str | None
 
 
 def filter_in_words(part: Filter) -> str:
-    """Return a filter in words: ``a path containing 'people/'``, ``the tag 'sqlite'``."""
+    """Describe a filter, such as ``a path containing 'people/'`` or ``the tag 'sqlite'``."""
     tag = _text_of(part, tag_filter)
     if tag is not None:
         return f"the tag {tag!r}"
@@ -111,9 +114,9 @@ def filter_in_words(part: Filter) -> str:
 
 
 def nearest_names(part: Filter, metadata_of_nodes: Sequence[Mapping[str, Any]]) -> str:
-    """Return the tags, folders or keys nearest to that of a filter, as the end of a sentence.
+    """Return the end of a sentence that suggests existing tags, folders or keys for a filter.
 
-    The end is empty where the name is known.
+    It is empty if nodes have the tag, folder or key of the filter.
     """
     tag = _text_of(part, tag_filter)
     path = _text_of(part, path_filter)
@@ -139,20 +142,20 @@ def _folders_in(metadata: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _names_like(name: str, kind: str, names_of_nodes: Iterable[Iterable[str]]) -> str:
-    """Return the names of a kind that nodes have, similar and frequent ones first."""
+    """Return a text with existing names, first similar ones, then the most frequent ones."""
     known = Counter(chain.from_iterable(names_of_nodes))
     if name in known:
         return ""
-    similar = get_close_matches(name, known, _MOST_SIMILAR, _LEAST_SIMILARITY)
+    similar = get_close_matches(name, known, _MAX_SIMILAR, _MIN_SIMILARITY)
     frequent = [frequent for frequent, _ in known.most_common()]
     names = [known for known in dict.fromkeys(similar + frequent) if known not in {"", ".", "/"}]
     if not names:
         return f" (there are no {kind})"
-    return f" ({kind} that exist: {', '.join(names[:_MOST_NAMED])})"
+    return f" ({kind} that exist: {', '.join(names[:_MAX_NAMED])})"
 
 
 def check_filters(filters: object) -> None:
-    """Raise a SettingError for filters that are not LlamaIndex's, such as Chroma's dictionaries."""
+    """Raise a SettingError for filters that are not ``MetadataFilters``, such as a dictionary."""
     if filters is not None and not isinstance(filters, MetadataFilters):
         raise SettingError(
             "`filters` must be MetadataFilters(filters=[MetadataFilter(key=..., value=...)]) or "
@@ -161,10 +164,10 @@ def check_filters(filters: object) -> None:
 
 
 def both(first: MetadataFilters | None, second: MetadataFilters | None) -> MetadataFilters | None:
-    """Return filters that match what two filters match.
+    """Return filters that match the nodes that both filters match.
 
     Raises:
-        SettingError: Filters are of another type.
+        SettingError: The filters are not ``MetadataFilters``.
     """
     check_filters(first)
     check_filters(second)
@@ -181,10 +184,10 @@ _NEED_LISTS: Final = {FilterOperator.IN, FilterOperator.ANY, FilterOperator.ALL}
 
 
 def condition_of(part: MetadataFilter) -> Condition:
-    """Return the condition of a single filter on a value; None stands for a missing key.
+    """Return the condition of a single filter on a value. The value of a missing key is None.
 
     Raises:
-        SettingError: The operator needs a list of values and got something else.
+        SettingError: The operator needs a list of values.
     """
     if part.operator in _OPPOSITES:
         opposite = condition_of(part.model_copy(update={"operator": _OPPOSITES[part.operator]}))
@@ -195,7 +198,7 @@ def condition_of(part: MetadataFilter) -> Condition:
 
 
 def _item_condition(part: MetadataFilter) -> Condition:
-    """Return the condition that an item of a value fulfils; a missing key is an empty item."""
+    """Return the condition that any item of a value matches. A missing key has the item None."""
     value = _folded(part.value)
     if part.operator == FilterOperator.CONTAINS:
         prefix = str(value).strip("#/") + "/"
@@ -206,35 +209,35 @@ def _item_condition(part: MetadataFilter) -> Condition:
 
 
 def _value_condition(part: MetadataFilter) -> Condition:
-    """Return the condition of a filter as LlamaIndex evaluates it."""
+    """Return the condition of a filter on the whole value, as LlamaIndex evaluates it."""
     expected = part.value
     if part.operator == FilterOperator.IN and isinstance(expected, str):
-        # LlamaIndex takes any part of the text, and so "acme" for "acme-corp"; Qdrant's adapter
-        # these.
+        # LlamaIndex would match any substring, such as "acme" in "acme-corp". Qdrant's adapter
+        # matches the parts between commas.
         expected = [expected, *map(str.strip, expected.split(","))]
     if part.operator in _NEED_LISTS and not isinstance(expected, list):
         raise SettingError(
-            f"A filter with the operator {part.operator.value!r} must have a list of values (the "
-            f"one on {part.key!r} got {expected!r})."
+            f"A filter with the operator {part.operator.value!r} needs a list of values "
+            f"(got {expected!r} for {part.key!r})."
         )
     is_caseless = part.operator == FilterOperator.TEXT_MATCH_INSENSITIVE
     if is_caseless:
         expected = _folded(expected)
     filters = MetadataFilters(filters=[part.model_copy(update={"value": expected})])
-    # What LlamaIndex takes for the id of a node is the value here.
+    # LlamaIndex calls the function with the id of a node. Here the value itself takes its place.
     matches = build_metadata_filter_fn(lambda value: {part.key: value}, filters)
 
     def holds(value: Any) -> bool:
         try:
             return matches(_folded(value) if is_caseless else value)
-        except TypeError:  # the types differ
+        except TypeError:  # values of different types cannot be compared
             return False
 
     return holds
 
 
 def items_of(value: Any) -> list[Any]:
-    """Return a value, and the items between its commas, folded, and as numbers what reads so."""
+    """Return the folded value, the items between its commas, and numbers for numeric items."""
     if value is None:
         return []
     if not isinstance(value, str):
@@ -261,12 +264,13 @@ def admitted(
     """Return the rows that match filters, in their order.
 
     Args:
-        filters: Filters in any nesting.
-        rows: Numbers of rows.
-        column_of: Returns the values of a metadata key, one for each of the rows.
-        holding: Returns the rows that match a filter on :data:`WORDS`, and perhaps others.
-        passed: Filters that a store let the rows pass. A store that searched a list for the value
-            was right to do so.
+        filters: The filters, which can be nested.
+        rows: The numbers of the rows.
+        column_of: Returns the value of a metadata key for each of the rows.
+        holding: Returns the rows that match a filter on :data:`WORDS`. The result can contain other
+            rows of the index.
+        passed: Filters that the store has applied. If it matched an item of a list, the row also
+            matches here.
     """
 
     def mask_of(part: Filter) -> Bools:
@@ -280,14 +284,14 @@ def admitted(
             holds = _of_any_item(holds)
         try:
             return np.array(list(map(cache(holds), values)), np.bool_)
-        except TypeError:  # a list cannot be remembered
+        except TypeError:  # a list cannot be cached
             return np.array(list(map(holds, values)), np.bool_)
 
     return rows[mask_of(filters)]
 
 
 def _values_of(key: str, column_of: Callable[[str], Sequence[Any]]) -> Sequence[Any]:
-    """Return the values of a key; of a name that stores give the document, the document, too."""
+    """Return the values of a key. For an alias of REF_DOC_ID, missing values are the document."""
     values = column_of(key)
     if key not in REF_DOC_ALIASES:
         return values
@@ -297,12 +301,12 @@ def _values_of(key: str, column_of: Callable[[str], Sequence[Any]]) -> Sequence[
 
 
 def _of_any_item(holds: Condition) -> Condition:
-    """Return the condition that a value or an item of a list fulfils it."""
+    """Return the condition that the value, or any item of a list, matches."""
     return lambda value: holds(value) or (isinstance(value, list) and any(map(holds, value)))
 
 
 def _combined(masks: Sequence[Bools], filters: MetadataFilters, size: int) -> Bools:
-    """Return the rows that match AND, OR or NOT (no member matches); all rows without members."""
+    """Combine the masks of members by AND, OR or NOT (no member matches); all rows if empty."""
     if not masks:
         return np.ones(size, np.bool_)
     any_matches: Bools = np.any(masks, axis=0)
@@ -311,7 +315,7 @@ def _combined(masks: Sequence[Bools], filters: MetadataFilters, size: int) -> Bo
         return any_matches
     if filters.condition == FilterCondition.NOT:
         return ~any_matches
-    return all_match  # AND, which None means as well
+    return all_match  # AND is the default
 
 
 def admits(
@@ -319,7 +323,7 @@ def admits(
     metadata: Mapping[str, Any],
     passed: Sequence[MetadataFilter] = (),
 ) -> bool:
-    """Return whether a node matches filters, by its metadata and its document as ``REF_DOC_ID``."""
+    """Return whether metadata match filters. The document must be in them as ``REF_DOC_ID``."""
     row: Ints = np.zeros(1, np.int64)
     if filters is not None:
         row = admitted(filters, row, lambda key: [metadata.get(key)], lambda _: row[:0], passed)

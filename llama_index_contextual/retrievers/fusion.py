@@ -1,6 +1,7 @@
-"""The retriever that fuses others.
+"""The retriever that fuses the results of other retrievers.
 
-Its settings, and the walk of a question: obey operators, ask, fuse, judge, cut, load, explain.
+It answers a question in these steps: apply its operators, ask the retrievers, fuse their answers,
+judge the best hit, leave out irrelevant hits, load the nodes, and explain the hits.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.rankings import KeywordReads
 
 RRF_K: Final = 20.0
-# Candidates of each retriever, whatever the top-k, so that a top 5 is a prefix of a top 20.
+# The number of candidates of each retriever does not depend on the top-k, so that a top 5 is a
+# prefix of a top 20.
 POOL: Final = 100
 
 
@@ -56,56 +58,55 @@ class ContextualFusionRetriever(BaseRetriever):
     """Retrieve with several retrievers and fuse their results by weight.
 
     Each retriever proposes a fixed number of candidates, whatever ``similarity_top_k`` is, so the
-    first 5 hits are the same whether you ask for 5 or for 20. Ties break by node id. A retriever
-    without scores counts by its order. A score of 0 from a keyword retriever means that nothing
-    matches.
+    first 5 hits are the same whether you ask for 5 or for 20. Ties are broken by node id. If a
+    retriever returns no scores, its order is used. A score of 0 from a keyword retriever means that
+    nothing matches.
 
     Scores are shares of the best fused score. Learned fusion multiplies them by the relevance of
     the best hit: the estimated probability, 0 to 1, that it answers the question. :meth:`explain`
     returns the relevance of each hit in every mode. Postprocessors, such as a recency decay, change
-    scores before the cut.
+    the scores of the whole pool before it is cut to ``similarity_top_k``.
 
-    With a :class:`ContextualBM25Retriever` among the retrievers, all hits satisfy the operators of
-    the query: ``"a phrase"``, ``path:`` and ``tag:``.
+    If a :class:`ContextualBM25Retriever` is among the retrievers, queries can contain the operators
+    ``"a phrase"``, ``path:`` and ``tag:``. All hits then satisfy them.
 
     Args:
-        retrievers: The retrievers. Those of this package answer with ids and read only the nodes
-            that are returned; others answer with their own ``similarity_top_k``.
+        retrievers: The retrievers. Those of this package answer with ids, so that only the returned
+            nodes are loaded. All others answer with their own ``similarity_top_k``.
         retriever_weights: The weight of each retriever, in any scale. Default: keyword retrievers
-            share 0.6 and the others 0.4; equal weights if there is only one kind.
-        mode: ``"learned"``: a weighted sum of features, trained on questions with known answers.
-            ``retriever_weights`` then only divide between retrievers of the same kind.
-            ``"message"``: the same for messages to an assistant; it ranks whole sessions, newer
-            ones first among equals.
-            ``"reciprocal_rerank"``, ``"relative_score"``, ``"dist_based_score"``, ``"simple"``: as
-            LlamaIndex names them; weights count. Default: learned where a
-            :class:`ContextualBM25Retriever` and a retriever of another kind are fused and neither
-            weights nor ``rrf_k`` are set, else reciprocal ranks, which fit retrievers of any kind.
-        filters: Nodes that may be returned, for all retrievers.
-        rrf_k: The constant of reciprocal ranks: small values favour the top ranks. Default: 20;
-            60 is that of the original paper.
-        similarity_top_k: The most nodes to return.
-        candidate_pool: Candidates that each retriever proposes; at least ``similarity_top_k``.
-        num_queries: Above 1, a language model writes ``num_queries - 1`` variants of the query for
-            the keyword retrievers. At 1 no language model is used.
-        node_postprocessors: Applied to the whole pool before the cut.
-        min_score: Hits less relevant than this are dropped, before postprocessors: 0 to 1, as
-            :meth:`explain` shows it. Hits of unknown relevance stay. Default: 0, which drops none,
-            because an engine wants the best there is. ``"auto"`` abstains as the command line and
-            MCP do, where relevance was measured: with the local embedding, a
-            :class:`ContextualBM25Retriever`, and neither filters nor operators.
-        features: What learned fusion adds up. Add a feature of your own with
-            ``(*FEATURES, MyFeature())``, where ``FEATURES`` is in
+            share 0.6 and all others share 0.4. If there is only one kind, the weights are equal.
+        mode: How to fuse. ``"learned"`` is a weighted sum of features, trained on questions with
+            known answers. ``retriever_weights`` then only apply among retrievers of the same kind.
+            ``"message"`` is the same for messages to an assistant. It ranks whole sessions and
+            prefers newer ones. ``"reciprocal_rerank"``, ``"relative_score"``,
+            ``"dist_based_score"`` and ``"simple"`` are LlamaIndex's modes, with weights. Default:
+            learned if a :class:`ContextualBM25Retriever` and a retriever of another kind are fused
+            and neither weights nor ``rrf_k`` are set, else reciprocal ranks, which fit retrievers
+            of any kind.
+        filters: Metadata filters for the returned nodes, for all retrievers.
+        rrf_k: The constant of reciprocal ranks. Small values favour the top ranks. Default: 20.
+            The original paper uses 60.
+        similarity_top_k: The largest number of nodes to return.
+        candidate_pool: The number of candidates of each retriever, at least ``similarity_top_k``.
+        num_queries: If above 1, a language model writes ``num_queries - 1`` variants of the query
+            for the keyword retrievers. At 1, no language model is used.
+        node_postprocessors: Postprocessors for the whole pool, before it is cut.
+        min_score: The lowest relevance of a hit, 0 to 1, as :meth:`explain` shows it. Hits below it
+            are left out before postprocessors. Hits of unknown relevance stay. Default: 0, which
+            leaves out none, because a query engine needs the best available nodes. ``"auto"``
+            abstains like the command line and MCP if relevance is calibrated: with the local
+            embedding and a :class:`ContextualBM25Retriever`, and without filters or operators.
+        features: The features that learned fusion adds up. Add your own with
+            ``(*FEATURES, MyFeature())``. ``FEATURES`` is in
             ``llama_index_contextual.retrievers.features``.
-        llm: Writes query variants; default ``Settings.llm`` when it is needed.
-        query_gen_prompt: Asks the language model for variants, with ``{num_queries}`` and
-            ``{query}``.
-        use_async: Part of LlamaIndex's interface; retrievers answer at the same time either way.
+        llm: The language model for query variants. Default: ``Settings.llm``.
+        query_gen_prompt: The prompt for query variants, with ``{num_queries}`` and ``{query}``.
+        use_async: Part of LlamaIndex's interface. The retrievers run concurrently in any case.
 
     Raises:
-        SettingError: A setting cannot work.
-        RetrievalError: All retrievers failed. Where some did, the others answer, with a
-            ``ContextualWarning``.
+        SettingError: A setting is invalid.
+        RetrievalError: All retrievers failed. If only some fail, the results come from the others,
+            with a ``ContextualWarning``.
     """
 
     def __init__(
@@ -175,14 +176,13 @@ class ContextualFusionRetriever(BaseRetriever):
         return [member.retriever for member in self.members]
 
     def with_filters(self, filters: MetadataFilters | None) -> Self:
-        """Return a view that returns only nodes that match the filters; it shares every index.
+        """Return a copy with further filters. It shares the indexes of this retriever.
 
-        Where the retrievers read stores of this package and the fusion is learned, a filter changes
-        no score. A store of another package is queried once, and the scale of its scores is that of
-        the nodes that match.
+        In learned fusion, filters change no score of nodes in stores of this package. For a store
+        of another package, the scale of scores is that of the matching nodes.
 
         Raises:
-            SettingError: A retriever cannot be filtered, or the filters are not LlamaIndex's.
+            SettingError: A retriever cannot be filtered, or the filters are not LlamaIndex filters.
         """
         check_filters(filters)
         view = copy.copy(self)
@@ -194,7 +194,7 @@ class ContextualFusionRetriever(BaseRetriever):
         return self.answer(Question(queries=self._queries(query), is_explained=True))
 
     async def aexplain(self, query: str | QueryBundle) -> Explanation:
-        """Return what :meth:`explain` returns, without blocking the event loop."""
+        """Like :meth:`explain`, but without blocking the event loop."""
         queries = await asyncio.to_thread(self._queries, query)
         return await self.aanswer(Question(queries=queries, is_explained=True))
 
@@ -207,10 +207,10 @@ class ContextualFusionRetriever(BaseRetriever):
         answer = await self.aanswer(Question(queries=queries))
         return [hit.node for hit in answer.hits]
 
-    # The walk of a question
+    # The steps of an answer
 
     def answer(self, question: Question) -> Explanation:
-        """Return the answer to a question, with reasons where it asks for them."""
+        """Return the answer to a question, with reasons if it asks for them."""
         explanation = self._search(question)
         if self.node_postprocessors:
             results = explanation.nodes
@@ -220,9 +220,9 @@ class ContextualFusionRetriever(BaseRetriever):
         return self._with_terms(explanation) if question.is_explained else explanation
 
     async def aanswer(self, question: Question) -> Explanation:
-        """Return what :meth:`answer` returns, without blocking the event loop.
+        """Like :meth:`answer`, but without blocking the event loop.
 
-        Where all retrievers compute, a thread asks them. Otherwise each is awaited.
+        If no retriever does input or output, one thread asks all. Otherwise they are awaited.
         """
         if any(member.is_awaited for member in self.members):
             request = await asyncio.to_thread(self._parse, question)
@@ -241,7 +241,7 @@ class ContextualFusionRetriever(BaseRetriever):
         return explanation
 
     def _search(self, question: Question) -> Explanation:
-        """Return the hits before postprocessors, all from one state of each store."""
+        """Return the hits before postprocessors, read from one consistent state of each store."""
         with ExitStack() as stack:
             for member in self.members:
                 if isinstance(member.retriever, PoolRetriever):
@@ -250,7 +250,7 @@ class ContextualFusionRetriever(BaseRetriever):
             return self._rank(question, request, asking.ask(request))
 
     def _parse(self, question: Question) -> Request:
-        """Return what the retrievers are asked: the question without its operators, obeyed by all.
+        """Return the request for the retrievers, with operators turned into filters.
 
         Operators that no node satisfies are ignored. The sentences of a message are further
         queries.
@@ -267,11 +267,9 @@ class ContextualFusionRetriever(BaseRetriever):
             admitted = frozenset(keywords[1].selected_ids(parsed.filters)) or None
             if admitted:
                 operators = parsed.operators
-                members = [member.obeying(parsed.filters) for member in members]
+                members = [member.with_operators(parsed.filters) for member in members]
             else:
-                notes = [
-                    f"nothing matches {' '.join(parsed.operators)}, which was therefore ignored"
-                ]
+                notes = [f"ignored {' '.join(parsed.operators)}, because no node matches"]
                 warnings.warn(
                     f"Query {parsed.text!r}: {notes[0]}.", ContextualWarning, stacklevel=2
                 )
@@ -296,7 +294,7 @@ class ContextualFusionRetriever(BaseRetriever):
     def _rank(self, question: Question, request: Request, answers: Answers) -> Explanation:
         """Return the hits that are relevant enough, best first.
 
-        All where postprocessors read them, else as many as are returned.
+        Without postprocessors, these are at most ``similarity_top_k`` hits.
         """
         table, reads = self._fuse(question, request, answers)
         judgement = relevance.judge(
@@ -305,7 +303,7 @@ class ContextualFusionRetriever(BaseRetriever):
         if request.is_filtered:
             judgement = judgement._replace(is_calibrated=False)
 
-        # Leave out what is not relevant enough, and what says the same as a better candidate.
+        # Leave out hits that are not relevant enough or have the same text as a better hit.
         best_first = table.best_first.items()
         scores = {node_id: score for node_id, score in best_first if node_id in answers.admitted}
         relevant, note = relevance.relevant_scores(scores, self.min_score, judgement)
@@ -352,7 +350,10 @@ class ContextualFusionRetriever(BaseRetriever):
     def _fuse(
         self, question: Question, request: Request, answers: Answers
     ) -> tuple[ScoreTable, KeywordReads | None]:
-        """Return the fused candidates, and what is known of them, if anything is."""
+        """Return the fused candidates, and what the keyword index knows of them.
+
+        The latter is None if the fusion is not learned.
+        """
         if isinstance(self.mode, FUSION_MODES):
             table = rankings.fuse(
                 answers.rankings, mode=self.mode, k=self.rrf_k, pool=self.candidate_pool
@@ -377,7 +378,7 @@ class ContextualFusionRetriever(BaseRetriever):
         )
 
     def _with_terms(self, explanation: Explanation) -> Explanation:
-        """Return the answer with the terms that each hit holds."""
+        """Return the answer with the terms of the query that each hit contains."""
         keywords = asking.keyword_retriever_of(self.members)
         if keywords is None:
             return explanation
@@ -392,7 +393,7 @@ class ContextualFusionRetriever(BaseRetriever):
     # Variants of a query
 
     def _queries(self, query: str | QueryBundle) -> tuple[QueryBundle, ...]:
-        """Return a query and the variants that a language model writes, one a line."""
+        """Return the query, followed by the variants that a language model writes."""
         original = query if isinstance(query, QueryBundle) else QueryBundle(query)
         number = self.num_queries - 1
         if not number:
@@ -413,7 +414,7 @@ class ContextualFusionRetriever(BaseRetriever):
 
 
 def _resorted(results: list[NodeWithScore]) -> list[NodeWithScore]:
-    """Return the results of a postprocessor by score; where one has none, their order stays."""
+    """Return the results of a postprocessor by score. If any has no score, the order is kept."""
     if any(result.score is None for result in results):
         return results
     return sorted(results, key=lambda result: -(result.score or 0.0))
@@ -422,9 +423,9 @@ def _resorted(results: list[NodeWithScore]) -> list[NodeWithScore]:
 def _without_twins(
     node_ids: Sequence[str], table: ScoreTable, chunks: Chunks
 ) -> tuple[list[str], Mapping[str, Sequence[str]]]:
-    """Return the first candidate of each text, and by these the citations of the others.
+    """Return the first candidate with each text, and the citations of further ones by its id.
 
-    Notes of different days have no twins.
+    Notes with the same text and different days are all kept.
     """
     unique_ids = []
     first_with: dict[tuple[int, int], str] = {}
@@ -442,15 +443,15 @@ def _without_twins(
 
 
 def _notes_on_filters(members: Sequence[WeightedRetriever]) -> list[str]:
-    """Return what no chunk passes.
+    """Return a note that names the filters that no chunk matches, or nothing if some chunk does.
 
-    Vector retrievers return something for every query, unless nothing passes.
+    A vector retriever returns hits for every query, so without hits no chunk matches its filters.
     """
     filtered = [member for member in members if member.has_filters]
     keywords = asking.keyword_retriever_of(filtered)
     empty_filters = keywords[1].empty_filters() if keywords else []
     if empty_filters:
-        return [f"no chunk passes the filters: none has {', '.join(empty_filters)}"]
+        return [f"no chunk matches the filters: none has {', '.join(empty_filters)}"]
     if all(member.is_keyword for member in filtered):
         return []
-    return ["no chunk passes the filters"]
+    return ["no chunk matches the filters"]

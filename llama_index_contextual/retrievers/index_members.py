@@ -1,4 +1,4 @@
-"""The nodes that an index of LlamaIndex has now."""
+"""The current nodes of a LlamaIndex index."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
 
 class IndexMembers:
-    """Tells which nodes an index has.
+    """The current nodes of an index.
 
     Args:
-        index: An index of LlamaIndex.
+        index: A LlamaIndex index.
 
     Raises:
-        SettingError: It is not an index.
+        SettingError: ``index`` is not an index.
     """
 
     def __init__(self, index: Any) -> None:
         self._docstore: Any = getattr(index, "docstore", None)
         self._struct = getattr(index, "index_struct", None)
         store = getattr(index, "vector_store", None)
-        # Where the store holds the text, the document store is empty or holds whole documents. A
-        # document store that lacks what the index lists was not loaded.
+        # If the vector store stores text, the document store is empty or contains whole documents.
+        # If the index lists nodes but the document store is empty, it was not loaded.
         documents = None if self._docstore is None else self._docstore.docs
         is_lost = documents is None or (not documents and any(_listed_ids(self._struct) or ()))
         has_texts = store is not None and (store.stores_text or is_lost)
         self._store: Any = store if has_texts else None
         if self._store is None and self._docstore is None:
             raise SettingError(
-                f"`index` must be an index of LlamaIndex (got {type(index).__name__}). "
+                f"`index` must be a LlamaIndex index (got {type(index).__name__}). "
                 "Pass nodes= instead."
             )
 
@@ -52,14 +52,14 @@ class IndexMembers:
         return self
 
     def __getstate__(self) -> dict[str, None]:
-        # An index cannot be pickled where its store holds a connection; a copy follows nothing.
+        # An index whose store has an open connection cannot be pickled, so a copy has no index.
         return {"_docstore": None, "_struct": None, "_store": None}
 
     def nodes(self) -> list[BaseNode]:
         """Return all nodes of the index.
 
         Raises:
-            SettingError: Its store cannot list its nodes.
+            SettingError: The store cannot list its nodes.
         """
         if self._store is not None:
             return stored_nodes(self._store)
@@ -68,13 +68,13 @@ class IndexMembers:
         return [node for node_id, node in nodes.items() if node_id not in gone]
 
     def gone(self, node_ids: Sequence[str]) -> set[str]:
-        """Return those of the ids that the index has no more."""
+        """Return the ids whose nodes were deleted from the index."""
         ids = set(node_ids)
         if self._docstore is None and self._store is None:
             return set()
         if self._store is not None:
             return ids - {node.node_id for node in listed_nodes(self._store, [*ids])}
-        # delete_ref_doc() leaves a node in the document store; the index forgets its id.
+        # delete_ref_doc() removes an id from the index, but leaves its node in the document store.
         listed = _listed_ids(self._struct)
         if listed is None:
             listed = self._docstore.docs.keys() - _summaries_of(self._struct)
@@ -82,7 +82,7 @@ class IndexMembers:
 
 
 def _listed_ids(struct: object) -> Iterable[str] | None:
-    """Return the ids of the nodes that an index lists; None if it lists none, as a graph."""
+    """Return the ids of the nodes that an index lists. None means that it has no list."""
     if isinstance(struct, IndexDict):
         return struct.nodes_dict.values()
     if isinstance(struct, IndexList):
@@ -95,7 +95,7 @@ def _listed_ids(struct: object) -> Iterable[str] | None:
 
 
 def _summaries_of(struct: object) -> set[str]:
-    """Return the ids of nodes that a tree's model wrote about other nodes."""
+    """Return the ids of the summaries in a tree index, which are nodes but not chunks."""
     if not isinstance(struct, IndexGraph):
         return set()
     return {node_id for node_id, children in struct.node_id_to_children_ids.items() if children}

@@ -1,4 +1,4 @@
-"""Names of documents: ends of the path, the title, aliases, and the heading that comes first."""
+"""The names of documents: path endings, the title, aliases, and the first heading."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _QUOTES: Final = (
     "\"'`<>«»\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2039\u203a\u300c\u300d\u300e\u300f"
 )
 _ANCHOR: Final = re.compile(r"(?<=\w)(\.[A-Za-z]\w{0,9})#.*")  # a.md#L3-L9, a.md#Heading
-# Blanks, quotation marks, dashes, slashes, brackets, marks of emphasis and of sentences.
+# White space, quotation marks, dashes, slashes, brackets, emphasis and punctuation.
 _SEPARATORS: Final = re.compile(
     rf"[{_QUOTES}\s\-_./\\()\[\]{{}}*|\u05be\u2010-\u2015\u2212?!,;:\u00a1\u00bf\u2026\u3001\u3002]+"
 )
 LONGEST_NAME: Final = 200  # characters of a name
-NAMING: Final = (metadata.TITLE, "aliases", "alias")  # metadata keys of names of a document
-NAMES_VERSION: Final = 2  # raise it where a name is folded to something else
+NAMING: Final = (metadata.TITLE, "aliases", "alias")  # metadata keys of document names
+NAMES_VERSION: Final = 2  # increase it when the folding of names changes
 NAME_VALUE: Final = 1.0
-TOP_HEADING: Final = 0.75  # the value of the heading with which a document begins, as a name
+TOP_HEADING: Final = 0.75  # the value of the first heading of a document as its name
 
 
-@lru_cache(maxsize=65_536)  # the same few paths, titles and headings come with each query
+@lru_cache(maxsize=65_536)  # the same paths, titles and headings are folded for each query
 def folded_name(text: str) -> str:
-    """Return a name without case, accents and link brackets, single spaces between words."""
+    """Return a name without case, accents and link brackets, with single spaces between words."""
     name = _ANCHOR.sub(r"\1", text.strip().strip(_QUOTES).strip())
     link = _LINK.fullmatch(name)
     folded = fold(normalise(unquote(link[1] if link else name))).casefold()
@@ -55,8 +55,13 @@ def titles_in(header_path: object) -> Sequence[str]:
 def document_names(path: str, title: str, *aliases: str) -> list[str]:
     """Return the folded names of a document.
 
-    They are its title, its aliases (between commas), and the ends of its path, with the suffix and
-    without it: ``work/Notes.md`` is ``work notes md``, ``work notes``, ``notes md`` and ``notes``.
+    They are its title, its aliases, and the endings of its path, with and without the suffix. For
+    ``work/Notes.md``, these are ``work notes md``, ``work notes``, ``notes md`` and ``notes``.
+
+    Args:
+        path: The path of the document.
+        title: The title.
+        aliases: Further names. Each can be a list with commas.
     """
     names = [folded_name(title)]
     for listed in aliases:
@@ -90,7 +95,7 @@ class NameArrays(RowArrays):
     """The names of documents, each with the row of the first chunk of its document.
 
     Attributes:
-        ids: The rows, once for each name.
+        ids: The row for each name.
         names: The numbers of the folded names.
         values: The values of the names, 0 to 1.
     """
@@ -100,18 +105,18 @@ class NameArrays(RowArrays):
 
 
 class NameIndex(ArrayIndex):
-    """Documents by their names, each by the row of its first chunk."""
+    """An index of documents by name. A document is identified by the row of its first chunk."""
 
     made_of = NameArrays
 
     def with_documents(
         self, rows: Rows, documents: Iterable[tuple[str, Mapping[str, Any]]]
     ) -> NameIndex:
-        """Return the index with more documents.
+        """Return the index with further documents.
 
         Args:
-            rows: The row of the first chunk of each.
-            documents: The path of each, or its id, and the metadata of its first chunk.
+            rows: The row of the first chunk of each document.
+            documents: The path or id of each document, with the metadata of its first chunk.
         """
         ids: list[int] = []
         names: list[int] = []
@@ -127,7 +132,7 @@ class NameIndex(ArrayIndex):
         return self.changed((), added)
 
     def find_named(self, text: str) -> list[tuple[int, float]]:
-        """Return the rows of documents that a text names, with their values, best first."""
+        """Return the rows of the documents that a text names, with the value of the name."""
         name = folded_name(text) if len(text) <= LONGEST_NAME else ""
         named: list[tuple[int, float]] = []
         if name:

@@ -1,6 +1,7 @@
-"""The keyword index of nodes: BM25 over their texts, the nodes, and what is known of each.
+"""The keyword index of nodes: BM25 over their texts, the nodes, and their descriptions.
 
-Each change makes a new state. Readers go on with the state they began with and wait for nobody.
+Each change creates a new state. Readers continue with the state that they started with, and never
+wait.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_MOST_REMEMBERED: Final = 64  # results over all nodes
-_MOST_READ: Final = 5000  # texts that are read for a phrase; in more its words may be apart
+_MAX_CACHED: Final = 64  # results over all nodes
+_MAX_TEXTS: Final = 5000  # texts in which a phrase is checked; beyond that, its words are enough
 _FILE: Final = "bm25.arrays"
 _WRITING: Final = threading.Lock()  # writers take turns
 _FURTHER_TEXTS: Final = (metadata.LEXICAL_CONTEXT, metadata.FRONT_MATTER)
@@ -58,10 +59,10 @@ _WORD: Final = re.compile(r"\w+")
 
 
 def lexical_text(node: BaseNode) -> str:
-    """Return the text that is indexed: the EMBED view, the lexical context and the front matter."""
+    """Return the text to index: the EMBED view, the lexical context and the front matter."""
     values = node.metadata
     embedded = node.get_content(metadata_mode=MetadataMode.EMBED)
-    # Our parser has looked for encoded bytes.
+    # Nodes of our parser are already marked if they contain encoded bytes.
     if metadata.ENCODED_CHARS in values or not metadata.is_of_our_parser(values):
         embedded = readable(embedded)
     further_texts = [metadata.value_of(values, key) for key in _FURTHER_TEXTS]
@@ -71,13 +72,13 @@ def lexical_text(node: BaseNode) -> str:
 def with_nodes(
     engine: Bm25Index, infos: ChunkInfoIndex, rows: Rows, nodes: Iterable[BaseNode]
 ) -> tuple[Bm25Index, ChunkInfoIndex]:
-    """Return two indexes with more rows, from a node for each.
+    """Return the two indexes with further rows. Known rows are replaced.
 
     Args:
-        engine: BM25 over rows; a known row gets the new text.
-        infos: What the ranking reads of the same rows.
-        rows: The numbers of the rows.
-        nodes: The node of each.
+        engine: The BM25 index.
+        infos: The descriptions of the same rows.
+        rows: The numbers of the new rows.
+        nodes: The node of each new row.
     """
     terms = TermCollector()
     chunks = InfoCollector()
@@ -93,13 +94,13 @@ def _document_of(node: BaseNode) -> str:
 
 
 def _spaced_words(text: str) -> str:
-    """Return the folded words of a text, each between single spaces."""
+    """Return the folded words of a text, with a single space before and after each."""
     words = [fold(word) for word in _WORD.findall(normalise(text))]
     return f" {' '.join(words)} "
 
 
 def _copy(node: BaseNode) -> BaseNode:
-    """Return a node that can be changed apart from the original, without its embedding."""
+    """Return a copy of a node without its embedding. Changes to it leave the original unchanged."""
     changes: dict[str, Any] = {
         "embedding": None,
         "metadata": node.metadata.copy(),
@@ -108,17 +109,17 @@ def _copy(node: BaseNode) -> BaseNode:
         "excluded_llm_metadata_keys": node.excluded_llm_metadata_keys.copy(),
     }
     if isinstance(node, IndexNode):
-        changes["obj"] = None  # it may be anything; a retriever has it in its object_map
+        changes["obj"] = None  # any object; the retriever keeps it in its object_map
     return node.model_copy(update=changes)
 
 
 class KeywordView(Protocol):
-    """The nodes of an index at one moment, by row number; a subclass reads the nodes.
+    """One state of an index of nodes, by row number. Subclasses read the nodes.
 
     Attributes:
-        engine: BM25 over the rows.
-        infos: What the ranking reads of each row.
-        answers: Results over all nodes, which :meth:`answer` keeps.
+        engine: The BM25 index.
+        infos: The description of each row.
+        answers: The cache of :meth:`answer`.
     """
 
     engine: Bm25Index
@@ -127,76 +128,79 @@ class KeywordView(Protocol):
 
     @property
     def rows(self) -> Ints:
-        """Return the numbers of all nodes, ascending."""
+        """Return the rows of all nodes, ascending."""
         return self.engine.rows
 
     def ids_of(self, rows: Sequence[int]) -> list[str]:
-        """Return the ids of nodes by number."""
+        """Return the ids of the nodes in these rows."""
 
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
-        """Return the numbers of nodes by id, without unknown ids."""
+        """Return the rows of nodes by id, without unknown ids."""
 
     @property
     def names(self) -> NameIndex:
-        """Return the names of the documents, by the numbers of their first nodes."""
+        """Return the index of document names, by the rows of their first nodes."""
 
     def column(self, key: str) -> Sequence[Any]:
-        """Return the values of a metadata key, one for each of :attr:`rows`."""
+        """Return the value of a metadata key for each of :attr:`rows`."""
 
     def rows_beside(self, row: int) -> Sequence[int]:
-        """Return the numbers of the nodes of a node's document, ascending."""
+        """Return the rows of all nodes in the same document, ascending."""
 
     def texts(self, rows: Ints) -> Iterable[str]:
-        """Return the texts of nodes, as :func:`lexical_text` makes them."""
+        """Return the result of :func:`lexical_text` for the nodes in these rows."""
 
     def answer(self, question: str, find: Callable[[], T]) -> T:
-        """Return the result of ``find``, which is called once for each question."""
+        """Return the cached result of ``find`` for a question."""
         if question not in self.answers:
-            if len(self.answers) >= _MOST_REMEMBERED:
+            if len(self.answers) >= _MAX_CACHED:
                 self.answers.clear()
             self.answers[question] = find()
         return self.answers[question]  # type: ignore[no-any-return]
 
     def admitted(self, filters: MetadataFilters | None) -> Ints:
-        """Return the numbers of the nodes that match filters, ascending."""
+        """Return the rows of the nodes that match filters, ascending."""
         if filters is None:
             return self.rows
-        # Not as JSON, where inf, -inf and nan are all null.
+        # JSON would not do as a key: inf, -inf and nan are all null in it.
         question = f"filters {filters.model_dump()!r}"
         return self.answer(
             question, lambda: admitted(filters, self.rows, self.column, self._holding)
         )
 
     def _holding(self, words_filter: MetadataFilter) -> Ints:
-        """Return the rows with the words of a filter on ``WORDS``, for TEXT_MATCH side by side."""
+        """Return the rows that match a filter on ``WORDS``. TEXT_MATCH needs the words as a phrase.
+
+        If too many rows contain the words, their order is not checked.
+        """
         words = str(words_filter.value)
         rows = self.engine.holding(query_groups(words))
-        if words_filter.operator != FilterOperator.TEXT_MATCH or len(rows) > _MOST_READ:
+        if words_filter.operator != FilterOperator.TEXT_MATCH or len(rows) > _MAX_TEXTS:
             return rows
         phrase = _spaced_words(words)
         has_phrase = [phrase in _spaced_words(text) for text in self.texts(rows)]
         return rows[np.array(has_phrase, np.bool_)]
 
     def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
-        """Return the ids of the nodes that match filters, in the order in which they were added."""
+        """Return the ids of the nodes that match filters, in the order of their rows."""
         return self.ids_of(self.admitted(filters).tolist())
 
     def keyword_query(
         self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None
     ) -> Pool:
-        """Return the best ``top_k`` nodes with a matching term, best first, ties by id.
+        """Return the best ``top_k`` nodes with a matching term, best first. Ties are broken by id.
 
-        Filters change no score.
+        Filters do not change scores.
         """
         among = None if filters is None else self.admitted(filters)
         return self.pool(self.engine.search(groups, top_k, among), top_k)
 
     def pool(self, hits: Sequence[ScoredRows], top_k: int) -> Pool:
-        """Return the best ``top_k`` nodes of all rows and, where there are such, of matching rows.
+        """Return the best ``top_k`` nodes, best first.
 
         Args:
-            hits: The rows and scores of all, and perhaps those of the rows that match filters.
-            top_k: How many nodes of each.
+            hits: The best rows with their scores. With filters, the best matching rows follow.
+            top_k: The largest number of nodes in each list.
         """
         lists = []
         for rows, scores in hits:
@@ -205,22 +209,22 @@ class KeywordView(Protocol):
         return Pool(matching=lists[-1], unfiltered=lists[0])
 
     def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
-        """Return what each term of a query adds to the score of each node."""
+        """Return the summand of each term of a query in the score of each node."""
         return self.engine.term_scores(groups, self._numbers(node_ids))
 
     def describe(
         self, groups: Sequence[Group], node_ids: Sequence[str], with_nearness: bool = True
     ) -> tuple[TermScores, Floats, Chunks]:
-        """Return what the ranking reads of each node.
+        """Return the data that the ranking needs about each node.
 
         Args:
             groups: The terms of a query.
-            node_ids: Of unknown ids nothing is known.
-            with_nearness: Whether the query is short enough for the nearness of its terms.
+            node_ids: The ids of the nodes. The data of unknown ids are 0.
+            with_nearness: Whether to compute the nearness of terms, which is slow for long queries.
 
         Returns:
-            The part of each term in the score of each node, how close neighbouring terms are in
-            it (0 to 1), and what is known of it.
+            The summand of each term in the score of each node, the nearness of neighbouring terms
+            in each node (0 to 1), and the descriptions of the nodes.
         """
         numbers = self._numbers(node_ids)
         terms = self.engine.term_scores(groups, numbers)
@@ -230,7 +234,7 @@ class KeywordView(Protocol):
         return terms, nearness, self.infos.read(numbers)
 
     def suggest(self, query: str) -> list[str]:
-        """Return names and words of the index that a misspelt query may mean, best first."""
+        """Return names and words of the index that a misspelt query could mean, best first."""
         return self.answer("vocabulary", self._vocabulary).suggest(query)
 
     def _vocabulary(self) -> Vocabulary:
@@ -247,12 +251,12 @@ class KeywordView(Protocol):
 
 
 class State(KeywordView):
-    """One moment of an index of nodes; nothing changes it.
+    """An immutable state of an index of nodes.
 
     Args:
-        engine: BM25 over rows. A node that is added gets the next number as its row.
-        infos: What the ranking reads of each row.
-        stored: The node of each row, ascending.
+        engine: The BM25 index. A node that is added gets the next number as its row.
+        infos: The description of each row.
+        stored: The node of each row, ascending by row.
     """
 
     def __init__(
@@ -265,7 +269,7 @@ class State(KeywordView):
         self.numbers = {node.node_id: row for row, node in stored.items()}
 
     def ids_of(self, rows: Sequence[int]) -> list[str]:
-        """Return the ids of nodes by row."""
+        """Return the ids of the nodes in these rows."""
         return [self.stored[row].node_id for row in rows]
 
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
@@ -273,16 +277,16 @@ class State(KeywordView):
         return {node_id: self.numbers[node_id] for node_id in node_ids if node_id in self.numbers}
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """Return new node objects for those of the ids that are indexed."""
+        """Return copies of the nodes with these ids, by id. Unknown ids are ignored."""
         return {node_id: _copy(self.stored[row]) for node_id, row in self.rows_of(node_ids).items()}
 
     def texts(self, rows: Ints) -> Iterable[str]:
-        """Return the texts of nodes, as :func:`lexical_text` makes them."""
+        """Return the result of :func:`lexical_text` for the nodes in these rows."""
         return (lexical_text(self.stored[row]) for row in rows.tolist())
 
     @cached_property
     def names(self) -> NameIndex:
-        """Return the names of the documents, by the rows of their first nodes."""
+        """Return the index of document names, by the rows of their first nodes."""
         documents = [(rows[0], path) for path, rows in self._rows_by_document.items()]
         named = [(path, self.stored[row].metadata) for row, path in documents]
         return NameIndex().with_documents([row for row, _ in documents], named)
@@ -295,11 +299,11 @@ class State(KeywordView):
         return rows_by_document
 
     def rows_beside(self, row: int) -> Sequence[int]:
-        """Return the rows of the nodes of a node's document."""
+        """Return the rows of all nodes in the same document, ascending."""
         return self._rows_by_document[_document_of(self.stored[row])]
 
     def column(self, key: str) -> Sequence[Any]:
-        """Return the values of a metadata key, or ids of documents for :data:`REF_DOC_ID`."""
+        """Return the value of a metadata key for each row. :data:`REF_DOC_ID` is the document."""
         nodes = self.stored.values()
         if key == metadata.REF_DOC_ID:
             return [node.metadata.get(key, node.ref_doc_id) for node in nodes]
@@ -316,22 +320,22 @@ class State(KeywordView):
 
 
 class KeywordIndex:
-    """A BM25 index of nodes that changes in place, and the reader of its states.
+    """A keyword index of nodes that can be changed. It keeps copies of the nodes.
 
-    It keeps copies of the nodes. Readers work on :attr:`state`, which never changes.
+    Each change replaces :attr:`state`. Readers use one state, which is immutable.
     """
 
-    snapshot = nullcontext  # the next query may read another state
+    snapshot = nullcontext  # each call of ask() reads a consistent state anyway
 
     def __init__(self) -> None:
         self.state = State(Bm25Index(), ChunkInfoIndex(), {})
 
     def ask(self, work: Callable[[State], T]) -> T:
-        """Return the result of ``work`` for the present state."""
+        """Return the result of ``work`` on the current state."""
         return work(self.state)
 
     def add(self, nodes: Sequence[BaseNode]) -> None:
-        """Index nodes. A node whose id is indexed replaces the old one; only these are analysed."""
+        """Index nodes. A node replaces an indexed node with the same id."""
         unique = {node.node_id: node for node in nodes}
         with _WRITING:
             state = self.state.without(unique)
@@ -341,7 +345,7 @@ class KeywordIndex:
             self.state = State(engine, infos, {**state.stored, **added})
 
     def delete(self, node_ids: Iterable[str]) -> int:
-        """Delete nodes by id and return how many there were; unknown ids are ignored."""
+        """Delete nodes by id, ignore unknown ids, and return the number of deleted nodes."""
         with _WRITING:
             before = self.state
             self.state = before.without(set(node_ids))
@@ -350,11 +354,11 @@ class KeywordIndex:
     # Files
 
     def save(self, folder: Path, settings: Mapping[str, Any]) -> None:
-        """Write the index to a folder, with all nodes; a crash leaves the old or the new state.
+        """Write the index and its nodes to a folder. A crash leaves the old or the new state.
 
         Args:
-            folder: Made where it is missing.
-            settings: Further JSON values to keep.
+            folder: The folder. It is created if it does not exist.
+            settings: Further JSON values to store.
 
         Raises:
             StorageError: The folder cannot be written.
@@ -374,8 +378,8 @@ class KeywordIndex:
         """Return the index that :meth:`save` wrote, and its settings.
 
         Raises:
-            StorageError: The folder holds no index, or a damaged one.
-            FingerprintError: This version reads texts differently.
+            StorageError: The folder contains no index, or the index is damaged.
+            FingerprintError: The index was written by a version that splits texts into other terms.
         """
         path = folder / _FILE
         content, columns = arrays.read_arrays(path)
@@ -383,7 +387,9 @@ class KeywordIndex:
         with arrays.explained(path):
             settings, versions, nodes = content
             if versions != [TERMS_VERSION, CHUNK_INFO_VERSION]:
-                raise FingerprintError(f"{path} is of another version. Build the index again.")
+                raise FingerprintError(
+                    f"{path} was written by another version. Build the index again."
+                )
             by_kind: dict[str, dict[str, Any]] = {"terms": {}, "infos": {}}
             for full_name, array in columns.items():
                 kind, _, name = full_name.partition(".")

@@ -1,11 +1,11 @@
-"""Read a query: its operators, its unknown words, and the filters that an agent or a user writes.
+"""Parse queries and filters: the operators of a query, its unknown words, and written conditions.
 
-``path:notes/`` and ``tag:work`` count in every query. Quotation marks occur in ordinary questions
-too, so ``"..."`` counts only in a query of keywords: a query without stop words outside of
-quotation marks. What is "Little Women" about? is a question and stays as it is;
-``"Little Women" plot`` is a query of keywords.
+``path:notes/`` and ``tag:work`` are operators in every query. Quotation marks also occur in
+ordinary questions, so ``"..."`` is only an operator if the query has no stop words outside of the
+quotation marks, as in ``"Little Women" plot``. The question ``What is "Little Women" about?`` is
+not changed.
 
-What operators say becomes metadata filters, so every retriever that takes filters obeys them.
+Operators become metadata filters, so all retrievers that accept filters apply them.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ if TYPE_CHECKING:
 
 Filter = MetadataFilter | MetadataFilters
 
-# Operators stand between white space. The lengths keep the search for a closing mark linear.
+# Operators are between white space. The length limits keep the search for a closing mark linear.
 _FIELD: Final = re.compile(
     r"(?<!\S)(?P<name>path|tag):"
     r'(?:"(?P<quoted>[^"\n]{1,200})"|(?P<plain>[^\s"]{1,200}))(?!\S)'
 )
 _PHRASE: Final = re.compile(r'(?<!\S)["“„](?P<words>[^"“”„\n]{1,200})["”“](?!\S)')
-_MOST_CHARACTERS: Final = 2000  # a longer text is a message and has no operators
+_MAX_CHARACTERS: Final = 2000  # a longer text is a message and has no operators
 _CONDITION: Final = re.compile(
     r"(?P<key>[^=<>!~]{1,100})(?P<operator>!=|<=|>=|==|=|<|>|~)(?![=<>])(?P<value>[^\n]{0,300})"
 )
 _OPERATORS: Final = {"=": FilterOperator.EQ, "~": FilterOperator.TEXT_MATCH_INSENSITIVE}
-_MOST_NAMED: Final = 3  # unknown words that a message names
+_MAX_NAMED: Final = 3  # unknown words that a note names
 
 
 class ParsedQuery(NamedTuple):
     """A query without its operators.
 
     Attributes:
-        text: What is searched for: the query without fields and quotation marks.
+        text: The text to search for: the query without fields and quotation marks.
         operators: The operators as they were written.
-        filters: What they say; None without operators.
+        filters: The filters of the operators. None without operators.
     """
 
     text: str
@@ -65,11 +65,11 @@ class ParsedQuery(NamedTuple):
 
 
 def parse_query(text: str) -> ParsedQuery:
-    """Return the text of a query apart from its operators.
+    """Return the text and the operators of a query.
 
-    Where the query has no other words, the text is what its operators name.
+    If the query has no other words, the text is the values of its operators.
     """
-    if len(text) > _MOST_CHARACTERS:
+    if len(text) > _MAX_CHARACTERS:
         return ParsedQuery(text)
     fields = list(_FIELD.finditer(text))
     words = _FIELD.sub("", text)
@@ -101,11 +101,11 @@ def _filter_of(operator: re.Match[str]) -> Filter:
 
 
 def unknown_words_note(text: str, terms: TermScores) -> str:
-    """Return a sentence about the first words of a text that no node contains; empty for none.
+    """Return a note that names the first words of a query that no node contains, or "".
 
     Args:
-        text: The text. Its stop words are not named.
-        terms: How many nodes of the index contain each of its terms.
+        text: The query. Its stop words are never named.
+        terms: The terms of the query with their document frequencies.
     """
     known_groups = set(compress(terms.groups, terms.frequencies))
     language = language_of(text)
@@ -114,7 +114,7 @@ def unknown_words_note(text: str, terms: TermScores) -> str:
         groups = query_groups(word, language)
         if groups and known_groups.isdisjoint(groups) and not has_stop_words(word):
             unknown.append(f'"{word}"')
-    named = list(dict.fromkeys(unknown))[:_MOST_NAMED]
+    named = list(dict.fromkeys(unknown))[:_MAX_NAMED]
     return f"the index does not know {', '.join(named)}" if named else ""
 
 
@@ -129,21 +129,23 @@ def note_filters(
     until: str = "",
     where: Sequence[str] = (),
 ) -> MetadataFilters | None:
-    """Return LlamaIndex's metadata filters for what a user or an agent writes; None for nothing.
+    """Return LlamaIndex metadata filters for conditions that a user or an agent writes.
+
+    The result is None if there are no conditions. Upper and lower case are the same.
 
     Args:
-        path: Part of a note's path, in any case; one of several is enough.
-        tag: A tag, in any case, or one above it: ``health`` for ``health/running``. A note needs
-            all of several.
-        since: The first day of a note, as ``2026-04-09`` or in words (``last week``). Notes without
-            a date are left out.
+        path: A part of the path. If there are several, one of them must match.
+        tag: A tag, or a tag above it: ``health`` matches ``health/running``. If there are several,
+            all must match.
+        since: The first day, as ``2026-04-09`` or in words (``last week``). Undated notes do not
+            match.
         until: The last day.
-        where: Conditions on the front matter, all of them: ``status=open``, ``rating>=4``,
+        where: Conditions on the front matter, which must all match: ``status=open``, ``rating>=4``,
             ``topics=ml`` (an item of a list), ``due<2026-05-01``, ``status!=done``,
-            ``author~smith`` (a part), ``author=`` (nothing).
+            ``author~smith`` (contains), ``author=`` (is empty).
 
     Raises:
-        SettingError: A date or a condition cannot be read, or the first day follows the last.
+        SettingError: A date or a condition cannot be parsed, or ``since`` is after ``until``.
     """
     first = _day("since", since)
     last = _day("until", until)
@@ -160,7 +162,7 @@ def note_filters(
 
 
 def _listed(values: str | Sequence[str]) -> list[str]:
-    """Return the values without white space around them, and without empty ones."""
+    """Return the values that are not empty, without white space around them."""
     texts = [values] if isinstance(values, str) else values
     return [text.strip() for text in texts if text.strip()]
 
@@ -170,7 +172,7 @@ def _condition(text: str) -> Filter:
     match = _CONDITION.fullmatch(text)
     if match is None:
         raise SettingError(
-            "`where` must be KEY=VALUE, or have !=, <, <=, >, >= or ~ (a part) in place of = "
+            "`where` must be KEY=VALUE, with =, !=, <, <=, >, >= or ~ (contains) as the operator "
             f"(got {text!r})."
         )
     key = match["key"].strip().lower()
@@ -183,14 +185,14 @@ def _condition(text: str) -> Filter:
         return MetadataFilters(filters=[empty], condition=FilterCondition.NOT)
     value = written if operator == "~" else typed(written)
     if isinstance(value, bool):
-        value = int(value)  # LlamaIndex's filters take no booleans
+        value = int(value)  # LlamaIndex's filters do not accept booleans
     return item_filter(key, value, _OPERATORS.get(operator) or FilterOperator(operator))
 
 
 def days_filter(first: date | None, last: date | None) -> MetadataFilters:
-    """Return the filter for notes of some days, the first and the last included.
+    """Return the filters for notes from the first to the last day, both included.
 
-    None is no limit.
+    None means no limit.
     """
     filters: list[Filter] = []
     for day, operator in ((first, FilterOperator.GTE), (last, FilterOperator.LTE)):
@@ -201,7 +203,7 @@ def days_filter(first: date | None, last: date | None) -> MetadataFilters:
 
 
 def _day(name: str, text: str) -> date | None:
-    """Return the day that a text names: of ``last week`` the first for ``since``, else the last."""
+    """Return the day that a text names: the first of a period for ``since``, else the last."""
     if not text.strip():
         return None
     period = iso_period(text.strip())

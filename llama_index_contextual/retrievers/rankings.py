@@ -1,8 +1,8 @@
 """Rankings of single retrievers, and their fusion: by ranks, by scores, or by learned features.
 
-Learned fusion adds up features in log-odds, so each summand tells how much a feature speaks for a
-candidate. ``benchmarks/train.py`` trains the weights on questions with known answers;
-``benchmarks/results/fusion.md`` has the figures.
+Learned fusion adds up features in log-odds, so each summand shows how much a feature supports a
+candidate. ``benchmarks/train.py`` trains the weights on questions with known answers. The figures
+are in ``benchmarks/results/fusion.md``.
 """
 
 from __future__ import annotations
@@ -35,22 +35,24 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.bm25_index import Candidate
     from llama_index_contextual.retrievers.node_index import KeywordView
 
-_DEVIATIONS: Final = 3  # a score is stretched over so many standard deviations on each side
+_DEVIATIONS: Final = 3  # standard deviations on each side of the mean that become the range 0 to 1
 
 LEAST: Final = 1e-6  # learned scores stay greater than 0
-# With so many of its letters in known words, a question is one for the English model.
+# The share of a query's letters in words of the English vocabulary that gives its vectors full
+# trust.
 _KNOWN_SHARE: Final = 0.5
-_LEAST_TRUST: Final = 0.2  # vectors still tell apart what words do not
-# Of multilingual-e5 where words match, beside English; where none does, 1 more.
+_MIN_TRUST: Final = 0.2  # vectors still separate chunks that words cannot separate
+# The trust in multilingual-e5 for a query that is not English, if words match. It is 1 higher if no
+# word matches.
 _E5_TRUST: Final = 0.8
-# Of the information of a query: so much matches where query and notes speak one language.
+# The share of a query's information that matches if the query and the notes have the same language.
 _MATCHED: Final = 0.25
 
 
 class Mode(str, Enum):
-    """Ways to fuse rankings beside LlamaIndex's.
+    """The modes of fusion in addition to LlamaIndex's.
 
-    A model ranks, and weights of retrievers of different kinds are unused.
+    In these modes a model ranks, and weights only apply among retrievers of the same kind.
     """
 
     LEARNED = "learned"
@@ -66,15 +68,15 @@ class Ranking:
 
     Attributes:
         retriever: The name of the retriever.
-        query: The number of the query, 0 for the original.
-        weight: Its share of the fusion.
-        node_ids: Best first, each once.
-        scores: The score of each node, falling.
-        compared: How many of the first nodes are the best of all chunks, whatever the filters are.
-            Their scores set the scale, so that a filter changes no score.
+        query: The number of the query. The original query is 0.
+        weight: The share of the ranking in the fusion.
+        node_ids: The ids, best first and without duplicates.
+        scores: The score of each node, in descending order.
+        compared: The number of first nodes that are the best of all chunks, regardless of filters.
+            Their scores set the scale, so that filters change no score.
         is_keyword: Whether the retriever matches words.
-        model: The embedding whose cosines the scores are, "" for an embedding that was not
-            measured; None for a retriever that does not tell.
+        model: The embedding whose cosines are the scores. "" is an embedding without calibration,
+            and None means that the retriever does not report one.
     """
 
     retriever: str
@@ -88,25 +90,25 @@ class Ranking:
 
     @property
     def compared_scores(self) -> Floats:
-        """Return the scores of the best of all chunks."""
+        """Return the scores that set the scale."""
         return self.scores[: self.compared]
 
     def score_of(self, node_id: str, missing: float) -> float:
-        """Return the score of a node, or another where the retriever did not return it."""
+        """Return the score of a node, or ``missing`` if the retriever did not return it."""
         if node_id not in self.node_ids:
             return missing
         return float(self.scores[self.node_ids.index(node_id)])
 
 
 class Credit(NamedTuple):
-    """What a retriever or a feature adds to the score of a hit.
+    """A summand in the score of a hit, from a retriever or a feature.
 
     Attributes:
-        name: The name of the retriever or the feature.
-        value: The score of the retriever, or the value of the feature.
-        credit: What it adds.
+        name: The name of the retriever or feature.
+        value: The score by the retriever, or the value of the feature.
+        credit: The summand.
         query: The number of the query that the retriever answered.
-        rank: The rank in the answer of the retriever, from 1; None for a feature.
+        rank: The rank in the answer of the retriever, from 1. None for a feature.
     """
 
     name: str
@@ -117,7 +119,7 @@ class Credit(NamedTuple):
 
 
 class FeatureColumn(NamedTuple):
-    """The values of a feature, and what they add to the scores, by row."""
+    """The values of a feature and its summands in the scores, by row."""
 
     name: str
     values: Floats
@@ -125,20 +127,20 @@ class FeatureColumn(NamedTuple):
 
 
 class ScoreTable:
-    """The candidates with their scores, and what the scores are made of.
+    """The candidates with their scores, and the summands of the scores.
 
-    It has one row per node, in the order of the ids.
+    The table has one row per node, sorted by id.
 
     Args:
-        rankings: Whose nodes are the candidates.
+        rankings: The rankings. All their nodes are candidates.
 
     Attributes:
-        node_ids: Ids in row order.
+        node_ids: The ids in row order.
         row_of: The row of each id.
-        raw: The sum of all credits, in log-odds for the learned mode.
-        scores: The same as a share of the best.
-        rankings: Each ranking, with what it adds to the score of each of its nodes.
-        features: What each feature adds.
+        raw: The sum of all credits. In the learned modes it is in log-odds.
+        scores: The sums as shares of the best sum.
+        rankings: Each ranking, with its credit for each of its nodes.
+        features: The values and credits of each feature.
     """
 
     def __init__(self, rankings: Sequence[Ranking]) -> None:
@@ -153,7 +155,7 @@ class ScoreTable:
     def spread(self, ranking: Ranking, values: Floats, missing: float = 0.0) -> Floats:
         """Return the values of a ranking's nodes by row.
 
-        Nodes that are no candidates are left out.
+        Nodes that are not candidates are left out.
         """
         spread = np.full(len(self.node_ids) + 1, missing)
         spread[[self.row_of.get(node_id, -1) for node_id in ranking.node_ids]] = values
@@ -161,7 +163,7 @@ class ScoreTable:
 
     @cached_property
     def best_first(self) -> Mapping[str, float]:
-        """Return the score of each candidate by id, best first, ties by id."""
+        """Return the score of each candidate by id, best first. Ties are broken by id."""
         order = np.argsort(-self.scores, kind="stable").tolist()
         scores = self.scores.tolist()
         return {self.node_ids[row]: scores[row] for row in order}
@@ -173,20 +175,17 @@ class ScoreTable:
         return row is not None and any(column.values[row] for column in columns)
 
     def credits_of(self, node_id: str) -> tuple[Credit, ...]:
-        """Return what the score of a candidate is made of.
-
-        Nothing for a node that is no candidate.
-        """
+        """Return the summands in the score of a node. They are empty if it is not a candidate."""
         row = self.row_of.get(node_id)
         if row is None:
             return ()
         parts: list[Credit] = []
         for ranking, credit in self.rankings:
             if node_id in ranking.node_ids:
-                place = ranking.node_ids.index(node_id)
-                score = float(ranking.scores[place])
+                index = ranking.node_ids.index(node_id)
+                score = float(ranking.scores[index])
                 parts.append(
-                    Credit(ranking.retriever, score, float(credit[place]), ranking.query, place + 1)
+                    Credit(ranking.retriever, score, float(credit[index]), ranking.query, index + 1)
                 )
         for feature in self.features:
             if feature.values[row]:
@@ -195,11 +194,11 @@ class ScoreTable:
         return tuple(parts)
 
 
-def in_ranks(candidates: Sequence[Candidate]) -> tuple[list[str], Floats]:
-    """Return the ids and the scores of candidates, best first, each node at its best rank.
+def rank_candidates(candidates: Sequence[Candidate]) -> tuple[list[str], Floats]:
+    """Return the ids and the scores of the candidates, best first, each node at its best rank.
 
-    Candidates without a score follow in their order, with the lowest score; where none has a score,
-    scores fall evenly from 1.
+    Candidates without a score follow in their order and get the lowest score. If no candidate has a
+    score, scores descend evenly from 1.
     """
     scored: dict[str, float] = {}
     unscored: dict[str, None] = {}
@@ -215,18 +214,19 @@ def in_ranks(candidates: Sequence[Candidate]) -> tuple[list[str], Floats]:
     if scores:
         scores += [scores[-1]] * len(last_ids)
     else:
-        scores = [1 - place / len(last_ids) for place in range(len(last_ids))]
+        scores = [1 - index / len(last_ids) for index in range(len(last_ids))]
     return best_ids + last_ids, np.array(scores, dtype=np.float64)
 
 
 def stretch(scores: Floats, scale: Floats, *, by_range: bool = False) -> Floats:
-    """Return scores stretched linearly to about 0 to 1, none below 0; where all are equal, 1.
+    """Return the scores, stretched linearly so that the mean ± 3 standard deviations become 0 to 1.
+
+    Scores below 0 become 0. If all scores are equal, they become 1.
 
     Args:
         scores: The scores of a ranking.
-        scale: Those of them that set the scale.
-        by_range: Whether the lowest becomes 0 and the highest 1, and not the mean ± 3 standard
-            deviations.
+        scale: The scores that set the scale.
+        by_range: Whether to map the lowest and the highest score to 0 and 1 instead.
     """
     low = float(scale.min(initial=math.inf))
     high = float(scale.max(initial=-math.inf))
@@ -248,12 +248,12 @@ def fuse(rankings: Sequence[Ranking], *, mode: FUSION_MODES, k: float, pool: int
 
     Args:
         rankings: The answers of all retrievers to all queries.
-        mode: RECIPROCAL_RANK adds ``weight / (k + rank)``, ranks from 1; RELATIVE_SCORE adds
-            weighted scores stretched from 0 to 1; DIST_BASED_SCORE the same over mean ± 3 standard
-            deviations; SIMPLE takes the largest weighted score.
+        mode: RECIPROCAL_RANK adds ``weight / (k + rank)``, with ranks from 1. RELATIVE_SCORE adds
+            weighted scores, stretched to 0 to 1. DIST_BASED_SCORE does the same for the range of
+            mean ± 3 standard deviations. SIMPLE uses the largest weighted score.
         k: The constant of reciprocal ranks.
-        pool: The most nodes that a ranking can have. It sets the score from which reciprocal ranks
-            are normalized, so that a score means the same however many candidates there are.
+        pool: The largest number of nodes in a ranking. Reciprocal ranks are normalized by it, so
+            that a score means the same for any number of candidates.
     """
     table = ScoreTable([ranking for ranking in rankings if ranking.weight > 0])
     if not table.node_ids:
@@ -267,7 +267,7 @@ def fuse(rankings: Sequence[Ranking], *, mode: FUSION_MODES, k: float, pool: int
     if mode is FUSION_MODES.SIMPLE:
         table.raw = largest
     if mode is FUSION_MODES.RECIPROCAL_RANK:
-        # The share of the first rank that a ranking cannot have: each candidate is above it.
+        # Subtract the score of the first rank beyond the pool. All candidates are above it.
         floor = min(ranking.weight for ranking, _ in table.rankings) / (k + pool + 1)
     lifted = table.raw - floor
     best = float(lifted.max())
@@ -276,7 +276,7 @@ def fuse(rankings: Sequence[Ranking], *, mode: FUSION_MODES, k: float, pool: int
 
 
 def _shares(ranking: Ranking, mode: FUSION_MODES, k: float) -> Floats:
-    """Return what each node of a ranking counts before weights."""
+    """Return the share of each node of a ranking, before it is weighted."""
     if mode is FUSION_MODES.RECIPROCAL_RANK:
         return 1 / (k + np.arange(1.0, len(ranking.scores) + 1))
     if mode is FUSION_MODES.SIMPLE:
@@ -290,7 +290,7 @@ def _shares(ranking: Ranking, mode: FUSION_MODES, k: float) -> Floats:
 
 @cache
 def shipped_weights(section: str) -> Any:
-    """Return the weights of a model that comes with the package: ``messages`` or ``relevance``."""
+    """Return the weights of a model in the package: ``messages`` or ``relevance``."""
     return json.loads(files(__package__).joinpath("weights.json").read_text("utf-8"))[section]
 
 
@@ -302,18 +302,18 @@ def fuse_learned(
     admitted: frozenset[str],
     features: Sequence[Feature] = FEATURES,
 ) -> tuple[ScoreTable, KeywordReads]:
-    """Return the candidates scored by the sum of all features, and what is known of them.
+    """Return the candidates, scored by the sum of all features, and their data from the index.
 
-    A score is a share of the best sum: it falls about as slowly as by ranks, so that a recency
-    decay weighs as much.
+    A score is a share of the best sum. Scores descend about as slowly as those of reciprocal ranks,
+    so a recency decay has about the same effect on both.
 
     Args:
         text: The query.
-        today: The day from which "last week" counts.
+        today: The day that "last week" is relative to.
         rankings: The answers of all retrievers to all queries.
-        keywords: The name of a keyword retriever and the retriever; None where there is none.
-        admitted: The ids that the filters admit.
-        features: The reasons to rank a candidate higher or lower.
+        keywords: The keyword retriever with its name, or None.
+        admitted: The ids of the nodes that match the filters.
+        features: The features.
     """
     table = ScoreTable(rankings)
     reads = read_candidates(text, keywords, table.node_ids, admitted)
@@ -325,7 +325,7 @@ def fuse_learned(
 def score_candidates(
     query: Query, candidates: Candidates, table: ScoreTable, features: Sequence[Feature]
 ) -> None:
-    """Score the candidates in a table: the log-odds that each answers the query, and its share."""
+    """Fill a table with the log-odds that each candidate answers the query, and their shares."""
     for feature in features:
         values = feature.values(query, candidates)
         column = FeatureColumn(feature.name, values, feature.weight * values)
@@ -341,14 +341,15 @@ def score_candidates(
 
 @dataclass(frozen=True, slots=True)
 class KeywordReads:
-    """What a keyword retriever knows of the candidates of a query.
+    """The data of the keyword index about the candidates of a query.
 
     Attributes:
         retriever: The name of the keyword retriever.
         terms: The terms of the query and their counts in each candidate.
-        nearness: How near to each other neighbouring terms stand in each candidate.
-        chunks: What is known of the candidates.
-        named: The best chunk of each document whose name the query is, and the value of that name.
+        nearness: How close together neighbouring terms are in each candidate.
+        chunks: The stored descriptions of the candidates.
+        named: The id of the best chunk of each document that the query names, with the value of the
+            name.
     """
 
     retriever: str
@@ -366,15 +367,14 @@ def read_candidates(
     *,
     with_nearness: bool = True,
 ) -> KeywordReads:
-    """Read what the features need from a keyword retriever, all from one state of its index.
+    """Read the data that features need from one state of the keyword index.
 
     Args:
         text: The query.
-        keywords: The name of the retriever and the retriever; None where there is none: then
-            nothing is known.
-        node_ids: The candidates.
-        admitted: The ids that the filters admit.
-        with_nearness: Whether the text is short enough for the nearness of its words.
+        keywords: The keyword retriever with its name. None returns empty data.
+        node_ids: The ids of the candidates.
+        admitted: The ids of the nodes that match the filters.
+        with_nearness: Whether to compute the nearness of terms, which is slow for long queries.
     """
     size = len(node_ids)
     if keywords is None:
@@ -405,7 +405,7 @@ def collect(
     reads: KeywordReads,
     admitted: frozenset[str],
 ) -> tuple[Query, Candidates]:
-    """Return the query and the candidates of some rankings as the features read them."""
+    """Return the query and the candidates in the form that features need."""
     nothing: Floats = np.zeros(len(table.node_ids))
     trust = trust_in(text, rankings, reads)
     weight_of_kind = {True: 0.0, False: 0.0}
@@ -442,7 +442,7 @@ def collect(
 
 
 def matched_shares(ranking: Ranking, reads: KeywordReads) -> Floats:
-    """Return the BM25 scores of a ranking as shares of the information of the query."""
+    """Return the BM25 scores of a ranking as shares of the query's information."""
     information = math.fsum(reads.terms.idfs) or math.inf
     return np.minimum(ranking.scores / information, 1.0)
 
@@ -451,19 +451,19 @@ def matched_shares(ranking: Ranking, reads: KeywordReads) -> Floats:
 
 
 def trust_in(text: str, rankings: Sequence[Ranking], reads: KeywordReads) -> dict[str, float]:
-    """Return factors for the scores of retrievers by name; those of other retrievers are 1.
+    """Return factors for the scores of retrievers by name. Retrievers without one have factor 1.
 
-    The vectors of all-MiniLM-L6-v2 count by the share of the query that its vocabulary knows: fully
-    for an English query, a fifth for a Japanese one. Those of multilingual-e5 count fully for an
-    English query, and less in another language, where words match better. They count more, and
-    keywords less, where no chunk contains much of the query: it may be in another language than the
-    notes. ``benchmarks/results/languages.md`` has the figures.
+    The factor of all-MiniLM-L6-v2 depends on the share of the query that is in its vocabulary: 1
+    for an English query, 0.2 for a Japanese one. The factor of multilingual-e5 is 1 for an English
+    query and lower for other languages, in which words match better. If no chunk contains much of
+    the query, the notes may be in another language. The factor of multilingual-e5 is then higher
+    and that of keywords lower. The figures are in ``benchmarks/results/languages.md``.
     """
     trust: dict[str, float] = {}
     for ranking in rankings:
         if ranking.model == MINILM:
             known_share = share_spelled(text) / _KNOWN_SHARE
-            trust[ranking.retriever] = max(_LEAST_TRUST, min(1.0, known_share))
+            trust[ranking.retriever] = max(_MIN_TRUST, min(1.0, known_share))
     multilingual = [ranking.retriever for ranking in rankings if ranking.model == E5]
     if multilingual and any(reads.terms.idfs):
         best_matches = [

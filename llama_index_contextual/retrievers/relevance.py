@@ -1,9 +1,10 @@
-"""How likely an index answers a query at all.
+"""Estimate the probability that an index answers a query at all.
 
-A fused score ranks: something is best even where nothing answers. Relevance is a logistic model
-that tells questions with known answers from keyboard mash, other languages, other subjects, and
-questions whose answer was taken out of the index. Like learned fusion it is a sum in log-odds.
-``benchmarks/relevance.py`` trains its weights; ``benchmarks/results/relevance.md`` has the figures.
+A fused score only ranks: one hit is always the best, even if none answers the query. Relevance is a
+logistic model that distinguishes questions with known answers from random letters, other languages,
+other subjects, and questions whose answer was removed from the index. Like learned fusion, it is a
+sum in log-odds. ``benchmarks/relevance.py`` trains its weights. The figures are in
+``benchmarks/results/relevance.md``.
 """
 
 from __future__ import annotations
@@ -26,34 +27,34 @@ if TYPE_CHECKING:
 
 AUTO: Final = "auto"
 LEAST: Final = 0.05  # loses no first hit of any retriever; see benchmarks/results/relevance.md
-# Embeddings whose cosines were measured: their name in the weights, and the cosine of unrelated
-# texts.
-_MEASURED: Final = {MINILM: ("local", 0.0), E5: ("e5", 0.7)}
-_OTHER_WORDS: Final = 0.5  # the best hit holds less of a query than this: it may be in other words
-# The most relevance of a query in other words: few of those have an answer.
-_BY_VECTORS: Final = 0.3
-_COMPARED_PLACE: Final = 9  # the best keyword score is compared with that of the tenth hit
-_NAMED: Final = 0.95  # the least relevance of a query that is the name of the first hit
-_CLOSE_HITS: Final = 3  # of these the one that holds most of the subject is judged
+# The embeddings with calibrated cosines, each with its name in the weights and the cosine of
+# unrelated texts.
+_CALIBRATED: Final = {MINILM: ("local", 0.0), E5: ("e5", 0.7)}
+_OTHER_WORDS: Final = 0.5  # with fewer of its words in the best hit, a query may use other words
+_MAX_BY_VECTORS: Final = 0.3  # few queries in other words than the notes have an answer
+_COMPARED_INDEX: Final = 9  # the best keyword score is compared with that of the tenth hit
+_MIN_NAMED: Final = 0.95  # if the query is the name of the first hit
+_CLOSE_HITS: Final = 3  # first hits of which the one that contains most of the subject is judged
 _TINY: Final = 1e-6
 
 MinScore: TypeAlias = float | Literal["auto"]
 
 
 class Evidence(NamedTuple):
-    """What speaks for an answer, of the best hit of a query.
+    """The evidence that the best hit answers a query.
 
     Attributes:
-        nearest: The highest cosine of the vector retriever; None without one.
-        farthest: The lowest. For embeddings that were not measured it stands for texts that have
-        nothing in common.
-        cosine: The cosine of the best hit; the lowest where the vector retriever did not return it.
-        words: The share of the query's words that the best hit holds, by rarity; None without a
-        keyword retriever.
-        lead: By what share the best keyword score exceeds the tenth, 0 to 1; 1 where fewer chunks
-            hold a word. The words of a subject are in many places, an answer stands out.
-        model: The embedding whose cosines they are, empty for one that was not measured.
-        spelled: Whether any word of the query is in a language that the model reads.
+        nearest: The highest cosine of the vector retriever. None without a vector retriever.
+        farthest: The lowest cosine. For an embedding without calibration, it is taken as the cosine
+            of unrelated texts.
+        cosine: The cosine of the best hit, or the lowest if the vector retriever did not return it.
+        words: The share of the query's words in the best hit, weighted by rarity. None without a
+            keyword retriever.
+        lead: The lead of the best keyword score over the tenth, as a share of the best, 0 to 1. It
+            is 1 if fewer than ten chunks match. The words of a subject are in many chunks, but an
+            answer stands out.
+        model: The embedding of the cosines, or "" if it has no calibration.
+        spelled: Whether any word of the query is in the vocabulary of the embedding.
     """
 
     nearest: float | None = None
@@ -66,35 +67,33 @@ class Evidence(NamedTuple):
 
     @property
     def is_calibrated(self) -> bool:
-        """Return whether it was measured what relevance means for such retrievers."""
-        return self.model in _MEASURED and self.nearest is not None and self.words is not None
+        """Return whether relevance is calibrated for these retrievers."""
+        return self.model in _CALIBRATED and self.nearest is not None and self.words is not None
 
     def features(self) -> dict[str, float]:
-        """Return the numbers that the model weighs.
+        """Return the features of the model.
 
-        Cosines are stretched from that of unrelated texts to 1.
+        Cosines are stretched so that unrelated texts have 0.
         """
-        _, zero = _MEASURED.get(self.model, ("", self.farthest))
+        _, zero = _CALIBRATED.get(self.model, ("", self.farthest))
         scale = max(1 - zero, _TINY)
         words = self.words or 0.0
         return {
             "nearest": ((self.nearest or 0.0) - zero) / scale,
             "cosine": (self.cosine - zero) / scale,
             "words": words,
-            "lead": words * self.lead,  # nonsense with one rare word stands out, too
+            "lead": words * self.lead,  # nonsense with one rare word has a high lead, too
         }
 
 
 class Judgement(NamedTuple):
-    """How likely an index answers a query.
+    """The relevance of the best hit of a query.
 
     Attributes:
-        relevance: 0 to 1; None where it is not known.
-        is_calibrated: Whether it was measured what relevance means for such retrievers and such a
-        query.
-        evidence: What the relevance is computed from.
-        unknown_words: A line on the words of the query that the index does not know; empty where it
-            knows all.
+        relevance: The probability that the index answers the query, 0 to 1. None means unknown.
+        is_calibrated: Whether relevance is calibrated for these retrievers and this query.
+        evidence: The evidence from which relevance is computed.
+        unknown_words: A note that names the words that are not in the index, or "".
     """
 
     relevance: float | None = None
@@ -106,18 +105,18 @@ class Judgement(NamedTuple):
 def relevance(
     evidence: Evidence, weights: Mapping[str, Mapping[str, float]] | None = None
 ) -> float | None:
-    """Return the likelihood that an index answers a query, 0 to 1; None where it is not known.
+    """Return the probability that an index answers a query, 0 to 1. None means unknown.
 
-    A query in other words than those of the notes ("crash" for "outage") has only its vector to
-    speak for it. So the model of vectors alone judges it, too, and can lift it to 0.3: it is not
-    left out, and it is not trusted.
+    For a query in other words than the notes ("crash" for "outage"), the only evidence is its
+    vector. Such a query is also judged by the model of vectors alone, which can raise the relevance
+    to 0.3: enough to keep the hits, but not to trust them.
 
     Args:
-        evidence: What speaks for an answer.
-        weights: The weights of each model; default those of the package.
+        evidence: The evidence for an answer.
+        weights: The weights of each model. None uses those of the package.
     """
     weights = weights or shipped_weights("relevance")
-    vectors, _ = _MEASURED.get(evidence.model, ("other", 0.0))
+    vectors, _ = _CALIBRATED.get(evidence.model, ("other", 0.0))
     features = evidence.features()
     if evidence.nearest is None:
         return None if evidence.words is None else _likelihood(features, weights["words"])
@@ -126,7 +125,7 @@ def relevance(
         return by_vectors
     combined = _likelihood(features, weights[f"{vectors} and words"])
     if evidence.spelled and evidence.words < _OTHER_WORDS:
-        return max(combined, min(by_vectors, _BY_VECTORS))
+        return max(combined, min(by_vectors, _MAX_BY_VECTORS))
     return combined
 
 
@@ -144,17 +143,18 @@ def judge(
     keywords: tuple[str, ContextualBM25Retriever] | None,
     reads: KeywordReads | None,
 ) -> Judgement:
-    """Return how likely the index answers a query, by its best candidate.
+    """Return the relevance of the best candidate.
 
     Args:
         text: The query.
-        subject: What a relevant hit holds of the query: "What did we decide about retries?" finds
-            other decisions, too. Of the first three candidates the one that holds most of it is
-            judged. Empty for the whole query.
+        subject: The part of the query that a relevant hit must contain. "What did we decide about
+            retries?" also finds other decisions, so its subject is "retries?". Of the first three
+            candidates, the one that contains most of the subject is judged. Empty means the whole
+            query.
         rankings: The answers of the retrievers.
         table: The fused candidates.
-        keywords: The name of a keyword retriever and the retriever; None where there is none.
-        reads: What it knows of the candidates; None where it has to be asked.
+        keywords: The keyword retriever with its name, or None.
+        reads: The data of the keyword index about the candidates. None if it was not read yet.
     """
     best_ids = list(table.best_first)[: _CLOSE_HITS if subject else 1]
     best_id = best_ids[0] if best_ids else ""
@@ -163,7 +163,7 @@ def judge(
     evidence = Evidence(model="", spelled=is_spelled(text))
     unknown_words = ""
 
-    # The words of the query.
+    # Judge the words of the query.
     if keywords is not None:
         name, retriever = keywords
         if subject or reads is None:
@@ -178,7 +178,7 @@ def judge(
             best_id = best_ids[shares.index(words)]
         evidence = evidence._replace(words=words, lead=_lead(originals.get(name)))
 
-    # Its vector.
+    # Judge the vector of the query.
     vectors = [ranking for ranking in originals.values() if ranking.model is not None]
     if vectors and vectors[0].compared:
         ranking = vectors[0]
@@ -192,30 +192,30 @@ def judge(
         )
     likelihood = relevance(evidence)
     if likelihood is not None and is_named:
-        likelihood = max(likelihood, _NAMED)
+        likelihood = max(likelihood, _MIN_NAMED)
     return Judgement(likelihood, evidence.is_calibrated, evidence, unknown_words)
 
 
 def _lead(ranking: Ranking | None) -> float:
-    """Return by what share the best score exceeds the tenth."""
+    """Return the lead of the best score over the tenth, as a share of the best."""
     if ranking is None or not ranking.compared_scores.any():
         return 0.0
-    has_tenth = ranking.compared > _COMPARED_PLACE
-    tenth = float(ranking.scores[_COMPARED_PLACE]) if has_tenth else 0.0
+    has_tenth = ranking.compared > _COMPARED_INDEX
+    tenth = float(ranking.scores[_COMPARED_INDEX]) if has_tenth else 0.0
     return 1 - tenth / float(ranking.scores[0])
 
 
 def relevant_scores(
     scores: Mapping[str, float], min_score: MinScore, judgement: Judgement
 ) -> tuple[Mapping[str, float], str]:
-    """Return the scores of the candidates that are relevant enough, and a note on the others.
+    """Return the scores of the candidates that are relevant enough, and a note on left out ones.
 
     Args:
         scores: The score of each candidate, best first.
-        min_score: The relevance that each hit needs; 0 for none. ``"auto"`` stands for
-            :data:`LEAST`, for the best hit of a query alone: the first hit of a retriever may stand
-            far down in the fusion. Where relevance is not calibrated, it leaves out nothing.
-        judgement: How relevant the best candidate is. Candidates of unknown relevance stay.
+        min_score: The lowest relevance of a hit. ``"auto"`` leaves out hits below :data:`LEAST`,
+            but only if the best hit is below it, because the first hit of a retriever can have a
+            low rank in the fusion. It leaves out nothing if relevance is not calibrated.
+        judgement: The relevance of the best candidate. If it is unknown, all candidates stay.
     """
     if judgement.relevance is None:
         return scores, ""

@@ -1,23 +1,27 @@
 """Rank whole sessions for a message that continues a conversation.
 
-"It really works! My head rarely feels dizzy now" is no question. What answers it is the session
-that it continues: what a note says on one day, or under one heading where it names no day. A
-session's score is a sum in log-odds, as in :mod:`~llama_index_contextual.retrievers.rankings`:
+"It really works! My head rarely feels dizzy now" is not a question. The relevant note is the
+session that it continues. A session is the text of a note from the same day or, in a note without
+days, below the same heading. The score of a session is a sum in log-odds, as in
+:mod:`~llama_index_contextual.retrievers.rankings`:
 
 =============== ====================================================================================
-session vector  the mean of the session's three best vector scores, stretched as in learned fusion,
-                so that many chunks that speak for a session count more than one
-session keyword the same of its BM25 scores, as shares of the summed rarity of the message's words
-sentence        how far its best vector score for one sentence of the message is above the last
-                candidate's: beside small talk, the sentence that the session is about counts
-age             how new it is: 1 on the day of the message, a fourth after ``half_life_days``
+session vector  the mean of the three best vector scores of the session, stretched as in learned
+                fusion, so that a session with several matching chunks ranks above one with a single
+                match
+session keyword the mean of the three best BM25 scores, as shares of the summed rarity of the
+                message's words
+sentence        the best vector score for any sentence of the message, minus the lowest score in
+                that ranking, so that small talk around this sentence does not matter
+age             the recency: 1 on the day of the message, 1/4 after ``half_life_days``
 =============== ====================================================================================
 
-Age hides an old session that the message continues. So every third session is the best of those
-left by the text alone, unless it is of a later day. The best chunk of a session comes first; the
-others count a tenth of it, a twentieth and so on, so that the first hits are of as many sessions.
-``benchmarks/train.py`` trains the weights, but not that of age, which was chosen with those turns.
-``benchmarks/results/memory.md`` has the figures.
+By age alone, an old session that the message continues would rank low. Every third session is
+therefore the best remaining one by text alone, unless it is from a later day. The best chunk of a
+session gets its score. The second gets a tenth of it, the third a twentieth and so on, so that the
+first hits are from different sessions. ``benchmarks/train.py`` trains all weights except that of
+age, which was chosen together with the rule of every third session. The figures are in
+``benchmarks/results/memory.md``.
 """
 
 from __future__ import annotations
@@ -55,22 +59,22 @@ if TYPE_CHECKING:
 TEXT_FEATURES: Final = ("session vector", "session keyword", "sentence")
 FEATURES: Final = (*TEXT_FEATURES, "age")
 HALF_LIFE_DAYS: Final = 30.0
-_SPEAKERS: Final = 3  # chunks that speak for a session
-_DEVIATIONS: Final = 6.0  # over which a vector score is stretched
-_FURTHER_SHARE: Final = 0.1  # what the second chunk of a session counts of the first
-_TURN: Final = 3  # every third session is found by its text alone
+_BEST_CHUNKS: Final = 3  # chunks whose scores represent a session
+_DEVIATIONS: Final = 6.0  # standard deviations of vector scores that become the range 0 to 1
+_FURTHER_SHARE: Final = 0.1  # score of the second chunk of a session, as a share of the first
+_TURN: Final = 3  # every third session is chosen by text alone
 _MAX_SENTENCES: Final = 6
-_MIN_WORDS: Final = 3  # of a sentence
+_MIN_WORDS: Final = 3  # words of a sentence that is searched for
 
 
 class Session(NamedTuple):
-    """A part of a note: what it says on one day, or under one heading where it names no day."""
+    """The part of a note from the same day or, without a day, below the same heading."""
 
     path: str
     part: date | str | None
 
     def is_after(self, today: date) -> bool:
-        """Tell whether the session is of a later day."""
+        """Return whether the session is from a later day."""
         return isinstance(self.part, date) and self.part > today
 
 
@@ -79,9 +83,9 @@ class SessionScore:
     """The score of a session in log-odds.
 
     Attributes:
-        rows: Its chunks among the candidates, best first.
-        by_text: What each text feature adds.
-        age: What its age adds.
+        rows: The rows of its chunks among the candidates, best first.
+        by_text: The summands of the text features.
+        age: The summand of age.
     """
 
     rows: Sequence[int]
@@ -95,12 +99,12 @@ class SessionScore:
 
     @property
     def total(self) -> float:
-        """Return the whole score."""
+        """Return the score with age."""
         return math.fsum([*self.by_text, self.age])
 
 
 def sentences_of(message: str) -> list[str]:
-    """Return the six longest sentences of a message, in its order; none if it is a single one."""
+    """Return the six longest sentences of a message in their order, or none for one sentence."""
     sentences = sentences_in(message)
     if len(sentences) == 1:
         return []
@@ -113,7 +117,7 @@ def sentences_of(message: str) -> list[str]:
 
 
 def sessions_of(node_ids: Sequence[str], chunks: Chunks) -> list[Session]:
-    """Return the session of each candidate; a candidate that nothing is known of is its own."""
+    """Return the session of each candidate. A candidate unknown to the index is its own session."""
     sessions = [Session(node_id, None) for node_id in node_ids]
     for row in np.flatnonzero(chunks.is_known).tolist():
         info = chunks.info(row)
@@ -126,10 +130,10 @@ def sessions_of(node_ids: Sequence[str], chunks: Chunks) -> list[Session]:
 def newness_of(
     session: Session, today: date, half_life_days: float, evergreen: Sequence[str] = ()
 ) -> float | None:
-    """Return 1 for a session of today, and a fourth after each half-life, before and after.
+    """Return ``0.25 ** (days / half_life_days)``, where ``days`` is the distance from today.
 
-    It is the square of a recency factor, so that a week counts. None for a session without a day,
-    or with a path that never ages.
+    This is the square of a recency factor, so that even a week makes a difference. The result is
+    None for a session without a day or with a path that never ages.
     """
     if not isinstance(session.part, date) or is_evergreen(session.path, evergreen):
         return None
@@ -146,21 +150,22 @@ def fuse_sessions(
     half_life_days: float = HALF_LIFE_DAYS,
     evergreen: Sequence[str] = (),
 ) -> tuple[ScoreTable, KeywordReads]:
-    """Return chunks scored by their sessions, and what is known of them.
+    """Return the chunks, scored by their sessions, and their data from the keyword index.
 
     Args:
         query: The message.
-        rankings: Of all retrievers for the message, and of vector retrievers for its sentences.
-        keywords: The name of a keyword retriever and the retriever.
+        rankings: The answers of all retrievers to the message, and of the vector retrievers to its
+            sentences.
+        keywords: The keyword retriever with its name.
         today: The day of the message.
-        half_life_days: After so many days a session counts a fourth as new.
+        half_life_days: The half-life for :func:`newness_of`.
         evergreen: Patterns of paths that never age.
 
     Returns:
-        A table whose ``raw`` is the log-odds of a chunk's session, less for each chunk of it that
-        comes before, and whose ``scores`` are shares of the best.
+        A table in which ``raw`` is the log-odds of a chunk's session, reduced for all but its best
+        chunk, and ``scores`` are shares of the best.
     """
-    # The sentences are no questions of their own: they speak for what the whole message finds.
+    # Sentences only score candidates. All candidates come from the whole message.
     table = ScoreTable([ranking for ranking in rankings if ranking.query == 0])
     reads = read_candidates(
         query, keywords, table.node_ids, frozenset(table.node_ids), with_nearness=False
@@ -172,17 +177,17 @@ def fuse_sessions(
     }
     scores = score_sessions(features, sessions, newness)
 
-    # Order the sessions in turn by their score and by their text alone.
+    # Choose every third session by text alone.
     totals = {session: score.total for session, score in scores.items()}
     totals |= totals_in_turn(
         {session: score for session, score in scores.items() if not session.is_after(today)}
     )
 
-    # Give each chunk its part of the session's score.
+    # Give each chunk its share of the session's score.
     added = np.zeros((len(table.node_ids), len(FEATURES) + 1))
     for session, score in scores.items():
         rows = list(score.rows)
-        further = [_FURTHER_SHARE / place for place in range(1, len(rows))]
+        further = [_FURTHER_SHARE / number for number in range(1, len(rows))]
         added[rows] = [*score.by_text, score.age, totals[session] - score.total]
         table.raw[rows] = totals[session] * np.array([1.0, *further])
     for name, column in zip((*FEATURES, "turn"), added.T, strict=True):
@@ -198,9 +203,9 @@ def score_sessions(
     """Return the score of each session.
 
     Args:
-        features: Of :func:`chunk_features`.
-        sessions: Of each candidate.
-        newness: Of each session. One without an age counts as the median of those that have one.
+        features: The result of :func:`chunk_features`.
+        sessions: The session of each candidate.
+        newness: The recency of each session. A session without one gets the median.
     """
     rows_of: dict[Session, list[int]] = {}
     for row in np.argsort(-features.sum(axis=1), kind="stable").tolist():
@@ -211,7 +216,7 @@ def score_sessions(
     scores = {}
     for session, rows in rows_of.items():
         best = -np.sort(-features[rows], axis=0)
-        means = best[:_SPEAKERS].sum(axis=0) / _SPEAKERS
+        means = best[:_BEST_CHUNKS].sum(axis=0) / _BEST_CHUNKS
         by_text = [float(means[0]), float(means[1]), float(best[0, 2])]
         value = newness[session]
         age = weight_of_age * (default if value is None else value)
@@ -220,9 +225,9 @@ def score_sessions(
 
 
 def totals_in_turn(scores: Mapping[Session, SessionScore]) -> dict[Session, float]:
-    """Return the totals of sessions, dealt out so that every third session is found by its text.
+    """Return new totals by which every third session is the best remaining one by text alone.
 
-    The sessions get the sorted totals in their new order.
+    The new totals are the old ones, assigned to the sessions in their new order.
     """
     by_total = sorted(scores, key=lambda session: -scores[session].total)
     by_text = sorted(scores, key=lambda session: -scores[session].text_total)
@@ -238,14 +243,14 @@ def totals_in_turn(scores: Mapping[Session, SessionScore]) -> dict[Session, floa
 def chunk_features(
     query: str, today: date, rankings: Sequence[Ranking], table: ScoreTable, reads: KeywordReads
 ) -> Floats:
-    """Return the text features of each candidate in log-odds, one a column."""
+    """Return the text features of each candidate in log-odds, one column for each feature."""
     trust = trust_in(query, rankings, reads)
     originals = [ranking for ranking in rankings if ranking.query == 0]
     admitted = frozenset(table.node_ids)
     _, candidates = collect(query, today, originals, table, reads, admitted)
     matched = trust.get(reads.retriever, 1.0) * candidates.matched
 
-    # The best sentence; a message of one sentence is its own.
+    # Score the best sentence. A message of one sentence is itself the sentence.
     sentence: Floats = np.zeros(len(table.node_ids))
     vectors = [ranking for ranking in rankings if not ranking.is_keyword and ranking.compared]
     deviations = [

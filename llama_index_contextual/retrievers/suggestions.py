@@ -1,4 +1,4 @@
-"""Names and words of an index that are spelled nearly like those of a query."""
+"""Suggest names and words of an index for the misspelt words of a query."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from llama_index_contextual.retrievers.terms import has_stop_words
 from llama_index_contextual.retrievers.words import words_of
 from llama_index_contextual.utils.language import fold
 
-_LEAST_CHARACTERS: Final = 4  # shorter words are near too many others
-_MOST_DIFFERENCE: Final = 2  # characters by which a similar word is longer or shorter
-_LEAST_SIMILARITY: Final = 0.75  # as difflib measures it: "dikstra" and "dijkstra" have .93
-_MOST_SIMILAR: Final = 3  # words that are named for a word
+_MIN_CHARACTERS: Final = 4  # shorter words are similar to too many words
+_MAX_DIFFERENCE: Final = 2  # difference in length, and characters that a similar word can lack
+_MIN_SIMILARITY: Final = 0.75  # by difflib; "dikstra" and "dijkstra" have 0.93
+_MAX_SIMILAR: Final = 3  # suggestions for each unknown word
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Vocabulary:
     """The words and the names of an index.
 
     Attributes:
-        words: The words as they are written, by their folded form.
+        words: The words as written, by their folded form.
         words_by_end: The folded words by their length and their first or last letter.
-        names_by_word: The names of documents and the titles of their headings by folded word.
+        names_by_word: The names of documents and their headings, by the folded words in them.
     """
 
     words: Mapping[str, str]
@@ -56,9 +56,9 @@ class Vocabulary:
         return cls(words, words_by_end, names_by_word)
 
     def suggest(self, query: str, limit: int = 5) -> list[str]:
-        """Return names and words that a misspelt query may mean, best first; none if all are known.
+        """Return names and words that a misspelt query could mean, best first.
 
-        Words of asking, such as "what", are not taken for misspelt ones.
+        The list is empty if all words are known. Stop words such as "what" count as known.
 
         Example:
             >>> Vocabulary.of(["A short path."], ["Dijkstra's Algorithm"]).suggest("dikstra")
@@ -67,7 +67,7 @@ class Vocabulary:
         words = _plain_words(query)
         similar: list[str] = []
         for word in words:
-            is_unknown = word not in self.words and len(word) >= _LEAST_CHARACTERS
+            is_unknown = word not in self.words and len(word) >= _MIN_CHARACTERS
             if is_unknown and not has_stop_words(word):
                 similar += self._similar(word)
         if not similar:
@@ -79,23 +79,23 @@ class Vocabulary:
     def _similar(self, word: str) -> list[str]:
         """Return the known words that are most similar to a word, best first.
 
-        They have about its length, most of its letters, and its first or its last letter.
+        They have about the same length, most of its letters, and its first or last letter.
         """
         letters = set(word)
         candidates = set[str]()
-        lengths = range(len(word) - _MOST_DIFFERENCE, len(word) + _MOST_DIFFERENCE + 1)
+        lengths = range(len(word) - _MAX_DIFFERENCE, len(word) + _MAX_DIFFERENCE + 1)
         for length in lengths:
             for letter in (word[0], word[-1]):
                 for known in self.words_by_end.get((length, letter), ()):
-                    if len(letters.difference(known)) <= _MOST_DIFFERENCE:
+                    if len(letters.difference(known)) <= _MAX_DIFFERENCE:
                         candidates.add(known)
-        return get_close_matches(word, candidates, _MOST_SIMILAR, _LEAST_SIMILARITY)
+        return get_close_matches(word, candidates, _MAX_SIMILAR, _MIN_SIMILARITY)
 
     def _names_with(self, similar: Sequence[str], known: set[str]) -> list[str]:
-        """Return the names with similar words.
+        """Return the names that contain similar words.
 
-        Those with most words of the query come first, then those with the most similar word, then
-        short ones.
+        They are sorted by the number of known words of the query, then by the similarity of the
+        word, then by length (shortest first).
         """
         names = chain.from_iterable(self.names_by_word.get(word, ()) for word in similar)
         ranked = []
@@ -111,10 +111,10 @@ class Vocabulary:
 
 
 def _plain_words(text: str) -> list[str]:
-    """Return the distinct words of a text as words are compared, in their order."""
+    """Return the distinct words of a text in order, in the form in which words are compared."""
     return list(dict.fromkeys(map(_plain, words_of(text))))
 
 
 def _plain(word: str) -> str:
-    """Return a word as words are compared: folded, without a possessive ending."""
+    """Return the form in which words are compared: folded, without a possessive ending."""
     return fold(word).removesuffix("'s")

@@ -1,4 +1,4 @@
-"""Retrieve by vector: cosine scores, every filter, and no blocked event loop."""
+"""The vector retriever: cosine scores, all filters, and no blocked event loop."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ _dispatcher: Final = get_dispatcher(__name__)
 
 MINILM: Final = "all-minilm"
 E5: Final = "multilingual-e5"
-_REMEMBERED: Final = 16  # queries whose vectors are remembered: a digest asks twice
+_MAX_CACHED: Final = 16  # queries whose vectors are cached, because a digest can search twice
 
 
 class OwnStore:
-    """Search the store of this package's own index, which something else changes.
+    """The store of this package's own index, which is maintained elsewhere.
 
     Args:
         reader: Reads the store.
@@ -67,11 +67,11 @@ class OwnStore:
         self.snapshot = reader.snapshot
 
     def gives_cosines(self, _: VectorStoreQuery) -> bool:
-        """Return whether the scores are cosine similarities: always."""
+        """Return True, because the scores are always cosine similarities."""
         return True
 
     def needs_vector(self, _: VectorStoreQuery) -> bool:
-        """Return whether the query has to be embedded: always."""
+        """Return True, because queries must always be embedded."""
         return True
 
     def search(self, queries: Sequence[VectorStoreQuery]) -> list[list[Candidate]]:
@@ -92,31 +92,31 @@ class OwnStore:
 class ContextualVectorRetriever(PoolRetriever):
     """Retrieve by vector from a LlamaIndex vector store.
 
-    It replaces ``VectorIndexRetriever``. From Chroma the score is the cosine similarity, -1 to 1,
-    whatever the collection's distance function, and ties break by node id; other stores decide
-    both. No call blocks the event loop.
+    It replaces ``VectorIndexRetriever``. For Chroma, the score is the cosine similarity, -1 to 1,
+    whatever the distance function of the collection, and ties are broken by node id. For other
+    stores, scores and ties are those of the store. Asynchronous calls never block the event loop.
 
     Args:
-        index: A ``VectorStoreIndex`` on any store, which brings its embedding, its objects and its
-            callbacks, too; or a store that holds text.
-        similarity_top_k: The most nodes that a query returns; for a hybrid query the store decides
-        how many.
-        embed_model: Embeds queries; default the model of the index, else ``Settings.embed_model``
-        when first used.
-        filters: Nodes that may be returned. They mean the same on every store: what a store would
-            filter differently is filtered on its hits, and the query is repeated for more until
-            there are enough hits or no more.
-        doc_ids: Only nodes of these documents; None for all.
-        node_ids: Only these nodes; None for all.
-        vector_store_query_mode: As LlamaIndex names them: ``"mmr"``, ``"hybrid"`` … where the store
-        knows them.
-        alpha: For hybrid queries of a store, 0 to 1: 0 is keywords only, 1 vectors only.
-        sparse_top_k: For hybrid queries of a store: its hits by keywords.
-        hybrid_top_k: For hybrid queries of a store: its hits in all.
+        index: A ``VectorStoreIndex`` on any store, or a store that stores text. The embedding, the
+            objects and the callbacks of an index are used.
+        similarity_top_k: The largest number of nodes that a query returns. The store decides the
+            number for a hybrid query.
+        embed_model: The embedding for queries. Default: the model of the index, else
+            ``Settings.embed_model`` at the first query.
+        filters: Metadata filters for the returned nodes. They mean the same on every store: parts
+            that a store would treat differently are applied to its hits, and the query is repeated
+            with a larger size until there are enough hits or the store has no more.
+        doc_ids: The ids of the documents to search. None means all.
+        node_ids: The ids of the nodes to search. None means all.
+        vector_store_query_mode: One of LlamaIndex's modes that the store supports, such as
+            ``"mmr"`` or ``"hybrid"``.
+        alpha: For hybrid queries, 0 to 1. 0 is keywords only and 1 is vectors only.
+        sparse_top_k: For hybrid queries, the number of hits by keywords.
+        hybrid_top_k: For hybrid queries, the number of hits in all.
         vector_store_kwargs: Further arguments of the store's ``query``, such as ``mmr_threshold``.
 
     Raises:
-        SettingError: A setting cannot work.
+        SettingError: A setting is invalid.
     """
 
     def __init__(
@@ -191,20 +191,19 @@ class ContextualVectorRetriever(PoolRetriever):
 
         Args:
             reader: Reads the newest state of the store.
-            embed_model: Embeds queries; default ``Settings.embed_model`` when first used.
-            similarity_top_k: The most nodes that a query returns.
-            filters: Nodes that may be returned.
+            embed_model: The embedding for queries. Default: ``Settings.embed_model`` at the first
+                query.
+            similarity_top_k: The largest number of nodes that a query returns.
+            filters: Metadata filters for the returned nodes.
         """
         store = OwnStore(reader)
         return cls(store, similarity_top_k, embed_model=embed_model, filters=filters)
 
     @property
     def cosines_of(self) -> str:
-        """Return the model of the cosines, :data:`MINILM` or :data:`E5`, whoever runs it.
+        """Return the model of the cosines, :data:`MINILM` or :data:`E5`, whatever runs it.
 
-        "" for others.
-
-        What other cosines mean for fusion and relevance was not measured.
+        It is "" for any other model, because fusion and relevance are not calibrated for it.
         """
         if not self.keeps_scores:
             return ""
@@ -214,21 +213,19 @@ class ContextualVectorRetriever(PoolRetriever):
 
     @property
     def embed_model(self) -> BaseEmbedding:
-        """Return the model that embeds queries.
-
-        ``Settings.embed_model`` where this retriever has none.
-        """
+        """Return the embedding for queries. By default, it is ``Settings.embed_model``."""
         return self._embed_model or Settings.embed_model
 
-    # LlamaIndex itself makes a span of each implementation of the abstract ``pools``.
+    # This method needs a decorator. LlamaIndex only adds spans to implementations of abstract
+    # methods, such as ``pools``.
     @_dispatcher.span
     def candidates(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
-        """Return ids and scores of the best ``top_k`` nodes per query, none for an empty one."""
+        """Return the ids and scores of the best nodes for each query, none for an empty query."""
         hits = self.reader.search(self._store_queries(queries, top_k))
         return _for_each(queries, hits, [])
 
     def pools(self, queries: Sequence[QueryBundle], size: int, least: int) -> list[Pool]:
-        """Return the best nodes for each query as a fusion compares them, none for an empty one."""
+        """Return the best nodes for each query: all, and the matching ones; none if it is empty."""
         store_queries = self._store_queries(queries, size)
         return _for_each(queries, self.reader.pools(store_queries, least), Pool([], []))
 
@@ -236,15 +233,15 @@ class ContextualVectorRetriever(PoolRetriever):
     async def acandidates(
         self, queries: Sequence[QueryBundle], top_k: int
     ) -> list[list[Candidate]]:
-        """Return what :meth:`candidates` returns, by the store's own asynchronous query.
+        """Like :meth:`candidates`, but with the asynchronous query of the store.
 
         Raises:
-            TypeError: The store has none: :attr:`asks_async` is false.
+            TypeError: The store has no asynchronous query, so :attr:`asks_async` is false.
         """
         if not isinstance(self.reader, AnyStore):
             raise TypeError("The store has no asynchronous query.")
-        # The synchronous embedding in a thread: the asynchronous one of many models computes on the
-        # event loop.
+        # The asynchronous method of many embeddings blocks the event loop, so run the synchronous
+        # one in a thread.
         store_queries = await asyncio.to_thread(self._store_queries, queries, top_k)
         return _for_each(queries, await self.reader.asearch(store_queries), [])
 
@@ -255,7 +252,7 @@ class ContextualVectorRetriever(PoolRetriever):
         return await asyncio.to_thread(self._with_nodes, candidates)
 
     def _store_queries(self, queries: Sequence[QueryBundle], top_k: int) -> list[VectorStoreQuery]:
-        """Return the queries as a store takes them, without empty ones."""
+        """Return the queries for a store, without empty ones."""
         queries = [query for query in queries if _has_content(query)]
         vectors: Sequence[list[float] | None] = [query.embedding for query in queries]
         if self._needs_vector:
@@ -272,9 +269,9 @@ class ContextualVectorRetriever(PoolRetriever):
         ]
 
     def _embed(self, queries: Sequence[QueryBundle]) -> list[list[float]]:
-        """Return the vector that came with each query, else that of the model.
+        """Return the vector of each query: its own, a cached one, or a new one from the model.
 
-        New ones are made at the same time.
+        New vectors are computed concurrently.
         """
         model = self.embed_model
         texts = [tuple(query.embedding_strs) for query in queries]
@@ -286,7 +283,7 @@ class ContextualVectorRetriever(PoolRetriever):
             elif known_model is model:
                 vectors[text] = vector
 
-        # Embed the first new text here, and the others in threads.
+        # Embed the first new text in this thread, and each further text in a thread of its own.
         new_texts = list(dict.fromkeys(text for text in texts if text not in vectors))
         embed = model.get_agg_embedding_from_queries
         futures = {text: in_thread(embed, list(text)) for text in new_texts[1:]}
@@ -294,9 +291,9 @@ class ContextualVectorRetriever(PoolRetriever):
             vectors[text] = embed(list(text))
         vectors |= {text: future.result() for text, future in futures.items()}
 
-        # Remember the newest.
+        # Cache the newest vectors.
         self._vectors.update({text: (model, vectors[text]) for text in new_texts})
-        for text in list(self._vectors)[:-_REMEMBERED]:
+        for text in list(self._vectors)[:-_MAX_CACHED]:
             self._vectors.pop(text, None)
         return [vectors[text] for text in texts]
 
@@ -306,7 +303,7 @@ def _has_content(query: QueryBundle) -> bool:
 
 
 def _for_each(queries: Sequence[QueryBundle], answers: Sequence[T], nothing: T) -> list[T]:
-    """Return the answer to each query, nothing for an empty one."""
+    """Return an answer for each query, with ``nothing`` for each empty query."""
     remaining = iter(answers)
     return [next(remaining) if _has_content(query) else nothing for query in queries]
 
@@ -314,7 +311,7 @@ def _for_each(queries: Sequence[QueryBundle], answers: Sequence[T], nothing: T) 
 def _any_store_of(
     source: object, options: Mapping[str, Any] | None
 ) -> tuple[AnyStore, VectorStoreIndex | None]:
-    """Return the store of an index with its index, or a store that holds text with None.
+    """Return the store of an index and the index, or a store that stores text and None.
 
     Raises:
         SettingError: The source is neither.
@@ -325,14 +322,13 @@ def _any_store_of(
         names = getattr(source.index_struct, "nodes_dict", None)
         return AnyStore(source.vector_store, source.docstore, names, options), source
     raise SettingError(
-        "`index` must be a VectorStoreIndex or a store that holds text (got "
-        f"{type(source).__name__}). "
-        "Pass the VectorStoreIndex on it, or a store that holds text (Chroma, Qdrant, ...)."
+        f"`index` must be a VectorStoreIndex, or a store that stores text such as Chroma or Qdrant "
+        f"(got {type(source).__name__}). For any other store, pass the VectorStoreIndex on it."
     )
 
 
 def _mode_of(store: OwnStore | AnyStore, name: VectorStoreQueryMode | str) -> VectorStoreQueryMode:
-    """Return the mode of this name, or the default where the store would ignore it."""
+    """Return the mode with this name, or the default mode if the store would ignore it."""
     one_of("vector_store_query_mode", name, tuple(mode.value for mode in VectorStoreQueryMode))
     mode = VectorStoreQueryMode(name)
     is_known = mode in {VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR}

@@ -298,7 +298,7 @@ def test_a_store_that_gives_no_more_hits_is_reported(on, monkeypatch):
     retriever = ContextualVectorRetriever(
         on("simple"), similarity_top_k=2, filters=none_of(one("team", "==", "net"))
     )
-    with pytest.warns(ContextualWarning, match="SimpleVectorStore gives no more than 2 hits"):
+    with pytest.warns(ContextualWarning, match="SimpleVectorStore returns no more than 2 hits"):
         assert set(names(retriever.retrieve(QUESTION))) <= set("13456")
 
 

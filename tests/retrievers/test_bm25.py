@@ -98,8 +98,8 @@ async def test_ids_and_nodes_of_an_answer_are_of_one_moment():
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("language", "language of each text and each query is found"),
-        ("stemmer", "words of both are stemmed accordingly"),
+        ("language", "language of each text and query is detected"),
+        ("stemmer", "words are stemmed accordingly"),
         ("token_pattern", "Leave the setting out"),
         ("analyzer", "It takes callback_manager, filters, .* similarity_top_k, verbose"),
         ("similarity_topk", "It takes .* similarity_top_k"),
@@ -259,7 +259,7 @@ def test_none_or_several_sources_are_an_error(sources):
 
 
 def test_what_is_no_index_is_an_error():
-    with pytest.raises(SettingError, match=r"`index` must be an index of LlamaIndex"):
+    with pytest.raises(SettingError, match=r"`index` must be a LlamaIndex index"):
         ContextualBM25Retriever.from_defaults(index="notes")
 
 

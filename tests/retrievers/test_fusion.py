@@ -12,7 +12,7 @@ from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from tables import ranked
 
 from llama_index_contextual.retrievers.bm25_index import Candidate
-from llama_index_contextual.retrievers.rankings import Ranking, in_ranks, stretch
+from llama_index_contextual.retrievers.rankings import Ranking, rank_candidates, stretch
 from llama_index_contextual.retrievers.rankings import fuse as fuse_into_a_table
 
 SETTINGS = {"mode": FUSION_MODES.RECIPROCAL_RANK, "k": 60.0, "pool": 100}
@@ -23,7 +23,7 @@ def fuse(rankings, **given):
 
 
 def ranking(retriever, weight, *scored, query=0):
-    ids, scores = in_ranks([Candidate(name, score) for name, score in scored])
+    ids, scores = rank_candidates([Candidate(name, score) for name, score in scored])
     return Ranking(retriever, query, weight, ids, scores, len(ids))
 
 

@@ -102,5 +102,5 @@ def test_a_copy_in_another_process_follows_nothing(embedding):
 
 
 def test_something_else_is_refused():
-    with pytest.raises(SettingError, match="must be an index of LlamaIndex"):
+    with pytest.raises(SettingError, match="must be a LlamaIndex index"):
         IndexMembers("nothing")

@@ -18,7 +18,7 @@ from llama_index_contextual.retrievers.chunk_info import (
     describe_chunk,
 )
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
-from llama_index_contextual.retrievers.rankings import Ranking, in_ranks, shipped_weights
+from llama_index_contextual.retrievers.rankings import Ranking, rank_candidates, shipped_weights
 from llama_index_contextual.retrievers.sessions import (
     FEATURES,
     Session,
@@ -35,7 +35,7 @@ NOW = date(2026, 4, 10)
 
 
 def ranking(name, scores, weight, query=0, *, is_keyword=False):
-    ids, values = in_ranks([Candidate(*pair) for pair in scores.items()])
+    ids, values = rank_candidates([Candidate(*pair) for pair in scores.items()])
     return Ranking(name, query, weight, ids, values, len(ids), is_keyword)
 
 

@@ -35,7 +35,9 @@ def refused(message):
 
 
 def test_a_keyword_retriever_needs_nodes_and_ids(node, retriever):
-    with refused("`nodes` must be a list of LlamaIndex nodes (got str). Make a node of a text by"):
+    with refused(
+        "`nodes` must be a list of LlamaIndex nodes (got str). Create a node from a text with"
+    ):
         ContextualBM25Retriever(["a"])
     with refused("`nodes` must be a list of LlamaIndex nodes (got NoneType)."):
         ContextualBM25Retriever([node, None])

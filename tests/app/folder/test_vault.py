@@ -128,7 +128,7 @@ def test_a_filter_on_an_unknown_key_is_named(index):
     assert retriever.retrieve("dredging") == []
     [said] = retriever.explain("dredging").remarks
     assert said.startswith(
-        "no chunk passes the filters: none has unheard == 3 (keys that exist: published, "
+        "no chunk matches the filters: none has unheard == 3 (keys that exist: published, "
     )
     assert "status" in said
 
@@ -138,7 +138,7 @@ def test_filters_that_together_match_nothing_are_reported(vault):
         index.refresh()
         both = index.as_retriever(filters=note_filters(where=["status=open", "rating<4"]))
         [said] = both.explain("dredging").remarks
-    assert said == "no chunk passes the filters"
+    assert said == "no chunk matches the filters"
 
 
 @pytest.mark.parametrize("condition", ["status", "=open", ""])

@@ -146,7 +146,7 @@ def test_retrievers_are_copied_over_the_same_store(vector, nodes):
     words = ContextualFusionRetriever([ContextualBM25Retriever(nodes)])
     assert hits_of(pickled(words)) == hits_of(words) != []
     with pytest.raises(
-        CopyError, match=r"ChromaVectorStore cannot be pickled.*open client.*Pickle what creates"
+        CopyError, match=r"ChromaVectorStore cannot be pickled.*open client.*Create the store"
     ):
         pickle.dumps(fused)
     assert hits_of(fused), "the original is as it was"
