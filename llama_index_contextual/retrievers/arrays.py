@@ -1,7 +1,7 @@
-"""Rows in arrays that never change, and the file that keeps them.
+"""Indexes of rows in immutable arrays, and the files in which they are stored.
 
-An index has at most two parts: a large one, and a small one of what was added since.
-The file is replaced as a whole, so that a crash leaves the old or the new one.
+An index has at most two parts: a large part, and a small part with the rows that were added since.
+A file is always replaced as a whole, so a crash leaves the old or the new file.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Numbers = npt.NDArray[Any]
 
 Rows = Sequence[int] | Ints  # numbers of rows
 ScoredRows = tuple[Ints, Floats]  # numbers of rows, best first, and their scores
-Part = tuple[Any, Bools]  # the arrays of some rows, and which of these rows live
+Part = tuple[Any, Bools]  # the arrays of some rows, and whether each row is live
 
-_MERGE_FACTOR: Final = 4  # a small part joins the large one when it has a fourth of its rows
+_MERGE_FACTOR: Final = 4  # the small part is merged when it has a quarter of the large part's rows
 _BLOCK_SIZE: Final = 32  # values of which the largest is compared first
-_CONTENT: Final = "content"  # the array with the JSON that stands beside the others in a file
+_CONTENT: Final = "content"  # the name of the array with JSON in a file
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class RowArrays:
 
     Attributes:
         ids: The number of each row.
-        matrices: The names of the arrays that have two dimensions.
+        matrices: The names of the arrays with two dimensions.
     """
 
     ids: Ints
@@ -52,22 +52,22 @@ class RowArrays:
 
     @classmethod
     def merge(cls, parts: Sequence[Part]) -> Self:
-        """Return the living rows of several arrays as one."""
+        """Merge the live rows of several arrays."""
         columns = {}
         for name in vars(parts[0][0]):
             columns[name] = np.concatenate([vars(arrays)[name][live] for arrays, live in parts])
         return cls(**columns)
 
     def check(self) -> None:
-        """Raise a ValueError where the arrays do not fit together, so that no row can be wrong."""
+        """Raise a ValueError if the arrays are inconsistent, so that no row can be wrong."""
         require(all(len(column) == len(self.ids) for column in vars(self).values()))
 
 
 class ArrayIndex:
-    """An index of rows, which the caller numbers. A change returns a new index and copies little.
+    """An immutable index of rows with numbers. A change returns a new index and copies little.
 
     Args:
-        parts: A large one, and perhaps a small one.
+        parts: The large part, and the small part if there is one.
     """
 
     made_of: ClassVar[type[RowArrays]]
@@ -76,14 +76,14 @@ class ArrayIndex:
         self.parts = tuple(parts)
         ids = [arrays.ids for arrays, _ in parts]
         self.every: Ints = np.concatenate([np.empty(0, np.int64), *ids])
-        """The number of each row, part by part, dead rows included."""
+        """The number of each row, part by part, including deleted rows."""
         self.live: Bools = np.concatenate([np.empty(0, np.bool_), *(live for _, live in parts)])
-        """Which of these rows live."""
-        living_places = np.flatnonzero(self.live)
-        order = np.argsort(self.every[living_places], kind="stable")
-        self._places = living_places[order]
+        """Whether each of these rows is live."""
+        live_places = np.flatnonzero(self.live)
+        order = np.argsort(self.every[live_places], kind="stable")
+        self._places = live_places[order]
         self.rows: Ints = self.every[self._places]
-        """The numbers of all living rows, ascending."""
+        """The numbers of all live rows, ascending."""
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
@@ -92,12 +92,12 @@ class ArrayIndex:
         return len(self.rows)
 
     def find(self, rows: Rows) -> tuple[Ints, Ints]:
-        """Return the places of live rows in :attr:`every`, and in ``rows``."""
+        """Return the positions of live rows in :attr:`every`, and their positions in ``rows``."""
         known, hits = matches(self.rows, np.asarray(rows, np.int64))
         return self._places[known], hits
 
     def by_part(self, places: Ints) -> Iterator[tuple[Any, Ints, Ints]]:
-        """Yield the arrays of each part, the places within it, and their places in ``places``."""
+        """Yield each part's arrays, the positions in them, and their positions in ``places``."""
         start = 0
         for arrays, live in self.parts:
             hits = np.flatnonzero((places >= start) & (places < start + len(live)))
@@ -105,14 +105,14 @@ class ArrayIndex:
             start += len(live)
 
     def best(self, scores: Floats, top_k: int, places: Ints) -> ScoredRows:
-        """Return the rows with the highest scores, best first, ties by number.
+        """Return the rows with the highest scores, best first. Ties are broken by number.
 
-        Rows that tie with the last of them are added, so that the caller can break ties.
+        All rows that tie with the last row are included, so that the caller can break ties.
 
         Args:
-            scores: The score of each place.
-            top_k: How many rows, at least 1.
-            places: Places in :attr:`every`.
+            scores: The scores of the rows.
+            top_k: The number of rows, at least 1.
+            places: The position of each row in :attr:`every`.
         """
         if len(scores) > top_k:
             lowest = kth_largest(scores, top_k)
@@ -124,42 +124,43 @@ class ArrayIndex:
         return rows[order], scores[order]
 
     def changed(self, unwanted: Rows = (), *added: RowArrays) -> Self:
-        """Return the index without some rows and with further arrays; unknown rows are ignored.
+        """Return the index without the unwanted rows and with further arrays.
 
-        The parts behind the first are merged, and with it where they grew large or half of it is
-        dead. So each row is merged a few times only, however often rows are added.
+        Unknown rows are ignored. All parts but the first are merged. They are also merged with the
+        first part if they are large, or if most of its rows are deleted. Each row is therefore only
+        merged a few times, however often rows are added.
         """
         if not added and not len(self.find(unwanted)[0]):
             return self
         parts = [(arrays, live & ~np.isin(arrays.ids, unwanted)) for arrays, live in self.parts]
-        parts += map(_living, added)
+        parts += map(_all_live, added)
         sizes = [len(live) for _, live in parts]
-        living_rows = int(parts[0][1].sum())
-        is_mostly_dead = sizes[0] > 2 * living_rows
-        if is_mostly_dead or _MERGE_FACTOR * sum(sizes[1:]) > living_rows:
+        live_rows = int(parts[0][1].sum())
+        is_mostly_deleted = sizes[0] > 2 * live_rows
+        if is_mostly_deleted or _MERGE_FACTOR * sum(sizes[1:]) > live_rows:
             return type(self)(self._merged(parts))
         return type(self)([parts[0], *self._merged(parts[1:])])
 
     def _merged(self, parts: Sequence[Part]) -> Sequence[Part]:
-        """Return the parts as one without dead rows."""
+        """Merge the parts into one without deleted rows."""
         if len(parts) > 1 or not all(live.all() for _, live in parts):
-            return [_living(self.made_of.merge(parts))]
+            return [_all_live(self.made_of.merge(parts))]
         return parts
 
     # Files
 
     def to_arrays(self) -> dict[str, Numbers]:
-        """Return the arrays of the living rows by name; none without rows."""
+        """Return the arrays of the live rows by name, or nothing if there are no rows."""
         columns: dict[str, Numbers] = {}
         for arrays, _ in self._merged(self.parts):
             columns |= vars(arrays)
         return columns
 
     def from_arrays(self, columns: Mapping[str, Numbers]) -> Self:
-        """Return the index of the arrays that :meth:`to_arrays` gave.
+        """Return the index with the arrays that :meth:`to_arrays` returned.
 
         Raises:
-            ValueError: The arrays do not fit together.
+            ValueError: The arrays are inconsistent.
         """
         if not columns:
             return self
@@ -172,7 +173,7 @@ class ArrayIndex:
         return self.changed((), arrays)
 
     def save(self, path: Path, content: Any) -> None:
-        """Write the rows to a file, and beside them what JSON can keep.
+        """Write the rows to a file, with further content as JSON.
 
         Raises:
             StorageError: The folder cannot be written.
@@ -180,7 +181,7 @@ class ArrayIndex:
         write_arrays(path, content, self.to_arrays())
 
     def load(self, path: Path) -> tuple[Self, Any]:
-        """Return the index in a file, and what was written beside it.
+        """Return the index in a file and its further content.
 
         Raises:
             StorageError: The file is missing or damaged.
@@ -190,14 +191,14 @@ class ArrayIndex:
             return self.from_arrays(columns), content
 
 
-def _living(arrays: RowArrays) -> Part:
+def _all_live(arrays: RowArrays) -> Part:
     return arrays, np.ones(len(arrays.ids), np.bool_)
 
 
 def write_arrays(path: Path, content: Any, arrays: Mapping[str, Numbers]) -> None:
-    """Replace a file by arrays and JSON, in numpy's format ``npz``, a ZIP archive with checksums.
+    """Write arrays and JSON to a file in numpy's ``npz`` format, a ZIP archive with checksums.
 
-    Nothing waits until the file is on the disk: the checksums notice what a loss of power cuts.
+    The file is not flushed to the disk. If power fails, the checksums reveal the damage.
 
     Raises:
         StorageError: The folder cannot be written.
@@ -220,18 +221,18 @@ def write_arrays(path: Path, content: Any, arrays: Mapping[str, Numbers]) -> Non
 def read_arrays(path: Path) -> tuple[Any, dict[str, Numbers]]:
     """Return the content and the arrays of a file that :func:`write_arrays` wrote.
 
-    The file is read and not mapped: where a mapped file is cut, the process ends.
+    The file is read and not mapped, because a process crashes if a mapped file is truncated.
 
     Raises:
         StorageError: The file is missing or damaged.
     """
     arrays = {}
     with explained(path):
-        require(path.is_file())  # to open a pipe would wait for its writer
+        require(path.is_file())  # opening a pipe would wait for its writer
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():
-                # Not by numpy alone, which reads no further than an array says, and so may leave
-                # out the checksum.
+                # Read the whole member, so that its checksum is verified. numpy stops at the end of
+                # the array.
                 data = BytesIO(archive.read(name))
                 arrays[name.removesuffix(".npy")] = np.load(data, allow_pickle=False)
         return json.loads(arrays.pop(_CONTENT).tobytes()), arrays
@@ -239,44 +240,46 @@ def read_arrays(path: Path) -> tuple[Any, dict[str, Numbers]]:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Raise a StorageError for whatever is wrong with a file, with its reason where it has one."""
+    """Turn any exception while a file is read into a StorageError."""
     try:
         yield
     except StorageError:
         raise
     except Exception as error:
         raise StorageError(
-            f"{path} is missing, damaged, or of another version. Build the index again."
+            f"{path} is missing, damaged, or from another version. Build the index again."
         ) from error
 
 
 def require(condition: bool) -> None:
-    """Raise a ValueError where a condition does not hold for what a file says."""
+    """Raise a ValueError if a condition on the content of a file is false."""
     if not condition:
-        raise ValueError("the parts of the file do not fit together")
+        raise ValueError("the parts of the file are inconsistent")
 
 
 def are_offsets(offsets: Numbers, end: int) -> bool:
-    """Return whether numbers rise from 0 to an end, so that they cut an array into parts."""
-    is_whole = offsets.dtype == np.int64 and offsets[0] == 0 and offsets[-1] == end
-    return bool(is_whole and (offsets[1:] >= offsets[:-1]).all())
+    """Return whether numbers ascend from 0 to ``end``, so that they split an array into parts."""
+    has_bounds = offsets.dtype == np.int64 and offsets[0] == 0 and offsets[-1] == end
+    return bool(has_bounds and (offsets[1:] >= offsets[:-1]).all())
 
 
 def kth_largest(values: Numbers, k: int) -> Any:
     """Return the k-th largest of at least k values.
 
-    Each block of values has a maximum, and the k-th largest maximum is a lower bound. The values
-    below it need no sorting.
+    The k-th largest maximum of blocks of values is a lower bound, so values below it need not be
+    sorted.
     """
     blocks = len(values) // _BLOCK_SIZE
     if blocks > k:
         maxima = values[: blocks * _BLOCK_SIZE].reshape(_BLOCK_SIZE, blocks).max(axis=0)
-        values = values[~(values < kth_largest(maxima, k))]  # keeps NaN, which counts as largest
+        values = values[
+            ~(values < kth_largest(maxima, k))
+        ]  # keep NaN, which numpy sorts as the largest
     return np.partition(values, -k)[-k]
 
 
 def matches(ascending: Numbers, values: Numbers) -> tuple[Ints, Ints]:
-    """Return where values occur in ascending numbers, and which of the values occur."""
+    """Return the positions in ``ascending`` of the values that it contains, and in ``values``."""
     if not len(ascending):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     places = np.minimum(ascending.searchsorted(values), len(ascending) - 1)

@@ -1,9 +1,9 @@
-"""BM25 over arrays: for each term the rows that contain it, and where it stands in them.
+"""BM25 over arrays with the positions of each term in each row.
 
 The score of a row is the sum over the query's terms of ``idf * count / (count + norm)``, Lucene's
-form, where ``norm = K1 * (1 - B + B * length / average length)``. Document frequencies and the
-average length are those of all living rows, so scores equal those of a full rebuild, whatever
-filters leave out.
+formula, where ``norm = K1 * (1 - B + B * length / average length)``. Document frequencies and the
+average length are those of all live rows. Scores are therefore the same as after a full rebuild,
+with and without filters.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 K1: Final = 1.2
 B: Final = 0.75
-_MOST_REMEMBERED: Final = 8  # queries whose postings are kept: each is read several times
+_MAX_CACHED: Final = 8  # queries whose postings are cached, because each is read several times
 _REACH: Final = 8  # terms further apart are not near each other
-_NUMBER: Final = np.dtype("<u8")  # of a term
+_NUMBER: Final = np.dtype("<u8")  # the type of term numbers
 
 
 def idf(documents: int, document_frequency: int) -> float:
-    """Return the weight of a term: the rarer, the higher."""
+    """Return the weight of a term. A rare term has a high weight."""
     return float(np.log(1 + (documents - document_frequency + 0.5) / (document_frequency + 0.5)))
 
 
@@ -55,8 +55,8 @@ class Candidate(NamedTuple):
 
     Attributes:
         node_id: The id of the node.
-        score: The score of the retriever; None where it gives none.
-        node: The node, where the retriever had it at hand.
+        score: The score by the retriever. None if it returns no scores.
+        node: The node, if the retriever has already loaded it.
     """
 
     node_id: str
@@ -65,9 +65,12 @@ class Candidate(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """The best nodes of a retriever for one query: those that match its filters, and those of all.
+    """The best nodes of a retriever for one query.
 
-    The scores of the latter set the scale, so that a filter changes no score.
+    Attributes:
+        matching: The best nodes that match the filters.
+        unfiltered: The best of all nodes. Their scores set the scale, so that filters change no
+            score.
     """
 
     matching: list[Candidate]
@@ -75,7 +78,7 @@ class Pool(NamedTuple):
 
 
 class TermEvidence(NamedTuple):
-    """A query term that a node contains, as the index writes it, and its part of the BM25 score."""
+    """A query term in a node, in the form of the index, with its summand in the BM25 score."""
 
     term: str
     document_frequency: int
@@ -84,14 +87,14 @@ class TermEvidence(NamedTuple):
 
 
 class TermScores(NamedTuple):
-    """What each distinct term of a query adds to the score of each of some nodes.
+    """The distinct terms of a query, and their summands in the scores of some nodes.
 
     Attributes:
         groups: The terms.
-        frequencies: In how many nodes of the index each occurs.
-        idfs: The weight of each.
-        scores: The part of each term in the score of each node; shape (nodes, terms).
-        counts: How often each term occurs in each node; shape (nodes, terms).
+        frequencies: The number of nodes in the index that contain each term.
+        idfs: The weight of each term.
+        scores: The summand of each term in the score of each node, shape (nodes, terms).
+        counts: The number of occurrences of each term in each node, shape (nodes, terms).
     """
 
     groups: tuple[Group, ...]
@@ -101,12 +104,17 @@ class TermScores(NamedTuple):
     counts: Floats
 
     def of_nodes(self, node_ids: Sequence[str], chosen: Sequence[str]) -> TermScores:
-        """Return the scores of some of the nodes, given the ids of all."""
+        """Return the scores of the chosen nodes.
+
+        Args:
+            node_ids: The ids of all nodes of these scores.
+            chosen: The ids of the chosen nodes.
+        """
         rows = [node_ids.index(node_id) for node_id in chosen]
         return self._replace(scores=self.scores[rows], counts=self.counts[rows])
 
     def shares(self) -> list[float] | None:
-        """Return the share of the terms that each node contains, by weight; None without terms."""
+        """Return the share of the terms in each node, by weight. None means that no term counts."""
         total = math.fsum(self.idfs)
         if not total:
             return None
@@ -114,7 +122,7 @@ class TermScores(NamedTuple):
         return shares
 
     def evidence(self) -> list[list[TermEvidence]]:
-        """Return the terms that each node contains, the most important first."""
+        """Return the terms that each node contains, most important first."""
         terms = [group[0] for group in self.groups]
         evidence_by_node = []
         for node_scores in self.scores.tolist():
@@ -126,7 +134,7 @@ class TermScores(NamedTuple):
 
 
 def term_number(term: str) -> int:
-    """Return a number of 64 bits for a term, the same in every process."""
+    """Return the 64-bit number of a term. It is the same in every process."""
     return int.from_bytes(_term_bytes(term), "little")
 
 
@@ -136,7 +144,7 @@ def _term_bytes(term: str) -> bytes:
 
 
 class _NumbersByWord(dict[str, bytes]):
-    """The numbers of the terms of each word in a language, computed once for each word."""
+    """A cache of the numbers of the terms of each word in a language."""
 
     def __init__(self, language: str) -> None:
         self.language = language
@@ -149,15 +157,15 @@ class _NumbersByWord(dict[str, bytes]):
 
 @dataclass(frozen=True, eq=False)
 class TermArrays(RowArrays):
-    """The terms of some rows: for each term where it occurs.
+    """The occurrences of terms in some rows.
 
     Attributes:
         ids: The number of each row.
-        lengths: How many terms each row has, repeated ones included.
+        lengths: The number of terms in each row, including repeated ones.
         terms: The numbers of all distinct terms, ascending.
-        starts: Where the occurrences of each term begin, and where the last ones end.
-        places: The place in ``ids`` of each occurrence, ascending within a term.
-        positions: How many terms stand before each occurrence in its row.
+        starts: The offset of the first occurrence of each term, followed by the end of the last.
+        places: For each occurrence, the position of its row in ``ids``, ascending within a term.
+        positions: The number of terms before each occurrence in its row.
     """
 
     lengths: Ints
@@ -168,7 +176,7 @@ class TermArrays(RowArrays):
 
     @classmethod
     def merge(cls, parts: Sequence[Part]) -> TermArrays:
-        """Return the living rows of several arrays as one."""
+        """Merge the live rows of several arrays."""
         start = 0
         numbers = []
         places = []
@@ -192,7 +200,7 @@ class TermArrays(RowArrays):
     def by_term(
         cls, ids: Ints, lengths: Ints, numbers: Numbers, places: Ints, positions: Ints
     ) -> TermArrays:
-        """Return the arrays of rows whose occurrences ascend by place within each term."""
+        """Sort occurrences by term. Within each term they must already ascend by place."""
         order = np.argsort(numbers, kind="stable")
         sorted_numbers = numbers[order]
         is_first = np.append(True, sorted_numbers[1:] != sorted_numbers[:-1])
@@ -207,18 +215,18 @@ class TermArrays(RowArrays):
         )
 
     def check(self) -> None:
-        """Raise a ValueError where the arrays do not fit together."""
+        """Raise a ValueError if the arrays are inconsistent."""
         require(len(np.unique(self.ids)) == len(self.ids) == len(self.lengths))
         require(self.terms.dtype == np.uint64 and bool((self.terms[1:] > self.terms[:-1]).all()))
         require(len(self.starts) == len(self.terms) + 1)
         require(are_offsets(self.starts, len(self.places)))
-        # Each position of each row occurs once.
+        # Each position of a row must occur once.
         require(len(self.places) == len(self.positions) == self.lengths.sum())
         require(np.array_equal(np.bincount(self.places, minlength=len(self.ids)), self.lengths))
         require(bool((self.positions < self.lengths[self.places]).all()))
 
     def span_of(self, number: np.uint64) -> slice:
-        """Return where the occurrences of a term are; an empty span where no row has it."""
+        """Return the span of the occurrences of a term. It is empty if no row has the term."""
         term = int(self.terms.searchsorted(number))
         if term == len(self.terms) or self.terms[term] != number:
             return slice(0)
@@ -226,7 +234,7 @@ class TermArrays(RowArrays):
 
 
 class TermCollector:
-    """Collect the terms of texts, which become arrays together."""
+    """Collects the terms of texts, and turns them into arrays at once."""
 
     def __init__(self) -> None:
         self._numbers = bytearray()
@@ -242,10 +250,13 @@ class TermCollector:
         return language
 
     def arrays(self, ids: Ints) -> TermArrays:
-        """Return the arrays of rows, from a text for each.
+        """Return the arrays of rows.
+
+        Args:
+            ids: The number of the row of each added text.
 
         Raises:
-            ValueError: There are fewer texts than rows, or more.
+            ValueError: The numbers of rows and texts differ.
         """
         lengths = np.diff(self._ends)
         if len(lengths) != len(ids):
@@ -257,22 +268,23 @@ class TermCollector:
 
 
 def _compact(values: Ints) -> Numbers:
-    """Return numbers from 0 in the smallest type that holds all of them."""
+    """Return numbers from 0 in the smallest integer type that fits."""
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueryTerm:
-    """A term of a query, and where an index contains it.
+    """A term of a query, and its occurrences in an index.
 
     Attributes:
         group: The term.
-        idf: Its weight.
-        token_places: The place in :attr:`Bm25Index.every` of each occurrence in a living row.
-        positions: How many terms stand before each occurrence in its row.
-        places: The places of the rows that contain it, ascending.
-        counts: How often each of them contains it.
-        scores: What it adds to the score of each of them.
+        idf: The weight of the term.
+        token_places: For each occurrence in a live row, the position of the row in
+            :attr:`Bm25Index.every`.
+        positions: The number of terms before each occurrence in its row.
+        places: The positions of the rows that contain the term, ascending.
+        counts: The number of occurrences in each of these rows.
+        scores: The summand of the term in the score of each of these rows.
     """
 
     group: Group
@@ -285,7 +297,7 @@ class QueryTerm:
 
 
 class Bm25Index(ArrayIndex):
-    """BM25 over rows."""
+    """A BM25 index of rows."""
 
     made_of = TermArrays
 
@@ -298,10 +310,10 @@ class Bm25Index(ArrayIndex):
         self._has_dead_rows = not self.live.all()
 
     def with_terms(self, rows: Rows, terms: TermCollector) -> Bm25Index:
-        """Return the index with more rows; a known row gets the terms of the new text.
+        """Return the index with further rows. A known row is replaced.
 
         Raises:
-            ValueError: There are fewer texts than rows, or more.
+            ValueError: The numbers of rows and texts differ.
         """
         if not len(rows):
             return self
@@ -313,15 +325,15 @@ class Bm25Index(ArrayIndex):
     ) -> list[ScoredRows]:
         """Return the best rows with at least one matching term, best first, and their scores.
 
-        Rows that tie with the last of them are added, so that the caller can break ties.
+        All rows that tie with the last row are included, so that the caller can break ties.
 
         Args:
-            groups: The terms of the query; each counts once.
-            top_k: How many rows.
-            among: Rows for which there is a second list: the best of these.
+            groups: The terms of the query. Repeated terms are used once.
+            top_k: The number of rows.
+            among: If given, the result has a second list with the best of these rows.
         """
         scores = np.zeros(len(self.every))
-        for term in self.read(groups):  # in turn, so that equal texts have equal scores
+        for term in self.read(groups):  # always in the same order, so that equal texts tie
             scores[term.places] += term.scores
         places = np.flatnonzero(scores)
         hits = [self.best(scores[places], top_k, places)]
@@ -331,14 +343,14 @@ class Bm25Index(ArrayIndex):
         return hits
 
     def holding(self, groups: Sequence[Group]) -> Ints:
-        """Return the rows that contain every term, ascending; none without terms."""
+        """Return the rows that contain every term, ascending. Without terms, return none."""
         rows = self.rows if groups else self.rows[:0]
         for term in self.read(groups):
             rows = np.intersect1d(rows, self.every[term.places])
         return rows
 
     def term_scores(self, groups: Sequence[Group], rows: Rows) -> TermScores:
-        """Return what each term adds to the score of each row; unknown rows contain no term."""
+        """Return the summand of each term in the score of each row. Unknown rows have no terms."""
         terms = self.read(groups)
         places, hits = self.find(rows)
         scores = np.zeros((len(rows), len(terms)))
@@ -357,10 +369,10 @@ class Bm25Index(ArrayIndex):
         )
 
     def nearness(self, groups: Sequence[Group], rows: Rows) -> Floats:
-        """Return how near to each other the terms of a query stand in each row, 0 to 1.
+        """Return how close together the terms of a query are in each row, 0 to 1.
 
-        It is the mean over neighbouring terms of 1 / (their smallest distance in the row),
-        weighted by the smaller idf: a pair is as rare as its more frequent term.
+        This is the mean of 1 / (smallest distance in the row) over pairs of neighbouring terms. A
+        pair is weighted by the smaller idf, because it is as rare as its more frequent term.
         """
         terms = self.read(groups)
         idfs = np.array([term.idf for term in terms], np.float64)
@@ -369,7 +381,7 @@ class Bm25Index(ArrayIndex):
         if not total:
             return np.zeros(len(rows))
 
-        # Number the tokens of all rows, so that those of different rows are out of reach.
+        # Number the tokens of all rows, with gaps so that tokens of different rows are never near.
         places, hits = self.find(rows)
         row_of_place = np.full(len(self.every), -1)
         row_of_place[places] = hits
@@ -389,30 +401,30 @@ class Bm25Index(ArrayIndex):
         return nearness / total
 
     def read(self, groups: Sequence[Group]) -> Sequence[QueryTerm]:
-        """Return the distinct terms of a query in their order, with the rows that contain them."""
+        """Return the distinct terms of a query in order, with the rows that contain them."""
         distinct = tuple(dict.fromkeys(groups))
         terms = self._remembered.get(distinct)
         if terms is None:
             terms = [self._read_term(group) for group in distinct]
-            kept = self._remembered if len(self._remembered) < _MOST_REMEMBERED else {}
-            # A new dictionary, as other threads may read the old one.
+            kept = self._remembered if len(self._remembered) < _MAX_CACHED else {}
+            # Replace the dictionary, because other threads can be reading the old one.
             self._remembered = {**kept, distinct: terms}
         return terms
 
     def _read_term(self, group: Group) -> QueryTerm:
         token_places, positions = self._occurrences(group)
         is_first = np.append(True, token_places[1:] != token_places[:-1])
-        starts = np.flatnonzero(is_first[: len(token_places)])  # none where no row has the term
+        starts = np.flatnonzero(is_first[: len(token_places)])  # empty if no row has the term
         places = token_places[starts]
         counts = np.diff(np.append(starts, len(token_places))).astype(np.float64)
         weight = idf(len(self.rows), len(places))
         if not len(places) and is_day(group):
-            weight = 0.0  # the year, the month and the number of a day are terms as well
+            weight = 0.0  # the year, month and number of the day are terms of their own
         scores = counts / (counts + self._norms[places]) * weight
         return QueryTerm(group, weight, token_places, positions, places, counts, scores)
 
     def _occurrences(self, group: Group) -> tuple[Ints, Ints]:
-        """Return the place of each occurrence of a term in living rows, and its position there.
+        """Return the place and the position of each occurrence of a term in live rows.
 
         Places ascend.
         """
@@ -440,9 +452,9 @@ class Bm25Index(ArrayIndex):
 
 
 def _nearby(first: Ints, second: Ints) -> tuple[Ints, Ints]:
-    """Return those of the first tokens that have a second within reach, and its distance.
+    """Return the first tokens that are near a second one, and their distances.
 
-    Both ascend.
+    Both arrays must ascend.
     """
     if not len(second):
         return first[:0], first[:0]
@@ -450,5 +462,5 @@ def _nearby(first: Ints, second: Ints) -> tuple[Ints, Ints]:
     preceding = np.maximum(following - 1, 0)
     distances = np.minimum(np.abs(second[following] - first), np.abs(first - second[preceding]))
     is_near = distances <= _REACH
-    # A token that stands for either term is as near as two can be.
+    # A token that is an alternative of both terms has distance 0. Treat it as 1.
     return first[is_near], np.maximum(distances[is_near], 1)

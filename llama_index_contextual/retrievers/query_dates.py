@@ -1,9 +1,8 @@
-"""Words of languages, and the dates that a question names: ``yesterday``, ``el 5 de abril``.
+"""Find the dates in a question, such as ``yesterday`` or ``el 5 de abril``, in several languages.
 
-Each language is one YAML file of ``data/languages/``: phrases that need no memory, stop words, and
-how dates are named. The names of months and weekdays stand in ``utils/dates.py``. Questions look
-back, so what is ambiguous is the most recent day that has come: ``April 5`` in March is last
-year's.
+Each language has a YAML file in ``data/languages/`` with small talk, stop words and date patterns.
+The names of months and weekdays are in ``utils/dates.py``. Questions ask about the past, so an
+ambiguous date means the most recent one: in March, ``April 5`` is a day of last year.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from llama_index_contextual.utils.language import fold, listed_stop_words, norma
 from llama_index_contextual.utils.text import plain_digits
 
 LANGUAGES: Final = ("en", "es", "zh", "ja")
-# These count only where a text may be in one of them: "hier" is yesterday in French, and here in
-# German.
+# These languages are only used if a text may be in one of them: "hier" means yesterday in French,
+# but here in German.
 FURTHER_LANGUAGES: Final = ("de", "fr", "it", "nl", "pt", "ru")
-DAYS_AFTER: Final = 7  # notes of the days after a day speak of it, too
+DAYS_AFTER: Final = 7  # notes from the days after a day can be about it, too
 _PHRASE_KINDS: Final = ("greeting", "thanks", "acknowledgement", "filler")
 _MAX_DATES: Final = 4
-_SAMPLE: Final = 200  # characters in which stop words show the language
+_SAMPLE: Final = 200  # characters in which stop words are counted to find the language
 _MAX_WORDS_OF_DATE: Final = 4
-_YEARS_WITH_29_FEBRUARY: Final = 9  # that many years have one, whichever is the first
+_YEARS_WITH_29_FEBRUARY: Final = 9  # any 9 years in a row include a 29 February
 _YAML: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast in C
 _SLOT: Final = re.compile(r"\{(month|mm|weekday|unit|number|ordinal|day|year)\}")
 _SLOT_NAME: Final = re.compile(r"\(\?P<\w+>")
@@ -50,9 +49,10 @@ _CJK: Final = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U
 HAS_CJK: Final = re.compile(f"[{_CJK}]")
 _WORD: Final = re.compile(f"[{_CJK}]|(?:(?![{_CJK}])[^\\W_])+(?:['-](?:(?![{_CJK}])[^\\W_])+)*")
 
-Slots: TypeAlias = dict[str, Any]  # what a date pattern names: numbers, and a unit
+Slots: TypeAlias = dict[str, Any]  # the values in a date: numbers, and a unit
 Meaning: TypeAlias = Callable[[Slots, int, date], Period]
-# Where a text may name a date, and the periods that it may mean; none for an impossible date.
+# The possible dates in a text: the span of each, and the periods that it can mean. An impossible
+# date has none.
 Readings: TypeAlias = dict[tuple[int, int], list[Period]]
 
 
@@ -61,9 +61,9 @@ class DatePattern:
     """A way to name a date.
 
     Attributes:
-        body: A regular expression whose groups are slots with a number: ``month_0``.
-        meaning: Returns the period for the slots, the value and the present day.
-        value: A number that belongs to the meaning, such as 1 for ``yesterday``.
+        body: A regular expression. Its groups are numbered slots, such as ``month_0``.
+        meaning: Returns the period for the slots, the value and today.
+        value: A number for the meaning, such as 1 for ``yesterday``.
     """
 
     body: str
@@ -72,17 +72,17 @@ class DatePattern:
 
     @cached_property
     def expression(self) -> re.Pattern[str]:
-        """Return the compiled pattern, which most queries do not need."""
+        """Return the compiled pattern. Most queries do not need it."""
         return _compiled([self.body])
 
 
 class DatePatterns(NamedTuple):
-    """Ways to name a date in a language.
+    """The date patterns of a language.
 
     Attributes:
-        any_date: Matches where one of the patterns matches. Most texts name no date, and one
-            search for all patterns takes less than half as long as one for each.
-        patterns: The ways.
+        any_date: Matches if any of the patterns matches. Most texts contain no date, and one search
+            with this pattern takes less than half as long as a search with each.
+        patterns: The patterns.
     """
 
     any_date: re.Pattern[str]
@@ -91,14 +91,14 @@ class DatePatterns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lexicon:
-    """Words of several languages together: a message need not tell in which one it is.
+    """The words of several languages together, because the language of a message can be uncertain.
 
     Attributes:
-        phrases: The words of a phrase that needs no memory, and its kind.
-        stop_words: In lower case, with and without accents.
-        numbers: Month, weekday and number words in lower case.
-        units: Words for a day, week, weekend, month, quarter or year.
-        date_patterns: Ways to name a date in each language.
+        phrases: The kind of each phrase of small talk, by its words.
+        stop_words: The stop words in lower case, with and without accents.
+        numbers: The value of each month, weekday and number word, in lower case.
+        units: The unit for each word: day, week, weekend, month, quarter or year.
+        date_patterns: The date patterns of each language.
     """
 
     phrases: Mapping[tuple[str, ...], str]
@@ -108,25 +108,25 @@ class Lexicon:
     date_patterns: tuple[DatePatterns, ...]
 
     def is_stop_word(self, word: str) -> bool:
-        """Tell whether a word says nothing of the subject.
+        """Return whether a word is a stop word.
 
-        ``como`` counts as ``cómo``, but ``té`` (tea) not as ``te``.
+        ``como`` is one like ``cómo``, but ``té`` (tea) is not one like ``te``.
         """
         return word.casefold() in self.stop_words
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of a text; a Chinese or Japanese character is a word."""
+    """Return the words of a text. Each Chinese or Japanese character is a word."""
     return _WORD.findall(text.replace("’", "'"))
 
 
 def unaccented(text: str) -> str:
-    """Return a text in lower case without accents: ``Cómo estás`` gives ``como estas``."""
+    """Return a text in lower case without accents: ``Cómo estás`` becomes ``como estas``."""
     return fold(normalise(text))
 
 
 def lexicon_of(text: str) -> Lexicon:
-    """Return the words of English, of Spanish, and of the languages that a text may be in."""
+    """Return the words of English, Spanish, and the languages that a text may be in."""
     languages = LANGUAGES if HAS_CJK.search(text) else LANGUAGES[:2]
     words = [word.casefold() for word in split_words(text[:_SAMPLE])]
     counts = {
@@ -136,7 +136,7 @@ def lexicon_of(text: str) -> Lexicon:
     most = max(counts.values())
     language = tell_language(text)
     likely = [code for code in FURTHER_LANGUAGES if code == language or counts[code] == most > 0]
-    # "letzten Freitag" is too short to tell its language.
+    # The language of a text such as "letzten Freitag" cannot be detected, because it is too short.
     if len(words) <= _MAX_WORDS_OF_DATE and (not most or len(words) > 1):
         phrase = text.strip(" ?!.")
         likely += [
@@ -147,7 +147,7 @@ def lexicon_of(text: str) -> Lexicon:
 
 @cache
 def lexicon(languages: tuple[str, ...] = LANGUAGES) -> Lexicon:
-    """Return the words of some languages, and the phrases of all, as these are whole messages."""
+    """Return the words of some languages, and the small talk of all languages."""
     numbers: dict[str, int] = {}
     units: dict[str, str] = {}
     stop_words: set[str] = set()
@@ -165,7 +165,7 @@ def lexicon(languages: tuple[str, ...] = LANGUAGES) -> Lexicon:
 
 
 def _with_unaccented(words: Mapping[str, Any]) -> dict[str, Any]:
-    """Return words in lower case, with and without accents, with their values."""
+    """Return the values by word in lower case, with and without accents."""
     forms: dict[str, Any] = {}
     for word, value in words.items():
         forms[word.casefold()] = value
@@ -175,7 +175,7 @@ def _with_unaccented(words: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _phrases() -> Mapping[tuple[str, ...], str]:
-    """Return the phrases of all languages that need no memory; of equal ones the first counts."""
+    """Return the kind of each phrase of small talk in all languages, by its words."""
     phrases: dict[tuple[str, ...], str] = {}
     for language in (*LANGUAGES, *FURTHER_LANGUAGES):
         for kind in _PHRASE_KINDS:
@@ -200,7 +200,7 @@ def _entries(data: Mapping[str, Any], key: str) -> list[str]:
 def _date_patterns(language: str) -> DatePatterns:
     """Return the date patterns of a language with their slots filled.
 
-    A slot may stand in several alternatives of a pattern, so it is numbered.
+    Slots are numbered, because a slot can be in several alternatives of a pattern.
     """
     data = _load(language)
     slots = {
@@ -228,9 +228,9 @@ def _fill_slots(pattern: str, slots: Mapping[str, str]) -> str:
 
 
 def _compiled(bodies: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern that matches where one of some bodies matches whole words.
+    """Return a pattern that matches any of the bodies at word boundaries.
 
-    Chinese and Japanese put nothing between words.
+    Bodies in Chinese or Japanese match anywhere, because there is no space between words.
     """
     unspaced = []
     spaced = []
@@ -248,26 +248,26 @@ def _compiled(bodies: Iterable[str]) -> re.Pattern[str]:
 
 
 def closeness(day: date, named_dates: Sequence[NamedDate]) -> float:
-    """Return 1 for a named day, less over the week after it, and 0 elsewhere."""
+    """Return 1 for a named day, less during the week after it, and 0 for all other days."""
     distances = [named_date.distance(day) for named_date in named_dates]
     days_after = [days for days in distances if 0 <= days <= DAYS_AFTER]
     return 1 - min(days_after) / (DAYS_AFTER + 1) if days_after else 0.0
 
 
 def find_dates(text: str, today: date, words: Lexicon) -> tuple[NamedDate, ...]:
-    """Return the dates that a text names, in order; of ``5 to 8 March`` all days.
+    """Return the dates in a text, in order. ``5 to 8 March`` is one period.
 
-    ``03/04/2026`` is 3 April or March 4: in English all that have come, in other languages the
-    former.
+    ``03/04/2026`` can be 3 April or March 4. In English, both are returned unless one is in the
+    future. In other languages, it is 3 April.
     """
     find = partial(_find_single_dates, today=today, words=words)
     return tuple(with_ranges(plain_digits(text), find)[:_MAX_DATES])
 
 
 def _find_single_dates(text: str, today: date, words: Lexicon) -> list[NamedDate]:
-    """Return the dates in a text, in order; of readings that overlap the longest counts.
+    """Return the dates in a text, in order. If readings overlap, the longest is used.
 
-    An impossible reading counts, too: "30 February" leaves no "February".
+    This includes impossible dates, so that "30 February" is not read as "February".
     """
     readings = _with_year(text, today) | _in_words(text, today, words)
     is_taken = bytearray(len(text))
@@ -280,7 +280,7 @@ def _find_single_dates(text: str, today: date, words: Lexicon) -> list[NamedDate
 
 
 def _with_year(text: str, today: date) -> Readings:
-    """Return the readings of dates that name a year; of several those that have come."""
+    """Return the readings of dates with a year. If there are several, future ones are left out."""
     readings: Readings = {}
     for named in (*dates_in(text, is_question=True), *periods_in(text)):
         readings.setdefault((named.start, named.end), []).append(named.period)
@@ -291,14 +291,14 @@ def _with_year(text: str, today: date) -> Readings:
 
 
 def _in_words(text: str, today: date, words: Lexicon) -> Readings:
-    """Return the readings of the date patterns, of the same characters that of the first one."""
+    """Return the readings of the date patterns. For the same characters, the first one is used."""
     readings: Readings = {}
     likely = [ways.patterns for ways in words.date_patterns if ways.any_date.search(text)]
     for pattern in chain.from_iterable(likely):
         for match in pattern.expression.finditer(text):
             try:
                 periods = [pattern.meaning(_slots_of(match, words), pattern.value, today)]
-            except (ValueError, OverflowError):  # 31 April, or a year that no calendar has
+            except (ValueError, OverflowError):  # 31 April, or a year out of range
                 periods = []
             readings.setdefault(match.span(), periods)
     return readings
@@ -324,7 +324,7 @@ def _slots_of(match: re.Match[str], words: Lexicon) -> Slots:
 
 
 def _unit(slots: Slots, value: int, today: date) -> Period:
-    """Return the whole day, week (from Monday), weekend, month, quarter or year so many before."""
+    """Return the day, week (from Monday), weekend, month, quarter or year some units ago."""
     unit = slots.get("unit", "day")
     units_back = slots.get("number", value)
     size = _MONTHS_OF_UNIT.get(unit)
@@ -344,15 +344,15 @@ def _past(slots: Slots, value: int, today: date) -> Period:
 
 
 def _weekday(slots: Slots, _: int, today: date) -> Period:
-    """Return the last such weekday before today."""
+    """Return the most recent day before today with this weekday."""
     return _unit({}, (today.weekday() - slots["weekday"] - 1) % 7 + 1, today)
 
 
 def _recent(slots: Slots, today: date, in_year: Callable[[int], Sequence[Period]]) -> Period:
-    """Return the first period of a year; without a year, the most recent that has begun.
+    """Return the first period in the given year, else the most recent one that has begun.
 
     Raises:
-        ValueError: No year has one.
+        ValueError: No year has such a period.
     """
     if "year" in slots:
         candidates = list(in_year(slots["year"]))
@@ -366,7 +366,7 @@ def _recent(slots: Slots, today: date, in_year: Callable[[int], Sequence[Period]
 
 
 def _day(slots: Slots, _: int, today: date) -> Period:
-    """Return a day of a month; without a month, of the most recent one that has it."""
+    """Return a day of the given month, else of the most recent month that has this day."""
     day = slots["day"] if "day" in slots else slots["number"]
     months = [slots["month"]] if "month" in slots else range(12, 0, -1)
 
@@ -378,7 +378,7 @@ def _day(slots: Slots, _: int, today: date) -> Period:
 
 
 def _part_of_year(slots: Slots, value: int, today: date) -> Period:
-    """Return a month, a quarter, or a part of so many months: ``April``, ``first half of 2025``."""
+    """Return a month, a quarter, or a part of ``value`` months, such as ``first half of 2025``."""
     if "month" in slots:
         size = 1
         number = slots["month"]

@@ -1,7 +1,7 @@
-"""Texts as terms, in the same way for documents and for queries.
+"""Split documents and queries into terms.
 
-A text is cut into words, and a word into its parts: those of identifiers, paths and numbers, and
-pairs of characters in scripts that put no spaces between words.
+A text is split into words, and a word into its parts: the parts of identifiers, paths and numbers,
+and pairs of characters in scripts without spaces between words.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from llama_index_contextual.retrievers import words
 from llama_index_contextual.utils import dates
 from llama_index_contextual.utils.language import LANGUAGE_NAMES, fold, stop_words, tell_language
 
-Group = tuple[str, ...]  # a term and its alternatives, which count as the same term
+Group = tuple[str, ...]  # a term and its alternatives, which match like the term
 
-TERMS_VERSION: Final = 14  # raise it whenever a text has other terms
-_MOST_CHARACTERS: Final = 256  # of a word; what is longer is data and not language
+TERMS_VERSION: Final = 14  # increase it when the terms of a text change
+_MAX_CHARACTERS: Final = 256  # length of a word; a longer one is data and is cut
 _ENGLISH: Final = "en"
-_ANY: Final = ""  # no language: words have no stem of their own, and none is a stop word
+_ANY: Final = ""  # no language: only English stems, and no stop words
 
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
-_SHORT: Final = re.compile(r"([a-z]([a-z])\2)(?:ed|ing)s?")  # "added", of which Snowball makes "ad"
+_SHORT: Final = re.compile(r"([a-z]([a-z])\2)(?:ed|ing)s?")  # "added": Snowball's stem is "ad"
 
-_stemmers = threading.local()  # by language; those of PyStemmer are for one thread each
+_stemmers = threading.local()  # by language; a stemmer must not be shared between threads
 
 
 def terms_of(text: str, language: str | None = None) -> list[str]:
-    """Return the terms of a document or a part of it in order, each as often as it occurs.
+    """Return the terms of a document or a part of it in order, including repeated terms.
 
-    A word is its English stem, whatever the language, so that names and loanwords are found in
-    every language. In a text of another language its stem in that language follows. Stop words are
-    left out of English texts only: elsewhere their frequency tells what they are worth.
+    Each word has its English stem, whatever the language, so that names and loanwords are found in
+    every language. In a text in another language, the stem in that language follows. Stop words are
+    only left out of English texts. In other languages, their frequency gives them a low weight.
 
     Args:
         text: The document or a part of it.
-        language: The language of the document; by default that of the text.
+        language: The language of the document. Default: the language of the text.
 
     Example:
         >>> terms_of("getUserName returns the user's names")
@@ -51,21 +51,22 @@ def terms_of(text: str, language: str | None = None) -> list[str]:
     return list(chain.from_iterable(_groups_in(text, language or language_of(text))))
 
 
-@lru_cache(maxsize=64)  # several parts of a retriever read the same query
+@lru_cache(maxsize=64)  # several parts of a retriever need the terms of the same query
 def query_groups(text: str, language: str | None = None) -> tuple[Group, ...]:
-    """Return the terms of a query, with stop words where it has nothing else.
+    """Return the terms of a query. Stop words are only included if it has no other words.
 
     Args:
         text: The query.
-        language: The language of a longer text that the query is a part of; by default its own.
+        language: The language of a longer text that contains the query. Default: the language of
+            the query.
     """
     return tuple(_groups_in(text, language or language_of(text)) or _groups_in(text, _ANY))
 
 
 def finder_of(terms: Iterable[str]) -> Callable[[str], set[str]]:
-    """Return a function that returns which of some terms occur in a short text.
+    """Return a function that finds terms in a short text.
 
-    The text is read in the languages of the terms, whose stop words do not count.
+    The text is read in the languages of the terms. Stop words of these languages are ignored.
 
     Example:
         >>> sorted(finder_of({"fr:slot", "slot", "de"})("Noms de slots"))
@@ -87,19 +88,19 @@ def finder_of(terms: Iterable[str]) -> Callable[[str], set[str]]:
 
 
 def has_stop_words(text: str) -> bool:
-    """Return whether a text has a stop word of English or of its own language."""
+    """Return whether a text contains a stop word of English or of its own language."""
     folded_words = {fold(word) for word in words.words_of(text)}
     return not folded_words.isdisjoint(stop_words(_ENGLISH) | stop_words(language_of(text)))
 
 
 def language_of(text: str) -> str:
-    """Return the language of a text, among those with a stemmer; English where it is unknown."""
+    """Return the language of a text if there is a stemmer for it, else English."""
     language = tell_language(text)
     return language if language in LANGUAGE_NAMES else _ENGLISH
 
 
 def is_day(group: Group) -> bool:
-    """Return whether a term is a whole day, whose year, month and number are terms as well."""
+    """Return whether a term is a date. Its year, month and day are terms of their own."""
     return _DAY.fullmatch(group[0]) is not None
 
 
@@ -110,10 +111,10 @@ def _groups_in(text: str, language: str) -> list[Group]:
     return groups
 
 
-@lru_cache(maxsize=5000)  # an index remembers the words of its texts while it reads them
+@lru_cache(maxsize=5000)  # for queries; indexing has a cache of its own
 def groups_of(language: str, written: str) -> tuple[Group, ...]:
-    """Return the terms of a word: of a compound those of the whole, then those of its parts."""
-    written = written[:_MOST_CHARACTERS]
+    """Return the terms of a word. A compound has its own terms and those of its parts."""
+    written = written[:_MAX_CHARACTERS]
     if words.is_plain(written):
         return tuple((stem,) for stem in _stems_of(written, language))
     if _is_ignored(fold(written), language):
@@ -130,13 +131,13 @@ def groups_of(language: str, written: str) -> tuple[Group, ...]:
 
 
 def _is_ignored(folded: str, language: str) -> bool:
-    """Return whether a word is a stop word of an English text."""
+    """Return whether a word is a stop word in an English text."""
     return language == _ENGLISH and folded in stop_words(_ENGLISH)
 
 
 @lru_cache(maxsize=10_000)  # compounds share their parts
 def _stems_of(word: str, language: str) -> tuple[str, ...]:
-    """Return the English stem of a word, and its stem in another language; none of a stop word."""
+    """Return the stems of a word, in English and in the language. A stop word has none."""
     plain = fold(word)
     if not plain or _is_ignored(plain, language):
         return ()
@@ -152,13 +153,13 @@ def _stems_of(word: str, language: str) -> tuple[str, ...]:
 def _stem(word: str, language: str) -> str:
     stemmers: dict[str, Stemmer.Stemmer] = _stemmers.__dict__
     if language not in stemmers:
-        # _stems_of remembers words, for all threads.
+        # The stemmer needs no cache, because _stems_of has one for all threads.
         stemmers[language] = Stemmer.Stemmer(LANGUAGE_NAMES[language], maxCacheSize=0)
     return str(stemmers[language].stemWord(word))
 
 
 def _day_groups(day: date) -> list[Group]:
-    """Return the terms of a day: the day, its year, the names of its month, and its number."""
+    """Return the terms of a date: the date, the year, the month in all languages, and the day."""
     names: list[str] = []
     for language in dates.DATE_LANGUAGES:
         names += _stems_of(dates.month_name(day.month, language), _ENGLISH)

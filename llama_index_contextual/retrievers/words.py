@@ -1,7 +1,4 @@
-"""The words of a text, and the parts of a word.
-
-Those of identifiers, paths, numbers and runs without spaces.
-"""
+"""Split texts into words, and identifiers, paths, numbers and text without spaces into parts."""
 
 from __future__ import annotations
 
@@ -11,14 +8,14 @@ from typing import Final
 
 from llama_index_contextual.utils.language import normalise
 
-# Marks of vowels and accents belong to the word; Python's \w leaves them out.
+# Vowel signs and accents belong to words, but Python's \w does not include them.
 _LETTERS: Final = (
     r"\w\u0300-\u036f\u0900-\u0963\u0966-\u0df3\u0e01-\u0e4e\u0e81-\u0ece\u0f39-\u0fbc"
     r"\u1000-\u1049\u1050-\u109f\u1780-\u17d3\u17dd"
 )
 _TAG: Final = "</?[a-z]{1,8}>"
-# What joins the parts of identifiers, paths, contractions and initials, and markup inside words:
-# max_results, a.b.c, src/main.rs, std::fs, don't, R&D, **Kuber**netes.
+# The joints in identifiers, paths, contractions and initials, and markup inside words: max_results,
+# a.b.c, src/main.rs, std::fs, don't, R&D, **Kuber**netes.
 _JOINT: Final = (
     rf"[-./'\u2019@]|::?|->|\*{{1,3}}|~~|==|{_TAG}"
     r"|(?<=\d),(?=\d{3}|\d\d,\d)|(?<=[A-Za-z])&(?=[A-Za-z](?![A-Za-z_]))"
@@ -30,9 +27,9 @@ _EMOJI: Final = (
 
 
 def _word_of(letters: str) -> str:
-    """Return the pattern of a word: C++ and C#, or letters with further parts.
+    """Return the pattern of a word: letters, perhaps with further parts, or C++ and C#.
 
-    Most words have no further part, which a look at the next character tells.
+    Most words have no further part. The lookahead at the next character makes them fast.
     """
     return (
         rf"\w[{letters}]*(?:(?=[-./'\u2019@:*~=<,&+#])"
@@ -42,12 +39,12 @@ def _word_of(letters: str) -> str:
 
 _WORD: Final = re.compile(rf"{_EMOJI}|{_word_of(_LETTERS)}")
 _ASCII_WORD: Final = re.compile(_word_of(r"\w"), re.ASCII)  # twice as fast
-# Vowel signs of Arabic and Hebrew, which few people write, and what has no width.
+# Vowel signs of Arabic and Hebrew, which are rarely written, and characters without width.
 _UNWRITTEN: Final = re.compile(
     "[\u00ad\u200b-\u200d\u2060\ufeff\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a"
     "\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed]+"
 )
-# Chinese, Japanese, Korean; Thai and Lao; Burmese; Khmer. A character comes with its marks.
+# Chinese, Japanese, Korean; Thai and Lao; Burmese; Khmer. Their marks belong to the characters.
 _UNSPACED: Final = re.compile(
     "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f"
     "\u0e01-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u108f\u109a-\u109f\u1780-\u17d3\u17dd]+"
@@ -57,11 +54,11 @@ _CHARACTER: Final = re.compile(
     "\u105e-\u1060\u1062-\u1064\u1067-\u106d\u1071-\u1074\u1082-\u108d\u17b4-\u17d3\u17dd]*"
 )
 _JOINTS: Final = "-./'\u2019@:>,_&*~="
-# Not between digits: v1.2.3 is not v123, and 10.0.0.1/8 not 10.0.0.18.
+# Joints between digits stay in names: v1.2.3 is not v123, and 10.0.0.1/8 is not 10.0.0.18.
 _NOT_IN_NAMES: Final = re.compile(rf"{_TAG}|(?<!\d)[{_JOINTS}]+|[{_JOINTS}]+(?!\d)")
 _BETWEEN_PARTS: Final = re.compile(rf"{_TAG}|[-/'\u2019@:>&*~=]+|(?<!\d)[.,]+|[.,]+(?!\d)")
 _AFFIX: Final = re.compile(r"^v(?=\d)|(?<=\d)(?:st|nd|rd|th)$", re.IGNORECASE)
-# HTTPServer2 -> HTTP Server 2; getUserName -> get User Name; the last branch is for other scripts.
+# HTTPServer2 -> HTTP Server 2; getUserName -> get User Name. The last branch is for other scripts.
 _UPPER: Final = "A-ZÀ-ÖØ-Þ"
 _LOWER: Final = "a-zß-öø-ÿ"
 _PART: Final = re.compile(
@@ -69,18 +66,18 @@ _PART: Final = re.compile(
     rf"|(?:(?![\d_{_UPPER}{_LOWER}])[{_LETTERS}])+"
 )
 _PLAIN: Final = re.compile(rf"(?:(?![\d_])[{_LETTERS}])+")
-# 1,250.00 and 1.250; Indian 1,25,000.
+# 1,250.00, 1.250, and 1,25,000 in India.
 _GROUPED: Final = re.compile(
     r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3})+|\d{1,2}(?:,\d\d)+,\d{3}(?:\.\d+)?"
 )
-# Swiss 1'250.00, and 1_250 as programs have it. The French space is no end of a word.
+# 1'250.00 in Switzerland, and 1_250 in programs. A space within a French number ends no word.
 _OTHERWISE_GROUPED: Final = re.compile(r"\d{1,3}(?:['\u2019_]\d{3})+(?:\.\d+)?")
 _SPACE_IN_NUMBER: Final = re.compile("[\u00a0\u2009\u202f](?<=[0-9].)(?=[0-9]{3}(?![0-9]))")
 _PRICE: Final = re.compile(r"(\d{2,})\.\d\d")
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text, compounds as a whole."""
+    """Return the words of a text. Compounds are not split."""
     if text.isascii():
         return _ASCII_WORD.findall(text)
     text = _SPACE_IN_NUMBER.sub(",", text)
@@ -88,7 +85,7 @@ def words_of(text: str) -> list[str]:
 
 
 def is_plain(word: str) -> bool:
-    """Return whether a word is of ASCII letters and no compound, as most words are."""
+    """Return whether a word consists of ASCII letters and is not a compound."""
     return word.isascii() and word.isalpha() and _has_usual_case(word)
 
 
@@ -97,10 +94,10 @@ def _has_usual_case(word: str) -> bool:
 
 
 def take_pairs(word: str) -> tuple[list[str], str]:
-    """Return what stands in scripts without spaces as pairs of characters, and the remaining word.
+    """Return the pairs of characters in scripts without spaces, and the rest of the word.
 
-    Pairs overlap; a single character stands alone. The word comes without the ending of ordinals
-    and possessives: ``9th`` gives ``9``.
+    Pairs overlap. A run of one character is returned as it is. The rest has no ordinal or
+    possessive ending: ``9th`` becomes ``9``.
     """
     pairs: list[str] = []
     if not word.isascii():
@@ -113,11 +110,11 @@ def take_pairs(word: str) -> tuple[list[str], str]:
 
 
 def names_and_parts(word: str) -> list[str]:
-    """Return the whole of a compound, those of its segments that are compounds, and the parts.
+    """Return the compound itself, its segments that are compounds, and its parts.
 
-    ``a.getUserName`` gives ``agetUserName``, ``getUserName``, ``get``, ``User`` and ``Name``.
-    Without their joints ``get_user_name``, ``get-user-name`` and ``getUserName`` are the same.
-    Parts of a single letter are noise.
+    ``a.getUserName`` becomes ``agetUserName``, ``getUserName``, ``get``, ``User`` and ``Name``.
+    Joints are removed, so that ``get_user_name``, ``get-user-name`` and ``getUserName`` share a
+    term. Parts of a single letter are noise and left out.
     """
     if not word:
         return []
@@ -139,9 +136,10 @@ def names_and_parts(word: str) -> list[str]:
 
 
 def numbers_of(number: str) -> list[str]:
-    """Return a number in the forms in which it may be looked for.
+    """Return the forms of a number in which it can be searched for.
 
-    ``1,250.00`` gives ``1250.00`` and ``1250``; ``3.450`` is 3450 in many languages.
+    ``1,250.00`` becomes ``1250.00`` and ``1250``. ``3.450`` also becomes ``3450``, which it means
+    in many languages.
     """
     is_grouped = _GROUPED.fullmatch(number) is not None
     if is_grouped and "," not in number:

@@ -235,7 +235,7 @@ def test_rows_without_a_chunk_are_refused():
 def test_arrays_that_do_not_fit_together_are_refused(name, damage):
     columns = ChunkInfoIndex().with_chunks([1, 2], collected("a", "b")).to_arrays()
     columns[name] = damage(columns[name])
-    with pytest.raises(ValueError, match="do not fit together"):
+    with pytest.raises(ValueError, match="are inconsistent"):
         ChunkInfoIndex().from_arrays(columns)
 
 
