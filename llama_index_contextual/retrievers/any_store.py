@@ -362,7 +362,7 @@ def chroma_cosines(
 
 
 def stored_nodes(store: BasePydanticVectorStore) -> list[BaseNode]:
-    """Return all nodes of a vector store that stores text, sorted by id.
+    """Return all nodes of a vector store that contains text, sorted by id.
 
     Raises:
         SettingError: The store cannot list its nodes.

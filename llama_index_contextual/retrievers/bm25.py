@@ -153,7 +153,7 @@ class ContextualBM25Retriever(PoolRetriever):
                 text, else from the document store.
             nodes: The nodes. The list can be empty.
             docstore: A LlamaIndex document store.
-            vector_store: A vector store that stores text, such as Chroma.
+            vector_store: A vector store that contains text, such as Chroma.
             similarity_top_k: See the class.
             filters: See the class.
             callback_manager: See the class.

@@ -97,8 +97,8 @@ class ContextualVectorRetriever(PoolRetriever):
     stores, scores and ties are those of the store. Asynchronous calls never block the event loop.
 
     Args:
-        index: A ``VectorStoreIndex`` on any store, or a store that stores text. The embedding, the
-            objects and the callbacks of an index are used.
+        index: A ``VectorStoreIndex`` on any store, or a vector store that contains text. Of an
+            index, the embedding, the objects and the callbacks are used.
         similarity_top_k: The largest number of nodes that a query returns. The store decides the
             number for a hybrid query.
         embed_model: The embedding for queries. Default: the model of the index, else
@@ -311,10 +311,10 @@ def _for_each(queries: Sequence[QueryBundle], answers: Sequence[T], nothing: T) 
 def _any_store_of(
     source: object, options: Mapping[str, Any] | None
 ) -> tuple[AnyStore, VectorStoreIndex | None]:
-    """Return the store of an index and the index, or a store that stores text and None.
+    """Return the vector store, and the index if the source is one.
 
     Raises:
-        SettingError: The source is neither.
+        SettingError: The source is neither an index nor a vector store that contains text.
     """
     if isinstance(source, BasePydanticVectorStore) and source.stores_text:
         return AnyStore(source, options=options), None
@@ -322,7 +322,7 @@ def _any_store_of(
         names = getattr(source.index_struct, "nodes_dict", None)
         return AnyStore(source.vector_store, source.docstore, names, options), source
     raise SettingError(
-        f"`index` must be a VectorStoreIndex, or a store that stores text such as Chroma or Qdrant "
+        f"`index` must be a VectorStoreIndex, or a vector store that contains text, such as Chroma "
         f"(got {type(source).__name__}). For any other store, pass the VectorStoreIndex on it."
     )
 
