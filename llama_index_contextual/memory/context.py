@@ -256,7 +256,7 @@ class MemoryContext:
         answers = [self._search(query, min_relevance=settings.min_relevance) for query in queries]
         pools = [answer.hits for answer in answers]
         today = _day(now) if settings.include_recency else None
-        ranked = ranking.by_formulas(pools, today, settings.half_life_days)
+        ranked = ranking.rank_by_formulas(pools, today, settings.half_life_days)
         best = max(answers, key=lambda answer: answer.explanation.relevance or 0.0)
         unseen = ranking.unseen_hits(ranked, seen)
         chosen = ranking.without_repetitions(unseen, settings.max_results)

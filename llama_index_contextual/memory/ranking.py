@@ -228,7 +228,7 @@ def derived_score(
     return max(scores) * age_factor * agreement_factor
 
 
-def by_formulas(
+def rank_by_formulas(
     pools: Sequence[Sequence[MemoryEntry]], today: date | None, half_life_days: float
 ) -> list[MemoryEntry]:
     """Return the hits of all queries, ranked by :func:`derived_score`.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.retrievers.filters import both
+from llama_index_contextual.retrievers.filters import merge_filters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -75,7 +75,7 @@ class PoolRetriever(BaseRetriever):
     def with_filters(self, filters: MetadataFilters | None) -> Self:
         """Return a copy with further filters. It shares the store of this retriever."""
         view = copy.copy(self)
-        view.filters = both(self.filters, filters)
+        view.filters = merge_filters(self.filters, filters)
         return view
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:

@@ -14,10 +14,10 @@ from llama_index_contextual.retrievers.any_store import stored_nodes
 from llama_index_contextual.retrievers.base import PoolRetriever
 from llama_index_contextual.retrievers.bm25_index import Candidate, Pool, TermScores
 from llama_index_contextual.retrievers.filters import (
-    both,
     check_filters,
-    filter_in_words,
-    nearest_names,
+    describe_filter,
+    merge_filters,
+    suggest_names,
 )
 from llama_index_contextual.retrievers.index_members import IndexMembers
 from llama_index_contextual.retrievers.node_index import KeywordIndex
@@ -261,12 +261,12 @@ class ContextualBM25Retriever(PoolRetriever):
                 lambda store: [self._pool(store, text, size) for text in texts]
             )
             hits = [hit for pool in pools for hit in (*pool.unfiltered, *pool.matching)]
-            if not self._delete_gone([hit.node_id for hit in hits]):
+            if not self._drop_deleted([hit.node_id for hit in hits]):
                 return pools
 
-    def _delete_gone(self, node_ids: Sequence[str]) -> bool:
+    def _drop_deleted(self, node_ids: Sequence[str]) -> bool:
         """Delete nodes that the LlamaIndex index no longer has. Return whether there were any."""
-        return self._members is not None and self.delete(self._members.gone(node_ids)) > 0
+        return self._members is not None and self.delete(self._members.deleted_ids(node_ids)) > 0
 
     def _pool(self, store: Any, text: str, top_k: int) -> Pool:
         """Return the best nodes that match a term, or whose document is named by the query."""
@@ -324,7 +324,7 @@ class ContextualBM25Retriever(PoolRetriever):
 
         while True:
             results = self.reader.ask(answer)
-            if not self._delete_gone([result.node.node_id for result in results]):
+            if not self._drop_deleted([result.node.node_id for result in results]):
                 return results
 
     # Nodes and terms
@@ -334,7 +334,7 @@ class ContextualBM25Retriever(PoolRetriever):
 
     def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
         """Return the ids of the nodes that match these filters and those of the retriever."""
-        all_filters = both(self.filters, filters)
+        all_filters = merge_filters(self.filters, filters)
         return self.reader.ask(lambda store: store.selected_ids(all_filters))
 
     def term_scores(self, text: str, node_ids: Sequence[str]) -> TermScores:
@@ -368,7 +368,7 @@ class ContextualBM25Retriever(PoolRetriever):
             nodes = store.nodes(store.selected_ids()).values()
             metadata_of_nodes = [node.metadata for node in nodes]
             described = [
-                filter_in_words(member) + nearest_names(member, metadata_of_nodes)
+                describe_filter(member) + suggest_names(member, metadata_of_nodes)
                 for member in empty
             ]
             return list(dict.fromkeys(described))

@@ -342,7 +342,7 @@ class Bm25Index(ArrayIndex):
             hits.append(self.best(scores[places], top_k, places))
         return hits
 
-    def holding(self, groups: Sequence[Group]) -> Ints:
+    def rows_with_all(self, groups: Sequence[Group]) -> Ints:
         """Return the rows that contain every term, ascending. Without terms, return none."""
         rows = self.rows if groups else self.rows[:0]
         for term in self.read(groups):
@@ -356,10 +356,10 @@ class Bm25Index(ArrayIndex):
         scores = np.zeros((len(rows), len(terms)))
         counts = np.zeros_like(scores)
         for column, term in enumerate(terms):
-            holding, holding_hits = matches(term.places, places)
-            cells = (hits[holding_hits], column)
-            counts[cells] = term.counts[holding]
-            scores[cells] = term.scores[holding]
+            entries, entry_hits = matches(term.places, places)
+            cells = (hits[entry_hits], column)
+            counts[cells] = term.counts[entries]
+            scores[cells] = term.scores[entries]
         return TermScores(
             groups=tuple(term.group for term in terms),
             frequencies=tuple(len(term.places) for term in terms),

@@ -92,7 +92,7 @@ def _text_of(part: Filter, make: Callable[[str], MetadataFilters]) -> str | None
 # Filters in messages
 
 
-def filter_in_words(part: Filter) -> str:
+def describe_filter(part: Filter) -> str:
     """Describe a filter, such as ``a path containing 'people/'`` or ``the tag 'sqlite'``."""
     tag = _text_of(part, tag_filter)
     if tag is not None:
@@ -102,7 +102,7 @@ def filter_in_words(part: Filter) -> str:
         return f"a path containing {path!r}"
     if isinstance(part, MetadataFilters):
         condition = part.condition or FilterCondition.AND
-        members = f" {condition.value} ".join(filter_in_words(member) for member in part.filters)
+        members = f" {condition.value} ".join(describe_filter(member) for member in part.filters)
         return f"({members})"
     operator = part.operator.value
     if part.key == meta.DATE_TS and isinstance(part.value, (int, float)):
@@ -113,7 +113,7 @@ def filter_in_words(part: Filter) -> str:
     return f"{part.key.removeprefix(ITEMS)} {operator} {value}".strip()
 
 
-def nearest_names(part: Filter, metadata_of_nodes: Sequence[Mapping[str, Any]]) -> str:
+def suggest_names(part: Filter, metadata_of_nodes: Sequence[Mapping[str, Any]]) -> str:
     """Return the end of a sentence that suggests existing tags, folders or keys for a filter.
 
     It is empty if nodes have the tag, folder or key of the filter.
@@ -163,7 +163,9 @@ def check_filters(filters: object) -> None:
         )
 
 
-def both(first: MetadataFilters | None, second: MetadataFilters | None) -> MetadataFilters | None:
+def merge_filters(
+    first: MetadataFilters | None, second: MetadataFilters | None
+) -> MetadataFilters | None:
     """Return filters that match the nodes that both filters match.
 
     Raises:
@@ -258,7 +260,7 @@ def admitted(
     filters: MetadataFilters,
     rows: Ints,
     column_of: Callable[[str], Sequence[Any]],
-    holding: Callable[[MetadataFilter], Ints],
+    rows_with_words: Callable[[MetadataFilter], Ints],
     passed: Sequence[MetadataFilter] = (),
 ) -> Ints:
     """Return the rows that match filters, in their order.
@@ -267,8 +269,8 @@ def admitted(
         filters: The filters, which can be nested.
         rows: The numbers of the rows.
         column_of: Returns the value of a metadata key for each of the rows.
-        holding: Returns the rows that match a filter on :data:`WORDS`. The result can contain other
-            rows of the index.
+        rows_with_words: Returns the rows that match a filter on :data:`WORDS`. The result can
+            contain other rows of the index.
         passed: Filters that the store has applied. If it matched an item of a list, the row also
             matches here.
     """
@@ -277,7 +279,7 @@ def admitted(
         if isinstance(part, MetadataFilters):
             return _combined([mask_of(member) for member in part.filters], part, len(rows))
         if part.key == WORDS:
-            return np.isin(rows, holding(part))
+            return np.isin(rows, rows_with_words(part))
         values = _values_of(part.key.removeprefix(ITEMS), column_of)
         holds = condition_of(part)
         if any(part is checked for checked in passed):

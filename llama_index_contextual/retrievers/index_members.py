@@ -64,10 +64,10 @@ class IndexMembers:
         if self._store is not None:
             return stored_nodes(self._store)
         nodes = self._docstore.docs
-        gone = self.gone(list(nodes))
-        return [node for node_id, node in nodes.items() if node_id not in gone]
+        deleted = self.deleted_ids(list(nodes))
+        return [node for node_id, node in nodes.items() if node_id not in deleted]
 
-    def gone(self, node_ids: Sequence[str]) -> set[str]:
+    def deleted_ids(self, node_ids: Sequence[str]) -> set[str]:
         """Return the ids whose nodes were deleted from the index."""
         ids = set(node_ids)
         if self._docstore is None and self._store is None:

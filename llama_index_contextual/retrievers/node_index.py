@@ -165,16 +165,16 @@ class KeywordView(Protocol):
         # JSON would not do as a key: inf, -inf and nan are all null in it.
         question = f"filters {filters.model_dump()!r}"
         return self.answer(
-            question, lambda: admitted(filters, self.rows, self.column, self._holding)
+            question, lambda: admitted(filters, self.rows, self.column, self._rows_with_words)
         )
 
-    def _holding(self, words_filter: MetadataFilter) -> Ints:
+    def _rows_with_words(self, words_filter: MetadataFilter) -> Ints:
         """Return the rows that match a filter on ``WORDS``. TEXT_MATCH needs the words as a phrase.
 
         If too many rows contain the words, their order is not checked.
         """
         words = str(words_filter.value)
-        rows = self.engine.holding(query_groups(words))
+        rows = self.engine.rows_with_all(query_groups(words))
         if words_filter.operator != FilterOperator.TEXT_MATCH or len(rows) > _MAX_TEXTS:
             return rows
         phrase = _spaced_words(words)

@@ -127,7 +127,7 @@ def sessions_of(node_ids: Sequence[str], chunks: Chunks) -> list[Session]:
     return sessions
 
 
-def newness_of(
+def recency_of(
     session: Session, today: date, half_life_days: float, evergreen: Sequence[str] = ()
 ) -> float | None:
     """Return ``0.25 ** (days / half_life_days)``, where ``days`` is the distance from today.
@@ -158,7 +158,7 @@ def fuse_sessions(
             sentences.
         keywords: The keyword retriever with its name.
         today: The day of the message.
-        half_life_days: The half-life for :func:`newness_of`.
+        half_life_days: The half-life for :func:`recency_of`.
         evergreen: Patterns of paths that never age.
 
     Returns:
@@ -172,14 +172,14 @@ def fuse_sessions(
     )
     features = chunk_features(query, today, rankings, table, reads)
     sessions = sessions_of(table.node_ids, reads.chunks)
-    newness = {
-        session: newness_of(session, today, half_life_days, evergreen) for session in sessions
+    recency = {
+        session: recency_of(session, today, half_life_days, evergreen) for session in sessions
     }
-    scores = score_sessions(features, sessions, newness)
+    scores = score_sessions(features, sessions, recency)
 
     # Choose every third session by text alone.
     totals = {session: score.total for session, score in scores.items()}
-    totals |= totals_in_turn(
+    totals |= interleaved_totals(
         {session: score for session, score in scores.items() if not session.is_after(today)}
     )
 
@@ -198,19 +198,19 @@ def fuse_sessions(
 
 
 def score_sessions(
-    features: Floats, sessions: Sequence[Session], newness: Mapping[Session, float | None]
+    features: Floats, sessions: Sequence[Session], recency: Mapping[Session, float | None]
 ) -> dict[Session, SessionScore]:
     """Return the score of each session.
 
     Args:
         features: The result of :func:`chunk_features`.
         sessions: The session of each candidate.
-        newness: The recency of each session. A session without one gets the median.
+        recency: The recency of each session. A session without one gets the median.
     """
     rows_of: dict[Session, list[int]] = {}
     for row in np.argsort(-features.sum(axis=1), kind="stable").tolist():
         rows_of.setdefault(sessions[row], []).append(row)
-    known = [value for value in newness.values() if value is not None]
+    known = [value for value in recency.values() if value is not None]
     default = median(known) if known else 0.0
     weight_of_age = shipped_weights("messages")["age"]
     scores = {}
@@ -218,13 +218,13 @@ def score_sessions(
         best = -np.sort(-features[rows], axis=0)
         means = best[:_BEST_CHUNKS].sum(axis=0) / _BEST_CHUNKS
         by_text = [float(means[0]), float(means[1]), float(best[0, 2])]
-        value = newness[session]
+        value = recency[session]
         age = weight_of_age * (default if value is None else value)
         scores[session] = SessionScore(rows, by_text, age)
     return scores
 
 
-def totals_in_turn(scores: Mapping[Session, SessionScore]) -> dict[Session, float]:
+def interleaved_totals(scores: Mapping[Session, SessionScore]) -> dict[Session, float]:
     """Return new totals by which every third session is the best remaining one by text alone.
 
     The new totals are the old ones, assigned to the sessions in their new order.

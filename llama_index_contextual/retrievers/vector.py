@@ -21,7 +21,7 @@ from llama_index.core.vector_stores.types import (
 from llama_index_contextual.retrievers.any_store import AnyStore, is_chroma
 from llama_index_contextual.retrievers.base import PoolRetriever
 from llama_index_contextual.retrievers.bm25_index import Pool
-from llama_index_contextual.retrievers.filters import both, check_filters
+from llama_index_contextual.retrievers.filters import check_filters, merge_filters
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.errors import (
     ContextualWarning,
@@ -156,7 +156,7 @@ class ContextualVectorRetriever(PoolRetriever):
             documents = MetadataFilter(
                 key=metadata.REF_DOC_ID, operator=FilterOperator.IN, value=list(doc_ids)
             )
-            filters = both(filters, MetadataFilters(filters=[documents]))
+            filters = merge_filters(filters, MetadataFilters(filters=[documents]))
         self._query = VectorStoreQuery(
             node_ids=None if node_ids is None else list(dict.fromkeys(node_ids)),
             mode=_mode_of(self.reader, vector_store_query_mode),

@@ -12,7 +12,7 @@ from llama_index.core.schema import TextNode
 from llama_index_contextual.memory.context import MemoryContext
 from llama_index_contextual.memory.digest import MemoryEntry
 from llama_index_contextual.memory.gate import derive_queries
-from llama_index_contextual.memory.ranking import by_formulas, derived_score
+from llama_index_contextual.memory.ranking import derived_score, rank_by_formulas
 from llama_index_contextual.retrievers.query_dates import lexicon_of
 
 TODAY = date(2026, 4, 10)
@@ -69,10 +69,10 @@ def test_the_formulas_of_a_score(scores, age, score):
 
 def test_only_dates_in_paths_age():
     pools = [[hit("memory/2026-03-11.md", 0.8), hit("MEMORY.md", 0.7)], [hit("MEMORY.md", 0.2)]]
-    first, second = by_formulas(pools, TODAY, 30)
+    first, second = rank_by_formulas(pools, TODAY, 30)
     assert (first.id, first.score) == ("MEMORY.md", pytest.approx(0.7 * 1.15))
     assert (second.id, second.score) == ("memory/2026-03-11.md", pytest.approx(0.4))
-    assert by_formulas(pools, None, 30)[1].score == pytest.approx(0.8)
+    assert rank_by_formulas(pools, None, 30)[1].score == pytest.approx(0.8)
 
 
 def test_a_digest_has_four_entries_and_its_json_the_queries(retriever):

@@ -41,7 +41,7 @@ def state(engine):
         rows = [*engine.rows.tolist(), -1, 7 * FAR]
         terms, nearness = engine.term_scores(groups, rows), engine.nearness(groups, rows)
         answers += [terms.frequencies, terms.idfs, terms.scores.tolist(), nearness.tolist()]
-        answers.append(engine.holding(groups).tolist())
+        answers.append(engine.rows_with_all(groups).tolist())
     return answers
 
 

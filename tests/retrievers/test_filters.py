@@ -23,9 +23,9 @@ from llama_index_contextual.retrievers import filters as filters_module
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.filters import (
     admits,
-    filter_in_words,
+    describe_filter,
     item_filter,
-    nearest_names,
+    suggest_names,
     tag_filter,
 )
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
@@ -392,7 +392,7 @@ def test_a_store_that_searched_lists_was_right_to_let_a_row_pass():
     ],
 )
 def test_a_message_names_a_filter(filters, words):
-    assert filter_in_words(filters) == words
+    assert describe_filter(filters) == words
 
 
 PLACES = [
@@ -418,16 +418,16 @@ PLACES = [
     ],
 )
 def test_the_names_nearest_to_that_of_a_filter_are_proposed(part, end):
-    message = nearest_names(part, PLACES)
+    message = suggest_names(part, PLACES)
     assert message.startswith(end) if end.endswith(", ") else message == end
 
 
 def test_similar_names_are_proposed_before_frequent_ones():
     rows = [{"tags": "home"}, {"tags": "home"}, {"tags": "work"}]
-    assert nearest_names(tag_filter("wrok"), rows) == " (tags that exist: work, home)"
+    assert suggest_names(tag_filter("wrok"), rows) == " (tags that exist: work, home)"
 
 
 def test_a_message_without_names_says_so_and_proposes_six_at_most():
-    assert nearest_names(tag_filter("work"), [{"path": "a.md"}]) == " (there are no tags)"
+    assert suggest_names(tag_filter("work"), [{"path": "a.md"}]) == " (there are no tags)"
     rows = [{"tags": f"tag{number}"} for number in range(9)]
-    assert nearest_names(tag_filter("tag"), rows).count("tag") == 1 + 6
+    assert suggest_names(tag_filter("tag"), rows).count("tag") == 1 + 6

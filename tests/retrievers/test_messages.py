@@ -24,10 +24,10 @@ from llama_index_contextual.retrievers.sessions import (
     Session,
     SessionScore,
     fuse_sessions,
-    newness_of,
+    interleaved_totals,
+    recency_of,
     sentences_of,
     sessions_of,
-    totals_in_turn,
 )
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 
@@ -177,13 +177,13 @@ def test_sessions_are_days_of_a_note_else_sections():
     session_of = dict(zip(ids, sessions_of(ids, chunks), strict=True))
     assert session_of["heading"] == session_of["heading2"]
     assert len(set(session_of.values())) == 6
-    new = {node_id: newness_of(session, NOW, 10) for node_id, session in session_of.items()}
+    new = {node_id: recency_of(session, NOW, 10) for node_id, session in session_of.items()}
     days = {"day": 5, "heading": 1, "heading2": 1, "later": 21}
     assert new == {
         node_id: 0.25 ** (days[node_id] / 10) if node_id in days else None for node_id in session_of
     }
     for session in session_of.values():
-        assert newness_of(session, NOW, 10, evergreen=["*"]) is None
+        assert recency_of(session, NOW, 10, evergreen=["*"]) is None
 
 
 def test_sentences_are_those_of_a_message_that_has_several():
@@ -241,7 +241,7 @@ def test_every_third_session_is_the_best_of_the_others_by_its_text():
         Session(name, None): SessionScore([0], [text], age)
         for name, (text, age) in text_and_age.items()
     }
-    totals = totals_in_turn(scores)
+    totals = interleaved_totals(scores)
     assert [(session.path, total) for session, total in totals.items()] == [
         ("today", 5.0),
         ("yesterday", 4.5),
