@@ -96,7 +96,10 @@ class MemoryContextBlock(Checked, BaseMemoryBlock[str]):
         self._context = context
 
     async def _aget(
-        self, messages: list[ChatMessage] | None = None, session_id: str = "", **_: Any
+        self,
+        messages: list[ChatMessage] | None = None,
+        session_id: str = "",
+        **_: Any,
     ) -> str:
         user_messages = [message for message in messages or () if message.role == MessageRole.USER]
         texts = [str(message.content or "") for message in user_messages]

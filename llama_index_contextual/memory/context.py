@@ -152,7 +152,11 @@ class MemoryContext:
         self._can_filter = all(hasattr(part, "with_filters") for part in retriever.retrievers)
 
     def get(
-        self, message: str, *, seen: Collection[str] = (), now: datetime | date | None = None
+        self,
+        message: str,
+        *,
+        seen: Collection[str] = (),
+        now: datetime | date | None = None,
     ) -> MemoryDigest:
         """Return the digest for a message.
 
@@ -175,13 +179,21 @@ class MemoryContext:
         return self._learned(message, seen, now)
 
     async def aget(
-        self, message: str, *, seen: Collection[str] = (), now: datetime | date | None = None
+        self,
+        message: str,
+        *,
+        seen: Collection[str] = (),
+        now: datetime | date | None = None,
     ) -> MemoryDigest:
         """Like :meth:`get`, but without blocking the event loop."""
         return await asyncio.to_thread(self.get, message, seen=seen, now=now)
 
     def search(
-        self, query: str, *, max_results: int = 10, filters: MetadataFilters | None = None
+        self,
+        query: str,
+        *,
+        max_results: int = 10,
+        filters: MetadataFilters | None = None,
     ) -> MemoryDigest:
         """Return the hits of a precise query, without the gate and without recency.
 
@@ -198,7 +210,11 @@ class MemoryContext:
         return _with_quotations(hits, query, max_results * _TOKENS_PER_SEARCH_HIT)
 
     def find(
-        self, query: str, *, max_results: int, filters: MetadataFilters | None = None
+        self,
+        query: str,
+        *,
+        max_results: int,
+        filters: MetadataFilters | None = None,
     ) -> MemoryDigest:
         """Return the hits of :meth:`search` without quotations, for callers that show few of them.
 
@@ -342,7 +358,11 @@ class MemoryContext:
         return _Answer(explanation, ranking.best_first(hits))
 
     def _entries_of(
-        self, text: str, explanation: Explanation, *, uses_ranks: bool
+        self,
+        text: str,
+        explanation: Explanation,
+        *,
+        uses_ranks: bool,
     ) -> list[MemoryEntry]:
         """Return the hits of an answer with their scores and matched terms.
 
@@ -368,7 +388,10 @@ class MemoryContext:
         return entries
 
     def _digest(
-        self, answer: _Answer, chosen: Sequence[MemoryEntry], notes: Sequence[str] = ()
+        self,
+        answer: _Answer,
+        chosen: Sequence[MemoryEntry],
+        notes: Sequence[str] = (),
     ) -> MemoryDigest:
         """Return the digest of the chosen hits, with notes on its limits."""
         explanation = answer.explanation
@@ -412,7 +435,9 @@ def _day(now: datetime | date) -> date:
 
 
 def _notes_on(
-    message: str, named_dates: Sequence[NamedDate], chosen: Sequence[MemoryEntry]
+    message: str,
+    named_dates: Sequence[NamedDate],
+    chosen: Sequence[MemoryEntry],
 ) -> list[str]:
     """Return notes for a message that was cut, and for named dates that match no hit."""
     notes = []

@@ -214,7 +214,9 @@ def best_statement(hit: MemoryEntry, subject: Mapping[TermGroup, float]) -> Stat
 
 
 def derived_score(
-    scores: Sequence[float], age_days: int | None, half_life_days: float = 30.0
+    scores: Sequence[float],
+    age_days: int | None,
+    half_life_days: float = 30.0,
 ) -> float:
     """Return the score of a chunk: its best score, multiplied by factors for age and agreement.
 
@@ -229,7 +231,9 @@ def derived_score(
 
 
 def rank_by_formulas(
-    pools: Sequence[Sequence[MemoryEntry]], today: date | None, half_life_days: float
+    pools: Sequence[Sequence[MemoryEntry]],
+    today: date | None,
+    half_life_days: float,
 ) -> list[MemoryEntry]:
     """Return the hits of all queries, ranked by :func:`derived_score`.
 

@@ -91,7 +91,11 @@ def split_sentences(text: str, max_length: int = _MAX_SENTENCE) -> list[Sentence
 
 
 def choose_snippet(
-    text: str, weights: Mapping[str, float], split_terms: SplitTerms, *, limit: int
+    text: str,
+    weights: Mapping[str, float],
+    split_terms: SplitTerms,
+    *,
+    limit: int,
 ) -> tuple[str, date | None]:
     """Return the neighbouring sentences that match a query best, filled up to the limit.
 
@@ -197,7 +201,9 @@ def with_snippets(
 
 
 def _with_snippet(
-    hit: MemoryEntry, term_groups: Sequence[tuple[str, ...]], max_tokens: int
+    hit: MemoryEntry,
+    term_groups: Sequence[tuple[str, ...]],
+    max_tokens: int,
 ) -> MemoryEntry:
     weights: dict[str, float] = {}
     for group in term_groups:

@@ -67,7 +67,9 @@ class GroupingPostprocessor(Checked, BaseNodePostprocessor):
         )
 
     def _postprocess_nodes(
-        self, nodes: list[NodeWithScore], _: QueryBundle | None = None
+        self,
+        nodes: list[NodeWithScore],
+        _: QueryBundle | None = None,
     ) -> list[NodeWithScore]:
         counts: Counter[str] = Counter()
         hits = []

@@ -150,7 +150,9 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
         return None if when is None else age_in_days(when, now)
 
     def _postprocess_nodes(
-        self, nodes: list[NodeWithScore], _: QueryBundle | None = None
+        self,
+        nodes: list[NodeWithScore],
+        _: QueryBundle | None = None,
     ) -> list[NodeWithScore]:
         nodes = checked_hits(nodes)
         ranked = []

@@ -50,7 +50,9 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
         super().__init__(reranker=reranker, **fields)
 
     def _postprocess_nodes(
-        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+        self,
+        nodes: list[NodeWithScore],
+        query_bundle: QueryBundle | None = None,
     ) -> list[NodeWithScore]:
         nodes = checked_hits(nodes)
         with _as_retrieval_error():
@@ -58,7 +60,9 @@ class RerankWithContext(Checked, BaseNodePostprocessor):
         return _originals(ranked, nodes)
 
     async def _apostprocess_nodes(
-        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+        self,
+        nodes: list[NodeWithScore],
+        query_bundle: QueryBundle | None = None,
     ) -> list[NodeWithScore]:
         nodes = checked_hits(nodes)
         with _as_retrieval_error():
@@ -81,7 +85,8 @@ def _copies(nodes: Sequence[NodeWithScore]) -> list[NodeWithScore]:
 
 
 def _originals(
-    ranked: Sequence[NodeWithScore], nodes: Sequence[NodeWithScore]
+    ranked: Sequence[NodeWithScore],
+    nodes: Sequence[NodeWithScore],
 ) -> list[NodeWithScore]:
     """Return the original hits in the reranker's order, with the metadata that it added."""
     originals = {hit.node.node_id: hit.node for hit in nodes}

@@ -182,7 +182,9 @@ class AnyStore:
                 raise error from None
 
     def candidates_of(
-        self, query: VectorStoreQuery, result: VectorStoreQueryResult
+        self,
+        query: VectorStoreQuery,
+        result: VectorStoreQueryResult,
     ) -> list[Candidate]:
         """Return the hits of a result with their nodes.
 
@@ -333,7 +335,9 @@ class StoreSearch:
 
 
 def node_matches(
-    filters: MetadataFilters | None, node: BaseNode, checked: Sequence[MetadataFilter] = ()
+    filters: MetadataFilters | None,
+    node: BaseNode,
+    checked: Sequence[MetadataFilter] = (),
 ) -> bool:
     """Return whether a node matches filters, some of which the store has already checked."""
     return admits(filters, {REF_DOC_ID: node.ref_doc_id, **node.metadata}, checked)
@@ -346,7 +350,9 @@ def is_chroma(store: object) -> TypeGuard[ChromaVectorStore]:
 
 
 def chroma_cosines(
-    store: ChromaVectorStore, similarities: Sequence[float], query_vector: Sequence[float]
+    store: ChromaVectorStore,
+    similarities: Sequence[float],
+    query_vector: Sequence[float],
 ) -> Sequence[float]:
     """Return the cosines for LlamaIndex's similarities, which are ``exp(-distance)``.
 

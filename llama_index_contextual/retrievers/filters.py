@@ -13,7 +13,7 @@ NIN is a text and not a list, it means the text itself and the parts between its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from difflib import get_close_matches
 from functools import cache
@@ -56,7 +56,9 @@ Condition = Callable[[Any], bool]
 
 
 def item_filter(
-    key: str, value: Any, operator: FilterOperator = FilterOperator.EQ
+    key: str,
+    value: Any,
+    operator: FilterOperator = FilterOperator.EQ,
 ) -> MetadataFilter:
     """Return a filter on the items of a value. Case is ignored: ``ml`` is in ``[ML, art]``."""
     return MetadataFilter(key=ITEMS + key, value=value, operator=operator)
@@ -123,7 +125,7 @@ def suggest_names(part: Filter, metadata_of_nodes: Sequence[Mapping[str, Any]]) 
     if isinstance(part, MetadataFilter) and part.key == meta.PATH:
         path = str(part.value)
     if tag is not None:
-        return _names_like(tag, "tags", map(_tags_in, metadata_of_nodes))
+        return _names_like(tag, "tags", map(tags_in, metadata_of_nodes))
     if path is not None:
         return _names_like(path.strip("/"), "folders", map(_folders_in, metadata_of_nodes))
     if isinstance(part, MetadataFilters) or part.key in {WORDS, *meta.NAMES_TAKEN}:
@@ -132,9 +134,12 @@ def suggest_names(part: Filter, metadata_of_nodes: Sequence[Mapping[str, Any]]) 
     return _names_like(part.key.removeprefix(ITEMS), "keys", keys)
 
 
-def _tags_in(metadata: Mapping[str, Any]) -> Iterable[str]:
-    tags = f"{metadata.get(meta.TAGS, '')},{metadata.get(meta.INLINE_TAGS, '')}"
-    return map(str.strip, tags.split(","))
+def tags_in(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the tags of a node, without the ``#``."""
+    for key in (meta.TAGS, meta.INLINE_TAGS):
+        for written in str(meta.value_of(metadata, key) or "").split(","):
+            if tag := written.strip().lstrip("#"):
+                yield tag
 
 
 def _folders_in(metadata: Mapping[str, Any]) -> Iterable[str]:
@@ -164,7 +169,8 @@ def check_filters(filters: object) -> None:
 
 
 def merge_filters(
-    first: MetadataFilters | None, second: MetadataFilters | None
+    first: MetadataFilters | None,
+    second: MetadataFilters | None,
 ) -> MetadataFilters | None:
     """Return filters that match the nodes that both filters match.
 

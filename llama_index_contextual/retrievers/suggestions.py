@@ -16,7 +16,8 @@ from llama_index_contextual.utils.language import fold
 _MIN_CHARACTERS: Final = 4  # shorter words are similar to too many words
 _MAX_DIFFERENCE: Final = 2  # difference in length, and characters that a similar word can lack
 _MIN_SIMILARITY: Final = 0.75  # by difflib; "dikstra" and "dijkstra" have 0.93
-_MAX_SIMILAR: Final = 3  # suggestions for each unknown word
+_MAX_SIMILAR: Final = 3  # similar words for each unknown word
+_MAX_SUGGESTIONS: Final = 5
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Vocabulary:
                 words_by_end[len(word), letter].append(word)
         return cls(words, words_by_end, names_by_word)
 
-    def suggest(self, query: str, limit: int = 5) -> list[str]:
+    def suggest(self, query: str) -> list[str]:
         """Return names and words that a misspelt query could mean, best first.
 
         The list is empty if all words are known. Stop words such as "what" count as known.
@@ -74,7 +75,7 @@ class Vocabulary:
             return []
         names = self._names_with(similar, self.words.keys() & set(words))
         written = [self._as_written(word) for word in similar]
-        return list(dict.fromkeys([*names, *written]))[:limit]
+        return list(dict.fromkeys([*names, *written]))[:_MAX_SUGGESTIONS]
 
     def _similar(self, word: str) -> list[str]:
         """Return the known words that are most similar to a word, best first.

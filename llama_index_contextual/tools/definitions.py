@@ -145,7 +145,9 @@ class NoteTools:
 
 
 def _combined(
-    digests: Sequence[MemoryDigest], wordings: Sequence[str], arguments: Retrieval
+    digests: Sequence[MemoryDigest],
+    wordings: Sequence[str],
+    arguments: Retrieval,
 ) -> MemoryDigest:
     """Merge the hits of several searches into one digest that fits in a short answer.
 

@@ -98,7 +98,10 @@ class Findings:
     _last_numbers: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def add(
-        self, passage: Passage, properties: Iterable[str], lines: Iterable[tuple[int, str]]
+        self,
+        passage: Passage,
+        properties: Iterable[str],
+        lines: Iterable[tuple[int, str]],
     ) -> None:
         """Add the properties and the numbered lines of a chunk that no earlier chunk had.
 
@@ -176,14 +179,12 @@ def grep(notes: Notes, arguments: Grep) -> Answer:
     groups = list(findings.groups.values())
     for lines in groups[len(items) :]:
         hidden.update(line.passage.path for line in lines)
-    hits = []
-    for line, *_ in groups[: len(items)]:
-        hits.append({"citation": line.citation, "headings": line.headings})
+    shown = [line for line, *_ in groups[: len(items)]]
+    hits = [{"citation": line.citation, "headings": line.headings} for line in shown]
     text = "\n".join(
         [f"{counted(number_of_lines, 'line')} in {counted(number_of_notes, 'note')}:", *items]
     )
     if hidden:
-        shown = [line for line, *_ in groups[: len(items)]]
         next_call = _next_call(arguments, hidden, shown, has_space=len(items) == len(groups))
         text += f"\n({_hidden_text(hidden)}. Next: {next_call}.)"
     return Answer(text, {"hits": hits, "lines": number_of_lines, "notes": number_of_notes})
@@ -306,7 +307,11 @@ def _hidden_text(hidden: Counter[str]) -> str:
 
 
 def _next_call(
-    arguments: Grep, hidden: Counter[str], shown: Sequence[Line], *, has_space: bool
+    arguments: Grep,
+    hidden: Counter[str],
+    shown: Sequence[Line],
+    *,
+    has_space: bool,
 ) -> str:
     """Return a hint on which call returns more lines.
 

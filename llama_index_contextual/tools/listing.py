@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.memory.digest import shown_path
+from llama_index_contextual.retrievers.filters import tags_in
 from llama_index_contextual.tools.answer import MAX_CHARS, Answer, fitting
 from llama_index_contextual.tools.places import relative_path
 from llama_index_contextual.utils import metadata
@@ -39,14 +40,6 @@ def labels_of(notes: Notes) -> dict[str, Labels]:
         document_labels.tags.update(tags_in(values))
         document_labels.keys.update(values.keys() - metadata.NAMES_TAKEN)
     return labels
-
-
-def tags_in(values: Mapping[str, object]) -> Iterator[str]:
-    """Yield the tags of a chunk, without the ``#``."""
-    for key in (metadata.TAGS, metadata.INLINE_TAGS):
-        for written in str(metadata.value_of(values, key) or "").split(","):
-            if tag := written.strip().lstrip("#"):
-                yield tag
 
 
 def folders_of(paths: Iterable[str]) -> Counter[str]:

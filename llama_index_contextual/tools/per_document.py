@@ -8,7 +8,10 @@ ItemT = TypeVar("ItemT")
 
 
 def limit_per_document(
-    items: Iterable[ItemT], document_of: Callable[[ItemT], Hashable], per_file: int, most: int
+    items: Iterable[ItemT],
+    document_of: Callable[[ItemT], Hashable],
+    per_file: int,
+    most: int,
 ) -> list[ItemT]:
     """Return the best items, with a limit for each document.
 

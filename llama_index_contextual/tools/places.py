@@ -80,7 +80,11 @@ class _Place(NamedTuple):
 
 
 def part_of(
-    notes: Notes, target: str, first: int = 1, count: int | None = None, most: int = MAX_PART
+    notes: Notes,
+    target: str,
+    first: int = 1,
+    count: int | None = None,
+    most: int = MAX_PART,
 ) -> Part:
     """Return the part of a note that a citation names: lines, a page, a section or the whole note.
 

@@ -271,7 +271,7 @@ def test_a_mode_that_chroma_ignores_is_said(on):
 
 def test_a_store_without_text_needs_its_index(on):
     with pytest.raises(
-        SettingError, match=r"got SimpleVectorStore\)\. Pass the VectorStoreIndex on it"
+        SettingError, match=r"got SimpleVectorStore\)\. .* pass the VectorStoreIndex on it"
     ):
         ContextualVectorRetriever(on("simple").vector_store)
 

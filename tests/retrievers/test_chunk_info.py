@@ -274,5 +274,5 @@ def test_headings_and_contexts_have_the_terms_of_the_language_of_the_chunk():
 def test_an_index_with_other_info_is_refused(monkeypatch, tmp_path):
     ContextualBM25Retriever([TextNode(text="a")]).persist(tmp_path)
     monkeypatch.setattr(node_index, "CHUNK_INFO_VERSION", 0)
-    with pytest.raises(StorageError, match="of another version"):
+    with pytest.raises(StorageError, match="written by another version"):
         ContextualBM25Retriever.from_persist_dir(tmp_path)

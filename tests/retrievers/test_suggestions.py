@@ -45,7 +45,7 @@ def test_names_with_more_words_of_the_query_come_first():
     names = ["Algorithm", "The Dijkstra Algorithm for graphs", "Graphs"]
     vocabulary = Vocabulary.of([], names)
     assert vocabulary.suggest("graphs algoritm")[0] == "The Dijkstra Algorithm for graphs"
-    assert vocabulary.suggest("algoritm", limit=1) == ["Algorithm"]
+    assert vocabulary.suggest("algoritm")[0] == "Algorithm"
 
 
 def test_a_retriever_suggests_names_of_files_headings_and_words():
