@@ -77,7 +77,7 @@ class AnyStore:
         options: Further arguments of the store's ``query``.
     """
 
-    obeys_operators = False
+    applies_operators = False
     snapshot = nullcontext  # LlamaIndex stores have no snapshots
 
     def __init__(
@@ -106,11 +106,11 @@ class AnyStore:
         return dict(self.__dict__)
 
     @property
-    def asks_async(self) -> bool:
+    def has_async_query(self) -> bool:
         """Return whether the store has its own asynchronous query."""
         return type(self.store).aquery is not BasePydanticVectorStore.aquery
 
-    def gives_cosines(self, query: VectorStoreQuery) -> bool:
+    def returns_cosines(self, query: VectorStoreQuery) -> bool:
         """Return whether the scores are cosine similarities."""
         is_plain = query.mode == VectorStoreQueryMode.DEFAULT and not self._options
         return is_plain and (isinstance(self.store, SimpleVectorStore) or is_chroma(self.store))
@@ -207,7 +207,7 @@ class AnyStore:
                 "docstore. Load the index with the docstore that it was persisted with."
             )
         scores: Sequence[float | None] = result.similarities or [None] * len(ids)
-        if is_chroma(self.store) and self.gives_cosines(query):
+        if is_chroma(self.store) and self.returns_cosines(query):
             cosines = chroma_cosines(
                 self.store, result.similarities or [], query.query_embedding or []
             )

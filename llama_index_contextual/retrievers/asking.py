@@ -97,9 +97,9 @@ class WeightedRetriever:
         return not self.has_filters or getattr(self.retriever, "keeps_scores", False)
 
     @property
-    def is_awaited(self) -> bool:
+    def needs_await(self) -> bool:
         """Return whether the retriever does input or output, so that it should be awaited."""
-        return not isinstance(self.retriever, PoolRetriever) or self.retriever.asks_async
+        return not isinstance(self.retriever, PoolRetriever) or self.retriever.has_async_query
 
     def with_filters(self, filters: MetadataFilters | None) -> WeightedRetriever:
         """Return a copy with further filters.
@@ -115,8 +115,8 @@ class WeightedRetriever:
 
     def with_operators(self, filters: MetadataFilters | None) -> WeightedRetriever:
         """Return a copy with the filters of query operators if it can apply them, else itself."""
-        obeys = getattr(self.retriever, "obeys_operators", False)
-        return self.with_filters(filters) if obeys else self
+        applies = getattr(self.retriever, "applies_operators", False)
+        return self.with_filters(filters) if applies else self
 
 
 def weighted_retrievers(
@@ -299,7 +299,7 @@ async def _apools_of(member: WeightedRetriever, request: Request) -> PoolsOrErro
     retriever = member.retriever
     queries = request.queries_for(member)
     try:
-        if isinstance(retriever, ContextualVectorRetriever) and retriever.asks_async:
+        if isinstance(retriever, ContextualVectorRetriever) and retriever.has_async_query:
             candidates = await retriever.acandidates(queries, request.size)
             return [Pool(hits, hits) for hits in candidates]
         if not isinstance(retriever, PoolRetriever) and not _blocks(retriever):

@@ -41,17 +41,17 @@ class PoolRetriever(BaseRetriever):
         reader: Reads the store.
         similarity_top_k: The largest number of nodes that a query returns.
         filters: Metadata filters for the returned nodes. None admits all nodes.
-        obeys_operators: Whether the retriever can apply the filters of query operators.
+        applies_operators: Whether the retriever can apply the filters of query operators.
         keeps_scores: Whether scores are the same with and without filters.
-        asks_async: Whether the store has its own asynchronous query.
+        has_async_query: Whether the store has its own asynchronous query.
     """
 
     reader: StoreReader
     similarity_top_k: int
     filters: MetadataFilters | None
-    obeys_operators = True
+    applies_operators = True
     keeps_scores = True
-    asks_async = False
+    has_async_query = False
 
     @abstractmethod
     def pools(self, queries: Sequence[QueryBundle], size: int, least: int) -> list[Pool]:

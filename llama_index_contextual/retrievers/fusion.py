@@ -224,7 +224,7 @@ class ContextualFusionRetriever(BaseRetriever):
 
         If no retriever does input or output, one thread asks all. Otherwise they are awaited.
         """
-        if any(member.is_awaited for member in self.members):
+        if any(member.needs_await for member in self.members):
             request = await asyncio.to_thread(self._parse, question)
             answers = await asking.aask(request)
             explanation = await asyncio.to_thread(self._rank, question, request, answers)

@@ -59,14 +59,14 @@ class OwnStore:
         reader: Reads the store.
     """
 
-    obeys_operators = True
-    asks_async = False
+    applies_operators = True
+    has_async_query = False
 
     def __init__(self, reader: StoreReader) -> None:
         self.ask = reader.ask
         self.snapshot = reader.snapshot
 
-    def gives_cosines(self, _: VectorStoreQuery) -> bool:
+    def returns_cosines(self, _: VectorStoreQuery) -> bool:
         """Return True, because the scores are always cosine similarities."""
         return True
 
@@ -166,9 +166,9 @@ class ContextualVectorRetriever(PoolRetriever):
         )
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         self.filters = filters
-        self.obeys_operators = self.reader.obeys_operators
-        self.keeps_scores = self.reader.gives_cosines(self._query)
-        self.asks_async = self.reader.asks_async
+        self.applies_operators = self.reader.applies_operators
+        self.keeps_scores = self.reader.returns_cosines(self._query)
+        self.has_async_query = self.reader.has_async_query
         self._needs_vector = self.reader.needs_vector(self._query)
         if isinstance(embed_model, str):
             raise SettingError(
@@ -236,7 +236,7 @@ class ContextualVectorRetriever(PoolRetriever):
         """Like :meth:`candidates`, but with the asynchronous query of the store.
 
         Raises:
-            TypeError: The store has no asynchronous query, so :attr:`asks_async` is false.
+            TypeError: The store has no asynchronous query, so :attr:`has_async_query` is false.
         """
         if not isinstance(self.reader, AnyStore):
             raise TypeError("The store has no asynchronous query.")
@@ -246,7 +246,7 @@ class ContextualVectorRetriever(PoolRetriever):
         return _for_each(queries, await self.reader.asearch(store_queries), [])
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        if not self.asks_async:
+        if not self.has_async_query:
             return await super()._aretrieve(query_bundle)
         [candidates] = await self.acandidates([query_bundle], self.similarity_top_k)
         return await asyncio.to_thread(self._with_nodes, candidates)
