@@ -192,14 +192,14 @@ def best_statement(hit: MemoryEntry, subject: Mapping[TermGroup, float]) -> Stat
     text = hit.node.get_content()
     note_day = meta.day_of(hit.node.metadata)
     titles = meta.heading_titles(hit.node.metadata)
-    groups_above_chunk = matched_groups(" ".join(filterfalse(dates.names_only_a_day, titles)))
+    groups_above_chunk = matched_groups(" ".join(filterfalse(dates.is_only_a_date, titles)))
     groups_above = groups_above_chunk
     best = Statement(0.0, note_day)
     for sentence in split_sentences(text):
         sentence_text = text[sentence.start : sentence.end]
         groups = matched_groups(sentence_text)
         if sentence.is_heading:
-            names_day = dates.names_only_a_day(sentence_text)
+            names_day = dates.is_only_a_date(sentence_text)
             groups_above = groups_above_chunk if names_day else groups_above_chunk | groups
             continue
         weight = math.fsum(subject[group] for group in groups | groups_above)

@@ -16,7 +16,7 @@ from llama_index_contextual.memory.digest import MemoryEntry, visible
 from llama_index_contextual.retrievers.terms import terms_of
 from llama_index_contextual.utils import dates
 from llama_index_contextual.utils import metadata as meta
-from llama_index_contextual.utils.language import sentence_starts, tell_language
+from llama_index_contextual.utils.language import detect_language, sentence_starts
 from llama_index_contextual.utils.text import readable
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def split_sentences(text: str, max_length: int = _MAX_SENTENCE) -> list[Sentence
     """
     last = max_length - 1
     piece = re.compile(rf"\S.{{0,{last}}}(?!\S)|\S.{{0,{last}}}", re.DOTALL)
-    language = tell_language(text)
+    language = detect_language(text)
     sentences: list[Sentence] = []
     day = None
     level_of_day = 0

@@ -357,7 +357,7 @@ def span_metadata(
     if span.continues:
         values[CONTINUES] = span.continues
     for heading in reversed(span.path):
-        is_passing_mention = document_has_date and dates.names_in_passing(heading.title)
+        is_passing_mention = document_has_date and dates.mentions_date_in_passing(heading.title)
         if heading.day and not is_passing_mention:
             values.update(_date_metadata(dates.Period(heading.day, heading.day), brought))
             break

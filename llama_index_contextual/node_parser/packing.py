@@ -37,7 +37,7 @@ from llama_index_contextual.node_parser.sections import (
     group_sections,
     outline_of,
 )
-from llama_index_contextual.utils.language import sentence_starts, tell_language
+from llama_index_contextual.utils.language import detect_language, sentence_starts
 from llama_index_contextual.utils.tokens import Scale, make_scale
 
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
@@ -223,7 +223,7 @@ class _Packer:
     @cached_property
     def language(self) -> str:
         """Return the language of the document."""
-        return tell_language(self.scale.text[self.body :])
+        return detect_language(self.scale.text[self.body :])
 
     def pack(self) -> Iterator[Span]:
         """Yield the chunks."""

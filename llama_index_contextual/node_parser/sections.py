@@ -26,7 +26,7 @@ from llama_index_contextual.node_parser.blocks import (
     containers_of,
     mask,
 )
-from llama_index_contextual.utils.dates import date_from_heading, names_in_passing
+from llama_index_contextual.utils.dates import date_from_heading, mentions_date_in_passing
 from llama_index_contextual.utils.metadata import shortened
 
 # The strengths of marks. The packer splits at the strongest mark in reach, and never at GLUED.
@@ -358,7 +358,7 @@ def _path_to(above: Path, heading: HeadingPlace) -> Path:
     parents = above[:depth]
     # In a dated section, "Plan for 2026-06-30" keeps the date of the section.
     is_dated = any(parent.day for parent in parents)
-    is_in_passing = is_dated and names_in_passing(heading.title)
+    is_in_passing = is_dated and mentions_date_in_passing(heading.title)
     day = None if is_in_passing else date_from_heading(heading.title)
     return (*parents, Heading(heading.level, heading.title, day))
 

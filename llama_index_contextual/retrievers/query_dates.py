@@ -28,7 +28,12 @@ from llama_index_contextual.utils.dates import (
     periods_in,
     with_ranges,
 )
-from llama_index_contextual.utils.language import fold, listed_stop_words, normalise, tell_language
+from llama_index_contextual.utils.language import (
+    detect_language,
+    fold,
+    listed_stop_words,
+    normalise,
+)
 from llama_index_contextual.utils.text import plain_digits
 
 LANGUAGES: Final = ("en", "es", "zh", "ja")
@@ -134,7 +139,7 @@ def lexicon_of(text: str) -> Lexicon:
         for code in ("en", *FURTHER_LANGUAGES)
     }
     most = max(counts.values())
-    language = tell_language(text)
+    language = detect_language(text)
     likely = [code for code in FURTHER_LANGUAGES if code == language or counts[code] == most > 0]
     # The language of a text such as "letzten Freitag" cannot be detected, because it is too short.
     if len(words) <= _MAX_WORDS_OF_DATE and (not most or len(words) > 1):

@@ -23,7 +23,7 @@ from llama_index_contextual.retrievers.chunk_info import ChunkInfoIndex, Chunks
 from llama_index_contextual.retrievers.features import FEATURES, Candidates, Feature, Query
 from llama_index_contextual.retrievers.terms import query_groups
 from llama_index_contextual.retrievers.vector import E5, MINILM
-from llama_index_contextual.utils.language import tell_language
+from llama_index_contextual.utils.language import detect_language
 from llama_index_contextual.utils.tokens import share_spelled
 
 if TYPE_CHECKING:
@@ -472,7 +472,7 @@ def trust_in(text: str, rankings: Sequence[Ranking], reads: KeywordReads) -> dic
             if ranking.retriever == reads.retriever
         ]
         matched = min(max(best_matches, default=0.0) / _MATCHED, 1.0)
-        least = 1.0 if tell_language(text) == "en" else _E5_TRUST
+        least = 1.0 if detect_language(text) == "en" else _E5_TRUST
         trust[reads.retriever] = matched
         trust.update(dict.fromkeys(multilingual, max(least, _E5_TRUST + 1 - matched)))
     return trust

@@ -18,7 +18,7 @@ import Stemmer
 
 from llama_index_contextual.retrievers import words
 from llama_index_contextual.utils import dates
-from llama_index_contextual.utils.language import LANGUAGE_NAMES, fold, stop_words, tell_language
+from llama_index_contextual.utils.language import LANGUAGE_NAMES, detect_language, fold, stop_words
 
 Group = tuple[str, ...]  # a term and its alternatives, which match like the term
 
@@ -95,7 +95,7 @@ def has_stop_words(text: str) -> bool:
 
 def language_of(text: str) -> str:
     """Return the language of a text if there is a stemmer for it, else English."""
-    language = tell_language(text)
+    language = detect_language(text)
     return language if language in LANGUAGE_NAMES else _ENGLISH
 
 
@@ -119,7 +119,7 @@ def groups_of(language: str, written: str) -> tuple[Group, ...]:
         return tuple((stem,) for stem in _stems_of(written, language))
     if _is_ignored(fold(written), language):
         return ()
-    days, word = dates.take_dates(written)
+    days, word = dates.extract_dates(written)
     terms, word = words.take_pairs(word)
     for part in words.names_and_parts(word):
         if part[0].isdecimal():

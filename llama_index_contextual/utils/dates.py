@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
-from llama_index_contextual.utils.language import WORDS, tell_language
+from llama_index_contextual.utils.language import WORDS, detect_language
 from llama_index_contextual.utils.text import plain_digits
 
 
@@ -183,7 +183,7 @@ def _in_words(day: date | None) -> str:
     return f"{day.day} {month_name(day.month).capitalize()} {day.year}" if day else ""
 
 
-def take_dates(word: str) -> tuple[list[date], str]:
+def extract_dates(word: str) -> tuple[list[date], str]:
     """Return the dates in a word, such as ``report-2026-04-09.pdf``, and the word without them."""
     named_dates = dates_in(word, forms=_IN_NUMBERS)
     for named in reversed(named_dates):
@@ -282,7 +282,7 @@ def date_from_heading(title: str) -> date | None:
     return named.first if named else None
 
 
-def names_in_passing(title: str) -> bool:
+def mentions_date_in_passing(title: str) -> bool:
     """Return whether a title only mentions its date in a sentence: ``Plan for 2026-06-30``."""
     named = _first_in_heading(title)
     before = title[: named.start if named else 0].rstrip("[<")
@@ -305,7 +305,7 @@ _NAMES: Final = {
 }
 
 
-def names_only_a_day(title: str) -> bool:
+def is_only_a_date(title: str) -> bool:
     """Return whether a heading is only a day: ``Sunday``, ``2026-01-31``, ``1 May 2026``."""
     words = _WORD.findall(title.casefold())
     return all(word in _NAMES or word[0].isdigit() for word in words)
@@ -463,7 +463,7 @@ def dates_in(
         for match in form.finditer(text):
             days = _readings(match)
             if len(days) > 1:
-                is_english = tell_language(text) == "en"
+                is_english = detect_language(text) == "en"
                 if is_english and not is_question:
                     continue
                 days = days if is_english else days[:1]

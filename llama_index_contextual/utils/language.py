@@ -74,7 +74,7 @@ _STROKES: Final = str.maketrans(
 )
 
 
-def tell_language(text: str) -> str:
+def detect_language(text: str) -> str:
     """Return the ISO 639-1 code of a text's language, by its beginning; ``"en"`` in doubt."""
     return _detect(text[:_LONGEST])
 
@@ -235,7 +235,7 @@ def _boundaries(text: str, start: int, end: int, language: str) -> list[int]:
 
 def sentences_in(text: str) -> list[str]:
     """Return the sentences of a text. The end of a line ends a sentence, too."""
-    language = tell_language(text)
+    language = detect_language(text)
     sentences: list[str] = []
     for line in filter(None, map(str.strip, text.splitlines())):
         starts = sentence_starts(line, 0, len(line), language)

@@ -46,7 +46,7 @@ _LONGER_WORD: Final = re.compile("[a-z]{4,}")  # the vocabulary has nearly all t
 _FOURTH: Final = re.compile(r"([^\w\s])(?<=\1\1\1\1)")
 _WORDS: Final = re.compile(r"[^ \t\r\n]{1,1000}")
 _LINE_START: Final = re.compile(r"\n(?=[^\S\r\n]*\S)")  # of a line that is not blank
-_CONTINUES_CHARACTER: Final = 0b10  # how each byte of UTF-8 begins that does not begin a character
+_CONTINUES_CHARACTER: Final = 0b10  # the first bits of every UTF-8 byte that continues a character
 
 
 class Scale:
@@ -125,17 +125,17 @@ class Scale:
 
 
 class LineScale(Scale):
-    """Counts tokens of cl100k, those of whole lines only once for the whole document.
+    """A counter of cl100k tokens that tokenizes the whole lines of a document only once.
 
-    No token of cl100k crosses the line break before a line with text. So a slice has the tokens
-    that its whole lines have in the document, and only lines that it cuts are tokenized again.
+    No cl100k token crosses the line break before a line with text. So the whole lines of a slice
+    have the same tokens as in the document, and only its partial lines are tokenized again.
     """
 
     def __init__(self, text: str) -> None:
         super().__init__(text, count_cl100k)
         self._line_starts: list[int] = []
         self._tokens_before: list[int] = []
-        if self.runs:  # the tokens are those of a shorter text
+        if self.runs:  # slices are counted without encoded bytes
             return
         line_starts = [match.end() for match in _LINE_START.finditer(text)]
         with contextlib.suppress(ValueError):  # see count_cl100k
@@ -146,7 +146,7 @@ class LineScale(Scale):
         first = bisect_left(self._line_starts, start)
         last = bisect_right(self._line_starts, end) - 1
         if first < last and self.text[self._line_starts[last] : end].isspace():
-            last -= 1  # the white space at the end of a slice may be one token
+            last -= 1  # white space at the end of a slice can be a single token
         if first >= last:
             return super()._tokens(start, end)
         tokens = self._tokens_before[last] - self._tokens_before[first]
@@ -230,7 +230,7 @@ def count_cl100k(text: str) -> int:
 
 
 def _cl100k_before(text: str, offsets: Sequence[int]) -> list[int]:
-    """Return how many tokens of a text end at or before each of some offsets."""
+    """Return the number of tokens of a text that end at or before each offset."""
     if not offsets:
         return []
     tokens = tiktoken_cl100k().encode_to_numpy(text, disallowed_special=())
@@ -243,7 +243,7 @@ def _cl100k_before(text: str, offsets: Sequence[int]) -> list[int]:
 
 @functools.cache
 def _cl100k_lengths() -> npt.NDArray[np.int64]:
-    """Return how many bytes each token has."""
+    """Return the number of bytes of each token."""
     encoding = tiktoken_cl100k()
     tokens = range(len(encoding.token_byte_values()))
     return np.array([len(encoding.decode_single_token_bytes(token)) for token in tokens])

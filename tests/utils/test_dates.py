@@ -11,14 +11,14 @@ from llama_index_contextual.utils.dates import (
     date_from_path,
     date_in_words,
     epoch_seconds,
+    extract_dates,
+    is_only_a_date,
+    mentions_date_in_passing,
     month_name,
-    names_in_passing,
-    names_only_a_day,
     numbered_words,
     parse_date,
     parse_period,
     period_from_path,
-    take_dates,
 )
 
 
@@ -119,7 +119,7 @@ def test_the_period_of_a_note(path, period):
     ],
 )
 def test_a_title_mentions_a_date_in_passing(title, is_in_passing):
-    assert names_in_passing(title) is is_in_passing
+    assert mentions_date_in_passing(title) is is_in_passing
 
 
 def test_periods_overlap_where_they_share_a_day():
@@ -130,8 +130,8 @@ def test_periods_overlap_where_they_share_a_day():
 
 
 def test_dates_are_removed_from_a_word():
-    assert take_dates("report-2026-04-09.pdf") == ([date(2026, 4, 9)], "report--.pdf")
-    assert take_dates("2026-04-09-report") == ([date(2026, 4, 9)], "report")
+    assert extract_dates("report-2026-04-09.pdf") == ([date(2026, 4, 9)], "report--.pdf")
+    assert extract_dates("2026-04-09-report") == ([date(2026, 4, 9)], "report")
 
 
 def test_a_period_in_words():
@@ -150,7 +150,7 @@ def test_a_period_in_words():
     ],
 )
 def test_a_heading_that_names_only_a_day(title, is_day):
-    assert names_only_a_day(title) is is_day
+    assert is_only_a_date(title) is is_day
 
 
 @pytest.mark.parametrize(

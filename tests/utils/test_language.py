@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from llama_index_contextual.utils.language import tell_language
+from llama_index_contextual.utils.language import detect_language
 
 TEXTS = {
     "de": "Die Kündigung ist unwirksam, weil der Betriebsrat nicht angehört wurde.",
@@ -39,19 +39,19 @@ ENGLISH = [
 
 @pytest.mark.parametrize(("code", "text"), TEXTS.items())
 def test_the_language_of_a_short_text(code, text):
-    assert tell_language(text) == code
+    assert detect_language(text) == code
 
 
 @pytest.mark.parametrize("text", ENGLISH)
 def test_names_and_code_are_english(text):
-    assert tell_language(text) == "en"
+    assert detect_language(text) == "en"
 
 
 @pytest.mark.process
 def test_a_plain_english_question_loads_no_detector():
     code = (
-        "import sys; from llama_index_contextual.utils.language import tell_language;"
-        "tell_language('how long does the gateway wait?'); tell_language('gateway timeout');"
+        "import sys; from llama_index_contextual.utils.language import detect_language;"
+        "detect_language('how long does the gateway wait?'); detect_language('gateway timeout');"
         "sys.exit('fasttext' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603

@@ -2,7 +2,7 @@
 
 import pytest
 
-from llama_index_contextual.utils.language import sentence_starts, tell_language
+from llama_index_contextual.utils.language import detect_language, sentence_starts
 
 # "|" is where a sentence starts; everywhere else none does.
 SENTENCES = {
@@ -88,19 +88,21 @@ CASES = [(language, marked) for language, listing in SENTENCES.items() for marke
 @pytest.mark.parametrize(("language", "marked"), CASES)
 def test_sentences(language, marked):
     text = marked.replace("|", "")
-    starts = sentence_starts(text, 0, len(text), tell_language(text))
+    starts = sentence_starts(text, 0, len(text), detect_language(text))
     parts = [text[a:b] for a, b in zip([0, *starts], [*starts, len(text)], strict=True)]
     assert parts == marked.split("|")
 
 
 @pytest.mark.parametrize("language", ["de", "en", "es", "fr", "it", "pt", "ru"])
 def test_the_language_of_a_paragraph_is_detected(language):
-    assert tell_language(" ".join(SENTENCES[language])) == language
+    assert detect_language(" ".join(SENTENCES[language])) == language
 
 
 def test_words_of_another_language_do_not_decide():
     assert (
-        tell_language("En la página de «The Rust Programming Language» no está más que el índice.")
+        detect_language(
+            "En la página de «The Rust Programming Language» no está más que el índice."
+        )
         == "es"
     )
 

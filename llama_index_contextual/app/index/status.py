@@ -13,7 +13,7 @@ from llama_index_contextual.app.folder.files import UnreadableError
 from llama_index_contextual.app.folder.sources import Source, file_sources
 from llama_index_contextual.app.folder.walk import Problem
 from llama_index_contextual.app.index.settings import IndexSettings, nodes_hash
-from llama_index_contextual.utils.language import WORDS, tell_language
+from llama_index_contextual.utils.language import WORDS, detect_language
 from llama_index_contextual.utils.text import counted, printable_lines
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ def shares_of_languages(texts: Iterable[str]) -> dict[str, float]:
     """Return the share of each language in texts, by their letters, the largest first."""
     letters: Counter[str] = Counter()
     for text in texts:
-        letters[tell_language(text)] += sum(map(str.isalpha, text))
+        letters[detect_language(text)] += sum(map(str.isalpha, text))
     total = sum(letters.values())
     return {code: number / total for code, number in letters.most_common() if number}
 

@@ -20,7 +20,7 @@ from llama_index_contextual.app.settings.models import resolve_llm
 from llama_index_contextual.context import calls, prompts
 from llama_index_contextual.context.generators.llm import model_name
 from llama_index_contextual.utils.errors import AnswerError, reason_of
-from llama_index_contextual.utils.language import sentence_starts, tell_language
+from llama_index_contextual.utils.language import detect_language, sentence_starts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -163,7 +163,7 @@ def _end_of_words(text: str) -> int:
 def _sentence_ends(text: str) -> list[int]:
     """Return where the sentences of a text end, but for the last one, which may go on."""
     line_starts = [match.end() for match in _LINE_ENDS.finditer(text)]
-    starts = {*sentence_starts(text, 0, len(text), tell_language(text)), *line_starts}
+    starts = {*sentence_starts(text, 0, len(text), detect_language(text)), *line_starts}
     ends = {_after(text, start) for start in starts}
     return sorted(end for end in ends if end < len(text))
 
