@@ -31,7 +31,7 @@ def context(retriever):
     return MemoryContext(retriever)
 
 
-async def test_the_retriever_gives_snippets_with_citations(context):
+async def test_the_retriever_returns_snippets_with_citations(context):
     retriever = MemoryContextRetriever(context)
     [first, *_] = retriever.retrieve("what does JC's dog love?")
     quoted = first.node.get_content().splitlines()
@@ -72,7 +72,7 @@ async def test_the_tool_answers_with_the_digest(context):
     assert parameters["required"] == ["message"]
 
 
-async def test_the_tool_gives_json_with_entries_queries_and_applicable(context):
+async def test_the_tool_returns_json_with_entries_queries_and_applicable(context):
     [tool, _] = contextual_tools(context)
     message = "what does JC's dog love?"
     data = json.loads(tool.call(message=message, format="json").content)
@@ -116,7 +116,7 @@ async def test_an_agent_gets_the_digest_in_each_turn(context):
     assert "Cookie loves carrots" in dog
 
 
-async def test_what_is_asked_again_is_answered_again(context):
+async def test_a_repeated_question_is_answered_again(context):
     listener, agent = agent_that_listens()
     memory = Memory.from_defaults(
         session_id="a", memory_blocks=[MemoryContextBlock(context=context)]
@@ -131,7 +131,7 @@ async def test_what_is_asked_again_is_answered_again(context):
     ]
 
 
-async def test_one_turn_has_one_digest_however_often_it_is_asked_for(context, monkeypatch):
+async def test_a_turn_has_one_digest_however_often_it_is_requested(context, monkeypatch):
     block = MemoryContextBlock(context=context)
     asked = [ChatMessage(role="user", content="does JC like ginger?")]
     first = await block.aget(asked, session_id="s")
@@ -152,12 +152,12 @@ async def test_one_turn_has_one_digest_however_often_it_is_asked_for(context, mo
     assert not asked_for
 
 
-def test_a_block_refuses_what_it_does_not_know(context):
+def test_a_block_rejects_unknown_settings(context):
     with pytest.raises(SettingError, match="does not take remember_turns"):
         MemoryContextBlock(context=context, remember_turns=2)
 
 
-async def test_nothing_to_say_leaves_no_block(context):
+async def test_an_empty_digest_adds_no_block(context):
     block = MemoryContextBlock(context=context)
     assert (
         await block.aget([ChatMessage(role="user", content="what is the capital of Mongolia")])
@@ -185,14 +185,14 @@ async def test_the_same_message_in_a_later_turn_is_searched_again(context, monke
     assert len(searched) == 2
 
 
-async def test_a_block_keeps_the_digests_of_the_last_turns_only(context):
+async def test_a_block_only_keeps_the_digests_of_the_last_turns(context):
     block = MemoryContextBlock(context=context)
     for turn in range(20):
         await block.aget([ChatMessage(role="user", content=f"ok {turn}")])
     assert len(block._shown) == 8
 
 
-def test_the_source_of_a_quotation_brings_no_metadata_of_its_own():
+def test_the_source_of_a_quotation_has_no_metadata():
     class WithSource(BaseRetriever):
         def _retrieve(self, _query):
             source = RelatedNodeInfo(node_id="a.md", metadata={"secret": "s"})

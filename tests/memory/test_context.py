@@ -56,7 +56,7 @@ def memory(retriever):
 
 
 @pytest.mark.parametrize(("message", "expected"), ANSWERS)
-def test_the_first_hit_answers(memory, message, expected):
+def test_the_first_hit_answers_the_question(memory, message, expected):
     digest = memory.get(message, now=NOW)
     assert digest.markdown.startswith(HEADER + "\n- [")
     first, [path, words] = digest.entries[0], ["", *expected.lstrip("[").split("] ")][-2:]
@@ -65,7 +65,7 @@ def test_the_first_hit_answers(memory, message, expected):
 
 
 @pytest.mark.parametrize("message", SILENT)
-def test_without_evidence_there_is_nothing_rather_than_padding(memory, message):
+def test_without_evidence_the_digest_is_empty(memory, message):
     digest = memory.get(message, now=NOW)
     assert digest.entries == ()
     if not digest.applicable:
@@ -84,7 +84,7 @@ def test_without_evidence_there_is_nothing_rather_than_padding(memory, message):
         ("会議は午後何時に始まりますか?", "三時"),
     ],
 )
-def test_a_question_without_blanks_is_answered(message, answer):
+def test_a_question_without_spaces_is_answered(message, answer):
     texts = [
         "数据库迁移安排在下周五晚上进行，由小王负责。",
         "小李计划十二月去京都看红叶。",
@@ -95,7 +95,7 @@ def test_a_question_without_blanks_is_answered(message, answer):
     assert not memory.get("今天天气怎么样?", now=NOW).entries
 
 
-def test_a_hit_quotes_its_lines_of_the_file_exactly(memory, notes):
+def test_a_hit_quotes_the_lines_of_its_file_exactly(memory, notes):
     for message, _ in ANSWERS:
         for entry in memory.get(message, now=NOW).entries:
             first, last = (entry.node.metadata[key] for key in ("start_line", "end_line"))
@@ -103,25 +103,25 @@ def test_a_hit_quotes_its_lines_of_the_file_exactly(memory, notes):
             assert entry.snippet in text
 
 
-def test_a_hit_has_its_day(memory):
+def test_a_hit_has_a_date(memory):
     [first, *_] = memory.get("does JC like ginger?", now=NOW).entries
     assert first.to_dict()["date"] == first.date == "2026-04-05"
 
 
-def test_a_named_date_counts_instead_of_recency(memory):
+def test_a_named_date_replaces_recency(memory):
     [first, *_] = memory.get("what did JC order on April 5?", now=NOW).entries
     assert first.path == "memory/2026-04-05.md"
     assert memory.get("what did JC order on April 5?", now=NOW).dates == ("2026-04-05",)
 
 
-def test_a_day_that_no_hit_is_of_is_said(memory):
+def test_the_digest_says_if_no_hit_has_the_named_date(memory):
     note = "Search: none of these notes is dated 2026-03-02."
     assert note in memory.get("what did JC order on March 2?", now=NOW).notes
     assert note not in memory.get("what did JC order on April 5?", now=NOW).notes
     assert note not in memory.get("what did JC order?", now=NOW).notes
 
 
-def test_of_two_near_equal_notes_the_newer_wins_and_that_can_be_switched_off():
+def test_the_newer_of_two_nearly_equal_notes_wins_unless_recency_is_off():
     new, old = "memory/2026-04-02.md", "memory/2026-01-03.md"
     text = "We cooked leek soup with JC, and {} it."
     texts = {old: text.format("sang about"), new: text.format("ate all of")}
@@ -142,7 +142,7 @@ def test_of_two_near_equal_notes_the_newer_wins_and_that_can_be_switched_off():
     assert next(iter(with_recency)) == new
 
 
-def test_recency_counts_once_even_if_the_retriever_has_it_too(retrievers):
+def test_recency_is_applied_once_even_if_the_retriever_has_it(retrievers):
     own = RecencyPostprocessor(now=NOW, weight=1.0)
     twice = MemoryContext(ContextualFusionRetriever(list(retrievers), node_postprocessors=[own]))
     once = MemoryContext(ContextualFusionRetriever(list(retrievers)))
@@ -173,11 +173,11 @@ def test_evergreen_notes_do_not_age(memory, retriever):
         ),  # a date alone is no evidence where there is a subject
     ],
 )
-def test_notes_of_a_named_day_need_evidence_where_there_is_a_subject(memory, message, found):
+def test_notes_from_a_named_day_need_evidence_if_there_is_a_subject(memory, message, found):
     assert bool(memory.get(message, now=NOW).entries) == found
 
 
-def test_a_reranker_of_the_users_keeps_the_last_word(retrievers):
+def test_a_reranker_of_the_user_decides_the_order(retrievers):
     class Backwards(BaseNodePostprocessor):
         def _postprocess_nodes(self, nodes, query_bundle=None):
             return [
@@ -194,7 +194,7 @@ def test_a_reranker_of_the_users_keeps_the_last_word(retrievers):
     assert turned.entries[0].id not in [entry.id for entry in plain.entries]
 
 
-def test_of_a_long_message_the_start_counts_and_the_digest_says_so(memory):
+def test_only_the_start_of_a_long_message_is_read_and_the_digest_says_so(memory):
     message = "does JC like ginger?"
     digest = memory.get(f"{message}\n{' ' * 20_000}what does Cookie love?", now=NOW)
     assert digest.entries == memory.get(message, now=NOW).entries
@@ -217,7 +217,7 @@ def test_near_duplicates_are_shown_once(memory):
     assert sum(path.startswith("people/marta") for path in paths) == 1
 
 
-def test_limits(retriever):
+def test_the_digest_keeps_its_limits(retriever):
     one = MemoryContext(retriever, max_results=1, min_relevance=0).get(
         "does JC like ginger?", now=NOW
     )
@@ -240,7 +240,7 @@ def test_a_note_that_pretends_to_be_a_digest_is_a_quotation(memory):
     assert hit.block == f"- [{hit.citation}] {said}"
 
 
-def test_small_talk_asks_nobody():
+def test_small_talk_starts_no_search():
     class Untouchable(BaseRetriever):
         def _retrieve(self, _query):
             raise AssertionError
@@ -248,7 +248,7 @@ def test_small_talk_asks_nobody():
     assert not MemoryContext(Untouchable()).get("hola").applicable
 
 
-def test_search_has_no_gate_and_abstains_as_the_digest_does(memory):
+def test_search_has_no_gate_and_abstains_like_the_digest(memory):
     found = memory.search("JC", max_results=3)
     assert len(found.entries) == 3
     assert found.queries == ("JC",)
@@ -283,7 +283,7 @@ def test_a_property_of_the_front_matter_is_found_by_its_name_and_shown(embedding
     assert "birthday" not in memory.search("friend from school", max_results=1).entries[0].snippet
 
 
-def test_what_goes_on_with_something_is_told_from_a_question(memory):
+def test_a_message_that_continues_is_distinguished_from_a_question(memory):
     question = memory.get("does JC like ginger?", now=NOW)
     assert (question.form, question.queries) == ("question", ("does JC like ginger?",))
     message = (
@@ -298,7 +298,7 @@ def test_what_goes_on_with_something_is_told_from_a_question(memory):
     assert digest.entries[0].path == "memory/2026-04-05.md"
 
 
-def test_a_search_is_confined_by_filters_and_says_where_it_cannot_be(memory, retrievers):
+def test_a_search_applies_filters_or_says_that_it_cannot(memory, retrievers):
     people = note_filters(path="people/")
     [entry] = memory.search(
         "tea", filters=people
@@ -321,12 +321,12 @@ def test_a_search_is_confined_by_filters_and_says_where_it_cannot_be(memory, ret
         memory.search("tea", filters={"path": "people/"})
 
 
-async def test_async_gives_the_same(memory):
+async def test_async_returns_the_same(memory):
     for message, _ in ANSWERS:
         assert await memory.aget(message, now=NOW) == memory.get(message, now=NOW)
 
 
-def test_threads_get_the_same(memory):
+def test_all_threads_get_the_same_digest(memory):
     messages = [message for message, _ in ANSWERS] * 3
     expected = [memory.get(message, now=NOW) for message in messages]
     with ThreadPoolExecutor(8) as pool:
@@ -337,7 +337,7 @@ def test_threads_get_the_same(memory):
     "now",
     [NOW, datetime(2026, 4, 10, 23, 59), datetime(2026, 4, 10, 12, tzinfo=timezone.utc)],  # noqa: DTZ001
 )
-def test_now_is_a_day_or_a_time(memory, now):
+def test_now_can_be_a_day_or_a_time(memory, now):
     assert memory.get("what did we do yesterday?", now=now).dates == ("2026-04-09",)
 
 
@@ -351,7 +351,7 @@ def test_now_is_a_day_or_a_time(memory, now):
     ],
     ids=str,
 )
-def test_a_wrong_setting_is_named(setting):
+def test_an_invalid_setting_is_named(setting):
     with pytest.raises(SettingError, match=next(iter(setting))):
         MemorySettings(**setting)
 
@@ -359,17 +359,17 @@ def test_a_wrong_setting_is_named(setting):
 @pytest.mark.parametrize(
     "make", [MemorySettings, partial(MemoryContext, ContextualBM25Retriever([TextNode(text="x")]))]
 )
-def test_an_unknown_setting_is_named_with_those_that_there_are(make):
+def test_an_unknown_setting_is_named_with_the_known_ones(make):
     with pytest.raises(SettingError, match=r"does not take max_result\. It takes .*max_results"):
         make(max_result=3)
 
 
-def test_a_source_that_is_no_index_is_refused():
+def test_a_source_that_is_not_an_index_is_rejected():
     with pytest.raises(SettingError, match=r"`source` must be .* \(got int\)"):
         MemoryContext(3)
 
 
-def test_a_search_may_ask_for_more_hits_than_a_digest(retriever):
+def test_a_search_can_request_more_hits_than_a_digest(retriever):
     memory = MemoryContext(retriever, max_results=1)
     assert len(memory.search("Cookie", max_results=3).entries) > 1
 
@@ -387,7 +387,7 @@ class Fixed(BaseRetriever):
         return [NodeWithScore(node=node, score=None) for node in nodes]
 
 
-async def test_no_step_of_an_answer_is_done_on_the_event_loop(memory, monkeypatch):
+async def test_no_step_of_an_answer_runs_on_the_event_loop(memory, monkeypatch):
     threads = {}
 
     def watched(module, name):
@@ -406,7 +406,7 @@ async def test_no_step_of_an_answer_is_done_on_the_event_loop(memory, monkeypatc
     assert threading.current_thread() not in threads.values()
 
 
-async def test_any_llama_index_retriever_will_do():
+async def test_any_llama_index_retriever_works():
     memory = MemoryContext(Fixed())
     digest = memory.get("what does Cookie love?", now=NOW)
     assert digest.markdown.splitlines()[1:] == [
@@ -438,7 +438,7 @@ PERIODIC = {
         ("what did I ship on 14 October 2025?", "monthly/2025-10.md", "2025-10-01/2025-10-31"),
     ],
 )
-def test_notes_of_a_week_a_month_or_a_quarter_have_a_period(message, path, period):
+def test_notes_for_a_week_a_month_or_a_quarter_have_a_period(message, path, period):
     documents = [
         Document(text=text, id_=path, metadata={"path": path}) for path, text in PERIODIC.items()
     ]
@@ -454,7 +454,7 @@ def test_notes_of_a_week_a_month_or_a_quarter_have_a_period(message, path, perio
     )
 
 
-def test_filters_by_day_find_notes_of_a_period_by_their_first_day():
+def test_filters_by_day_find_notes_for_a_period_by_the_first_day():
     [node] = HeadingAwareMarkdownNodeParser().get_nodes_from_documents(
         [Document(text="Shipped.", metadata={"path": "monthly/2025-10.md"})]
     )
@@ -466,9 +466,7 @@ def test_filters_by_day_find_notes_of_a_period_by_their_first_day():
 
 
 @pytest.mark.parametrize("days", ["5 April and 9 April", "9 April and 5 April"])
-def test_a_message_that_names_two_days_alone_is_answered_from_all_notes_between_them(
-    retriever, days
-):
+def test_a_message_that_only_names_two_days_is_answered_from_all_notes_between(retriever, days):
     now = datetime(2026, 4, 10, tzinfo=timezone.utc)
     digest = MemoryContext(retriever).get(f"what did we do on {days}?", now=now)
     assert {entry.path for entry in digest.entries} == {

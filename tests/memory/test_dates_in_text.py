@@ -83,13 +83,13 @@ def shown(named):
 
 
 @pytest.mark.parametrize(("text", "expected"), CASES)
-def test_dates_that_a_message_names(text, expected):
+def test_dates_in_a_message(text, expected):
     assert [shown(named) for named in find_dates(text, TODAY, lexicon())] == (
         [expected] if expected else []
     )
 
 
-def test_several_dates_in_order_and_where_they_stand():
+def test_several_dates_in_order_with_their_positions():
     text = "Was it yesterday or on 5 April?"
     found = find_dates(text, TODAY, lexicon())
     assert [text[named.start : named.end] for named in found] == ["yesterday", "5 April"]
@@ -102,7 +102,7 @@ def test_distance_to_a_range():
 
 
 @given(st.text(max_size=120), st.dates(date(1990, 1, 1), date(2150, 1, 1)))
-def test_any_text_on_any_day_gives_ranges_in_order(text, today):
+def test_any_text_on_any_day_has_ranges_in_order(text, today):
     for named in find_dates(text, today, lexicon()):
         assert named.first <= named.last
 
@@ -111,7 +111,7 @@ def test_any_text_on_any_day_gives_ranges_in_order(text, today):
     st.dates(date(2000, 1, 1), date(2100, 1, 1)),
     st.sampled_from(["yesterday", "last friday", "3 days ago", "May 1"]),
 )
-def test_memory_looks_back(today, text):
+def test_ambiguous_dates_are_in_the_past(today, text):
     [named] = find_dates(text, today, lexicon())
     assert named.last <= today
 
@@ -150,7 +150,7 @@ def test_memory_looks_back(today, text):
         ("version 1.2.2024.7 of 10.0.2024.1", []),
     ],
 )
-def test_days_in_digits_are_read_as_people_write_them(text, days):
+def test_days_in_digits_are_read_in_all_common_forms(text, days):
     found = find_dates(text, TODAY, lexicon())
     shown = [
         f"{one.first}" if one.first == one.last else f"{one.first}/{one.last}" for one in found
@@ -197,23 +197,23 @@ def test_days_in_digits_are_read_as_people_write_them(text, days):
         ("4月9日から3日間", "2026-04-09"),
     ],
 )
-def test_a_range_is_all_its_days(text, days):
+def test_a_range_includes_all_its_days(text, days):
     assert " ".join(map(shown, find_dates(text, TODAY, lexicon_of(text)))) == days
 
 
-def test_a_range_stands_where_both_its_ends_do():
+def test_a_range_spans_the_text_of_both_ends():
     text = "was it 5 to 8 March or not"
     [named] = find_dates(text, TODAY, lexicon())
     assert text[named.start : named.end] == "5 to 8 March"
 
 
-def test_a_month_without_a_year_is_the_present_one_as_soon_as_it_has_begun():
+def test_a_month_without_a_year_is_the_current_one_once_it_has_begun():
     for today, year in ((date(2026, 4, 1), 2026), (date(2026, 3, 31), 2025)):
         [named] = find_dates("what happened in April?", today, lexicon_of("in April"))
         assert (named.first, named.last) == (date(year, 4, 1), date(year, 4, 30))
 
 
-def test_the_first_four_dates_of_a_text_count():
+def test_only_the_first_four_dates_of_a_text_are_used():
     text = "2026-01-01, 2026-01-03, 2026-01-05, 2026-01-07 and 2026-01-09"
     named = find_dates(text, date(2026, 4, 1), lexicon_of(text))
     assert [day.first.day for day in named] == [1, 3, 5, 7]

@@ -46,7 +46,7 @@ def test_queries_are_the_message_its_keywords_and_its_names(message, queries):
     assert derive_queries(message, lexicon_of(message)) == queries
 
 
-def test_a_message_is_asked_by_500_characters_and_five_keywords():
+def test_queries_have_at_most_500_characters_and_five_keywords():
     message = "one timeout " + " ".join(f"subject{number}" for number in range(10, 99))
     original, keywords = derive_queries(message, lexicon_of(message))
     assert original == message[:500].rstrip()
@@ -67,7 +67,7 @@ def test_the_formulas_of_a_score(scores, age, score):
     assert derived_score(scores, age) == pytest.approx(score)
 
 
-def test_only_dates_in_paths_age():
+def test_only_notes_with_dates_in_their_paths_age():
     pools = [[hit("memory/2026-03-11.md", 0.8), hit("MEMORY.md", 0.7)], [hit("MEMORY.md", 0.2)]]
     first, second = rank_by_formulas(pools, TODAY, 30)
     assert (first.id, first.score) == ("MEMORY.md", pytest.approx(0.7 * 1.15))

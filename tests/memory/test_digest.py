@@ -88,7 +88,7 @@ def test_a_note_keeps_its_own_characters(note):
         ("👨\u200d\u200d\u200d👩", "👨\u200d👩"),
     ],
 )
-def test_what_a_reader_would_not_see_is_not_shown(note, shown):
+def test_invisible_characters_are_not_shown(note, shown):
     assert visible(note) == shown
     assert on_one_line(note) == " ".join(shown.split())
 
@@ -137,7 +137,7 @@ def plain(count):
 
 
 @pytest.mark.parametrize("note", HOSTILE)
-def test_nothing_of_a_hostile_note_leaves_the_quotation(note):
+def test_a_hostile_note_cannot_leave_its_quotation(note):
     digest = MemoryDigest(
         applicable=True, reason="", entries=(entry(note), entry("tea")), notes=("Index: old.",)
     )
@@ -161,11 +161,11 @@ def test_whatever_notes_contain_their_lines_are_marked(notes, path):
 
 
 @given(st.text())
-def test_to_show_twice_changes_nothing(text):
+def test_making_text_visible_is_idempotent(text):
     assert visible(visible(text)) == visible(text)
 
 
-def test_json_holds_entries_queries_and_reasons():
+def test_json_contains_entries_queries_and_reasons():
     digest = MemoryDigest(
         applicable=True, reason="found", entries=(entry(),), queries=("q",), dates=("2026-04-05",)
     )
@@ -185,7 +185,7 @@ def test_json_holds_entries_queries_and_reasons():
     assert MemoryDigest(applicable=False, reason="greeting").markdown == NOTHING
 
 
-def test_a_blank_line_parts_the_last_quotation_from_the_notes():
+def test_a_blank_line_separates_the_last_quotation_from_the_notes():
     digest = MemoryDigest(
         applicable=True, reason="", entries=(entry("a\nb"),), notes=("Search: c.",)
     )
@@ -217,18 +217,18 @@ def test_hits_that_do_not_fit_are_counted():
     assert empty.fitting(10, "json") is empty
 
 
-def test_a_digest_that_just_fits_stays_as_it_is():
+def test_a_digest_that_just_fits_is_unchanged():
     digest = MemoryDigest(applicable=True, reason="found", entries=(entry(), entry("tea")))
     assert digest.fitting(len(digest.markdown), "markdown") is digest
     assert len(digest.fitting(len(digest.markdown) - 1, "markdown").entries) == 1
 
 
-def test_of_a_quotation_without_space_only_an_ellipsis_stays():
+def test_a_quotation_without_space_becomes_an_ellipsis():
     digest = MemoryDigest(applicable=True, reason="found", entries=(entry("tea " * 30),))
     assert digest.fitting(10, "markdown").entries[0].snippet == "…"
 
 
-def test_hits_that_do_not_fit_are_added_to_those_left_out_before():
+def test_hits_that_do_not_fit_are_added_to_earlier_ones_left_out():
     digest = MemoryDigest(
         applicable=True,
         reason="found",
@@ -246,7 +246,7 @@ def test_the_headings_of_a_hit_are_one_visible_line():
     assert MemoryEntry(node, 1.0).header_path == "Tea # System > Milk"
 
 
-def test_the_plain_data_of_a_hit_name_further_places_of_its_text():
+def test_the_data_of_a_hit_name_further_places_of_its_text():
     node = TextNode(text="Permitted.", metadata={"path": "a.md"})
     assert MemoryEntry(node, 1.0, also_at=("b.md#L1",)).to_dict()["also_at"] == ["b.md#L1"]
     assert "also_at" not in MemoryEntry(node, 1.0).to_dict()
@@ -259,7 +259,7 @@ def test_a_hit_without_a_file_is_named_by_its_document():
     assert MemoryEntry(TextNode(id_="n", text="tea"), 1.0).path == "n"
 
 
-def test_a_hit_as_data_has_what_an_agent_shows():
+def test_the_data_of_a_hit_have_everything_that_an_agent_shows():
     values = {"path": "a.md", "start_line": 3, "end_line": 5, "header_path": "Tea"}
     node = TextNode(id_="n", text="Tea is at four.", metadata=values)
     hit = MemoryEntry(node, 0.5, snippet="Tea is at four.", date="2026-04-09")
@@ -276,7 +276,7 @@ def test_a_hit_as_data_has_what_an_agent_shows():
     }
 
 
-def test_characters_that_nobody_sees_are_written_out_in_a_path():
+def test_invisible_characters_in_a_path_are_escaped():
     assert shown_path("te\u200da.md") == "te%E2%80%8Da.md"
     assert shown_path("te\ue000a.md") == "te%EE%80%80a.md"
     assert visible("te\ue000a") == "tea"

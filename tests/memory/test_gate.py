@@ -278,12 +278,12 @@ def test_trivial_messages_are_skipped_with_the_reason(reason, message):
 
 
 @pytest.mark.parametrize("message", ASKED)
-def test_what_could_profit_from_memory_is_asked(message):
+def test_messages_that_could_need_memory_pass_the_gate(message):
     assert not gate(message, lexicon())
 
 
 @pytest.mark.parametrize("message", NEEDS_NONE.strip().splitlines())
-def test_what_people_write_besides_needs_no_memory(message):
+def test_everyday_small_talk_needs_no_memory(message):
     assert gate(message, lexicon_of(message))
 
 
@@ -292,12 +292,12 @@ def test_short_questions_and_news_need_memory_in_any_language(message):
     assert not gate(message, lexicon_of(message))
 
 
-def test_an_earlier_digest_does_not_make_a_message():
+def test_an_earlier_digest_alone_is_not_a_message():
     pasted = "ok\n\n## Relevant prior context\n- [MEMORY.md#L22-L24] Color preference: blue\n- [a.md#L1] More words here\n"  # noqa: E501
     assert gate(pasted, lexicon()) == "acknowledgement"
 
 
-def test_what_follows_an_earlier_digest_is_read():
+def test_text_after_an_earlier_digest_is_read():
     pasted = "## Relevant prior context\n- [a.md#L1] Tea\n\nAnd what of coffee?\n- [ ] Milk"
     assert clean_message(pasted) == "And what of coffee?\n- [ ] Milk"
 
@@ -319,7 +319,7 @@ def test_a_long_message_is_cut_after_a_whole_word():
     assert clean_message(f"{lines}\nand more") == lines
 
 
-def test_what_follows_the_first_characters_of_a_message_is_not_read():
+def test_only_the_first_characters_of_a_message_are_read():
     assert gate(" " * MAX_MESSAGE + "where does Marta work?", lexicon()) == "empty message"
 
 
@@ -327,7 +327,7 @@ def test_what_follows_the_first_characters_of_a_message_is_not_read():
     ("text", "asks"),
     [("かばんを買った。", False), ("かばんを買いましたか。", True), ("我吗啡过敏", False)],
 )
-def test_a_particle_asks_only_at_the_end(text, asks):
+def test_a_particle_only_makes_a_question_at_the_end(text, asks):
     assert is_question(text) == asks
 
 
@@ -340,12 +340,12 @@ def test_a_particle_asks_only_at_the_end(text, asks):
         ("昨天做了什么？", False),
     ],
 )
-def test_a_single_letter_is_no_subject(message, has_subject):
+def test_a_single_letter_is_not_a_subject(message, has_subject):
     parsed = read_message(message, lexicon_of(message), date(2026, 4, 10))
     assert parsed.has_subject == has_subject
 
 
-def test_code_within_a_line_is_no_fence():
+def test_inline_code_is_not_a_fence():
     assert clean_message("```tea``` at four?\nOr five?") == "```tea``` at four?\nOr five?"
     assert clean_message("```sh\nmake tea\n```\nOr five?") == "Or five?"
     assert clean_message("~~~\nmake tea\n```\nmore\n~~~\nOr five?") == "Or five?"
@@ -358,5 +358,5 @@ def test_code_within_a_line_is_no_fence():
         ("what did we do yesterday?", "yesterday?"),
     ],
 )
-def test_words_of_asking_are_no_subject(message, subject):
+def test_stop_words_are_not_a_subject(message, subject):
     assert read_message(message, lexicon_of(message), date(2026, 4, 10)).subject == subject

@@ -91,7 +91,7 @@ DAYS = [
 
 
 @pytest.mark.parametrize("code", SPACED)
-def test_no_language_lacks_a_kind_of_words(code):
+def test_every_language_has_every_kind_of_words(code):
     words = lexicon((code,))
     assert {*words.phrases.values()} == {"greeting", "thanks", "acknowledgement", "filler"}
     assert len(words.stop_words) > 100
@@ -113,17 +113,17 @@ def test_small_talk_needs_no_memory_in_any_language(reason, message):
 
 
 @pytest.mark.parametrize("message", ASKED)
-def test_questions_ask_memory_in_any_language(message):
+def test_questions_need_memory_in_any_language(message):
     assert not gate(message, lexicon_of(message))
 
 
 @pytest.mark.parametrize(("text", "first", "last"), DAYS)
-def test_days_that_a_question_names_in_its_language(text, first, last):
+def test_questions_name_days_in_their_language(text, first, last):
     [named] = find_dates(text, TODAY, lexicon_of(text))
     assert (named.first.isoformat(), named.last.isoformat()) == (first, last)
 
 
-def test_a_word_is_a_day_only_in_its_own_language():
+def test_a_word_only_means_a_day_in_its_own_language():
     for text in (
         "Was liegt hier in der Schublade von Herrn Meier?",
         "Wat ligt hier op de tafel van de buren?",

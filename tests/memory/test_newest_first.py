@@ -55,7 +55,7 @@ def test_the_newer_statement_comes_first(pair):
     assert old_path in paths
 
 
-def test_of_pairs_that_were_written_after_the_rule_nearly_all_have_the_newer_first():
+def test_nearly_all_pairs_written_after_the_rule_have_the_newer_first():
     """The older one stays first where the newer statement does not hold the question's words.
 
     "The pool is closed" does not answer "Is the pool open?" in its words.
@@ -74,7 +74,7 @@ def test_a_value_that_changed_several_times_is_shown_newest_first():
     assert days == sorted(values, reverse=True)
 
 
-def test_values_of_one_day_are_not_history():
+def test_values_from_the_same_day_are_sorted_by_relevance():
     """Two values of one day keep the order of their relevance, whatever file or line they are in."""  # noqa: E501
     notes = {
         "memory/2026-02-11-a.md": "# Upload\n\nThe upload timeout is 30, the upload timeout.\n",
@@ -97,7 +97,7 @@ def test_a_newer_note_about_something_else_stays_below():
     assert paths_of(memory, "what is the timeout of the upload?")[0] == "memory/2026-02-11.md"
 
 
-def test_a_heading_alone_makes_no_statement():
+def test_a_heading_alone_is_not_a_statement():
     memory = memory_of_days(
         {
             "2026-02-11": "The upload timeout is 30.",
@@ -107,7 +107,7 @@ def test_a_heading_alone_makes_no_statement():
     assert paths_of(memory, TIMEOUT)[0] == "memory/2026-02-11.md"
 
 
-def test_a_heading_counts_for_the_sentences_below_it_only():
+def test_a_heading_only_counts_for_the_sentences_below_it():
     memory = memory_of_days(
         {
             "2026-02-11": "The upload timeout is 30.",
@@ -124,7 +124,7 @@ def test_a_heading_counts_for_the_sentences_below_it_only():
     assert paths_of(memory, TIMEOUT)[0] == "memory/2026-03-02.md"
 
 
-def test_the_day_of_a_statement_is_that_of_its_heading():
+def test_a_statement_has_the_day_of_its_heading():
     log = "# Log\n\n## 2026-01-05\n\nThe upload timeout is 30.\n"
     memory = memory_of(
         {"log.md": log, "memory/2026-02-11.md": "# Day\n\nThe timeout of the upload is 45.\n"}
@@ -139,7 +139,7 @@ def test_the_day_of_a_statement_is_that_of_its_heading():
     assert paths_of(memory, TIMEOUT)[0] == "log.md"
 
 
-def test_where_a_day_is_named_the_note_of_that_day_counts():
+def test_if_a_day_is_named_the_note_from_that_day_comes_first():
     memory = memory_of_days(
         {"2026-02-11": "- upload timeout: 30", "2026-03-02": "- upload timeout: 60"}
     )
@@ -147,7 +147,7 @@ def test_where_a_day_is_named_the_note_of_that_day_counts():
     assert paths[0] == "memory/2026-02-11.md"
 
 
-def test_with_recency_off_relevance_alone_orders():
+def test_with_recency_off_hits_are_sorted_by_relevance_alone():
     texts = {
         "2026-02-11": "The upload timeout is 30, the upload timeout.",
         "2026-03-02": "In the meeting somebody said that the timeout of the upload may now be 60.",
@@ -185,7 +185,7 @@ def test_nothing_below_the_relevance_threshold_is_shown_as_current():
     assert "current" not in digest.markdown
 
 
-def test_of_near_duplicates_the_newest_is_shown():
+def test_the_newest_of_several_near_duplicates_is_shown():
     plan = (
         "We water the tomatoes at seven, feed the cat at eight, call the bank at nine, meet the "
         "neighbours at ten, have lunch at noon, and the gate code for all visitors is {} as ever."
@@ -203,7 +203,7 @@ def hit(day, text, score=1.0):
     return MemoryEntry(TextNode(id_=day, text=text, metadata=metadata), score, {"tea": 1.0})
 
 
-def test_only_the_places_of_statements_about_the_subject_change():
+def test_only_statements_about_the_subject_change_ranks():
     hits = [
         hit("2026-01-01", "Tea is at four."),
         hit("2026-04-01", "Soup."),
@@ -225,7 +225,7 @@ def test_only_the_places_of_statements_about_the_subject_change():
     ("heading", "is_subject"),
     [("Sunday", False), ("2026-04-01", False), ("Sunday, 1 April 2026", False), ("Sundays", True)],
 )
-def test_a_heading_that_names_a_day_is_no_subject(heading, is_subject):
+def test_a_heading_that_names_a_day_is_not_a_subject(heading, is_subject):
     subject = {("sunday", "sundays"): 1.0, ("tea",): 1.0}
     note = hit("2026-04-01", f"## {heading}\n\nGinger tea.")
 
@@ -234,7 +234,7 @@ def test_a_heading_that_names_a_day_is_no_subject(heading, is_subject):
     assert best_statement(below, subject).weight == (2.0 if is_subject else 1.0)
 
 
-def test_the_newest_near_duplicate_takes_the_place_of_the_best():
+def test_the_newest_near_duplicate_gets_the_rank_of_the_best():
     hits = [hit("2026-01-01", "tea"), hit("2026-02-01", "soup"), hit("2026-03-01", "tea")]
     best = without_repetitions(hits, 3)
     newest = without_repetitions(hits, 3, keep_newest=True)
@@ -245,7 +245,7 @@ def test_the_newest_near_duplicate_takes_the_place_of_the_best():
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["oldest first", "newest first"])
-def test_of_statements_of_several_days_in_a_chunk_the_newest_counts(order):
+def test_the_newest_of_several_statements_in_a_chunk_is_used(order):
     days = ["## 2026-01-05\n\nTea is at four.\n", "## 2026-03-05\n\nTea is at five.\n"]
     text = "\n".join(days[::order])
     log = MemoryEntry(TextNode(id_="log", text=text, metadata={"path": "log.md"}), 1.0)
@@ -253,7 +253,7 @@ def test_of_statements_of_several_days_in_a_chunk_the_newest_counts(order):
     assert statement == (1.0, date(2026, 3, 5))
 
 
-def test_of_near_duplicates_of_one_day_the_best_stays():
+def test_the_best_of_near_duplicates_from_the_same_day_stays():
     hits = [
         MemoryEntry(TextNode(id_=name, text="tea", metadata={"path": f"2026-01-01-{name}.md"}), 1.0)
         for name in "ab"
@@ -268,7 +268,7 @@ def test_of_near_duplicates_of_one_day_the_best_stays():
         ("red tea cup.", "old"),
     ],
 )
-def test_a_statement_holds_four_fifths_of_the_subject(newer_text, first):
+def test_a_statement_contains_four_fifths_of_the_subject(newer_text, first):
     subject = {(word,): 1.0 for word in ("red", "tea", "cup", "lid", "rim")}
     texts = {"old": ("2026-01-05", "red tea cup lid rim."), "new": ("2026-03-05", newer_text)}
     hits = [
@@ -278,24 +278,24 @@ def test_a_statement_holds_four_fifths_of_the_subject(newer_text, first):
     assert newest_first(hits, subject)[0].id == first
 
 
-def test_three_quarters_of_the_subject_are_too_few():
+def test_three_quarters_of_the_subject_are_not_enough():
     subject = {(word,): 1.0 for word in ("red", "tea", "cup", "lid")}
     hits = [hit("2026-01-05", "red tea cup lid."), hit("2026-03-05", "red tea cup.")]
     assert newest_first(hits, subject) == hits
 
 
-def test_the_day_of_a_heading_comes_before_that_of_the_note():
+def test_the_day_of_a_heading_takes_precedence_over_that_of_the_note():
     text = "## 2026-01-05\n\nTea is at four.\n"
     entry = MemoryEntry(TextNode(text=text, metadata={"path": "2026-04-01.md"}), 1.0)
     assert best_statement(entry, {("tea",): 1.0}).day == date(2026, 1, 5)
 
 
-def test_a_statement_below_no_dated_heading_is_of_the_day_of_its_note():
+def test_a_statement_without_a_dated_heading_has_the_day_of_its_note():
     entry = MemoryEntry(TextNode(text="Tea is at four.", metadata={"path": "2026-04-01.md"}), 1.0)
     assert best_statement(entry, {("tea",): 1.0}).day == date(2026, 4, 1)
 
 
-def test_a_newer_sentence_that_says_less_of_the_subject_is_not_its_statement():
+def test_a_newer_sentence_with_less_of_the_subject_is_not_the_statement():
     text = (
         "# 2026-03-01\n\nThe retry limit of the importer is 3.\n\n"
         "# 2026-04-01\n\nThe importer was late.\n"

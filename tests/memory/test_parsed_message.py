@@ -23,7 +23,7 @@ def test_fenced_code_is_left_out_even_when_it_never_closes():
     assert clean_message("use `x = 1` here") == "use `x = 1` here"
 
 
-def test_an_earlier_digest_is_left_out_also_without_its_margin():
+def test_an_earlier_digest_is_left_out_even_without_its_margin():
     digest = (
         "## Relevant prior context\n- [memory/2026-04-09.md#L3-L5]\n"
         "  > # Dogs\n  >\n  > ```\n  > JC's dog Cookie loves carrots\n"
@@ -94,14 +94,14 @@ def test_the_form_of_a_text(text, form):
         ("¿qué hicimos ayer?", False),
     ],
 )
-def test_a_message_that_says_no_more_than_a_day_has_no_subject(message, has_subject):
+def test_a_message_that_only_names_a_day_has_no_subject(message, has_subject):
     asked = read_message(message, lexicon(), date(2026, 4, 10))
     assert asked.has_subject is has_subject
     assert [named.first for named in asked.dates] == [date(2026, 4, 9)]
 
 
 @given(st.text(max_size=200))
-def test_any_text_can_be_read(text):
+def test_any_text_can_be_parsed(text):
     asked = read_message(text, lexicon(), date(2026, 4, 10))
     assert asked.form in {"question", "message"}
     assert asked.text == clean_message(text)

@@ -19,7 +19,7 @@ def test_a_raised_score_is_1_at_most_in_an_entry():
     assert [one.score for one in with_snippets(hits, (), 500)] == [1.0, 0.4]
 
 
-def test_hits_of_one_score_are_in_the_order_of_their_ids():
+def test_hits_with_equal_scores_are_sorted_by_id():
     scores = {"b": 0.5, "c": 0.9, "a": 0.5}
     hits = [MemoryEntry(TextNode(id_=name, text="tea"), score) for name, score in scores.items()]
     assert [hit.id for hit in best_first(hits)] == ["c", "a", "b"]
@@ -35,7 +35,7 @@ def test_hits_of_one_score_are_in_the_order_of_their_ids():
         (["a.md"], ["a", "b"]),
     ],
 )
-def test_a_hit_that_was_shown_is_known_by_its_id_and_its_citations(seen, unseen):
+def test_a_hit_that_was_shown_is_recognized_by_its_id_or_citations(seen, unseen):
     lines = {"start_line": 3, "end_line": 5}
     hits = [
         MemoryEntry(TextNode(id_=name, text="tea", metadata={"path": f"{name}.md", **lines}), 1.0)
@@ -44,7 +44,7 @@ def test_a_hit_that_was_shown_is_known_by_its_id_and_its_citations(seen, unseen)
     assert [hit.id for hit in unseen_hits(hits, seen)] == unseen
 
 
-def test_texts_that_differ_in_case_alone_repeat_each_other():
+def test_texts_that_only_differ_in_case_are_repetitions():
     assert near_duplicates(["Tea is at four.", "TEA IS AT FOUR."]) == {1}
 
 
@@ -69,13 +69,13 @@ def test_near_duplicates_are_dropped_after_the_first():
     assert near_duplicates(texts) == {1, 4}
 
 
-def test_four_of_five_pairs_of_words_in_common_are_a_repetition():
+def test_texts_with_four_of_five_word_pairs_in_common_are_repetitions():
     words = "tea is at four on Sundays"
     assert near_duplicates([words, "tea is at four on"]) == {1}
     assert near_duplicates([words, "tea is at four"]) == set()
 
 
-def test_of_a_session_that_repeats_another_the_next_chunk_takes_its_place():
+def test_the_next_chunk_of_a_session_replaces_a_repeated_one():
     plan, packing, lunch = (
         "day one: the wall, by cable car",
         "we packed on Friday",
@@ -104,7 +104,7 @@ def test_of_a_session_that_repeats_another_the_next_chunk_takes_its_place():
     )
 
 
-def test_a_session_that_has_a_hit_already_gets_no_other_before_its_turn():
+def test_a_session_with_a_hit_gets_no_replacement():
     chunks = [("a", "the plan"), ("a", "the plan"), ("c", "lunch"), ("a", "the visa came")]
     hits = [
         MemoryEntry(TextNode(text=text, metadata={"path": f"{name}.md"}), 1.0 / place)
@@ -114,7 +114,7 @@ def test_a_session_that_has_a_hit_already_gets_no_other_before_its_turn():
     assert [entry.node.text for entry in chosen] == ["the plan", "lunch"]
 
 
-def test_two_days_of_a_note_are_two_sessions():
+def test_two_days_in_a_note_are_two_sessions():
     chunks = [("05", "the plan"), ("06", "the plan"), ("07", "lunch"), ("06", "we packed")]
     hits = [
         MemoryEntry(TextNode(text=text, metadata={"path": "log.md", "date": f"2026-04-{day}"}), 1.0)
@@ -124,7 +124,7 @@ def test_two_days_of_a_note_are_two_sessions():
     assert [entry.node.text for entry in chosen] == ["the plan", "we packed"]
 
 
-def test_a_hit_names_the_places_of_all_equal_texts_and_not_of_similar_ones():
+def test_a_hit_names_the_places_of_equal_texts_but_not_of_similar_ones():
     texts = {"a": "Tea is at four on Sundays.", "d": "Tea  is at four on Sundays."}
     texts |= dict.fromkeys("bc", texts["a"])
     hits = [
@@ -153,7 +153,7 @@ def test_tokens_are_estimated_for_every_script():
     )
 
 
-def test_what_a_short_hit_leaves_of_the_budget_goes_to_those_after_it():
+def test_later_hits_can_use_the_budget_that_a_short_hit_left():
     long_text = "The tea is green, and the cup is blue. " * 60
     texts = {"a": "Tea.", "b": "Tea at five.", "c": long_text}
     hits = [MemoryEntry(TextNode(id_=name, text=text), 1.0) for name, text in texts.items()]
@@ -162,7 +162,7 @@ def test_what_a_short_hit_leaves_of_the_budget_goes_to_those_after_it():
 
 
 @pytest.mark.parametrize("max_tokens", [150, 400])
-def test_all_lines_together_keep_to_the_budget(max_tokens):
+def test_all_lines_together_stay_within_the_budget(max_tokens):
     long_text = "The tea is green, and the cup is blue. " * 60
     hits = [MemoryEntry(TextNode(id_=name, text=f"{name}. {long_text}"), 1.0) for name in "abcd"]
     entries = with_snippets(hits, (), max_tokens)
@@ -171,7 +171,7 @@ def test_all_lines_together_keep_to_the_budget(max_tokens):
     assert max_tokens / 2 < sum(lengths) <= max_tokens * 1.1
 
 
-def test_the_date_of_a_hit_is_that_of_the_heading_above_what_it_quotes():
+def test_a_hit_has_the_date_of_the_heading_above_its_quotation():
     node = TextNode(
         text="## 2026-01-05\n\nTea is at four.", metadata={"path": "log.md", "date": "2026-04-01"}
     )

@@ -45,11 +45,11 @@ Atlas is our billing service. It stores everything in PostgreSQL 15. The staging
         ("wednesday", "## Wednesday\n\n- Rain all day. We stayed in and read."),
     ],
 )
-def test_the_sentences_that_the_query_is_about(query, expected):
+def test_the_sentences_about_the_query_are_chosen(query, expected):
     assert snippet(CHUNK, query, 80) == expected
 
 
-def test_a_heading_keeps_its_first_lines_and_stands_nowhere_without_them():
+def test_a_heading_is_only_shown_with_its_first_lines():
     questions = (
         "## Open questions\n\n- Who pays for the second region?\n- When does the contract end?"
     )
@@ -60,7 +60,7 @@ def test_a_heading_keeps_its_first_lines_and_stands_nowhere_without_them():
         assert not shown.endswith(("Open questions", "Open questions:"))
 
 
-def test_what_follows_is_shown_while_there_is_room():
+def test_following_sentences_are_shown_while_they_fit():
     assert "PostgreSQL 15" in snippet(
         ATLAS, "atlas database use", 120
     )  # "database" stands nowhere in it
@@ -81,11 +81,11 @@ def test_what_follows_is_shown_while_there_is_room():
         ),
     ],
 )
-def test_what_a_question_or_a_colon_introduces_is_shown(text, query, shown):
+def test_text_after_a_question_or_a_colon_is_shown(text, query, shown):
     assert shown in snippet(text, query, 60)
 
 
-def test_days_never_share_a_line():
+def test_different_days_never_share_a_snippet():
     text = (
         "## 2026-11-18\n\nWe fixed the boiler.\n\n## 2026-11-19\n\nWe painted the shed and "
         "the boiler room.\n"
@@ -114,23 +114,23 @@ def test_a_heading_without_a_date_ends_the_day_above_it():
         ("Dr. Smith is in the office. He is back at 5 p.m. on Monday.", 2),
     ],
 )
-def test_sentences_end_by_the_language_of_the_text(text, sentences):
+def test_sentences_are_split_by_the_language_of_the_text(text, sentences):
     assert len(split_sentences(text)) == sentences
 
 
-def test_a_sentence_goes_on_over_the_lines_of_a_paragraph():
+def test_a_sentence_continues_across_the_lines_of_a_paragraph():
     text = "# Note\n\nJC told us that his dog\nhates ginger. We laughed\nfor a while.\n"
     assert snippet(text, "ginger", 45) == "JC told us that his dog\nhates ginger."
 
 
-def test_a_rare_word_counts_more_than_a_common_one():
+def test_a_rare_word_weighs_more_than_a_common_one():
     assert (
         "ginger"
         in choose_snippet(CHUNK, {"ginger": 5.0, "dog": 1.0, "cookie": 1.0}, terms, limit=30)[0]
     )
 
 
-def test_without_a_matching_word_the_text_starts_where_it_starts_to_speak():
+def test_without_a_matching_word_the_snippet_starts_at_the_first_text():
     assert snippet(CHUNK, "", 35) == "- Rain all day."
 
 
@@ -160,12 +160,12 @@ NOTE = st.lists(
 
 
 @given(NOTE, st.sampled_from(["", "ginger", "item more", "deep"]), st.integers(20, 300))
-def test_what_is_shown_is_a_slice_of_the_chunk(text, query, limit):
+def test_a_snippet_is_a_slice_of_the_chunk(text, query, limit):
     assert snippet(text, query, limit) in text
 
 
 @given(st.text(), st.text(max_size=20), st.integers(20, 300))
-def test_a_snippet_keeps_to_its_limit(text, query, limit):
+def test_a_snippet_stays_within_its_limit(text, query, limit):
     assert len(snippet(text, query, limit)) <= limit
 
 
@@ -178,7 +178,7 @@ class SameHash(str):
         return 0
 
 
-def test_of_two_sentences_that_hold_the_same_the_first_is_taken_in_whatever_order_their_terms_come():  # noqa: E501
+def test_the_first_of_two_equal_sentences_is_chosen_in_any_order_of_terms():
     def in_order(text):
         return [SameHash(word.casefold()) for word in split_words(text)]
 
@@ -192,7 +192,7 @@ def test_of_two_sentences_that_hold_the_same_the_first_is_taken_in_whatever_orde
     assert choose_snippet(text, weights, in_order, limit=20)[0].startswith("Carol")
 
 
-def test_a_heading_at_the_end_of_what_fits_is_not_shown():
+def test_a_heading_at_the_end_of_a_snippet_is_not_shown():
     text = "Tea is at four.\n\n## Lunch\n\n" + "It was soup, and there was much of it. " * 3
     for limit in range(30, 60):
         assert snippet(text, "tea", limit) == "Tea is at four."

@@ -406,11 +406,11 @@ am 0. April
 @pytest.mark.parametrize(
     ("language", "text", "days"), [line.split(" | ") for line in WAYS.strip().splitlines()]
 )
-def test_a_day_is_read_as_people_name_it(language, text, days):
+def test_days_are_read_in_the_ways_that_people_write_them(language, text, days):
     named = find_dates(text, TODAY, lexicon_of(text))
     assert ["/".join(dict.fromkeys(map(str, one[:2]))) for one in named] == [days], language
 
 
 @pytest.mark.parametrize("text", NO_DAYS.strip().splitlines())
-def test_what_only_looks_like_a_day_is_none(text):
+def test_text_that_only_looks_like_a_day_is_not_one(text):
     assert find_dates(text, TODAY, lexicon_of(text)) == ()

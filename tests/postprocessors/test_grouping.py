@@ -44,13 +44,13 @@ def test_the_example_in_the_docstring():
         (9, "a1 a2 b1 loose1 a3 loose2 b2"),
     ],
 )
-def test_the_best_of_each_document_stay_in_order_and_what_has_none_stays(size, kept):
+def test_the_best_nodes_of_each_document_stay_in_order_and_all_without_one(size, kept):
     before = [hit.model_copy() for hit in POOL]
     assert ids(GroupingPostprocessor(group_size=size).postprocess_nodes(POOL)) == kept.split()
     assert before == POOL
 
 
-def test_groups_by_a_field_even_one_of_lists():
+def test_nodes_can_be_grouped_by_a_field_even_if_it_has_lists():
     assert ids(GroupingPostprocessor(group_by="tags").postprocess_nodes(POOL)) == [
         "a1",
         "b1",
@@ -80,7 +80,7 @@ def test_the_callback_manager_that_is_passed_is_used():
     assert GroupingPostprocessor().callback_manager.handlers == []
 
 
-def test_no_group_can_be_empty():
+def test_a_group_size_of_0_is_rejected():
     with pytest.raises(SettingError, match="`group_size` must be"):
         GroupingPostprocessor(group_size=0)
 
@@ -90,7 +90,7 @@ def test_a_setting_that_does_not_exist_is_named():
         GroupingPostprocessor(group_key="path")
 
 
-def test_others_move_up_where_it_sees_the_pool():
+def test_other_documents_move_up_if_the_whole_pool_is_passed():
     chunks = [node(f"{page}{n}", page, f"The {word} gateway, part {n}.") for page, word, n in [
         *(("alpha", "busy", n) for n in range(8)), ("beta", "quiet", 0), ("gamma", "old", 0),
     ]]  # fmt: skip

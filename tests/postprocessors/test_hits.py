@@ -31,7 +31,7 @@ POSTPROCESSORS = [
     ],
     ids=["a list of strings", "a string", "a node without a score", "no list", "nothing"],
 )
-async def test_what_is_no_list_of_hits_is_named(postprocessor, nodes, class_name):
+async def test_anything_but_a_list_of_hits_is_named(postprocessor, nodes, class_name):
     message = rf"`nodes` must be a list of NodeWithScore objects \(got {class_name}\)\. Pass what"
     with pytest.raises(SettingError, match=message):
         postprocessor.postprocess_nodes(nodes)
@@ -40,5 +40,5 @@ async def test_what_is_no_list_of_hits_is_named(postprocessor, nodes, class_name
 
 
 @pytest.mark.parametrize("postprocessor", POSTPROCESSORS, ids=lambda item: type(item).__name__)
-def test_no_hits_are_none(postprocessor):
+def test_an_empty_list_of_hits_stays_empty(postprocessor):
     assert postprocessor.postprocess_nodes([]) == []

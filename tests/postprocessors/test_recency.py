@@ -57,11 +57,11 @@ def test_half_is_left_after_each_half_life(age, expected):
         (datetime(2026, 4, 10, 2, tzinfo=timezone(timedelta(hours=2))), 0.5),
     ],
 )
-def test_age_of_dates_and_of_naive_and_aware_times(when, expected):
+def test_the_age_of_dates_and_of_naive_and_aware_times(when, expected):
     assert age_in_days(when, NOW) == expected
 
 
-def test_a_naive_time_is_read_in_the_zone_of_the_present():
+def test_a_naive_time_is_read_in_the_time_zone_of_now():
     now = datetime(2026, 4, 10, 12, tzinfo=timezone(timedelta(hours=9)))
     assert age_in_days(datetime(2026, 4, 10, 0), now) == 0.5  # noqa: DTZ001
 
@@ -98,7 +98,7 @@ def test_a_naive_time_is_read_in_the_zone_of_the_present():
         ({}, None),
     ],
 )
-def test_where_the_date_comes_from(metadata, age):
+def test_the_sources_of_a_date_in_order(metadata, age):
     [(_, found)] = RecencyPostprocessor(now=NOW).aged([hit("n", 1.0, **metadata)])
     assert found == age
 
@@ -115,7 +115,7 @@ def test_where_the_date_comes_from(metadata, age):
         {"new": None, "old": None},
     ],
 )
-def test_of_two_near_equal_notes_the_newer_wins(scores):
+def test_the_newer_of_two_nearly_equal_notes_wins(scores):
     dates = {"new": "2026-04-08", "old": "2026-01-08", "off": "2026-04-10"}
     pool = [hit(name, score, date=dates[name]) for name, score in scores.items()]
     found = order(RecencyPostprocessor(now=NOW).postprocess_nodes(pool))
@@ -140,7 +140,7 @@ def test_a_missing_score_is_the_lowest_of_the_pool(missing):
     ]
 
 
-def test_another_key_may_hold_the_date():
+def test_the_date_can_have_another_key():
     recency = RecencyPostprocessor(now=NOW, date_key="updated")
     [(_, age)] = recency.aged([hit("n", 1.0, date="2020-01-01", updated="2026-04-09")])
     assert age == 1
@@ -166,7 +166,7 @@ def test_undated_and_evergreen_notes_keep_their_scores():
     assert scores["c"] < 0.5
 
 
-def test_weight_bounds_what_age_may_take():
+def test_the_weight_limits_the_effect_of_age():
     ancient = [hit("ancient", 1.0, date="1990-01-01"), hit("base", 0.0, date="2026-04-10")]
 
     def left(weight):
@@ -177,7 +177,7 @@ def test_weight_bounds_what_age_may_take():
     assert left(0.0) == 1.0
 
 
-def test_top_k_cuts_after_weighing():
+def test_top_k_cuts_after_weighting():
     pool = [hit("old", 0.52, date="2026-01-01"), hit("new", 0.5, date="2026-04-10")]
     assert order(RecencyPostprocessor(now=NOW, top_k=1).postprocess_nodes(pool)) == ["new"]
 
@@ -196,7 +196,7 @@ def test_ties_of_very_old_notes_break_by_recency_too():
     assert order(RecencyPostprocessor(now=NOW).postprocess_nodes(future)) == ["b", "a"]
 
 
-def test_a_tenth_of_the_score_ages_with_a_half_life_of_a_month_by_default():
+def test_by_default_a_tenth_of_the_score_has_a_half_life_of_a_month():
     recency = RecencyPostprocessor()
     assert (recency.weight, recency.half_life_days) == (0.1, 30)
 
@@ -214,7 +214,7 @@ def test_the_settings_are_in_the_signature():
 
 
 @pytest.mark.parametrize("now", [date(2026, 4, 10), datetime(2026, 4, 10, 9)])  # noqa: DTZ001
-def test_now_is_a_day_or_a_time(now):
+def test_now_can_be_a_day_or_a_time(now):
     [(_, age)] = RecencyPostprocessor(now=now).aged([hit("n", 1.0, date="2026-04-09")])
     assert age == 1
 
@@ -230,7 +230,7 @@ def test_now_is_the_clock_by_default():
     [{"half_life_days": 0}, {"half_life_days": math.nan}, {"weight": 1.5}, {"top_k": 0}],
     ids=str,
 )
-def test_a_wrong_setting_is_named(setting):
+def test_an_invalid_setting_is_named(setting):
     with pytest.raises(SettingError, match=next(iter(setting))):
         RecencyPostprocessor(**setting)
 
@@ -240,7 +240,7 @@ def test_a_setting_that_does_not_exist_is_named():
         RecencyPostprocessor(bogus=1)
 
 
-def test_it_can_be_written_down_and_read_back():
+def test_it_can_be_serialized_and_read_back():
     one = RecencyPostprocessor(half_life_days=7)
     assert RecencyPostprocessor.from_dict(one.to_dict()).to_dict() == one.to_dict()
     assert RecencyPostprocessor.from_json(one.to_json()).half_life_days == 7
@@ -257,7 +257,7 @@ def test_the_input_is_not_changed():
     ] == before
 
 
-async def test_async_gives_the_same():
+async def test_async_returns_the_same():
     pool = [hit(str(n), n / 10, date=f"2026-03-{n + 1:02}") for n in range(10)]
     weigher = RecencyPostprocessor(now=NOW)
     found, afound = weigher.postprocess_nodes(pool), await weigher.apostprocess_nodes(pool)
@@ -275,7 +275,7 @@ def test_it_pickles_and_is_rebuilt_from_its_settings():
         )
 
 
-def test_llama_index_recency_fails_where_this_does_not():
+def test_the_recency_of_llama_index_fails_where_this_does_not():
     undated, future = hit("undated", 0.5), hit("future", 0.4, date="2999-01-01")
     with pytest.raises(
         (KeyError, ImportError)
@@ -294,7 +294,7 @@ def test_llama_index_recency_fails_where_this_does_not():
         max_size=30,
     )
 )
-def test_age_only_ever_lowers_and_never_below_the_baseline(pool):
+def test_age_only_lowers_scores_and_never_below_the_baseline(pool):
     scores, multipliers = [score for score, _ in pool], [multiplier for _, multiplier in pool]
     weighed = apply_multipliers(scores, multipliers)
     baseline = max(scores) - max(max(scores) - min(scores), 0.5 * abs(max(scores)))
@@ -317,7 +317,7 @@ def test_the_older_of_two_equals_never_comes_first(others, age, more):
 
 
 @pytest.mark.parametrize("now", [NOW, datetime(2026, 4, 10)])  # noqa: DTZ001
-def test_the_present_survives_being_written_and_read(now):
+def test_now_survives_serialization(now):
     given = RecencyPostprocessor(now=now, weight=1)
     for copied in (
         RecencyPostprocessor.from_dict(given.to_dict()),
@@ -327,7 +327,7 @@ def test_the_present_survives_being_written_and_read(now):
         assert copied.weight == given.weight
 
 
-def test_a_present_without_a_zone_is_compared_with_times_that_have_one():
+def test_a_naive_now_is_compared_with_aware_times():
     noon = datetime(2026, 4, 10, 12)  # noqa: DTZ001
     [(_, age)] = RecencyPostprocessor(now=noon).aged(
         [hit("n", 1.0, date="2026-04-08T12:00:00+00:00")]
@@ -335,11 +335,11 @@ def test_a_present_without_a_zone_is_compared_with_times_that_have_one():
     assert 1 < age < 3
 
 
-def test_a_note_of_today_and_one_without_a_day_may_have_the_same_score():
+def test_a_note_from_today_and_an_undated_note_can_have_the_same_score():
     pool = [hit("b", 0.5), hit("a", 0.5, date="2026-04-10"), hit("c", 0.5)]
     assert order(RecencyPostprocessor(now=NOW).postprocess_nodes(pool)) == ["a", "b", "c"]
 
 
-def test_two_hits_may_have_the_same_id_and_score():
+def test_two_hits_can_have_the_same_id_and_score():
     pool = [hit("a", 0.5, status="open"), hit("a", 0.5, status="done")]
     assert order(RecencyPostprocessor(now=NOW).postprocess_nodes(pool)) == ["a", "a"]

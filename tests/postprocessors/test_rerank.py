@@ -76,7 +76,7 @@ STOCK = {
 
 
 @pytest.mark.parametrize("make", STOCK.values(), ids=STOCK)
-async def test_a_stock_reranker_that_hides_contexts_reads_them_inside_ours(make, hits):
+async def test_a_stock_reranker_that_hides_contexts_reads_them_when_wrapped(make, hits):
     llm = Ranks()
     llm.said.clear()
     assert names(make(llm).postprocess_nodes(hits, query_str=QUESTION)) == ["gateway", "archive"]
@@ -107,7 +107,7 @@ class Reads(BaseNodePostprocessor):
         return nodes
 
 
-def test_whatever_a_reranker_reads_is_the_embedded_view(hits):
+def test_every_view_of_a_reranker_is_the_embedded_one(hits):
     reranker = Reads()
     [hit] = RerankWithContext(reranker).postprocess_nodes(hits[2:], query_str=QUESTION)
     assert hit.node is hits[2].node
@@ -124,7 +124,7 @@ class Marks(BaseNodePostprocessor):
         return [NodeWithScore(node=TextNode(text="new", id_="new"), score=3.0), *nodes]
 
 
-def test_what_a_reranker_adds_is_kept_and_the_hits_given_stay_as_they_are(hits):
+def test_metadata_that_a_reranker_adds_is_kept_and_the_input_is_unchanged(hits):
     reranked = RerankWithContext(Marks()).postprocess_nodes(hits, query_str=QUESTION)
     assert names(reranked) == ["new", "archive", "scheduler", "gateway"]
     assert [hit.node.metadata.get("retrieval_score") for hit in reranked] == [None, 1.0, 1.0, 1.0]
@@ -136,17 +136,17 @@ def test_what_a_reranker_adds_is_kept_and_the_hits_given_stay_as_they_are(hits):
     assert text == "The default value is 60."
 
 
-def test_the_wrapper_refuses_what_is_no_reranker():
+def test_anything_but_a_reranker_is_rejected():
     with pytest.raises(SettingError, match=r"`reranker` must be .*'llm'"):
         RerankWithContext("llm")
 
 
-def test_the_wrapper_names_the_reranker_that_cannot_be_read_back():
+def test_a_reranker_that_cannot_be_read_back_is_named():
     with pytest.raises(SettingError, match=r"cannot be read back .* Pass the object again"):
         RerankWithContext.from_dict(RerankWithContext(Marks()).to_dict())
 
 
-def test_a_language_model_that_is_away_is_named(hits, fake_model):
+def test_an_unreachable_language_model_is_named(hits, fake_model):
     fake_model.stop()
     step = RerankWithContext(LLMRerank(llm=NamedModel(fake_model.llm, 200)(), top_n=3))
     with pytest.raises(RetrievalError, match="The reranker failed"):
@@ -156,7 +156,7 @@ def test_a_language_model_that_is_away_is_named(hits, fake_model):
 # In an index
 
 
-def test_an_index_reranks_by_any_postprocessor(tmp_path):
+def test_an_index_can_rerank_by_any_postprocessor(tmp_path):
     for name in ("gateway", "scheduler", "archive"):
         (tmp_path / f"{name}.md").write_text(
             f"# {name.title()}\n\n## Timeout\n\nThe default value is 60.\n", "utf-8"
@@ -175,7 +175,7 @@ def test_an_index_reranks_by_any_postprocessor(tmp_path):
             index.as_retriever(rerank="flashrank")
 
 
-def test_a_reranker_is_passed_again_to_from_dict():
+def test_from_dict_needs_the_reranker_again():
     reranker = LLMRerank(llm=MockLLM(), top_n=3)
     step = RerankWithContext(reranker)
     with pytest.raises(SettingError, match=r"`reranker` cannot be read back .*from_dict\(data"):

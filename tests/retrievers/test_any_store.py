@@ -176,9 +176,7 @@ def test_filters_mean_the_same_on_every_store(on, kind, name):
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_a_key_of_a_node_that_stores_have_for_its_document_is_the_nodes_own(
-    kind, tmp_path, embedding
-):
+def test_a_key_that_stores_use_for_the_document_can_be_the_nodes_own(kind, tmp_path, embedding):
     nodes = notes()
     for node in nodes[:3]:
         node.metadata["doc_id"] = "A-17"
@@ -192,7 +190,7 @@ def test_a_key_of_a_node_that_stores_have_for_its_document_is_the_nodes_own(
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_a_filter_cuts_before_the_cut_to_top_k(on, kind):
+def test_filters_are_applied_before_the_cut_to_top_k(on, kind):
     """The two nearest are left out by it, and two others are returned."""
     best = ContextualVectorRetriever(on(kind), similarity_top_k=8).retrieve(QUESTION)
     left_out = [hit.node.metadata["n"] for hit in best[:2]]
@@ -204,7 +202,7 @@ def test_a_filter_cuts_before_the_cut_to_top_k(on, kind):
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_documents_and_nodes_narrow_as_filters_do(on, kind):
+def test_doc_ids_and_node_ids_narrow_like_filters(on, kind):
     index = on(kind)
     assert names(ContextualVectorRetriever(index, doc_ids=["doc0"]).retrieve(QUESTION)) == "0246"
     assert (
@@ -232,7 +230,7 @@ def test_a_fusion_over_any_store_leaks_nothing(on, kind):
 
 
 @pytest.mark.parametrize("kind", STORES)
-async def test_async_gives_the_same(on, kind):
+async def test_async_returns_the_same(on, kind):
     retriever = ContextualVectorRetriever(
         on(kind), filters=none_of(one("team", "==", "net")), similarity_top_k=3
     )
@@ -240,7 +238,7 @@ async def test_async_gives_the_same(on, kind):
 
 
 @pytest.mark.parametrize("kind", ["simple", "chroma"])
-def test_mmr_is_that_of_the_store(on, kind):
+def test_mmr_results_are_those_of_the_store(on, kind):
     settings = {
         "similarity_top_k": 3,
         "vector_store_query_mode": "mmr",
@@ -256,7 +254,7 @@ def test_mmr_is_that_of_the_store(on, kind):
     ]
 
 
-def test_a_mode_that_chroma_ignores_is_said(on):
+def test_a_warning_names_a_mode_that_chroma_ignores(on):
     with pytest.warns(
         ContextualWarning,
         match="Chroma ignores vector_store_query_mode='hybrid'.* Use a Contextual",
@@ -276,7 +274,7 @@ def test_a_store_without_text_needs_its_index(on):
         ContextualVectorRetriever(on("simple").vector_store)
 
 
-def test_a_vector_whose_text_is_gone_is_named(embedding, tmp_path):
+def test_a_vector_without_its_text_is_named(embedding, tmp_path):
     index = index_on("simple", tmp_path, embedding, notes())
     index.docstore.delete_document(key("3"))
     with pytest.raises(
@@ -285,7 +283,7 @@ def test_a_vector_whose_text_is_gone_is_named(embedding, tmp_path):
         ContextualVectorRetriever(index).retrieve(QUESTION)
 
 
-def test_a_store_that_gives_no_more_hits_is_reported(on, monkeypatch):
+def test_a_warning_names_a_store_that_returns_no_more_hits(on, monkeypatch):
     """Some services refuse to return more than some thousand."""
     query = SimpleVectorStore.query
 
@@ -303,7 +301,7 @@ def test_a_store_that_gives_no_more_hits_is_reported(on, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_nodes_that_are_no_text_stay_what_they_are(kind, tmp_path, embedding):
+def test_nodes_that_are_not_text_keep_their_type(kind, tmp_path, embedding):
     target = TextNode(id_=key("target"), text="the whole chapter")
     nodes = [
         IndexNode(id_=key("index"), text="alpha chapter", index_id="chapter", obj=target),
@@ -320,7 +318,7 @@ def test_nodes_that_are_no_text_stay_what_they_are(kind, tmp_path, embedding):
         assert [found[key(name)].image_path for name in ("image", "bare")] == ["a.png", "b.png"]
 
 
-def test_the_objects_and_callbacks_of_an_index_are_taken(embedding):
+def test_the_objects_and_callbacks_of_an_index_are_used(embedding):
     inner = VectorStoreIndex([TextNode(id_="inner", text="alpha inside")], embed_model=embedding)
     outer = IndexNode(id_="outer", text="alpha", index_id="inner", obj=inner.as_retriever())
     index = VectorStoreIndex([], objects=[outer], embed_model=embedding)
@@ -342,7 +340,7 @@ class Distances(SimpleVectorStore):
 
 @pytest.mark.parametrize("mode", ["learned", "relative_score", "reciprocal_rerank"])
 @pytest.mark.parametrize("stock", [False, True])
-def test_a_store_that_gives_distances_is_fused_as_one_that_gives_cosines(embedding, mode, stock):
+def test_a_store_with_distances_is_fused_like_one_with_cosines(embedding, mode, stock):
     found = []
     for store in (SimpleVectorStore(), Distances()):
         context = StorageContext.from_defaults(vector_store=store)

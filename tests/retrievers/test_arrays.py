@@ -10,7 +10,7 @@ from llama_index_contextual.retrievers.arrays import kth_largest
 
 @pytest.mark.parametrize("size", [1, 31, 32, 33, 1000, 50_000])
 @pytest.mark.parametrize("k", [1, 2, 100])
-def test_the_kth_largest_is_that_of_all_values(size, k):
+def test_the_kth_largest_equals_that_of_sorted_values(size, k):
     generator = np.random.default_rng(size)
     for values in (
         generator.normal(size=size),
@@ -21,7 +21,7 @@ def test_the_kth_largest_is_that_of_all_values(size, k):
             assert kth_largest(values, k) == np.sort(values)[-k]
 
 
-def test_values_that_are_no_numbers_count_as_the_largest():
+def test_nan_counts_as_the_largest_value():
     values = np.arange(10_000.0)
     values[::100] = np.nan
     assert np.isnan(kth_largest(values, 100))

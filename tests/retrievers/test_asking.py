@@ -74,7 +74,7 @@ async def test_a_blocking_retriever_does_not_block_the_loop(late):
     assert threading.main_thread() not in late.threads
 
 
-async def test_our_retrievers_and_stock_ones_leave_the_loop(index, embedding, monkeypatch):
+async def test_our_retrievers_and_stock_ones_do_not_block_the_loop(index, embedding, monkeypatch):
     collection = index.vector_store.client
     seen = set()
     real = type(collection).query
@@ -91,7 +91,7 @@ async def test_our_retrievers_and_stock_ones_leave_the_loop(index, embedding, mo
     assert seen == {False, True}
 
 
-def test_fifty_threads_get_what_one_gets_while_a_writer_writes(index, embedding):
+def test_fifty_threads_get_the_same_results_while_a_writer_writes(index, embedding):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
     retriever = ContextualFusionRetriever(
         [ContextualVectorRetriever(index, embed_model=embedding), keyword]
@@ -131,7 +131,7 @@ def test_it_answers_inside_a_running_loop(index, embedding):
     assert pairs(asyncio.run(caller())) == pairs(retriever.retrieve("dog"))
 
 
-def test_the_query_that_was_given_is_not_written_to(index, embedding):
+def test_the_query_that_was_passed_is_unchanged(index, embedding):
     from llama_index.core.schema import QueryBundle
 
     bundle = QueryBundle("dog")

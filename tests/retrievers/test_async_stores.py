@@ -82,7 +82,7 @@ class Hybrid(SimpleVectorStore):
 
 
 @pytest.mark.parametrize(("given", "many"), [({}, 3), ({"hybrid_top_k": 2}, 2)])
-async def test_hybrid_hits_are_as_many_as_the_store_gives(given, many):
+async def test_a_hybrid_query_returns_all_hits_of_the_store(given, many):
     context = StorageContext.from_defaults(vector_store=Hybrid())
     index = VectorStoreIndex(nodes(), storage_context=context, embed_model=HashedWords())
     retriever = ContextualVectorRetriever(
@@ -92,7 +92,7 @@ async def test_hybrid_hits_are_as_many_as_the_store_gives(given, many):
     assert len(await retriever.aretrieve("gateway")) == many
 
 
-def test_the_index_and_its_names_are_those_of_llama_index():
+def test_arguments_have_the_names_of_llama_index():
     index = VectorStoreIndex(nodes(), embed_model=HashedWords())
     assert len(ContextualVectorRetriever(index=index, similarity_top_k=2).retrieve("gateway")) == 2
     assert len(ContextualVectorRetriever(index, 1).retrieve("gateway")) == 1
@@ -111,7 +111,7 @@ class Unlisted(SimpleVectorStore):
 @pytest.mark.parametrize(
     "problem", [AssertionError, ValueError, NotImplementedError, AttributeError]
 )
-def test_a_store_that_cannot_list_its_nodes_is_named_with_a_cure(problem):
+def test_a_store_that_cannot_list_its_nodes_is_named_with_a_hint(problem):
     Unlisted.problems.append(problem)
     index = VectorStoreIndex.from_vector_store(Unlisted(), embed_model=HashedWords())
     with pytest.raises(SettingError, match=r"Unlisted cannot list its nodes .* Pass nodes="):
@@ -126,7 +126,7 @@ class Filtered(Unlisted):
         return nodes()
 
 
-def test_a_store_that_lists_by_a_filter_alone_is_listed_by_an_empty_one():
+def test_a_store_that_needs_a_filter_to_list_nodes_gets_an_empty_one():
     index = VectorStoreIndex.from_vector_store(Filtered(), embed_model=HashedWords())
     keywords = ContextualBM25Retriever.from_defaults(index=index)
     assert len(keywords) == 3

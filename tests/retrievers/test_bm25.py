@@ -31,14 +31,14 @@ from llama_index_contextual.utils.errors import SettingError
 # Traps of the stock class
 
 
-def test_builds_from_a_chroma_backed_index(index):
+def test_an_index_on_chroma_can_be_the_source(index):
     with pytest.raises(ValueError, match=r"max\(\) (arg|iterable argument) is (an )?empty"):
         BM25Retriever.from_defaults(docstore=index.docstore)
     assert ids(ContextualBM25Retriever.from_defaults(index=index).retrieve("carrots")) == ["dog"]
 
 
 @pytest.mark.long
-def test_builds_from_more_nodes_than_chroma_lists_at_once(tmp_path):
+def test_more_nodes_than_chroma_lists_at_once_are_read(tmp_path):
     store = ChromaVectorStore(
         chroma_collection=chromadb.PersistentClient(str(tmp_path)).create_collection("many")
     )
@@ -57,7 +57,7 @@ def test_builds_from_more_nodes_than_chroma_lists_at_once(tmp_path):
     assert (len(keywords), ids(keywords.retrieve("word32999"))[0]) == (33_000, "32999")
 
 
-def test_an_empty_corpus_answers_nothing():
+def test_an_empty_corpus_returns_nothing():
     with pytest.raises(ValueError, match="empty"):
         BM25Retriever(nodes=[])
     assert ContextualBM25Retriever([]).retrieve("carrots") == []
@@ -65,20 +65,20 @@ def test_an_empty_corpus_answers_nothing():
 
 
 @pytest.mark.parametrize("text", ["the of and", "a", "", "…"])
-def test_a_corpus_without_words_answers_nothing(text):
+def test_a_corpus_without_words_returns_nothing(text):
     node = TextNode(text=text)
     with pytest.raises(ValueError, match="empty"):
         BM25Retriever(nodes=[node])
     assert ContextualBM25Retriever([node]).retrieve("the carrots") == []
 
 
-def test_no_node_without_a_matching_term_beside_one_that_has_it(nodes):
+def test_only_nodes_with_a_matching_term_are_returned(nodes):
     stock = BM25Retriever(nodes=nodes, similarity_top_k=3).retrieve("carrots")
     assert sorted(one.score > 0 for one in stock) == [False, False, True]
     assert ids(ContextualBM25Retriever(nodes, similarity_top_k=3).retrieve("carrots")) == ["dog"]
 
 
-async def test_ids_and_nodes_of_an_answer_are_of_one_moment():
+async def test_ids_and_nodes_of_an_answer_come_from_the_same_state():
     class Replaced(KeywordIndex):
         """Has other nodes after each reading."""
 
@@ -105,7 +105,7 @@ async def test_ids_and_nodes_of_an_answer_are_of_one_moment():
         ("similarity_topk", "It takes .* similarity_top_k"),
     ],
 )
-def test_unknown_settings_are_refused_with_the_reason(tmp_path, name, reason):
+def test_unknown_settings_are_rejected_with_the_reason(tmp_path, name, reason):
     ContextualBM25Retriever([]).persist(tmp_path)
     for make in (
         ContextualBM25Retriever,
@@ -147,7 +147,7 @@ def test_a_query_without_a_match_returns_nothing(nodes, query, filters):
 
 
 @pytest.mark.parametrize("mode", ["reciprocal_rerank", "relative_score", "simple"])
-def test_nodes_without_a_match_are_no_hits_in_a_fusion(nodes, mode):
+def test_nodes_without_a_match_are_not_hits_in_a_fusion(nodes, mode):
     settings = {"mode": mode, "num_queries": 1, "similarity_top_k": 6}
     keyword = ContextualBM25Retriever(nodes)
     assert ContextualFusionRetriever([keyword, keyword], **settings).retrieve("kangaroo") == []
@@ -162,7 +162,7 @@ def test_an_empty_query_selects_by_filters_alone(nodes, query):
     assert pairs(retriever.retrieve(query)) == [("code", 0.0), ("config", 0.0), ("meeting", 0.0)]
 
 
-def test_top_k_may_exceed_the_corpus_and_change_later(nodes):
+def test_top_k_can_exceed_the_corpus_and_change_later(nodes):
     ours = ContextualBM25Retriever(nodes, similarity_top_k=1000)
     assert set(ids(ours.retrieve("budget of the house"))) == {"meeting", "budget"}
     stock = BM25Retriever(nodes=nodes, similarity_top_k=2)
@@ -179,7 +179,7 @@ def test_identifiers_are_found_by_their_parts(nodes):
     assert ids(ours.retrieve("get the name of a user")) == ["code"]
 
 
-def test_language_counts_for_queries_too():
+def test_the_language_of_a_query_is_used():
     nodes = [
         TextNode(id_="es", text="Las organizaciones crecen"),
         TextNode(id_="en", text="Dogs bark"),
@@ -202,7 +202,7 @@ def test_nodes_equal_those_of_the_vector_store(index):
         assert one.node.to_dict() == from_chroma[one.node.node_id].to_dict()
 
 
-def test_a_caller_may_change_what_it_got(nodes):
+def test_a_caller_can_change_the_returned_nodes(nodes):
     retriever = ContextualBM25Retriever(nodes)
     retriever.retrieve("carrots")[0].node.metadata["path"] = "changed"
     assert retriever.retrieve("carrots")[0].node.metadata["path"] == "notes/dog.md"
@@ -253,22 +253,22 @@ def test_sources_are_nodes_docstore_index_or_vector_store(index, nodes, store):
 
 
 @pytest.mark.parametrize("sources", [{}, {"nodes": [], "docstore": SimpleDocumentStore()}])
-def test_none_or_several_sources_are_an_error(sources):
+def test_exactly_one_source_is_needed(sources):
     with pytest.raises(SettingError, match="exactly one of index, nodes, docstore, vector_store"):
         ContextualBM25Retriever.from_defaults(**sources)
 
 
-def test_what_is_no_index_is_an_error():
+def test_anything_but_an_index_is_an_error():
     with pytest.raises(SettingError, match=r"`index` must be a LlamaIndex index"):
         ContextualBM25Retriever.from_defaults(index="notes")
 
 
-def test_a_wrong_setting_is_an_error():
+def test_an_invalid_setting_is_an_error():
     with pytest.raises(SettingError):
         ContextualBM25Retriever([], similarity_top_k=0)
 
 
-async def test_async_gives_the_same_and_fifty_callers_do_too(nodes):
+async def test_async_and_fifty_callers_get_the_same(nodes):
     retriever = ContextualBM25Retriever(nodes)
     expected = pairs(retriever.retrieve("budget"))
     answers = await asyncio.gather(*(retriever.aretrieve("budget") for _ in range(50)))
@@ -284,7 +284,7 @@ def test_ties_break_by_id_and_the_top_is_a_prefix():
 
 
 @pytest.mark.long
-def test_of_thousands_the_best_are_those_of_sorting_all():
+def test_the_best_of_thousands_equal_those_of_a_full_sort():
     rng = random.Random(7)  # noqa: S311  no secret
     words = [f"word{number}" for number in range(60)]
     many = [
@@ -317,7 +317,7 @@ def test_evidence_names_the_most_important_term_first(nodes):
     assert evidence[0].score > evidence[1].score
 
 
-def test_index_nodes_lead_to_their_object(nodes):
+def test_index_nodes_lead_to_their_objects(nodes):
     pointer = IndexNode(index_id="i", id_="pointer", text="everything about carrots", obj=nodes[0])
     assert ids(ContextualBM25Retriever([pointer]).retrieve("carrots")) == ["dog"]
 
@@ -325,7 +325,7 @@ def test_index_nodes_lead_to_their_object(nodes):
 # Changing in place
 
 
-def test_added_deleted_and_updated_nodes_count_at_once(nodes):
+def test_added_deleted_and_updated_nodes_take_effect_at_once(nodes):
     retriever = ContextualBM25Retriever(nodes)
     retriever.add([TextNode(id_="new", text="carrots everywhere")])
     assert set(ids(retriever.retrieve("carrots"))) == {"dog", "new"}
@@ -390,7 +390,7 @@ def test_an_index_is_read_from_its_store_even_if_its_docstore_holds_whole_docume
         ("number", r"list of LlamaIndex nodes .got int"),
     ],
 )
-def test_what_is_no_list_of_nodes_is_refused_with_a_hint(index, store, nodes, kind, message):
+def test_anything_but_a_list_of_nodes_is_rejected_with_a_hint(index, store, nodes, kind, message):
     given = {
         "index": index,
         "store": store,

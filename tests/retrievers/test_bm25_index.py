@@ -72,7 +72,7 @@ change = st.one_of(
 @settings(
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_after_any_history_it_says_what_a_rebuild_says(history, tmp_path_factory):
+def test_results_after_any_history_equal_those_of_a_rebuild(history, tmp_path_factory):
     engine, truth, folder = Bm25Index(), {}, tmp_path_factory.mktemp("words")
     for action, what in history:
         if action == "add":
@@ -119,7 +119,7 @@ def test_rows_that_tie_with_the_last_are_all_returned():
     assert search(engine, [], 5)[0].tolist() == []
 
 
-def test_of_thousands_the_best_are_those_of_sorting_all():
+def test_the_best_of_thousands_equal_those_of_a_full_sort():
     rng = random.Random(7)  # noqa: S311  no secret
     words = [f"word{number}" for number in range(60)]
     engine = engine_of(
@@ -136,7 +136,7 @@ def test_of_thousands_the_best_are_those_of_sorting_all():
             assert values.tolist() == scores[:ties].tolist()
 
 
-def test_a_search_among_some_rows_sees_no_other_and_weighs_by_all():
+def test_a_search_among_some_rows_returns_only_them_with_unchanged_scores():
     engine = engine_of({row: "plum " * (1 + row % 3) for row in range(30)})
     groups = query_groups("plum")
     rows, scores = search(engine, groups, 100)
@@ -158,18 +158,18 @@ def test_terms_further_apart_than_eight_tokens_are_not_near():
     assert index.nearness(query_groups("plum pear"), [1, 2]).tolist() == [1 / 8, 0]
 
 
-def test_the_nearest_token_counts_on_whichever_side_it_stands():
+def test_the_nearest_token_counts_on_either_side():
     index = engine_of({1: "pear plum apple apple pear", 2: "pear apple apple plum pear"})
     assert index.nearness(query_groups("plum pear"), [1, 2]).tolist() == [1, 1]
 
 
-def test_a_token_that_stands_for_either_of_two_terms_is_near():
+def test_an_alternative_of_both_terms_is_near():
     index = engine_of({1: "pear", 2: "plum quince quince pear"})
     groups = [("plum", "pear"), ("pear",)]
     assert index.nearness(groups, [1, 2]).tolist() == [1, 1]
 
 
-def test_a_day_counts_where_an_index_holds_it():
+def test_a_day_only_has_weight_if_the_index_contains_it():
     index = engine_of({1: "2026-04-09", 2: "2026"})
     groups = query_groups("2026-04-09")
     assert search(index, groups, 2)[0].tolist() == [1, 2]
@@ -177,12 +177,12 @@ def test_a_day_counts_where_an_index_holds_it():
     assert index.changed([1]).term_scores(groups, [2]).idfs[0] == 0
 
 
-def test_rows_without_a_text_are_refused():
+def test_rows_without_a_text_are_rejected():
     with pytest.raises(ValueError, match="2 rows have 1 texts"):
         with_texts(Bm25Index(), [4, 5], ["plum"])
 
 
-def test_an_engine_does_not_change():
+def test_an_index_is_immutable():
     first = engine_of({1: "plum", 2: "pear"})
     before = state(first)
     second = with_texts(first, [2, 3], ["apple", "plum quince"])
@@ -192,7 +192,7 @@ def test_an_engine_does_not_change():
     assert with_texts(second, [], []) is second
 
 
-def test_a_term_may_be_held_more_often_than_a_byte_counts():
+def test_a_term_can_occur_more_than_255_times():
     texts = {1: "plum " * 300, 2: "plum " * 70_000, 3: "plum"}
     engine = engine_of(texts)
     merged = with_texts(engine_of({1: texts[1]}), [2, 3], [texts[2], texts[3]])
@@ -202,7 +202,7 @@ def test_a_term_may_be_held_more_often_than_a_byte_counts():
     assert search(engine, query_groups("plum"), 3)[0].tolist() == [2, 1, 3]
 
 
-def test_parts_are_two_at_most_and_the_small_one_joins_the_large_one():
+def test_there_are_at_most_two_parts_and_a_grown_small_one_is_merged():
     engine, sizes = Bm25Index(), set()
     for start in range(0, 1000, 4):
         engine = with_texts(
@@ -219,7 +219,7 @@ def test_parts_are_two_at_most_and_the_small_one_joins_the_large_one():
     "way",
     [copy.copy, copy.deepcopy, lambda engine: pickle.loads(pickle.dumps(engine))],  # noqa: S301
 )
-def test_it_is_copied(way, tmp_path):
+def test_an_index_can_be_copied(way, tmp_path):
     engine = save(
         with_texts(engine_of({1: "plum", FAR: "pear"}), [3], ["quince"]), tmp_path, ""
     ).changed([3])
@@ -253,7 +253,7 @@ def saved(folder):
     return save(engine, folder, "first")
 
 
-def test_an_empty_one_is_kept(tmp_path):
+def test_an_empty_index_can_be_saved(tmp_path):
     save(Bm25Index(), tmp_path, "s")
     engine, stamp = load(tmp_path)
     assert (len(engine), stamp, engine.rows.dtype) == (0, "s", np.int64)
@@ -261,13 +261,13 @@ def test_an_empty_one_is_kept(tmp_path):
     assert state(with_texts(engine, [1], ["plum"])) == state(engine_of({1: "plum"}))
 
 
-def test_rows_without_terms_are_kept(tmp_path):
+def test_rows_without_terms_are_saved(tmp_path):
     save(with_texts(Bm25Index(), [2, 4], ["", "…"]), tmp_path, "s")
     engine, _ = load(tmp_path)
     assert engine.rows.tolist() == [2, 4]
 
 
-def test_any_damage_is_noticed_or_does_no_harm(tmp_path):
+def test_any_damage_is_detected_or_harmless(tmp_path):
     """A ZIP archive also has fields that say nothing of the arrays, such as its dates."""
     expected = state(saved(tmp_path))
     rng = random.Random(5)  # noqa: S311  no secret
@@ -294,7 +294,7 @@ def test_any_damage_is_noticed_or_does_no_harm(tmp_path):
 @pytest.mark.parametrize(
     "content", ["", "[]", "{}", "null", '{"format": 4, "content": 1, "checksum": 2}', "[" * 99999]
 )
-def test_a_file_of_something_else_is_none_and_is_replaced(tmp_path, content):
+def test_a_foreign_file_is_not_read_and_is_replaced(tmp_path, content):
     (tmp_path / "bm25.arrays").write_text(content)
     assert load(tmp_path) is None
     engine = save(engine_of({1: "plum"}), tmp_path, "")
@@ -303,7 +303,7 @@ def test_a_file_of_something_else_is_none_and_is_replaced(tmp_path, content):
 
 @pytest.mark.kill
 @pytest.mark.parametrize("step", range(12))
-def test_a_process_that_is_killed_while_it_saves_leaves_the_former_copy(tmp_path, step):
+def test_a_process_that_is_killed_while_saving_leaves_the_old_file(tmp_path, step):
     """It is killed at each step in turn.
 
     Before and after a part is written, and the file is replaced.
@@ -344,7 +344,7 @@ os._exit(0)
     assert not list(tmp_path.glob("*.new"))
 
 
-def test_several_may_save_to_one_folder_at_once(tmp_path):
+def test_several_processes_can_save_to_one_folder_at_once(tmp_path):
     def save_often(worker):
         for turn in range(10):
             save(engine_of({worker: f"plum number{turn}"}), tmp_path, str(worker))
@@ -355,7 +355,7 @@ def test_several_may_save_to_one_folder_at_once(tmp_path):
     assert engine.rows.tolist() == [int(stamp)]
 
 
-def test_what_is_mapped_stays_readable_when_another_has_replaced_it(tmp_path):
+def test_an_index_stays_readable_after_its_file_is_replaced(tmp_path):
     saved(tmp_path)
     engine = load(tmp_path)[0]
     expected = state(engine)

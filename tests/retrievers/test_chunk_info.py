@@ -56,7 +56,7 @@ def test_an_implementation_for_a_type_defines_only_the_type():
 
 
 @pytest.mark.parametrize("metadata", [NOTE, {"path": "src/retry_queue.py"}, {}])
-def test_json_keeps_everything(metadata):
+def test_json_preserves_all_fields(metadata):
     info = describe_chunk(metadata, "# Title\n\ndef run():\n    pass").info
     assert ChunkInfo.from_json(info.to_json()) == info
 
@@ -86,7 +86,7 @@ def test_headings_in_a_text_are_names():
 
 
 @pytest.mark.parametrize("piece", ["#", "-", " #\n", "=\n"])
-def test_odd_texts_take_time_in_proportion(piece):
+def test_unusual_texts_take_linear_time(piece):
     assert_linear(
         partial(describe_chunk, {"path": "a.md"}),
         lambda length: piece * (length // len(piece)),
@@ -143,7 +143,7 @@ def test_the_names_that_a_chunk_defines(text, names):
         "'''",
     ],
 )
-def test_definitions_of_a_long_line_take_time_in_proportion(piece):
+def test_definitions_in_a_long_line_take_linear_time(piece):
     assert_linear(
         partial(describe_chunk, {"path": "a.c"}),
         lambda length: (piece * (length // len(piece) + 1))[:length],
@@ -197,7 +197,7 @@ def assert_known(index, rows, names):
         assert index.node_ids([rows[row]]) == [f"id {name}"]
 
 
-def test_chunks_are_read_as_they_were_written_in_every_part(tmp_path):
+def test_descriptions_are_read_unchanged_from_every_part(tmp_path):
     index = ChunkInfoIndex().with_chunks([3, 1, 2**40], collected("a", "b", "c"))
     index = index.with_chunks([7], collected("d")).changed([1])
     assert_known(index, [7, 3, 2**40, 1, 99], ["d", "a", "c", None, None])
@@ -208,14 +208,14 @@ def test_chunks_are_read_as_they_were_written_in_every_part(tmp_path):
     assert_known(loaded, [7, 3, 2**40], ["d", "a", "c"])
 
 
-def test_a_known_row_gets_the_new_chunk():
+def test_a_known_row_is_replaced():
     index = ChunkInfoIndex().with_chunks([1, 2], collected("a", "b"))
     index.read([2]).info(0)
     assert_known(index.with_chunks([2], collected("c")), [1, 2], ["a", "c"])
     assert index.with_chunks([], InfoCollector()) is index
 
 
-def test_rows_without_a_chunk_are_refused():
+def test_rows_without_a_chunk_are_rejected():
     with pytest.raises(ValueError, match="2 rows have 1 chunks"):
         ChunkInfoIndex().with_chunks([1, 2], collected("a"))
 
@@ -232,7 +232,7 @@ def test_rows_without_a_chunk_are_refused():
         ("id_bounds", lambda column: np.append(0, column)),
     ],
 )
-def test_arrays_that_do_not_fit_together_are_refused(name, damage):
+def test_inconsistent_arrays_are_rejected(name, damage):
     columns = ChunkInfoIndex().with_chunks([1, 2], collected("a", "b")).to_arrays()
     columns[name] = damage(columns[name])
     with pytest.raises(ValueError, match="are inconsistent"):
@@ -271,7 +271,7 @@ def test_headings_and_contexts_have_the_terms_of_the_language_of_the_chunk():
     assert chunks.heading_labels.sum() == 2  # with "preis"
 
 
-def test_an_index_with_other_info_is_refused(monkeypatch, tmp_path):
+def test_an_index_with_descriptions_of_another_version_is_rejected(monkeypatch, tmp_path):
     ContextualBM25Retriever([TextNode(text="a")]).persist(tmp_path)
     monkeypatch.setattr(node_index, "CHUNK_INFO_VERSION", 0)
     with pytest.raises(StorageError, match="written by another version"):

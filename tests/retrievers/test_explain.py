@@ -28,7 +28,7 @@ def credit_of(hit, retriever):
     return next((one for one in hit.credits if one.name == retriever), None)
 
 
-def test_it_explains_the_answer_that_retrieve_gives(retrievers):
+def test_it_explains_the_results_of_retrieve(retrievers):
     retriever = ContextualFusionRetriever(retrievers)
     explanation = retriever.explain("the budget of the house")
     assert pairs(explanation.nodes) == pairs(retriever.retrieve("the budget of the house"))
@@ -37,7 +37,7 @@ def test_it_explains_the_answer_that_retrieve_gives(retrievers):
     )
 
 
-def test_a_hit_tells_ranks_scores_terms_and_sums_up(retrievers):
+def test_a_hit_has_ranks_scores_and_terms_and_its_credits_add_up(retrievers):
     explanation = ContextualFusionRetriever(
         retrievers, retriever_weights=(0.5, 0.5), rrf_k=10
     ).explain("Cookie the dog")
@@ -52,7 +52,7 @@ def test_a_hit_tells_ranks_scores_terms_and_sums_up(retrievers):
     assert sum(term.score for term in hit.terms) == pytest.approx(bm25.value)
 
 
-def test_what_only_one_retriever_found_says_so(retrievers):
+def test_a_hit_of_only_one_retriever_says_so(retrievers):
     by_id = {hit.node_id: hit for hit in ContextualFusionRetriever(retrievers).explain("Cookie")}
     assert credit_of(by_id["cat"], "bm25") is None
     assert by_id["cat"].terms == ()
@@ -75,7 +75,7 @@ def test_it_prints_a_line_for_each_hit(retrievers):
     assert second.startswith("2  ")
 
 
-def test_it_serialises(retrievers):
+def test_an_explanation_can_be_serialized(retrievers):
     explanation = ContextualFusionRetriever(retrievers).explain("Cookie the dog")
     data = json.loads(json.dumps(explanation.to_dict()))
     assert data["retrievers"] == explanation.retrievers
@@ -123,7 +123,7 @@ def test_recency_acts_on_the_pool_before_the_cut(retrievers):
     assert hit.node_id == "budget"
 
 
-def test_a_postprocessor_may_drop_hits(retrievers):
+def test_a_postprocessor_can_drop_hits(retrievers):
     cut = SimilarityPostprocessor(similarity_cutoff=0.9)
     assert (
         len(
@@ -143,7 +143,7 @@ class Reversed(BaseNodePostprocessor):
         return [NodeWithScore(node=last.node), *others]
 
 
-def test_the_order_of_a_postprocessor_stays_where_a_hit_has_no_score(retrievers):
+def test_the_order_of_a_postprocessor_is_kept_if_a_hit_has_no_score(retrievers):
     plain = ContextualFusionRetriever(retrievers).retrieve("Cookie the dog")
     reordered = ContextualFusionRetriever(retrievers, node_postprocessors=[Reversed()])
     hits = reordered.explain("Cookie the dog").hits

@@ -165,7 +165,7 @@ def ranking(case):
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
-def test_a_feature_that_is_taken_out_changes_the_ranking(feature, monkeypatch):
+def test_removing_a_feature_changes_the_ranking(feature, monkeypatch):
     case = CASES[feature.name]
     with_feature = ranking(case)
     monkeypatch.setattr(feature, "weight", 0.0)
@@ -178,7 +178,7 @@ def test_each_feature_has_a_weight_a_name_and_a_case_of_its_own():
     assert all(feature.weight for feature in FEATURES)
 
 
-def test_only_further_chunks_and_tests_speak_against_a_candidate():
+def test_only_further_chunks_and_tests_have_negative_weights():
     against = {feature.name for feature in FEATURES if feature.weight < 0}
     assert against == {"further chunk", "tests"}
 
@@ -236,7 +236,7 @@ DAYS = ["2026-03-02", "2026-03-06", "2026-03-01", "2026-03-20", None]
         ("the kite", [0.0] * 5),
     ],
 )
-def test_a_named_day_and_the_week_after_it_count(query, expected):
+def test_a_named_day_and_the_week_after_it_have_a_value(query, expected):
     candidates = candidates_of([({"date": day} if day else {}, "kite") for day in DAYS])
     assert features.DateFeature().values(query_of(query), candidates).tolist() == expected
 
@@ -253,7 +253,7 @@ HEADINGS = ["Retries", "Retries > Limits", "Retries > Storage"]
         ((0, 0), [0.0] * 5),
     ],
 )
-def test_a_heading_counts_by_what_the_text_below_it_holds_outside_its_context(counts, expected):
+def test_a_heading_counts_by_the_query_terms_in_the_text_below_it(counts, expected):
     page = {"path": "a.md", "context": "Document: a.md > Retries"}
     chunks = [({**page, "header_path": path}, "text") for path in HEADINGS]
     candidates = candidates_of([*chunks, None, ({"path": "a.py"}, "x")], counts=[counts] * 5)
@@ -269,7 +269,7 @@ def test_a_heading_counts_by_what_the_text_below_it_holds_outside_its_context(co
         ("where did ana meet ben?", [0.0] * 5),
     ],
 )
-def test_a_note_counts_by_the_names_of_the_query_that_it_holds(query, expected):
+def test_a_note_counts_by_the_names_of_the_query_in_it(query, expected):
     chunks = [NOTE, NOTE, None, ({"path": "2026-03-01/retry.py"}, "text"), NOTE]
     counts = [(1, 1), (2, 0), (1, 1), (1, 1), (0, 0)]
     candidates = candidates_of(chunks, counts=counts)
@@ -278,14 +278,14 @@ def test_a_note_counts_by_the_names_of_the_query_that_it_holds(query, expected):
 
 
 @pytest.mark.parametrize(("dated", "expected"), [(1, [0.0] * 4), (2, [0.0] * 4), (3, [1.0] * 4)])
-def test_names_count_in_all_notes_where_most_of_them_are_dated(dated, expected):
+def test_names_count_if_most_notes_are_dated(dated, expected):
     chunks = [*[NOTE] * dated, *[FILES[3]] * (4 - dated), ({"path": "2026-03-01/a.py"}, "text")]
     candidates = candidates_of(chunks, counts=[(1,)] * 5)
     values = features.ProperNameFeature().values(query_of("Where is Ana?", ana=1.0), candidates)
     assert values.tolist() == [*expected, 0.0]
 
 
-def test_a_name_counts_once_whichever_of_its_languages_a_chunk_has():
+def test_a_name_counts_once_in_any_of_its_languages():
     query = query_of("¿qué pidió Ana en mayo?", **{"ana": 1.0, "es:ana": 1.0})
     candidates = candidates_of([NOTE, NOTE], counts=[(1, 1), (1, 0)])
     assert features.ProperNameFeature().values(query, candidates).tolist() == [1.0, 1.0]
@@ -332,7 +332,7 @@ def test_values_of_source_files(feature, expected):
         ("tests/notes.md", 0.0),
     ],
 )
-def test_files_of_tests_and_examples_count_unless_the_query_asks_for_them(path, expected):
+def test_tests_and_examples_have_a_value_unless_the_query_asks_for_them(path, expected):
     feature = features.TestsFeature()
     candidates = candidates_of([({"path": path}, "retry")])
     assert feature.values(query_of("how retries wait"), candidates).tolist() == [expected]
@@ -344,7 +344,7 @@ def test_files_of_tests_and_examples_count_unless_the_query_asks_for_them(path, 
 @pytest.mark.parametrize(
     "name", ["Jobs::Queue", "jobs.Queue", "app.jobs.Queue", "jobs->Queue", "Jobs#Queue"]
 )
-def test_a_qualified_name_asks_for_the_definition_of_its_last_part(name):
+def test_a_qualified_name_matches_the_definition_of_its_last_part(name):
     files = [({"path": "jobs.py"}, "class Jobs:\n"), ({"path": "queue.py"}, "class Queue:\n")]
     query = query_of(f"late entries of {name}", queue=2.0)
     assert features.ExactFeature().values(query, candidates_of(files)).tolist() == [0.0, 1.0]
@@ -361,7 +361,7 @@ def test_a_qualified_name_asks_for_the_definition_of_its_last_part(name):
         ("fill the retry queue", "class FillRetryQueue:\n", 1.0),
     ],
 )
-def test_the_name_of_a_file_that_the_query_holds_best_counts(query, text, expected):
+def test_the_best_matching_name_in_a_file_counts(query, text, expected):
     candidates = candidates_of([({"path": "src/app.py"}, text)])
     values = features.DefinesFeature().values(query_of(query), candidates)
     assert values.tolist() == pytest.approx([expected])
@@ -373,14 +373,14 @@ def test_a_frequent_word_of_a_file_name_counts_less():
     assert values[0] == pytest.approx(0.875)
 
 
-def test_a_word_of_a_file_name_that_no_chunk_holds_counts_fully():
+def test_a_word_of_a_file_name_that_is_in_no_chunk_counts_fully():
     values = features.FileNameFeature().values(
         query_of("the RetryQueue", queue=1.0), candidates_of(FILES)
     )
     assert values[0] == 1.0
 
 
-def test_the_three_best_chunks_of_a_file_speak_for_it():
+def test_the_three_best_chunks_represent_a_file():
     candidates = candidates_of([FILES[0]] * 5, cosines=[0.1, 0.9, 0.3, 0.6, 0.2])
     values = features.FileVectorFeature().values(query_of("retry queue"), candidates)
     assert values.tolist() == pytest.approx([0.6] * 5)
@@ -401,14 +401,14 @@ def test_further_chunks_of_a_file_count_up_to_three_and_not_for_a_question(query
     assert values.tolist() == expected
 
 
-def test_of_further_chunks_with_equal_scores_the_first_row_comes_first():
+def test_further_chunks_with_equal_scores_are_sorted_by_row():
     values = features.FurtherChunkFeature().values(
         query_of("retry queue"), candidates_of([FILES[0]] * 3)
     )
     assert values.tolist() == [0, 1, 2]
 
 
-def test_further_chunks_of_a_note_are_not_counted_beside_source_code():
+def test_further_chunks_of_notes_are_not_counted():
     page = ({"path": "note.md"}, "text")
     candidates = candidates_of([page, page, FILES[0], None, page])
     candidates.scores = np.array([5.0, 4.0, 3.0, 2.0, 1.0])
@@ -436,7 +436,7 @@ def test_the_chunk_that_defines_the_last_part_of_a_qualified_name_comes_first():
 
 
 @pytest.mark.parametrize("query", ["Plans", "Plans()"])
-def test_a_type_comes_before_a_variable_and_before_what_implements_it(query):
+def test_a_type_comes_before_a_variable_and_before_its_implementations(query):
     chunks = {
         "variable": code("src/day.rs", "let plans = Plans::new(); use_of(plans, Plans); Plans"),
         "trait": code("src/day.rs", "impl Plans for Week { fn plans(&self) {} } // Plans Plans"),
@@ -454,11 +454,11 @@ def test_a_type_comes_before_a_variable_and_before_what_implements_it(query):
         "hard links & parity check",
     ],
 )
-def test_the_best_chunk_of_each_part_stands_behind_the_first_three(query):
+def test_the_best_chunk_for_each_part_follows_the_first_three(query):
     assert ranking(Case(query, PARITY))[3] == "parity"
 
 
-def test_a_chunk_with_a_word_of_a_part_does_not_stand_for_it():
+def test_a_chunk_with_one_word_of_a_part_does_not_cover_it():
     query = query_of("links and parity check", link=1.0, pariti=1.0, check=1.0)
     counts = [[1, 0, 1]] * 3 + [[0, 1, 0], [0, 1, 1]]
     candidates = candidates_of([({}, "x")] * 5, counts=counts)
@@ -467,7 +467,7 @@ def test_a_chunk_with_a_word_of_a_part_does_not_stand_for_it():
     assert np.flatnonzero(lifts).tolist() == [4]
 
 
-def test_the_chunk_with_the_most_of_a_part_stands_for_it():
+def test_the_chunk_with_the_most_of_a_part_is_lifted():
     query = query_of("links and parity check bit", link=1.0, pariti=1.0, check=1.0, bit=1.0)
     counts = [[1, 0, 0, 0]] * 3 + [[0, 1, 1, 0], [0, 1, 1, 1]]
     candidates = candidates_of([({}, "x")] * 5, counts=counts)
@@ -476,7 +476,7 @@ def test_the_chunk_with_the_most_of_a_part_stands_for_it():
     assert np.flatnonzero(lifts).tolist() == [4]
 
 
-def test_a_lifted_chunk_stands_right_behind_the_third_whatever_its_id_is():
+def test_a_lifted_chunk_follows_the_third_hit_whatever_its_id():
     query = query_of("links and parity check", link=1.0, pariti=1.0, check=1.0)
     counts = [[0, 1, 1], *[[1, 0, 0]] * 4]
     candidates = candidates_of([({}, "x")] * 5, counts=counts)
@@ -489,7 +489,7 @@ def test_a_lifted_chunk_stands_right_behind_the_third_whatever_its_id_is():
     "between",
     [" and ", " or ", " und ", " oder ", " et ", " ou ", " y ", " и ", ", ", "; ", " / ", "、"],
 )
-def test_parts_are_told_apart_in_several_languages(between):
+def test_parts_are_recognized_in_several_languages(between):
     query = query_of(f"kite{between}wing", kite=1.0, wing=1.0)
     candidates = candidates_of([({}, "x")] * 4, counts=[[1, 0]] * 3 + [[0, 1]])
     candidates.scores = np.array([4.0, 3.0, 2.0, 1.0])
@@ -503,7 +503,7 @@ def lifts_of(query, counts, scores):
     return features.PartFeature().values(query, candidates)
 
 
-def test_a_part_that_says_little_is_none():
+def test_a_part_with_little_information_is_ignored():
     query = query_of("kite and wing", kite=1.0, wing=0.1)
     assert not lifts_of(query, [[1, 0]] * 3 + [[0, 1]], [4.0, 3.0, 2.0, 1.0]).any()
 
@@ -521,19 +521,19 @@ def test_without_candidates_no_part_is_lifted():
 
 
 @pytest.mark.parametrize(("bit", "lifted"), [(2.0, [3]), (2.1, [])])
-def test_a_chunk_stands_for_a_part_with_three_fifths_of_its_information(bit, lifted):
+def test_a_chunk_with_three_fifths_of_a_part_covers_it(bit, lifted):
     query = query_of("kite and check bit", kite=1.0, check=3.0, bit=bit)
     lifts = lifts_of(query, [[1, 0, 0]] * 3 + [[0, 1, 0]], [4.0, 3.0, 2.0, 1.0])
     assert np.flatnonzero(lifts).tolist() == lifted
 
 
-def test_of_chunks_that_hold_as_much_of_a_part_the_best_stands_for_it():
+def test_the_best_of_equally_matching_chunks_is_lifted_for_a_part():
     query = query_of("kite and wing", kite=1.0, wing=1.0)
     lifts = lifts_of(query, [[1, 0]] * 3 + [[0, 1]] * 2, [5.0, 4.0, 3.0, 1.0, 2.0])
     assert np.flatnonzero(lifts).tolist() == [4]
 
 
-def test_a_chunk_that_is_lifted_for_two_parts_leaves_no_place_to_others():
+def test_a_chunk_can_be_lifted_for_two_parts():
     query = query_of("links, kite and wing", link=1.0, kite=1.0, wing=1.0)
     counts = [[1, 0, 0]] * 3 + [[0, 1, 1], [0, 0, 1]]
     lifts = lifts_of(query, counts, [5.0, 4.0, 3.0, 1.0, 2.0])
@@ -546,7 +546,7 @@ def test_a_chunk_that_has_the_score_of_the_third_is_not_lowered():
     assert lifts.tolist() == [0.0] * 4
 
 
-def test_of_the_chunks_of_a_named_document_the_best_has_the_value():
+def test_only_the_best_chunk_of_a_named_document_has_the_value():
     candidates = candidates_of([({"path": "notes/GIL.md"}, "text")] * 3, named={"0": 1.0})
     candidates.scores = np.array([1.0, 3.0, 2.0])
     values = features.NameFeature().values(query_of("GIL"), candidates)
@@ -557,9 +557,7 @@ def test_of_the_chunks_of_a_named_document_the_best_has_the_value():
     ("question", "first", "last"),
     [("how many retries?", "top", "other"), ("how many retries by the worker?", "asked", "other")],
 )
-def test_a_chunk_below_the_title_or_the_heading_asked_for_is_lifted_above_other_headings(
-    question, first, last
-):
+def test_a_chunk_below_the_named_title_or_heading_comes_before_others(question, first, last):
     text = "A job of the worker is tried three times, retry limits say so, whichever it is."
     paths = {"other": "Retries > Storage", "asked": "Retries > Worker", "top": "Retries"}
     nodes = [
@@ -625,7 +623,7 @@ class CatFeature:
         return np.array([float(node_id == "cat") for node_id in candidates.node_ids])
 
 
-def test_a_feature_of_a_users_own_ranks_and_is_explained(nodes):
+def test_a_users_own_feature_ranks_and_is_explained(nodes):
     keywords = ContextualBM25Retriever(nodes)
     plain = ContextualFusionRetriever([keywords], mode="learned")
     features = (*FEATURES, CatFeature())
@@ -637,7 +635,7 @@ def test_a_feature_of_a_users_own_ranks_and_is_explained(nodes):
     assert ("cat", 5.0) in [(credit.name, credit.credit) for credit in best.credits]
 
 
-def test_features_that_cannot_work_are_refused(nodes):
+def test_invalid_features_are_rejected(nodes):
     keywords = ContextualBM25Retriever(nodes)
     twice = (*FEATURES, CatFeature(), CatFeature())
     with pytest.raises(SettingError, match=r"different names .*'cat' twice"):

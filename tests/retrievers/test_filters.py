@@ -118,7 +118,7 @@ def test_every_retriever_returns_the_same_nodes(filters, expected, nodes, index,
 @pytest.mark.parametrize(
     "operator", ["any", "all", "contains", "text_match", "text_match_insensitive", "is_empty"]
 )
-def test_the_stock_chroma_adapter_refuses_them(operator, index):
+def test_the_stock_chroma_adapter_rejects_them(operator, index):
     value = ["home"] if operator in {"any", "all"} else "home"
     with pytest.raises(ValueError, match="not supported"):
         index.as_retriever(filters=one("tags", operator, value)).retrieve("dog")
@@ -183,7 +183,7 @@ def test_lists_in_metadata():
 
 
 @pytest.mark.parametrize("key", ["doc_id", "document_id", "ref_doc_id"])
-def test_a_document_by_each_of_its_names(key, store, embedding):
+def test_a_document_is_matched_by_each_key_for_its_id(key, store, embedding):
     nodes = [
         TextNode(
             id_=f"{doc}{i}",
@@ -200,7 +200,7 @@ def test_a_document_by_each_of_its_names(key, store, embedding):
     assert set(keyword.selected_ids(filters)) == {"a1", "a2"}
 
 
-def test_the_context_can_be_filtered_although_it_is_no_column(nodes):
+def test_the_context_can_be_filtered_although_it_is_not_a_column(nodes):
     nodes[0].metadata["context"] = "Document: x"
     keyword = ContextualBM25Retriever(nodes).with_filters(one("context", "text_match", "Document"))
     assert keyword.selected_ids() == ["dog"]
@@ -220,7 +220,7 @@ def test_views_share_the_index_and_combine(nodes):
     assert ids(dog.retrieve("dog")) == {"dog", "new"}
 
 
-def test_a_filter_that_cannot_work_is_an_error(nodes):
+def test_an_invalid_filter_is_an_error(nodes):
     with pytest.raises(SettingError, match=r"operator 'in' needs a list of values .*got 3 for 'n'"):
         ContextualBM25Retriever(nodes, filters=one("n", "in", 3)).retrieve("dog")
 
@@ -230,7 +230,7 @@ def test_a_filter_that_cannot_work_is_an_error(nodes):
     [(math.inf, -math.inf, math.nan), (-math.inf, math.inf), (math.nan, math.inf)],
     ids=str,
 )
-def test_a_bound_without_end_is_not_taken_for_another(nodes, bounds):
+def test_infinite_bounds_are_distinguished(nodes, bounds):
     """In JSON all of them are null, so it cannot tell their filters apart."""
     keyword = ContextualBM25Retriever(nodes)
     for bound in bounds:
@@ -266,12 +266,12 @@ def test_a_node_that_chroma_lost_does_not_fail_a_filtered_query(index, store, no
 
 
 @pytest.mark.parametrize("operator", list(FilterOperator))
-def test_every_operator_is_known(operator):
+def test_every_operator_is_implemented(operator):
     value = ["x"] if operator.value in {"in", "nin", "any", "all"} else "x"
     assert admits(one("k", operator, value), {"k": "x"}) in {True, False}
 
 
-def test_chroma_itself_cuts_fractions(collection, store, nodes, embedding):
+def test_chroma_itself_truncates_fractions(collection, store, nodes, embedding):
     store.add(
         [
             node.model_copy(update={"embedding": embedding.get_text_embedding(node.text)})
@@ -308,7 +308,7 @@ def names_that_match(filters, rows):
         ("garden", set()),
     ],
 )
-def test_a_tag_is_found_in_front_matter_and_text_with_those_below_it(tag, matching):
+def test_a_tag_and_tags_below_it_are_found_in_front_matter_and_text(tag, matching):
     assert names_that_match(tag_filter(tag), TAGGED) == matching
 
 
@@ -325,7 +325,7 @@ def test_a_tag_is_found_in_front_matter_and_text_with_those_below_it(tag, matchi
         ("text_match", "ar", {"both"}),
     ],
 )
-def test_a_filter_on_items_reads_each_of_them_in_any_case(operator, value, matching):
+def test_a_filter_on_items_ignores_case(operator, value, matching):
     rows = {"both": "ML, Art", "upper": "ML", "number": "x, 7", "missing": None}
     values = {name: {} if text is None else {"topics": text} for name, text in rows.items()}
     part = item_filter("topics", value, FilterOperator(operator))
@@ -345,19 +345,19 @@ def test_an_operator_on_lists_needs_a_list(operator):
         admits(one("k", operator, 3), {"k": 3})
 
 
-def test_the_case_of_a_text_does_not_count_in_any_alphabet():
+def test_case_is_ignored_in_every_alphabet():
     rows = {name: {"street": name} for name in ("Hauptstraße", "HAUPTSTRASSE 3", "Weg")}
     filters = one("street", "text_match_insensitive", "StraSSe")
     assert names_that_match(filters, rows) == {"Hauptstraße", "HAUPTSTRASSE 3"}
 
 
-def test_a_document_id_of_the_metadata_comes_before_that_of_the_node():
+def test_a_document_id_in_the_metadata_takes_precedence():
     row = {"doc_id": "own", "ref_doc_id": "node"}
     assert admits(one("doc_id", "==", "own"), row)
     assert not admits(one("doc_id", "==", "node"), row)
 
 
-def test_a_store_that_searched_lists_was_right_to_let_a_row_pass():
+def test_a_match_of_a_store_within_a_list_is_accepted():
     filters = one("tags", "==", "x")
     row = {"tags": ["x", "y"]}
     assert not admits(filters, row)
@@ -391,7 +391,7 @@ def test_a_store_that_searched_lists_was_right_to_let_a_row_pass():
         ),
     ],
 )
-def test_a_message_names_a_filter(filters, words):
+def test_a_filter_is_described_in_words(filters, words):
     assert describe_filter(filters) == words
 
 
@@ -417,17 +417,17 @@ PLACES = [
         (one("n", "==", 1), ""),
     ],
 )
-def test_the_names_nearest_to_that_of_a_filter_are_proposed(part, end):
+def test_names_similar_to_that_of_a_filter_are_suggested(part, end):
     message = suggest_names(part, PLACES)
     assert message.startswith(end) if end.endswith(", ") else message == end
 
 
-def test_similar_names_are_proposed_before_frequent_ones():
+def test_similar_names_are_suggested_before_frequent_ones():
     rows = [{"tags": "home"}, {"tags": "home"}, {"tags": "work"}]
     assert suggest_names(tag_filter("wrok"), rows) == " (tags that exist: work, home)"
 
 
-def test_a_message_without_names_says_so_and_proposes_six_at_most():
+def test_a_message_suggests_at_most_six_names_or_says_that_there_are_none():
     assert suggest_names(tag_filter("work"), [{"path": "a.md"}]) == " (there are no tags)"
     rows = [{"tags": f"tag{number}"} for number in range(9)]
     assert suggest_names(tag_filter("tag"), rows).count("tag") == 1 + 6

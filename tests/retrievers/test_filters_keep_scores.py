@@ -72,7 +72,7 @@ def test_scores_are_the_same_with_an_operator(retrievers):
     assert narrowed == pytest.approx({node_id: everything[node_id] for node_id in narrowed})
 
 
-def test_what_is_beyond_the_pool_has_a_score_too(retrievers):
+def test_nodes_beyond_the_pool_have_scores(retrievers):
     retriever = ContextualFusionRetriever(retrievers, similarity_top_k=5, candidate_pool=5)
     only = MetadataFilters(filters=[MetadataFilter(key="path", value="team0/lunch on Friday-9.md")])
     [hit] = retriever.with_filters(only).retrieve("what is the timeout of the gateway?")

@@ -61,7 +61,7 @@ def test_distance_based_scores_lie_within_three_deviations():
 
 
 @pytest.mark.parametrize("missing", [None, math.nan])
-def test_what_has_no_score_counts_by_its_order_after_what_has(missing):
+def test_candidates_without_scores_follow_in_order(missing):
     mixed = ranking(
         "one", 1.0, ("z", missing), ("a", 2.0), ("y", missing), ("b", 1.0), ("a", missing)
     )
@@ -72,7 +72,7 @@ def test_what_has_no_score_counts_by_its_order_after_what_has(missing):
         assert [one.node_id for one in found] == ["z", "a", "y"], mode
 
 
-def test_what_has_no_score_counts_as_the_last_that_has_one():
+def test_candidates_without_scores_get_the_lowest_score():
     mixed = ranking("one", 1.0, ("z", None), ("a", 2.0), ("y", None), ("b", 1.0))
     simple = SETTINGS | {"mode": FUSION_MODES.SIMPLE}
     assert {hit.node_id: hit.raw for hit in fuse([mixed], **simple)} == {
@@ -105,7 +105,7 @@ def test_a_score_of_zero_among_negative_ones_is_the_best():
     assert [one.node_id for one in fuse([logits], **SETTINGS)] == ["b", "a"]
 
 
-def test_the_last_possible_rank_is_just_above_the_floor_from_which_scores_are_normalized():
+def test_the_last_possible_rank_is_just_above_the_floor_of_scores():
     everything = ranking("one", 1.0, *((f"{number:03}", -number) for number in range(100)))
     last = fuse([everything], **SETTINGS)[-1]
     assert last.score == pytest.approx((1 / 160 - 1 / 161) / (1 / 61 - 1 / 161))
@@ -127,7 +127,7 @@ def test_a_retriever_with_weight_0_adds_no_candidates(mode):
     assert [hit.node_id for hit in hits] == ["a"]
 
 
-def test_what_two_queries_found_can_pass_a_better_rank():
+def test_a_node_found_by_two_queries_can_beat_a_better_rank():
     lists = [
         ranking("one", 0.5, ("a", 2.0), ("b", 1.0)),
         ranking("one", 0.5, ("c", 2.0), ("b", 1.0), query=1),
@@ -163,7 +163,7 @@ ALMOST_EQUAL = [
 
 @given(LISTS, st.sampled_from(list(FUSION_MODES)), st.floats(0, 100))
 @example(ALMOST_EQUAL, FUSION_MODES.DIST_BASED_SCORE, 0.0)
-def test_whatever_the_lists(lists, mode, k):
+def test_any_lists_can_be_fused(lists, mode, k):
     rankings = [ranking(str(i), 1 / len(lists), *one, query=i % 2) for i, one in enumerate(lists)]
     found = fuse(rankings, mode=mode, k=k, pool=8)
     names = [one.node_id for one in found]

@@ -35,7 +35,7 @@ def stock(retrievers, **settings):
 # Traps of the stock class
 
 
-def test_needs_no_llm_and_no_key(retrievers, monkeypatch):
+def test_it_needs_no_llm_and_no_key(retrievers, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setattr(Settings, "_llm", None)
     with pytest.raises((ValueError, ImportError)):
@@ -46,7 +46,7 @@ def test_needs_no_llm_and_no_key(retrievers, monkeypatch):
 @pytest.mark.parametrize(
     "mode", ["reciprocal_rerank", "relative_score", "dist_based_score", "simple"]
 )
-def test_weights_count_in_every_mode(mode):
+def test_weights_are_used_in_every_mode(mode):
     left, right = Fixed([hit("a", 1.0), hit("x", 0.1)]), Fixed([hit("b", 1.0), hit("y", 0.1)])
     first = {
         weights: ids(
@@ -66,7 +66,7 @@ def test_stock_rrf_ignores_weights():
     } == {"a"}
 
 
-def test_what_a_keyword_retriever_scores_zero_earns_nothing():
+def test_nodes_that_a_keyword_retriever_scores_zero_are_not_hits():
     def retrievers():
         return [
             Fixed([hit("found", 0.5)]),
@@ -81,7 +81,7 @@ def test_what_a_keyword_retriever_scores_zero_earns_nothing():
 @pytest.mark.parametrize(
     "mode", ["reciprocal_rerank", "relative_score", "dist_based_score", "simple"]
 )
-def test_an_retriever_without_scores_counts_by_its_order(score, mode):
+def test_a_retriever_without_scores_counts_by_its_order(score, mode):
     ours = ContextualFusionRetriever(
         [Fixed([hit("z", score), hit("a", score), hit("y", score)])], mode=mode
     )
@@ -89,7 +89,7 @@ def test_an_retriever_without_scores_counts_by_its_order(score, mode):
 
 
 @pytest.mark.parametrize("kind", [SummaryIndex, SimpleKeywordTableIndex])
-async def test_retrievers_of_llama_index_that_give_no_scores_count(kind):
+async def test_retrievers_of_llama_index_without_scores_can_be_fused(kind):
     nodes = [TextNode(id_=name, text=f"carrot {name}") for name in ("soup", "cake", "juice")]
     retriever = kind(nodes, llm=MockLLM()).as_retriever()
     expected = ids(retriever.retrieve("carrot"))
@@ -160,7 +160,7 @@ async def test_sync_async_and_fifty_callers_agree(retrievers):
 
 
 @pytest.mark.parametrize("mode", ["reciprocal_rerank", "learned"])
-def test_the_top_is_a_prefix_and_scores_fall_from_that_of_the_best(retrievers, mode):
+def test_the_top_is_a_prefix_and_scores_descend_from_the_best(retrievers, mode):
     def top(size):
         return ContextualFusionRetriever(retrievers, similarity_top_k=size, mode=mode)
 
@@ -175,7 +175,7 @@ def test_the_top_is_a_prefix_and_scores_fall_from_that_of_the_best(retrievers, m
     assert min(scores) > 0
 
 
-def test_empty_index_answers_nothing(store, embedding):
+def test_an_empty_index_returns_nothing(store, embedding):
     keyword = ContextualBM25Retriever([])
     assert (
         ContextualFusionRetriever(
@@ -196,7 +196,7 @@ def test_empty_index_answers_nothing(store, embedding):
         {"num_queries": 0},
     ],
 )
-def test_a_wrong_setting_is_an_error(wrong):
+def test_an_invalid_setting_is_an_error(wrong):
     with pytest.raises(SettingError):
         ContextualFusionRetriever(**({"retrievers": [Fixed()]} | wrong))
 
@@ -210,7 +210,7 @@ def test_a_wrong_setting_is_an_error(wrong):
     ],
     ids=str,
 )
-def test_a_wrong_setting_is_named_with_its_cure(wrong):
+def test_an_invalid_setting_is_named_with_a_hint(wrong):
     with pytest.raises(SettingError, match=f"`{next(iter(wrong))}` must be "):
         ContextualFusionRetriever([Fixed()], **wrong)
 
@@ -221,11 +221,11 @@ def test_the_modes_are_listed_as_they_are_written():
 
 
 @pytest.mark.parametrize("mode", list(FUSION_MODES))
-def test_llamaindex_s_own_names_of_the_modes_are_taken(mode):
+def test_llamaindex_names_of_the_modes_are_accepted(mode):
     assert ContextualFusionRetriever([Fixed()], mode=mode).mode is mode
 
 
-def test_an_object_that_is_given_replaces_that_of_a_retriever():
+def test_an_object_that_is_passed_replaces_that_of_a_retriever():
     keyword = ContextualBM25Retriever([], object_map={"index": "old", "other": "kept"})
     fusion = ContextualFusionRetriever([keyword], object_map={"index": "new"})
     assert fusion.object_map == {"index": "new", "other": "kept"}
@@ -236,12 +236,12 @@ def test_each_retriever_proposes_at_least_as_many_candidates_as_are_returned():
     assert fusion.candidate_pool == 20
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numbers_of_numpy_are_accepted():
     one = ContextualFusionRetriever([Fixed()], retriever_weights=np.float32([1]))
     assert one.retrieve("q") == []
 
 
-def test_what_is_no_list_of_retrievers_is_refused_with_the_cure(index, nodes):
+def test_anything_but_a_list_of_retrievers_is_rejected_with_a_hint(index, nodes):
     one = ContextualBM25Retriever(nodes)
     for given in (one, index, 7, [], [one, index], [one, "bm25"]):
         with pytest.raises(

@@ -60,7 +60,7 @@ def test_a_deleted_document_is_not_returned(any_index):
 
 
 @pytest.mark.parametrize("kind", ["vector", "list", "keywords", "document summaries"])
-def test_an_index_may_lose_all_documents(kind, embedding):
+def test_all_documents_of_an_index_can_be_deleted(kind, embedding):
     index = {
         "vector": lambda: VectorStoreIndex.from_documents(DOCUMENTS, embed_model=embedding),
         "list": lambda: SummaryIndex.from_documents(DOCUMENTS),
@@ -78,7 +78,7 @@ def test_an_index_may_lose_all_documents(kind, embedding):
     assert not ContextualBM25Retriever.from_defaults(index=index).retrieve("kangaroo")
 
 
-def test_an_index_may_be_empty_at_first(embedding):
+def test_an_index_can_be_empty_at_first(embedding):
     index = VectorStoreIndex([], embed_model=embedding)
     retriever = ContextualBM25Retriever.from_defaults(index=index)
     assert retriever.retrieve("kangaroo") == []
@@ -88,19 +88,19 @@ def test_an_index_may_be_empty_at_first(embedding):
     assert [result.node.node_id for result in retriever.retrieve("kangaroo")] == ["later"]
 
 
-def test_what_was_deleted_before_is_not_indexed(any_index):
+def test_nodes_that_were_deleted_before_are_not_indexed(any_index):
     any_index.delete_ref_doc("d1")
     retriever = ContextualBM25Retriever.from_defaults(index=any_index)
     assert len(retriever) == 3
 
 
-def test_a_copy_in_another_process_follows_nothing(embedding):
+def test_a_copy_in_another_process_does_not_follow_the_index(embedding):
     index = VectorStoreIndex.from_documents(DOCUMENTS, embed_model=embedding)
     retriever = ContextualBM25Retriever.from_defaults(index=index)
     sent = pickle.loads(pickle.dumps(retriever))  # noqa: S301
     assert documents_of(sent.retrieve("kangaroo")) == ["d0", "d1", "d2", "d3"]
 
 
-def test_something_else_is_refused():
+def test_anything_but_an_index_is_rejected():
     with pytest.raises(SettingError, match="must be a LlamaIndex index"):
         IndexMembers("nothing")

@@ -76,7 +76,7 @@ def test_a_citation_engine_numbers_our_sources(hybrid):
     assert "loves carrots" in response.source_nodes[0].node.get_content()
 
 
-def test_a_router_sends_queries_to_us(hybrid, synthesizer):
+def test_a_router_sends_queries_to_our_retriever(hybrid, synthesizer):
     class First(MockLLM):
         """Chooses the first tool."""
 
@@ -92,7 +92,7 @@ def test_a_router_sends_queries_to_us(hybrid, synthesizer):
     assert "loves carrots" in str(router.query("the dog Cookie"))
 
 
-async def test_an_agents_tool_retrieves_through_us(hybrid):
+async def test_the_tool_of_an_agent_uses_our_retriever(hybrid):
     tool = RetrieverTool.from_defaults(hybrid, name="notes", description="Notes.")
     assert "loves carrots" in (await tool.acall("the dog Cookie")).content
     agent = FunctionAgent(tools=[tool], llm=MockFunctionCallingLLM(max_tokens=8))
@@ -102,7 +102,7 @@ async def test_an_agents_tool_retrieves_through_us(hybrid):
 # After us
 
 
-def test_a_reranker_sees_the_context_and_has_the_last_word(index, embedding, nodes):
+def test_a_reranker_sees_the_context_and_decides_the_order(index, embedding, nodes):
     seen = {}
 
     class Reversing(BaseNodePostprocessor):
@@ -129,7 +129,7 @@ def test_a_reranker_sees_the_context_and_has_the_last_word(index, embedding, nod
     assert all(f"Document: {name}" in text for name, text in seen.items())
 
 
-def test_stock_postprocessors_fit(hybrid):
+def test_stock_postprocessors_work(hybrid):
     class Chooses(MockLLM):
         def predict(self, prompt, **kwargs):
             return "Doc: 2, Relevance: 9\nDoc: 1, Relevance: 3"
@@ -139,7 +139,7 @@ def test_stock_postprocessors_fit(hybrid):
         assert engine.query("the dog Cookie").source_nodes
 
 
-def test_index_nodes_lead_on_from_the_fusion(index, embedding, nodes):
+def test_a_fusion_follows_index_nodes(index, embedding, nodes):
     pointer = IndexNode(id_="pointer", index_id="more", text="everything on zebras", obj=nodes[3])
     keyword = ContextualBM25Retriever([pointer, *nodes])
     assert ids(ContextualFusionRetriever([keyword]).retrieve("zebras")) == ["config"]
@@ -210,7 +210,7 @@ def test_insert_delete_and_refresh_reach_both_retrievers(changing, store, embedd
     ]
 
 
-def test_the_context_counts_in_both_retrievers(changing, store, embedding):
+def test_the_context_is_searched_by_both_retrievers(changing, store, embedding):
     changing.insert(page("Kubernetes", "It restarts by itself."))
     changing.insert(page("Oven", "It gets warm by itself."))
     keyword = ContextualBM25Retriever.from_defaults(vector_store=store)
@@ -221,7 +221,7 @@ def test_the_context_counts_in_both_retrievers(changing, store, embedding):
     assert best.node.metadata["path"] == "Kubernetes.md"
 
 
-def test_metadata_of_the_directory_reader_is_no_obstacle(tmp_path, changing, store, embedding):
+def test_metadata_of_the_directory_reader_work(tmp_path, changing, store, embedding):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "dog.md").write_text("# Dog\n\nCookie loves carrots.\n", "utf-8")
     documents = SimpleDirectoryReader(str(tmp_path / "notes")).load_data()

@@ -81,7 +81,7 @@ def fused(vector, keyword, sessions, ages, **more):
     return ranked(table)
 
 
-def test_more_chunks_that_speak_for_a_session_count_more():
+def test_several_matching_chunks_raise_a_session():
     vector = {"a1": 0.6, "b1": 0.6, "a2": 0.5, "c1": 0.1, "c2": 0.1}
     sessions = {node_id: node_id[0] for node_id in vector}
     first, second, *_ = hits = fused(vector, {}, sessions, dict.fromkeys("abc", 3))
@@ -91,7 +91,7 @@ def test_more_chunks_that_speak_for_a_session_count_more():
     assert credits_of["a1"]["session vector"] > credits_of["b1"]["session vector"]
 
 
-def test_the_first_hits_are_of_as_many_sessions():
+def test_the_first_hits_are_from_different_sessions():
     by_id = {
         hit.node_id: hit
         for hit in fused(
@@ -113,7 +113,7 @@ def test_the_first_hits_are_of_as_many_sessions():
     assert order == [f"{session}{place}" for place in range(1, 4) for session in "abcd"]
 
 
-def test_of_two_equal_sessions_the_newer_wins_and_one_without_a_day_is_between():
+def test_the_newer_of_equal_sessions_wins_and_an_undated_one_is_between():
     vector = {"new": 0.5, "old": 0.5, "none": 0.5}
     ages = {"new": 1, "old": 90, "none": None}
     hits = fused(vector, {}, {name: name for name in vector}, ages)
@@ -123,7 +123,7 @@ def test_of_two_equal_sessions_the_newer_wins_and_one_without_a_day_is_between()
     assert age[1] == pytest.approx((age[0] + age[2]) / 2), "the middle of those that have one"
 
 
-def test_the_best_sentence_counts_beside_the_whole():
+def test_the_best_sentence_counts_in_addition_to_the_whole_message():
     vector = {"a": 0.3, "b": 0.3, "c": 0.1}
     same = {name: name for name in vector}
     [first, *_] = fused(
@@ -136,7 +136,7 @@ def test_the_best_sentence_counts_beside_the_whole():
     assert first.node_id == "b"
 
 
-def test_credits_sum_up_to_the_log_odds_and_scores_are_shares_of_the_best():
+def test_credits_add_up_to_the_log_odds_and_scores_are_shares_of_the_best():
     hits = fused(
         {"a": 0.6, "b": 0.3},
         {"b": 4.0, "c": 1.0},
@@ -149,7 +149,7 @@ def test_credits_sum_up_to_the_log_odds_and_scores_are_shares_of_the_best():
         assert hit.score == pytest.approx(hit.raw / hits[0].raw)
 
 
-def test_the_shipped_model_knows_every_feature_and_nothing_speaks_against_a_session():
+def test_the_shipped_model_has_a_positive_weight_for_every_feature():
     assert set(shipped_weights("messages")) == set(FEATURES)
     assert all(weight >= 0 for weight in shipped_weights("messages").values())
 
@@ -186,7 +186,7 @@ def test_sessions_are_days_of_a_note_else_sections():
         assert recency_of(session, NOW, 10, evergreen=["*"]) is None
 
 
-def test_sentences_are_those_of_a_message_that_has_several():
+def test_a_message_is_split_if_it_has_several_sentences():
     assert sentences_of("does JC like ginger?") == []
     message = "Hi! The ginger tea really helps.\nI sleep better than last week. Thanks."
     assert sentences_of(message) == [
@@ -216,7 +216,7 @@ def test_a_retriever_for_messages_finds_the_session_and_says_why(embedding, inde
     assert "+0.00" not in shown
 
 
-def test_a_message_finds_nothing_that_a_filter_leaves_out(embedding, index):
+def test_a_message_only_finds_nodes_that_match_the_filters(embedding, index):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
     retrievers = [ContextualVectorRetriever(index, embed_model=embedding), keyword]
     only = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator=">=")])
@@ -230,7 +230,7 @@ def test_a_message_finds_nothing_that_a_filter_leaves_out(embedding, index):
     assert {hit.node.node_id for hit in hits} < {"config", "meeting", "budget"}
 
 
-def test_every_third_session_is_the_best_of_the_others_by_its_text():
+def test_every_third_session_is_the_best_remaining_one_by_text():
     text_and_age = {
         "today": (2.0, 3.0),
         "yesterday": (1.0, 3.5),
@@ -250,7 +250,7 @@ def test_every_third_session_is_the_best_of_the_others_by_its_text():
     ]
 
 
-def test_sessions_of_later_days_take_no_turn():
+def test_sessions_from_later_days_are_not_chosen_by_text():
     ages = {"today": 0, "yesterday": 1, "last week": 7, "last year": 365}
     vector = {"today": 0.7, "yesterday": 0.6, "last week": 0.5, "last year": 0.69}
     later = {f"in {days} days": -days for days in range(20, 40)}

@@ -60,7 +60,7 @@ def embedding_of_words():
 
 # With "mmr" scores are no cosines: candidates are then those alone that match the filter.
 @pytest.mark.parametrize("mode", ["default", "mmr"])
-def test_the_chunk_that_a_filter_leaves_of_a_named_note_comes_first(embedding_of_words, mode):
+def test_the_matching_chunk_of_a_named_note_comes_first(embedding_of_words, mode):
     parts = [("a.md", "Python is a language.", 1), ("a.md", "It has a lock.", 2)]
     parts += [(f"b{n}.md", f"The lock of Python and {n} other locks.", 2) for n in range(20)]
     nodes = [
@@ -110,7 +110,7 @@ def test_the_exact_name_of_a_note_comes_first(vault, question, path):
 
 
 @pytest.mark.parametrize("question", ["Named slots", "Slots"])
-def test_the_chunk_with_the_heading_comes_before_what_follows_in_its_section(question):
+def test_the_chunk_with_the_heading_comes_before_the_rest_of_its_section(question):
     title, body = ("# Slots\n\nA part has places.", "Slots and slots and slots of it.")
     named, more = (
         (
@@ -139,7 +139,7 @@ def test_only_the_best_chunk_of_a_named_document_is_lifted(vault):
     assert len(named) == 1
 
 
-def test_a_question_that_is_no_name_names_nothing(vault):
+def test_a_question_that_is_not_a_name_names_nothing(vault):
     for question in ("how does the GIL work?", "release the GIL lock of threads", ""):
         assert not any(
             credit.name == "names" for hit in vault.explain(question).hits for credit in hit.credits
@@ -195,7 +195,7 @@ def test_a_name_without_a_path_is_a_title():
 @pytest.mark.parametrize(
     ("question", "path"), [("hammer", "tools.md"), ("nails", "nails.md"), ("sharp saw", "saws.md")]
 )
-def test_a_name_counts_more_than_a_top_heading_and_that_more_than_another(question, path):
+def test_a_name_counts_more_than_a_first_heading_and_that_more_than_others(question, path):
     texts = {
         "tools.md": "# Hammer\n\nIt drives them.\n\n## Care\n\nOil it.",
         "chest.md": (
@@ -215,9 +215,7 @@ def test_a_name_counts_more_than_a_top_heading_and_that_more_than_another(questi
 
 
 @pytest.mark.parametrize("name", ["Python", "About", "_about_", "Who am I", "Now"])
-def test_a_file_is_found_by_its_name_whatever_else_has_these_words_or_where_they_are_stop_words(
-    embedding_of_words, name
-):
+def test_a_file_is_found_by_its_name_even_among_stop_words(embedding_of_words, name):
     texts = {
         f"tip {number}.md": f"Python tip {number}: Python, Python and Python."
         for number in range(130)
@@ -263,7 +261,7 @@ def test_a_document_is_found_by_its_title_and_aliases_whatever_else_has_these_wo
 
 
 @pytest.mark.parametrize("top_k", [1, 2, 3, 5, 30])
-def test_documents_of_one_name_are_among_the_candidates_and_no_more_than_were_wanted(top_k):
+def test_documents_with_the_same_name_are_candidates_up_to_top_k(top_k):
     paths = [
         *(f"{number}/Kites.md" for number in range(4)),
         *(f"{number}/Wind.md" for number in range(30)),

@@ -56,7 +56,7 @@ def state():
         ("contains", "…", []),
     ],
 )
-def test_rows_that_hold_the_words_of_a_filter(state, operator, value, expected):
+def test_rows_with_the_words_of_a_filter(state, operator, value, expected):
     one = MetadataFilter(key=WORDS, value=value, operator=operator)
     assert state.selected_ids(MetadataFilters(filters=[one])) == expected
 
@@ -74,7 +74,7 @@ def test_rows_that_hold_the_words_of_a_filter(state, operator, value, expected):
         {"key": "tag", "value": "x", "operator": "contains"},
     ],
 )
-def test_filters_over_columns_admit_the_rows_that_they_admit_one_by_one(filters):
+def test_filters_over_columns_match_the_same_rows_one_by_one(filters):
     def column_of(key):
         return [one.get(key) for one in METADATA]
 
@@ -99,7 +99,7 @@ def test_words_and_metadata_are_combined(state):
     ]
 
 
-def test_the_results_of_a_bounded_number_of_filters_are_kept(state):
+def test_a_limited_number_of_filter_results_is_cached(state):
     for number in range(200):
         part = MetadataFilter(key="n", value=number)
         state.selected_ids(MetadataFilters(filters=[part]))

@@ -27,7 +27,7 @@ def answers(retriever):
     return [pairs(retriever.retrieve(query)) for query in QUERIES]
 
 
-def test_it_comes_back_with_every_setting(nodes, tmp_path):
+def test_it_is_loaded_with_every_setting(nodes, tmp_path):
     only = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator="<=")])
     before = ContextualBM25Retriever(nodes, similarity_top_k=3, filters=only)
     before.persist(tmp_path)
@@ -36,7 +36,7 @@ def test_it_comes_back_with_every_setting(nodes, tmp_path):
     assert answers(after) == answers(before)
 
 
-def test_the_stock_class_forgets_how_it_made_its_terms(nodes, tmp_path):
+def test_the_stock_class_forgets_its_settings_for_terms(nodes, tmp_path):
     BM25Retriever(
         nodes=nodes,
         skip_stemming=True,
@@ -47,7 +47,7 @@ def test_the_stock_class_forgets_how_it_made_its_terms(nodes, tmp_path):
     assert (after.skip_stemming, after.token_pattern) != (True, r"\S+")
 
 
-def test_edits_before_and_after_loading_count(nodes, tmp_path):
+def test_edits_before_and_after_loading_take_effect(nodes, tmp_path):
     before = ContextualBM25Retriever(nodes[:3])
     before.add(nodes[3:])
     before.delete(["cat"])
@@ -63,7 +63,7 @@ def rebuilt(retriever):
     return ContextualBM25Retriever(list(retriever.nodes(retriever.selected_ids()).values()))
 
 
-def test_nodes_that_are_deleted_do_not_stay_on_disk_for_ever(nodes, tmp_path):
+def test_deleted_nodes_do_not_stay_on_disk(nodes, tmp_path):
     retriever = ContextualBM25Retriever(nodes)
     retriever.persist(tmp_path)
     assert b"carrots" in (tmp_path / "bm25.arrays").read_bytes()
@@ -73,7 +73,7 @@ def test_nodes_that_are_deleted_do_not_stay_on_disk_for_ever(nodes, tmp_path):
     assert ContextualBM25Retriever.from_persist_dir(tmp_path).selected_ids() == ["config", "budget"]
 
 
-def test_what_another_process_wrote_there_is_not_mixed_with_ours(nodes, tmp_path):
+def test_the_files_of_another_process_are_not_mixed_with_ours(nodes, tmp_path):
     ours = ContextualBM25Retriever(nodes[:2])
     ours.persist(tmp_path)
     theirs = ContextualBM25Retriever.from_persist_dir(tmp_path)
@@ -96,7 +96,7 @@ def test_an_empty_index_persists(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "flipped"])
-def test_damage_is_noticed(nodes, tmp_path, damage):
+def test_damage_is_detected(nodes, tmp_path, damage):
     ContextualBM25Retriever(nodes).persist(tmp_path)
     path = tmp_path / "bm25.arrays"
     content = bytearray(path.read_bytes())
@@ -122,7 +122,7 @@ def test_a_crash_while_persisting_leaves_the_old_state(nodes, tmp_path, monkeypa
     assert answers(ContextualBM25Retriever.from_persist_dir(tmp_path)) == expected
 
 
-def test_several_may_persist_to_one_folder_at_once(tmp_path):
+def test_several_retrievers_can_persist_to_one_folder_at_once(tmp_path):
     def persist_often(_):
         for _ in range(10):
             ContextualBM25Retriever([TextNode(id_="n", text="carrots")]).persist(tmp_path)
@@ -138,20 +138,20 @@ def test_a_folder_that_cannot_be_written_is_named(nodes, tmp_path):
         ContextualBM25Retriever(nodes).persist(tmp_path / "taken")
 
 
-def test_an_index_with_other_terms_is_refused(nodes, tmp_path, monkeypatch):
+def test_an_index_with_terms_of_another_version_is_rejected(nodes, tmp_path, monkeypatch):
     ContextualBM25Retriever(nodes).persist(tmp_path)
     monkeypatch.setattr("llama_index_contextual.retrievers.node_index.TERMS_VERSION", 99)
     with pytest.raises(FingerprintError):
         ContextualBM25Retriever.from_persist_dir(tmp_path)
 
 
-def test_a_pipe_in_place_of_the_file_is_damage_and_not_waited_for(nodes, tmp_path):
+def test_a_pipe_in_place_of_the_file_is_reported_as_damage_without_waiting(nodes, tmp_path):
     os.mkfifo(tmp_path / "bm25.arrays")
     with pytest.raises(StorageError, match="missing, damaged"):
         ContextualBM25Retriever.from_persist_dir(tmp_path)
 
 
-def test_arrays_that_were_changed_with_their_checksums_are_damage(nodes, tmp_path):
+def test_arrays_that_were_changed_with_their_checksums_are_rejected(nodes, tmp_path):
     ContextualBM25Retriever(nodes).persist(tmp_path)
     path = tmp_path / "bm25.arrays"
     content, columns = arrays.read_arrays(path)
@@ -191,7 +191,7 @@ def wrapped(values):
     ],
     ids=["fractions", "overflow", "two dimensions"],
 )
-def test_an_array_of_another_shape_or_kind_is_refused_before_a_query(
+def test_an_array_of_another_shape_or_type_is_rejected_before_a_query(
     nodes, tmp_path, names, change
 ):
     ContextualBM25Retriever(nodes).persist(tmp_path)
@@ -203,7 +203,7 @@ def test_an_array_of_another_shape_or_kind_is_refused_before_a_query(
             ContextualBM25Retriever.from_persist_dir(tmp_path)
 
 
-def test_an_array_whose_type_was_damaged_is_not_read_as_another_one(tmp_path):
+def test_an_array_with_a_damaged_type_is_not_read_as_another_type(tmp_path):
     path = tmp_path / "some.arrays"
     arrays.write_arrays(path, None, {"values": np.arange(100_000.0)})
     data = path.read_bytes()
@@ -214,7 +214,7 @@ def test_an_array_whose_type_was_damaged_is_not_read_as_another_one(tmp_path):
     assert arrays.read_arrays(path)[1]["values"].tolist() == [*range(100_000)]
 
 
-def test_a_file_that_is_cut_anywhere_is_damage(nodes, tmp_path):
+def test_a_file_that_is_truncated_anywhere_is_rejected(nodes, tmp_path):
     ContextualBM25Retriever(nodes[:2]).persist(tmp_path)
     path = tmp_path / "bm25.arrays"
     data = path.read_bytes()

@@ -74,7 +74,7 @@ def test_an_ordinary_question_has_no_operators(text):
         ("tag:home path:notes/", "home notes/", ("tag:home", "path:notes/")),
     ],
 )
-def test_operators_are_taken_out(text, rest, operators):
+def test_operators_are_removed_from_the_text(text, rest, operators):
     parsed = parse_query(text)
     assert (parsed.text, parsed.operators) == (rest, operators)
 
@@ -92,12 +92,12 @@ CASES = [
 
 
 @pytest.mark.parametrize(("query", "expected"), CASES)
-def test_an_answer_by_words_alone_obeys_them(keyword, query, expected):
+def test_operators_apply_to_an_answer_by_keywords(keyword, query, expected):
     assert ids(ContextualFusionRetriever([keyword]).retrieve(query)) == expected
 
 
 @pytest.mark.parametrize(("query", "expected"), CASES)
-def test_a_hybrid_answer_obeys_them_in_every_retriever(hybrid, keyword, query, expected):
+def test_operators_apply_to_every_retriever_of_a_hybrid_answer(hybrid, keyword, query, expected):
     admitted = set(keyword.selected_ids(parse_query(query).filters))
     explanation = hybrid.explain(query)
     assert expected <= ids(explanation.nodes) == admitted
@@ -110,7 +110,7 @@ def test_a_hybrid_answer_obeys_them_in_every_retriever(hybrid, keyword, query, e
 @pytest.mark.parametrize(
     "query", ['"house of the budget" kitchen', "budget path:nowhere/", "budget tag:nothing"]
 )
-def test_operators_that_nothing_satisfies_are_ignored_and_that_is_said(hybrid, keyword, query):
+def test_operators_that_match_nothing_are_ignored_with_a_warning(hybrid, keyword, query):
     with pytest.warns(ContextualWarning, match="ignored .* because no node matches"):
         explanation = hybrid.explain(query)
     assert ids(explanation.nodes) >= {"budget", "meeting"}
@@ -135,7 +135,7 @@ def test_a_phrase_is_found_whatever_its_case_accents_and_punctuation():
     ) == {"side by side"}
 
 
-def test_operators_keep_to_a_views_own_filters_and_to_what_is_written_later(keyword):
+def test_operators_respect_filters_of_a_view_and_later_changes(keyword):
     fusion = ContextualFusionRetriever([keyword])
     keyword.add(
         [
@@ -163,13 +163,13 @@ def test_a_filter_on_paths_reads_the_path_and_the_file_path_of_a_reader(key):
 
 
 @pytest.mark.parametrize("text", ["2025-W41", "week 41 of 2025", "KW 41 2025"])
-def test_since_and_until_take_a_week(text):
+def test_since_and_until_accept_a_week(text):
     [since] = note_filters(since=text).filters
     [until] = note_filters(until=text).filters
     assert (since.key, since.value) == ("date_ts", epoch_seconds(date(2025, 10, 6)))
     assert (until.key, until.value) == ("date_ts", epoch_seconds(date(2025, 10, 12)))
 
 
-def test_until_a_quarter_is_until_its_last_day():
+def test_until_a_quarter_includes_its_last_day():
     [until] = note_filters(until="2025-Q3").filters
     assert until.value == epoch_seconds(date(2025, 9, 30))

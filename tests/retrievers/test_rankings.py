@@ -96,7 +96,7 @@ def plain_nearness(index, nodes, question):
 @pytest.mark.parametrize(
     "question", ["the budget of the house", "kitchen tiles budget", "JC's dog loves long walks"]
 )
-def test_nearness_is_what_it_says(nodes, question):
+def test_nearness_follows_its_formula(nodes, question):
     index = KeywordIndex()
     index.add(nodes[:2])
     index.add(nodes[2:])
@@ -107,7 +107,7 @@ def test_nearness_is_what_it_says(nodes, question):
     assert max(got) > 0
 
 
-def test_nearness_of_what_is_unknown_or_a_single_word_is_zero(nodes):
+def test_the_nearness_of_unknown_nodes_or_a_single_word_is_zero(nodes):
     index = KeywordIndex()
     index.add(nodes)
     groups = query_groups
@@ -123,7 +123,7 @@ def test_nearness_does_not_cross_from_one_document_to_the_next():
     assert index.state.describe(groups, ["a", "b"])[1].tolist() == [0, 0]
 
 
-def test_the_order_of_words_survives_merging_and_the_disk(nodes, tmp_path):
+def test_the_order_of_words_survives_merging_and_saving(nodes, tmp_path):
     retriever = ContextualBM25Retriever()
     for node in nodes:
         retriever.add([node])  # merges on the way
@@ -143,7 +143,7 @@ def plain(nodes, names):
     return index.state.describe(query_groups("budget of the house"), names)[1].tolist()
 
 
-def test_words_that_stand_together_win(embedding):
+def test_words_next_to_each_other_win(embedding):
     texts = {
         "together": "the red kite flies",
         "apart": f"the red {'house wall garden ' * 4} kite flies",
@@ -175,7 +175,7 @@ DIARY = {
         ("tests in March 2026 in the shed", "2026-03-02"),
     ],
 )
-def test_a_day_that_is_named_counts(question, best):
+def test_a_named_day_counts(question, best):
     nodes = [TextNode(id_=day, text=text, metadata={"date": day}) for day, text in DIARY.items()]
     for node in nodes:
         node.excluded_embed_metadata_keys = [
@@ -193,7 +193,7 @@ def test_a_day_that_is_named_counts(question, best):
 
 
 @pytest.mark.parametrize("day", ["2022-11-15", "15.11.2022", "11/15/2022", "15 November 2022"])
-def test_the_note_of_a_day_comes_before_notes_that_link_to_other_days(day):
+def test_the_note_from_a_day_comes_before_notes_that_link_to_other_days(day):
     contexts = {"on": "Tuesday, 15 November 2022"}
     texts = {
         "on": "Views hide tables.",
@@ -219,7 +219,7 @@ def test_the_note_of_a_day_comes_before_notes_that_link_to_other_days(day):
     assert match.value > 0.4, "its words are found, in whatever form the question has them"
 
 
-def test_the_credits_sum_up_to_the_log_odds(learned):
+def test_the_credits_add_up_to_the_log_odds(learned):
     explanation = learned.explain("what is the budget of the kitchen?")
     for hit in explanation:
         raw = sum(part.credit for part in hit.credits)
@@ -232,7 +232,7 @@ def test_the_credits_sum_up_to_the_log_odds(learned):
     assert "match +" in str(explanation)
 
 
-def test_what_answers_is_more_relevant_than_what_does_not(learned):
+def test_a_hit_that_answers_is_more_relevant_than_others(learned):
     asked = [
         learned.explain(q).hits[0].relevance
         for q in ("budget of the house", "quantum chromodynamics lattice")
@@ -240,7 +240,7 @@ def test_what_answers_is_more_relevant_than_what_does_not(learned):
     assert 0 < asked[1] < asked[0] < 1
 
 
-async def test_it_keeps_the_promises_of_the_other_modes(retrievers, learned):
+async def test_learned_fusion_behaves_like_the_other_modes(retrievers, learned):
     question = "how many results does the server return?"
     whole = pairs(learned.retrieve(question))
     assert whole == pairs(await learned.aretrieve(question)) == pairs(learned.retrieve(question))
@@ -256,14 +256,14 @@ async def test_it_keeps_the_promises_of_the_other_modes(retrievers, learned):
     )
 
 
-def test_it_obeys_filters_and_operators(learned):
+def test_filters_and_operators_apply_to_learned_fusion(learned):
     only = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator=">=")])
     names = {hit.node.node_id for hit in learned.with_filters(only).retrieve("budget of the house")}
     assert names <= {"config", "meeting", "budget"}
     assert [hit.node.node_id for hit in learned.retrieve("path:notes/dog.md budget")] == ["dog"]
 
 
-def test_any_retrievers_will_do(nodes, retrievers):
+def test_any_retrievers_can_be_fused(nodes, retrievers):
     stock = BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=6)
     for chosen in (
         [retrievers[0], stock],
@@ -286,7 +286,7 @@ def test_retrievers_of_one_kind_share_its_feature():
     assert shared.raw == pytest.approx(alone.raw)
 
 
-def test_the_reasons_of_a_candidate_are_its_ranks_and_the_features_that_it_has():
+def test_the_credits_of_a_candidate_are_its_ranks_and_features():
     rankings = [
         ranking("x", {"a": 2.0, "b": 1.0, "c": 1.0}),
         ranking("k", {"b": 3.0}, is_keyword=True),
@@ -326,7 +326,7 @@ def test_english_vectors_count_by_the_share_of_the_question_that_their_model_kno
     assert low <= trust_in(question, [vector], nothing_known(["a"]))["v"] <= high
 
 
-def test_where_the_english_model_knows_nothing_the_words_decide():
+def test_if_the_english_model_knows_no_word_keywords_decide():
     texts = {
         "right": "京都の紅葉は十一月が見頃",
         "wrong": "大阪の祭りは七月",
@@ -353,7 +353,7 @@ def test_where_the_english_model_knows_nothing_the_words_decide():
     ("best", "vectors", "keywords"),
     [(0.0, 1.8, 0.0), (1.0, 1.3, 0.5), (2.0, 0.8, 1.0), (8.0, 0.8, 1.0)],
 )
-def test_multilingual_vectors_count_for_more_where_the_words_are_not_found(best, vectors, keywords):
+def test_multilingual_vectors_count_more_if_no_word_matches(best, vectors, keywords):
     words = reads_of(["a"], [0.0])
     keyword = ranking("k", {"a": best}, is_keyword=True)
     vector = ranking("v", {"a": 0.9}, model="multilingual-e5")
@@ -363,7 +363,7 @@ def test_multilingual_vectors_count_for_more_where_the_words_are_not_found(best,
     assert trust_in("¿Cuándo?", [keyword, vector], nothing_known(["a"])) == {}
 
 
-def test_cosines_are_those_of_the_vector_retriever_alone():
+def test_cosines_only_come_from_the_vector_retriever():
     vector = ranking("v", {"a": 0.9, "b": 0.5, "c": 0.1})
     keyword = ranking("k", {"c": 3.0, "b": 2.0, "a": 1.0}, is_keyword=True)
     for rankings in ([vector, keyword], [keyword, vector]):

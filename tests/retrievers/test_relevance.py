@@ -127,14 +127,14 @@ def test_the_cosine_of_the_best_hit_counts_and_that_of_the_nearest():
 
 
 @pytest.mark.parametrize(("hits", "lead"), [(12, 0.5), (10, 0.5), (9, 1.0), (1, 1.0)])
-def test_an_answer_leads_by_what_its_words_exceed_the_tenth_hit(hits, lead):
+def test_the_lead_of_an_answer_is_its_distance_to_the_tenth_hit(hits, lead):
     scores = [10.0, *[9.0] * 8, 5.0, 4.0, 3.0][:hits]
     names = "abcdefghijkl"[:hits]
     rankings = [ranking_of("k", dict(zip(names, scores, strict=True)), is_keyword=True)]
     assert judged(rankings, names, words=Words(a=10)).evidence.lead == lead
 
 
-def test_for_a_subject_the_one_of_three_hits_that_holds_most_of_it_is_judged():
+def test_the_hit_with_most_of_the_subject_among_three_is_judged():
     cosines = {"d": 0.9, "a": 0.8, "b": 0.7, "c": 0.6}
     rankings = [ranking_of("v", cosines, model=MINILM)]
     words = Words(a=2, b=9, c=5, d=10)
@@ -150,7 +150,7 @@ def test_a_query_that_is_the_name_of_the_first_hit_is_answered():
     assert judged(rankings, "ab", named="b").relevance < 0.1
 
 
-def test_a_multilingual_model_reads_words_that_are_not_english():
+def test_a_multilingual_model_knows_words_that_are_not_english():
     def is_spelled(model):
         rankings = [ranking_of("v", {"a": 0.2}, model=model)]
         return judged(rankings, "a", text="Ветеринар уехал").evidence.spelled
@@ -159,12 +159,12 @@ def test_a_multilingual_model_reads_words_that_are_not_english():
     assert not is_spelled(MINILM)
 
 
-def test_nothing_is_known_without_cosines_and_words():
+def test_relevance_is_unknown_without_cosines_and_words():
     assert relevance(Evidence()) is None
     assert relevance(Evidence(words=0.8)) > relevance(Evidence(words=0.1))
 
 
-def test_a_best_hit_that_no_vector_supports_says_little():
+def test_a_best_hit_without_support_by_vectors_has_a_low_relevance():
     """A list of links held the words of a question that nothing answered."""
     links = Evidence(nearest=0.35, cosine=0.106, words=0.7)
     assert relevance(links._replace(cosine=0.35)) > 2 * relevance(links)
@@ -254,7 +254,7 @@ def test_words_that_the_index_does_not_know_are_named(seven_notes, query, said):
     assert explanation.to_dict()["unknown"] == explanation.judgement.unknown_words
 
 
-def test_an_unknown_word_is_searched_as_it_is_written_and_no_similar_one_in_its_place():
+def test_an_unknown_word_is_not_replaced_by_a_similar_one():
     retriever = ContextualBM25Retriever([TextNode(text="The crowd is diverse.", id_="a")])
     assert retriever.retrieve("where do they diverge") == []
     [hit] = retriever.retrieve("how diverse is it")
@@ -300,7 +300,7 @@ def test_nonsense_finds_nothing_in_a_larger_index(larger_retrievers, query):
 
 
 @pytest.mark.parametrize("query", ["which animal is it?", "prices", "renovation costs", "hound"])
-def test_a_question_in_other_words_finds_what_is_near(local_retrievers, query):
+def test_a_question_in_other_words_finds_similar_notes(local_retrievers, query):
     retriever = ContextualFusionRetriever(local_retrievers, min_score="auto")
     assert not any(retriever.retrievers[1].term_scores(query, []).frequencies), (
         "the index knows no word of it"
@@ -308,7 +308,7 @@ def test_a_question_in_other_words_finds_what_is_near(local_retrievers, query):
     assert retriever.retrieve(query)
 
 
-def test_what_answers_is_found_and_its_score_is_its_relevance(local_retrievers):
+def test_an_answer_is_found_and_its_score_is_its_relevance(local_retrievers):
     retriever = ContextualFusionRetriever(local_retrievers)
     for query, best in (
         ("Cookie loves carrots", "dog"),
@@ -320,7 +320,7 @@ def test_what_answers_is_found_and_its_score_is_its_relevance(local_retrievers):
         assert all(hit.score == pytest.approx(hit.relevance) for hit in hits)
 
 
-def test_who_narrows_the_search_gets_what_there_is(local_retrievers):
+def test_a_filtered_search_returns_all_matching_hits(local_retrievers):
     retriever = ContextualFusionRetriever(local_retrievers, min_score="auto")
     assert len(retriever.with_filters(ONLY_WORK).retrieve("asdfghjkl")) == 4
     assert ids(retriever.retrieve("path:notes/dog.md asdfghjkl")) == ["dog"]
@@ -328,14 +328,14 @@ def test_who_narrows_the_search_gets_what_there_is(local_retrievers):
     assert strict.with_filters(ONLY_WORK).retrieve("asdfghjkl") == []
 
 
-def test_other_embeddings_drop_nothing_by_themselves(retrievers):
+def test_with_other_embeddings_auto_leaves_out_nothing(retrievers):
     assert (
         len(ContextualFusionRetriever(retrievers, min_score="auto").retrieve("asdfghjkl qwertz"))
         == 6
     )
 
 
-def test_a_vector_retriever_alone_drops_nothing_by_itself(local_retrievers):
+def test_with_a_vector_retriever_alone_auto_leaves_out_nothing(local_retrievers):
     assert (
         len(
             ContextualFusionRetriever(local_retrievers[:1], min_score="auto").retrieve(
@@ -356,7 +356,7 @@ def test_relevance_is_low_for_nonsense_with_any_embedding(retrievers):
 
 
 @pytest.mark.parametrize("mode", ["learned", "reciprocal_rerank"])
-def test_hits_below_a_least_relevance_are_dropped_in_every_mode(retrievers, mode):
+def test_hits_below_the_minimum_relevance_are_left_out_in_every_mode(retrievers, mode):
     everything = ContextualFusionRetriever(retrievers, mode=mode).explain("Cookie loves carrots")
     least = everything.hits[1].relevance
     kept = [hit.node_id for hit in everything if hit.relevance >= least]
@@ -368,7 +368,7 @@ def test_hits_below_a_least_relevance_are_dropped_in_every_mode(retrievers, mode
     )
 
 
-def test_scores_below_zero_stay_where_nothing_is_dropped():
+def test_negative_scores_stay_if_nothing_is_left_out():
     class Below(ContextualBM25Retriever):
         def pools(self, queries, size, least):
             [(matching, _)] = super().pools(queries, size, least)
@@ -384,7 +384,7 @@ def test_scores_below_zero_stay_where_nothing_is_dropped():
     assert hits[-1].score < 0
 
 
-def test_one_retriever_suffices(retrievers):
+def test_one_retriever_is_enough(retrievers):
     for retriever in retrievers:
         hits = ContextualFusionRetriever([retriever]).explain("Cookie loves carrots").hits
         assert hits[0].node_id == "dog"
@@ -399,7 +399,7 @@ def test_hits_of_unknown_relevance_stay(index):
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan"), "high"])
-def test_a_least_relevance_that_cannot_work_is_refused(retrievers, wrong):
+def test_an_invalid_minimum_relevance_is_rejected(retrievers, wrong):
     with pytest.raises(SettingError, match=r"`min_score` must be .* of at least 0 and at most 1"):
         ContextualFusionRetriever(retrievers, min_score=wrong)
 
@@ -430,7 +430,7 @@ def seven_notes(tmp_path_factory):
         "grey directory second",
     ],
 )
-async def test_a_query_finds_something_where_the_index_knows_all_its_words(seven_notes, query):
+async def test_a_query_with_only_known_words_finds_something(seven_notes, query):
     explanation = seven_notes.explain(query)
     assert explanation.hits
     assert explanation.hits[0].terms
@@ -455,13 +455,13 @@ def test_a_word_of_the_notes_finds_something(seven_notes):
 
 
 @pytest.mark.parametrize("query", ["asdfghjkl", "databse", "the"])
-def test_a_query_with_words_that_the_notes_lack_may_find_nothing(seven_notes, query):
+def test_a_query_with_unknown_words_can_find_nothing(seven_notes, query):
     assert seven_notes.retrieve(query) == []
     assert f"below min_score={LEAST:g}" in seven_notes.explain(query).warnings[-1]
     assert not seven_notes.explain("the").judgement.unknown_words, "a stop word is in no index"
 
 
-def test_by_itself_it_keeps_all_hits_of_a_question_or_none(seven_notes):
+def test_auto_keeps_all_hits_of_a_question_or_none(seven_notes):
     """What a retriever puts first may be far down in the fusion, with a small share of a low
     relevance.
     """

@@ -63,7 +63,7 @@ def readers(index, nodes, collection):
 
 
 @pytest.mark.parametrize("filters", [None, NEW])
-def test_retrievers_over_a_reader_answer_as_others_do(readers, index, embedding, filters):
+def test_retrievers_over_a_reader_return_the_same(readers, index, embedding, filters):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
     vector = ContextualVectorRetriever(index, embed_model=embedding)
     vectors, keywords = readers
@@ -88,7 +88,7 @@ def test_retrievers_over_a_reader_answer_as_others_do(readers, index, embedding,
     assert over.to_dict() == whole.to_dict()
 
 
-def test_retrievers_see_what_was_written_meanwhile(readers):
+def test_retrievers_see_later_changes_of_the_store(readers):
     retriever = ContextualBM25Retriever.over(readers[1])
     twin = copy.copy(retriever)
     readers[1].keyword.add([TextNode(id_="new", text="carrots")])
@@ -98,7 +98,7 @@ def test_retrievers_see_what_was_written_meanwhile(readers):
         assert one.term_scores("carrots zebra", []).frequencies == (2, 0)
 
 
-def test_an_retriever_over_a_reader_does_not_change_what_it_reads(readers, nodes, tmp_path):
+def test_a_retriever_over_a_reader_cannot_change_the_store(readers, nodes, tmp_path):
     retriever = ContextualBM25Retriever.over(readers[1])
     for change in (
         lambda: retriever.add(nodes),

@@ -35,7 +35,7 @@ def test_suggestions(query, suggestions):
     assert VOCABULARY.suggest(query) == suggestions
 
 
-def test_words_of_asking_are_not_taken_for_misspelt_ones():
+def test_stop_words_are_not_treated_as_misspelt():
     vocabulary = Vocabulary.of(["Wheat grows there and thereabouts."], [])
     assert vocabulary.suggest("wheta") == ["Wheat"]
     assert vocabulary.suggest("what about there?") == []
@@ -73,7 +73,7 @@ def test_a_name_is_found_among_a_hundred_thousand_words():
     assert vocabulary.suggest("dikstra")[0] == "Dijkstra's Algorithm"
 
 
-def test_a_similar_word_has_the_first_or_the_last_letter_of_the_word():
+def test_a_similar_word_shares_the_first_or_last_letter():
     vocabulary = Vocabulary.of(["scheduler controller"], [])
     assert vocabulary.suggest("shceduler") == ["scheduler"]
     assert vocabulary.suggest("chedulers schedulex") == ["scheduler"]

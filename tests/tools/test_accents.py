@@ -17,7 +17,7 @@ def forms(request):
     return lambda text: normalize(of_file, text), lambda text: normalize(of_user, text)
 
 
-def test_a_note_is_named_whatever_the_form_of_its_accents(tmp_path, forms):
+def test_a_note_is_found_whatever_the_form_of_its_accents(tmp_path, forms):
     of_file, of_user = forms
     note = of_file("Café Übersicht.md")
     (tmp_path / note).write_text(

@@ -107,7 +107,7 @@ async def run(agent):
 
 
 @pytest.mark.parametrize("kind", ["function", "react", "workflow"])
-async def test_an_agent_greps_for_a_code_and_reads_what_was_cited(index, kind):
+async def test_an_agent_greps_for_a_code_and_reads_the_citation(index, kind):
     tools = contextual_tools(index)
     if kind == "react":
         agent = ReActAgent(tools=tools, llm=ScriptedText(), streaming=True)
@@ -126,7 +126,7 @@ def by_name(source):
     return {tool.metadata.name: tool for tool in contextual_tools(source)}
 
 
-def test_a_folder_gives_all_tools_and_dates_decide_about_memory_context(index, tmp_path):
+def test_a_folder_has_all_tools_and_memory_context_needs_dates(index, tmp_path):
     assert [*by_name(index)] == ["memory_context", "retrieve", "grep", "read", "list"]
     (tmp_path / "undated").mkdir()
     (tmp_path / "undated" / "a.md").write_text("Text.\n", "utf-8")
@@ -135,20 +135,20 @@ def test_a_folder_gives_all_tools_and_dates_decide_about_memory_context(index, t
         assert [*by_name(undated)] == ["retrieve", "grep", "read", "list"]
 
 
-def test_a_call_with_null_for_what_is_not_given_works(index):
+def test_null_means_that_an_argument_is_not_given(index):
     tools = by_name(index)
     assert "E4042" in str(tools["grep"](pattern="E4042", path=None, where="", max_results=None))
     assert "Restart" in str(tools["retrieve"](query="queue is full", since=None, queries=None))
 
 
-def test_answers_hold_scores_as_data(index):
+def test_answers_contain_scores_as_data(index):
     output = by_name(index)["retrieve"](query="queue")
     [hit, *_] = output.raw_output.data["hits"]
     assert hit["citation"].startswith("runbook.md")
     assert 0 < hit["score"] <= 1
 
 
-def test_the_digest_is_json_where_a_call_asks_for_that(index):
+def test_the_digest_is_json_if_a_call_requests_it(index):
     output = by_name(index)["memory_context"](message="what helps against E4042?", format="json")
     digest = json.loads(str(output))
     assert digest["applicable"]
@@ -202,7 +202,7 @@ def test_any_index_and_a_list_of_retriever_and_nodes_work(parser, kind):
     assert "boats.md" in str(tools["list"]())
 
 
-def test_an_index_is_followed(tmp_path):
+def test_the_tools_follow_changes_of_an_index(tmp_path):
     index = VectorStoreIndex.from_documents(DOCUMENTS, embed_model=MockEmbedding(embed_dim=4))
     tools = by_name(index)
     index.insert(Document(text="New: E5000.", metadata={"file_path": "/srv/new.md"}))
@@ -220,7 +220,7 @@ class Unlisted(SimpleVectorStore):
         raise NotImplementedError
 
 
-def test_a_store_that_cannot_list_its_nodes_leaves_retrieve_and_a_warning():
+def test_for_a_store_that_cannot_list_nodes_only_retrieve_remains():
     storage = StorageContext.from_defaults(vector_store=Unlisted())
     index = VectorStoreIndex(
         [TextNode(text="a")], storage_context=storage, embed_model=MockEmbedding(embed_dim=4)
@@ -231,7 +231,7 @@ def test_a_store_that_cannot_list_its_nodes_leaves_retrieve_and_a_warning():
 
 
 @pytest.mark.parametrize("source", ["notes/", 3, None, [], ["a.md"]])
-def test_what_is_no_source_is_named(source):
+def test_an_invalid_source_is_named(source):
     with warnings.catch_warnings(), pytest.raises(SettingError, match="`source`"):
         contextual_tools(source)
 
@@ -245,9 +245,7 @@ word ::= [A-Za-z0-9]{1,12}
 
 
 @pytest.mark.server
-async def test_an_agent_with_a_real_model_calls_a_tool_and_goes_on_with_its_answer(
-    index, llama_server
-):
+async def test_an_agent_with_a_real_model_calls_a_tool_and_uses_its_answer(index, llama_server):
     llm = OpenAILike(
         model=llama_server.model,
         api_base=llama_server.api_base,

@@ -91,7 +91,7 @@ def test_an_answer_is_short_says_what_comes_next_and_repeats_no_text(tools, name
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
-def test_an_empty_folder_is_answered_in_a_sentence(tmp_path, tool):
+def test_the_answer_for_an_empty_folder_is_a_sentence(tmp_path, tool):
     arguments = {"memory_context": {"message": "what is the pump's number?"},
                  "retrieve": {"query": "pump"}, "grep": {"pattern": "pump"},
                  "read": {"path": "a.md"}, "list": {}}[tool.name]  # fmt: skip
@@ -116,7 +116,7 @@ def test_all_descriptions_together_are_short():
     assert all(tool.title and tool.description for tool in TOOLS)
 
 
-def test_more_hits_are_shown_where_more_are_requested(tmp_path):
+def test_more_hits_are_shown_if_more_are_requested(tmp_path):
     for number in range(60):
         text = f"# Pump {number}\n\nThe pump {number} has a valve of {number} mm.\n"
         (tmp_path / f"pump{number}.md").write_text(text, "utf-8")
@@ -149,7 +149,7 @@ def test_a_digest_is_short_in_both_formats_and_says_what_comes_next(tmp_path, fo
             assert str(digest).endswith('1 more hit."]}')
 
 
-def test_a_configured_digest_may_be_longer(tmp_path):
+def test_a_digest_can_be_configured_to_be_longer(tmp_path):
     for day in range(1, 9):
         facts = " ".join(f"The pump {day}.{fact} has a valve." for fact in range(80))
         (tmp_path / f"2026-04-0{day}.md").write_text(f"# Pumps of day {day}\n\n{facts}\n", "utf-8")
@@ -160,7 +160,7 @@ def test_a_configured_digest_may_be_longer(tmp_path):
         assert 2500 < len(str(digest)) <= 4800
 
 
-def test_other_places_of_equal_texts_take_little_of_an_answer(tmp_path):
+def test_places_of_equal_texts_take_little_space_in_an_answer(tmp_path):
     for copy in range(4):
         for number in range(12):
             path = tmp_path / f"{copy}-{'archive' * 20}" / f"{'pump' * 30}{number}.md"
@@ -174,7 +174,7 @@ def test_other_places_of_equal_texts_take_little_of_an_answer(tmp_path):
         assert "Next: retrieve" in answer
 
 
-def test_the_notes_with_more_lines_are_named_whole(tmp_path):
+def test_notes_with_more_lines_are_named_in_full(tmp_path):
     for number in range(9):
         name = f"{'pump' * 9}{number}.md"
         (tmp_path / name).write_text(f"the pump {number} a\nthe pump {number} b\n" * 9, "utf-8")

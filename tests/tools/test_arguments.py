@@ -38,7 +38,7 @@ def test_an_empty_item_of_a_list_is_not_given():
     assert (given.wordings, given.where) == (["timeout"], [])
 
 
-def test_numbers_may_be_texts():
+def test_numbers_can_be_passed_as_texts():
     assert Reading.checked("read", {"path": "a.md", "from_line": "3", "lines": "5"}).lines == 5
 
 
@@ -54,7 +54,7 @@ def test_numbers_may_be_texts():
         ({"path": ["a"]}, "`path` of `read` must be a valid string (got ['a'])."),
     ],
 )  # fmt: skip
-def test_a_wrong_argument_is_named_in_a_sentence(values, message):
+def test_an_invalid_argument_is_explained_in_a_sentence(values, message):
     with pytest.raises(SettingError) as caught:
         Reading.checked("read", values)
     assert str(caught.value) == message

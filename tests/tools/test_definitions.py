@@ -35,13 +35,13 @@ def tools(pumps):
     return tools_over(pumps)
 
 
-def test_an_answer_to_a_search_says_that_it_is_of_the_notes(tools):
+def test_the_answer_to_a_search_says_that_it_is_from_the_notes(tools):
     assert tools.retrieve(Retrieval(query="red valve")).text.startswith("## Found in the notes\n")
     nothing = tools.retrieve(Retrieval(query="zzzz kangaroo")).text
     assert nothing.startswith("(Nothing found.)\n(Search: ")
 
 
-def test_a_note_that_has_the_words_of_an_answer_is_quoted_as_it_is(tmp_path):
+def test_a_note_with_the_words_of_an_answer_is_quoted_unchanged(tmp_path):
     line = "A digest begins with ## Relevant prior context as its heading."
     (tmp_path / "a.md").write_text(f"# Digest\n\n{line}\n", "utf-8")
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
@@ -49,7 +49,7 @@ def test_a_note_that_has_the_words_of_an_answer_is_quoted_as_it_is(tmp_path):
         assert line in tools_over(index).retrieve(Retrieval(query="digest begins")).text
 
 
-def test_hits_that_are_not_shown_are_counted_whatever_a_call_admits(tools):
+def test_hits_that_are_not_shown_are_counted_whatever_the_limits(tools):
     counts = set()
     for max_results in (1, 3, 12):
         data = tools.retrieve(Retrieval(query="red valve", max_results=max_results)).data
@@ -59,7 +59,7 @@ def test_hits_that_are_not_shown_are_counted_whatever_a_call_admits(tools):
     assert counts.pop() >= 30
 
 
-def test_a_note_with_many_hits_takes_no_place_of_other_notes(tools, pumps):
+def test_a_note_with_many_hits_does_not_displace_other_notes(tools, pumps):
     sections = [f"# Valve {number}\n\nThe red valve is a red valve.\n" for number in range(8)]
     (pumps.folder / "valves.md").write_text("\n".join(sections), "utf-8")
     pumps.refresh()
@@ -108,7 +108,7 @@ def test_long_names_of_other_places_leave_space_for_hits(tmp_path):
     assert sum(map(len, notes)) <= 610
 
 
-def test_a_part_says_its_extent_and_the_call_that_goes_on(tools):
+def test_a_part_names_its_lines_and_the_next_call(tools):
     part = tools.read(Reading(path="log.md", lines=3))
     assert part.text.endswith("\n\n(lines 1 to 3 of 100)")
     assert part.text.startswith("Line 0 of the log")
@@ -122,7 +122,7 @@ def test_a_part_says_its_extent_and_the_call_that_goes_on(tools):
     assert following.text.startswith(f"Line {last} of the log")
 
 
-def test_a_whole_note_is_its_text_alone(tools):
+def test_the_answer_for_a_whole_note_is_only_its_text(tools):
     assert tools.read(Reading(path="pump7.md")).text == f"# Pump 7\n\n{TEXT.format(7)}"
 
 
@@ -146,7 +146,7 @@ def test_every_answer_says_how_far_the_index_is_behind(pumps):
         assert re.search(r"pump\d+\.md", answer.text)
 
 
-def test_before_anything_is_indexed_an_answer_says_what_happens(pumps):
+def test_an_answer_says_if_nothing_is_indexed_yet(pumps):
     tools = tools_over(pumps, freshness=lambda: "being indexed", is_empty=lambda: True)
     assert tools.grep(Grep(pattern="valve")).text == (
         "(Nothing is indexed yet. Index: being indexed.)"

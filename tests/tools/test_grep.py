@@ -44,13 +44,11 @@ def found(index, pattern, **options):
         ("E.042", {}, []),
     ],
 )  # fmt: skip
-def test_the_lines_that_hold_a_pattern_are_cited_by_their_numbers(
-    index, pattern, options, citations
-):
+def test_lines_that_contain_a_pattern_are_cited_by_number(index, pattern, options, citations):
     assert found(index, pattern, **options) == citations
 
 
-def test_a_citation_of_a_line_is_read(index):
+def test_the_citation_of_a_line_can_be_read(index):
     for citation in found(index, "E4042"):
         assert "E4042" in part_of(index.notes, citation).text
 
@@ -69,7 +67,7 @@ def test_front_matter_is_searched_and_cited_by_lines_that_read_accepts(folder, i
     assert f"- [{citation}] front matter: " in answer.text
 
 
-def test_a_line_that_was_cut_into_chunks_counts_once(folder, index):
+def test_a_line_that_is_split_between_chunks_counts_once(folder, index):
     sentences = " ".join(f"The pump {number} feeds the ZX-9 tank." for number in range(200))
     (folder / "long.md").write_text(f"# Long\n\n{sentences}\n", "utf-8")
     index.refresh()
@@ -78,7 +76,7 @@ def test_a_line_that_was_cut_into_chunks_counts_once(folder, index):
     assert answer.text.startswith("1 line in 1 note:\n- [long.md#L3] ")
 
 
-def test_chunks_that_match_between_their_lines_only_count_for_nothing(index):
+def test_a_match_across_lines_is_ignored(index):
     assert grep(index.notes, Grep(pattern="full.\\nRestart", regex=True)).data == {
         "hits": [],
         "lines": 0,
@@ -107,9 +105,7 @@ def test_a_line_comes_with_its_headings_and_text_once(index):
         (f"{'copy ' * 20}{{}}.md", "(also in 5 places)"),
     ],
 )
-def test_equal_lines_are_shown_once_with_as_many_of_their_places_as_are_short(
-    folder, index, name, also
-):
+def test_equal_lines_are_shown_once_with_as_many_places_as_fit(folder, index, name, also):
     for number in range(6):
         text = "# Copy\n\nThe pump is an ABX-99.\n"
         file = folder / name.format(number)
@@ -134,7 +130,7 @@ def test_lines_that_do_not_fit_are_counted_with_their_copies(folder, index):
     assert f"({2 * hidden} more in 2 notes: zoo copy.md {hidden}, zoo.md {hidden}. " in answer.text
 
 
-def test_what_is_not_shown_is_counted_with_what_to_call_next(folder, index):
+def test_hidden_lines_are_counted_with_a_hint_on_the_next_call(folder, index):
     for number in range(9):
         lines = [f"- entry {number}.{line} about zebras" for line in range(40)]
         (folder / f"zoo{number}.md").write_text("# Zoo\n\n" + "\n".join(lines), "utf-8")
@@ -201,7 +197,7 @@ def test_an_expression_has_a_limit_for_all_texts_together(monkeypatch):
         "(" * 900 + "a" + ")" * 900,
     ],
 )
-def test_an_expression_that_takes_any_time_or_memory_to_read_is_refused(pattern):
+def test_an_expression_with_unlimited_time_or_memory_is_rejected(pattern):
     start = time.process_time()
     with pytest.raises(SettingError, match=r"`pattern` (?:must|is not)"):
         pattern_of(pattern, is_regex=True)
@@ -219,22 +215,22 @@ def test_an_expression_that_takes_any_time_or_memory_to_read_is_refused(pattern)
         "(?:x)",
     ],
 )
-def test_usual_numbers_and_groups_are_read(pattern):
+def test_usual_repetitions_and_groups_are_accepted(pattern):
     pattern_of(pattern, is_regex=True)
 
 
-def test_an_expression_that_cannot_be_read_says_why(index):
+def test_an_invalid_expression_is_explained(index):
     with pytest.raises(SettingError, match="is not a valid regular expression: missing"):
         found(index, "(open", regex=True)
 
 
-def test_no_line_says_what_else_finds(index):
+def test_an_answer_without_lines_suggests_other_tools(index):
     text = grep(index.notes, Grep(pattern=r"E\d+")).text
     assert "regex=true" in text
     assert text.endswith("retrieve finds other wordings.)")
 
 
-def test_of_many_lines_only_those_that_may_be_shown_are_kept():
+def test_only_as_many_lines_as_can_be_shown_are_kept():
     lines = [(number, f"valve {number}") for number in range(1, 5001)]
     findings = Findings(most=20, per_file=3)
     for path in ("a.md", "b.md"):
@@ -244,7 +240,7 @@ def test_of_many_lines_only_those_that_may_be_shown_are_kept():
     assert findings.hidden == {"a.md": 4997, "b.md": 4994}
 
 
-def test_no_more_lines_are_shown_than_a_call_admits(folder, index):
+def test_no_more_lines_are_shown_than_a_call_requests(folder, index):
     lines = "\n".join(f"- entry {number} about zebras" for number in range(9))
     (folder / "zoo.md").write_text(f"# Zoo\n\n{lines}\n", "utf-8")
     index.refresh()
@@ -253,7 +249,7 @@ def test_no_more_lines_are_shown_than_a_call_admits(folder, index):
     assert "(5 more in 1 note: zoo.md 5. Next: grep with max_results=50" in answer.text
 
 
-def test_the_next_call_shows_what_the_last_did_not(folder, index):
+def test_the_next_call_shows_the_remaining_lines(folder, index):
     lines = "\n".join(f"- entry {number} about zebras" for number in range(200))
     (folder / "zoo.md").write_text(f"# Zoo\n\n{lines}\n", "utf-8")
     index.refresh()
@@ -268,7 +264,7 @@ def test_the_next_call_shows_what_the_last_did_not(folder, index):
     assert part_of(index.notes, "zoo.md", last + 1).text.startswith(f"- entry {last - 2} ")
 
 
-def test_more_results_are_not_suggested_where_no_more_lines_fit(folder, index):
+def test_more_results_are_not_suggested_if_no_more_lines_fit(folder, index):
     lines = "\n".join(f"- entry {number} about zebras {'and more ' * 20}" for number in range(40))
     (folder / "zoo.md").write_text(f"# Zoo\n\n{lines}\n", "utf-8")
     index.refresh()

@@ -27,31 +27,31 @@ def passages(*nodes):
 # Order and lines
 
 
-def test_nodes_are_in_the_order_of_their_lines():
+def test_nodes_are_sorted_by_line():
     later = node("three", start_line=3)
     assert notes_of(later, node("one", start_line=1)).text("a.md") == "one\n\nthree"
 
 
-def test_nodes_without_lines_are_in_the_order_of_their_offsets():
+def test_nodes_without_lines_are_sorted_by_offset():
     assert notes_of(node("two", 10), node("one", 0)).text("a.md") == "one\ntwo"
 
 
-def test_a_node_without_a_line_follows_the_one_before_it():
+def test_a_node_without_a_line_follows_the_previous_node():
     first = node("one\ntwo", 0)
     assert passages(first, node("three", 8)) == [(1, "one\ntwo"), (3, "three")]
 
 
-def test_a_node_that_begins_in_the_last_line_of_another_is_joined_by_a_blank():
+def test_a_node_that_begins_in_the_last_line_of_another_is_joined_by_a_space():
     first = node("one\ntwo", start_line=1)
     assert notes_of(first, node("words", start_line=2)).text("a.md") == "one\ntwo words"
 
 
 @pytest.mark.parametrize("line", [0, -4, "3", 2.5, 10**9])
-def test_a_line_that_no_document_has_counts_for_nothing(line):
+def test_an_impossible_line_number_is_ignored(line):
     assert notes_of(node("one", start_line=line)).text("a.md") == "one"
 
 
-def test_what_a_node_repeats_of_the_one_before_is_taken_off():
+def test_the_overlap_with_the_previous_node_is_removed():
     first = node("one\ntwo\n", 0, start_line=1)
     second = node("two\nthree", 4, start_line=2)
     third = node("three\nfour", 8, start_line=3)
@@ -62,25 +62,25 @@ def test_a_node_whose_offset_is_wrong_keeps_its_text():
     assert passages(node("one two", 0), node("three", 4)) == [(1, "one two"), (2, "three")]
 
 
-def test_a_node_behind_a_gap_keeps_its_text():
+def test_a_node_after_a_gap_keeps_its_text():
     assert passages(node("one two", 0), node("two!", 8)) == [(1, "one two"), (2, "two!")]
 
 
 # Pages
 
 
-def test_pages_are_sorted_by_number_and_else_by_name():
+def test_pages_are_sorted_by_number_else_by_name():
     labels = ["10", "9", "ii", "i", "1" * 5000]
     places = [Passage("a.pdf", label, 1, "", {}).place for label in labels]
     assert [labels.index(page) for _, _, page, _ in sorted(places)] == [4, 3, 2, 1, 0]
 
 
-def test_the_chunks_of_a_page_are_in_the_order_of_their_lines():
+def test_the_chunks_of_a_page_are_sorted_by_line():
     first, second = (Passage("a.pdf", "2", line, "", {}).place for line in (5, 10))
     assert first < second
 
 
-def test_pages_are_parted_by_a_blank_line_and_read_alone():
+def test_pages_are_separated_by_a_blank_line_and_can_be_read_alone():
     notes = notes_of(node("One.", page_label="1"), node("Two.", page_label="2"))
     assert notes.text("a.md") == "One.\n\nTwo."
     assert notes.text("a.md#page=2") == "Two."
@@ -88,12 +88,12 @@ def test_pages_are_parted_by_a_blank_line_and_read_alone():
     assert notes.text("b.md") is None
 
 
-def test_a_page_is_named_in_any_case():
+def test_the_case_of_a_page_name_does_not_matter():
     sheet = TextNode(text="bolts", metadata={"path": "stock.xlsx", "page_label": "Parts"})
     assert notes_of(sheet).text("stock.xlsx#sheet=PARTS") == "bolts"
 
 
-def test_a_stored_chunk_without_a_line_starts_at_the_first():
+def test_a_stored_chunk_without_a_line_starts_at_line_1():
     assert Passage.of("text", {"path": "a.md"}).first_line == 1
     assert Passage.of("text", {"path": "a.md", "start_line": 7}).first_line == 7
 
@@ -135,24 +135,24 @@ def test_title_and_front_matter_are_properties_and_are_searched():
         (3, "status: open\nowner: Marta\n\nRed."),
     ],
 )
-def test_the_lines_above_the_first_node_hold_the_front_matter(lines_above, text):
+def test_the_lines_above_the_first_node_contain_the_front_matter(lines_above, text):
     first = node("Red.", start_line=lines_above + 1, front_matter="status: open; owner: Marta")
     assert notes_of(first).text("a.md") == text
 
 
-def test_the_day_of_a_path_is_a_date_that_filters_know():
+def test_filters_can_use_the_date_in_a_path():
     dated = TextNode(text="x", metadata={"path": "memory/2026-04-09.md"})
     [values] = notes_of(dated).metadata()
     assert values["date"] == "2026-04-09"
     assert values["date_ts"] == epoch_seconds(parse_day("2026-04-09"))
 
 
-def test_a_date_that_a_node_has_stays_as_it_is_written():
+def test_a_date_in_the_metadata_is_unchanged():
     [values] = notes_of(node("x", date="9 April 2026")).metadata()
     assert values["date"] == "9 April 2026"
 
 
-def test_notes_are_dated_where_any_of_them_is():
+def test_notes_are_dated_if_any_of_them_is():
     undated = TextNode(text="x", metadata={"path": "b.md"})
     assert notes_of(undated, node("x", date="2026-04-09")).are_dated
     assert not notes_of(undated).are_dated

@@ -9,7 +9,7 @@ from llama_index_contextual.tools.places import part_of
 from llama_index_contextual.utils.errors import DocumentError
 
 
-def test_what_is_cited_is_what_is_read_whatever_else_looks_like_a_line_or_a_heading(tmp_path):
+def test_a_citation_is_read_exactly_whatever_else_looks_like_a_line_or_heading(tmp_path):
     note = (
         "# A\u2028b\x0cc\x85d\n\nOne.\n\nUnder\n---\n\nQuokkas.\n\n```sh\n# make\n```\n\n"
         "Tail.\n\n# Z\n\nZebras.\n"
@@ -35,7 +35,7 @@ def test_a_note_is_read_by_its_title_and_a_heading_without_brackets(tmp_path):
         assert part_of(index.notes, "a#red").from_line == 5
 
 
-def test_a_name_may_be_that_of_a_file_of_any_kind_and_a_sheet_is_named_in_any_case(tmp_path):
+def test_a_name_can_be_any_file_and_the_case_of_a_sheet_does_not_matter(tmp_path):
     (tmp_path / "deep" / "er").mkdir(parents=True)
     book = Workbook()
     book.active.title = "Stock"
@@ -88,13 +88,13 @@ def plan(tmp_path):
         ("daily/../daily/plan.md", (1, 5)),
     ],
 )
-def test_places_are_read_as_agents_write_them(plan, target, lines):
+def test_places_are_read_in_the_ways_that_agents_write_them(plan, target, lines):
     part = part_of(plan.notes, target.format(folder=plan.folder))
     assert part.path == "daily/plan.md"
     assert (part.from_line, part.to_line) == lines
 
 
-def test_the_name_of_a_folder_is_answered_with_the_tool_that_lists_it(plan):
+def test_for_the_name_of_a_folder_the_list_tool_is_suggested(plan):
     for target in ("daily", "./daily/", f"{plan.folder}/daily"):
         with pytest.raises(DocumentError, match=r"'daily' is a folder. Call list with path=daily"):
             part_of(plan.notes, target)
@@ -125,7 +125,7 @@ def test_a_file_whose_name_looks_like_a_place_is_itself(plan):
 
 
 @pytest.mark.parametrize("path", ["", ".", "./", "{folder}", "{folder}/", "*"])
-def test_all_notes_are_listed_by_what_agents_write_for_them(plan, path):
+def test_all_notes_are_listed_for_any_way_to_write_the_root(plan, path):
     assert listing(plan.notes, path.format(folder=plan.folder)).data["total"] == 1
 
 
@@ -143,12 +143,12 @@ def test_all_notes_are_listed_by_what_agents_write_for_them(plan, path):
         "da*/p*",
     ],
 )
-def test_a_folder_is_listed_as_agents_write_it(plan, path):
+def test_a_folder_is_listed_in_any_way_to_write_it(plan, path):
     answer = listing(plan.notes, path.format(folder=plan.folder))
     assert answer.text.startswith("daily/plan.md")
 
 
-def test_a_long_list_is_cut_and_says_how_to_go_on(tmp_path):
+def test_a_long_list_is_cut_with_a_hint_on_the_next_call(tmp_path):
     (tmp_path / "far" / "down").mkdir(parents=True)
     for number in range(300):
         (tmp_path / "far" / "down" / f"note number {number}.md").write_text("text\n")
@@ -173,12 +173,12 @@ def test_a_long_list_is_cut_and_says_how_to_go_on(tmp_path):
         ("daily/plan.md#L0-L2", 1),
     ],
 )
-def test_lines_that_a_note_does_not_have_are_refused(plan, target, first):
+def test_lines_that_a_note_does_not_have_are_rejected(plan, target, first):
     with pytest.raises(DocumentError, match=r"has no lines .* It has 5 lines"):
         part_of(plan.notes, target, first)
 
 
-def test_of_lines_that_do_not_fit_only_the_first_is_cut(plan):
+def test_only_the_first_of_several_lines_that_do_not_fit_is_cut(plan):
     (plan.folder / "wide.md").write_text(f"{'wide ' * 90}\n{'second ' * 90}\n", "utf-8")
     part = part_of(plan.notes, "wide.md", most=100)
     assert (part.from_line, part.to_line, part.is_line_cut, part.is_cut) == (1, 1, True, True)
@@ -202,7 +202,7 @@ def test_a_heading_is_named_by_its_words_or_its_anchor(plan, target):
         ("zzzz", r"Search for its words\.$"),
     ],
 )
-def test_a_note_that_does_not_exist_is_refused_with_a_hint(plan, target, hint):
+def test_a_note_that_does_not_exist_is_rejected_with_a_hint(plan, target, hint):
     with pytest.raises(DocumentError, match=hint):
         part_of(plan.notes, target)
 

@@ -95,7 +95,7 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES)
-def test_every_source_gives_four_tools_that_find_the_same(make, tmp_path, monkeypatch):
+def test_every_source_has_four_tools_that_find_the_same(make, tmp_path, monkeypatch):
     monkeypatch.setattr("llama_index.core.Settings._llm", MockLLM())
     nodes = HeadingAwareMarkdownNodeParser().get_nodes_from_documents(DOCUMENTS)
     tools = by_name(make(nodes, tmp_path))
@@ -107,7 +107,7 @@ def test_every_source_gives_four_tools_that_find_the_same(make, tmp_path, monkey
     assert str(tools["list"]()).startswith("/srv/boats.md\n/srv/pumps.md\n")
 
 
-def test_a_retriever_alone_and_an_index_without_texts_leave_retrieve_and_a_warning():
+def test_without_texts_only_retrieve_remains_and_a_warning_says_so():
     index = VectorStoreIndex.from_documents(DOCUMENTS, embed_model=EMBEDDING)
     for node_id in [*index.docstore.docs]:
         index.docstore.delete_document(node_id)
@@ -120,7 +120,7 @@ def test_a_retriever_alone_and_an_index_without_texts_leave_retrieve_and_a_warni
             assert [*by_name(source)] == ["retrieve"]
 
 
-def test_what_cannot_be_searched_is_named():
+def test_a_source_that_cannot_be_searched_is_named():
     engine = VectorStoreIndex.from_documents(DOCUMENTS, embed_model=EMBEDDING).as_chat_engine(
         llm=MockLLM()
     )
@@ -148,7 +148,7 @@ def test_pages_are_read_in_the_order_of_their_numbers():
         SentenceSplitter(chunk_size=60, chunk_overlap=20),
     ],
 )
-def test_a_line_that_was_cut_is_read_whole(parser):
+def test_a_line_that_was_split_is_read_in_full(parser):
     sentences = [f"The pump {number} feeds the tank {number}." for number in range(60)]
     document = Document(text=f"# Pumps\n\n{' '.join(sentences)}\n", metadata={"path": "a.md"})
     nodes = parser.get_nodes_from_documents([document])
@@ -158,7 +158,7 @@ def test_a_line_that_was_cut_is_read_whole(parser):
         assert text.count(sentence) == 1, sentence
 
 
-def test_a_title_that_is_no_line_of_the_text_is_cited_by_the_path():
+def test_a_title_that_is_not_in_the_text_is_cited_by_the_path():
     node = TextNode(text="It is red.", metadata={"path": "a.html", "title": "The big pump"})
     tools = by_name([node])
     [hit] = tools["grep"](pattern="big pump").raw_output.data["hits"]
@@ -167,7 +167,7 @@ def test_a_title_that_is_no_line_of_the_text_is_cited_by_the_path():
 
 
 @pytest.mark.parametrize("kind", [DocumentSummaryIndex, TreeIndex])
-def test_summaries_of_a_model_are_no_documents(kind, monkeypatch):
+def test_summaries_of_a_model_are_not_documents(kind, monkeypatch):
     monkeypatch.setattr("llama_index.core.Settings._llm", MockLLM())
     monkeypatch.setattr("llama_index.core.Settings._embed_model", EMBEDDING)
     documents = [
@@ -185,7 +185,7 @@ def test_summaries_of_a_model_are_no_documents(kind, monkeypatch):
 
 
 @pytest.mark.parametrize("lines", [1, 2, 5])
-def test_front_matter_is_read_where_it_is_cited_over_nodes(lines):
+def test_cited_front_matter_of_nodes_can_be_read(lines):
     properties = [f"key{number}: value {number}" for number in range(lines)]
     text = "\n".join(["---", *properties, "---", "# Pumps", "", "They are red.", ""])
     document = Document(text=text, metadata={"path": "a.md"})

@@ -27,7 +27,7 @@ def index(tmp_path):
         yield opened
 
 
-def test_a_misspelt_word_is_answered_with_names_that_exist(index):
+def test_existing_names_are_suggested_for_a_misspelt_word(index):
     retrieve = contextual_tools(index)[0]
     assert "Did you mean: Dijkstra's Algorithm" in str(retrieve(query="dikstra"))
     assert "Did you mean" not in str(retrieve(query="dijkstra"))
@@ -49,7 +49,7 @@ def test_equal_texts_name_their_other_places(index):
     assert json.loads(done.stdout)[0]["also_at"]
 
 
-def test_a_property_is_quoted_only_where_it_says_more_than_the_text(tmp_path):
+def test_a_property_is_only_quoted_if_it_says_more_than_the_text(tmp_path):
     (tmp_path / "pumps.md").write_text(
         "---\nstatus: open\nowner: Marta\n---\n# Pumps\n\nThe valve is open all day.\n", "utf-8"
     )
