@@ -376,8 +376,8 @@ class Chunks:
         heading_labels: 1 for each label that is a term of the innermost heading, else 0.
         context_labels: The number of occurrences of the term in the contexts.
         name_labels: The value of the label as a name.
-        sources: The arrays with the info of each row, and its position in them.
-        infos: A cache of infos by the number of the row in the index.
+        places: The place of each chunk in the index; -1 for an unknown one.
+        index: Reads the infos.
     """
 
     is_known: Bools
@@ -390,8 +390,8 @@ class Chunks:
     heading_labels: Numbers
     context_labels: Numbers
     name_labels: Floats
-    sources: Mapping[int, tuple[ChunkInfoArrays, int]]
-    infos: dict[int, ChunkInfo]
+    places: Ints
+    index: ChunkInfoIndex
 
     def info(self, row: int) -> ChunkInfo:
         """Return the info of a known chunk.
@@ -399,11 +399,7 @@ class Chunks:
         Raises:
             StorageError: The stored info is damaged.
         """
-        arrays, place = self.sources[row]
-        number = int(arrays.ids[place])
-        if number not in self.infos:
-            self.infos[number] = arrays.info_at(place)
-        return self.infos[number]
+        return self.index.info_at(int(self.places[row]))
 
     def name_values(self, name: str) -> Floats:
         """Return the value of a folded name for each chunk."""
@@ -436,12 +432,11 @@ class ChunkInfoIndex(ArrayIndex):
         places, hits = self.find(rows)
         ids = [""] * len(rows)
         for arrays, inside, targets in self.by_part(places):
-            entries, sizes = _entries_of(arrays.id_bounds, inside)
-            joined = arrays.ids_as_bytes[entries].tobytes()
-            start = 0
-            for hit, size in zip(hits[targets].tolist(), sizes.tolist(), strict=True):
-                ids[hit] = joined[start : start + size].decode("utf-8", "surrogatepass")
-                start += size
+            encoded = memoryview(arrays.ids_as_bytes)
+            starts = arrays.id_bounds[inside].tolist()
+            ends = arrays.id_bounds[inside + 1].tolist()
+            for hit, start, end in zip(hits[targets].tolist(), starts, ends, strict=True):
+                ids[hit] = str(encoded[start:end], "utf-8", "surrogatepass")
         return ids
 
     def read(self, rows: Rows) -> Chunks:
@@ -449,22 +444,20 @@ class ChunkInfoIndex(ArrayIndex):
         if len(self._infos) > _MAX_CACHED:
             self._infos = {}
         by_row = {name: np.zeros(len(rows), _TYPES[name]) for name in _BY_ROW}
-        is_known = np.zeros(len(rows), np.bool_)
         label_rows = [np.empty(0, np.int64)]
         labels = {name: [np.empty(0, _TYPES[name])] for name in _LABELS}
-        sources = {}
         places, hits = self.find(rows)
         for arrays, inside, targets in self.by_part(places):
             owners = hits[targets]
-            is_known[owners] = True
             for name in _BY_ROW:
                 by_row[name][owners] = vars(arrays)[name][inside]
             entries, sizes = _entries_of(arrays.label_bounds, inside)
             label_rows.append(np.repeat(owners, sizes))
             for name in _LABELS:
                 labels[name].append(vars(arrays)[name][entries])
-            for owner, place in zip(owners.tolist(), inside.tolist(), strict=True):
-                sources[owner] = (arrays, place)
+        places_by_row = np.full(len(rows), -1)
+        places_by_row[hits] = places
+        is_known = places_by_row >= 0
         is_code = by_row["code_flags"] > 0
         return Chunks(
             is_known=is_known,
@@ -474,9 +467,23 @@ class ChunkInfoIndex(ArrayIndex):
             is_prose=is_known & ~is_code,
             label_rows=np.concatenate(label_rows),
             **{name: np.concatenate(columns) for name, columns in labels.items()},
-            sources=sources,
-            infos=self._infos,
+            places=places_by_row,
+            index=self,
         )
+
+    def info_at(self, place: int) -> ChunkInfo:
+        """Return the info of the row at a place in :attr:`every`.
+
+        Raises:
+            StorageError: The info on disk is not that of a chunk.
+        """
+        if place not in self._infos:
+            start = 0
+            for arrays, live in self.parts:
+                if start <= place < start + len(live):
+                    self._infos[place] = arrays.info_at(place - start)
+                start += len(live)
+        return self._infos[place]
 
 
 def _entries_of(bounds: Ints, places: Ints) -> tuple[Ints, Ints]:

@@ -307,10 +307,10 @@ class ContextualFusionRetriever(BaseRetriever):
         best_first = table.best_first.items()
         scores = {node_id: score for node_id, score in best_first if node_id in answers.admitted}
         relevant, note = relevance.relevant_scores(scores, self.min_score, judgement)
-        also_at: Mapping[str, Sequence[str]] = {}
+        twins: Mapping[str, Sequence[int]] = {}
         unique_ids = list(relevant)
         if reads is not None:
-            unique_ids, also_at = _without_twins(unique_ids, table, reads.chunks)
+            unique_ids, twins = _without_twins(unique_ids, table, reads.chunks)
 
         # Load the nodes.
         size = len(unique_ids) if self.node_postprocessors else self.similarity_top_k
@@ -322,6 +322,9 @@ class ContextualFusionRetriever(BaseRetriever):
         hits = []
         for rank, (node_id, node) in enumerate(nodes.items(), start=1):
             score = scores[node_id]
+            also_at: list[str] = []
+            if reads is not None and node_id in twins:
+                also_at = _citations_of(twins[node_id], table, reads.chunks)
             hits.append(
                 Hit(
                     rank=rank,
@@ -329,7 +332,7 @@ class ContextualFusionRetriever(BaseRetriever):
                     fused=score,
                     credits=table.credits_of(node_id) if question.is_explained else (),
                     relevance=None if likelihood is None else likelihood * max(score, 0.0),
-                    also_at=tuple(dict.fromkeys(also_at.get(node_id, ()))),
+                    also_at=tuple(dict.fromkeys(also_at)),
                 )
             )
 
@@ -422,14 +425,14 @@ def _resorted(results: list[NodeWithScore]) -> list[NodeWithScore]:
 
 def _without_twins(
     node_ids: Sequence[str], table: ScoreTable, chunks: Chunks
-) -> tuple[list[str], Mapping[str, Sequence[str]]]:
-    """Return the first candidate with each text, and the citations of further ones by its id.
+) -> tuple[list[str], Mapping[str, Sequence[int]]]:
+    """Return the first candidate with each text, and the rows of further ones by its id.
 
     Notes with the same text and different days are all kept.
     """
     unique_ids = []
     first_with: dict[tuple[int, int], str] = {}
-    citations = defaultdict[str, list[str]](list)
+    twins = defaultdict[str, list[int]](list)
     texts = list(zip(chunks.hashes.tolist(), chunks.days.tolist(), strict=True))
     for node_id in node_ids:
         row = table.row_of[node_id]
@@ -438,8 +441,13 @@ def _without_twins(
         if first == node_id:
             unique_ids.append(node_id)
         else:
-            citations[first].append(chunks.info(row).citation or node_id)
-    return unique_ids, citations
+            twins[first].append(row)
+    return unique_ids, twins
+
+
+def _citations_of(rows: Sequence[int], table: ScoreTable, chunks: Chunks) -> list[str]:
+    """Return where some candidates are from, by id where they have no path."""
+    return [chunks.info(row).citation or table.node_ids[row] for row in rows]
 
 
 def _notes_on_filters(members: Sequence[WeightedRetriever]) -> list[str]:

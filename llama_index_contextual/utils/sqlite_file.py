@@ -120,8 +120,8 @@ class SqliteFile:
         with self.explained():
             opened = self._current_file()
             if opened != self._opened:
-                self.close()
                 self._opened = opened
+                self.close()
             try:
                 connection = self._idle.pop()
             except IndexError:
@@ -133,7 +133,7 @@ class SqliteFile:
             raise
         if connection.in_transaction:
             connection.rollback()
-        if opened.file and opened == self._current_file():
+        if opened.file and opened == self._opened:
             self._idle.append(connection)
         else:
             connection.close()

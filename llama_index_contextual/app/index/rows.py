@@ -125,17 +125,18 @@ def row_of(node: BaseNode, embedded: str) -> NodeRow:
     Raises:
         DocumentError: Its other fields are too large to be kept.
     """
+    from llama_index.core.constants import DATA_KEY, TYPE_KEY
     from llama_index.core.schema import IndexNode, MetadataMode, TextNode
-    from llama_index.core.storage.docstore.utils import doc_to_json
 
     node_id = storable(node.node_id)[0]
     ref_doc_id = node.ref_doc_id
     bare: dict[str, Any] = {"id_": node_id, "metadata": {}, "embedding": None}
-    if isinstance(node, TextNode):
-        bare["text"] = ""
     if isinstance(node, IndexNode):
         bare["obj"] = None  # it may be anything; a retriever has an object_map
-    fields = json.dumps(doc_to_json(node.model_copy(update=bare)), default=str)
+    values = node.model_copy(update=bare).to_dict(exclude_defaults=True)
+    if isinstance(node, TextNode):
+        values["text"] = ""  # filled in by to_node
+    fields = json.dumps({DATA_KEY: values, TYPE_KEY: node.get_type()}, default=str)
     if len(fields) > MAX_FIELDS_BYTES:
         raise DocumentError(
             f"the node {node_id!r} has more than {MAX_FIELDS_BYTES:,} bytes beside its text and "
