@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import chain, pairwise
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -389,16 +389,19 @@ class Bm25Index(ArrayIndex):
         tokens = []
         for term in terms:
             token_rows = row_of_place[term.token_places]
-            is_read = token_rows >= 0
-            tokens.append(np.sort(token_rows[is_read] * row_size + term.positions[is_read]))
+            read = np.flatnonzero(token_rows >= 0)
+            tokens.append(np.sort(token_rows[read] * row_size + term.positions[read]))
 
-        nearness = np.zeros(len(rows))
-        for weight, (first, second) in zip(weights, pairwise(tokens), strict=True):
-            near_tokens, distances = _nearby(first, second)
-            closest = np.zeros(len(rows))
-            np.maximum.at(closest, near_tokens // row_size, 1 / distances)
-            nearness += weight * closest
-        return nearness / total
+        # Compare all pairs of neighbouring terms together, each with numbers of its own.
+        starts = np.arange(len(weights)) * len(rows) * row_size
+        first_tokens = np.concatenate([*map(np.add, tokens[:-1], starts)])
+        second_tokens = np.concatenate([*map(np.add, tokens[1:], starts)])
+        near_tokens, distances = _nearby(first_tokens, second_tokens)
+        closest = np.zeros(len(weights) * len(rows))
+        np.maximum.at(closest, near_tokens // row_size, 1 / distances)
+        by_pair = closest.reshape(len(weights), len(rows))
+        nearness: Floats = (weights[:, None] * by_pair).sum(axis=0) / total
+        return nearness
 
     def read(self, groups: Sequence[Group]) -> Sequence[QueryTerm]:
         """Return the distinct terms of a query in order, with the rows that contain them."""

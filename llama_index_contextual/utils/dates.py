@@ -382,7 +382,7 @@ def with_ranges(text: str, find: Callable[[str], list[NamedDate]]) -> list[Named
     The ends of ``5 to 8 March`` are read as ``5 March`` and ``8 March``. If either is not a date,
     there is no range.
     """
-    if not _MAY_BE_RANGE.search(text):
+    if not _may_have_range(text):
         return find(text)
     first_days = _find_ends(text, find, "first")
     last_days = _find_ends(text, find, "last") if first_days else []
@@ -398,6 +398,13 @@ def with_ranges(text: str, find: Callable[[str], list[NamedDate]]) -> list[Named
         days = [*_moved_before(first, last), last.first, last.last]
         ranges.append(NamedDate(min(days), max(days), start, end))
     return ranges
+
+
+def _may_have_range(text: str) -> bool:
+    """Return whether a text has a separator of ranges, and a number or a name of a day or month."""
+    if not _MAY_BE_RANGE.search(text):
+        return False
+    return bool(_DIGIT.search(text)) or not _NAMES.isdisjoint(_LONG_WORD.findall(text.lower()))
 
 
 def _find_ends(text: str, find: Callable[[str], list[NamedDate]], kept: str) -> list[NamedDate]:
