@@ -416,8 +416,9 @@ class Bm25Index(ArrayIndex):
 
     def _read_term(self, group: Group) -> QueryTerm:
         token_places, positions = self._occurrences(group)
-        is_first = np.append(True, token_places[1:] != token_places[:-1])
-        starts = np.flatnonzero(is_first[: len(token_places)])  # empty if no row has the term
+        is_first = np.ones(len(token_places), np.bool_)  # of the tokens of a row
+        is_first[1:] = token_places[1:] != token_places[:-1]
+        starts = np.flatnonzero(is_first)
         places = token_places[starts]
         counts = np.diff(np.append(starts, len(token_places))).astype(np.float64)
         weight = idf(len(self.rows), len(places))
