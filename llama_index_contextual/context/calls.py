@@ -85,7 +85,7 @@ class ModelCalls:
         retrying = AsyncRetrying(
             stop=stop_after_attempt(attempts),
             wait=errors.pause,
-            retry=retry_if_exception(errors.may_pass),
+            retry=retry_if_exception(errors.is_temporary),
             reraise=True,
         )
         try:
@@ -126,8 +126,8 @@ class ModelCalls:
         is_about_prompt = errors.status_of(error) in errors.ABOUT_PROMPT
         if not is_about_prompt:
             self._failures += 1
-        is_away = self._failures >= _FAILURES
-        self._paused_until = time.monotonic() + _PAUSE if is_away else 0.0
+        is_unreachable = self._failures >= _FAILURES
+        self._paused_until = time.monotonic() + _PAUSE if is_unreachable else 0.0
 
 
 def context_window(llm: LLM) -> int:

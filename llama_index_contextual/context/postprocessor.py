@@ -141,7 +141,7 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
                 subclass.
 
         Raises:
-            SettingError: A setting is unknown or cannot work.
+            SettingError: A setting is unknown or has an invalid value.
         """
         if descriptions is not None and not isinstance(descriptions, Mapping):
             raise SettingError(

@@ -157,13 +157,13 @@ def _repeated_names(values: Mapping[str, Any], names: _Names, context: str) -> l
     for key in _REPEATED_KEYS:
         words = searched_words if key in _PATH_KEYS else embedded_words
         for name in (key, metadata.prefixed_key(key)):
-            is_repeated = name in values and _is_in(words, key, str(values[name]))
+            is_repeated = name in values and _contains_value(words, key, str(values[name]))
             if is_repeated:
                 repeated.append(name)
     return repeated
 
 
-def _is_in(words: str, key: str, value: str) -> bool:
+def _contains_value(words: str, key: str, value: str) -> bool:
     """Return whether the value of a key is among the words."""
     if key in _PATH_KEYS and metadata.is_absolute(value):
         value = PureWindowsPath(value).name

@@ -96,7 +96,7 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
         **kwargs: The fields of a subclass.
 
     Raises:
-        SettingError: A setting has a value that cannot be used.
+        SettingError: A setting has an invalid value.
 
     Examples:
         >>> from llama_index.core import Document
@@ -323,7 +323,7 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
         open_path = spans[-1].open_path if spans else above or ()
         if not spans and isinstance(document, schema.ImageDocument | schema.ImageNode):
             spans = [_IMAGE_WITHOUT_TEXT]
-        elif not spans and _holds_more_than_text(document):
+        elif not spans and _has_other_media(document):
             return [document], open_path
         if text != document.get_content(metadata_mode=MetadataMode.NONE):
             document = document.model_copy()  # do not change the caller's document
@@ -456,7 +456,7 @@ def _has_markdown_type(document: BaseNode) -> bool:
     return resource is not None and resource.mimetype == text_utils.MARKDOWN_TYPE
 
 
-def _holds_more_than_text(document: BaseNode) -> bool:
+def _has_other_media(document: BaseNode) -> bool:
     """Return whether a node without text is audio, video, an image, or of an unknown class."""
     if not isinstance(document, schema.Document | TextNode):
         return True

@@ -393,20 +393,20 @@ def group_sections(
     """
     groups: list[list[Section]] = []
     for section in sections:
-        if groups and _joins_group_before(groups[-1], section, min_section_size, size):
+        if groups and _extends_group(groups[-1], section, min_section_size, size):
             groups[-1].append(section)
         else:
             groups.append([section])
     merged: list[list[Section]] = []
     for group in groups:
-        if merged and _joins_at_last(merged[-1], group, min_section_size, size):
+        if merged and _joins_previous_group(merged[-1], group, min_section_size, size):
             merged[-1] += group
         else:
             merged.append(group)
     return merged
 
 
-def _joins_group_before(
+def _extends_group(
     group: Sequence[Section], section: Section, min_section_size: int, size: int
 ) -> bool:
     """Return whether a section joins the group before it, which has no text yet or is small."""
@@ -423,7 +423,7 @@ def _joins_group_before(
     return (is_small or section.tokens > size) and _are_related(group, section)
 
 
-def _joins_at_last(
+def _joins_previous_group(
     before: Sequence[Section], group: Sequence[Section], min_section_size: int, size: int
 ) -> bool:
     """Return whether a group that joined no section after it joins the group before it."""

@@ -313,7 +313,7 @@ def status_of(error: BaseException) -> int | None:
     return None
 
 
-def may_pass(error: BaseException) -> bool:
+def is_temporary(error: BaseException) -> bool:
     """Return whether a retry can succeed soon: the server is busy, unreachable, or sent no JSON."""
     status = status_of(error)
     if status is None:
@@ -344,7 +344,7 @@ def reason_of(error: Exception) -> str:
     if status is not None:
         hint = f" ({_HINTS[status]})" if status in _HINTS else ""
         return f"HTTP {status}{hint}"
-    if may_pass(error):
+    if is_temporary(error):
         return "no connection (start the server, or correct its address)"
     first_line = str(error).partition("\n")[0]
     return f"{type(error).__name__}: {first_line[:_SHOWN]}"

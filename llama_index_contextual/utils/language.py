@@ -95,8 +95,8 @@ def _detect(text: str) -> str:
     is_foreign = 2 * foreign_letters > letters
     best = "en"
     best_score = 0.0
-    for code, share in _shares(text).items():
-        score = share * (1 + len(words & stop_words(code)))
+    for code, probability in _probabilities(text).items():
+        score = probability * (1 + len(words & stop_words(code)))
         has_alphabet = code in _OTHER_ALPHABETS or not is_foreign
         if has_alphabet and score > best_score:
             best = code
@@ -108,16 +108,16 @@ def _detect(text: str) -> str:
     return "zh" if is_chinese else "en"
 
 
-def _shares(text: str) -> dict[str, float]:
+def _probabilities(text: str) -> dict[str, float]:
     """Return the probability of each known language."""
     clean, _ = replace_surrogates(text[:_READ].lower())
     line = " ".join(clean.split()) + "\n"
-    shares: dict[str, float] = {}
-    for share, label in _detector().predict(line, _GUESSES, 0.0, "strict"):
+    probabilities: dict[str, float] = {}
+    for probability, label in _detector().predict(line, _GUESSES, 0.0, "strict"):
         code = label.removeprefix("__label__")
         if code in _ALL_NAMES:
-            shares[code] = share
-    return shares
+            probabilities[code] = probability
+    return probabilities
 
 
 @cache
@@ -192,7 +192,7 @@ _CLOSERS: Final = re.compile(rf"(?:[{re.escape(_CLOSING)}]|\u201c(?!\w))+\s*")
 _ANY_CLOSING: Final = _CLOSING + "\u201c"
 _QUOTES: Final = frozenset(_ANY_CLOSING.strip("*_~"))
 _WIDE: Final = frozenset("。！？｡．؟।॥۔")  # noqa: RUF001  marks that need no white space after them
-_GOES_ON: Final = frozenset(",;)]}%\u201d»、，；）」』")  # noqa: RUF001  these start no sentence
+_NEVER_STARTS: Final = frozenset(",;)]}%\u201d»、，；）」』")  # noqa: RUF001  these start no sentence
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _LAST_WORD: Final = re.compile(r"(?<![^\W_])([^\W_]+)\.\s*\Z")
 _LOOK_BACK: Final = 40  # characters before a boundary that are checked
@@ -210,7 +210,7 @@ def sentence_starts(text: str, start: int, end: int, language: str) -> list[int]
         if letter is None or not start < offset < end:
             continue
         before = text[max(sentence_start, offset - _LOOK_BACK) : offset]
-        if not _goes_on(before, text[offset], language):
+        if not _is_continued(before, text[offset], language):
             sentence_start = offset
             unread = offset
             starts.append(offset)
@@ -253,7 +253,7 @@ def _after_closers(text: str, position: int, end: int) -> int:
     return space.end() if space else position
 
 
-def _goes_on(before: str, following: str, language: str) -> bool:
+def _is_continued(before: str, following: str, language: str) -> bool:
     """Return whether a sentence continues after a boundary.
 
     Args:
@@ -268,7 +268,7 @@ def _goes_on(before: str, following: str, language: str) -> bool:
     # This rejects boundaries in "![image](x)", in "fastapi.Response" and after "the `?` operator".
     needs_space = sentence.rstrip()[-1:] not in _WIDE
     has_space = bare != before and not closers.startswith("`")
-    if following in _GOES_ON or (needs_space and not has_space):
+    if following in _NEVER_STARTS or (needs_space and not has_space):
         return True
     is_small = following.isalpha() and not following.isupper()
     is_quoted = not _QUOTES.isdisjoint(closers)  # "「はい。」と言った", "“Is it?” she said"

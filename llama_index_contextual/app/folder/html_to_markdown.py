@@ -245,7 +245,7 @@ class _Writer:
             code = element.get_text().strip()
             self._line.append(f"`{code.translate(_SPACES)}`")
         elif name in ("sup", "sub") or (name == "a" and _NOTE.search(str(element.attrs))):
-            self._line.append(_raised_or_lowered(element, self._last_character()))
+            self._line.append(_superscript_or_subscript(element, self._last_character()))
         elif name in ("del", "s", "strike"):
             text = _inline(element)
             self._line.append(f"~~{text}~~" if text else "")
@@ -358,7 +358,7 @@ def _code(element: Tag) -> str:
     return markdown.fence(code, language[1] if language else "")
 
 
-def _raised_or_lowered(element: Tag, before: str) -> str:
+def _superscript_or_subscript(element: Tag, before: str) -> str:
     """Return superscript or subscript as text, kept apart from a number beside it: 10^6, log_10."""
     text = element.get_text().strip()
     if not text:
@@ -385,7 +385,7 @@ def _is_note(element: Tag) -> bool:
 # Tables
 
 
-def _own(element: Tag, names: list[str]) -> list[Tag]:
+def _own_elements(element: Tag, names: list[str]) -> list[Tag]:
     """Return the rows of a table, or the cells of a row, without those of nested tables."""
     return [
         inner for inner in element.find_all(names) if inner.find_parent(element.name) is element
@@ -393,7 +393,7 @@ def _own(element: Tag, names: list[str]) -> list[Tag]:
 
 
 def _cells(row: Tag) -> list[Tag]:
-    return _own(row, ["td", "th"])
+    return _own_elements(row, ["td", "th"])
 
 
 def _is_layout(table: Tag) -> bool:
@@ -401,11 +401,11 @@ def _is_layout(table: Tag) -> bool:
 
     Such a table has one column, or contains blocks that do not occur in data cells.
     """
-    rows = [_cells(row) for row in _own(table, ["tr"])]
+    rows = [_cells(row) for row in _own_elements(table, ["tr"])]
     width = max(map(len, rows), default=0)
     if width < 2 or table.get("role") in ("presentation", "none"):  # noqa: PLR2004
         return True
-    if table.find([*_HEADINGS, "table", "pre"]) is None or _own(table, ["th", "caption"]):
+    if table.find([*_HEADINGS, "table", "pre"]) is None or _own_elements(table, ["th", "caption"]):
         return False
     if len(rows) == 1:
         return True
@@ -419,7 +419,7 @@ def _table(table: Tag) -> list[str]:
     A cell that spans several rows is repeated in each of them. If the column names take several
     rows, they are joined.
     """
-    rows = _own(table, ["tr"])
+    rows = _own_elements(table, ["tr"])
     header_rows: list[int] = []
     grid: dict[tuple[int, int], str] = {}
     for number, row in enumerate(rows):

@@ -121,7 +121,7 @@ def _pieces(words: Sequence[Word]) -> list[Line]:
     pieces = [[words[0]]]
     for word in words[1:]:
         before = pieces[-1][-1]
-        if _is_raised(before, word):
+        if _is_superscript(before, word):
             before.text = f"{before.text}^{word.text}"
             before.right = word.right
         elif _is_beside(before, word) and before.left <= word.left < before.right + 8 * word.size:
@@ -141,7 +141,7 @@ def _lines(pieces: Iterable[Line]) -> list[Line]:
     return [join_letters(sorted(line, key=lambda word: word.left)) for line in lines]
 
 
-def _is_raised(before: Word, word: Word) -> bool:
+def _is_superscript(before: Word, word: Word) -> bool:
     """Return whether a word consists of smaller digits above the end of another word."""
     is_higher = 0.2 * before.size < word.base - before.base < 0.7 * before.size
     is_next = abs(word.left - before.right) < 0.2 * before.size

@@ -60,7 +60,7 @@ def find_tables(lines: Sequence[TableLine]) -> list[tuple[int, int]]:
         if runs:
             run_start, run_end = runs[-1]
             is_close = position - run_end <= _BETWEEN
-            if is_close and not _ends(lines, run_end, position):
+            if is_close and not _is_interrupted(lines, run_end, position):
                 start = run_start
                 runs.pop()
         runs.append((start, position + 1))
@@ -73,7 +73,7 @@ def find_tables(lines: Sequence[TableLine]) -> list[tuple[int, int]]:
     return tables
 
 
-def _ends(lines: Sequence[TableLine], end: int, until: int) -> bool:
+def _is_interrupted(lines: Sequence[TableLine], end: int, until: int) -> bool:
     """Return whether another column or prose starts below the rows of a table."""
     last = lines[end - 1]
     if lines[until].base > last.base:

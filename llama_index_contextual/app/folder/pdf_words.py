@@ -140,13 +140,13 @@ class PageWords:
         is_before_space = self._pdfium.FPDFText_IsGenerated(self._raw, end) != 1
         word = Word(text, left, max(left, *corners), base, abs(size) or 1.0, bold, is_before_space)
         if turn == 0:
-            self._mark_raised_digits(word, start, end)
+            self._mark_superscript_digits(word, start, end)
             if word.is_right_to_left:
                 word.left = min(left, edges[0])
                 word.right = max(left, self._char_box(start)[1])
         return word
 
-    def _mark_raised_digits(self, word: Word, start: int, end: int) -> None:
+    def _mark_superscript_digits(self, word: Word, start: int, end: int) -> None:
         text = word.text
         stop = len(text.rstrip(_MARKS))
         if stop > 1 and text[stop - 1].isdecimal():  # its last digits can be superscript

@@ -128,8 +128,8 @@ def _number(value: float, form: str) -> str:
     if match is None or abs(value) > _MOST_NUMBER or _CONDITION.search(form):
         return plain
     before, digits, places, commas, after = match.groups(default="")
-    start = _WORD.sub(_written, before)
-    end = _WORD.sub(_written, after)
+    start = _WORD.sub(_shown_text, before)
+    end = _WORD.sub(_shown_text, after)
     if not digits and not places:
         return start.strip() or plain
     integer_form = digits.rstrip(",")
@@ -148,7 +148,7 @@ def _number(value: float, form: str) -> str:
     if not set(integer_form) <= set("0#?,"):
         if group:
             return plain
-        units = _with_signs(units, integer_form.replace("\\", ""))
+        units = _with_separators(units, integer_form.replace("\\", ""))
     sign = "-" if is_signed and number > 0 else ""
     point = "." if decimals else ""
     return f"{sign}{start}{units}{point}{decimals}{end}".strip()
@@ -163,12 +163,12 @@ def _section(value: float, sections: Sequence[str]) -> tuple[str, bool]:
     return sections[0], value < 0
 
 
-def _written(match: re.Match[str]) -> str:
+def _shown_text(match: re.Match[str]) -> str:
     """Return the text that a word of a format shows: quoted or escaped text, or a currency sign."""
     return match[1] or match[2] or match[3] or ""
 
 
-def _with_signs(units: str, form: str) -> str:
+def _with_separators(units: str, form: str) -> str:
     """Return digits with the signs that a format has between them, as in telephone numbers."""
     digits = list(units)
     signs = []

@@ -93,7 +93,7 @@ class FileRules(Checked, BaseModel):
         """Return a copy of the rules with other values, after checking them.
 
         Raises:
-            SettingError: A value cannot work.
+            SettingError: A value is invalid.
         """
         given = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**{**given, **values})
@@ -210,7 +210,7 @@ class _Walk:
                 continue
             try:
                 path.encode()
-                inner = self._note(entry, path, folder, is_included)
+                inner = self._record_entry(entry, path, folder, is_included)
             except UnicodeEncodeError:
                 shown = path.encode("utf-8", "backslashreplace").decode()
                 self._report(shown, "its name is not valid UTF-8. Rename it.")
@@ -256,7 +256,7 @@ class _Walk:
             folder = folder._replace(vault=no_notes)
         return folder
 
-    def _note(
+    def _record_entry(
         self,
         entry: os.DirEntry[str],
         path: str,
@@ -278,17 +278,17 @@ class _Walk:
         elif is_link and not is_inside(entry.path, self.root):
             reason = "a symbolic link out of the folder. Index the other folder, too: NAME=PATH."
             self._report(path, reason)
-        elif folder.vault is not None and _holds_no_note(path, folder.vault):
+        elif folder.vault is not None and _has_no_note(path, folder.vault):
             self.discovery.skipped.append(path)
         elif is_link and os.stat(entry.path):  # noqa: PTH116  fails for loops
             self.discovery.skipped.append(path)  # its target is read under its own name
         elif not entry.is_file():
             self._report(path, "not a regular file.")
         else:
-            self._note_file(entry, path, in_vault=folder.vault is not None)
+            self._record_file(entry, path, in_vault=folder.vault is not None)
         return None
 
-    def _note_file(self, entry: os.DirEntry[str], path: str, *, in_vault: bool) -> None:
+    def _record_file(self, entry: os.DirEntry[str], path: str, *, in_vault: bool) -> None:
         status = entry.stat()
         most = self.rules.max_bytes
         if status.st_size > most:
@@ -301,7 +301,7 @@ class _Walk:
             self.discovery.files.append(file)
 
 
-def _holds_no_note(path: str, folders: tuple[str, ...]) -> bool:
+def _has_no_note(path: str, folders: tuple[str, ...]) -> bool:
     return path.startswith(folders) or path.lower().endswith(_DRAWING)
 
 

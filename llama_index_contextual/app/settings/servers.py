@@ -19,7 +19,7 @@ import tenacity
 from llama_index_contextual.utils.errors import (
     ContextualError,
     SettingError,
-    may_pass,
+    is_temporary,
     pause,
 )
 
@@ -27,7 +27,7 @@ ANSWER_BYTES: Final = 10_000_000  # of an answer
 VECTOR_BYTES: Final = 100_000_000  # of an answer with vectors
 ATTEMPTS: Final = tenacity.Retrying(
     stop=tenacity.stop_after_attempt(4),
-    retry=tenacity.retry_if_exception(may_pass),
+    retry=tenacity.retry_if_exception(is_temporary),
     wait=pause,
     reraise=True,
 )

@@ -66,7 +66,7 @@ class LLMContextGenerator(base.ContextGenerator):
             The remaining chunks then fail, and a later run continues with them.
 
     Raises:
-        SettingError: A setting cannot work.
+        SettingError: A setting has an invalid value.
     """
 
     name = "llm"

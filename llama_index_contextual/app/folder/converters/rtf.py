@@ -98,9 +98,9 @@ def _prepared(source: str) -> str:
     """Return RTF with marks for control words and superscript, corrected for striprtf."""
     source = _STAR_INSIDE.sub(r"\1", source)
     source = _SUPER.sub(
-        lambda raised: f"{_written(_RAISED)}{raised[1]}{_written(_RAISED_END)}", source
+        lambda raised: f"{_rtf_of(_RAISED)}{raised[1]}{_rtf_of(_RAISED_END)}", source
     )
-    source = _WORD.sub(lambda word: f"{_written(_MARKS[word[1]])}{word[2]}", source)
+    source = _WORD.sub(lambda word: f"{_rtf_of(_MARKS[word[1]])}{word[2]}", source)
     # A font without a charset has the charset of the text.
     source = re.sub(r"(\{\\f\d+)(?![^{}]{0,200}\\fcharset)", r"\1\\fcharset1", source)
     # Unlike RTF, striprtf does not read a missing number as 0, and it takes quadratic time for
@@ -109,7 +109,7 @@ def _prepared(source: str) -> str:
     return source.replace("\\fldinst", "\\code")
 
 
-def _written(mark: str) -> str:
+def _rtf_of(mark: str) -> str:
     return f"{{\\uc0\\u{ord(mark) - 65536} }}"
 
 
