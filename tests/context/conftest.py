@@ -1,4 +1,4 @@
-"""The step that the tests of contexts from a language model run."""
+"""The fixture for tests of contexts from a language model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytest.register_assert_rewrite(
 
 @pytest.fixture
 def step(fake_model, tmp_path, monkeypatch):
-    """Callable: a postprocessor that asks the fake model, with a cache in a file."""
+    """Return a function that creates a postprocessor with the fake model and a cache in a file."""
 
     monkeypatch.setattr("llama_index_contextual.context.calls.ATTEMPTS", 2)
 

@@ -1,7 +1,4 @@
-"""What the tests of contexts from a language model share.
-
-The chunks of a document, and a run that is checked.
-"""
+"""Helpers for tests of contexts from a language model: chunks of a document, and a checked run."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ PAID = f"llm:{MODEL}+pattern"
 
 
 def make_nodes(count: int, document: str = "book.md") -> list[TextNode]:
-    """Chunks of one document that tile it."""
+    """Return chunks of one document that cover it without gaps."""
     nodes, start = [], 0
     for number in range(count):
         text = f"Paragraph {number} of {document} tells something. " * 3
@@ -37,12 +34,12 @@ def make_nodes(count: int, document: str = "book.md") -> list[TextNode]:
 
 
 def count_by_source(nodes) -> Counter[str]:
-    """Count the nodes by what made their context; ``""`` counts those without one."""
+    """Count the nodes by the source of their context, and ``""`` for nodes without one."""
     return Counter(str(node.metadata.get("context_source", "")) for node in nodes)
 
 
 def run(step, nodes, *, falls_back=0):
-    """Run a step; expect its one warning exactly when chunks fall back."""
+    """Run a step, and expect one warning if and only if chunks fall back."""
     if falls_back:
         with pytest.warns(
             ContextualWarning,

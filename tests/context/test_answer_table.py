@@ -1,9 +1,9 @@
-"""Sixty answers of models, good and bad: which of them are refused, and how often that is right.
+"""Sixty good and bad answers of models, with the precision and recall of rejecting the bad ones.
 
-Those "by model" are what the local model of ``servers.py`` (SmolLM2, 135 million parameters) said
-about the chunks of ``examples/notes``; it rarely says anything of use. Those "by hand" are written
-as a larger model writes, well and badly. The rules have been changed once with this table in view
-(recall was 83 % before), so other answers fare worse.
+The answers "by model" were written by the local model of ``servers.py`` (SmolLM2, 135 million
+parameters) about the chunks of ``examples/notes``. They are rarely useful. The answers "by hand"
+imitate good and bad answers of a larger model. The rules have been changed once with this table in
+view (recall was 83 % before), so results for other answers are worse.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ANSWERS = [
 
 
 def judged(one):
-    """The reason why an answer is refused; "" where it is taken."""
+    """Return the reason why an answer is rejected; "" if it is accepted."""
     document = Document(text=(NOTES / one["path"]).read_text("utf-8"))
     context = split_answers(one["answer"], 1).get(1)
     known = f"{document.text}\n{one['path']}"

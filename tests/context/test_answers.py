@@ -1,4 +1,4 @@
-"""What models say, and what is left of it."""
+"""Cleaning and checking the answers of models."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_context_may_use_words_of_the_chunk():
 
 
 def words(count, *, different):
-    """Return a text of so many words, of which some differ from each other."""
+    """Return a text with a number of words, some of which are distinct."""
     return " ".join(f"{'abcdefghijkl'[number % different]}word" for number in range(count))
 
 

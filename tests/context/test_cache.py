@@ -1,7 +1,4 @@
-"""The store that contexts are kept in.
-
-A LlamaIndex key-value store that survives whatever happens to its process.
-"""
+"""The key-value store for contexts, which survives crashes of its process."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ def store(tmp_path):
 
 @pytest.fixture(params=["sqlite", "simple"])
 def any_store(request, store):
-    """Ours and LlamaIndex's own, which must not differ."""
+    """Return our store and LlamaIndex's own, which must behave the same."""
     return store if request.param == "sqlite" else SimpleKVStore()
 
 
@@ -142,7 +139,7 @@ def document(path, text="It rained."):
 
 @pytest.fixture
 def folders(tmp_path):
-    """Return the caches of two folders over one file."""
+    """Return the caches of two folders that share one file."""
     caches = []
     for name in ("harbour", "airport"):
         store = SQLiteKVStore(tmp_path / "contexts.sqlite")

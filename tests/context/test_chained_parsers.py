@@ -1,7 +1,4 @@
-"""Chunks of chunks.
-
-What one parser cut, another cuts again, and its offsets may count from somewhere else.
-"""
+"""Chunks of chunks: one parser splits the chunks of another, and their offsets can disagree."""
 
 from __future__ import annotations
 

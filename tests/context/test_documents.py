@@ -1,7 +1,4 @@
-"""Which document a chunk's context is made from.
-
-The one that was given, else one whose offsets are the chunks' own.
-"""
+"""The document for a chunk's context: a given one, or one that matches the offsets."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ TWINS = f"class A:\n{METHOD}\n\n\nclass B:\n{METHOD}\n"
 
 
 def slices(text, *spans, path="code.py"):
-    """Chunks of a document, by their offsets."""
+    """Return chunks of a document with their offsets."""
     source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=path)}
     return [
         TextNode(

@@ -1,7 +1,4 @@
-"""Extractors before and after the context step, from documents to an answer, on four stores.
-
-Nothing shown is lost.
-"""
+"""Extractors before and after the context step, on four stores: no shown metadata is lost."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ PAGES = {
 
 
 class Shown(MockLLM):
-    """Keeps the prompts that it is asked to answer, or to rank by."""
+    """A model that records the prompts for answers and rankings."""
 
     prompts: list = []  # noqa: RUF012  a pydantic field
 
@@ -103,7 +100,7 @@ def lines(node, mode):
 
 
 def check(node):
-    """Both views after a round trip through a store."""
+    """Check both views after a round trip through a store."""
     expected = {f"{key}: {value}" for key, value in {**BROUGHT, **FOUND}.items()}
     embedded, prompted = lines(node, MetadataMode.EMBED), lines(node, MetadataMode.LLM)
     assert expected <= embedded

@@ -1,7 +1,4 @@
-"""One list of names of contexts.
-
-In Python, on the command line, in the file, in a variable and in ``evaluate``.
-"""
+"""The same names of contexts everywhere: Python, command line, file, variables, ``evaluate``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heading contexts: exact words for exact nodes."""
+"""The exact heading contexts of nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run of 500 chunks that is killed without warning, and what its successor asks for again."""
+"""A run of 500 chunks that is killed, and the calls that the next run repeats."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ assert all(node.metadata["context_source"] == "llm:fake+pattern" for node in nod
 
 @pytest.fixture
 def start(fake_model, tmp_path):
-    """Callable: start the run in a process of its own."""
+    """Return a function that starts the run in a separate process."""
 
     def run():
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}

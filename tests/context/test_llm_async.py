@@ -1,7 +1,4 @@
-"""Contexts from a language model on event loops.
-
-One, several, one that runs already, and one that is cancelled.
-"""
+"""Contexts from a language model on event loops: several, a running one, a cancelled one."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ async def test_async_contexts_are_the_same_and_do_not_block(step, fake_model):
 
 
 class AsyncAlone(MockLLM):
-    """A model whose client has async methods alone."""
+    """A model whose client has only async methods."""
 
     model: str = "a"
 

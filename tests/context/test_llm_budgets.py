@@ -1,4 +1,4 @@
-"""What a run with a language model may cost, will cost, and says that it has cost."""
+"""The limits, estimates and usage counts of runs with a language model."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_progress_counts_chunks_across_documents(step):
 
 
 def counted(request, _):
-    """A server that counts as LlamaIndex does, and whose contexts have a usual length."""
+    """Return a server that counts tokens like LlamaIndex and writes usual contexts."""
     about = (
         "situates the paragraph in the book by telling which part of the whole it belongs to "
         "and who speaks of it"

@@ -1,7 +1,4 @@
-"""What a call to a language model asks.
-
-Which chunks, after how much of the document, and how many calls at once.
-"""
+"""The calls to a language model: their chunks, the shown document, and concurrency."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A context from a language model adds to what is free, and an answer that was paid for once stays
-usable.
-"""
+"""Contexts from a language model follow the pattern context, and paid answers stay usable."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Answers that are no contexts.
-
-Refused by reason, counted, made storable, and not asked for for ever.
-"""
+"""Unusable answers are rejected with a reason, counted, and not asked for forever."""
 
 from __future__ import annotations
 

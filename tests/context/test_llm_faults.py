@@ -1,4 +1,4 @@
-"""Everything that model servers do instead of answering, and what becomes of the chunks then."""
+"""Failures of model servers, and what happens to the chunks."""
 
 from __future__ import annotations
 

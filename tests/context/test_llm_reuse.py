@@ -1,4 +1,4 @@
-"""What is paid for once is kept: which change asks a language model again, and which does not."""
+"""Reuse of paid contexts: which changes cause new calls and which do not."""
 
 from __future__ import annotations
 

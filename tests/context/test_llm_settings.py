@@ -1,7 +1,4 @@
-"""The settings of contexts from a language model.
-
-Chosen, checked, written down, and a key that is not.
-"""
+"""The settings of contexts from a language model: checks, serialisation, and hidden keys."""
 
 from __future__ import annotations
 
@@ -63,7 +60,7 @@ def test_wrong_setting_is_named(options, message):
 
 
 class Told(CustomLLM):
-    """A model that names itself only in its metadata, or not at all."""
+    """A model that has a name only in its metadata, or none."""
 
     called: str = "unknown"
     style: str = "plain"

@@ -1,4 +1,4 @@
-"""A context generator of a user's own: it returns texts, and the postprocessor does the rest."""
+"""A user's own context generator, which returns texts that the postprocessor writes into nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from llama_index_contextual.utils.errors import SettingError
 
 
 class Summary(ContextGenerator):
-    """Costs something, and returns texts."""
+    """A generator that is not free and returns texts."""
 
     name = "summary"
     version = "2"
@@ -32,7 +32,7 @@ class Summary(ContextGenerator):
 
 
 class Mixed(ContextGenerator):
-    """Returns a text, a context with words for keyword search, and nothing."""
+    """A generator that returns a text, a context with words for keyword search, and None."""
 
     name = "mixed"
 

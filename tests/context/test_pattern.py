@@ -1,7 +1,4 @@
-"""Contexts from patterns.
-
-Exact words for pieces of code in several languages, and for pages with headings.
-"""
+"""The exact pattern contexts of code in several languages, and of pages with headings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipelines as people have them, from documents to hits, on each kind of vector store."""
+"""Realistic pipelines from documents to hits, on each kind of vector store."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def store(request, tmp_path):
 
 
 def pages(texts=PAGES, **more):
-    """What a converter gives: Markdown of each page, with the name of the file that it read."""
+    """Return the output of a converter: the Markdown of each page, with the name of its file."""
     labels = [str(number) for number in range(1, len(texts) + 1)]
     return [
         Document(
@@ -98,7 +98,7 @@ def deleting(store):
 
 
 def blank(index):
-    """The pages that are left blank, as a search finds them."""
+    """Return the blank pages that a search finds."""
     hits = [node for node in found(index, "Left blank", 20) if node.get_content() == "Left blank."]
     return sorted((node.metadata.get("tenant"), node.metadata["page_label"]) for node in hits)
 
@@ -175,7 +175,7 @@ def test_workers_that_share_the_pages_of_a_file():
 
 
 class OfPages(BaseReader):
-    """Gives each page of a file, as a converter does."""
+    """A reader that returns each page of a file, as a converter does."""
 
     def load_data(self, file, **_):
         texts = file.read_text("utf-8").split("\f")

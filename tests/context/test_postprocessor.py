@@ -1,7 +1,4 @@
-"""Contexts in nodes.
-
-What is embedded, what is displayed, what a pipeline and a query engine make of it.
-"""
+"""Contexts in nodes: what is embedded and displayed, also in pipelines and query engines."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ def nodes(document):
 
 
 class Paid(ContextGenerator):
-    """Costs money, and fails for the chunks whose text contains "Run" while it is told to."""
+    """A generator that is not free, and on request fails for chunks whose text contains "Run"."""
 
     free = False
     name = "llm:test"
@@ -319,7 +316,7 @@ def test_survives_serialisation_and_pickling(step, nodes):
 
 
 class Coloured(ContextualNodePostprocessor):
-    """A step with fields of its own, which pydantic checks."""
+    """A step with its own fields, which pydantic checks."""
 
     colour: str = "red"
     size: int = Field(default=1, ge=1)

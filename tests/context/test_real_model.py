@@ -1,7 +1,4 @@
-"""Contexts from a real model on loopback: plumbing, caching and counts.
-
-Never words: this one is too small for that.
-"""
+"""Contexts from a real model on this machine: requests, caching and counts, but not its words."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ TEXT = (
 
 @pytest.fixture(autouse=True)
 def short_answers(monkeypatch):
-    """Let the model write little: what it says does not matter, and each token takes time."""
+    """Let the model write little, because its words do not matter and each token takes time."""
     monkeypatch.setattr(calls, "OUTPUT_TOKENS", 16)
 
 
@@ -57,7 +54,7 @@ def nodes(document):
 
 
 def run(step, nodes):
-    """Whatever a small model says, each chunk has a context."""
+    """Check that each chunk has a context, whatever the small model writes."""
     step(nodes)
     assert all(node.metadata["context"] for node in nodes)
 

@@ -1,4 +1,4 @@
-"""A context generator is one file: everything that lists or takes names finds it there."""
+"""A new context generator needs one module, which all lists of names include."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class GreetingContextGenerator(ContextGenerator):
 
 @pytest.fixture
 def greeting(tmp_path, monkeypatch):
-    """A folder of generators with one more file."""
+    """Return a folder of generators with one more module."""
     (tmp_path / "greeting.py").write_text(GREETING)
     monkeypatch.setattr(generators, "__path__", [*generators.__path__, str(tmp_path)])
     yield

@@ -1,6 +1,4 @@
-"""What LlamaIndex's DocumentContextExtractor does to its users, and what ours does in its place, on
-the same faults.
-"""
+"""LlamaIndex's DocumentContextExtractor and our generator in the same situations."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ def splitter():
 
 @pytest.fixture
 def stock(fake_model):
-    """Callable: LlamaIndex's extractor on the fake model."""
+    """Return a function that creates LlamaIndex's extractor with the fake model."""
 
     def make(docstore, **options):
         llm = OpenAILike(
@@ -50,7 +48,7 @@ def stock(fake_model):
 
 @pytest.fixture
 def ours(fake_model, tmp_path, monkeypatch):
-    """Callable: ours on the same."""
+    """Return a function that creates our step with the fake model."""
     monkeypatch.setattr("llama_index_contextual.context.calls.ATTEMPTS", 1)
 
     def make(**options):

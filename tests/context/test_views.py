@@ -1,7 +1,4 @@
-"""What the views of a node show beside its context.
-
-All that a pipeline showed there, less what the context repeats.
-"""
+"""The views of nodes show all metadata of a pipeline, except what a context repeats."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ TEXT = "# Gateway\n\nThe default is 60.\n"
 
 
 class Says(ContextGenerator):
-    """Says the same of every chunk."""
+    """A generator that returns the same text for every chunk."""
 
     name, version = "says", "1"
 
@@ -48,7 +45,7 @@ def document(**metadata):
 
 
 def shown(node, mode=MetadataMode.EMBED):
-    """The keys that a view shows; no value of these tests has a line break."""
+    """Return the keys that a view shows. No value in these tests has a line break."""
     return [
         line.partition(": ")[0] for line in node.get_metadata_str(mode).splitlines() if ": " in line
     ]
@@ -151,7 +148,7 @@ def test_only_values_in_the_context_are_left_out(key, value, context, stays):
 
 
 class Searched(ContextGenerator):
-    """Says one thing to vectors, and another to keyword search."""
+    """A generator with different texts for vectors and for keyword search."""
 
     name = "searched"
 
@@ -239,7 +236,7 @@ def test_tags_of_front_matter_are_read_once_and_tags_of_a_document_stay():
 
 
 class TextAlone(Says):
-    """Lets nothing but its context be embedded beside the text."""
+    """A generator that allows only its context to be embedded with the text."""
 
     name = "text alone"
     embeds_metadata = False

@@ -1,4 +1,4 @@
-"""What of a document a model is shown."""
+"""The part of a document that a model sees."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _words_are_tokens():
 
 
 def cut(paragraphs):
-    """A document and its chunks, one per paragraph."""
+    """Return a document and its chunks, one per paragraph."""
     nodes, text = [], ""
     for number, paragraph in enumerate(paragraphs):
         start = len(text)

@@ -1,6 +1,6 @@
-"""Cases as data.
+"""Test cases as data.
 
-``cases/*.md`` hold an input, a line ``%%% expected``, and one line for each chunk.
+``cases/*.md`` contain an input, a line ``%%% expected``, and one line for each chunk.
 """
 
 import warnings
@@ -22,7 +22,7 @@ SMALL = ChunkSettings(chunk_size=60, chunk_overlap=0, min_chunk_size=8, keep_blo
 
 
 def described(text, span):
-    """A chunk in one line."""
+    """Return a chunk on one line."""
     ends = line_ends(text)
     first, last = bisect_right(ends, span.start) + 1, bisect_right(ends, span.end - 1) + 1
     facts = [f"L{first}-L{last}", span.kind, " / ".join(heading.title for heading in span.path)]

@@ -1,7 +1,4 @@
-"""Our parser after another one.
-
-Its chunks say where they stand in the document, not in what they were cut from.
-"""
+"""Our parser after another one: its chunks have offsets in the document, not in the other chunk."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Sections of different days stay apart.
-
-Fences, tables and rules where the caller says more about them.
-"""
+"""Sections with different dates stay apart; also fences, tables and rules in special cases."""
 
 import pytest
 from llama_index.core import Document

@@ -1,7 +1,4 @@
-"""Bytes that stand in a text as letters are no text.
-
-Kept in the slice, and embedded, searched and counted nowhere.
-"""
+"""Encoded bytes in a text are kept in the slice, but not embedded, searched or counted."""
 
 import base64
 import random

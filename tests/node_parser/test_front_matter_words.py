@@ -1,4 +1,4 @@
-"""What a document's front matter says is found, and seen nowhere."""
+"""Front matter can be found by keywords but is not shown."""
 
 import pytest
 from llama_index.core import Document

@@ -1,4 +1,4 @@
-"""A chunk stands under the headings that are open at its first character, and under no other."""
+"""A chunk has the headings that are open at its first character, and no others."""
 
 import pytest
 from llama_index.core import Document

@@ -1,7 +1,4 @@
-"""Texts that nobody writes but a file may hold.
-
-None may end the process or hold it up for minutes.
-"""
+"""Malicious texts must neither crash the process nor block it for minutes."""
 
 import subprocess
 import sys

@@ -1,7 +1,4 @@
-"""What holds for every document.
-
-Text is a slice, nothing is lost, lines are right, budgets are exact.
-"""
+"""Invariants for every document: texts are slices, nothing is lost, lines and budgets are exact."""
 
 import itertools
 import random
@@ -91,7 +88,7 @@ def count(text):
 
 
 def lines_before(text, offset):
-    """Lines as editors count them: CRLF, CR and LF each end one."""
+    """Count lines like an editor: CRLF, CR and LF each end one."""
     return len(
         re.findall(r"\r\n|\r|\n", text[: offset + (text[offset - 1 : offset + 1] == "\r\n")])
     )

@@ -1,4 +1,4 @@
-"""How blocks and sentences are packed into chunks, and where a chunk overlaps the one before it."""
+"""How blocks and sentences are packed into chunks, and how chunks overlap."""
 
 import pytest
 from llama_index.core import Document

@@ -1,4 +1,4 @@
-"""Pages of one file: a page begins under the headings that the page before it left open."""
+"""Pages of one file: a page starts under the headings that the previous page left open."""
 
 import pytest
 from llama_index.core import Document

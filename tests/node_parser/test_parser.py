@@ -1,4 +1,4 @@
-"""The parser as a LlamaIndex user meets it: its settings, its nodes, and what documents bring."""
+"""The parser from a LlamaIndex user's view: its settings, its nodes, and metadata of documents."""
 
 import inspect
 import itertools

@@ -1,4 +1,4 @@
-"""A section with text of its own starts a chunk; what holds no sentence joins a neighbour."""
+"""A section with text of its own starts a chunk. Sections without a sentence join a neighbour."""
 
 import pytest
 from llama_index.core import Document
@@ -9,7 +9,7 @@ from llama_index_contextual.utils.metadata import HEADER_PATH
 
 
 def chunks(text, path="a.md", **settings):
-    """The header path and the text of each chunk."""
+    """Return the header path and the text of each chunk."""
     document = Document(text=text, metadata={"path": path})
     nodes = HeadingAwareMarkdownNodeParser(**settings)([document])
     return [(node.metadata[HEADER_PATH], node.text) for node in nodes]

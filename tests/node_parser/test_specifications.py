@@ -1,7 +1,7 @@
-"""A second opinion on every example of the CommonMark and GFM specifications: markdown-it-py's.
+"""All examples of the CommonMark and GFM specifications, compared with markdown-it-py.
 
-Compared are top-level headings (lines, level, rendered title), code blocks (lines, info string) and
-tables (lines). An example that differs goes into ``DIFFERENCES`` with its reason.
+The comparison covers top-level headings (lines, level, rendered title), code blocks (lines, info
+string) and tables (lines). Examples that differ are in ``DIFFERENCES`` with the reason.
 """
 
 import re
@@ -23,14 +23,14 @@ DIFFERENCES = {
 
 
 def trimmed(lines, first, last):
-    """Where a block ends without the blank lines that some parsers count to it."""
+    """Return the end of a block without the blank lines that some parsers include."""
     while last > first and (last > len(lines) or not lines[last - 1].strip(" \t>")):
         last -= 1
     return first, last
 
 
 def rendered(tokens):
-    """The title as read: markup gone, breaks as spaces."""
+    """Return the title without markup, with breaks as spaces."""
     parts = []
     for token in tokens:
         if token.children:
@@ -78,7 +78,7 @@ def ours(text):
 
 
 def examples(folder):
-    """All examples of a specification, as they are given there."""
+    """Return all examples of a specification."""
     texts = [path.read_bytes().decode("utf-8") for path in sorted(folder.glob("*.txt"))]
     found = [
         example.replace("→", "\t")

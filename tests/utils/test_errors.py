@@ -1,4 +1,4 @@
-"""A wrong object is refused in a sentence that says what to pass."""
+"""Wrong objects are refused with a message that says what to pass."""
 
 from __future__ import annotations
 

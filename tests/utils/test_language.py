@@ -1,7 +1,4 @@
-"""Which language a text is in.
-
-Short texts, code and names are English unless something speaks for another one.
-"""
+"""The detection of languages. Short texts, code and names are English in doubt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where sentences start, in the languages of real notes; a doubtful place is no start."""
+"""The starts of sentences in the languages of real notes. Doubtful starts are dropped."""
 
 import pytest
 

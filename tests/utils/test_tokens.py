@@ -1,7 +1,4 @@
-"""Counts of tokens: those of the tokenizer, in little memory.
-
-Encoded bytes count as one character.
-"""
+"""Token counts: exact, in little memory, and with encoded bytes as one character."""
 
 import itertools
 import tracemalloc

@@ -1,4 +1,4 @@
-"""Mails as Outlook keeps them: compound files of a few small streams."""
+"""Outlook mails for tests: compound files of a few small streams."""
 
 import struct
 from pathlib import Path
@@ -18,7 +18,7 @@ STREAMS = {  # by property: its number, and string or bytes
 def outlook(
     folder: Path, code_page: int = 1252, internet_code_page: int = 0, **texts: bytes
 ) -> Path:
-    """Write a mail whose strings have eight bits."""
+    """Write a mail with 8-bit strings."""
     numbers = {0x3FFD: code_page, 0x3FDE: internet_code_page or code_page}
     properties = bytes(32)
     for number, value in numbers.items():
@@ -67,7 +67,7 @@ def compound_file(streams: dict[str, bytes]) -> bytes:
 def entry(
     name: str, kind: int, child: int = FREE, right: int = FREE, start: int = 0, size: int = 0
 ) -> bytes:
-    """Return an entry of the directory."""
+    """Return a directory entry."""
     written = name.encode("utf-16-le") + bytes(2)
     head = written.ljust(64, b"\0") + struct.pack("<HBB", len(written), kind, 1)
     return (

@@ -1,6 +1,4 @@
-"""One document of each kind, made by real programs where there is one, with a heading, a list and a
-table.
-"""
+"""A document of each format with a heading, list and table, made by real programs if possible."""
 
 import datetime as dt
 import json

@@ -1,4 +1,4 @@
-"""Which files of a folder are read, and what is said of the others."""
+"""Which files of a folder are read, and how the other ones are reported."""
 
 import os
 
@@ -20,7 +20,7 @@ from llama_index_contextual.utils.errors import SettingError
 
 @pytest.fixture
 def tree(tmp_path):
-    """Callable: makes files from a mapping of paths to texts below a folder."""
+    """Return a function that creates files in a folder from a mapping of paths to texts."""
 
     def make(files):
         for path, text in files.items():

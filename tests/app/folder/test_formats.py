@@ -1,7 +1,4 @@
-"""Each format, from a real file to Markdown.
-
-Its headings, lists, tables and places, and a broken twin of it.
-"""
+"""Each format from a real file to Markdown with headings, lists and tables, and a broken file."""
 
 import posixpath
 import sys

@@ -1,7 +1,4 @@
-"""Documents in the index of a folder.
-
-Converted once, cited by page, and never lost or taken for text in silence.
-"""
+"""Documents in the index of a folder: converted once, cited by page, and never silently lost."""
 
 import pytest
 import samples

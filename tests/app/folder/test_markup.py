@@ -1,7 +1,4 @@
-"""Org, reStructuredText, LaTeX and notebooks.
-
-Comments, literal blocks and drawers are no headings.
-"""
+"""Org, reStructuredText, LaTeX and notebooks, with comments, literal blocks and drawers."""
 
 import json
 

@@ -1,7 +1,4 @@
-"""Where words stand on a page of a PDF says what they are.
-
-Columns of the page, tables, headings, running lines.
-"""
+"""The layout of PDF pages: columns, tables, headings and running lines."""
 
 import pytest
 from reportlab.pdfbase.pdfmetrics import stringWidth

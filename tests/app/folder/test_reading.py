@@ -1,4 +1,4 @@
-"""Bytes to text: what is read, what is repaired, what is refused."""
+"""Decoding files: which bytes are read, repaired or refused."""
 
 import os
 

@@ -1,6 +1,4 @@
-"""Workbooks with values as they are shown, tables below titles, and slides with numbers, spans and
-raised letters.
-"""
+"""Workbooks with values as shown, and slides with numbers, spans and superscript."""
 
 import datetime as dt
 import zipfile

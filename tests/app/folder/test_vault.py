@@ -1,7 +1,4 @@
-"""A vault as it is.
-
-Front matter and inline tags as filters, aliases, templates and drawings, comments, links.
-"""
+"""Obsidian vaults: filters, aliases, templates, drawings, comments and links."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""HTML, EPUB and mail.
-
-Spans, numbers, what a page hides or repeats, and text that looks like Markdown.
-"""
+"""HTML, EPUB and mail: spans, numbers, hidden or repeated text, and escaped Markdown."""
 
 import time
 import zipfile

@@ -1,7 +1,4 @@
-"""Word, OpenDocument and RTF.
-
-What Word hides in containers, numbers, spans, raised letters, boxes and pages.
-"""
+"""Word, OpenDocument and RTF: containers, numbers, spans, superscript, boxes and pages."""
 
 import re
 import zipfile

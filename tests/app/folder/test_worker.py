@@ -1,7 +1,4 @@
-"""A document harms nothing but its own conversion.
-
-What hangs, crashes, is a bomb or is hostile is named and left.
-"""
+"""A malicious document harms only its own conversion, which is ended and reported."""
 
 import json
 import os
