@@ -98,7 +98,8 @@ class MemoryContext:
             searches for the message, its keywords and its names, and multiplies the scores by
             factors for age and agreement.
         min_relevance: The lowest probability that a hit answers the message, 0 to 1. 0 keeps all
-            hits. ``"auto"`` means 0.05 with the local embedding and 0 with any other.
+            hits. ``"auto"`` means 0.05 with the embeddings ``local`` and ``e5``, and 0 with any
+            other.
         evergreen: Patterns of paths that never age.
         **unknown: Rejected with an error that names them.
 

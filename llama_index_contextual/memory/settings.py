@@ -29,26 +29,26 @@ class MemorySettings(Checked, BaseModel):
     """The largest number of hits in a digest."""
 
     max_tokens: int = Field(600, ge=1, le=10**9)
-    """The longest digest in tokens; its first hit is always shown."""
+    """The length limit of a digest in tokens. The first hit is always shown."""
 
     include_recency: bool = True
-    """Whether newer notes come first among hits of nearly equal score, and the newest statement
-    about a subject before older ones, if a message names no date."""
+    """Whether to prefer newer notes among hits of nearly equal score, and to put the newest
+    statement about a subject first. Messages that name a date ignore this."""
 
     half_life_days: float = Field(30.0, gt=0, le=1_000_000)
-    """Days after which the recency factor of a dated note is one half."""
+    """The age in days at which the recency factor of a dated note is one half."""
 
     recency_weight: float = Field(0.1, ge=0, le=1)
-    """The share of a score that age may take, 0 to 1."""
+    """The largest share of a score that age can remove, 0 to 1."""
 
     ranking: Literal["learned", "derived"] = "learned"
     """``learned`` compares hits by a trained model, ``derived`` by formulas."""
 
     min_relevance: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = "auto"
-    """The lowest relevance of a hit, 0 to 1; 0 leaves out none; `auto` means the same as for a
-    search, 0.05, or 0 with another embedding."""
+    """The lowest relevance of a hit, 0 to 1. 0 leaves out none. `auto` means 0.05 with the
+    embeddings `local` and `e5`, and 0 with any other."""
 
     evergreen: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = Field(
         ("MEMORY.md",), max_length=2000
     )
-    """Patterns of notes whose age does not count."""
+    """Patterns of paths that never age."""

@@ -94,8 +94,9 @@ class ContextualFusionRetriever(BaseRetriever):
         min_score: The lowest relevance of a hit, 0 to 1, as :meth:`explain` shows it. Hits below it
             are left out before postprocessors. Hits of unknown relevance stay. Default: 0, which
             leaves out none, because a query engine needs the best available nodes. ``"auto"``
-            abstains like the command line and MCP if relevance is calibrated: with the local
-            embedding and a :class:`ContextualBM25Retriever`, and without filters or operators.
+            abstains like the command line and MCP if relevance is calibrated: with a
+            :class:`ContextualBM25Retriever` and the vectors of all-MiniLM-L6-v2 or multilingual-e5,
+            and without filters or operators.
         features: The features that learned fusion adds up. Add your own with
             ``(*FEATURES, MyFeature())``. ``FEATURES`` is in
             ``llama_index_contextual.retrievers.features``.

@@ -208,7 +208,7 @@ def _lead(ranking: Ranking | None) -> float:
 def relevant_scores(
     scores: Mapping[str, float], min_score: MinScore, judgement: Judgement
 ) -> tuple[Mapping[str, float], str]:
-    """Return the scores of the candidates that are relevant enough, and a note on left out ones.
+    """Return the scores of the candidates that are relevant enough, and a note on all others.
 
     Args:
         scores: The score of each candidate, best first.

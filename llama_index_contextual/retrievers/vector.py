@@ -220,12 +220,12 @@ class ContextualVectorRetriever(PoolRetriever):
     # methods, such as ``pools``.
     @_dispatcher.span
     def candidates(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
-        """Return the ids and scores of the best nodes for each query, none for an empty query."""
+        """Return the ids and scores of the best nodes for each query. An empty query has none."""
         hits = self.reader.search(self._store_queries(queries, top_k))
         return _for_each(queries, hits, [])
 
     def pools(self, queries: Sequence[QueryBundle], size: int, least: int) -> list[Pool]:
-        """Return the best nodes for each query: all, and the matching ones; none if it is empty."""
+        """Return the best nodes for each query. An empty query has none."""
         store_queries = self._store_queries(queries, size)
         return _for_each(queries, self.reader.pools(store_queries, least), Pool([], []))
 
