@@ -43,13 +43,13 @@ def embedding():
 
 @pytest.fixture(scope="session")
 def notes():
-    """Path to text."""
+    """Texts by path."""
     return NOTES
 
 
 @pytest.fixture(scope="session")
 def retrievers(embedding, tmp_path_factory):
-    """Vector and keyword retriever over the notes."""
+    """The vector and the keyword retriever over the notes."""
     from llama_index.core import Document
 
     documents = [

@@ -1,7 +1,4 @@
-"""Memory inside LlamaIndex.
-
-A retriever, a block of `Memory`, a tool, an agent that gets the digest in every turn.
-"""
+"""Memory in LlamaIndex: a retriever, a block of `Memory`, a tool, and an agent that uses them."""
 
 import json
 
@@ -85,7 +82,7 @@ async def test_the_tool_returns_json_with_entries_queries_and_applicable(context
 
 
 class Listener:
-    """What an agent's LLM is shown; answers "noted" and calls no tool."""
+    """A model that records its input, answers "noted" and calls no tool."""
 
     def __init__(self):
         self.prompts = []
@@ -123,7 +120,7 @@ async def test_a_repeated_question_is_answered_again(context):
     )
     for message in ("does JC like ginger?", "ok", "so does JC like ginger tea?"):
         await agent.run(message, memory=memory)
-    # What a block said in a turn is in no history.
+    # The text of a block is not stored in the history.
     assert ["ginger helps him sleep" in prompt for prompt in listener.prompts] == [
         True,
         False,

@@ -170,7 +170,7 @@ def test_evergreen_notes_do_not_age(memory, retriever):
         (
             "what was the GDP of Mongolia in 2026?",
             False,
-        ),  # a date alone is no evidence where there is a subject
+        ),  # a date alone is no evidence if there is a subject
     ],
 )
 def test_notes_from_a_named_day_need_evidence_if_there_is_a_subject(memory, message, found):
@@ -375,7 +375,7 @@ def test_a_search_can_request_more_hits_than_a_digest(retriever):
 
 
 class Fixed(BaseRetriever):
-    """Somebody else's retriever: the same two notes for every query."""
+    """A retriever of another package that returns the same two notes for every query."""
 
     def _retrieve(self, _query):
         nodes = [

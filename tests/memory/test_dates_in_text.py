@@ -24,7 +24,7 @@ CASES = [
     ("el lunes", "2026-04-06"),
     ("el miercoles", "2026-04-08"),
     ("el 5 de abril", "2026-04-05"),
-    ("el 12 de diciembre", "2025-12-12"),  # the most recent one that has come
+    ("el 12 de diciembre", "2025-12-12"),  # the most recent one in the past
     ("el lunes 5 de mayo de 2025", "2025-05-05"),
     ("April 5", "2026-04-05"),
     ("on 5 April 2024", "2024-04-05"),
@@ -71,7 +71,7 @@ CASES = [
     ("JC may march in the parade", None),
     ("the yesterdays of old", None),
     ("version 1.2026.04.05", None),
-    ("04/05/2026", "2026-04-05"),  # 4 May has not come
+    ("04/05/2026", "2026-04-05"),  # 4 May is in the future
     ("por la mañana", None),
     ("in 5 minutes", None),
     ("", None),

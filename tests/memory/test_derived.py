@@ -1,7 +1,4 @@
-"""The digest of ``ranking="derived"``.
-
-Its queries, and its formulas with the numbers that its authors give.
-"""
+"""The digest of ``ranking="derived"``: its queries, and the formulas that its authors publish."""
 
 import re
 from datetime import date, datetime, timezone

@@ -109,9 +109,9 @@ HOSTILE = [
 
 
 def outside_of_quotations(text):
-    """What a reader of Markdown finds of a digest beside what notes say.
+    """Return the parts of a digest, read as Markdown, that are not quotations of notes.
 
-    The kinds of blocks, and their texts.
+    Each part is the text of a block, or its kind if it has no text.
     """
     depth, found = 0, []
     for token in MarkdownIt("commonmark").enable("table").parse(text):
@@ -123,13 +123,13 @@ def outside_of_quotations(text):
         if not depth and token.type != "blockquote_close":
             cited = re.match(
                 r"\[[^]]+\] ", token.content
-            )  # what follows on its line is of the note
+            )  # the rest of the line is from the note
             found.append(cited[0] if cited else token.content or token.type)
     return found
 
 
 def plain(count):
-    """The same of a digest of harmless notes."""
+    """Return the same parts for a digest of harmless notes."""
     digest = MemoryDigest(
         applicable=True, reason="", entries=(entry("tea"),) * count, notes=("Index: old.",)
     )

@@ -1,4 +1,4 @@
-"""Which messages are worth a look into memory."""
+"""The messages that need memory, and those that do not."""
 # ruff: noqa: RUF001
 
 from datetime import date

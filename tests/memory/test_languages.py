@@ -1,4 +1,4 @@
-"""What each bundled language knows: the same keys in every file, and how its messages are read."""
+"""The bundled languages have the same keys in every file, and their messages are understood."""
 
 from __future__ import annotations
 

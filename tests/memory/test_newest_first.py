@@ -25,7 +25,7 @@ TIMEOUT = "what is the upload timeout?"
 
 
 def memory_of(notes, **settings):
-    """Return memory over the background notes and some more."""
+    """Return a memory over the background notes and further notes."""
     documents = [
         Document(text=text, id_=path, metadata={"path": path})
         for path, text in {**DATA["background"], **notes}.items()
@@ -36,7 +36,7 @@ def memory_of(notes, **settings):
 
 
 def memory_of_days(notes, **settings):
-    """Return memory over daily notes, given as day and text."""
+    """Return a memory over daily notes. Each note is given as its day and its text."""
     texts = {f"memory/{day}.md": f"# {day}\n\n{text}\n" for day, text in notes.items()}
     return memory_of(texts, **settings)
 
@@ -56,7 +56,7 @@ def test_the_newer_statement_comes_first(pair):
 
 
 def test_nearly_all_pairs_written_after_the_rule_have_the_newer_first():
-    """The older one stays first where the newer statement does not hold the question's words.
+    """The older statement stays first if the newer one does not contain the question's words.
 
     "The pool is closed" does not answer "Is the pool open?" in its words.
     """

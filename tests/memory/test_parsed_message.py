@@ -71,7 +71,7 @@ def test_a_line_below_an_earlier_digest_is_left_out_too():
         ("does JC like ginger?", "question"),
         ("¿le gusta el jengibre a JC?", "question"),
         ("Can you list what we decided about tea? Only three items.", "question"),
-        ("where does Marta work", "question"),  # as into a search box
+        ("where does Marta work", "question"),  # as in a search box
         ("茶が好きですか。", "question"),
         ("My child is sick, I can't study for a few days.", "message"),
         ("I want to improve my app. What do you suggest?", "question"),

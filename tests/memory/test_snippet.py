@@ -63,7 +63,7 @@ def test_a_heading_is_only_shown_with_its_first_lines():
 def test_following_sentences_are_shown_while_they_fit():
     assert "PostgreSQL 15" in snippet(
         ATLAS, "atlas database use", 120
-    )  # "database" stands nowhere in it
+    )  # it does not contain "database"
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_snippet_stays_within_its_limit(text, query, limit):
 
 
 class SameHash(str):
-    """A term whose sets keep the order in which it came, as those of other terms do by chance."""
+    """A term with a fixed hash, so that sets of terms have the order of insertion."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Ways to name a day, a month or a range, by language, seen from Friday 10 April 2026."""
+"""The ways to write a day, a month or a range in each language, read on Friday 10 April 2026."""
 # ruff: noqa: RUF001
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Each postprocessor says what it takes where it gets something else."""
+"""Each postprocessor rejects anything but hits, and says what to pass."""
 
 import pytest
 from llama_index.core.postprocessor import SimilarityPostprocessor

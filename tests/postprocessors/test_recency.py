@@ -72,7 +72,10 @@ def test_a_naive_time_is_read_in_the_time_zone_of_now():
         ({"date": "2026-04-09"}, 1),
         ({"date": "2026-04-09", "path": "memory/2020-01-01.md"}, 1),  # front matter beats the path
         ({"date_ts": 1775692800}, 1),
-        ({"date_ts": 1775692800000, "path": "2026-04-09.md"}, 1),  # milliseconds are no seconds
+        (
+            {"date_ts": 1775692800000, "path": "2026-04-09.md"},
+            1,
+        ),  # milliseconds are not read as seconds
         ({"header_path": "Log > 2026-04-09 > Standup", "path": "log.md"}, 1),
         ({"header_path": "2026-04-01 > 2026-04-09", "path": "2020-01-01.md"}, 1),
         ({"path": "a/b/2026/04/09-standup.md"}, 1),
@@ -86,9 +89,9 @@ def test_a_naive_time_is_read_in_the_time_zone_of_now():
         ({"date": "04/09/2026"}, None),  # April or September
         ({"date": 1775736000}, 1),  # seconds since the epoch: noon of 9 April
         ({"date": 1775736000.0}, 1),
-        ({"date": 2026, "path": "2026-04-09.md"}, 1),  # a year is no second
+        ({"date": 2026, "path": "2026-04-09.md"}, 1),  # a year is not read as seconds
         ({"date": True}, None),
-        ({"last_modified_date": "2026-04-09"}, None),  # a checkout changes it
+        ({"last_modified_date": "2026-04-09"}, None),  # a Git checkout changes it
         ({"file_name": "2026-04-09.pdf"}, 1),
         ({"date": "2026-02-31"}, None),
         ({"path": "memory/2026-02-31.md"}, None),
@@ -188,7 +191,7 @@ def test_ties_break_by_recency_then_id():
 
 
 def test_ties_of_very_old_notes_break_by_recency_too():
-    """After some fifty half-lives nothing is left of either, and the newer one is still newer."""
+    """After about fifty half-lives both scores are equal, and the newer note still comes first."""
     days = {"c": "2001-01-02", "a": "2001-01-01", "b": "2000-12-31", "d": "1999-01-01"}
     pool = [hit(name, 0.5, date=day) for name, day in sorted(days.items())]
     assert order(RecencyPostprocessor(now=NOW).postprocess_nodes(pool)) == ["c", "a", "b", "d"]
@@ -222,7 +225,7 @@ def test_now_can_be_a_day_or_a_time(now):
 def test_now_is_the_clock_by_default():
     yesterday = datetime.now().astimezone().date() - timedelta(days=1)
     [(_, age)] = RecencyPostprocessor().aged([hit("n", 1.0, date=yesterday.isoformat())])
-    assert age in {1, 2}  # midnight may pass in between
+    assert age in {1, 2}  # midnight can pass in between
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Rerankers."""
+"""Rerankers that read the context."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def chunk(name, context):
 
 @pytest.fixture
 def hits():
-    """Three chunks with the same text: only contexts tell them apart."""
+    """Three chunks with the same text, which only differ in their contexts."""
     return [
         chunk("archive", "Archive"),
         chunk("scheduler", "Scheduler"),
@@ -47,7 +47,7 @@ def names(hits):
 
 
 class Ranks(MockLLM):
-    """Puts the last passage first, and keeps what it was shown."""
+    """A model that ranks the last passage first and records its input."""
 
     said: list = []  # noqa: RUF012  a pydantic field
 
@@ -97,7 +97,7 @@ async def test_a_stock_reranker_that_hides_contexts_reads_them_when_wrapped(make
 
 
 class Reads(BaseNodePostprocessor):
-    """Keeps what rerankers read of the hits: the embedded view, the LLM view or the text."""
+    """A reranker that records the embedded view, the LLM view and the text of the hits."""
 
     views: list = []  # noqa: RUF012  a pydantic field
 
@@ -116,7 +116,7 @@ def test_every_view_of_a_reranker_is_the_embedded_one(hits):
 
 
 class Marks(BaseNodePostprocessor):
-    """Leaves a mark in metadata, as SentenceTransformerRerank does, and adds a node."""
+    """A reranker that changes metadata, like SentenceTransformerRerank, and adds a node."""
 
     def _postprocess_nodes(self, nodes, query_bundle=None):
         for hit in nodes:

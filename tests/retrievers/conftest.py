@@ -1,4 +1,4 @@
-"""Real parts for the retrievers' tests: a Chroma of their own, an embedding that needs no model."""
+"""Fixtures for the tests of retrievers: real Chroma, and an embedding that needs no model."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def nodes():
 
 @pytest.fixture
 def collection():
-    """An empty collection in memory that no other test sees."""
+    """An empty collection in memory that is not shared with other tests."""
     client = chromadb.EphemeralClient()
     name = f"t{uuid.uuid4().hex}"
     yield client.create_collection(name)
@@ -68,6 +68,6 @@ def store(collection):
 
 @pytest.fixture
 def index(store, nodes, embedding):
-    """A VectorStoreIndex on Chroma that holds the nodes."""
+    """A VectorStoreIndex on Chroma that contains the nodes."""
     context = StorageContext.from_defaults(vector_store=store)
     return VectorStoreIndex(nodes, storage_context=context, embed_model=embedding)

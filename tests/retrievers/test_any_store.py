@@ -1,7 +1,4 @@
-"""Filters, documents and nodes mean the same on every vector store.
-
-None returns what they leave out.
-"""
+"""Filters, document ids and node ids mean the same on every vector store."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ QUESTION = "alpha"
 
 
 def key(name):
-    return str(uuid.uuid5(uuid.NAMESPACE_OID, name))  # Qdrant takes no other ids
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, name))  # Qdrant accepts no other ids
 
 
 def notes():
@@ -191,7 +188,7 @@ def test_a_key_that_stores_use_for_the_document_can_be_the_nodes_own(kind, tmp_p
 
 @pytest.mark.parametrize("kind", STORES)
 def test_filters_are_applied_before_the_cut_to_top_k(on, kind):
-    """The two nearest are left out by it, and two others are returned."""
+    """The filter leaves out the two nearest nodes, and two other nodes are returned."""
     best = ContextualVectorRetriever(on(kind), similarity_top_k=8).retrieve(QUESTION)
     left_out = [hit.node.metadata["n"] for hit in best[:2]]
     filters = none_of(*(one("n", "==", number) for number in left_out))
@@ -284,7 +281,7 @@ def test_a_vector_without_its_text_is_named(embedding, tmp_path):
 
 
 def test_a_warning_names_a_store_that_returns_no_more_hits(on, monkeypatch):
-    """Some services refuse to return more than some thousand."""
+    """Some services refuse to return more than a few thousand hits."""
     query = SimpleVectorStore.query
 
     def refusing(self, asked, **options):
@@ -330,7 +327,7 @@ def test_the_objects_and_callbacks_of_an_index_are_used(embedding):
 
 
 class Distances(SimpleVectorStore):
-    """Says how far each hit is, as FAISS does with ``IndexFlatL2``: the best has the least."""
+    """A store that returns distances, like FAISS with ``IndexFlatL2``: the best is the smallest."""
 
     def query(self, query, **kwargs):
         result = super().query(query, **kwargs)

@@ -1,4 +1,4 @@
-"""Rows in arrays: what they share."""
+"""The functions that all indexes of rows share."""
 
 from __future__ import annotations
 

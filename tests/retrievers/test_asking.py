@@ -1,4 +1,4 @@
-"""Retrievers that are asked at once: limits of time, failures, the event loop, many callers."""
+"""Concurrent retrievers: time, failures, the event loop, and many callers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 
 
 class Waiting(BaseRetriever):
-    """Answers when it is told to."""
+    """A retriever that answers when the test lets it."""
 
     def __init__(self, name, event):
         super().__init__()
@@ -46,7 +46,7 @@ def prompt():
 
 
 def test_retrievers_run_at_the_same_time():
-    # Each waits for the other: one after the other would never end.
+    # Each waits for the other, so one after the other would never end.
     first, second = threading.Event(), threading.Event()
 
     class Signals(Waiting):
@@ -67,7 +67,7 @@ def test_retrievers_run_at_the_same_time():
 async def test_a_blocking_retriever_does_not_block_the_loop(late):
     task = asyncio.create_task(ContextualFusionRetriever([late]).aretrieve("q"))
     for _ in range(20):
-        await asyncio.sleep(0.005)  # would not come back if the retriever ran on the loop
+        await asyncio.sleep(0.005)  # never returns if the retriever runs on the loop
     assert not task.done()
     late.event.set()
     assert ids(await task) == ["late"]
@@ -113,8 +113,8 @@ def test_fifty_threads_get_the_same_results_while_a_writer_writes(index, embeddi
     finally:
         stop.set()
         writer.join()
-    # The writer changes document counts, so scores of the keyword retriever waver, but never what
-    # was found or its order.
+    # The writer changes document counts, so scores of the keyword retriever vary, but never the
+    # hits or their order.
     assert {tuple(ids(answer)) for answer in answers} == {tuple(name for name, _ in expected)}
 
 

@@ -1,6 +1,4 @@
-"""Stores with a query of their own for an event loop, and stores that say themselves how many hits
-there are.
-"""
+"""Stores with an asynchronous query, and stores that decide on the number of hits themselves."""
 
 from __future__ import annotations
 
@@ -99,7 +97,7 @@ def test_arguments_have_the_names_of_llama_index():
 
 
 class Unlisted(SimpleVectorStore):
-    """Holds text and cannot list it, as Milvus says it."""
+    """A store that contains text and cannot list it, with the error of Milvus."""
 
     stores_text: bool = True
     problems: ClassVar[list[type[Exception]]] = []
@@ -119,7 +117,7 @@ def test_a_store_that_cannot_list_its_nodes_is_named_with_a_hint(problem):
 
 
 class Filtered(Unlisted):
-    """Lists its nodes where a filter says which, as pgvector does; an empty one is enough."""
+    """A store that lists its nodes only with a filter, like pgvector. An empty filter is enough."""
 
     def get_nodes(self, node_ids=None, filters=None):
         assert node_ids is not None or filters is not None

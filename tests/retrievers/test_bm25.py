@@ -1,4 +1,4 @@
-"""Keyword retrieval: what the stock class gets wrong, and what ours promises."""
+"""Keyword retrieval: the faults of the stock class, and the promises of ours."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_only_nodes_with_a_matching_term_are_returned(nodes):
 
 async def test_ids_and_nodes_of_an_answer_come_from_the_same_state():
     class Replaced(KeywordIndex):
-        """Has other nodes after each reading."""
+        """An index that has other nodes after each read."""
 
         def ask(self, work):
             found, now = super().ask(work), [*self.state.numbers]
@@ -187,7 +187,7 @@ def test_the_language_of_a_query_is_used():
     assert ids(ContextualBM25Retriever(nodes).retrieve("¿Cuál es la organización?")) == ["es"]
 
 
-# What it promises
+# Promises
 
 
 def test_nodes_equal_those_of_the_vector_store(index):

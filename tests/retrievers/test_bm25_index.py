@@ -1,4 +1,4 @@
-"""BM25 over arrays: scores as of a rebuild, and a copy on disk that is whole or none."""
+"""BM25 over arrays: scores equal those of a rebuild, and a file is complete or not read."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ FAR = 2**40  # rows of a database that is never renumbered
 
 
 def search(engine, groups, top_k, among=None):
-    """Return the best rows and their scores, of those among which there are any."""
+    """Return the best rows and their scores, among some rows if they are given."""
     return engine.search(groups, top_k, among)[-1]
 
 
 def state(engine):
-    """Return all that an engine says."""
+    """Return everything that an engine returns, for comparisons."""
     answers = [engine.rows.tolist(), len(engine)]
     for query in QUERIES:
         groups = query_groups(query)
@@ -46,7 +46,7 @@ def state(engine):
 
 
 def with_texts(engine, rows, texts):
-    """Return an engine with more rows."""
+    """Return an engine with further rows."""
     terms = TermCollector()
     for text in texts:
         terms.add(text)
@@ -54,7 +54,7 @@ def with_texts(engine, rows, texts):
 
 
 def engine_of(texts, **options):
-    """Return an engine that was made at once."""
+    """Return an engine that was built in one step."""
     rows = sorted(texts)
     return with_texts(Bm25Index(**options), rows, [texts[row] for row in rows])
 
@@ -236,7 +236,7 @@ def save(engine, folder, stamp):
 
 
 def load(folder):
-    """The index in a folder and its stamp; None where there is none that is whole."""
+    """Return the index in a folder and its stamp, or None if it is missing or damaged."""
     try:
         return Bm25Index().load(folder / "bm25.arrays")
     except Exception:  # noqa: BLE001  whatever is wrong
@@ -244,7 +244,7 @@ def load(folder):
 
 
 def saved(folder):
-    """An index on disk, that was of two parts, one with a dead row."""
+    """Save and return an index that had two parts, one of them with a deleted row."""
     rng = random.Random(3)  # noqa: S311  no secret
     every = {row * FAR: " ".join(rng.choices(WORDS, k=9)) for row in range(300)}
     engine = with_texts(engine_of(every), [400 * FAR, 401 * FAR], ["plum", "pear"]).changed(
@@ -268,7 +268,7 @@ def test_rows_without_terms_are_saved(tmp_path):
 
 
 def test_any_damage_is_detected_or_harmless(tmp_path):
-    """A ZIP archive also has fields that say nothing of the arrays, such as its dates."""
+    """A ZIP archive also has fields that do not affect the arrays, such as dates."""
     expected = state(saved(tmp_path))
     rng = random.Random(5)  # noqa: S311  no secret
     [path] = tmp_path.glob("*.arrays")

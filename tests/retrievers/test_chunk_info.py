@@ -1,4 +1,4 @@
-"""What the ranking reads of a chunk: computed once, stored in columns."""
+"""Descriptions of chunks for the ranking: computed once, stored in columns."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def collected(*names):
 
 
 def assert_known(index, rows, names):
-    """Compare what an index knows of rows with the descriptions of chunks, None for no chunk."""
+    """Compare the rows of an index with the descriptions of chunks. None means an unknown row."""
     chunks = index.read(rows)
     assert chunks.is_known.tolist() == [name is not None for name in names]
     for row, name in enumerate(names):

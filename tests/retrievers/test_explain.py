@@ -1,4 +1,4 @@
-"""Why each hit is one: table, notebook, data; variants, decay."""
+"""Explanations of hits as text and data, with variants of a query and with recency decay."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_postprocessor_can_drop_hits(retrievers):
 
 
 class Reversed(BaseNodePostprocessor):
-    """Turn the order around, and give the first hit no score."""
+    """A postprocessor that reverses the order and removes the score of the first hit."""
 
     def _postprocess_nodes(self, nodes, query_bundle=None):
         last, *others = reversed(nodes)

@@ -1,4 +1,4 @@
-"""The features of the ranking: each changes an order, and means what its docstring says."""
+"""The features of the ranking: each changes an order, and has the values that it documents."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def code(path, text):
     return text, {"path": path}
 
 
-FAR = "one two three four five six seven eight nine"  # so many words apart nothing is near
+FAR = "one two three four five six seven eight nine"  # enough words that nothing is near
 PARITY = {
     **{
         f"links{number}": (f"hard links, links that are hard{' wood' * number}", {})
@@ -183,7 +183,7 @@ def test_only_further_chunks_and_tests_have_negative_weights():
     assert against == {"further chunk", "tests"}
 
 
-# What the values mean
+# Values
 
 
 def query_of(text, **idf):
@@ -197,7 +197,7 @@ def query_of(text, **idf):
 
 
 def known_chunks(chunks):
-    """Return what is known of chunks by their metadata and texts, nothing for None."""
+    """Return the descriptions of chunks by metadata and text. None is an unknown chunk."""
     collector = InfoCollector()
     rows = [row for row, chunk in enumerate(chunks) if chunk]
     for row in rows:
@@ -206,7 +206,7 @@ def known_chunks(chunks):
 
 
 def candidates_of(chunks, *, counts=None, cosines=None, **known):
-    """Return candidates of which nothing is known beside this."""
+    """Return candidates with only these data."""
     size = len(chunks)
     nothing = np.zeros(size)
     values = {
@@ -249,7 +249,10 @@ HEADINGS = ["Retries", "Retries > Limits", "Retries > Storage"]
     ("counts", "expected"),
     [
         ((2, 1), [1.0, 1.0, 0.0, 0.0, 0.0]),
-        ((1, 1), [0.25, 0.25, 0.0, 0.0, 0.0]),  # the context holds "retries" once, the text never
+        (
+            (1, 1),
+            [0.25, 0.25, 0.0, 0.0, 0.0],
+        ),  # "retries" is once in the context and never in the text
         ((0, 0), [0.0] * 5),
     ],
 )

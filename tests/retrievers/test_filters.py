@@ -69,7 +69,7 @@ CASES = [
     (one("tags", "any", ["home", "garden"]), {"dog", "cat"}),
     (one("tags", "all", ["home", "animal"]), {"dog", "cat"}),
     (one("tags", "all", ["home", "work"]), set()),
-    # A missing key: only NE, NIN and IS_EMPTY hold.
+    # A missing key only matches NE, NIN and IS_EMPTY.
     (one("date_ts", "is_empty"), {"code", "config"}),
     (one("date_ts", "!=", 5), ALL),
     (one("date_ts", "nin", [APRIL_10]), ALL - {"cat"}),
@@ -231,7 +231,7 @@ def test_an_invalid_filter_is_an_error(nodes):
     ids=str,
 )
 def test_infinite_bounds_are_distinguished(nodes, bounds):
-    """In JSON all of them are null, so it cannot tell their filters apart."""
+    """In JSON all of them are null, so JSON could not distinguish their filters."""
     keyword = ContextualBM25Retriever(nodes)
     for bound in bounds:
         assert set(keyword.selected_ids(one("n", "<", bound))) == (

@@ -1,4 +1,4 @@
-"""A filter leaves chunks out and changes no score: a relevance is of the question and the chunk."""
+"""Filters leave out chunks and change no score: relevance depends on the question and the chunk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fusing ranked lists: pure functions on plain data."""
+"""The fusion of ranked lists: pure functions on plain data."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ LISTS = st.lists(
 )
 
 
-# Sums that differ in their last bit, and are equal as scores.
+# Sums that differ in the last bit and are equal as scores.
 ALMOST_EQUAL = [
     [("b", 1.0), ("d", None), ("a", 0.0)],
     [],

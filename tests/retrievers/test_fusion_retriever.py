@@ -1,4 +1,4 @@
-"""Hybrid retrieval: what the stock class gets wrong, and what ours promises."""
+"""Hybrid retrieval: the faults of the stock class, and the promises of ours."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ def test_a_node_counts_once_by_its_id():
         Fixed([hit("a", 1.0, seen="left"), hit("b", 0.9)]),
         Fixed([hit("a", 1.0, seen="right")]),
     )
-    # Other metadata is another hash: two hits to the stock class, one of which its base class hides
-    # after the cut.
+    # Different metadata give different hashes. The stock class has two hits, and its base class
+    # hides one of them after the cut.
     assert ids(stock([left, right], similarity_top_k=2).retrieve("q")) == ["a"]
     assert ids(ContextualFusionRetriever([left, right], similarity_top_k=2).retrieve("q")) == [
         "a",
@@ -141,7 +141,7 @@ def test_all_retrievers_failing_is_an_error():
         ContextualFusionRetriever(retrievers[1:]).retrieve("q")
 
 
-# What it promises
+# Promises
 
 
 def test_our_retrievers_fit_the_stock_fusion(retrievers):

@@ -1,4 +1,4 @@
-"""A keyword retriever over an index leaves out what was deleted from that index."""
+"""A keyword retriever over an index leaves out nodes that were deleted from the index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions for a message: what counts for one, its age, and in which order its chunks come."""
+"""The ranking of sessions for a message: their scores, their age, and the order of chunks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ranking(name, scores, weight, query=0, *, is_keyword=False):
 
 
 def known_chunks(metadata_of_chunks):
-    """Return what is known of chunks with some metadata."""
+    """Return the descriptions of chunks with these metadata."""
     chunks = InfoCollector()
     for metadata in metadata_of_chunks:
         chunks.add("", describe_chunk(metadata, ""))
@@ -49,7 +49,7 @@ def known_chunks(metadata_of_chunks):
 
 
 class Known(ContextualBM25Retriever):
-    """Knows the path and the day of each node, and a query whose words weigh 10."""
+    """A retriever that knows the path and day of each node. Words of the query have idf 10."""
 
     def __init__(self, metadata):
         super().__init__([])

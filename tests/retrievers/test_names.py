@@ -1,4 +1,4 @@
-"""The name of a document, or of a heading in it, as a question."""
+"""Queries that are the name of a document or of a heading in it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def embedding_of_words():
     return lambda nodes: VectorStoreIndex(nodes, embed_model=HashedWords())
 
 
-# With "mmr" scores are no cosines: candidates are then those alone that match the filter.
+# With "mmr", scores are not cosines, so only nodes that match the filter are candidates.
 @pytest.mark.parametrize("mode", ["default", "mmr"])
 def test_the_matching_chunk_of_a_named_note_comes_first(embedding_of_words, mode):
     parts = [("a.md", "Python is a language.", 1), ("a.md", "It has a lock.", 2)]

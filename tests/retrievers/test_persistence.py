@@ -1,4 +1,4 @@
-"""The keyword index on disk: complete, atomic, and never trusted when it is damaged or stale."""
+"""The keyword index on disk: complete, atomic, and rejected if it is damaged or outdated."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_arrays_that_were_changed_with_their_checksums_are_rejected(nodes, tmp_p
 
 
 def wrapped(values):
-    """Return offsets that ascend only where their differences overflow."""
+    """Return offsets whose differences only seem to ascend because they overflow."""
     return np.concatenate([values[:1], [2**62, -(2**62) - 1], values[3:]])
 
 

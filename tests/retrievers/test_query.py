@@ -1,4 +1,4 @@
-"""Operators of a query: "exact phrase", path:, tag:; ordinary questions stay as they are."""
+"""The operators of a query ("exact phrase", path:, tag:). Ordinary questions are unchanged."""
 
 from __future__ import annotations
 

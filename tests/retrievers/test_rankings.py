@@ -48,7 +48,7 @@ def learned(retrievers):
 
 
 def reads_of(ids, nearness):
-    """Return reads of chunks of which nothing else is known, for a query whose words weigh 8."""
+    """Return index data of chunks without descriptions, for a query whose words have idf 8."""
     terms = TermScores((("x",),), (1,), (8.0,), *np.zeros((2, len(ids), 1)))
     unknown = ChunkInfoIndex().read(range(len(ids)))
     return KeywordReads("k", terms, np.array(nearness), unknown, {})
@@ -126,7 +126,7 @@ def test_nearness_does_not_cross_from_one_document_to_the_next():
 def test_the_order_of_words_survives_merging_and_saving(nodes, tmp_path):
     retriever = ContextualBM25Retriever()
     for node in nodes:
-        retriever.add([node])  # merges on the way
+        retriever.add([node])  # merges parts in between
     names = [node.node_id for node in nodes]
     before = read_candidates(QUESTION, ("k", retriever), names, frozenset(names)).nearness.tolist()
     retriever.persist(tmp_path)
@@ -180,7 +180,7 @@ def test_a_named_day_counts(question, best):
     for node in nodes:
         node.excluded_embed_metadata_keys = [
             "date"
-        ]  # the words of the date do not answer, its value does
+        ]  # the value of the date matters, and not its words
     keyword = ContextualBM25Retriever(nodes)
     same = Fixed(dict.fromkeys(DIARY, 0.5))
     hits = (
@@ -303,7 +303,7 @@ def test_the_credits_of_a_candidate_are_its_ranks_and_features():
 
 
 class EnglishOnly(Fixed):
-    """Say that the scores are cosines of all-MiniLM-L6-v2."""
+    """Declare the scores as cosines of all-MiniLM-L6-v2."""
 
     cosines_of = "all-minilm"
 

@@ -48,14 +48,14 @@ ONLY_WORK = MetadataFilters(filters=[MetadataFilter(key="tags", value="work")])
 
 @pytest.fixture
 def retrievers(index, embedding):
-    """Retrievers with an embedding for which relevance was not measured."""
+    """Retrievers with an embedding for which relevance is not calibrated."""
     keyword = ContextualBM25Retriever.from_defaults(index=index)
     return ContextualVectorRetriever(index, embed_model=embedding), keyword
 
 
 @pytest.fixture
 def local_retrievers(store, nodes):
-    """The same over a tiny index with the local model."""
+    """Retrievers over a tiny index with the local model."""
     context = StorageContext.from_defaults(vector_store=store)
     index = VectorStoreIndex(nodes, storage_context=context, embed_model=LocalEmbedding())
     keyword = ContextualBM25Retriever(nodes)
@@ -86,11 +86,11 @@ def test_it_is_a_probability_that_grows_with_each_piece_of_evidence(
         assert relevance(evidence._replace(words=words + more, spelled=False)) >= strict
 
 
-# What is judged
+# Judgements
 
 
 class Words:
-    """A keyword retriever of which is known how many of ten words of a query each chunk holds."""
+    """A keyword retriever with a given number of ten query words in each chunk."""
 
     def __init__(self, **held):
         self.held = held
@@ -165,7 +165,7 @@ def test_relevance_is_unknown_without_cosines_and_words():
 
 
 def test_a_best_hit_without_support_by_vectors_has_a_low_relevance():
-    """A list of links held the words of a question that nothing answered."""
+    """A list of links contained the words of a question without an answer."""
     links = Evidence(nearest=0.35, cosine=0.106, words=0.7)
     assert relevance(links._replace(cosine=0.35)) > 2 * relevance(links)
     assert relevance(links) < 0.25
@@ -406,7 +406,7 @@ def test_an_invalid_minimum_relevance_is_rejected(retrievers, wrong):
 
 @pytest.fixture(scope="module")
 def seven_notes(tmp_path_factory):
-    """A retriever of the notes that come with the project, by the local model, as a user has it."""
+    """A retriever over the example notes with the local model and the default settings."""
     with ContextualIndex.open(NOTES, storage=tmp_path_factory.mktemp("notes")) as index:
         index.refresh()
         assert index.as_retriever().retrieve("asdfghjkl"), (

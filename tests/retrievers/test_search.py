@@ -1,4 +1,4 @@
-"""The seam to a store: retrievers over a store that something else changes."""
+"""Retrievers over a store that is maintained elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEW = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator=">=")])
 
 
 class Newest:
-    """Gives a new view for each question, as an index does."""
+    """A reader that returns a new view for each question, like an index."""
 
     def __init__(self, view, keyword):
         self.view, self.keyword = view, keyword
@@ -34,7 +34,7 @@ class Newest:
 
 
 class Vectors:
-    """A store of one's own that is searched by vector."""
+    """A custom store that is searched by vector."""
 
     def __init__(self, collection, keyword):
         self.collection, self.keyword = collection, keyword

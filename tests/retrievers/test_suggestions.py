@@ -1,4 +1,4 @@
-"""Names and words that a misspelt query may mean."""
+"""Suggestions of names and words for a misspelt query."""
 
 from __future__ import annotations
 

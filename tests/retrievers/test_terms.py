@@ -1,4 +1,4 @@
-"""What becomes a term."""
+"""The terms of texts and queries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from llama_index_contextual.retrievers.terms import query_groups, terms_of
 
 
 def terms_of_query(query):
-    """All alternatives of a query's terms, each once."""
+    """Return all alternatives of a query's terms, without duplicates."""
     return list(dict.fromkeys(term for group in query_groups(query) for term in group))
 
 

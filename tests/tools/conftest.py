@@ -1,4 +1,4 @@
-"""Notes that agents work in: some with an error code, some dated, one with front matter."""
+"""Notes for the tools: some with an error code, some dated, one with front matter."""
 
 import pytest
 

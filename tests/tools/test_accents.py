@@ -1,5 +1,6 @@
-"""Names with accents that follow their letters, as macOS writes them, and typed with whole letters;
-and the reverse.
+"""File names with combining accents, as macOS writes them, are found by composed letters.
+
+The reverse works, too.
 """
 
 from unicodedata import normalize

@@ -1,6 +1,4 @@
-"""LlamaIndex's agents with the tools, driven by a scripted model, and the sources that the tools
-work over.
-"""
+"""LlamaIndex's agents use the tools, driven by a scripted model, over any kind of source."""
 
 import json
 import warnings
@@ -69,7 +67,7 @@ class ScriptedFunctions(FunctionCallingLLM):
 
 
 class ScriptedText(CustomLLM):
-    """A model that writes the same calls as a ReAct agent reads them."""
+    """A model that writes the same calls in the form of a ReAct agent."""
 
     @property
     def metadata(self):
@@ -212,7 +210,7 @@ def test_the_tools_follow_changes_of_an_index(tmp_path):
 
 
 class Unlisted(SimpleVectorStore):
-    """A store that holds texts and cannot list its nodes."""
+    """A store that contains texts and cannot list its nodes."""
 
     stores_text: bool = True
 
@@ -236,7 +234,7 @@ def test_an_invalid_source_is_named(source):
         contextual_tools(source)
 
 
-# Without this grammar so small a model writes prose; with it, it chooses what to look for.
+# Without this grammar, a model this small writes prose. With it, the model chooses a query.
 REACT_CALL = r"""
 root ::= "Thought: I need a tool.\nAction: " call
 call ::= "grep\nAction Input: {\"pattern\": \"" word "\"}"

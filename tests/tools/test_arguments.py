@@ -1,4 +1,4 @@
-"""What tools take: values that mean "not given", plain types, and messages."""
+"""The arguments of tools: values that mean "not given", plain types, and error messages."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What the answers of the tools say around the notes: what is new, and what comes next."""
+"""The parts of an answer around the notes: the state of the index, and the next call."""
 
 import re
 

@@ -1,7 +1,4 @@
-"""``grep``.
-
-Which lines it finds, how they are cited, what it leaves out, and how long it may take.
-"""
+"""``grep``: the lines that it finds, their citations, hidden lines, and its time limits."""
 
 import time
 from pathlib import Path

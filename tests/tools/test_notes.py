@@ -1,4 +1,4 @@
-"""Documents that are put together from their nodes: their order, lines, pages, names and days."""
+"""Documents that are joined from their nodes: order, lines, pages, names and days."""
 
 from __future__ import annotations
 

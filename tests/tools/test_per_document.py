@@ -1,4 +1,4 @@
-"""Few items of each document, and few in all."""
+"""A limit for the items of each document, and for all items."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What citations, names and folders of notes mean."""
+"""Citations, names and folders lead to the notes that they mean."""
 
 import pytest
 from openpyxl import Workbook

@@ -1,4 +1,4 @@
-"""The tools over indexes, stores, retrievers and nodes of LlamaIndex, as users have them."""
+"""The tools over LlamaIndex indexes, stores, retrievers and nodes."""
 
 import pytest
 from llama_index.core import (

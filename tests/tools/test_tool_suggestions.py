@@ -1,6 +1,4 @@
-"""Misspelt words lead to names that exist, and equal texts name their other places, wherever hits
-are shown.
-"""
+"""Wherever hits are shown, misspelt words get suggestions and equal texts name their places."""
 
 import json
 
