@@ -121,9 +121,7 @@ def outside_of_quotations(text):
             else 0
         )
         if not depth and token.type != "blockquote_close":
-            cited = re.match(
-                r"\[[^]]+\] ", token.content
-            )  # the rest of the line is from the note
+            cited = re.match(r"\[[^]]+\] ", token.content)  # the rest of the line is from the note
             found.append(cited[0] if cited else token.content or token.type)
     return found
 
