@@ -392,7 +392,7 @@ class Bm25Index(ArrayIndex):
             read = np.flatnonzero(token_rows >= 0)
             tokens.append(np.sort(token_rows[read] * row_size + term.positions[read]))
 
-        # Compare all pairs of neighbouring terms together, each with numbers of its own.
+        # Compare all pairs of neighbouring terms at once, with a range of token numbers for each.
         starts = np.arange(len(weights)) * len(rows) * row_size
         first_tokens = np.concatenate([*map(np.add, tokens[:-1], starts)])
         second_tokens = np.concatenate([*map(np.add, tokens[1:], starts)])
@@ -416,7 +416,7 @@ class Bm25Index(ArrayIndex):
 
     def _read_term(self, group: Group) -> QueryTerm:
         token_places, positions = self._occurrences(group)
-        is_first = np.ones(len(token_places), np.bool_)  # of the tokens of a row
+        is_first = np.ones(len(token_places), np.bool_)  # the first token of each row
         is_first[1:] = token_places[1:] != token_places[:-1]
         starts = np.flatnonzero(is_first)
         places = token_places[starts]

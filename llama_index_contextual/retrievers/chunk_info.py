@@ -376,8 +376,8 @@ class Chunks:
         heading_labels: 1 for each label that is a term of the innermost heading, else 0.
         context_labels: The number of occurrences of the term in the contexts.
         name_labels: The value of the label as a name.
-        places: The place of each chunk in the index; -1 for an unknown one.
-        index: Reads the infos.
+        places: The position of each chunk in the index, or -1 if it is unknown.
+        index: The index, from which infos are read.
     """
 
     is_known: Bools
@@ -472,10 +472,10 @@ class ChunkInfoIndex(ArrayIndex):
         )
 
     def info_at(self, place: int) -> ChunkInfo:
-        """Return the info of the row at a place in :attr:`every`.
+        """Return the info of the row at a position in :attr:`every`.
 
         Raises:
-            StorageError: The info on disk is not that of a chunk.
+            StorageError: The stored info is damaged.
         """
         if place not in self._infos:
             start = 0

@@ -447,7 +447,7 @@ def _without_twins(
 
 
 def _citations_of(rows: Sequence[int], table: ScoreTable, chunks: Chunks) -> list[str]:
-    """Return where some candidates are from, by id where they have no path."""
+    """Return the citations of candidates. A candidate without a path is cited by its id."""
     return [chunks.info(row).citation or table.node_ids[row] for row in rows]
 
 
