@@ -308,10 +308,10 @@ class ContextualFusionRetriever(BaseRetriever):
         best_first = table.best_first.items()
         scores = {node_id: score for node_id, score in best_first if node_id in answers.admitted}
         relevant, note = relevance.relevant_scores(scores, self.min_score, judgement)
-        twins: Mapping[str, Sequence[int]] = {}
+        duplicates: Mapping[str, Sequence[int]] = {}
         unique_ids = list(relevant)
         if reads is not None:
-            unique_ids, twins = _without_twins(unique_ids, table, reads.chunks)
+            unique_ids, duplicates = _without_duplicates(unique_ids, table, reads.chunks)
 
         # Load the nodes.
         size = len(unique_ids) if self.node_postprocessors else self.similarity_top_k
@@ -324,8 +324,8 @@ class ContextualFusionRetriever(BaseRetriever):
         for rank, (node_id, node) in enumerate(nodes.items(), start=1):
             score = scores[node_id]
             also_at: list[str] = []
-            if reads is not None and node_id in twins:
-                also_at = _citations_of(twins[node_id], table, reads.chunks)
+            if reads is not None and node_id in duplicates:
+                also_at = _citations_of(duplicates[node_id], table, reads.chunks)
             hits.append(
                 Hit(
                     rank=rank,
@@ -424,7 +424,7 @@ def _resorted(results: list[NodeWithScore]) -> list[NodeWithScore]:
     return sorted(results, key=lambda result: -(result.score or 0.0))
 
 
-def _without_twins(
+def _without_duplicates(
     node_ids: Sequence[str], table: ScoreTable, chunks: Chunks
 ) -> tuple[list[str], Mapping[str, Sequence[int]]]:
     """Return the first candidate with each text, and the rows of further ones by its id.
@@ -433,7 +433,7 @@ def _without_twins(
     """
     unique_ids = []
     first_with: dict[tuple[int, int], str] = {}
-    twins = defaultdict[str, list[int]](list)
+    duplicates = defaultdict[str, list[int]](list)
     texts = list(zip(chunks.hashes.tolist(), chunks.days.tolist(), strict=True))
     for node_id in node_ids:
         row = table.row_of[node_id]
@@ -442,8 +442,8 @@ def _without_twins(
         if first == node_id:
             unique_ids.append(node_id)
         else:
-            twins[first].append(row)
-    return unique_ids, twins
+            duplicates[first].append(row)
+    return unique_ids, duplicates
 
 
 def _citations_of(rows: Sequence[int], table: ScoreTable, chunks: Chunks) -> list[str]:

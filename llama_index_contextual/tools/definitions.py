@@ -42,8 +42,8 @@ _POOL: Final = 30  # hits to search for at least, so that an answer says how man
 _RESERVED: Final = 200  # characters of an answer for its first and last lines
 _CHARS_PER_TOKEN: Final = 4
 _MAX_HITS: Final = 12  # more would leave too little text for each
-_MAX_TWINS: Final = 3  # further places of the same text
-_MAX_TWIN_CHARS: Final = 600  # length of all lines that name further places
+_MAX_DUPLICATES: Final = 3  # further places of the same text
+_MAX_DUPLICATE_CHARS: Final = 600  # length of all lines that name further places
 _FOUND: Final = "## Found in the notes"
 _NOT_FOUND: Final = "(Nothing found.)"
 
@@ -162,7 +162,7 @@ def _combined(
     )
     chosen = kept[:_MAX_HITS]
     notes = [*dict.fromkeys(note for digest in digests for note in digest.notes)]
-    notes += _twin_notes(chosen)
+    notes += _duplicate_notes(chosen)
     groups = [group for text in wordings for group in query_groups(text)]
     available = MAX_CHARS - _RESERVED - sum(map(len, notes))
     shown = with_snippets(chosen, groups, available // _CHARS_PER_TOKEN)
@@ -174,14 +174,14 @@ def _combined(
     return replace(digests[0], entries=shown, notes=tuple(notes), left_out=left_out)
 
 
-def _twin_notes(entries: Iterable[MemoryEntry]) -> list[str]:
+def _duplicate_notes(entries: Iterable[MemoryEntry]) -> list[str]:
     """Return a line for each hit whose text is also at other places, as many lines as fit."""
     notes = []
     for entry in entries:
         if entry.also_at:
-            places = ", ".join(map(shown_path, entry.also_at[:_MAX_TWINS]))
+            places = ", ".join(map(shown_path, entry.also_at[:_MAX_DUPLICATES]))
             notes.append(f"The text of {entry.citation} is also at {places}")
-    return fitting(notes, _MAX_TWIN_CHARS)
+    return fitting(notes, _MAX_DUPLICATE_CHARS)
 
 
 def _next_call(arguments: Retrieval, kept: int, shown: int) -> str:

@@ -33,7 +33,7 @@ _SECONDS: Final = 10.0  # time limit of an expression for all texts
 _MAX_REPEATS: Final = 10_000  # the library expands each repeated part in memory
 _MAX_LINE: Final = 200  # characters of a line that are shown
 _BEFORE: Final = 60  # characters of a long line that are shown before the match
-_MAX_TWIN_CHARS: Final = 100  # length of the citations of further places of the same line
+_MAX_DUPLICATE_CHARS: Final = 100  # length of the citations of further places of the same line
 _MAX_HEADINGS: Final = 150  # length of the headings above a line
 _MAX_NAMES: Final = 150  # length of the list of notes with further lines
 _RESERVED: Final = 350  # characters of an answer for its first and last lines
@@ -273,13 +273,15 @@ def _lines_of(text: str) -> list[str]:
 
 def _item(text: str, lines: Iterable[Line], pattern: Pattern) -> str:
     """Return a line with its citation, its headings and the other places of the same text."""
-    line, *twins = lines
+    line, *duplicates = lines
     headings = f"{line.headings}: " if line.headings else ""
     item = f"- [{line.citation}] {headings}{_excerpt(text, pattern)}"
-    if not twins:
+    if not duplicates:
         return item
-    citations = fitting((twin.citation for twin in twins), _MAX_TWIN_CHARS, gap=2)
-    hidden = len(twins) - len(citations)
+    citations = fitting(
+        (duplicate.citation for duplicate in duplicates), _MAX_DUPLICATE_CHARS, gap=2
+    )
+    hidden = len(duplicates) - len(citations)
     if not citations:
         return f"{item} (also in {counted(hidden, 'place')})"
     more = f" and {hidden:,} more" if hidden else ""
