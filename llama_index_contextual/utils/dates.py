@@ -401,7 +401,7 @@ def with_ranges(text: str, find: Callable[[str], list[NamedDate]]) -> list[Named
 
 
 def _may_have_range(text: str) -> bool:
-    """Return whether a text has a separator of ranges, and a number or a name of a day or month."""
+    """Return whether a text can have a range: a separator, and a number or the name of a day."""
     if not _MAY_BE_RANGE.search(text):
         return False
     return bool(_DIGIT.search(text)) or not _NAMES.isdisjoint(_LONG_WORD.findall(text.lower()))

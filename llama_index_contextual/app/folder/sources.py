@@ -100,7 +100,7 @@ class Source(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Return the bytes of its text, estimated before it is read."""
+        """Return an estimate of the bytes of its text, without reading it."""
         return self.bytes if is_text(self.id) else int(self.bytes * _TEXT_SHARE)
 
 
