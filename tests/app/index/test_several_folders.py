@@ -66,7 +66,7 @@ def test_what_is_indexed_of_a_folder_that_is_gone_stays_and_is_named(index, fold
     report = index.refresh()
     assert not report.deleted
     assert [problem.path for problem in report.failed] == ["docs/"]
-    assert "index docs=PATH where it is now" in report.failed[0].reason
+    assert "index docs=PATH at its new place" in report.failed[0].reason
     held = index.status()
     assert str(report).startswith(
         f"{held.documents} documents, {held.chunks} chunks: 1 not indexed"
