@@ -1,6 +1,7 @@
 """Measure how an index of a folder grows: building, memory, disk, questions, refreshing, opening.
 
     python benchmarks/scale.py --sizes 1000 10000 100000
+    python benchmarks/scale.py --documents 10000  # so many pages, and not so many chunks
     python benchmarks/scale.py --folder FOLDER    # a folder as it is, with the local embedding
 
 Each size is indexed as a user does it, by ``ContextualIndex.refresh`` over a folder of real pages
@@ -24,7 +25,7 @@ import statistics
 import tempfile
 import time
 import zlib
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -44,7 +45,7 @@ from llama_index_contextual.app import ContextualIndex, LocalEmbedding
 from llama_index_contextual.app.index.chunking import default_parser
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from llama_index_contextual.app.settings.local import FloatArray
 
@@ -56,6 +57,7 @@ QUESTIONS: Final = 300
 CHANGES: Final = 3
 DIRECTIONS = np.random.default_rng(0).standard_normal((16_384, 384), dtype=np.float32)
 COLUMNS: Final = {
+    "documents": ("documents", ",.0f"),
     "build_cpu": ("building, CPU s", ",.0f"),
     "build_cpu_per_thousand": ("the same for 1,000 chunks", ".2f"),
     "build_peak": ("memory of building, MiB", ",.0f"),
@@ -126,16 +128,27 @@ def with_other_words(text: str, words: list[str], draw: random.Random) -> str:
     return WORD.sub(exchanged, text)
 
 
-def write_pages(folder: Path, size: int) -> None:
-    """Write pages of about so many chunks into a folder."""
+def pages_of_size(size: int) -> Iterator[tuple[str, str]]:
+    """Yield paths and texts of pages of about so many chunks."""
     left = size * CHARACTERS
     for path, text in pages():
-        target = folder / path
-        target.parent.mkdir(exist_ok=True, parents=True)
-        target.write_text(text, "utf-8")
+        yield path, text
         left -= len(text)
         if left <= 0:
             return
+
+
+def write_pages(folder: Path, size: int) -> None:
+    """Write pages of about so many chunks into a folder."""
+    write_files(folder, pages_of_size(size))
+
+
+def write_files(folder: Path, chosen: Iterable[tuple[str, str]]) -> None:
+    """Write texts into a folder, by their paths."""
+    for path, text in chosen:
+        target = folder / path
+        target.parent.mkdir(exist_ok=True, parents=True)
+        target.write_text(text, "utf-8")
 
 
 def build(folder: Path) -> dict[str, float]:
@@ -183,12 +196,14 @@ def measured_refresh(opened: ContextualIndex) -> dict[str, float]:
     """Refresh an index, and return what that took."""
     with opened as index:
         start = time.process_time()
-        chunks = index.refresh().chunks
+        report = index.refresh()
         cpu = time.process_time() - start
+    chunks = report.chunks
     sizes = index.settings.layout.sizes()
     peak_kibibytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "chunks": chunks,
+        "documents": report.documents,
         "build_cpu": cpu,
         "build_cpu_per_thousand": cpu / chunks * 1000,
         "build_peak": peak_kibibytes / 1024,
@@ -244,15 +259,18 @@ def cpu_of(work: Callable[[], object]) -> float:
 
 def main() -> None:
     """Measure each size and print a table."""
-    options = command_line(__doc__, sizes=[1000, 10_000, 100_000], folder=Path)
+    options = command_line(__doc__, sizes=[1000, 10_000, 100_000], documents=int, folder=Path)
     if options.folder:
         print(json.dumps(in_fresh_process(build_by_local_embedding, options.folder)))
         return
+    corpora = [pages_of_size(size) for size in options.sizes]
+    if options.documents:
+        corpora = [islice(pages(), options.documents)]
     results: list[dict[str, float]] = []
-    for size in options.sizes:
+    for chosen in corpora:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            write_pages(folder, size)
+            write_files(folder, chosen)
             figures = in_fresh_process(build, folder) | in_fresh_process(ask, folder)
         results.append(figures)
         print(json.dumps(figures), flush=True)

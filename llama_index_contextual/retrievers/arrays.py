@@ -11,7 +11,6 @@ import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -231,10 +230,10 @@ def read_arrays(path: Path) -> tuple[Any, dict[str, Numbers]]:
         require(path.is_file())  # opening a pipe would wait for its writer
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():
-                # Read the whole member, so that its checksum is verified. numpy stops at the end of
-                # the array.
-                data = BytesIO(archive.read(name))
-                arrays[name.removesuffix(".npy")] = np.load(data, allow_pickle=False)
+                with archive.open(name) as file:
+                    array = np.lib.format.read_array(file, allow_pickle=False)
+                    require(not file.read(1))  # The checksum is verified at the end of the member.
+                arrays[name.removesuffix(".npy")] = array
         return json.loads(arrays.pop(_CONTENT).tobytes()), arrays
 
 

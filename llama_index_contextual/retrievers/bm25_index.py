@@ -216,14 +216,16 @@ class TermArrays(RowArrays):
 
     def check(self) -> None:
         """Raise a ValueError if the arrays are inconsistent."""
-        require(len(np.unique(self.ids)) == len(self.ids) == len(self.lengths))
+        ascending_ids = np.sort(self.ids)
+        require(bool((ascending_ids[1:] > ascending_ids[:-1]).all()))
+        require(len(self.ids) == len(self.lengths))
         require(self.terms.dtype == np.uint64 and bool((self.terms[1:] > self.terms[:-1]).all()))
         require(len(self.starts) == len(self.terms) + 1)
         require(are_offsets(self.starts, len(self.places)))
         # Each position of a row must occur once.
         require(len(self.places) == len(self.positions) == self.lengths.sum())
         require(np.array_equal(np.bincount(self.places, minlength=len(self.ids)), self.lengths))
-        require(bool((self.positions < self.lengths[self.places]).all()))
+        require(bool((self.positions < _compact(self.lengths)[self.places]).all()))
 
     def span_of(self, number: np.uint64) -> slice:
         """Return the span of the occurrences of a term. It is empty if no row has the term."""

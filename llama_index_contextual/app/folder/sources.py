@@ -298,6 +298,7 @@ def file_sources(
     """
     paths = {file.path for file in files}
     has_missing = any(row.kind == "file" and path not in paths for path, row in known.items())
+    content = reading.content
     sources = []
     for file in files:
         row = known.get(file.path)
@@ -307,7 +308,7 @@ def file_sources(
         elif (row is not None or has_missing) and time.monotonic() <= until:
             with contextlib.suppress(DocumentError):  # loading it reports the reason
                 sha256 = sha256_of(reading.read(file))
-        load = partial(reading.content, file)
+        load = partial(content, file)
         size, _, _ = file.stamp.partition(" ")
         sources.append(Source(file.path, sha256, "file", load, int(size), file.stamp))
     return sources

@@ -140,9 +140,10 @@ class Caches:
         moment = self.at(snapshot)
         for kind, maker in self._makers.items():
             index: ArrayIndex = getattr(moment, kind)
-            number_of_rows = len(np.unique(index.rows))
-            other_rows = len(np.setxor1d(index.rows, self._saved_rows[kind]))
-            if other_rows > number_of_rows * _WRITTEN_FROM:
+            saved_rows = self._saved_rows[kind]
+            added = _lacking(saved_rows, index.rows)
+            removed = _lacking(index.rows, saved_rows)
+            if len(added) + len(removed) > len(index) * _WRITTEN_FROM:
                 with contextlib.suppress(StorageError):
                     index.save(self._path_of(kind), [maker, snapshot.state.identity])
                     self._saved_rows[kind] = index.rows
@@ -180,7 +181,12 @@ def _unit_vectors_of(snapshot: Snapshot, rows: Rows) -> list[UnitVectors]:
 
 def _with_rows(index: _T, rows: Ints) -> tuple[_T, Ints]:
     """Return an index of at most these rows, and the rows that it lacks."""
-    known = index.rows  # both ascend, which numpy's set differences do not use
-    lacking = np.delete(rows, matches(known, rows)[1])
-    unwanted = np.delete(known, matches(rows, known)[1])
-    return index.changed(unwanted), lacking
+    return index.changed(_lacking(rows, index.rows)), _lacking(index.rows, rows)
+
+
+def _lacking(known: Ints, rows: Ints) -> Ints:
+    """Return the rows that are not among the known ones; both ascend."""
+    if known is rows:
+        return rows[:0]
+    # In a tenth of the time that numpy's set differences take, which do not use the order.
+    return np.delete(rows, matches(known, rows)[1])

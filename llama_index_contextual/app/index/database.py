@@ -60,7 +60,7 @@ CREATE TABLE chunks (
     metadata TEXT NOT NULL, fields BLOB NOT NULL, embed_hash TEXT NOT NULL,
     context_source TEXT NOT NULL, checksum INTEGER NOT NULL
 );
-CREATE INDEX chunks_of_document ON chunks (document);
+CREATE INDEX chunks_of_document ON chunks (document, context_source);
 CREATE TABLE vectors (chunk INTEGER PRIMARY KEY, value BLOB NOT NULL, checksum INTEGER NOT NULL)"""
 
 # The largest step from the number of a change to the next: a clock is not needed, 16 million
@@ -91,7 +91,7 @@ class Database(SqliteFile):
     """The file of documents, chunks and settings."""
 
     tables = _TABLES
-    layout = 9
+    layout = 10
     _documents: tuple[object, dict[str, DocumentRow]] = (None, {})
 
     def state(self) -> IndexState:
