@@ -30,7 +30,12 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_index_contextual.retrievers.bm25_index import Candidate, Pool
-from llama_index_contextual.retrievers.filters import ITEMS, REF_DOC_ALIASES, admits, condition_of
+from llama_index_contextual.retrievers.filters import (
+    REF_DOC_ALIASES,
+    ItemFilter,
+    admits,
+    condition_of,
+)
 from llama_index_contextual.utils.errors import (
     ContextualWarning,
     CopyError,
@@ -425,7 +430,7 @@ def portable_parts(filters: MetadataFilters | None) -> list[MetadataFilter]:
     for member in filters.filters:
         if isinstance(member, MetadataFilters):
             parts += portable_parts(member)
-        elif not member.key.startswith(ITEMS) and _is_portable(member):
+        elif not isinstance(member, ItemFilter) and _is_portable(member):
             parts.append(member)
     return parts
 

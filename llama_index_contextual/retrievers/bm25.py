@@ -16,6 +16,8 @@ from llama_index_contextual.retrievers.bm25_index import Candidate, Pool, TermSc
 from llama_index_contextual.retrievers.filters import (
     check_filters,
     describe_filter,
+    filters_from_dict,
+    filters_to_dict,
     merge_filters,
     suggest_names,
 )
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from llama_index_contextual.retrievers.base import StoreReader
+    from llama_index_contextual.retrievers.node_index import KeywordView
 
 _MAX_NAMED: Final = 50  # documents with the same name
 _MAX_CHUNKS: Final = 200  # chunks of a named document of which the best is chosen
@@ -268,7 +271,7 @@ class ContextualBM25Retriever(PoolRetriever):
         """Delete nodes that the LlamaIndex index no longer has. Return whether there were any."""
         return self._members is not None and self.delete(self._members.deleted_ids(node_ids)) > 0
 
-    def _pool(self, store: Any, text: str, top_k: int) -> Pool:
+    def _pool(self, store: KeywordView, text: str, top_k: int) -> Pool:
         """Return the best nodes that match a term, or whose document is named by the query."""
         pool: Pool = store.keyword_query(query_groups(text), top_k, self.filters)
         unfiltered = _with_named(pool.unfiltered, self.named(store, text), top_k)
@@ -278,7 +281,7 @@ class ContextualBM25Retriever(PoolRetriever):
         return Pool(_with_named(pool.matching, self.named(store, text, rows), top_k), unfiltered)
 
     def named(
-        self, store: Any, text: str, rows: Iterable[int] | None = None
+        self, store: KeywordView, text: str, rows: Iterable[int] | None = None
     ) -> dict[Candidate, float]:
         """Return the best chunk of each document that a query names, with the value of the name.
 
@@ -311,7 +314,7 @@ class ContextualBM25Retriever(PoolRetriever):
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         text = query_bundle.query_str
 
-        def answer(store: Any) -> list[NodeWithScore]:
+        def answer(store: KeywordView) -> list[NodeWithScore]:
             if self.filters is not None and not text.strip():
                 ids = store.selected_ids(self.filters)[: self.similarity_top_k]
                 candidates = [Candidate(node_id, 0.0) for node_id in ids]
@@ -360,7 +363,7 @@ class ContextualBM25Retriever(PoolRetriever):
             return []
         members = self.filters.filters
 
-        def find_empty(store: Any) -> list[str]:
+        def find_empty(store: KeywordView) -> list[str]:
             alone = [MetadataFilters(filters=[member]) for member in members]
             empty = [filters.filters[0] for filters in alone if not len(store.admitted(filters))]
             if not empty:
@@ -379,7 +382,7 @@ class ContextualBM25Retriever(PoolRetriever):
 
     def get_persist_args(self) -> dict[str, Any]:
         """Return the settings that :meth:`persist` stores."""
-        filters = None if self.filters is None else self.filters.model_dump(mode="json")
+        filters = None if self.filters is None else filters_to_dict(self.filters)
         return {"similarity_top_k": self.similarity_top_k, "filters": filters}
 
     def persist(self, path: str | Path, encoding: str = "utf-8", **_: Any) -> None:  # noqa: ARG002
@@ -406,7 +409,7 @@ class ContextualBM25Retriever(PoolRetriever):
         """
         index, settings = KeywordIndex.load(Path(path))
         if settings["filters"] is not None:
-            settings["filters"] = MetadataFilters.model_validate(settings["filters"])
+            settings["filters"] = filters_from_dict(settings["filters"])
         retriever = cls(**{**settings, **overrides})
         retriever.reader = index
         return retriever

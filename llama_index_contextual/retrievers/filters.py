@@ -19,7 +19,7 @@ from difflib import get_close_matches
 from functools import cache
 from itertools import chain
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from llama_index.core.vector_stores.types import (
@@ -39,11 +39,6 @@ if TYPE_CHECKING:
 
 # Vector stores have three names for the document of a node. Filters can use any of them.
 REF_DOC_ALIASES: Final = frozenset({"doc_id", "document_id"})
-# The key of a filter on the words of a node. TEXT_MATCH matches a phrase, CONTAINS matches terms.
-WORDS: Final = "(words)"
-# A key with this prefix filters by the items of a value: "work, home" has two. Case is ignored.
-# CONTAINS matches an item or an item below it: "health" matches "health/running".
-ITEMS: Final = "(items)"
 _MAX_SIMILAR: Final = 3  # similar names that a message suggests
 _MIN_SIMILARITY: Final = 0.5
 _MAX_NAMED: Final = 6
@@ -52,43 +47,84 @@ Filter = MetadataFilter | MetadataFilters
 Condition = Callable[[Any], bool]
 
 
-# Filters on tags and items
+# Filters of this package
 
 
-def item_filter(
-    key: str,
-    value: Any,
-    operator: FilterOperator = FilterOperator.EQ,
-) -> MetadataFilter:
-    """Return a filter on the items of a value. Case is ignored: ``ml`` is in ``[ML, art]``."""
-    return MetadataFilter(key=ITEMS + key, value=value, operator=operator)
+class WordsFilter(MetadataFilter):
+    """A filter on the words of a node. TEXT_MATCH matches a phrase, CONTAINS matches terms."""
+
+    key: str = "words"
+    target: Literal["words"] = "words"
 
 
-def tag_filter(tag: str) -> MetadataFilters:
-    """Return a filter for nodes with a tag or a tag below it, in the front matter or the text."""
-    name = tag.strip().lstrip("#").strip("/")
-    keys = (meta.TAGS, meta.INLINE_TAGS)
-    filters = [item_filter(key, name, FilterOperator.CONTAINS) for key in keys]
-    return MetadataFilters(filters=[*filters], condition=FilterCondition.OR)
+class ItemFilter(MetadataFilter):
+    """A filter on the items of a value: "work, home" has two. Case is ignored.
+
+    CONTAINS matches an item or an item below it: "health" matches "health/running".
+    """
+
+    target: Literal["items"] = "items"
 
 
-def path_filter(text: str) -> MetadataFilters:
-    """Return a filter for paths that contain a text, ignoring case.
+class TagFilter(MetadataFilters):
+    """A filter for nodes with a tag or a tag below it, in the front matter or the text."""
+
+    tag: str
+
+
+class PathFilter(MetadataFilters):
+    """A filter for paths that contain a text, ignoring case.
 
     It includes the ``file_path`` of LlamaIndex's readers.
     """
+
+    path: str
+
+
+def tag_filter(tag: str) -> TagFilter:
+    """Return the filter for a tag, which is written with or without ``#``."""
+    name = tag.strip().lstrip("#").strip("/")
+    filters: list[Filter] = [
+        ItemFilter(key=key, value=name, operator=FilterOperator.CONTAINS)
+        for key in (meta.TAGS, meta.INLINE_TAGS)
+    ]
+    return TagFilter(filters=filters, condition=FilterCondition.OR, tag=name)
+
+
+def path_filter(path: str) -> PathFilter:
+    """Return the filter for paths that contain a text."""
     contains = FilterOperator.TEXT_MATCH_INSENSITIVE
-    keys = (meta.PATH, meta.FILE_PATH)
-    filters = [MetadataFilter(key=key, value=text, operator=contains) for key in keys]
-    return MetadataFilters(filters=[*filters], condition=FilterCondition.OR)
+    filters: list[Filter] = [
+        MetadataFilter(key=key, value=path, operator=contains)
+        for key in (meta.PATH, meta.FILE_PATH)
+    ]
+    return PathFilter(filters=filters, condition=FilterCondition.OR, path=path)
 
 
-def _text_of(part: Filter, make: Callable[[str], MetadataFilters]) -> str | None:
-    """Return the text for which ``make`` made the filter, or None if it did not make it."""
-    if not isinstance(part, MetadataFilters) or not part.filters:
-        return None
-    text = getattr(part.filters[0], "value", None)
-    return text if isinstance(text, str) and part == make(text) else None
+# Filters as data
+
+_CLASS_OF_TARGET: Final = {"words": WordsFilter, "items": ItemFilter}
+
+
+def filters_to_dict(filters: MetadataFilters) -> dict[str, Any]:
+    """Return filters as plain JSON values."""
+    return filters.model_dump(mode="json", serialize_as_any=True)
+
+
+def filters_from_dict(data: Mapping[str, Any]) -> MetadataFilters:
+    """Return the filters that :func:`filters_to_dict` wrote."""
+    if "tag" in data:
+        return tag_filter(data["tag"])
+    if "path" in data:
+        return path_filter(data["path"])
+    members: list[Filter] = []
+    for member in data["filters"]:
+        if "filters" in member:
+            members.append(filters_from_dict(member))
+        else:
+            filter_class = _CLASS_OF_TARGET.get(member.get("target"), MetadataFilter)
+            members.append(filter_class.model_validate(member))
+    return MetadataFilters(filters=members, condition=data["condition"])
 
 
 # Filters in messages
@@ -96,12 +132,12 @@ def _text_of(part: Filter, make: Callable[[str], MetadataFilters]) -> str | None
 
 def describe_filter(part: Filter) -> str:
     """Describe a filter, such as ``a path containing 'people/'`` or ``the tag 'sqlite'``."""
-    tag = _text_of(part, tag_filter)
-    if tag is not None:
-        return f"the tag {tag!r}"
-    path = _text_of(part, path_filter)
-    if path is not None:
-        return f"a path containing {path!r}"
+    if isinstance(part, TagFilter):
+        return f"the tag {part.tag!r}"
+    if isinstance(part, PathFilter):
+        return f"a path containing {part.path!r}"
+    if isinstance(part, WordsFilter):
+        return f"the words {part.value!r}"
     if isinstance(part, MetadataFilters):
         condition = part.condition or FilterCondition.AND
         members = f" {condition.value} ".join(describe_filter(member) for member in part.filters)
@@ -112,7 +148,7 @@ def describe_filter(part: Filter) -> str:
     if part.operator == FilterOperator.TEXT_MATCH_INSENSITIVE:
         operator = "containing"
     value = "" if part.value is None else repr(part.value)
-    return f"{part.key.removeprefix(ITEMS)} {operator} {value}".strip()
+    return f"{part.key} {operator} {value}".strip()
 
 
 def suggest_names(part: Filter, metadata_of_nodes: Sequence[Mapping[str, Any]]) -> str:
@@ -120,18 +156,17 @@ def suggest_names(part: Filter, metadata_of_nodes: Sequence[Mapping[str, Any]]) 
 
     It is empty if nodes have the tag, folder or key of the filter.
     """
-    tag = _text_of(part, tag_filter)
-    path = _text_of(part, path_filter)
+    if isinstance(part, TagFilter):
+        return _names_like(part.tag, "tags", map(tags_in, metadata_of_nodes))
+    path = part.path if isinstance(part, PathFilter) else None
     if isinstance(part, MetadataFilter) and part.key == meta.PATH:
         path = str(part.value)
-    if tag is not None:
-        return _names_like(tag, "tags", map(tags_in, metadata_of_nodes))
     if path is not None:
         return _names_like(path.strip("/"), "folders", map(_folders_in, metadata_of_nodes))
-    if isinstance(part, MetadataFilters) or part.key in {WORDS, *meta.NAMES_TAKEN}:
+    if isinstance(part, (MetadataFilters, WordsFilter)) or part.key in meta.NAMES_TAKEN:
         return ""
     keys = [metadata.keys() - meta.NAMES_TAKEN for metadata in metadata_of_nodes]
-    return _names_like(part.key.removeprefix(ITEMS), "keys", keys)
+    return _names_like(part.key, "keys", keys)
 
 
 def tags_in(metadata: Mapping[str, Any]) -> Iterator[str]:
@@ -200,7 +235,7 @@ def condition_of(part: MetadataFilter) -> Condition:
     if part.operator in _OPPOSITES:
         opposite = condition_of(part.model_copy(update={"operator": _OPPOSITES[part.operator]}))
         return lambda value: not opposite(value)
-    if part.key.startswith(ITEMS):
+    if isinstance(part, ItemFilter):
         return _item_condition(part)
     return _value_condition(part)
 
@@ -211,8 +246,7 @@ def _item_condition(part: MetadataFilter) -> Condition:
     if part.operator == FilterOperator.CONTAINS:
         prefix = str(value).strip("#/") + "/"
         return lambda tags: any(f"{item}/".startswith(prefix) for item in items_of(tags))
-    key = part.key.removeprefix(ITEMS)
-    holds = condition_of(MetadataFilter(key=key, value=value, operator=part.operator))
+    holds = condition_of(MetadataFilter(key=part.key, value=value, operator=part.operator))
     return lambda values: any(holds(item) for item in items_of(values) or [None])
 
 
@@ -266,7 +300,7 @@ def admitted(
     filters: MetadataFilters,
     rows: Ints,
     column_of: Callable[[str], Sequence[Any]],
-    rows_with_words: Callable[[MetadataFilter], Ints],
+    rows_with_words: Callable[[WordsFilter], Ints],
     passed: Sequence[MetadataFilter] = (),
 ) -> Ints:
     """Return the rows that match filters, in their order.
@@ -275,7 +309,7 @@ def admitted(
         filters: The filters, which can be nested.
         rows: The numbers of the rows.
         column_of: Returns the value of a metadata key for each of the rows.
-        rows_with_words: Returns the rows that match a filter on :data:`WORDS`. The result can
+        rows_with_words: Returns the rows that match a :class:`WordsFilter`. The result can
             contain other rows of the index.
         passed: Filters that the store has applied. If it matched an item of a list, the row also
             matches here.
@@ -284,9 +318,9 @@ def admitted(
     def mask_of(part: Filter) -> Bools:
         if isinstance(part, MetadataFilters):
             return _combined([mask_of(member) for member in part.filters], part, len(rows))
-        if part.key == WORDS:
+        if isinstance(part, WordsFilter):
             return np.isin(rows, rows_with_words(part))
-        values = _values_of(part.key.removeprefix(ITEMS), column_of)
+        values = _values_of(part.key, column_of)
         holds = condition_of(part)
         if any(part is checked for checked in passed):
             holds = _of_any_item(holds)

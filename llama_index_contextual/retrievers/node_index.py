@@ -18,7 +18,7 @@ import numpy as np
 from llama_index.core.constants import DATA_KEY, TYPE_KEY
 from llama_index.core.schema import BaseNode, IndexNode, MetadataMode
 from llama_index.core.storage.docstore.utils import json_to_doc
-from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
 
 from llama_index_contextual.retrievers import arrays
 from llama_index_contextual.retrievers.bm25_index import (
@@ -35,7 +35,7 @@ from llama_index_contextual.retrievers.chunk_info import (
     InfoCollector,
     describe_chunk,
 )
-from llama_index_contextual.retrievers.filters import admitted
+from llama_index_contextual.retrievers.filters import WordsFilter, admitted
 from llama_index_contextual.retrievers.names import NameIndex, titles_in
 from llama_index_contextual.retrievers.suggestions import Vocabulary
 from llama_index_contextual.retrievers.terms import TERMS_VERSION, Group, query_groups
@@ -137,6 +137,9 @@ class KeywordView(Protocol):
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
         """Return the rows of nodes by id, without unknown ids."""
 
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """Return new node objects by id, without unknown ids."""
+
     @property
     def names(self) -> NameIndex:
         """Return the index of document names, by the rows of their first nodes."""
@@ -162,14 +165,13 @@ class KeywordView(Protocol):
         """Return the rows of the nodes that match filters, ascending."""
         if filters is None:
             return self.rows
-        # JSON would not do as a key: inf, -inf and nan are all null in it.
-        question = f"filters {filters.model_dump()!r}"
         return self.answer(
-            question, lambda: admitted(filters, self.rows, self.column, self._rows_with_words)
+            f"filters {filters!r}",
+            lambda: admitted(filters, self.rows, self.column, self._rows_with_words),
         )
 
-    def _rows_with_words(self, words_filter: MetadataFilter) -> Ints:
-        """Return the rows that match a filter on ``WORDS``. TEXT_MATCH needs the words as a phrase.
+    def _rows_with_words(self, words_filter: WordsFilter) -> Ints:
+        """Return the rows that match the filter. TEXT_MATCH needs the words as a phrase.
 
         If too many rows contain the words, their order is not checked.
         """

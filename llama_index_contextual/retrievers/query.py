@@ -23,7 +23,12 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 
-from llama_index_contextual.retrievers.filters import WORDS, item_filter, path_filter, tag_filter
+from llama_index_contextual.retrievers.filters import (
+    ItemFilter,
+    WordsFilter,
+    path_filter,
+    tag_filter,
+)
 from llama_index_contextual.retrievers.query_dates import find_dates, lexicon_of
 from llama_index_contextual.retrievers.terms import has_stop_words, language_of, query_groups
 from llama_index_contextual.retrievers.words import words_of
@@ -94,8 +99,7 @@ def _value_of(field: re.Match[str]) -> str:
 
 def _filter_of(operator: re.Match[str]) -> Filter:
     if operator.re is _PHRASE:
-        words = operator["words"]
-        return MetadataFilter(key=WORDS, value=words, operator=FilterOperator.TEXT_MATCH)
+        return WordsFilter(value=operator["words"], operator=FilterOperator.TEXT_MATCH)
     value = _value_of(operator)
     return tag_filter(value) if operator["name"] == "tag" else path_filter(value)
 
@@ -152,7 +156,7 @@ def note_filters(
     if first and last and first > last:
         raise SettingError(f"`since` must not be after `until` (got {since!r} and {until!r}).")
     filters: list[Filter] = [_condition(condition) for condition in where]
-    paths = [path_filter(part) for part in _listed(path)]
+    paths: list[Filter] = [path_filter(part) for part in _listed(path)]
     if len(paths) > 1:
         paths = [MetadataFilters(filters=[*paths], condition=FilterCondition.OR)]
     filters += paths
@@ -186,7 +190,8 @@ def _condition(text: str) -> Filter:
     value = written if operator == "~" else typed(written)
     if isinstance(value, bool):
         value = int(value)  # LlamaIndex's filters do not accept booleans
-    return item_filter(key, value, _OPERATORS.get(operator) or FilterOperator(operator))
+    named_operator = _OPERATORS.get(operator) or FilterOperator(operator)
+    return ItemFilter(key=key, value=value, operator=named_operator)
 
 
 def days_filter(first: date | None, last: date | None) -> MetadataFilters:

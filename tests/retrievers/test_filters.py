@@ -22,9 +22,11 @@ from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index_contextual.retrievers import filters as filters_module
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.filters import (
+    ItemFilter,
+    WordsFilter,
     admits,
     describe_filter,
-    item_filter,
+    path_filter,
     suggest_names,
     tag_filter,
 )
@@ -328,7 +330,7 @@ def test_a_tag_and_tags_below_it_are_found_in_front_matter_and_text(tag, matchin
 def test_a_filter_on_items_ignores_case(operator, value, matching):
     rows = {"both": "ML, Art", "upper": "ML", "number": "x, 7", "missing": None}
     values = {name: {} if text is None else {"topics": text} for name, text in rows.items()}
-    part = item_filter("topics", value, FilterOperator(operator))
+    part = ItemFilter(key="topics", value=value, operator=operator)
     assert names_that_match(MetadataFilters(filters=[part]), values) == matching
 
 
@@ -372,7 +374,9 @@ def test_a_match_of_a_store_within_a_list_is_accepted():
     ("filters", "words"),
     [
         (tag_filter("sqlite"), "the tag 'sqlite'"),
-        (item_filter("status", "open"), "status == 'open'"),
+        (path_filter("people/"), "a path containing 'people/'"),
+        (WordsFilter(value="blue heron", operator="text_match"), "the words 'blue heron'"),
+        (ItemFilter(key="status", value="open"), "status == 'open'"),
         (MetadataFilter(key="n", value=3, operator=">"), "n > 3"),
         (MetadataFilter(key="date_ts", value=APRIL_10, operator=">="), "date >= 2026-04-10"),
         (MetadataFilter(key="n", value=None, operator="is_empty"), "n is_empty"),
@@ -406,8 +410,8 @@ PLACES = [
     [
         (tag_filter("wrok"), " (tags that exist: work, home, garden)"),
         (tag_filter("work"), ""),
-        (item_filter("statsu", "open"), " (keys that exist: status, state)"),
-        (item_filter("status", "open"), ""),
+        (ItemFilter(key="statsu", value="open"), " (keys that exist: status, state)"),
+        (ItemFilter(key="status", value="open"), ""),
         (
             MetadataFilter(key="path", value="poeple/", operator="text_match_insensitive"),
             " (folders that exist: people, ",

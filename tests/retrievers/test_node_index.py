@@ -10,7 +10,7 @@ import pytest
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_index_contextual.retrievers.filters import WORDS, admits, admitted
+from llama_index_contextual.retrievers.filters import ItemFilter, WordsFilter, admits, admitted
 from llama_index_contextual.retrievers.node_index import KeywordIndex
 from llama_index_contextual.utils.metadata import REF_DOC_ID
 
@@ -57,8 +57,8 @@ def state():
     ],
 )
 def test_rows_with_the_words_of_a_filter(state, operator, value, expected):
-    one = MetadataFilter(key=WORDS, value=value, operator=operator)
-    assert state.selected_ids(MetadataFilters(filters=[one])) == expected
+    words = WordsFilter(value=value, operator=operator)
+    assert state.selected_ids(MetadataFilters(filters=[words])) == expected
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_filters_over_columns_match_the_same_rows_one_by_one(filters):
 
 
 def test_words_and_metadata_are_combined(state):
-    words = MetadataFilter(key=WORDS, value="database", operator="contains")
+    words = WordsFilter(value="database", operator="contains")
     tag = MetadataFilter(key="tag", value="x", operator="contains")
     assert state.selected_ids(MetadataFilters(filters=[words, tag], condition="and")) == ["a"]
     assert state.selected_ids(MetadataFilters(filters=[words, tag], condition="or")) == [
@@ -97,6 +97,12 @@ def test_words_and_metadata_are_combined(state):
         "b",
         "c",
     ]
+
+
+def test_filters_with_equal_fields_are_told_apart_by_their_class(state):
+    for make, expected in ((MetadataFilter, []), (ItemFilter, ["a"]), (MetadataFilter, [])):
+        part = make(key="tag", value="X")
+        assert state.selected_ids(MetadataFilters(filters=[part])) == expected
 
 
 def test_a_limited_number_of_filter_results_is_cached(state):

@@ -14,6 +14,7 @@ from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.retrievers import arrays
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.query import note_filters, parse_query
 from llama_index_contextual.utils.errors import FingerprintError, StorageError
 
 QUERIES = ("carrots", "budget of the house", "get user name", "max results")
@@ -34,6 +35,20 @@ def test_it_is_loaded_with_every_setting(nodes, tmp_path):
     after = ContextualBM25Retriever.from_persist_dir(tmp_path)
     assert after.get_persist_args() == before.get_persist_args()
     assert answers(after) == answers(before)
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        note_filters(path=["notes/", "work/"], tag="home", where=["n=3", "due="]),
+        note_filters(since="2026-04-09"),
+        parse_query('path:notes/ "blue heron"').filters,
+        None,
+    ],
+)
+def test_filters_of_this_package_come_back(nodes, tmp_path, filters):
+    ContextualBM25Retriever(nodes, filters=filters).persist(tmp_path)
+    assert ContextualBM25Retriever.from_persist_dir(tmp_path).filters == filters
 
 
 def test_the_stock_class_forgets_its_settings_for_terms(nodes, tmp_path):
