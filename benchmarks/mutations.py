@@ -197,9 +197,7 @@ class Mutator(ast.NodeTransformer):
 
     def visit_Return(self, node: ast.Return) -> Any:
         """Return nothing."""
-        if node.value is None or (
-            isinstance(node.value, ast.Constant) and node.value.value is None
-        ):
+        if node.value is None or ast.unparse(node.value) == "None":
             return node
         self.generic_visit(node)
         return self._offer(node, "returns None", ast.Return(ast.Constant(None)))
@@ -267,6 +265,8 @@ def run_tests(arguments: Sequence[str], plugin: Reached | None = None) -> int:
         process = os.fork()
         if process == 0:
             os.setsid()
+            # The traced run compiles the tests and the unchanged modules for all others.
+            sys.dont_write_bytecode = plugin is None
             output = os.open(os.devnull, os.O_WRONLY)
             os.dup2(output, 1)
             os.dup2(output, 2)
@@ -347,7 +347,6 @@ def main() -> None:
         left_out = shutil.ignore_patterns(".*", "__pycache__", "site")
         shutil.copytree(ROOT, project, ignore=left_out)
         os.chdir(project)
-        sys.dont_write_bytecode = True
         sys.path[:] = [str(project), *(path for path in sys.path if path != str(ROOT))]
         os.environ |= {"PYTHONPATH": str(project), "CI": "1"}  # CI: hypothesis repeats its examples
         os.environ.setdefault("LLAMA_INDEX_CONTEXTUAL_DATA", str(ROOT.parent / "shared" / "data"))

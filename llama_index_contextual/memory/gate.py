@@ -176,7 +176,8 @@ def read_message(message: str, lexicon: Lexicon, today: date) -> ParsedMessage:
     words = split_words(_without_dates(text, dates))
     stop_words = {word for word in words if lexicon.is_stop_word(_POSSESSIVE.sub("", word))}
     subject_words = [word for word in words if word not in stop_words]
-    has_subject = any(len(word) > 1 and not HAS_CJK.match(word) for word in subject_words)
+    # Single letters are no subject, nor are Chinese or Japanese characters, which are words here.
+    has_subject = any(len(word) > 1 for word in subject_words)
     # The subject of "What did we decide about retries?" is "retries?". Dates stay in it, because
     # notes of that day contain them. Only whole pieces between blanks are left out, because single
     # Chinese characters are not terms.

@@ -244,7 +244,7 @@ def _item_condition(part: MetadataFilter) -> Condition:
     """Return the condition that any item of a value matches. A missing key has the item None."""
     value = _folded(part.value)
     if part.operator == FilterOperator.CONTAINS:
-        prefix = str(value).strip("#/") + "/"
+        prefix = f"{value}/"
         return lambda tags: any(f"{item}/".startswith(prefix) for item in items_of(tags))
     holds = condition_of(MetadataFilter(key=part.key, value=value, operator=part.operator))
     return lambda values: any(holds(item) for item in items_of(values) or [None])

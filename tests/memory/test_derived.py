@@ -35,6 +35,8 @@ def hit(path, score):
             ),
         ),
         ("JC drinks tea", ("JC drinks tea", "drinks tea", "JC")),
+        ("Ginger tea!", ("Ginger tea!",)),  # its keywords are the same words
+        ("I met The Boss", ("I met The Boss", "met", "Boss")),
         ("I drink ginger tea", ("I drink ginger tea", "drink ginger tea")),
         ("did Marta's sister call?", ("did Marta's sister call?", "sister call", "Marta")),
     ],

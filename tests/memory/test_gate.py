@@ -292,6 +292,11 @@ def test_short_questions_and_news_need_memory_in_any_language(message):
     assert not gate(message, lexicon_of(message))
 
 
+def test_words_that_are_no_small_talk_of_their_own_are_too_few():
+    assert gate("everyone again", lexicon()) == "fewer than three words and no question"
+    assert gate("thanks everyone again", lexicon()) == "thanks"
+
+
 def test_an_earlier_digest_alone_is_not_a_message():
     pasted = "ok\n\n## Relevant prior context\n- [MEMORY.md#L22-L24] Color preference: blue\n- [a.md#L1] More words here\n"  # noqa: E501
     assert gate(pasted, lexicon()) == "acknowledgement"
@@ -315,6 +320,8 @@ def test_a_long_message_is_cut_after_a_whole_word():
     assert clean_message("tea " + "x" * 2_000) == "tea " + "x" * 996
     thousand = "a" * 600 + " " + "b" * 399
     assert clean_message(f"{thousand} and more") == thousand
+    assert clean_message(thousand) == thousand
+    assert clean_message(f"{thousand}b and more") == "a" * 600
     lines = thousand.replace(" ", "\n")
     assert clean_message(f"{lines}\nand more") == lines
 
@@ -349,6 +356,7 @@ def test_inline_code_is_not_a_fence():
     assert clean_message("```tea``` at four?\nOr five?") == "```tea``` at four?\nOr five?"
     assert clean_message("```sh\nmake tea\n```\nOr five?") == "Or five?"
     assert clean_message("~~~\nmake tea\n```\nmore\n~~~\nOr five?") == "Or five?"
+    assert clean_message("```\nmake tea\n```sh\nmore\n```\nOr five?") == "Or five?"
 
 
 @pytest.mark.parametrize(
@@ -356,6 +364,8 @@ def test_inline_code_is_not_a_fence():
     [
         ("What did we decide about retries?", "retries?"),
         ("what did we do yesterday?", "yesterday?"),
+        ("who's the nurse?", "nurse?"),
+        ("what did we do?", "what did we do?"),  # there is nothing else
     ],
 )
 def test_stop_words_are_not_a_subject(message, subject):

@@ -26,6 +26,7 @@ from llama_index_contextual.retrievers.sessions import (
     fuse_sessions,
     interleaved_totals,
     recency_of,
+    score_sessions,
     sentences_of,
     sessions_of,
 )
@@ -123,6 +124,65 @@ def test_the_newer_of_equal_sessions_wins_and_an_undated_one_is_between():
     assert age[1] == pytest.approx((age[0] + age[2]) / 2), "the middle of those that have one"
 
 
+def test_a_session_has_the_mean_of_its_three_best_chunks_and_its_best_sentence():
+    chunks = [[3.0, 6.0, 0.9], [3.0, 6.0, 0.3], [3.0, 6.0, 0.3], [0.0, 0.0, 0.0], [3.0, 6.0, 0.3]]
+    sessions = [Session(name, None) for name in "aaaab"]
+    scores = score_sessions(np.array(chunks), sessions, dict.fromkeys(sessions))
+    by_text = [scores[Session(name, None)].by_text for name in "ab"]
+    assert by_text == [pytest.approx([3.0, 6.0, 0.9]), pytest.approx([1.0, 2.0, 0.3])]
+
+
+def test_chunks_without_a_path_are_sessions_of_their_own():
+    chunks = known_chunks([{"header_path": "Tea"}] * 2)
+    first, second = sessions_of(["a", "b"], chunks)
+    assert first != second
+
+
+def credit_of(name, hits):
+    """Return what a feature adds to the first hit."""
+    return next(part.credit for part in hits[0].credits if part.name == name)
+
+
+def test_a_sentence_counts_by_what_it_is_above_the_last_candidate_in_six_deviations():
+    weight = shipped_weights("messages")["sentence"]
+    same = {name: name for name in "ab"}
+    scores = {"a": 0.8, "b": 0.2}  # the deviation is 0.3
+    whole = fused(scores, {}, same, dict.fromkeys("ab", 3))
+    assert credit_of("sentence", whole) == pytest.approx(weight * 0.6 / 1.8)
+    for above in (0.2, 0.9):
+        sentences = [{"a": 0.1 + above, "b": 0.1}]
+        hits = fused(scores, {}, same, dict.fromkeys("ab", 3), sentences=sentences)
+        assert credit_of("sentence", hits) == pytest.approx(weight * above / 1.8)
+
+
+def test_a_third_of_what_one_chunk_holds_of_the_message_counts_for_its_session():
+    hits = fused({"a": 0.6}, {"a": 5.0}, {"a": "a"}, {"a": 3})
+    weight = shipped_weights("messages")["session keyword"]
+    assert credit_of("session keyword", hits) == pytest.approx(weight * 0.5 / 3)
+
+
+def test_a_sentence_finds_no_candidates_of_its_own():
+    same = {name: name for name in "abc"}
+    ages = dict.fromkeys("abc", 3)
+    hits = fused({"a": 0.6, "b": 0.2}, {}, same, ages, sentences=[{"c": 0.9, "a": 0.1}])
+    assert {hit.node_id for hit in hits} == {"a", "b"}
+
+
+def test_a_session_counts_a_fourth_as_new_after_thirty_days_by_default():
+    hits = fused({"a": 0.6}, {}, {"a": "a"}, {"a": 30})
+    assert credit_of("age", hits) == pytest.approx(shipped_weights("messages")["age"] / 4)
+
+
+def test_what_a_turn_adds_is_a_credit_and_no_score_is_below_zero():
+    ages = {"today": 0, "yesterday": 1, "last week": 7, "last year": 365}
+    vector = {"today": 0.7, "yesterday": 0.6, "last week": 0.5, "last year": 0.69}
+    hits = fused(vector, {}, {name: name for name in vector}, ages)
+    assert any(credit.name == "turn" for hit in hits for credit in hit.credits)
+    for hit in hits:
+        assert sum(credit.credit for credit in hit.credits) == pytest.approx(hit.raw)
+        assert hit.score > 0
+
+
 def test_the_best_sentence_counts_in_addition_to_the_whole_message():
     vector = {"a": 0.3, "b": 0.3, "c": 0.1}
     same = {name: name for name in vector}
@@ -193,8 +253,9 @@ def test_a_message_is_split_if_it_has_several_sentences():
         "The ginger tea really helps.",
         "I sleep better than last week.",
     ]
-    many = " ".join(f"The {'very ' * number}first sentence ends." for number in range(9))
-    assert len(sentences_of(many)) == 6
+    assert sentences_of("Tea helps me.\nSo do long walks.")[0] == "Tea helps me."
+    many = [f"The {'very ' * number}first sentence ends." for number in range(9)]
+    assert sentences_of(" ".join(many)) == many[3:], "the six longest"
 
 
 def test_a_retriever_for_messages_finds_the_session_and_says_why(embedding, index):

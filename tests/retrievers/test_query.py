@@ -9,11 +9,16 @@ import pytest
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.filters import admits
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
-from llama_index_contextual.retrievers.query import note_filters, parse_query
+from llama_index_contextual.retrievers.query import (
+    note_filters,
+    parse_query,
+    unknown_words_note,
+)
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 from llama_index_contextual.utils.dates import epoch_seconds
-from llama_index_contextual.utils.errors import ContextualWarning
+from llama_index_contextual.utils.errors import ContextualWarning, SettingError
 
 QUESTIONS = [
     'What is "Little Women" about according to Joanna?',
@@ -34,6 +39,9 @@ QUESTIONS = [
     "rm -rf build",
     "freezer -18 degrees",
     "docker run -it",
+    "how does xpath:div match",
+    'what of path:"my notes/"s',
+    f"{'word ' * 400}tag:home",
     "",
 ]
 
@@ -168,6 +176,97 @@ def test_since_and_until_accept_a_week(text):
     [until] = note_filters(until=text).filters
     assert (since.key, since.value) == ("date_ts", epoch_seconds(date(2025, 10, 6)))
     assert (until.key, until.value) == ("date_ts", epoch_seconds(date(2025, 10, 12)))
+
+
+def test_since_and_until_may_be_one_day_and_not_in_the_other_order():
+    assert len(note_filters(since="2026-04-09", until="2026-04-09").filters) == 2
+    with pytest.raises(SettingError, match=r"`since` must not be after `until` .*'2026-04-10'"):
+        note_filters(since="2026-04-10", until="2026-04-09")
+
+
+def test_a_day_that_cannot_be_read_is_named():
+    with pytest.raises(SettingError, match=r"`until` must be a date .*got 'gateway'"):
+        note_filters(until="gateway")
+
+
+def test_the_first_and_the_last_day_of_a_range_are_in_it():
+    filters = note_filters(since="2026-04-09", until="2026-04-10")
+    days = [f"2026-04-{day:02}" for day in (8, 9, 10, 11)]
+    seconds = [epoch_seconds(date.fromisoformat(day)) for day in days]
+    assert [admits(filters, {"date_ts": value}) for value in seconds] == [False, True, True, False]
+
+
+def test_white_space_around_what_a_user_writes_counts_for_nothing():
+    assert note_filters(path=" work/ ", tag=[" home "]) == note_filters(path="work/", tag="home")
+    assert note_filters(since=" 2026-04-09 ") == note_filters(since="2026-04-09")
+    assert note_filters(path=" ", tag=["", " "], since=" ") is None
+
+
+@pytest.mark.parametrize(
+    ("condition", "matching"),
+    [
+        ("status=open", {"open"}),
+        (" Status = OPEN ", {"open"}),
+        ("status!=open", {"done", "none"}),
+        ("status=", {"none"}),
+        ("status!=", {"open", "done"}),
+        ("status~pe", {"open"}),
+        ("rating>=4", {"open"}),
+        ("rating>4", set()),
+        ("rating<4", {"done"}),
+        ("rating<=4", {"open", "done"}),
+        ("version~2", {"open"}),
+        ("draft=true", {"done"}),
+        ("topics=ml", {"done"}),
+    ],
+)
+def test_a_condition_on_front_matter(condition, matching):
+    rows = {
+        "open": {"status": "open", "rating": 4, "version": "v2.1"},
+        "done": {"status": "done", "rating": 3, "draft": True, "topics": "art, ML"},
+        "none": {},
+    }
+    filters = note_filters(where=[condition])
+    assert {name for name, values in rows.items() if admits(filters, values)} == matching
+
+
+def test_a_condition_that_cannot_be_read_is_named():
+    with pytest.raises(SettingError, match=r"`where` must be KEY=VALUE.*got 'open'"):
+        note_filters(where=["open"])
+
+
+def test_a_note_needs_one_of_several_paths_and_all_of_several_tags():
+    rows = {
+        "a": {"path": "work/a.md", "tags": "home, plan"},
+        "b": {"path": "notes/b.md", "tags": "home"},
+        "c": {"path": "private/c.md", "tags": "home, plan"},
+    }
+
+    def matching(**written):
+        return {name for name, row in rows.items() if admits(note_filters(**written), row)}
+
+    assert matching(path=["work/", "notes/"]) == {"a", "b"}
+    assert matching(tag=["home", "plan"]) == {"a", "c"}
+    assert matching(path=["work/", "notes/"], tag=["home", "plan"]) == {"a"}
+
+
+def note_on_unknown_words(text):
+    keywords = ContextualBM25Retriever([TextNode(text="The gateway waits.")])
+    return unknown_words_note(text, keywords.term_scores(text, []))
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("what is the gateway", ""),
+        ("what is fnord", 'the index does not know "fnord"'),
+        ("fnord gnix fnord", 'the index does not know "fnord", "gnix"'),
+        ("fnord gnix blarg zork", 'the index does not know "fnord", "gnix", "blarg"'),
+        ("the __ gateway", ""),
+    ],
+)
+def test_the_first_three_words_that_no_node_contains_are_named(text, note):
+    assert note_on_unknown_words(text) == note
 
 
 def test_until_a_quarter_includes_its_last_day():

@@ -147,6 +147,9 @@ def test_the_hit_with_most_of_the_subject_among_three_is_judged():
 def test_a_query_that_is_the_name_of_the_first_hit_is_answered():
     rankings = [ranking_of("v", {"a": 0.2, "b": 0.1}, model=MINILM)]
     assert judged(rankings, "ab", named="a").relevance == 0.95
+    near = [ranking_of("v", {"a": 1.0, "b": 0.1}, model=MINILM)]
+    likely = judged(near, "ab").relevance
+    assert judged(near, "ab", named="a").relevance == max(likely, 0.95)
     assert judged(rankings, "ab", named="b").relevance < 0.1
 
 
@@ -159,9 +162,58 @@ def test_a_multilingual_model_knows_words_that_are_not_english():
     assert not is_spelled(MINILM)
 
 
+def test_an_english_model_reads_english_words():
+    rankings = [ranking_of("v", {"a": 0.2}, model=MINILM)]
+    assert judged(rankings, "a", text="The vet left").evidence.spelled
+
+
+def test_the_relevance_of_a_name_is_not_known_where_no_retriever_tells_any():
+    assert judged([ranking_of("x", {"a": 0.2})], "a", named="a").relevance is None
+
+
 def test_relevance_is_unknown_without_cosines_and_words():
     assert relevance(Evidence()) is None
     assert relevance(Evidence(words=0.8)) > relevance(Evidence(words=0.1))
+
+
+@pytest.mark.parametrize(("model", "unrelated"), [(MINILM, 0.0), (E5, 0.7), ("", 0.4)])
+def test_cosines_are_stretched_from_that_of_unrelated_texts_to_1(model, unrelated):
+    evidence = Evidence(nearest=1.0, farthest=0.4, cosine=(1 + unrelated) / 2, model=model)
+    stretched = evidence.features()
+    assert (stretched["nearest"], stretched["cosine"]) == (pytest.approx(1), pytest.approx(0.5))
+    unrelated_features = evidence._replace(nearest=unrelated, cosine=unrelated).features()
+    assert (unrelated_features["nearest"], unrelated_features["cosine"]) == (0, 0)
+
+
+def test_cosines_that_are_all_1_say_nothing():
+    equal = Evidence(nearest=1.0, farthest=1.0, cosine=1.0, model="").features()
+    assert (equal["nearest"], equal["cosine"]) == (0, 0)
+
+
+def test_the_lead_counts_as_much_as_the_words_that_the_hit_holds():
+    assert Evidence(words=0.5, lead=0.8).features()["lead"] == pytest.approx(0.4)
+    assert Evidence(lead=0.8).features()["lead"] == 0
+
+
+@pytest.mark.parametrize(
+    ("evidence", "is_calibrated"),
+    [
+        (Evidence(nearest=0.5, words=0.5), True),
+        (Evidence(nearest=0.5, words=0.5, model=E5), True),
+        (Evidence(nearest=0.5, words=0.5, model=""), False),
+        (Evidence(words=0.5), False),
+        (Evidence(nearest=0.5), False),
+    ],
+)
+def test_relevance_was_measured_for_known_cosines_together_with_words(evidence, is_calibrated):
+    assert evidence.is_calibrated == is_calibrated
+
+
+def test_vectors_alone_lift_only_a_question_of_which_half_the_words_are_missing():
+    near = Evidence(nearest=0.9, cosine=0.0, words=0.499)
+    assert relevance(near) == 0.3
+    half = relevance(near._replace(words=0.5))
+    assert half == relevance(near._replace(words=0.5, spelled=False))
 
 
 def test_a_best_hit_without_support_by_vectors_has_a_low_relevance():
@@ -220,6 +272,18 @@ def test_hits_that_are_not_relevant_enough_are_left_out(
     relevant, note = relevant_scores(scores, min_score, judgement)
     assert "".join(relevant) == expected
     assert bool(note) == (len(relevant) < 3)
+
+
+def test_a_note_says_how_many_hits_are_left_out_and_the_relevance_of_the_best_of_them():
+    _, note = relevant_scores(
+        {"a": 1.0, "b": 0.5, "c": 0.25}, 0.4, Judgement(0.6, is_calibrated=True)
+    )
+    assert note == "left out 2 hits: the best has a relevance of 0.300, below min_score=0.4"
+
+
+def test_a_hit_that_is_just_relevant_enough_stays():
+    relevant, _ = relevant_scores({"a": 1.0, "b": 0.5}, 0.25, Judgement(0.5, is_calibrated=True))
+    assert [*relevant] == ["a", "b"]
 
 
 @pytest.mark.parametrize("query", NONSENSE)

@@ -27,12 +27,33 @@ VOCABULARY = Vocabulary.of(["We met the architects.", "A lamp hangs over the tab
         ("the architects", []),
         ("zebra", []),
         ("lmp", []),
+        ("lapm", ["lamp"]),
         ("", []),
         ("\u2026", []),
     ],
 )
 def test_suggestions(query, suggestions):
     assert VOCABULARY.suggest(query) == suggestions
+
+
+@pytest.mark.parametrize(
+    ("query", "suggestions"),
+    [
+        ("cntroler", ["controller"]),
+        ("conntrolllar", ["controller"]),
+        ("cntrolr", []),
+        ("xontroller", ["controller"]),
+        ("controllex", ["controller"]),
+    ],
+)
+def test_a_similar_word_is_at_most_two_characters_longer_or_shorter(query, suggestions):
+    assert Vocabulary.of(["A controller."], []).suggest(query) == suggestions
+
+
+def test_a_word_is_proposed_without_a_possessive_ending():
+    for apostrophe in "'\u2019":
+        name = f"Dijkstra{apostrophe}s Algorithm"
+        assert Vocabulary.of([], [name]).suggest("dikstra") == [name, "Dijkstra"]
 
 
 def test_stop_words_are_not_treated_as_misspelt():

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -81,6 +83,64 @@ def test_prints_a_table_a_notebook_shows_one_and_data_says_the_same():
     assert "difference" not in data["rows"][0]
 
 
+def comparison(*recalls, top_k=(1, 2)):
+    """Return a comparison of retrievers with these recalls of each question."""
+    names = ["first", "second"]
+    rows = [
+        RetrieverScores(name, np.array(values, float), 0.5)
+        for name, values in zip(names, recalls, strict=False)
+    ]
+    questions = tuple(question(f"question  {number}", "x") for number in range(len(recalls[0])))
+    return Comparison(questions, top_k, tuple(rows))
+
+
+def test_5_10_and_20_hits_are_counted_by_default():
+    assert compare({"mine": Fixed("a")}, QUESTIONS).top_k == (5, 10, 20)
+
+
+def test_columns_of_numbers_are_aligned_to_the_right():
+    header, row, *_ = str(comparison([[1, 1]])).splitlines()
+    assert header == "recall, %     @1     @2  MRR@10"
+    assert row == "first      100.0  100.0    50.0"
+
+
+@pytest.mark.parametrize(("count", "few"), [(29, True), (30, False)])
+def test_fewer_than_thirty_questions_are_too_few(count, few):
+    *_, remark = comparison([[1, 1]] * count, [[0, 1]] * count).remarks()
+    assert remark.startswith("In brackets: ")
+    assert remark.endswith(f" {count} questions are too few to draw a conclusion.") == few
+
+
+def test_a_single_retriever_is_compared_with_nothing():
+    assert comparison([[1, 1]]).remarks() == []
+
+
+def test_the_lower_end_of_an_interval_is_named_first():
+    [remark, _] = comparison([[0, 0]] * 40, [[0, 1], [1, 0]] * 20).remarks()
+    mean, low, high = map(float, re.findall(r"[-+][\d.]+", remark)[:3])
+    assert low < mean == 50 < high
+
+
+@pytest.mark.parametrize(("count", "last"), [(3, "  question 2"), (5, "  … and 2 more")])
+def test_three_questions_are_named_and_the_others_counted(count, last):
+    gained = comparison([[0, 0]] * count, [[1, 0]] * count)
+    lines = str(gained).splitlines()
+    named = lines[lines.index(f"second gained {count} at 1:") + 1 :]
+    assert named[:3] == ["  question 0", "  question 1", "  question 2"]
+    assert named[-1] == last
+
+
+def test_a_question_is_lost_by_what_the_fewest_hits_hold():
+    rows = comparison([[1, 1], [0, 1]], [[0, 1], [0, 0]]).to_dict()["rows"]
+    assert rows[1]["lost"] == ["question  0"]
+    assert rows[1]["missed"] == ["question  0", "question  1"]
+
+
+def test_an_answer_that_is_found_in_part_is_missed():
+    rows = comparison([[0.5, 1]]).to_dict()["rows"]
+    assert rows[0]["missed"] == ["question  0"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -90,6 +150,15 @@ def test_prints_a_table_a_notebook_shows_one_and_data_says_the_same():
         ({"top_k": [0]}, "whole number"),
         ({"top_k": [2.5]}, "whole number"),
         ({"top_k": [True]}, "whole number"),
+        (
+            {
+                "retrievers": {
+                    "mine": ContextualBM25Retriever([TextNode(text="a")], similarity_top_k=7)
+                },
+                "top_k": [5, 10],
+            },
+            "'mine' returns 7 hits, but 10 are counted",
+        ),
         (
             {
                 "retrievers": {

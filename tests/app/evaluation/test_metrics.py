@@ -1,6 +1,7 @@
+import numpy as np
 import pytest
 
-from llama_index_contextual.app.evaluation import mean_reciprocal_rank, recall_at
+from llama_index_contextual.app.evaluation import interval, mean_reciprocal_rank, recall_at
 
 
 @pytest.mark.parametrize(
@@ -17,6 +18,22 @@ from llama_index_contextual.app.evaluation import mean_reciprocal_rank, recall_a
 )
 def test_recall(k, hits, gold, expected):
     assert recall_at(k, hits, gold) == pytest.approx(expected)
+
+
+def test_the_gold_items_are_counted_once():
+    assert recall_at(1, ["a"], ["a", "a", "b"]) == 0.5
+
+
+def test_an_interval_holds_19_of_20_means_and_is_the_same_on_each_call():
+    values = np.repeat([[0.0], [1.0]], 50, axis=0)
+    [found] = interval(values)
+    assert found.mean == 0.5
+    # The normal approximation: 1.96 standard errors.
+    assert (found.low, found.high) == (
+        pytest.approx(0.402, abs=0.02),
+        pytest.approx(0.598, abs=0.02),
+    )
+    assert interval(values) == [found]
 
 
 def test_mean_reciprocal_rank():

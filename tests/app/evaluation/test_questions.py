@@ -32,6 +32,9 @@ LINED = {"path": "docs/gateway.md", "start_line": 12, "end_line": 16}
         (Passage(path="gateway.md", lines=(1, 12)), node(**LINED), True),
         (Passage(path="gateway.md", lines=(1, 11)), node(**LINED), False),
         (Passage(path="scheduler.md", lines=(1, 99)), node(**LINED), False),
+        (Passage(path="a.pdf", page=2), node(path="a.pdf", page_label="2"), True),
+        (Passage(path="a.pdf", page="2"), node(path="a.pdf", page_label="12"), False),
+        (Passage(path="/docs/gateway.md"), node(path="docs/gateway.md"), True),
     ],
 )
 def test_a_chunk_holds_a_passage_if_all_that_is_given_fits(passage, chunk, holds):
@@ -54,7 +57,16 @@ def test_lines_need_a_chunk_that_knows_its_own():
         Passage(path="a.md", lines=(1, 2)).is_in(node(path="a.md"))
 
 
-@pytest.mark.parametrize("wrong", [{}, {"text": " "}, {"lines": (1, 2)}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"text": " "},
+        {"lines": (1, 2)},
+        {"text": "x", "lines": (1, 2)},
+        {"text": "x", "page": "2"},
+    ],
+)
 def test_a_passage_says_where(wrong):
     with pytest.raises(SettingError):
         Passage(**wrong)
