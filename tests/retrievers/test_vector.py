@@ -149,3 +149,11 @@ def test_equal_queries_are_embedded_once_and_empty_ones_never(retriever, countin
 def test_cosines_are_known_by_the_name_of_their_model(index, name, cosines_of):
     model = HashedWords(model_name=name)
     assert ContextualVectorRetriever(index, embed_model=model).cosines_of == cosines_of
+
+
+def test_the_scores_of_a_hybrid_query_are_no_cosines(nodes):
+    model = HashedWords(model_name="all-minilm")
+    context = StorageContext.from_defaults(vector_store=Recording())
+    index = VectorStoreIndex(nodes, storage_context=context, embed_model=model)
+    hybrid = ContextualVectorRetriever(index, vector_store_query_mode="hybrid")
+    assert hybrid.cosines_of == ""
