@@ -54,7 +54,12 @@ class PoolRetriever(BaseRetriever):
     has_async_query = False
 
     @abstractmethod
-    def pools(self, queries: Sequence[QueryBundle], size: int, least: int) -> list[Pool]:
+    def pools(
+        self,
+        queries: Sequence[QueryBundle],
+        size: int,
+        least: int,
+    ) -> list[Pool]:
         """Return the best nodes for each query, best first: all, and those that match the filters.
 
         Args:

@@ -135,7 +135,9 @@ class ChunkDescription(NamedTuple):
 
 
 def describe_chunk(
-    metadata: Mapping[str, Any], text: str, language: str = "en"
+    metadata: Mapping[str, Any],
+    text: str,
+    language: str = "en",
 ) -> ChunkDescription:
     """Return the description of a chunk for the ranking.
 
@@ -316,11 +318,6 @@ class ChunkInfoArrays(RowArrays):
             require(len(columns[bounds]) == len(self.ids) + 1)
             require(all(are_offsets(columns[bounds], len(columns[entry])) for entry in entries))
 
-    def info_at(self, place: int) -> ChunkInfo:
-        """Return the info of the row at a position in the arrays."""
-        span = self.infos_as_json[self.info_bounds[place] : self.info_bounds[place + 1]]
-        return ChunkInfo.from_json(span.tobytes())
-
 
 class InfoCollector:
     """Collects descriptions of chunks, and turns them into arrays at once."""
@@ -481,7 +478,9 @@ class ChunkInfoIndex(ArrayIndex):
             start = 0
             for arrays, live in self.parts:
                 if start <= place < start + len(live):
-                    self._infos[place] = arrays.info_at(place - start)
+                    first, end = arrays.info_bounds[place - start : place - start + 2]
+                    encoded = arrays.infos_as_json[first:end].tobytes()
+                    self._infos[place] = ChunkInfo.from_json(encoded)
                 start += len(live)
         return self._infos[place]
 

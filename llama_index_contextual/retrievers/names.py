@@ -40,10 +40,14 @@ TOP_HEADING: Final = 0.75  # the value of the first heading of a document as its
 @lru_cache(maxsize=65_536)  # the same paths, titles and headings are folded for each query
 def folded_name(text: str) -> str:
     """Return a name without case, accents and link brackets, with single spaces between words."""
-    name = _ANCHOR.sub(r"\1", text.strip().strip(_QUOTES).strip())
+    unquoted = text.strip().strip(_QUOTES).strip()
+    name = _ANCHOR.sub(r"\1", unquoted)
     link = _LINK.fullmatch(name)
-    folded = fold(normalise(unquote(link[1] if link else name))).casefold()
-    return " ".join(_SEPARATORS.sub(" ", folded).split())
+    if link:
+        name = link[1]
+    folded = fold(normalise(unquote(name))).casefold()
+    words = _SEPARATORS.sub(" ", folded).split()
+    return " ".join(words)
 
 
 def titles_in(header_path: object) -> Sequence[str]:
@@ -52,7 +56,11 @@ def titles_in(header_path: object) -> Sequence[str]:
     return metadata.heading_titles(keys)
 
 
-def document_names(path: str, title: str, *aliases: str) -> list[str]:
+def document_names(
+    path: str,
+    title: str,
+    *aliases: str,
+) -> list[str]:
     """Return the folded names of a document.
 
     They are its title, its aliases, and the endings of its path, with and without the suffix. For
@@ -68,10 +76,11 @@ def document_names(path: str, title: str, *aliases: str) -> list[str]:
         names += [folded_name(alias) for alias in listed.split(",")]
     pure_path = PurePosixPath(path.replace("\\", "/"))
     folders = [folded_name(folder) for folder in pure_path.parts[:-1]]
-    files = dict.fromkeys([folded_name(pure_path.name), folded_name(pure_path.stem)])
-    for file in filter(None, files):
+    file_names = [folded_name(pure_path.name), folded_name(pure_path.stem)]
+    for file in filter(None, dict.fromkeys(file_names)):
         for start in range(len(folders) + 1):
-            names.append(" ".join(part for part in (*folders[start:], file) if part))
+            parts = filter(None, folders[start:])
+            names.append(" ".join([*parts, file]))
     return names
 
 
@@ -128,15 +137,22 @@ class NameIndex(ArrayIndex):
             values += values_of_document.values()
         if not ids:
             return self
-        added = NameArrays(np.array(ids, np.int64), np.array(names, np.uint64), np.array(values))
+        added = NameArrays(
+            ids=np.array(ids, np.int64),
+            names=np.array(names, np.uint64),
+            values=np.array(values),
+        )
         return self.changed((), added)
 
     def find_named(self, text: str) -> list[tuple[int, float]]:
         """Return the rows of the documents that a text names, with the value of the name."""
-        name = folded_name(text) if len(text) <= LONGEST_NAME else ""
         named: list[tuple[int, float]] = []
+        name = folded_name(text) if len(text) <= LONGEST_NAME else ""
         if name:
+            number = term_number(name)
             for arrays, live in self.parts:
-                hits = np.flatnonzero((arrays.names == term_number(name)) & live)
-                named += zip(arrays.ids[hits].tolist(), arrays.values[hits].tolist(), strict=True)
+                hits = np.flatnonzero((arrays.names == number) & live)
+                rows = arrays.ids[hits].tolist()
+                values = arrays.values[hits].tolist()
+                named += zip(rows, values, strict=True)
         return sorted(named, key=lambda item: (-item[1], item[0]))

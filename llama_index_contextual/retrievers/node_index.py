@@ -70,7 +70,10 @@ def lexical_text(node: BaseNode) -> str:
 
 
 def with_nodes(
-    engine: Bm25Index, infos: ChunkInfoIndex, rows: Rows, nodes: Iterable[BaseNode]
+    engine: Bm25Index,
+    infos: ChunkInfoIndex,
+    rows: Rows,
+    nodes: Iterable[BaseNode],
 ) -> tuple[Bm25Index, ChunkInfoIndex]:
     """Return the two indexes with further rows. Known rows are replaced.
 
@@ -188,7 +191,10 @@ class KeywordView(Protocol):
         return self.ids_of(self.admitted(filters).tolist())
 
     def keyword_query(
-        self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None
+        self,
+        groups: Sequence[Group],
+        top_k: int,
+        filters: MetadataFilters | None = None,
     ) -> Pool:
         """Return the best ``top_k`` nodes with a matching term, best first. Ties are broken by id.
 
@@ -215,7 +221,10 @@ class KeywordView(Protocol):
         return self.engine.term_scores(groups, self._numbers(node_ids))
 
     def describe(
-        self, groups: Sequence[Group], node_ids: Sequence[str], with_nearness: bool = True
+        self,
+        groups: Sequence[Group],
+        node_ids: Sequence[str],
+        with_nearness: bool = True,
     ) -> tuple[TermScores, Floats, Chunks]:
         """Return the data that the ranking needs about each node.
 
@@ -262,7 +271,10 @@ class State(KeywordView):
     """
 
     def __init__(
-        self, engine: Bm25Index, infos: ChunkInfoIndex, stored: dict[int, BaseNode]
+        self,
+        engine: Bm25Index,
+        infos: ChunkInfoIndex,
+        stored: dict[int, BaseNode],
     ) -> None:
         self.engine = engine
         self.infos = infos

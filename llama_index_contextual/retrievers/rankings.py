@@ -152,7 +152,12 @@ class ScoreTable:
         self.features: list[FeatureColumn] = []
         self.row_of = {node_id: row for row, node_id in enumerate(self.node_ids)}
 
-    def spread(self, ranking: Ranking, values: Floats, missing: float = 0.0) -> Floats:
+    def spread(
+        self,
+        ranking: Ranking,
+        values: Floats,
+        missing: float = 0.0,
+    ) -> Floats:
         """Return the values of a ranking's nodes by row.
 
         Nodes that are not candidates are left out.
@@ -218,7 +223,12 @@ def rank_candidates(candidates: Sequence[Candidate]) -> tuple[list[str], Floats]
     return best_ids + last_ids, np.array(scores, dtype=np.float64)
 
 
-def stretch(scores: Floats, scale: Floats, *, by_range: bool = False) -> Floats:
+def stretch(
+    scores: Floats,
+    scale: Floats,
+    *,
+    by_range: bool = False,
+) -> Floats:
     """Return the scores, stretched linearly so that the mean ± 3 standard deviations become 0 to 1.
 
     Scores below 0 become 0. If all scores are equal, they become 1.
@@ -243,7 +253,13 @@ def stretch(scores: Floats, scale: Floats, *, by_range: bool = False) -> Floats:
 # By ranks or by scores
 
 
-def fuse(rankings: Sequence[Ranking], *, mode: FUSION_MODES, k: float, pool: int) -> ScoreTable:
+def fuse(
+    rankings: Sequence[Ranking],
+    *,
+    mode: FUSION_MODES,
+    k: float,
+    pool: int,
+) -> ScoreTable:
     """Fuse rankings by ranks or by scores.
 
     Args:
@@ -275,7 +291,11 @@ def fuse(rankings: Sequence[Ranking], *, mode: FUSION_MODES, k: float, pool: int
     return table
 
 
-def _shares(ranking: Ranking, mode: FUSION_MODES, k: float) -> Floats:
+def _shares(
+    ranking: Ranking,
+    mode: FUSION_MODES,
+    k: float,
+) -> Floats:
     """Return the share of each node of a ranking, before it is weighted."""
     if mode is FUSION_MODES.RECIPROCAL_RANK:
         return 1 / (k + np.arange(1.0, len(ranking.scores) + 1))
@@ -323,7 +343,10 @@ def fuse_learned(
 
 
 def score_candidates(
-    query: Query, candidates: Candidates, table: ScoreTable, features: Sequence[Feature]
+    query: Query,
+    candidates: Candidates,
+    table: ScoreTable,
+    features: Sequence[Feature],
 ) -> None:
     """Fill a table with the log-odds that each candidate answers the query, and their shares."""
     for feature in features:
@@ -450,7 +473,11 @@ def matched_shares(ranking: Ranking, reads: KeywordReads) -> Floats:
 # Trust in embeddings
 
 
-def trust_in(text: str, rankings: Sequence[Ranking], reads: KeywordReads) -> dict[str, float]:
+def trust_in(
+    text: str,
+    rankings: Sequence[Ranking],
+    reads: KeywordReads,
+) -> dict[str, float]:
     """Return factors for the scores of retrievers by name. Retrievers without one have factor 1.
 
     The factor of all-MiniLM-L6-v2 depends on the share of the query that is in its vocabulary: 1

@@ -226,12 +226,12 @@ def relevant_scores(
         least = LEAST if is_left_out else 0.0
     if not least:
         return scores, ""
-    relevances = {node_id: judgement.relevance * score for node_id, score in scores.items()}
-    relevant = {node_id: score for node_id, score in scores.items() if relevances[node_id] >= least}
-    left_out = [value for node_id, value in relevances.items() if node_id not in relevant]
+    likelihood = judgement.relevance
+    relevant = {node_id: score for node_id, score in scores.items() if likelihood * score >= least}
+    left_out = [score for node_id, score in scores.items() if node_id not in relevant]
     if not left_out:
         return relevant, ""
     return relevant, (
         f"left out {counted(len(left_out), 'hit')}: the best has a relevance of "
-        f"{max(left_out):.3f}, below min_score={least:g}"
+        f"{likelihood * max(left_out):.3f}, below min_score={least:g}"
     )

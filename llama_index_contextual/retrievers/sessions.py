@@ -108,7 +108,8 @@ def sentences_of(message: str) -> list[str]:
     sentences = sentences_in(message)
     if len(sentences) == 1:
         return []
-    longest = sorted(dict.fromkeys(sentences), key=len, reverse=True)[:_MAX_SENTENCES]
+    longest_first = sorted(dict.fromkeys(sentences), key=len, reverse=True)
+    longest = longest_first[:_MAX_SENTENCES]
     return [
         sentence
         for sentence in sentences
@@ -128,7 +129,10 @@ def sessions_of(node_ids: Sequence[str], chunks: Chunks) -> list[Session]:
 
 
 def recency_of(
-    session: Session, today: date, half_life_days: float, evergreen: Sequence[str] = ()
+    session: Session,
+    today: date,
+    half_life_days: float,
+    evergreen: Sequence[str] = (),
 ) -> float | None:
     """Return ``0.25 ** (days / half_life_days)``, where ``days`` is the distance from today.
 
@@ -166,10 +170,10 @@ def fuse_sessions(
         chunk, and ``scores`` are shares of the best.
     """
     # Sentences only score candidates. All candidates come from the whole message.
-    table = ScoreTable([ranking for ranking in rankings if ranking.query == 0])
-    reads = read_candidates(
-        query, keywords, table.node_ids, frozenset(table.node_ids), with_nearness=False
-    )
+    originals = [ranking for ranking in rankings if ranking.query == 0]
+    table = ScoreTable(originals)
+    admitted = frozenset(table.node_ids)
+    reads = read_candidates(query, keywords, table.node_ids, admitted, with_nearness=False)
     features = chunk_features(query, today, rankings, table, reads)
     sessions = sessions_of(table.node_ids, reads.chunks)
     recency = {
@@ -188,8 +192,10 @@ def fuse_sessions(
     for session, score in scores.items():
         rows = list(score.rows)
         further = [_FURTHER_SHARE / number for number in range(1, len(rows))]
-        added[rows] = [*score.by_text, score.age, totals[session] - score.total]
-        table.raw[rows] = totals[session] * np.array([1.0, *further])
+        total = totals[session]
+        turn = total - score.total
+        added[rows] = [*score.by_text, score.age, turn]
+        table.raw[rows] = total * np.array([1.0, *further])
     for name, column in zip((*FEATURES, "turn"), added.T, strict=True):
         table.features.append(FeatureColumn(name, column, column))
     best = max(float(table.raw.max(initial=0.0)), LEAST)
@@ -198,7 +204,9 @@ def fuse_sessions(
 
 
 def score_sessions(
-    features: Floats, sessions: Sequence[Session], recency: Mapping[Session, float | None]
+    features: Floats,
+    sessions: Sequence[Session],
+    recency: Mapping[Session, float | None],
 ) -> dict[Session, SessionScore]:
     """Return the score of each session.
 
@@ -219,8 +227,9 @@ def score_sessions(
         means = best[:_BEST_CHUNKS].sum(axis=0) / _BEST_CHUNKS
         by_text = [float(means[0]), float(means[1]), float(best[0, 2])]
         value = recency[session]
-        age = weight_of_age * (default if value is None else value)
-        scores[session] = SessionScore(rows, by_text, age)
+        if value is None:
+            value = default
+        scores[session] = SessionScore(rows, by_text, weight_of_age * value)
     return scores
 
 
@@ -235,13 +244,18 @@ def interleaved_totals(scores: Mapping[Session, SessionScore]) -> dict[Session, 
     while len(order) < len(scores):
         is_turn_of_text = len(order) % _TURN == _TURN - 1
         ranked = by_text if is_turn_of_text else by_total
-        order[next(session for session in ranked if session not in order)] = None
+        best_left = next(session for session in ranked if session not in order)
+        order[best_left] = None
     totals = [scores[session].total for session in by_total]
     return dict(zip(order, totals, strict=True))
 
 
 def chunk_features(
-    query: str, today: date, rankings: Sequence[Ranking], table: ScoreTable, reads: KeywordReads
+    query: str,
+    today: date,
+    rankings: Sequence[Ranking],
+    table: ScoreTable,
+    reads: KeywordReads,
 ) -> Floats:
     """Return the text features of each candidate in log-odds, one column for each feature."""
     trust = trust_in(query, rankings, reads)
@@ -259,10 +273,12 @@ def chunk_features(
     deviation = max(deviations, default=0.0)
     sentences = [ranking for ranking in vectors if ranking.query] or vectors
     for ranking in sentences if deviation else ():
-        above = trust.get(ranking.retriever, 1.0) * (ranking.scores - ranking.compared_scores[-1])
+        above_last = ranking.scores - ranking.compared_scores[-1]
+        above = trust.get(ranking.retriever, 1.0) * above_last
         spread = table.spread(ranking, above / (_DEVIATIONS * deviation))
         sentence = np.maximum(sentence, spread)
-    shipped = shipped_weights("messages")
     values = np.column_stack([candidates.vector_scores, matched, sentence])
-    weighted: Floats = values * np.array([shipped[name] for name in TEXT_FEATURES])
+    shipped = shipped_weights("messages")
+    weights = [shipped[name] for name in TEXT_FEATURES]
+    weighted: Floats = values * np.array(weights)
     return weighted
