@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mkdocs.structure.files import File
 
-from llama_index_contextual.app.folder.formats import table_of_formats
+from llama_index_contextual.app.folder.formats import known_formats
 from llama_index_contextual.retrievers.features import FEATURES
 
 if TYPE_CHECKING:
@@ -62,6 +62,21 @@ def picture_name(diagram: str, theme: str) -> str:
     """Return the name of the picture of a diagram, which changes with the diagram."""
     digest = hashlib.sha256(diagram.encode("utf-8")).hexdigest()
     return f"{digest[:12]}-{theme}.svg"
+
+
+def table_of_formats() -> str:
+    """Return a Markdown table of the document formats."""
+    lines = [
+        "| Format | Files | Cited as | Kept besides text, headings, lists and tables | Left out |",
+        "|---|---|---|---|---|",
+    ]
+    for known in dict.fromkeys(known_formats().values()):
+        files = ", ".join(f"`{suffix}`" for suffix in known.suffixes)
+        place = f"{known.place}=2" if known.place else "L12-L16"
+        citation = f"`file{known.suffixes[0]}#{place}`"
+        cells = (known.name, files, citation, known.kept, known.left_out)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def table_of_features() -> str:

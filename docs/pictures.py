@@ -17,7 +17,7 @@ from llama_index.core import Document
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.app.serve.html import Preview
+from llama_index_contextual.app.serve.html import chunk_data, render
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,7 +40,8 @@ def chunks() -> None:
     )
     with tempfile.TemporaryDirectory() as folder, Browser(960, 720) as browser:
         file = Path(folder) / "page.html"
-        file.write_text(Preview("docs/gateway.md", tuple(nodes), 120).to_html(), "utf-8")
+        html = render("chunks.html", title="docs/gateway.md", budget=120, chunks=chunk_data(nodes))
+        file.write_text(html, "utf-8")
         browser.go(file.as_uri())
         browser.wait("document.querySelector('#chunks > *')")
         browser.screenshot(IMAGES / "chunks.png")

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from llama_index_contextual.app.serve.html import preview_of
+from llama_index_contextual.app.serve.html import preview_nodes
 
 
 def preview(index, path):
     """Return the chunks that a file would have in an index."""
     settings = index.settings
-    return preview_of(
-        *settings.reading.load_file(Path(index.folder) / path), settings.parser, settings.contexts
-    )
+    _, documents = settings.reading.load_file(Path(index.folder) / path)
+    return preview_nodes(documents, settings.parser, settings.contexts)

@@ -23,7 +23,7 @@ from llama_index_contextual import (
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.evaluation import Passage, Question, compare
 from llama_index_contextual.app.folder.walk import FileRules
-from llama_index_contextual.app.serve.html import Preview, marked_html, node_html
+from llama_index_contextual.app.serve.html import chunk_data, marked_html, node_html, render
 
 
 def rendered(text, values, address):
@@ -31,7 +31,7 @@ def rendered(text, values, address):
 
 
 def chunks_page(nodes, title, budget=None):
-    return Preview(title, tuple(nodes), budget).to_html()
+    return render("chunks.html", title=title, budget=budget, chunks=chunk_data(nodes))
 
 
 needs_chromium = pytest.mark.skipif(
@@ -330,8 +330,8 @@ def test_an_index_previews_a_file_as_it_would_have_it(tmp_path):
     with ContextualIndex.open(tmp_path) as index:
         seen = preview(index, "gateway.md")
         assert not index.exists, "nothing is indexed"
-        assert seen.nodes[0].metadata["context"].startswith("Document: gateway.md")
-        check_harmless(seen.to_html())
+        assert seen[0].metadata["context"].startswith("Document: gateway.md")
+        check_harmless(chunks_page(seen, title="gateway.md"))
         with pytest.raises(DocumentError, match=r"other\.md: it cannot be read"):
             preview(index, "other.md")
         with pytest.raises(DocumentError, match="is not in"):

@@ -11,7 +11,7 @@ from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings.loading import load_configuration
 from llama_index_contextual.utils.errors import SettingError
 
-LINE = "has a line of more than 4,000 characters"
+LINE = "a line has more than 4,000 characters"
 BEYOND = {
     "20,000 keys": ("\n".join(f"k{n}=1" for n in range(20_000)), "has more than 100,000 bytes"),
     "keys on one line": ("x = {" + ",".join(f"k{n}=1" for n in range(5_000)) + "}", LINE),
@@ -19,10 +19,10 @@ BEYOND = {
     "one inside a table": ("\n\nx = {" + ".".join(["a"] * 20_000) + " = 1}", LINE),
     "90 keys of 490 parts": (
         "\n".join(".".join([f"a{n}"] * 240) + " = 1" for n in range(90)),
-        "is not a known setting|not valid TOML",
+        "is not a known setting|cannot be read as TOML",
     ),
     "brackets": ("x = " + "[" * 40_000, LINE),
-    "brackets on many lines": ("x = " + "[\n" * 40_000, "is not valid TOML"),
+    "brackets on many lines": ("x = " + "[\n" * 40_000, "cannot be read as TOML"),
     "tables in arrays": ("[[descriptions]]\n" * 5_000, "descriptions"),
     "a long list": (
         "[files]\ninclude = [" + '"*.md",\n' * 10_000 + "]",
@@ -32,7 +32,7 @@ BEYOND = {
         "[chunks]\nchunk_size = " + "9" * 900,
         r"chunks\.chunk_size must ",
     ),
-    "unclosed quotes": ("x = " + '"""a\n' * 15_000 + "\\", "is not valid TOML"),
+    "unclosed quotes": ("x = " + '"""a\n' * 15_000 + "\\", "cannot be read as TOML"),
     "a name of 900 letters": ("a" * 900 + " = 1", r"a… is not a known setting"),
     "1,900 unknown names": (
         "\n".join(f"k{n}=1" for n in range(1_900)),
@@ -40,7 +40,7 @@ BEYOND = {
     ),
     "no UTF-8": (
         "\udcff",
-        r"toml is not encoded in UTF-8 \('utf-8' codec can't decode ",
+        r"toml cannot be read as TOML in UTF-8: 'utf-8' codec can't decode ",
     ),
 }
 

@@ -73,7 +73,7 @@ def test_what_a_folder_may_not_set_is_named_in_one_line_and_the_rest_holds(folde
     assert done.returncode == 0
     [line] = [line for line in done.stderr.splitlines() if "may not set" in line]
     assert (
-        f"{folder / name}: embed_model ignored, because a folder's own file may not set this. "
+        f"{folder / name}: embed_model ignored, because a folder's own file may not set it. "
         in line
     )
     assert f'[folders."{folder}"]' in line

@@ -275,7 +275,12 @@ def mcp(target: Target, **how: Any) -> None:
 @as_json
 def preview(target: Target, *, file: Path, html: Path | None, as_json: bool) -> None:
     """Show the chunks of a file with their lines and contexts."""
-    from llama_index_contextual.app.serve.html import chunk_data, preview_of
+    from llama_index_contextual.app.serve.html import (
+        chunk_data,
+        preview_nodes,
+        preview_text,
+        render,
+    )
 
     file = absolute_path(file)
     if not file.is_file():
@@ -286,11 +291,14 @@ def preview(target: Target, *, file: Path, html: Path | None, as_json: bool) -> 
         settings = index.settings
         name, documents = settings.reading.load_file(file)
         indexed = index.nodes(name) if index.exists else []
-        result = preview_of(name, documents, settings.parser, settings.contexts, indexed)
+        parser = settings.parser
+        chunks = chunk_data(preview_nodes(documents, parser, settings.contexts, indexed))
     if html:
-        options.write_page(html, result.to_html())
+        budget = getattr(parser, "chunk_size", None)
+        page = render("chunks.html", title=name, budget=budget, chunks=chunks)
+        options.write_page(html, page)
     else:
-        options.print_report(chunk_data(result.nodes), str(result), as_json=as_json)
+        options.print_report(chunks, preview_text(name, chunks), as_json=as_json)
 
 
 def _folder_of(file: Path, target: Target) -> Path | None:

@@ -76,8 +76,8 @@ class Format(NamedTuple):
         convert: The function that reads a file.
         packages: The packages that ``convert`` imports, from the extra ``documents``.
         place: The key for the place of a part, such as ``page``; "" if documents have one part.
-        kept: The content that is kept besides text, headings, lists and tables.
-        dropped: The content that is dropped.
+        kept: Contents kept besides text, headings, lists and tables, for the documentation.
+        left_out: Contents that are not read, for the documentation.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Format(NamedTuple):
     packages: tuple[str, ...] = ()
     place: str = ""
     kept: str = ""
-    dropped: str = ""
+    left_out: str = ""
 
 
 def format_of(name: str, *suffixes: str, **details: Any) -> Callable[[Any], Any]:
@@ -135,20 +135,3 @@ def has_extra() -> bool:
     """Return whether the packages that converters need are installed."""
     packages = {package for known in known_formats().values() for package in known.packages}
     return all(map(find_spec, packages))
-
-
-def table_of_formats() -> str:
-    """Return a Markdown table of the formats, for the documentation."""
-    lines = [
-        (
-            "| format | files | read by | cited by | kept beside text, headings, lists, "
-            "tables | not read |"
-        ),
-        "|---|---|---|---|---|---|",
-    ]
-    for known in dict.fromkeys(known_formats().values()):
-        files = ", ".join(f"`{suffix}`" for suffix in known.suffixes)
-        packages = ", ".join(known.packages) or "this package"
-        cells = (known.name, files, packages, known.place, known.kept, known.dropped)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""An index that is kept up to date while it is searched."""
+"""Keep an index up to date while it is searched."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_WAIT_SECONDS: Final = 0.1  # between two checks of whether a refresh is still waited for
-_LOOK_SECONDS: Final = 1.0  # between two looks at the folder
+_WAIT_SECONDS: Final = 0.1  # between two checks whether a refresh has ended
+_LOOK_SECONDS: Final = 1.0  # between two comparisons with the folder
 _THREAD: Final = "llama-index-contextual refresh"
 
 
 def is_refreshing() -> bool:
-    """Tell whether any index of this process is being refreshed in the background."""
+    """Return whether any index of this process is being refreshed in the background."""
     return any(thread.name == _THREAD for thread in threading.enumerate())
 
 
 class BackgroundRefresh:
-    """Keeps an index up to date while it is searched, in a thread of its own.
+    """A thread that keeps an index up to date while it is searched.
 
-    A context that fell back is not requested again: only :meth:`ContextualIndex.refresh` does that.
+    It does not generate contexts again that fell back to free ones. Only
+    :meth:`ContextualIndex.refresh` does that.
 
     Args:
         index: An open index.
-        mode: ``"auto"`` refreshes in the background; ``"never"`` only looks; ``"wait"`` waits until
-            the refresh ends.
-        patience: Seconds that :meth:`look` may take, except with ``"wait"``. A refresh that has run
-            for longer is not waited for at all.
+        mode: ``"auto"`` refreshes in the background. ``"wait"`` lets :meth:`look` wait until the
+            refresh ends. ``"never"`` only compares the index with its folder.
+        patience: Seconds that :meth:`look` may take, except with ``"wait"``. It does not wait at
+            all for a refresh that has been running for longer.
 
     Raises:
-        SettingError: A setting cannot work.
+        SettingError: `mode` or `patience` is not valid.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class BackgroundRefresh:
         self.close()
 
     def start(self) -> None:
-        """Begin a refresh, unless one is running or the mode is ``"never"``; return at once."""
+        """Start a refresh without waiting, unless one is running or the mode is ``"never"``."""
         with self._guard:
             if self._mode == "never" or self.refreshing:
                 return
@@ -79,9 +80,9 @@ class BackgroundRefresh:
             self._thread.start()
 
     def look(self) -> Freshness:
-        """Return how far the index is behind, after what the mode does about it."""
+        """Refresh the index as the mode says, and return how far it is behind its folder."""
         if self._mode == "wait":
-            self._join()  # a running one may have read the folder before the last change
+            self._join()  # a running refresh may have missed the last change
             self.start()
             self._join()
             return Freshness(error=self._error)
@@ -96,7 +97,6 @@ class BackgroundRefresh:
             is_behind = self._seen.changed or not self._seen.certain
             if is_behind and not self._seen.error:
                 self.start()
-        # A refresh that has not ended by then is a long one.
         self._join(min(until, self._began + self._patience))
         if self.refreshing:
             return replace(self._seen, refreshing=True)
@@ -105,17 +105,17 @@ class BackgroundRefresh:
 
     @property
     def refreshing(self) -> bool:
-        """Return whether a refresh runs at this moment."""
+        """Return whether a refresh is running."""
         return self._thread is not None and self._thread.is_alive()
 
     def close(self, *, wait: float = math.inf) -> None:
-        """Wait for a refresh that runs, or leave it; what is finished of it is kept.
+        """Wait for a running refresh. Documents that it has finished are kept in any case.
 
         Args:
-            wait: Seconds at most.
+            wait: The longest time to wait, in seconds.
         """
         self._join(time.monotonic() + wait)
-        self._is_closed = True  # a look that waits in another thread ends, too
+        self._is_closed = True  # ends a look() that waits in another thread, too
 
     def _join(self, until: float = math.inf) -> None:
         while self._thread is not None and self.refreshing and not self._is_closed:
@@ -130,9 +130,9 @@ class BackgroundRefresh:
             for problem in report.failed:
                 logger.warning("%s", problem)
             self._error = ""
-        except LockedError:  # that one brings it up to date
+        except LockedError:  # the other process brings the index up to date
             self._error = "another process is writing it"
-        except ContextualError as error:  # a model is away: what is indexed still answers
+        except ContextualError as error:  # such as a model server that is down; searches go on
             self._error = str(error)
         except Exception as error:
             logger.exception("The index could not be brought up to date.")

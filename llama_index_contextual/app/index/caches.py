@@ -1,8 +1,8 @@
-"""Arrays that are derived from an index: BM25, vectors and names of documents.
+"""Arrays that are derived from an index: BM25 terms, vectors and names of documents.
 
-An array index is behind by the rows that it lacks and by those that it has too many: two set
-differences, since a row never changes and its number is never used again. Writers keep the arrays
-on disk. Where they are missing or damaged, whoever searches derives them in memory.
+A row never changes, and its number is never used again. Two set differences of row numbers
+therefore tell which rows an array lacks and which it has to drop. A refresh saves the arrays. If
+they are missing or damaged, a search derives them in memory.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T", bound=ArrayIndex)
 
-_WRITTEN_FROM: Final = 1 / 50  # share of other rows; below that a reader derives the missing ones
-_ROWS_AT_ONCE: Final = 1000  # whose vectors are in memory together
-_MAX_VALUES: Final = 50_000  # rows of which one thing is kept, deleted rows among them
+_WRITTEN_FROM: Final = 1 / 50  # share of changed rows; readers derive fewer rows themselves
+_ROWS_AT_ONCE: Final = 1000  # rows whose vectors are loaded together
+_MAX_VALUES: Final = 50_000  # cached rows per kind of value, deleted rows included
 
 
 class Moment(NamedTuple):
-    """What is derived from an index at one moment; the arrays are named as their files.
+    """Everything that is derived from one revision of an index. Arrays are named like their files.
 
     Attributes:
-        revision: Of the index.
-        bm25: The words of all chunks.
-        infos: What the ranking reads of each chunk.
-        vectors: Vectors of all chunks; none without an embedding, or with another one.
-        names: Names of all documents.
-        answers: What was computed for all chunks, by name.
+        revision: The revision of the index.
+        bm25: The terms of all chunks.
+        infos: The facts about each chunk that the ranking needs.
+        vectors: The vectors of all chunks. Empty without an embedding, and if the index was made
+            with another one.
+        names: The names of all documents.
+        answers: Values computed for all chunks, by name.
     """
 
     revision: tuple[str, int]
@@ -58,10 +59,10 @@ class Moment(NamedTuple):
 
 
 class Caches:
-    """The arrays of one index in this process, and what was read of its rows.
+    """The arrays of one index in this process, and cached values of its rows.
 
     Args:
-        folder: Where writers keep the arrays.
+        folder: The folder in which the arrays are saved.
         model: The identity of the embedding model; "" for none.
     """
 
@@ -70,7 +71,7 @@ class Caches:
         self._folder = folder
         self._lock = threading.Lock()
         self._moment: Moment | None = None
-        # What makes each kind of arrays: those of another maker are made again.
+        # The version or model that makes each kind of array. Arrays of another one are discarded.
         self._makers = {
             "bm25": str(TERMS_VERSION),
             "infos": f"{TERMS_VERSION}.{CHUNK_INFO_VERSION}",
@@ -81,9 +82,9 @@ class Caches:
         self._values: dict[str, dict[int, Any]] = {}
 
     def at(self, snapshot: Snapshot) -> Moment:
-        """Return what is derived at a moment of the index.
+        """Return everything that is derived from a snapshot of the index.
 
-        What is derived of an earlier moment than before is not kept.
+        The result is cached, unless a newer one is cached already.
         """
         revision = snapshot.state.revision
         with self._lock:
@@ -99,7 +100,7 @@ class Caches:
             return moment
 
     def _loaded(self, snapshot: Snapshot) -> Moment:
-        """Return the arrays on disk that are of this index, and others without rows."""
+        """Return the saved arrays of this index, and empty arrays in place of missing ones."""
         identity = snapshot.state.identity
         empty = Moment((identity, 0), Bm25Index(), ChunkInfoIndex(), VectorIndex(), NameIndex(), {})
         loaded: dict[str, Any] = {
@@ -109,7 +110,7 @@ class Caches:
 
     def _load(self, kind: str, empty: ArrayIndex, identity: str) -> ArrayIndex:
         index = empty
-        with contextlib.suppress(Exception):  # whatever is wrong, they are derived again
+        with contextlib.suppress(Exception):  # arrays that cannot be read are derived again
             saved, makers = empty.load(self._path_of(kind))
             if makers == [self._makers[kind], identity]:
                 index = saved
@@ -117,7 +118,7 @@ class Caches:
         return index
 
     def _derived(self, before: Moment, snapshot: Snapshot) -> Moment:
-        """Return what is derived of a moment, with as much of an earlier one as possible."""
+        """Return everything that is derived from a snapshot, reusing earlier arrays."""
         rows = snapshot.rows()
         bm25, without_terms = _with_rows(before.bm25, rows)
         infos, without_info = _with_rows(before.infos, rows)
@@ -136,7 +137,7 @@ class Caches:
         return Moment(snapshot.state.revision, bm25, infos, vectors, names, {})
 
     def save(self, snapshot: Snapshot) -> None:
-        """Write the arrays that changed much; where that fails, the next process derives them."""
+        """Save the arrays that changed much. If that fails, the next process derives them."""
         moment = self.at(snapshot)
         for kind, maker in self._makers.items():
             index: ArrayIndex = getattr(moment, kind)
@@ -154,12 +155,12 @@ class Caches:
     def values(
         self, name: str, rows: Sequence[int], read: Callable[[Rows], Sequence[Any]]
     ) -> list[Any]:
-        """Return what ``read`` makes of rows, once for each row.
+        """Return a value for each row. ``read`` is called only for rows without a cached value.
 
         Args:
-            name: A name of it, such as a key of the metadata.
-            rows: The numbers of the rows.
-            read: Makes it of rows, which ascend.
+            name: The name of the value, such as a metadata key.
+            rows: The row numbers.
+            read: Returns the values of rows, which it gets in ascending order.
         """
         known = self._values.setdefault(name, {})
         if len(known) > _MAX_VALUES:
@@ -171,7 +172,7 @@ class Caches:
 
 
 def _unit_vectors_of(snapshot: Snapshot, rows: Rows) -> list[UnitVectors]:
-    """Return the unit vectors of rows, none for no rows."""
+    """Return the unit vectors of rows as one item, or an empty list without rows."""
     units = []
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         vectors = snapshot.vectors(rows[start : start + _ROWS_AT_ONCE])
@@ -180,13 +181,13 @@ def _unit_vectors_of(snapshot: Snapshot, rows: Rows) -> list[UnitVectors]:
 
 
 def _with_rows(index: _T, rows: Ints) -> tuple[_T, Ints]:
-    """Return an index of at most these rows, and the rows that it lacks."""
+    """Return an index without any other rows, and the rows that it lacks."""
     return index.changed(_lacking(rows, index.rows)), _lacking(index.rows, rows)
 
 
 def _lacking(known: Ints, rows: Ints) -> Ints:
-    """Return the rows that are not among the known ones; both ascend."""
+    """Return the rows that are not among the known ones. Both arrays are sorted."""
     if known is rows:
         return rows[:0]
-    # In a tenth of the time that numpy's set differences take, which do not use the order.
+    # This is ten times as fast as numpy's set differences, which do not exploit the order.
     return np.delete(rows, matches(known, rows)[1])

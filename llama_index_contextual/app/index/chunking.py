@@ -1,4 +1,4 @@
-"""The parser of a folder: the size of chunks follows from what the embedding reads."""
+"""The default parser of an index, whose chunks fit the input limit of the embedding."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.schema import BaseNode
 
-LARGEST: Final = 400  # tokens of a chunk, however many more an embedding reads
-LARGEST_OF_CODE: Final = 400  # of source code, also where an embedding averages windows
-# Tokens of an embedding's window that are kept free for the context. A context of the Kubernetes
-# pages ("Document: path > title > section") has 30 at the median and 60 at most of them.
+LARGEST: Final = 400  # tokens of a chunk, even if an embedding reads more
+LARGEST_OF_CODE: Final = 400  # the same for source code, with an embedding that averages windows
+# Tokens of an embedding's window that are kept free for the context. Contexts of the Kubernetes
+# pages ("Document: path > title > section") have 30 tokens at the median, and seldom more than 60.
 CONTEXT_RESERVE: Final = 64
 
 
 class FolderParser(HeadingAwareMarkdownNodeParser):
-    """A parser with a size of its own for source code.
+    """A parser with a separate chunk size for source code.
 
     Attributes:
-        code_chunk_size: The tokens of a chunk of source code; 0 is the size of all other chunks.
+        code_chunk_size: The largest chunk of source code in tokens. 0 means ``chunk_size``.
     """
 
     typed_front_matter: ClassVar[bool] = True  # so that rating>=4 compares numbers
@@ -38,30 +38,28 @@ class FolderParser(HeadingAwareMarkdownNodeParser):
         if not self.code_chunk_size or not is_code(path_of(document.metadata)):
             return super()._parse_document(document, seen, above)
         sizes = {**_sizes(self.code_chunk_size), "code_chunk_size": 0}
-        longer = self.model_copy(update=sizes)
-        return longer._parse_document(document, seen, above)  # noqa: SLF001  of the same class
+        code_parser = self.model_copy(update=sizes)
+        return code_parser._parse_document(document, seen, above)  # noqa: SLF001  of the same class
 
 
 def _sizes(size: int) -> dict[str, int]:
-    """Return the sizes of chunks in the parser's proportions.
-
-    400 tokens, overlap 80, minimum 50.
-    """
+    """Return a chunk size with its overlap and minimum: for 400 tokens, 80 and 50."""
     return {"chunk_size": size, "chunk_overlap": size // 5, "min_chunk_size": size // 8}
 
 
 def default_parser(
     embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = None
 ) -> HeadingAwareMarkdownNodeParser:
-    """Return a parser whose chunks fit, with their contexts, into what the embedding reads.
+    """Return a parser whose chunks, with their contexts, fit the input limit of the embedding.
 
-    A model that reads more does not get larger chunks: smaller ones found more in the same number
-    of characters. Where neither size nor overlap is chosen, the local embedding gets larger chunks
-    of source code: they hold whole functions more often, and it averages the windows of a text.
+    Models that read more do not get larger chunks, because smaller ones found more in the same
+    number of characters. Source code is an exception: if neither size nor overlap is chosen, the
+    local embedding gets larger chunks of it. They contain whole functions more often, and this
+    embedding averages the windows of a long text.
 
     Args:
         embedding: The embedding of the index.
-        chosen: Settings of the parser, which take precedence.
+        chosen: Settings of the parser that override the computed ones.
     """
     settings: dict[str, Any] = {"markdown_suffixes": MARKDOWN_SUFFIXES, **(chosen or {})}
     known = embedding_limit(embedding)

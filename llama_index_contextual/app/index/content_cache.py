@@ -1,9 +1,9 @@
-"""``content.sqlite3``: what cost money or minutes, by content, for all folders of a user.
+"""``content.sqlite3``: the cache of results that cost money or minutes, for all folders of a user.
 
 It keeps vectors by the hash of the embedded text, contexts of language models by chunk, and
-conversions of files by the hash of the file. So a folder that was renamed, copied or moved is
-neither embedded nor paid for again. An index has copies of its own vectors and contexts: whatever
-is deleted here, every index goes on as before.
+converted files by the hash of the file. A folder that was renamed, copied or moved is therefore
+neither embedded nor paid for again. Each index has its own copy of its vectors and contexts, so
+deleting entries of the cache affects no index.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from filelock import FileLock
 
+from llama_index_contextual.app.index.storage import ONLY_THE_USER
 from llama_index_contextual.context.cache import COLUMNS, SQLiteKVStore, is_sound
 from llama_index_contextual.utils.errors import DamagedError
 from llama_index_contextual.utils.text import short_hash
@@ -27,36 +27,36 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from llama_index_contextual.app.index.vectors import Singles
+
 logger = logging.getLogger(__name__)
 
-Singles = npt.NDArray[np.float32]
 _T = TypeVar("_T")
-MAX_BYTES: Final = 4_000_000_000  # of one user; 1,000,000 vectors of 384 numbers have 1.7 GB
+MAX_BYTES: Final = 4_000_000_000  # per user; a million vectors of 384 dimensions take 1.7 GB
 _VECTORS: Final = "vectors:"
 _FIX: Final = "Run: llama-index-contextual cache --prune 0"
 _ALL: Final = f"SELECT {COLUMNS} FROM kept"  # noqa: S608  our own names
-ONLY_THE_USER: Final = 0o700
 _NUMBER_BYTES: Final = 4  # of a float32
 _BATCH: Final = 1000  # rows that are deleted together
 
 
 class CachedContent(NamedTuple):
-    """How much of one kind the cache contains."""
+    """The number and the size of the entries of one kind."""
 
     entries: int
     bytes: int
 
 
 class ContentCache(SQLiteKVStore):
-    """A LlamaIndex key-value store that keeps vectors too, and is made again where it is damaged.
+    """A LlamaIndex key-value store that also keeps vectors, and repairs itself when it is damaged.
 
     Args:
         path: The file.
-        scope: The folder whose contexts are read and written. The path of a document is relative to
-            its folder, so ``README.md`` of one folder is not that of another.
+        scope: The folder whose contexts are read and written. Paths of documents are relative to
+            their folder, so two folders may each have a ``README.md``.
     """
 
-    mode = 0o600  # texts and vectors of a user are not for others
+    mode = 0o600  # other users must not read texts and vectors
 
     def __init__(self, path: str | os.PathLike[str], scope: str = "") -> None:
         super().__init__(path, _FIX)
@@ -70,7 +70,7 @@ class ContentCache(SQLiteKVStore):
     def vectors(self, model: str, hashes: Iterable[str]) -> dict[str, Singles]:
         """Return the known vectors of embedded texts, by the hash of the text.
 
-        A value that no embedding made counts as absent, so that its text is embedded again.
+        A value that cannot be a vector is treated as absent, so its text is embedded again.
         """
         vectors = {}
         for key, blob in self.get_rows(_collection(model), hashes):
@@ -87,7 +87,7 @@ class ContentCache(SQLiteKVStore):
     # Size
 
     def contents(self) -> dict[str, CachedContent]:
-        """Return how much there is of vectors, contexts and conversions."""
+        """Return the number and size of vectors, contexts and conversions."""
         query = "SELECT collection, count(*), sum(length(key) + length(value)) FROM kept GROUP BY 1"
         totals: dict[str, CachedContent] = {}
         for collection, entries, size in self.rows(query):
@@ -105,14 +105,14 @@ class ContentCache(SQLiteKVStore):
         return sum(size for (size,) in self.rows(query))
 
     def prune(self, max_bytes: int = MAX_BYTES, *, shrink: bool = False) -> int:
-        """Delete the oldest entries until the rest has at most a number of bytes.
+        """Delete the oldest entries until the cache has at most ``max_bytes``.
 
-        Contexts of language models go last: they are small, and cost the most.
+        Contexts of language models are deleted last, because they are small and cost the most.
 
         Args:
-            max_bytes: The number of bytes.
-            shrink: Whether to give the space back to the disk, which takes a while and as much
-                space again.
+            max_bytes: The bytes to keep.
+            shrink: Whether to give the space back to the disk. This takes a while, and meanwhile
+                as much space again.
 
         Returns:
             The number of deleted entries.
@@ -142,14 +142,11 @@ class ContentCache(SQLiteKVStore):
         super()._create(path)
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Return the rows of a query; a damaged file is repaired first."""
+        """Return the rows of a query, after repairing the file if it is damaged."""
         return self._repaired(lambda: super(ContentCache, self).rows(query, values))
 
     def insert(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Write rows with their checksums, all of them or none.
-
-        A damaged file is repaired first.
-        """
+        """Write all rows with their checksums, or none, after repairing the file if necessary."""
         listed = list(rows)
         self._repaired(lambda: super(ContentCache, self).insert(listed))
 
@@ -161,7 +158,7 @@ class ContentCache(SQLiteKVStore):
         return operation()
 
     def _repair(self, problem: str) -> None:
-        """Set the damaged file aside and take over what can be read of it."""
+        """Set the damaged file aside, and copy its intact rows into a new one."""
         with self.explained():
             lock = FileLock(self.path.with_name(f"{self.path.name}.lock")).acquire()
         with lock:
@@ -174,7 +171,7 @@ class ContentCache(SQLiteKVStore):
             sound = _sound_rows(aside)
             super().insert(sound)
         logger.warning(
-            "%s It is set aside as %s. %s of its values were taken over.",
+            "%s It is set aside as %s. %s of its values were recovered.",
             problem.removesuffix(f" {self.fix}"),
             aside.name,
             f"{len(sound):,}",
@@ -182,7 +179,7 @@ class ContentCache(SQLiteKVStore):
 
     def _check_rows(self, connection: sqlite3.Connection) -> None:
         if not all(map(is_sound, connection.execute(_ALL))):
-            raise ValueError("a value has another checksum")
+            raise ValueError("a value does not match its checksum")
 
 
 def _sound_rows(path: Path) -> list[tuple[Any, ...]]:
@@ -200,7 +197,7 @@ def _sound_rows(path: Path) -> list[tuple[Any, ...]]:
 
 
 def _vector(value: object) -> Singles | None:
-    """Return a stored vector; None for anything that is not one with a direction."""
+    """Return a stored vector; None for a value that is not a vector, or has length 0."""
     if not isinstance(value, bytes) or len(value) % _NUMBER_BYTES:
         return None
     vector = np.frombuffer(value, "<f4")

@@ -1,14 +1,12 @@
-"""``index.sqlite3``.
+"""``index.sqlite3``: the documents, chunks and settings of an index.
 
-Documents, chunks and settings of an index, rebuilt from the files for nothing.
+A reader sees the state at the moment when it began to read. One process writes at a time. A damaged
+file is set aside, and the next refresh builds a new one.
 
-A reader sees the moment at which it began; one process writes at a time. A damaged file is set
-aside, and the next refresh builds another one.
-
-A row of ``chunks`` never changes: a chunk of which anything changed gets a new row. Its number is
-never used again: it is larger than all before it by a random step, so that a copy of the file that
-was put back does not use it either, whatever the clock says. So whoever derives something from the
-chunks compares two sets of numbers.
+A row of ``chunks`` never changes: a chunk that changed gets a new row. Row numbers are never used
+again, because each write raises them by a random step. Even an older copy of the file that was put
+back does not repeat them. Whatever is derived from chunks is therefore brought up to date by
+comparing two sets of row numbers.
 """
 
 from __future__ import annotations
@@ -63,11 +61,10 @@ CREATE TABLE chunks (
 CREATE INDEX chunks_of_document ON chunks (document, context_source);
 CREATE TABLE vectors (chunk INTEGER PRIMARY KEY, value BLOB NOT NULL, checksum INTEGER NOT NULL)"""
 
-# The largest step from the number of a change to the next: a clock is not needed, 16 million
-# changes fit into 63 bits, and that two histories use a number of 10,000 chunks each is a matter of
-# one in ten million.
+# The largest step from the number of a change to the next. 16 million changes fit into 63 bits. If
+# a copy was put back, the chance that its next 10,000 chunks repeat a number is one in ten million.
 _STEP: Final = 2**40
-_PAGE: Final = 2000  # rows that are in memory together
+_PAGE: Final = 2000  # rows that are loaded together
 _NODE: Final = ", ".join(["id", *NodeRow._fields[1:], "checksum"])
 _DOCUMENT: Final = ", ".join(DocumentRow._fields)
 JOINED: Final = "FROM chunks JOIN documents ON documents.id = document"
@@ -76,8 +73,8 @@ SELECT embed_hash, chunk, value, vectors.checksum FROM vectors
 JOIN chunks ON chunks.id = chunk JOIN documents ON documents.id = document
 WHERE documents.key IN (SELECT value FROM json_each(?))
 """
-# What a whole index never has: SQLite does not notice whole rows that were lost.
-_NEVER: Final = (
+# Queries without a result in an intact index. SQLite itself does not notice that rows were lost.
+_TRACES_OF_LOSS: Final = (
     "PRAGMA foreign_key_check",
     (
         "SELECT 1 FROM documents WHERE nodes != (SELECT count(*) FROM chunks WHERE document "
@@ -95,7 +92,7 @@ class Database(SqliteFile):
     _documents: tuple[object, dict[str, DocumentRow]] = (None, {})
 
     def state(self) -> IndexState:
-        """Return what is true of the whole index; an empty state where nothing was indexed yet.
+        """Return the state of the whole index, which is empty before anything is indexed.
 
         Raises:
             DamagedError: It cannot be read.
@@ -106,7 +103,7 @@ class Database(SqliteFile):
             return snapshot.state
 
     def documents(self) -> dict[str, DocumentRow]:
-        """Return every document, also those that failed; nobody changes the mapping.
+        """Return all documents by key, including those that failed. Do not change the mapping.
 
         Raises:
             DamagedError: It cannot be read.
@@ -114,19 +111,18 @@ class Database(SqliteFile):
         if not self.exists:
             return {}
         with self.reading() as snapshot:
-            if (
-                self._documents[0] != snapshot.state.revision
-            ):  # those of 100,000 files take a third of a second
+            # Reading the rows of 100,000 documents takes a third of a second.
+            if self._documents[0] != snapshot.state.revision:
                 self._documents = snapshot.state.revision, snapshot.documents()
             return self._documents[1]
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Snapshot]:
-        """Open one moment of the file: whatever is written meanwhile, it shows the same.
+        """Open a snapshot, which shows the same state whatever is written meanwhile.
 
         Raises:
-            DamagedError: It cannot be read.
-            StorageError: There is none, or it cannot be opened now.
+            DamagedError: The file cannot be read.
+            StorageError: The file does not exist, or cannot be opened now.
         """
         if not self.exists:
             raise StorageError(f"there is no index in {self.path}. {self.fix}")
@@ -145,7 +141,7 @@ class Database(SqliteFile):
 
         Raises:
             DamagedError: The file cannot be read.
-            StorageError: It cannot be written: a full disk, no permission.
+            StorageError: It cannot be written, for example because the disk is full.
         """
         with self.transaction() as connection:
             yield Transaction(connection, self)
@@ -156,11 +152,11 @@ class Database(SqliteFile):
     def _check_rows(self, connection: sqlite3.Connection) -> None:
         snapshot = Snapshot(connection, self)
         snapshot.documents()
-        for row in snapshot.node_rows(snapshot.rows()):  # each is compared with its checksum
+        for row in snapshot.node_rows(snapshot.rows()):  # this compares each row with its checksum
             fields_of(row)
             if not isinstance(json.loads(row.metadata), dict):
                 raise TypeError("the metadata of a node is not an object")
-        if any(snapshot.fetch(query) for query in _NEVER):
+        if any(snapshot.fetch(query) for query in _TRACES_OF_LOSS):
             raise ValueError("documents or chunks are lost")
         if snapshot.state.dimensions:
             rows = snapshot.rows()
@@ -168,15 +164,15 @@ class Database(SqliteFile):
                 snapshot.vectors(rows[start : start + _PAGE])
 
 
-@lru_cache(maxsize=8)  # most questions find the index as the one before found it
+@lru_cache(maxsize=8)  # the state seldom changes between two queries
 def _checked_state(value: str, checksum: int) -> IndexState:
     if checksum != checksum_of(value):
-        raise ValueError("its state has another checksum")
+        raise ValueError("its state does not match its checksum")
     return IndexState.model_validate_json(value)
 
 
 def _text_in_metadata(key: str) -> str:
-    """Return SQL for a text in a chunk's metadata; NULL if there is none."""
+    """Return SQL for a text value in a chunk's metadata, which is NULL if the key is missing."""
     return f"CASE WHEN metadata LIKE '%\"{key}\": \"%' THEN json_extract(metadata, '$.{key}') END"
 
 
@@ -190,9 +186,9 @@ def write_state(connection: sqlite3.Connection, state: IndexState) -> None:
 def _node_row(values: Sequence[Any]) -> NodeRow:
     row = NodeRow(*values[:-1])
     if not isinstance(row.text, str) or not isinstance(row.metadata, str):
-        raise TypeError(f"chunk {row.node_id!r} has bytes in place of text")
+        raise TypeError(f"chunk {row.node_id!r} has bytes instead of text")
     if _checksum(row) != values[-1]:
-        raise ValueError(f"chunk {row.node_id!r} has another checksum")
+        raise ValueError(f"chunk {row.node_id!r} does not match its checksum")
     return row
 
 
@@ -210,15 +206,15 @@ def _checksum(row: NodeRow) -> int:
 
 
 class Snapshot:
-    """One moment of an index. Several threads may read it; they take turns.
+    """The state of an index at one moment. Threads can share a snapshot; they take turns.
 
     Args:
-        connection: In a transaction.
+        connection: A connection with an open transaction.
         file: The database.
 
     Attributes:
-        state: What is true of the whole index.
-        has_ended: Whether its transaction is over, as for a thread that outlived its question.
+        state: The state of the whole index.
+        has_ended: Whether the transaction has ended. A thread may outlive its query.
     """
 
     def __init__(self, connection: sqlite3.Connection, file: Database) -> None:
@@ -231,7 +227,7 @@ class Snapshot:
             self.state = _checked_state(value, checksum)
 
     def end(self) -> None:
-        """Let nobody read any more, after those who read now."""
+        """Refuse further queries, after the running ones have ended."""
         with self._lock:
             self.has_ended = True
 
@@ -243,7 +239,7 @@ class Snapshot:
             return self._connection.execute(query, values).fetchall()
 
     def among(self, query: str, values: Iterable[Any]) -> list[Any]:
-        """Return the rows of a query that ends in :data:`AMONG`, for some values."""
+        """Return the rows of a query that ends in :data:`AMONG`, for any of some values."""
         return self.fetch(query, [json.dumps([*values])])
 
     def refuse(self, problem: str) -> NoReturn:
@@ -256,20 +252,19 @@ class Snapshot:
             raise ValueError(problem)
 
     def documents(self) -> dict[str, DocumentRow]:
-        """Return all documents by key, also those that failed."""
+        """Return all documents by key, including those that failed."""
         rows = self.fetch(f"SELECT {_DOCUMENT} FROM documents")  # noqa: S608  our own names
         return {row[0]: DocumentRow._make(row) for row in rows}
 
     def context_sources(self) -> dict[str, int]:
-        """Return how many chunks have a context from each source; "" counts those without."""
+        """Return the number of chunks by the source of their context, "" for those without one."""
         return dict(self.fetch("SELECT context_source, count(*) FROM chunks GROUP BY 1 ORDER BY 1"))
 
     def rows(self) -> Rows:
         """Return the numbers of all chunks, ascending."""
         import numpy as np
 
-        # As one text: a million numbers would be a list of 100 MB, and take three times as long one
-        # by one.
+        # One text is three times as fast as a list, which takes 100 MB for a million numbers.
         [(text,)] = self.fetch("SELECT group_concat(id) FROM chunks")
         return (
             np.sort(np.fromstring(text, dtype=np.int64, sep=","))
@@ -278,22 +273,22 @@ class Snapshot:
         )
 
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
-        """Return the numbers of chunks by id; unknown ids are absent."""
+        """Return the row numbers of chunks by id, without unknown ids."""
         keepable = (node_id for node_id in node_ids if not storable(node_id)[1])
         return dict(self.among(f"SELECT node_id, id FROM chunks WHERE node_id {AMONG}", keepable))  # noqa: S608
 
     def rows_of_document(self, key: str) -> list[int]:
-        """Return the numbers of the chunks of a document, ascending."""
+        """Return the row numbers of the chunks of a document, ascending."""
         return sorted(
             row for (row,) in self.fetch(f"SELECT chunks.id {JOINED} WHERE key = ?", [key])
         )
 
     def first_rows(self) -> dict[int, str]:
-        """Return the numbers of the first chunks of all documents, ascending, with the keys."""
+        """Return the keys of all documents by the row number of their first chunk, ascending."""
         return dict(self.fetch(f"SELECT min(chunks.id), key {JOINED} GROUP BY document ORDER BY 1"))
 
     def rows_beside(self, row: int) -> list[int]:
-        """Return the numbers of the chunks of a chunk's document, ascending."""
+        """Return the row numbers of all chunks of the document that a chunk is from, ascending."""
         query = (
             "SELECT id FROM chunks WHERE document = (SELECT document FROM chunks WHERE id = "
             "?) ORDER BY 1"
@@ -301,12 +296,12 @@ class Snapshot:
         return [number for (number,) in self.fetch(query, [row])]
 
     def node_rows(self, rows: Sequence[int] | Rows) -> Iterator[NodeRow]:
-        """Yield chunks, ascending by number."""
+        """Yield chunks, ascending by row number."""
         with self._file.explained():
             yield from map(_node_row, self._selected(_NODE, rows))
 
     def texts(self) -> Iterator[tuple[str, str, str, str]]:
-        """Yield text, title, front matter and metadata of every chunk, without their checksums.
+        """Yield text, title, front matter and metadata of every chunk, without comparing checksums.
 
         Documents come in the order of their keys. Title and front matter are ``key: value`` texts,
         or empty.
@@ -334,7 +329,7 @@ class Snapshot:
             yield from map(to_node, self.node_rows(rows))
 
     def values(self, key: str, rows: Sequence[int] | Rows) -> list[Any]:
-        """Return the values of a metadata key of chunks, ascending by number."""
+        """Return the value of a metadata key for each chunk, ascending by row number."""
         with self._file.explained():
             nodes = self.node_rows(rows)
             if key == metadata.REF_DOC_ID:
@@ -342,7 +337,7 @@ class Snapshot:
             return [json.loads(node.metadata).get(key) for node in nodes]
 
     def metadata_of(self, text: str) -> dict[str, Any]:
-        """Return the metadata that a chunk holds as JSON."""
+        """Return the metadata of a chunk, which are stored as JSON."""
         with self._file.explained():
             values = json.loads(text)
             if not isinstance(values, dict):
@@ -350,11 +345,11 @@ class Snapshot:
             return values
 
     def column(self, column: str, rows: Sequence[int] | Rows) -> list[Any]:
-        """Return a column of chunks, ascending by number."""
+        """Return a column of chunks, ascending by row number."""
         return [value for (value,) in self._selected(column, rows)]
 
     def vectors(self, rows: Sequence[int] | Rows) -> list[Singles]:
-        """Return the vectors of chunks, ascending by number, all of one length."""
+        """Return the vectors of chunks, ascending by row number, all of the same length."""
         import numpy as np
 
         vectors = []
@@ -366,7 +361,7 @@ class Snapshot:
                     checksum != checksum_of(str(row), value)
                     or len(value) != 4 * self.state.dimensions
                 ):
-                    raise ValueError(f"the vector of chunk {row} is not as it was written")
+                    raise ValueError(f"the vector of chunk {row} does not match its checksum")
                 vectors.append(np.frombuffer(value, "<f4"))
         return vectors
 
@@ -381,10 +376,10 @@ class Snapshot:
         return vectors
 
     def refuse_lost_chunks(self) -> None:
-        """Refuse the file where documents should have more or fewer chunks than there are.
+        """Refuse the file if documents have another number of chunks than they should have.
 
         Raises:
-            DamagedError: That is so.
+            DamagedError: The numbers differ.
         """
         [(expected,)] = self.fetch("SELECT coalesce(sum(nodes), 0) FROM documents")
         [(actual,)] = self.fetch("SELECT count(*) FROM chunks")
@@ -394,7 +389,7 @@ class Snapshot:
     def _selected(
         self, columns: str, rows: Sequence[int] | Rows, table: str = "chunks", key: str = "id"
     ) -> Iterator[Any]:
-        """Yield columns of chunks, ascending by number."""
+        """Yield columns of chunks, ascending by row number."""
         query = f"SELECT {columns} FROM {table} WHERE {key} {AMONG} ORDER BY {key}"  # noqa: S608  our own names
         for start in range(0, len(rows), _PAGE):
             part = [int(row) for row in rows[start : start + _PAGE]]
@@ -405,30 +400,30 @@ class Snapshot:
 
 
 class Transaction(Snapshot):
-    """A moment that is being written. Leave it with an error, and nothing of it happened."""
+    """A snapshot that is being written. An exception undoes all of it."""
 
     def _run(self, statement: str, rows: Iterable[Sequence[Any]]) -> int:
-        """Write, and return how many rows that concerned."""
+        """Execute a statement for each row, and return the number of affected rows."""
         with self._lock, self._file.explained():
             return max(self._connection.executemany(statement, rows).rowcount, 0)
 
     def count_change(self, nodes: int = 0) -> int:
-        """Take the number of a change, and those of some nodes above it.
+        """Reserve the number of a change, and a number above it for each new node.
 
-        Readers see that it grows.
+        Readers notice changes by this number, because it grows.
         """
         number = self.state.change + 1 + secrets.randbelow(_STEP)
         self.set_state(change=number + nodes)
         return number
 
     def set_state(self, **values: Any) -> None:
-        """Write what is true of the whole index."""
+        """Change values of the state of the index."""
         self.state = self.state.model_copy(update=values)
         with self._lock, self._file.explained():
             write_state(self._connection, self.state)
 
     def put_documents(self, documents: Iterable[DocumentRow]) -> None:
-        """Write documents, new or known; their chunks stay."""
+        """Insert or update the rows of documents. Their chunks stay."""
         self.count_change()
         updates = ", ".join(f"{name} = excluded.{name}" for name in DocumentRow._fields[1:])
         marks = ",".join("?" * len(DocumentRow._fields))
@@ -440,19 +435,16 @@ class Transaction(Snapshot):
 
     def replace_document(
         self, document: DocumentRow, nodes: Sequence[NodeRow], vectors: Mapping[str, Singles]
-    ) -> dict[str, int]:
-        """Write a document whole; chunks of which nothing changed stay as they are.
+    ) -> None:
+        """Write a document with its chunks. Rows of unchanged chunks stay.
 
         Args:
             document: The document.
             nodes: Its chunks.
-            vectors: Their vectors by the hash of the embedded text; none without an embedding.
-
-        Returns:
-            How many chunks were ``added``, ``changed`` and ``deleted``.
+            vectors: Their vectors by the hash of the embedded text; empty without an embedding.
 
         Raises:
-            DocumentError: Two of its chunks have one id, or a chunk of another document has it.
+            DocumentError: Two of the chunks have the same id, or another document has that id.
         """
         counts = Counter(node.node_id for node in nodes)
         owners = self.among(f"SELECT node_id, key {JOINED} WHERE node_id {AMONG}", counts)
@@ -460,8 +452,8 @@ class Transaction(Snapshot):
         taken += [node_id for node_id, count in counts.items() if count > 1]
         if taken:
             raise DocumentError(
-                f"two of its chunks, or one of another document, have the id {taken[0]!r}. Use a "
-                "node parser whose id_func gives each chunk its own id."
+                f"the id {taken[0]!r} of one of its chunks is not unique. Use a node parser whose "
+                "id_func gives each chunk its own id."
             )
         self.put_documents([document])
         [(number,)] = self.fetch("SELECT id FROM documents WHERE key = ?", [document.key])
@@ -472,11 +464,14 @@ class Transaction(Snapshot):
             former = before.get(node.node_id)
             if former is None or former[1:] != node[1:]:  # all but the number
                 new.append(node)
-        changed = [before[node.node_id] for node in new if node.node_id in before]
-        deleted = [node for node_id, node in before.items() if node_id not in counts]
-        gone = [(node.row,) for node in (*changed, *deleted)]
-        self._run("DELETE FROM vectors WHERE chunk = ?", gone)
-        self._run("DELETE FROM chunks WHERE id = ?", gone)
+        new_ids = {node.node_id for node in new}
+        outdated = [
+            (node.row,)
+            for node_id, node in before.items()
+            if node_id in new_ids or node_id not in counts
+        ]
+        self._run("DELETE FROM vectors WHERE chunk = ?", outdated)
+        self._run("DELETE FROM chunks WHERE id = ?", outdated)
         rows = [
             (number, row, *node[1:], _checksum(node))
             for row, node in enumerate(new, start=self.count_change(len(new)) + 1)
@@ -486,7 +481,6 @@ class Transaction(Snapshot):
             self._put_vectors(
                 (row[1], vectors[node.embed_hash]) for row, node in zip(rows, new, strict=True)
             )
-        return {"added": len(new) - len(changed), "changed": len(changed), "deleted": len(deleted)}
 
     def _put_vectors(self, vectors: Iterable[tuple[int, Singles]]) -> None:
         rows = []
@@ -498,7 +492,7 @@ class Transaction(Snapshot):
         self._run("INSERT INTO vectors VALUES (?, ?, ?)", rows)
 
     def delete_documents(self, keys: Iterable[str]) -> int:
-        """Delete documents with their chunks; return how many chunks there were."""
+        """Delete documents with their chunks, and return the number of these chunks."""
         self.count_change()
         numbers = self.among(f"SELECT id FROM documents WHERE key {AMONG}", keys)  # noqa: S608
         self._run(

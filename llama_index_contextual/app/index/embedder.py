@@ -1,4 +1,4 @@
-"""The vectors of chunks: known ones, else from the model; checked, and kept at once."""
+"""The vectors of chunks: known ones from the index and the cache, new ones from the model."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.database import Database
     from llama_index_contextual.app.index.vectors import Singles
 
-BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
-_HOPELESS: Final = 8  # texts without one usable vector: the model is broken, not a text
+BATCH_TEXTS: Final = 64  # texts whose vectors an interruption or a failing server can cost
+_HOPELESS: Final = 8  # texts without any usable vector; then the model is broken, not a text
 _SHOWN: Final = 60  # characters of a text in a message
-_PROBE: Final = "length"  # a text that shows how long the vectors of a model are
+_PROBE: Final = "length"  # a text that is embedded only for the length of its vector
 _dispatcher: Final = get_dispatcher(__name__)
 
 
 class Chunk(NamedTuple):
-    """A node on its way into the database; as an object it takes four times as much memory.
+    """A chunk that waits to be embedded and written. It takes a fourth of the memory of a node.
 
     Attributes:
-        text: What is embedded of it: its text with its context.
-        row: Its row.
+        text: The text that is embedded, with its context.
+        row: The row of the chunk.
     """
 
     text: str
@@ -63,7 +63,7 @@ def chunks_of(nodes: list[BaseNode]) -> list[Chunk]:
 
 
 def embedded_text(node: BaseNode) -> str:
-    """Return the text that is embedded of a node, without encoded bytes."""
+    """Return the text of a node that is embedded, without encoded binary data."""
     return readable(node.get_content(metadata_mode=MetadataMode.EMBED))
 
 
@@ -71,9 +71,9 @@ class EmbeddingResult(NamedTuple):
     """The vectors of chunks.
 
     Attributes:
-        vectors: By the hash of the embedded text.
-        sent: How many texts were sent to the model.
-        problems: Why there is no usable vector of a text, by its hash.
+        vectors: The vectors by the hash of the embedded text.
+        sent: The number of texts that were sent to the model.
+        problems: The reasons why texts have no usable vector, by the hash of the text.
     """
 
     vectors: dict[str, Singles]
@@ -82,12 +82,12 @@ class EmbeddingResult(NamedTuple):
 
 
 class Embedder:
-    """Makes the vectors of chunks, or takes those that are known.
+    """Embeds chunks, except those whose vectors are known.
 
     Args:
-        embedding: Makes vectors.
-        cache: Keeps them for all folders, unless the embedding has no name of its own.
-        database: Has the vectors of the index; None where all of them are replaced.
+        embedding: The embedding model.
+        cache: The vectors of all folders. It is not used for an embedding without a name.
+        database: The index, whose vectors are reused; None if all of them are replaced.
     """
 
     def __init__(
@@ -102,15 +102,15 @@ class Embedder:
     def embed(self, chunks: Sequence[Chunk], documents: Iterable[str]) -> EmbeddingResult:
         """Return the vectors of chunks.
 
-        New vectors are kept after every :data:`BATCH_TEXTS` texts, so that an interruption costs no
-        more than those that are being made.
+        New vectors are cached after every :data:`BATCH_TEXTS` texts, so an interruption costs only
+        the vectors of one batch.
 
         Args:
             chunks: The chunks.
-            documents: The keys of their documents, of which the index may have vectors.
+            documents: The keys of their documents, whose vectors in the index are reused.
 
         Raises:
-            EmbeddingError: The model failed, or gave nothing that can be used.
+            EmbeddingError: The model failed, or returned no usable vector.
             StorageError: The content cache cannot be written.
         """
         if isinstance(self._embedding, NoEmbedding):
@@ -124,7 +124,7 @@ class Embedder:
         return EmbeddingResult(vectors, len(missing), problems)
 
     def _known_vectors(self, hashes: set[str], documents: Iterable[str]) -> dict[str, Singles]:
-        """Return the vectors that the index or the content cache has."""
+        """Return the vectors that the index or the content cache contains."""
         vectors: dict[str, Singles] = {}
         if self._database is not None and self._dimensions:
             with self._database.reading() as snapshot:
@@ -141,7 +141,7 @@ class Embedder:
         }
 
     def _length_of_vectors(self, cached: Mapping[str, Singles]) -> int:
-        """Return the length of the model's vectors; that of cached ones while it is not reached."""
+        """Return the length of the model's vectors, or of cached ones if it cannot be reached."""
         try:
             [vector] = embed_texts(self._embedding, [_PROBE])
         except EmbeddingError:
@@ -149,7 +149,7 @@ class Embedder:
         return len(vector)
 
     def _embed_batch(self, texts: Mapping[str, str], vectors: dict[str, Singles]) -> dict[str, str]:
-        """Add the vectors of texts, and return what is wrong with those that cannot be used."""
+        """Add the vectors of texts to ``vectors``, and return the problems of unusable ones."""
         answers = embed_texts(self._embedding, list(texts.values()))
         self._dimensions = self._dimensions or mode(map(len, answers))
         usable: dict[str, Singles] = {}
@@ -163,9 +163,9 @@ class Embedder:
                 usable[key] = np.asarray(answer, np.float32)
         if not usable and len(texts) >= _HOPELESS:
             raise EmbeddingError(
-                f"{self._embedding.model_name} gave no usable vector for any of "
+                f"{self._embedding.model_name} returned no usable vector for any of "
                 f"{counted(len(texts), 'text')}: {vector_problem(answers[0], self._dimensions)}. "
-                "What was finished is kept. Check the model, then refresh."
+                "Finished documents are kept. Check the model, then refresh."
             )
         if self._cache is not None:
             self._cache.put_vectors(model_id(self._embedding), usable)
@@ -174,36 +174,36 @@ class Embedder:
 
 
 def vector_problem(vector: Sequence[float], dimensions: int) -> str:
-    """Return why a vector cannot be used that should have so many dimensions; "" where it can."""
+    """Return why a vector is unusable in an index of ``dimensions``; "" if it is usable."""
     if len(vector) != dimensions:
         return f"it has {len(vector)} dimensions instead of {dimensions}"
     with np.errstate(over="ignore"):
-        values = np.asarray(vector, np.float32)  # as it is kept
+        values = np.asarray(vector, np.float32)  # the precision in which it is kept
         square = float(values @ values)
     if 0 < square < np.inf:
         return ""
-    return "all its numbers are 0, or some are too large or no numbers"
+    return "all its numbers are 0, or some of them are too large, infinite or NaN"
 
 
 def embed_texts(embedding: BaseEmbedding, texts: Sequence[str]) -> list[list[float]]:
-    """Return vectors of texts, unchecked but for their number.
+    """Return one vector per text, without checking the vectors.
 
-    Every model reads ruled lines as short as they were counted.
+    Long runs of one character, such as ruled lines, are shortened as in token counts.
 
     Raises:
-        EmbeddingError: The model failed, or gave another number of vectors.
+        EmbeddingError: The model failed, or returned too few or too many vectors.
     """
     name = embedding.model_name
     number = counted(len(texts), "text")
     try:
         vectors = embedding.get_text_embedding_batch([without_repeats(text) for text in texts])
-    except (EmbeddingError, MissingExtraError, SettingError):  # its message is clear
+    except (EmbeddingError, MissingExtraError, SettingError):  # these messages are clear
         raise
     except Exception as error:
-        reason = shortened(" ".join(str(error).split()))  # a server may say anything
+        reason = shortened(" ".join(str(error).split()))  # the answer of a server may be long
         raise EmbeddingError(
             f"{name} could not embed {number} ({type(error).__name__}: {reason}). "
-            "What was finished is kept. Check the model, then refresh."
+            "Finished documents are kept. Check the model, then refresh."
         ) from error
     if len(vectors) != len(texts):
         vectors_made = counted(len(vectors), "vector")

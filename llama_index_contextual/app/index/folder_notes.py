@@ -18,7 +18,7 @@ class FolderNotes(Notes):
     """The documents of a folder as the tools for agents read them.
 
     Args:
-        settings: Of the index of the folder.
+        settings: The settings of the index.
     """
 
     def __init__(self, settings: IndexSettings) -> None:
@@ -30,7 +30,7 @@ class FolderNotes(Notes):
         }
 
     def paths(self) -> list[str]:
-        """Return the paths of all documents that can be read, in order."""
+        """Return the paths of all documents that can be read, sorted."""
         documents = self._database.documents()
         failed = {key for key, row in documents.items() if row.failed}
         return [file.path for file in self._settings.found().files if file.path not in failed]
@@ -40,7 +40,7 @@ class FolderNotes(Notes):
         return any(file.path == path for file in self._settings.found(path).files)
 
     def text(self, path: str) -> str | None:
-        """Return the text of a file or of a page of it; None if there is none."""
+        """Return the text of a file or of one of its pages; None if it does not exist."""
         file = path
         page = ""
         if not self.has(file):
@@ -49,7 +49,7 @@ class FolderNotes(Notes):
                 return None
         try:
             documents = self._settings.reading.load(file)
-        except DocumentError:  # it went this moment, or is no text
+        except DocumentError:  # it was deleted just now, or is not text
             return None
         if page:
             label = page.casefold()
@@ -61,15 +61,15 @@ class FolderNotes(Notes):
         return "\n\n".join(document.text for document in documents) if documents else None
 
     def metadata(self) -> list[Metadata]:
-        """Return the metadata of every chunk, in the order of writing."""
+        """Return the metadata of every chunk, in the order in which chunks were written."""
         if not self._settings.exists:
             return []
-        with self._database.reading() as snapshot:  # making nodes would take four times as long
+        with self._database.reading() as snapshot:  # creating nodes would take four times as long
             written = snapshot.column("metadata", snapshot.rows())
             return [*map(snapshot.metadata_of, written)]
 
     def matching(self, matches: Matches) -> Iterator[Passage]:
-        """Yield the chunks whose text or properties match, in the order of reading."""
+        """Yield the chunks whose text or properties match, in reading order."""
         for _, passages in groupby(self._matching(matches), lambda passage: passage.path):
             yield from sorted(passages, key=lambda passage: passage.place)
 

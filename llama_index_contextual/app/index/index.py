@@ -37,7 +37,7 @@ _PARAMETERS: Final = {*signature(ContextualFusionRetriever.__init__).parameters}
     "self",
     "retrievers",
 }
-# Of :meth:`ContextualIndex.as_retriever`.
+# The keyword arguments of :meth:`ContextualIndex.as_retriever`.
 _OPTIONS: Final = _PARAMETERS | {"filters", "recency", "rerank"}
 
 
@@ -51,9 +51,9 @@ class ContextualIndex:
             for hit in index.as_retriever().retrieve("How do I pin a version?"):
                 print(hit.node.metadata["path"], hit.node.metadata["start_line"], hit.node.text)
 
-    One process writes at a time; readers in other processes notice what was written. An object may
-    be used by many threads. Only :meth:`refresh` and :meth:`delete` change an index: questions
-    change nothing on disk, embed no document and call no model that writes contexts.
+    One process writes at a time. Readers in other processes see what it wrote. Threads can share an
+    object. Only :meth:`refresh` and :meth:`delete` change an index: a query changes nothing on
+    disk, embeds no documents and generates no contexts.
     """
 
     def __init__(self, settings: IndexSettings) -> None:
@@ -76,35 +76,36 @@ class ContextualIndex:
         create: bool = True,
         **context_options: Any,
     ) -> ContextualIndex:
-        """Open the index of a folder; nothing is read or embedded before :meth:`refresh`.
+        """Open the index of a folder. Only :meth:`refresh` reads and embeds documents.
 
-        Settings that made an index are remembered in it, so that a later process names none of
-        them. Python objects are not: a refresh without them makes the documents again with the
-        settings of that process.
+        An index remembers the settings that it was made with, so a later process need not repeat
+        them. It does not remember Python objects: a refresh without them indexes the documents
+        again, with the settings of that process.
 
         Args:
-            folder: The documents. Several folders are a mapping of names to paths; they join those
-                of the storage. None is what ``storage`` was made from.
-            storage: Where the index lives; by default in the user's data directory, a place for
-                each folder.
-            embed_model: A name of docs/guides/embeddings.md, or any LlamaIndex embedding. By
-                default what the index was made with, else ``"local"``.
-            context: ``"off"``, ``"headings"`` (or ``"headers"``), ``"pattern"``, ``"llm"``, or a
-                generator of your own. By default what the index was made with, else ``"headings"``.
-            node_parser: Any LlamaIndex node parser; by default ours, sized for the embedding.
+            folder: The folder of the documents. For several folders, a mapping from names to
+                paths; they are added to the folders of the storage. None means the folders that
+                ``storage`` was made from.
+            storage: The folder of the index. Default: one for each folder, in the user's data
+                directory.
+            embed_model: A name from docs/guides/embeddings.md, or any LlamaIndex embedding.
+                Default: that of the index, else ``"local"``.
+            context: ``"off"``, ``"headings"`` (or ``"headers"``), ``"pattern"``, ``"llm"``, or your
+                own generator. Default: that of the index, else ``"headings"``.
+            node_parser: Any LlamaIndex node parser. Default: the parser of this package, with
+                chunks that fit the embedding.
             readers: LlamaIndex readers by suffix, e.g. ``{".pdf": PDFReader()}``.
-            files: Which files of the folder are read.
-            reindex: Whether the next refresh may build the index anew for another embedding model;
-                else it is an error.
-            config: Settings by key (``"retrieval.top_k"``), which come before all files and
-                variables. Other arguments come before it, and it before what the index was made
-                with.
-            create: Whether an index that does not exist may be made; else it is an error.
-            **context_options: Of the context generator, such as ``llm=``; and settings that are in
-                no table, such as ``show_context_to_llm``.
+            files: The rules that select the files to read.
+            reindex: Whether the next refresh may rebuild the index for another embedding model.
+                Otherwise another model is an error.
+            config: Settings by key (``"retrieval.top_k"``). They override the index, settings files
+                and environment variables. Other arguments override them.
+            create: Whether to create an index that does not exist. Otherwise that is an error.
+            **context_options: Options of the context generator, such as ``llm=``, and settings that
+                are in no table, such as ``show_context_to_llm``.
 
         Raises:
-            SettingError: A setting is wrong.
+            SettingError: A setting is not valid.
             FingerprintError: The index was made with another embedding model.
             StorageError: The storage cannot be read.
         """
@@ -119,16 +120,16 @@ class ContextualIndex:
             folder, storage, config, reindex=reindex, passed=passed, context_options=context_options
         )
         if not create:
-            with settings.database.reading() as snapshot:  # an error where there is none
+            with settings.database.reading() as snapshot:  # raises an error if there is no index
                 settings.replaces(snapshot.state)
             return cls(settings)
         with contextlib.suppress(DamagedError):  # a refresh repairs it
             settings.replaces(settings.database.state())
-        _ = settings.contexts, settings.parser  # a setting that cannot work is an error at once
+        _ = settings.contexts, settings.parser  # raises errors of these settings now
         return cls(settings)
 
     def __deepcopy__(self, memo: object) -> Self:
-        return self  # a copy of an index is a copy of nothing on disk
+        return self  # a copy would share the same files
 
     def __enter__(self) -> Self:
         return self
@@ -137,7 +138,7 @@ class ContextualIndex:
         self.close()
 
     def close(self) -> None:
-        """Close the databases and the context generator; what was written is safe already."""
+        """Close the databases and the context generator."""
         self.settings.close()
 
     @property
@@ -163,23 +164,23 @@ class ContextualIndex:
         retry_contexts: bool = True,
         confirm: bool = False,
     ) -> RefreshReport:
-        """Bring the index up to date; only chunks whose embedded text is new are embedded.
+        """Bring the index up to date. Only chunks whose embedded text is new are embedded.
 
         Args:
-            documents: None for the folder; else documents to add or to replace, which deletes
-                nothing. They need an id that you set, or ``metadata["path"]``.
-            show_progress: Whether to show a bar of documents on a terminal.
-            retry_contexts: Whether contexts that fell back are generated again.
-            confirm: Whether it may delete more than half of the documents, and pay a language model
-                again for more than a fifth of the chunks.
+            documents: Documents to add or replace; nothing is deleted then. Each needs an id that
+                you set, or ``metadata["path"]``. None means the files of the folder.
+            show_progress: Whether to show a progress bar on a terminal.
+            retry_contexts: Whether to generate contexts again that fell back to free ones.
+            confirm: Whether the refresh may delete more than half of the documents, and pay a
+                language model again for more than a fifth of the chunks.
 
         Raises:
-            ConfirmationError: It would delete or pay for more than that.
+            ConfirmationError: The refresh would exceed one of these limits.
             LockedError: Another process is writing.
-            EmbeddingError: The model failed; what was finished is kept.
+            EmbeddingError: The embedding model failed. Finished documents are kept.
             StorageError: The disk is full, or the storage cannot be written or trusted.
         """
-        # A question does not need it.
+        # A query does not need this module.
         from llama_index_contextual.app.index.refresh import refresh_index
 
         options = {
@@ -190,9 +191,9 @@ class ContextualIndex:
         return refresh_index(self.settings, documents, **options)
 
     def delete(self, ref_doc_id: str) -> int:
-        """Take a document out of the index, by its path or id; returns how many chunks it had.
+        """Delete a document by its path or id, and return the number of its chunks.
 
-        A file that is still in the folder comes back with the next refresh of it.
+        A file that is still in the folder is indexed again by the next refresh.
         """
         from llama_index_contextual.app.index.refresh import writing
 
@@ -203,15 +204,15 @@ class ContextualIndex:
             return transaction.delete_documents([ref_doc_id])
 
     def freshness(self, budget: float = PATIENCE) -> Freshness:
-        """Return how far the index is behind its folder, as seen in ``budget`` seconds."""
+        """Return how far the index is behind its folder, after at most ``budget`` seconds."""
         return freshness_of(self.settings, self.settings.database.documents(), budget)
 
     def status(self, *, check: bool = False) -> IndexStatus:
         """Return what the index contains, its settings, and how far it is behind its folder.
 
         Args:
-            check: Whether everything is read, and files, databases and caches are compared:
-                ``problems`` names what does not agree.
+            check: Whether to read everything and compare files, databases and caches. The
+                differences are in ``problems``.
 
         Raises:
             StorageError: There is no index, or it is damaged.
@@ -219,9 +220,9 @@ class ContextualIndex:
         return index_status(self.settings, check=check)
 
     def estimate(self) -> ContextEstimate:
-        """Estimate the costs of contexts for the whole folder; those in the cache cost nothing.
+        """Estimate the cost of contexts for the whole folder. Cached contexts cost nothing.
 
-        A file that cannot be read is left out, with a line in the log.
+        Files that cannot be read are left out, with a warning in the log.
         """
         settings = self.settings
         failed: list[Problem] = []
@@ -238,25 +239,26 @@ class ContextualIndex:
         return estimate
 
     def documents(self) -> dict[str, DocumentRow]:
-        """Return what is indexed, by path or id: hashes and numbers of nodes."""
+        """Return the indexed documents by path or id, with their hashes and numbers of nodes."""
         rows = self.settings.database.documents()
         return {key: row for key, row in rows.items() if row.is_indexed}
 
-    def files(self, below: str = "") -> list[str]:
-        """Return the paths of the files that the index reads, all or those below a sub-folder."""
-        return [file.path for file in self.settings.found(below).files]
+    def files(self) -> list[str]:
+        """Return the paths of the files that the index reads."""
+        return [file.path for file in self.settings.found().files]
 
     def read(self, path: str) -> str | None:
-        """Return the text of a file of the folder; None where the index would read no such file.
+        """Return the text of a file of the folder; None if the index does not read such a file.
 
         Args:
-            path: Relative to the folder, in POSIX form. ``report.pdf#page=12`` is that page alone.
+            path: The path relative to the folder, in POSIX form. ``report.pdf#page=12`` is one
+                page.
         """
         return self.notes.text(path)
 
     @property
     def notes(self) -> FolderNotes:
-        """Return the documents as the tools for agents list, search and read them."""
+        """Return the documents as the tools for agents read them."""
         from llama_index_contextual.app.index.folder_notes import FolderNotes
 
         return FolderNotes(self.settings)
@@ -266,11 +268,6 @@ class ContextualIndex:
         with self.settings.database.reading() as snapshot:
             rows = snapshot.rows() if document is None else snapshot.rows_of_document(document)
             return [*snapshot.nodes(rows)]
-
-    def values(self, key: str) -> list[Any]:
-        """Return the value of a metadata key of every node; None where one has none."""
-        with self.settings.database.reading() as snapshot:
-            return snapshot.values(key, snapshot.rows())
 
     def as_retriever(
         self,
@@ -286,16 +283,16 @@ class ContextualIndex:
         Without an embedding it searches by BM25 alone.
 
         Args:
-            similarity_top_k: How many chunks to return. Default: the configuration's, else 10.
+            similarity_top_k: The number of chunks to return. Default: as configured, else 10.
             filters: LlamaIndex metadata filters, e.g. on ``path`` or ``date_ts``.
-            recency: Whether newer notes win among near equals; a number is the half-life in days.
-                Default: the configuration's, else False.
-            rerank: What ranks the hits again: any LlamaIndex postprocessor.
-            **options: More settings of :class:`ContextualFusionRetriever`, which come before the
-                configuration's.
+            recency: Whether newer notes come first among hits of nearly equal score. A number is
+                the half-life in days. Default: as configured, else False.
+            rerank: Any LlamaIndex postprocessor that reranks the hits.
+            **options: Further settings of :class:`ContextualFusionRetriever`, which override the
+                configuration.
 
         Raises:
-            SettingError: A setting is wrong.
+            SettingError: A setting is not valid.
         """
         refuse_unknown("as_retriever", options, _OPTIONS)
         defaults = self.settings.configuration
@@ -306,6 +303,6 @@ class ContextualIndex:
             options["node_postprocessors"] = self._reader.postprocessors(recency, rerank)
         retrievers = self._reader.retrievers(filters)
         if len(retrievers) == 1 and not options.keys() & {"rrf_k", "retriever_weights"}:
-            # Keywords alone know names, days and definitions, too.
+            # The features for names, dates and definitions need no vectors.
             options.setdefault("mode", "learned")
         return ContextualFusionRetriever(retrievers, similarity_top_k=top_k, **options)

@@ -1,4 +1,4 @@
-"""What a query reads: one moment of the database, and the arrays that are derived from it."""
+"""The views of an index that queries read: a database snapshot, and the arrays derived from it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 
 class IndexView(KeywordView):
-    """One moment of an index, as retrievers read it."""
+    """An index at one moment, as retrievers read it."""
 
     def __init__(self, snapshot: Snapshot, caches: Caches) -> None:
         self.snapshot = snapshot
@@ -43,7 +43,7 @@ class IndexView(KeywordView):
         self.engine = self._moment.bm25
         self.infos = self._moment.infos
         self.answers = self._moment.answers
-        self._row_of: dict[str, int] = {}  # by node id, as far as it was needed
+        self._row_of: dict[str, int] = {}  # by node id, for the ids that were needed
 
     # Nodes and filters
 
@@ -68,7 +68,7 @@ class IndexView(KeywordView):
         return self._moment.names
 
     def rows_beside(self, row: int) -> list[int]:
-        """Return the numbers of the nodes of a node's document."""
+        """Return the row numbers of all nodes of the document that a node is from."""
         return self.snapshot.rows_beside(row)
 
     def texts(self, rows: Rows) -> list[str]:
@@ -81,13 +81,13 @@ class IndexView(KeywordView):
     # Numbers and ids
 
     def ids_of(self, rows: Sequence[int]) -> list[str]:
-        """Return the ids of nodes by number."""
+        """Return the ids of nodes by row number."""
         ids = self.infos.node_ids(rows)
         self._row_of.update(zip(ids, rows, strict=True))
         return ids
 
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
-        """Return the numbers of nodes by id, without unknown ids."""
+        """Return the row numbers of nodes by id, without unknown ids."""
         ids = list(node_ids)
         missing = [node_id for node_id in ids if node_id not in self._row_of]
         if missing:
@@ -107,14 +107,14 @@ class IndexView(KeywordView):
         Scores are cosines, -1 to 1.
 
         Raises:
-            StorageError: The index was made again since with another embedding.
+            StorageError: The index has been rebuilt with another embedding.
         """
         model = self.snapshot.state.model
         if model != self._caches.model:
             raise StorageError(
                 f"the index was made with the embedding {model}, not with {self._caches.model}. "
-                "Vectors of different models cannot be compared. Open the index again with the "
-                "former."
+                "Vectors of different models cannot be compared. Open the index with the embedding "
+                "that made it."
             )
         if not embeddings:
             return []
@@ -124,10 +124,10 @@ class IndexView(KeywordView):
 
 
 class IndexReader:
-    """Opens views of an index, always of what was written last.
+    """Opens views of the newest state of an index.
 
     Args:
-        settings: Of the index.
+        settings: The settings of the index.
     """
 
     def __init__(self, settings: IndexSettings) -> None:
@@ -139,20 +139,19 @@ class IndexReader:
 
     def __reduce__(self) -> NoReturn:
         raise CopyError(
-            f"the index in {self.settings.database.path} is open in this process and cannot be "
-            "pickled, nor its retrievers. Pickle the path of the folder, and open the index where "
-            "it arrives."
+            f"the open index in {self.settings.database.path} and its retrievers cannot be "
+            "pickled. Pickle the path of the folder, and open the index in the other process."
         )
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[IndexView]:
-        """Open a view of the newest moment, the same for all that runs within, threads too.
+        """Open a view of the newest state. Nested calls get the same view, also in threads.
 
         Raises:
-            StorageError: There is no index, or it cannot be read.
+            StorageError: The index does not exist or cannot be read.
         """
         view = self._current.get()
-        if view is not None and not view.snapshot.has_ended:  # else a thread outlived its query
+        if view is not None and not view.snapshot.has_ended:  # a thread may outlive its query
             yield view
             return
         with self.settings.database.reading() as snapshot:
@@ -164,7 +163,7 @@ class IndexReader:
                 self._current.reset(token)
 
     def ask(self, work: Callable[[IndexView], _T]) -> _T:
-        """Return the result of ``work`` for a view.
+        """Return the result of ``work`` for a view of the newest state.
 
         Raises:
             StorageError: The index cannot be read.
@@ -203,10 +202,10 @@ class IndexReader:
 
 
 def _shown_contexts(rerank: BaseNodePostprocessor) -> BaseNodePostprocessor:
-    """Return a reranker that sees contexts: some of LlamaIndex's read the bare text."""
+    """Return a reranker that sees contexts. Some of LlamaIndex's read only the text of a node."""
     if not isinstance(rerank, BaseNodePostprocessor):
         raise SettingError(f"`rerank` must be a LlamaIndex node postprocessor (got {rerank!r}).")
-    from llama_index.core.postprocessor import LLMRerank, StructuredLLMRerank  # with their prompts
+    from llama_index.core.postprocessor import LLMRerank, StructuredLLMRerank  # slow
     from llama_index.core.postprocessor.rankGPT_rerank import RankGPTRerank
 
     hides_contexts = isinstance(rerank, LLMRerank | StructuredLLMRerank | RankGPTRerank)

@@ -1,9 +1,9 @@
-"""One refresh: what changed is made again, in an order that a kill at any instant leaves whole.
+"""Refresh an index, in an order that leaves it intact if the process is killed at any moment.
 
-New vectors and contexts are in the content cache before the chunks that they are for. Each document
-is written whole in one transaction; where another embedding replaces that of the index, all of them
-are. What was not finished is not there, so the next refresh does it. Ids are deterministic and
-vectors are kept, so doing it again embeds nothing twice.
+New vectors and contexts are cached before the chunks that need them are written. Each document is
+written in one transaction. If another embedding replaces that of the index, one transaction
+contains all documents. The next refresh goes on with unfinished documents. It embeds nothing twice,
+because ids are deterministic and vectors are cached.
 """
 
 from __future__ import annotations
@@ -50,23 +50,25 @@ if TYPE_CHECKING:
     _Prepared = tuple[DocumentRow, list[Chunk]]
 
 logger = logging.getLogger(__name__)
-# Chunks that get contexts together and are written together: few at first, so that something can be
-# searched soon.
+# Chunks that get contexts together and are written together. The first batches are small, so that
+# searches find something soon.
 FIRST_CHUNKS: Final = 16
 BATCH_CHUNKS: Final = 256
 _MAX_DELETED_SHARE: Final = 0.5  # of the documents, without a confirmation
-_MAX_PAID_SHARE: Final = 0.2  # of the chunks whose contexts are paid for again, the same
-_MADE_AGAIN: Final = "made again"  # in place of the hash of the settings that made a document
-_SMOOTHING: Final = 0.1  # of the speed that the progress bar shows: about the last ten steps
+_MAX_PAID_SHARE: Final = (
+    0.2  # of the chunks whose contexts are paid for again, without a confirmation
+)
+_MADE_AGAIN: Final = "made again"  # instead of the hash of the settings that made a document
+_SMOOTHING: Final = 0.1  # of the speed in the progress bar: about the last ten steps count
 _dispatcher: Final = get_dispatcher(__name__)
 
 
 @contextlib.contextmanager
 def writing(settings: IndexSettings) -> Iterator[bool]:
-    """Write alone, after a damaged database was set aside, and keep the arrays at the end.
+    """Hold the write lock. First set a damaged database aside; at the end save the arrays.
 
     Yields:
-        What :meth:`IndexSettings.replaces` returns.
+        The result of :meth:`IndexSettings.replaces`.
 
     Raises:
         LockedError: Another process is writing.
@@ -80,7 +82,7 @@ def writing(settings: IndexSettings) -> Iterator[bool]:
         except DamagedError as error:
             _set_aside(settings, error)
         yield replaces
-        with settings.database.reading() as snapshot:  # so that no query has to derive them
+        with settings.database.reading() as snapshot:  # so that queries need not derive them
             settings.caches.save(snapshot)
             kept = snapshot.state.model_dump(include={"folders", "choices", "identity", "change"})
         if kept != settings.layout.remembered_settings():
@@ -90,7 +92,7 @@ def writing(settings: IndexSettings) -> Iterator[bool]:
 def _set_aside(settings: IndexSettings, error: DamagedError) -> None:
     logger.warning(
         "%s The file is set aside as %s and built again. "
-        "Documents that were passed as objects have to be passed again.",
+        "Pass documents again that were passed as objects.",
         error,
         settings.database.set_aside().name,
     )
@@ -100,16 +102,16 @@ def _set_aside(settings: IndexSettings, error: DamagedError) -> None:
 def refresh_index(
     settings: IndexSettings, documents: Iterable[Document] | None, **options: bool
 ) -> RefreshReport:
-    """Refresh an index; one whose damage shows on the way is set aside and made again.
+    """Refresh an index. If it turns out to be damaged, set it aside and build it again.
 
     Args:
-        settings: Of the index.
-        documents: As :meth:`ContextualIndex.refresh` takes them.
+        settings: The settings of the index.
+        documents: See :meth:`ContextualIndex.refresh`.
         **options: The other arguments of :meth:`ContextualIndex.refresh`.
 
     Raises:
-        ConfirmationError: It would delete or pay for much, and may not.
-        SettingError: These are not documents, or they are passed while the index is replaced.
+        ConfirmationError: The refresh would delete or pay for much, and is not confirmed.
+        SettingError: ``documents`` are not documents, or the whole index is being replaced.
     """
     checked = check_documents(documents, settings.folders)
     try:
@@ -137,11 +139,11 @@ class Refresh:
     """One refresh.
 
     Args:
-        settings: Of the index.
+        settings: The settings of the index.
         replaces: Whether another embedding replaces that of the index.
-        show_progress: As :meth:`ContextualIndex.refresh` takes it, as are the others.
-        retry_contexts: The same.
-        confirm: The same.
+        show_progress: See :meth:`ContextualIndex.refresh`.
+        retry_contexts: See there.
+        confirm: See there.
     """
 
     def __init__(
@@ -165,15 +167,15 @@ class Refresh:
         database = None if replaces else settings.database
         self.embedder = Embedder(settings.embedding, settings.content_cache, database)
         self.report = RefreshReport()
-        self.failures: dict[str, str] = {}  # that last until a file changes, by document
+        self.failures: dict[str, str] = {}  # lasting until the file changes, by document
         self.bar = tqdm(disable=True)
         self._replacement: Transaction | None = None
 
     def run(self, documents: Sequence[Document] | None) -> RefreshReport:
-        """Bring the index up to date with its folder, or with documents."""
+        """Bring the index up to date with its folder, or add documents."""
         settings = self.settings
 
-        # Compare what is there with what is indexed.
+        # Compare the sources with the index.
         failed: list[Problem] = []
         reading = replace(settings.reading, converter=partial(settings.converter, keep=True))
         gathered = gather(documents, reading, self.documents, failed)
@@ -183,7 +185,7 @@ class Refresh:
         self.report = make_plan(indexed, hashes, self.made_with, failed, deletes=documents is None)
         to_index = self.report.to_index
 
-        # Refuse what the user has to confirm.
+        # Stop if the user has to confirm the refresh.
         if not self.confirm:
             self._require_few_deletions(indexed, set(hashes.values()))
             self._require_few_payments()
@@ -198,7 +200,7 @@ class Refresh:
         return self.report
 
     def _with_fallbacks(self, retry_contexts: bool) -> dict[str, DocumentRow]:
-        """Return the documents that are made again because contexts in them fell back."""
+        """Return the documents to index again because some of their contexts fell back."""
         paid = self.settings.paid_source
         if paid is None or not retry_contexts or not self.before:
             return {}
@@ -208,11 +210,11 @@ class Refresh:
         return {key: self.before[key]._replace(made_with=_MADE_AGAIN) for key in keys}
 
     def _require_few_deletions(self, indexed: Mapping[str, DocumentRow], hashes: set[str]) -> None:
-        """Stop where more documents would be deleted than a change of some files explains.
+        """Stop if suspiciously many documents would be deleted.
 
         Args:
-            indexed: The documents that are indexed.
-            hashes: The hashes of what is there now: a file that was moved is not lost.
+            indexed: The indexed documents.
+            hashes: The hashes of the current files, because a file that was moved is not lost.
         """
         lost = sum(indexed[key].sha256 not in hashes for key in self.report.deleted)
         if lost > len(indexed) * _MAX_DELETED_SHARE:
@@ -223,7 +225,7 @@ class Refresh:
             )
 
     def _require_few_payments(self) -> None:
-        """Stop where many contexts of a language model would be paid for again."""
+        """Stop if many contexts of a language model would be paid for again."""
         settings = self.settings
         generator = settings.database.state().settings.get("context.generator")
         if not self.report.outdated or generator == settings.contexts.fingerprint:
@@ -243,9 +245,9 @@ class Refresh:
 
     @contextlib.contextmanager
     def _replacing(self) -> Iterator[None]:
-        """Write everything in one transaction where the embedding is another one.
+        """Write everything in one transaction if the embedding is replaced.
 
-        Until its end readers see the former index.
+        Until it ends, readers see the former index.
         """
         if not self.replaces:
             yield
@@ -258,7 +260,7 @@ class Refresh:
 
     @contextlib.contextmanager
     def _progress_bar(self, sources: Sequence[Source]) -> Iterator[None]:
-        """Show how many bytes of text are indexed, and how long the others take at that speed."""
+        """Show the progress in bytes of text, and the time that is left."""
         is_shown = self.show_progress and sys.stderr.isatty() and bool(sources)
         with tqdm(
             total=sum(source.size for source in sources),
@@ -272,7 +274,7 @@ class Refresh:
             yield
 
     def _parsed(self, sources: Iterable[Source]) -> Iterator[list[_Parsed]]:
-        """Yield groups of sources with their nodes; one that cannot be read is reported."""
+        """Yield groups of sources with their nodes, and report sources that cannot be read."""
         group: list[_Parsed] = []
         size = 0
         enough = min(FIRST_CHUNKS, BATCH_CHUNKS)
@@ -295,14 +297,14 @@ class Refresh:
             yield group
 
     def _fail(self, key: str, error: DocumentError) -> None:
-        """Report a document; remember why, unless the system may let it be read next time."""
+        """Report a document. Remember the reason, unless the document may be readable next time."""
         self.report.fail(key, str(error))
         if not isinstance(error, UnreadableError):
             self.failures[key] = storable(str(error))[0]
 
     def _prepared(self, group: Sequence[_Parsed]) -> list[_Prepared]:
-        """Return what is to be written of sources, with contexts."""
-        # Requests for several documents go to a language model together.
+        """Return the rows and chunks of sources, with contexts."""
+        # A language model gets the requests for several documents together.
         documents = [document for _, content, _ in group for document in content.documents]
         nodes = [node for *_, nodes_of_source in group for node in nodes_of_source]
         contexts = self.settings.contexts
@@ -331,7 +333,7 @@ class Refresh:
 
     @_dispatcher.span
     def _write(self, batch: Sequence[_Prepared]) -> None:
-        """Embed documents and write them, each whole; one that cannot be written is reported."""
+        """Embed and write documents, and report those that cannot be written."""
         chunks = [chunk for _, chunks_of_document in batch for chunk in chunks_of_document]
         result = self.embedder.embed(chunks, [document.key for document, _ in batch])
         self.report.embedded += result.sent
@@ -348,7 +350,7 @@ class Refresh:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Transaction]:
-        """Write in one transaction, together with the settings that made what is written."""
+        """Open a transaction that also writes the settings of this refresh."""
         if self._replacement is not None:
             yield self._replacement
             return
@@ -361,7 +363,7 @@ class Refresh:
     def _finish(
         self, sources: Mapping[str, Source], to_index: Sequence[str], *, is_whole: bool
     ) -> None:
-        """Delete what is no longer there, and write the rows of documents whose chunks stay."""
+        """Delete lost documents, and update the rows of documents whose chunks stay."""
         report = self.report
         deleted = list(report.deleted)
         if is_whole:
@@ -380,7 +382,7 @@ class Refresh:
         report.failed.sort(key=lambda problem: problem.path)
 
     def _passed_objects_to_pass_again(self, sources: Mapping[str, Source]) -> list[Problem]:
-        """Return the documents that are not files and that other settings would make otherwise."""
+        """Return the documents passed as objects that were indexed with other settings."""
         reason = "it has to be made again, and is not a file. Pass the document again."
         problems = []
         for key, row in self.before.items():
@@ -391,15 +393,15 @@ class Refresh:
         return problems
 
     def _changed_rows(self, sources: Mapping[str, Source], to_index: set[str]) -> list[DocumentRow]:
-        """Return the rows of documents that fail now or no longer, or have another size or time."""
+        """Return the rows whose failure, size or times changed although their chunks stay."""
         changed = []
         for key, source in sources.items():
             before = self.documents.get(key) or DocumentRow(key)
             if key in self.failures and source.stamp:
                 row = before._replace(failed=self.failures[key], stamp=source.stamp)
-            elif key in to_index:  # it was written, or cannot be read at this moment
+            elif key in to_index:  # it was written, or cannot be read for the moment
                 continue
-            elif before.failed or before.stamp != source.stamp:  # its content is the same
+            elif before.failed or before.stamp != source.stamp:  # its content has not changed
                 row = before._replace(failed="", stamp=stamp_if_stable(source.stamp))
             else:
                 continue

@@ -17,23 +17,24 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
 
-MAX_FIELDS_BYTES: Final = 20_000_000  # of a node beside its text and metadata, such as a picture
+MAX_FIELDS_BYTES: Final = 20_000_000  # of a node besides its text and metadata, such as a picture
 
 
 class DocumentRow(NamedTuple):
     """One document as it was when it was indexed.
 
     Attributes:
-        key: Path relative to the folder, or the id that the user set.
-        kind: ``"file"`` or ``"document"``; a refresh of a folder deletes only files.
-        sha256: Hash of its bytes (a file) or of its text and metadata (an object); "" where the
-            next refresh makes it again.
-        stamp: Size and times of the file when it was read; the same stamp means the same content,
-            unread. Empty where the file was so new that it could have changed without another time.
-        made_with: Hash of the parser and context settings that made its nodes; "" where it has
+        key: The path relative to the folder, or the id that the user set.
+        kind: ``"file"`` or ``"document"``. A refresh of a folder deletes only files.
+        sha256: The hash of the bytes of a file, or of the text and metadata of an object. "" means
+            that the next refresh indexes the document again.
+        stamp: The size and times of the file when it was read. A file with the same stamp has the
+            same content. "" means that the file was too new for that: it could still change within
+            the resolution of its times.
+        made_with: The hash of the parser and context settings that made its nodes; "" if it has
             never been indexed.
-        nodes: How many nodes it has.
-        failed: Why its content with this stamp cannot be indexed; "" where it can.
+        nodes: The number of its nodes.
+        failed: Why its content with this stamp cannot be indexed; "" if it can.
     """
 
     key: str
@@ -46,7 +47,7 @@ class DocumentRow(NamedTuple):
 
     @property
     def is_indexed(self) -> bool:
-        """Return whether it has been indexed; a file that failed at its first time has not."""
+        """Return whether the document has ever been indexed, even if it fails now."""
         return bool(self.made_with)
 
 
@@ -54,14 +55,14 @@ class NodeRow(NamedTuple):
     """One node as a row of ``chunks``.
 
     Attributes:
-        row: Its number; 0 before it is written.
-        node_id: Its id.
-        ref_doc_id: Id of the document that it was cut from.
-        text: Its text.
-        metadata: All of it, as JSON.
-        fields: The other fields of the node, as :func:`row_of` encodes them.
-        embed_hash: Of its embedded text: equal hash, equal vector.
-        context_source: What made its context, "" for none.
+        row: The row number; 0 before the node is written.
+        node_id: The id.
+        ref_doc_id: The id of the document that the node is a part of.
+        text: The text.
+        metadata: All metadata, as JSON.
+        fields: All other fields, as :func:`row_of` encodes them.
+        embed_hash: The hash of the embedded text. Nodes with the same hash have the same vector.
+        context_source: The generator that made the context; "" if there is none.
     """
 
     row: int
@@ -75,18 +76,18 @@ class NodeRow(NamedTuple):
 
 
 class IndexState(BaseModel):
-    """What is true of the whole index.
+    """The state of the whole index.
 
     Attributes:
-        settings: Those that made it, as :attr:`IndexSettings.fingerprint` has them; empty before
-            anything was indexed.
-        inputs: Hash of all values that the settings were computed from; "" where some were Python
-            objects.
-        choices: Keys and values of ``contextual.toml`` that made it, for those who set no others.
-        folders: The paths of the folders by name; the name of an only one is "".
-        dimensions: The length of the vectors; 0 where chunks have none.
-        change: Grows with every write, and is the highest number that a node ever had, or higher.
-        identity: Tells it from all others.
+        settings: The :attr:`IndexSettings.fingerprint` that it was made with; empty before anything
+            is indexed.
+        inputs: The hash of all values that ``settings`` were computed from; "" if some of them were
+            Python objects.
+        choices: The settings by key that it was made with. They apply unless others are set.
+        folders: The paths of the folders by name. The name of a single folder is "".
+        dimensions: The length of the vectors; 0 if chunks have none.
+        change: A number that grows with every write. No row number has ever been higher.
+        identity: A random id, unique to this index.
     """
 
     model_config = ConfigDict(
@@ -103,7 +104,7 @@ class IndexState(BaseModel):
 
     @property
     def model(self) -> str:
-        """Return the identity of the embedding model; "" where nothing was indexed."""
+        """Return the identity of the embedding model; "" if nothing is indexed."""
         return str(self.settings.get("embedding.model", ""))
 
     @property
@@ -113,17 +114,17 @@ class IndexState(BaseModel):
 
 
 def row_of(node: BaseNode, embedded: str) -> NodeRow:
-    """Return the row of a node, without a number.
+    """Return the row of a node, with the row number 0.
 
-    In ids and texts NUL and lone surrogates become U+FFFD. Numbers that JSON lacks, such as
+    NUL and lone surrogates in ids and texts become U+FFFD. Numbers that JSON lacks, such as
     infinity, become text.
 
     Args:
-        node: The node. Of a class that is not LlamaIndex's it becomes one of that.
-        embedded: Its embedded text.
+        node: The node. If its class is not LlamaIndex's, it is read back as a LlamaIndex class.
+        embedded: The text of the node that is embedded.
 
     Raises:
-        DocumentError: Its other fields are too large to be kept.
+        DocumentError: The other fields of the node are too large.
     """
     from llama_index.core.constants import DATA_KEY, TYPE_KEY
     from llama_index.core.schema import IndexNode, MetadataMode, TextNode
@@ -132,15 +133,15 @@ def row_of(node: BaseNode, embedded: str) -> NodeRow:
     ref_doc_id = node.ref_doc_id
     bare: dict[str, Any] = {"id_": node_id, "metadata": {}, "embedding": None}
     if isinstance(node, IndexNode):
-        bare["obj"] = None  # it may be anything; a retriever has an object_map
+        bare["obj"] = None  # any object; a retriever finds it in its object_map
     values = node.model_copy(update=bare).to_dict(exclude_defaults=True)
     if isinstance(node, TextNode):
-        values["text"] = ""  # filled in by to_node
+        values["text"] = ""  # to_node fills it in
     fields = json.dumps({DATA_KEY: values, TYPE_KEY: node.get_type()}, default=str)
     if len(fields) > MAX_FIELDS_BYTES:
         raise DocumentError(
-            f"the node {node_id!r} has more than {MAX_FIELDS_BYTES:,} bytes beside its text and "
-            "metadata. Leave out what it need not carry, such as a picture."
+            f"the node {node_id!r} has more than {MAX_FIELDS_BYTES:,} bytes besides its text and "
+            "metadata. Remove large fields, such as a picture."
         )
     metadata = json.loads(json.dumps(node.metadata, default=str), parse_constant=str)
     return NodeRow(
@@ -156,23 +157,23 @@ def row_of(node: BaseNode, embedded: str) -> NodeRow:
 
 
 def _decompressed(data: bytes) -> bytes:
-    """Return the fields of a node, which a few bytes could say are gigabytes.
+    """Return the decompressed fields of a node, within a limit: a few bytes could become gigabytes.
 
     Raises:
-        ValueError: They are cut, or larger than any that is written.
+        ValueError: The data are truncated, or larger than :func:`row_of` writes.
     """
     decompressor = zlib.decompressobj()
     content = decompressor.decompress(data, MAX_FIELDS_BYTES)
     if not decompressor.eof:
-        raise ValueError(f"a node's fields are cut, or have more than {MAX_FIELDS_BYTES:,} bytes")
+        raise ValueError(f"a node's fields are truncated, or exceed {MAX_FIELDS_BYTES:,} bytes")
     return content
 
 
 def fields_of(row: NodeRow) -> dict[str, Any]:
-    """Return the other fields of a node, with its class, as LlamaIndex writes them.
+    """Return the other fields of a node and its class, as LlamaIndex's ``doc_to_json`` does.
 
     Raises:
-        ValueError: They are something else.
+        ValueError: The data are not such fields.
     """
     from llama_index.core.schema import ObjectType
 
@@ -184,7 +185,7 @@ def fields_of(row: NodeRow) -> dict[str, Any]:
 
 
 def to_node(row: NodeRow) -> BaseNode:
-    """Return the node of a row, a new object each time."""
+    """Return a new node object from its row."""
     from llama_index.core.storage.docstore.utils import json_to_doc
 
     content = fields_of(row)

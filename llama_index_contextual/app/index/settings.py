@@ -1,7 +1,7 @@
-"""Settings of an index, from arguments, the configuration and its state.
+"""Settings of an index, from arguments, the configuration and the state of the index.
 
-LlamaIndex is imported where an object is first made of them: a status needs none, and is five times
-as fast.
+LlamaIndex is imported only when an object is made from settings. ``status`` needs no such object,
+and is five times as fast without the import.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.rows import IndexState
     from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
 
-PAID: Final = "llm:"  # how the source of a context begins that was paid for
+PAID: Final = "llm:"  # prefix of the source of paid contexts
 _REMEMBERED: Final = (
     "embed_model",
     "context",
@@ -63,16 +63,16 @@ _MODELS: Final = ("embed_model", "context_options.llm")
 class IndexSettings:
     """The arguments of :meth:`ContextualIndex.open`, completed.
 
-    What they do not set comes from the configuration, from the index, or from defaults.
+    Settings without an argument come from the configuration, the index or defaults.
 
     Attributes:
-        folders: The documents.
+        folders: The folders of the documents.
         layout: The storage folder.
-        database: The index.
+        database: The database of the index.
         configuration: All settings that are not objects.
-        objects: Arguments that are objects, by name.
-        context_options: Of the context generator.
-        reindex: Whether another embedding model replaces that of the index.
+        objects: The arguments that are objects, by name.
+        context_options: The options of the context generator.
+        reindex: Whether another embedding model may replace that of the index.
     """
 
     folders: Folders
@@ -85,7 +85,7 @@ class IndexSettings:
 
     @cached_property
     def embedding(self) -> BaseEmbedding:
-        """Return what makes vectors."""
+        """Return the embedding model."""
         from llama_index_contextual.app.settings.models import resolve_embedding
 
         named = self.configuration["embed_model"]
@@ -95,14 +95,14 @@ class IndexSettings:
 
     @property
     def model_id(self) -> str:
-        """Return the identity of the embedding."""
+        """Return the identity of the embedding model."""
         from llama_index_contextual.app.settings.models import model_id
 
         return model_id(self.embedding)
 
     @cached_property
     def parser(self) -> NodeParser:
-        """Return what makes nodes."""
+        """Return the node parser."""
         from llama_index_contextual.app.index.chunking import default_parser
 
         return self.objects.get("node_parser") or default_parser(
@@ -111,7 +111,7 @@ class IndexSettings:
 
     @cached_property
     def contexts(self) -> ContextualNodePostprocessor:
-        """Return what makes the contexts of nodes."""
+        """Return the step that writes contexts."""
         from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
 
         options = dict(self.context_options)
@@ -132,14 +132,14 @@ class IndexSettings:
 
     @cached_property
     def content_cache(self) -> ContentCache:
-        """Return the store of what cost money or minutes, for all folders."""
+        """Return the cache of vectors, contexts and conversions for all folders."""
         from llama_index_contextual.app.index.content_cache import ContentCache
 
         return ContentCache(content_file(), scope=str(self.folders.root))
 
     @cached_property
     def caches(self) -> Caches:
-        """Return what is derived from the index."""
+        """Return the cache of arrays that are derived from the index."""
         from llama_index_contextual.app.index.caches import Caches
         from llama_index_contextual.app.settings.embeddings import NoEmbedding
 
@@ -148,7 +148,7 @@ class IndexSettings:
 
     @cached_property
     def reading(self) -> Reading:
-        """Return the folder, the file rules and the readers."""
+        """Return the folders with the rules and readers for their files."""
         kind = self.contexts.context if "context" in self.objects else self.configuration["context"]
         rules = FileRules(include=default_include() + (SOURCE_INCLUDE if kind == "pattern" else ()))
         rules = rules.changed(**self.configuration.table("files"))
@@ -161,14 +161,14 @@ class IndexSettings:
         )
 
     def found(self, below: str = "") -> Discovery:
-        """Find the files of the folder or of a sub-folder, and those that are not read."""
+        """Find the files to read in the folder or below a sub-folder, and the skipped ones."""
         return self.reading.find(below, known=self.database.documents())
 
     def converter(self, *, keep: bool = False) -> DocumentReader:
-        """Return the reader of files that are not text.
+        """Return the reader of files that are not plain text.
 
         Args:
-            keep: Whether it keeps what it converts.
+            keep: Whether it caches converted files.
         """
         from llama_index_contextual.app.folder.convert import DocumentReader
 
@@ -191,7 +191,7 @@ class IndexSettings:
 
     @property
     def exists(self) -> bool:
-        """Return whether anything has been indexed yet; it has where the database is damaged."""
+        """Return whether anything has been indexed; True if the database is damaged."""
         try:
             return bool(self.database.state().settings)
         except DamagedError:
@@ -199,11 +199,11 @@ class IndexSettings:
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """Return what shapes nodes and vectors: ``section.key`` to value.
+        """Return all settings that shape nodes and vectors, by ``section.key``.
 
-        ``parser``: class and settings. ``context``: name and version of the generator; the version
-        is a hash of its prompt, model and settings. ``embedding``: the model. ``reading``: what
-        turns files into documents.
+        The section ``parser`` has the class and the settings of the parser, ``context`` the name
+        and the version of the generator (a hash of its prompt, model and settings), ``embedding``
+        the model, ``reading`` the converters and readers of files, and ``files`` the file rules.
         """
         parser = self.parser
         contexts = self.contexts
@@ -224,24 +224,26 @@ class IndexSettings:
 
     @property
     def inputs(self) -> str:
-        """Return the hash of all values that the fingerprint is computed from; "" for objects."""
+        """Return the hash of all inputs of the fingerprint; "" if some of them are objects."""
         is_named = (
             self.configuration["context"] != "llm"
             or "context_options.llm" in self.configuration.values
         )
-        if self.objects or self.context_options or not is_named:  # else the model is LlamaIndex's
+        if (
+            self.objects or self.context_options or not is_named
+        ):  # without a name, it is LlamaIndex's model
             return ""
         descriptions = sorted(self.configuration["descriptions"].items())
         return short_hash([__version__, self._choices, descriptions])
 
     def fingerprint_beside(self, state: IndexState) -> dict[str, Any]:
-        """Return the fingerprint; that of the index, which is known, if the values are the same."""
+        """Return the fingerprint. It is read from ``state`` if its inputs are the same."""
         if state.inputs and state.inputs == self.inputs:
             return state.settings
         return self.fingerprint
 
     def differences(self, state: IndexState) -> list[str]:
-        """Return the settings that differ from those an index was made with."""
+        """Return lines on the settings that differ from those that an index was made with."""
         stored = state.settings
         if not stored:
             return []
@@ -255,16 +257,16 @@ class IndexSettings:
         return differences
 
     def replaces(self, state: IndexState) -> bool:
-        """Tell whether the vectors of an index are another model's, and a refresh replaces them.
+        """Return whether a refresh replaces the index, because another model made its vectors.
 
         Raises:
-            FingerprintError: They are, and it is not to replace them.
+            FingerprintError: Another model made them, and ``reindex`` is False.
         """
         if not state.settings or state.model == self.model_id:
             return False
         if self.reindex:
             return True
-        # Without a model the command would take the former one.
+        # Without this option, the command would use the former model.
         name = self.configuration.values.get("embed_model")
         model = f" --embed-model {shlex.quote(name)}" if name else ""
         raise FingerprintError(
@@ -284,7 +286,7 @@ class IndexSettings:
         return choices
 
     def written(self) -> dict[str, Any]:
-        """Return what an index remembers of its settings."""
+        """Return the settings that the state of an index contains."""
         folders = {name: str(folder) for name, folder in self.folders.by_name.items()}
         values = {
             "settings": self.fingerprint,
@@ -296,7 +298,7 @@ class IndexSettings:
 
 
 def nodes_hash(fingerprint: Mapping[str, Any]) -> str:
-    """Return the hash of those settings of a fingerprint that make the nodes of a document."""
+    """Return the hash of the settings in a fingerprint that shape the nodes of a document."""
     of_nodes = {
         key: value
         for key, value in fingerprint.items()
@@ -306,7 +308,7 @@ def nodes_hash(fingerprint: Mapping[str, Any]) -> str:
 
 
 def _name_of(value: Any) -> str:
-    """Return the name of a function, or of the class of what is not a plain value."""
+    """Return the name of a function, or of the class of any other object."""
     return getattr(value, "__qualname__", None) or type(value).__qualname__
 
 
@@ -322,16 +324,16 @@ def open_settings(
     """Return the settings of an index.
 
     Args:
-        folder: As :meth:`ContextualIndex.open` takes it, as are the others.
-        storage: The same.
-        config: The same.
-        reindex: The same.
-        passed: Its other arguments; None is not set.
-        context_options: The same.
+        folder: See :meth:`ContextualIndex.open`.
+        storage: See there.
+        config: See there.
+        reindex: See there.
+        passed: The other arguments by name. None means not set.
+        context_options: See there.
 
     Raises:
-        SettingError: One is wrong.
-        StorageError: The storage is of another folder.
+        SettingError: A setting is not valid.
+        StorageError: The storage belongs to another folder.
     """
     folders, layout, state = places(folder, storage)
     options = dict(context_options or {})
@@ -375,7 +377,7 @@ def _values_of(passed: Mapping[str, Any], context_options: Mapping[str, Any]) ->
         chosen = {"include", "exclude", *rules.model_fields_set}
         values |= {f"files.{name}": value for name, value in rules if name in chosen}
     for name, value in context_options.items():
-        plain = getattr(value, "template", value)  # of a PromptTemplate
+        plain = getattr(value, "template", value)  # a PromptTemplate has a plain text
         if f"context_options.{name}" in SETTINGS and isinstance(plain, str | int | float):
             values[f"context_options.{name}"] = plain
     return values

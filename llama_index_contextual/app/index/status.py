@@ -1,4 +1,4 @@
-"""What an index contains, how far it is behind its folder, and whether its parts agree."""
+"""Reports on an index: its contents, how far it is behind its folder, and its consistency."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.database import Snapshot
     from llama_index_contextual.app.index.rows import DocumentRow
 
-_SAMPLE_SIZE: Final = 200  # chunks whose languages stand for those of all
-_NAMED: Final = 0.01  # a share below it is not named
+_SAMPLE_SIZE: Final = 200  # chunks whose languages represent all chunks
+_NAMED: Final = 0.01  # languages with a smaller share are not named
 PATIENCE: Final = 0.08  # seconds that an answer may wait for a refresh
 
 
 @dataclass(slots=True)
 class RefreshReport:
-    """What a refresh does, or did.
+    """The plan or the result of a refresh.
 
-    Documents are named by id: their path relative to the folder, or their own id.
+    Documents are listed by their path relative to the folder, or by their own id.
 
     Attributes:
-        added: Documents that are new.
-        changed: Documents whose content differs.
-        outdated: Documents whose content is the same, made again because settings changed.
-        deleted: Documents that are no longer there.
-        skipped: How many documents needed nothing.
-        failed: Files and documents that could not be indexed, and why. What the index held of them
-            stays.
-        repaired: Files that could be read only with a repair, and which.
-        embedded: How many texts were sent to the embedding model.
-        documents: How many documents the index holds now.
-        context_sources: How many chunks of the index have a context from each source.
+        added: New documents.
+        changed: Documents whose content changed.
+        outdated: Documents that were indexed again only because settings changed.
+        deleted: Documents that were deleted.
+        skipped: The number of documents that were up to date.
+        failed: Files and documents that could not be indexed, with reasons. Their earlier chunks
+            stay in the index.
+        repaired: Files that could be read only after a repair, with the repair.
+        embedded: The number of texts sent to the embedding model.
+        documents: The number of documents that the index contains now.
+        context_sources: The number of chunks by the source of their context.
     """
 
     added: list[str] = field(default_factory=list)
@@ -72,7 +72,7 @@ class RefreshReport:
 
     @property
     def chunks(self) -> int:
-        """Return how many chunks the index holds now."""
+        """Return the number of chunks that the index contains now."""
         return sum(self.context_sources.values())
 
     def to_dict(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class RefreshReport:
 
     @property
     def work(self) -> str:
-        """Return in words how many documents are made, deleted or refused; "" for none."""
+        """Return in words how many documents are indexed, deleted or refused; "" for none."""
         documents_by_word: dict[str, Sequence[object]] = {
             "added": self.added,
             "changed": self.changed,
@@ -105,22 +105,22 @@ def make_plan(
     *,
     deletes: bool = True,
 ) -> RefreshReport:
-    """Return the report of what there is to do.
+    """Return a report on the work that a refresh has to do.
 
     Args:
-        old: What is indexed.
-        now: What is there: the hash of the content by id.
-        made_with: The hash of the settings of today.
-        failed: Files, or folders ending in ``/``, of which nothing is known today; what the index
-            holds of them stays.
-        deletes: Whether files that are not there are deleted.
+        old: The indexed documents.
+        now: The hashes of the current contents by id.
+        made_with: The hash of the current settings.
+        failed: Files that cannot be read now, or folders ending in ``/``. Their chunks stay in the
+            index.
+        deletes: Whether to delete files that do not exist any more.
     """
     plan = RefreshReport(failed=list(failed))
     for key, sha256 in sorted(now.items()):
         entry = old.get(key)
         if entry is None:
             plan.added.append(key)
-        elif not sha256 or entry.sha256 != sha256:  # "": it could not be read now
+        elif not sha256 or entry.sha256 != sha256:  # without a hash, it could not be read now
             plan.changed.append(key)
         elif entry.made_with != made_with:
             plan.outdated.append(key)
@@ -128,13 +128,13 @@ def make_plan(
             plan.skipped += 1
     if deletes:
         unread = [problem.path for problem in plan.failed]
-        gone = [key for key, entry in old.items() if key not in now and entry.kind == "file"]
-        plan.deleted = sorted(key for key in gone if not _is_unread(key, unread))
+        missing = [key for key, entry in old.items() if key not in now and entry.kind == "file"]
+        plan.deleted = sorted(key for key in missing if not _is_unread(key, unread))
     return plan
 
 
 def _is_unread(key: str, unread: Sequence[str]) -> bool:
-    """Tell whether a document, or a folder that it is in, could not be read."""
+    """Return whether a document, or a folder that contains it, could not be read."""
     if "./" in unread or key in unread:
         return True
     return any(path.endswith("/") and key.startswith(path) for path in unread)
@@ -142,19 +142,20 @@ def _is_unread(key: str, unread: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class IndexStatus:
-    """What an index holds.
+    """The contents and the condition of an index.
 
     Attributes:
-        folders: The folders of documents by name, "" where there is one: ``path``, ``documents``.
-        storage: Where the index lives.
-        languages: The share of each language in a sample of the chunks, by its code.
-        contexts: Chunks by what made their context; "" counts those without.
-        bytes_on_disk: Size of each part of the storage folder.
-        settings: What the index was made with, ``section.key`` to value.
-        differences: Settings that are others now.
-        pending: What a refresh of the whole folder would do, and the files that cannot be indexed.
-        problems: What does not agree among files, databases and caches, a sentence each; None where
-            that was not checked.
+        folders: The ``path`` and the number of ``documents`` of each folder by name. The name of a
+            single folder is "".
+        storage: The folder of the index.
+        languages: The share of each language in a sample of the chunks, by language code.
+        contexts: The number of chunks by the source of their context, "" for chunks without one.
+        bytes_on_disk: The size of each part of the storage folder.
+        settings: The settings that the index was made with, by ``section.key``.
+        differences: Lines on settings that differ now.
+        pending: The work of a refresh of the whole folder, and the files that cannot be indexed.
+        problems: Inconsistencies of files, databases and caches, one sentence each; None if they
+            were not checked.
     """
 
     folders: dict[str, dict[str, Any]]
@@ -169,17 +170,17 @@ class IndexStatus:
 
     @property
     def documents(self) -> int:
-        """Return how many documents there are."""
+        """Return the number of documents."""
         return sum(folder["documents"] for folder in self.folders.values())
 
     @property
     def chunks(self) -> int:
-        """Return how many chunks there are."""
+        """Return the number of chunks."""
         return sum(self.contexts.values())
 
     @property
     def ok(self) -> bool:
-        """Return whether a check found nothing."""
+        """Return whether there are no known problems."""
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
@@ -187,7 +188,7 @@ class IndexStatus:
         return {**asdict(self), "documents": self.documents, "chunks": self.chunks}
 
     def to_text(self, *, settings: bool = True) -> str:
-        """Return the report as lines, with all settings or only with those that differ now."""
+        """Return the report as text, with all settings or only those that differ now."""
         lines = [_folder_line(name, folder) for name, folder in self.folders.items()]
         contexts = ", ".join(
             f"{number} {source or 'none'}" for source, number in self.contexts.items()
@@ -225,12 +226,12 @@ class Freshness:
     """How far an index is behind its folder.
 
     Attributes:
-        changed: Files that were added, changed or deleted since they were indexed, as far as was
-            seen.
-        certain: False where the time ended before all files were compared.
-        refreshing: Whether they are being indexed now.
-        error: Why the index cannot be brought up to date, or was not by the last refresh in the
-            background; or "".
+        changed: The number of files that were added, changed or deleted, among those that were
+            compared.
+        certain: Whether there was time to compare all files.
+        refreshing: Whether a refresh is running.
+        error: Why the index cannot be brought up to date, or why the last refresh in the background
+            failed; or "".
     """
 
     changed: int = 0
@@ -239,7 +240,7 @@ class Freshness:
     error: str = ""
 
     def __bool__(self) -> bool:
-        """Return whether the index is behind, or may be."""
+        """Return whether the index is behind its folder, or may be."""
         return bool(self.changed or self.error or self.refreshing)
 
     def __str__(self) -> str:
@@ -257,17 +258,17 @@ class Freshness:
 def freshness_of(
     settings: IndexSettings, rows: Mapping[str, DocumentRow], budget: float
 ) -> Freshness:
-    """Return how far an index is behind its folder, as far as is seen in so many seconds."""
+    """Return how far an index is behind its folder, after at most ``budget`` seconds."""
     if settings.folders.missing_folders_message:
         return Freshness(
             certain=False, error=f"{settings.folders.missing_folders_message}. Put it back."
         )
-    # Load what a comparison needs first: in a new process that takes longer than the budget.
+    # Load settings before the clock starts. In a new process, that takes longer than the budget.
     _ = settings.reading, settings.fingerprint_beside(settings.database.state())
     until = time.monotonic() + budget
     plan, sources = planned(settings, rows, until)
     is_certain = time.monotonic() <= until
-    # There was no time to read the other sources.
+    # Ignore sources that there was no time to read.
     compared = {source.id for source in sources if is_certain or source.sha256}
     changed = len(compared.intersection(plan.changed))
     return Freshness(len(plan.added) + changed + len(plan.deleted), certain=is_certain)
@@ -276,14 +277,14 @@ def freshness_of(
 def planned(
     settings: IndexSettings, rows: Mapping[str, DocumentRow], until: float = math.inf
 ) -> tuple[RefreshReport, list[Source]]:
-    """Return what a refresh would do, with the files that cannot be indexed, and the sources.
+    """Return the plan of a refresh, with the files that cannot be indexed, and the sources.
 
-    Files are compared by size and times, and read only where these differ.
+    Files are compared by size and times. Only those that differ are read.
 
     Args:
-        settings: Of the index.
-        rows: What is indexed, and which files failed.
-        until: When to stop, by ``time.monotonic``; what was not seen then is not compared.
+        settings: The settings of the index.
+        rows: The rows of all documents, including failed ones.
+        until: The time to stop at, by ``time.monotonic``.
     """
     discovery = settings.reading.find(until=until, known=rows)
     sources = file_sources(discovery.files, settings.reading, rows, until)
@@ -323,14 +324,14 @@ def languages_in_words(shares: Mapping[str, float]) -> str:
 
 
 def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
-    """Return what an index contains, and what a refresh would do.
+    """Return the contents of an index and the work that a refresh would have.
 
     Args:
-        settings: Of the index.
-        check: Whether everything is read and compared.
+        settings: The settings of the index.
+        check: Whether to read and compare everything.
 
     Raises:
-        StorageError: There is no index, or it is damaged.
+        StorageError: The index does not exist or is damaged.
     """
     with settings.database.reading() as snapshot:
         state = snapshot.state
@@ -359,14 +360,14 @@ def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
 
 
 def _problems(settings: IndexSettings, snapshot: Snapshot, plan: RefreshReport) -> list[str]:
-    """Read everything, and return what does not agree, a sentence each."""
+    """Read everything, and return one sentence for each inconsistency."""
     settings.database.check()
     problems = []
     remembered = settings.layout.remembered_settings()
     is_same = remembered.get("identity") == snapshot.state.identity
     if is_same and remembered.get("change", 0) > snapshot.state.change:
         problems.append(
-            f"{settings.layout.database.name} is older than the last refresh: a copy was put back. "
+            f"{settings.layout.database.name} is older than the last refresh. A copy was put back. "
             f"{settings.layout.fix}"
         )
     changes = {"added": plan.added, "changed": plan.changed, "deleted": plan.deleted}

@@ -1,17 +1,17 @@
-"""The places of indexes on disk, the folders that they are of, and the lock of whoever writes.
+"""The places of indexes on disk, the folders that they index, and their write locks.
 
 ::
 
     DATA/                      the user's data directory, or $LLAMA_INDEX_CONTEXTUAL_STORAGE
-      content.sqlite3          vectors, contexts and conversions of all folders, by content
-      indexes/NAME-HASH/       the index of one folder, by the resolved path of the folder
+      content.sqlite3          vectors, contexts and conversions for all folders, by content
+      indexes/NAME-HASH/       the index of one folder, by its resolved path
         index.sqlite3          documents, chunks, vectors and settings
-        settings.json          folders and settings, for the case that index.sqlite3 is lost
-        cache/                 arrays that are derived from index.sqlite3
+        settings.json          folders and settings, in case index.sqlite3 is lost
+        cache/                 arrays derived from index.sqlite3
         write.lock             locked by the process that writes
 
-An index is never inside the folder that it is of, so a folder that somebody else made brings no
-database.
+An index is never stored inside the folder that it indexes. Otherwise a folder from somebody else
+could contain a forged database.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from platformdirs import user_data_path
 
 from llama_index_contextual.app.folder.files import read_file
 from llama_index_contextual.app.folder.folders import Folders
+from llama_index_contextual.app.folder.walk import INDEX_FOLDER
 from llama_index_contextual.app.index.database import Database
 from llama_index_contextual.app.index.rows import IndexState
-from llama_index_contextual.app.settings.loading import folders_by_name
+from llama_index_contextual.app.settings.loading import APPLICATION, folders_by_name
 from llama_index_contextual.utils.errors import (
     ContextualWarning,
     DamagedError,
@@ -46,42 +47,40 @@ from llama_index_contextual.utils.errors import (
 from llama_index_contextual.utils.text import absolute_path, short_hash
 
 DATA_VARIABLE: Final = "LLAMA_INDEX_CONTEXTUAL_STORAGE"
-IGNORED_NAME: Final = ".contextual"
-_PACKAGE: Final = "llama-index-contextual"
 _MAX_SETTINGS_BYTES: Final = 1_000_000
-_ONLY_THE_USER: Final = 0o700
+ONLY_THE_USER: Final = 0o700  # permissions of a folder
 _UNUSUAL_CHARACTERS: Final = re.compile(r"[^\w.-]+", re.ASCII)
 _NAME_LENGTH: Final = 40
 
 
 def data_folder() -> Path:
-    """Return the folder of all indexes of this user."""
+    """Return the folder that contains all indexes of this user."""
     chosen = os.environ.get(DATA_VARIABLE)
-    return absolute_path(chosen or user_data_path(_PACKAGE, appauthor=False))
+    return absolute_path(chosen or user_data_path(APPLICATION, appauthor=False))
 
 
 def content_file() -> Path:
-    """Return the file that keeps vectors, contexts and conversions of all folders."""
+    """Return the file that caches vectors, contexts and conversions for all folders."""
     return data_folder() / "content.sqlite3"
 
 
 def default_storage(folder: Path) -> Path:
-    """Return the place of the index of a folder, unless another one is chosen."""
+    """Return the storage folder that the index of a folder has by default."""
     resolved = absolute_path(folder)
     name = _UNUSUAL_CHARACTERS.sub("_", resolved.name)[:_NAME_LENGTH]
     return data_folder() / "indexes" / f"{name or 'root'}-{short_hash(os.fsencode(resolved).hex())}"
 
 
 class Layout:
-    """The files of one index; the docstring of this module says what each is for.
+    """The files of one index, which the docstring of this module describes.
 
     Args:
         root: The storage folder.
-        folder: The documents, where they are known.
+        folder: The folder of the documents, if it is known.
 
     Attributes:
-        is_default: Whether the storage was not chosen by the user.
-        refresh_command: The command that refreshes the index, to be pasted into a shell.
+        is_default: Whether the storage folder is the default for the folder of the documents.
+        refresh_command: The shell command that refreshes the index.
     """
 
     def __init__(self, root: Path, folder: Path | None = None) -> None:
@@ -101,7 +100,7 @@ class Layout:
 
     @property
     def fix(self) -> str:
-        """Return the command as a sentence; of a first index also what it need not make."""
+        """Return a hint with the command; for a first index, also that the cache saves costs."""
         run = f"Run: {self.refresh_command}"
         if self.database.exists() or not content_file().exists():
             return run
@@ -109,11 +108,11 @@ class Layout:
 
     @property
     def excluded(self) -> Path:
-        """Return the folder that is never searched for documents."""
+        """Return the folder in which no documents are searched."""
         return data_folder() if self.root.is_relative_to(data_folder()) else self.root
 
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of each file and folder of the index."""
+        """Return the size in bytes of each file and folder of the index."""
         sizes: dict[str, int] = {}
         for file in self.root.rglob("*"):
             name = file.relative_to(self.root).parts[0]
@@ -122,10 +121,10 @@ class Layout:
         return dict(sorted(sizes.items()))
 
     def refuse_foreign_parts(self) -> None:
-        """Refuse links, pipes and devices, which lead out of the storage, hang or never end.
+        """Refuse links, pipes and devices, which could lead elsewhere, block or never end.
 
         Raises:
-            StorageError: The storage is one, or contains one, or cannot be read.
+            StorageError: The storage is or contains one of them, or cannot be read.
         """
         with self._explained("read", "readable"):
             paths = [self.root, *self.root.rglob("*")]
@@ -133,12 +132,12 @@ class Layout:
         for path, kind in zip(paths, kinds, strict=True):
             if kind:
                 raise StorageError(
-                    f"{path} is {kind}, which no index contains. "
+                    f"{path} is {kind}, which does not belong into an index. "
                     "Remove it, or choose another storage folder."
                 )
 
     def remembered_settings(self) -> dict[str, Any]:
-        """Return what ``settings.json`` says; nothing where it is absent or damaged."""
+        """Return the contents of ``settings.json``, empty if it is missing or damaged."""
         try:
             values = json.loads(read_file(self.settings, _MAX_SETTINGS_BYTES))
         except (DocumentError, ValueError, RecursionError):
@@ -149,7 +148,7 @@ class Layout:
         """Replace ``settings.json``.
 
         Raises:
-            StorageError: It cannot be written.
+            StorageError: The file cannot be written.
         """
         text = json.dumps(values)
         temporary = self.settings.with_suffix(".new")
@@ -159,12 +158,12 @@ class Layout:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Hold the write lock, and make the storage folder if there is none.
+        """Hold the write lock, and create the storage folder if it does not exist.
 
-        The operating system releases the lock when its owner dies. Threads take turns.
+        The operating system releases the lock when the process ends. Threads take turns.
 
         Raises:
-            LockedError: Another process holds it.
+            LockedError: Another process holds the lock.
             StorageError: The lock file cannot be written.
         """
         with self._threads:
@@ -183,9 +182,9 @@ class Layout:
 
     def _make_folder(self) -> None:
         if self.is_default:
-            # The data folder may have been made by somebody who lets others read it.
+            # Each folder gets these permissions, because others may be able to read its parent.
             for folder in (data_folder(), self.root.parent, self.root):
-                folder.mkdir(mode=_ONLY_THE_USER, parents=True, exist_ok=True)
+                folder.mkdir(mode=ONLY_THE_USER, parents=True, exist_ok=True)
         self.root.mkdir(parents=True, exist_ok=True)
 
     @contextlib.contextmanager
@@ -200,7 +199,7 @@ class Layout:
 
 
 def _foreign_kind(path: Path) -> str:
-    """Return what a file is that no index contains; "" for a file or a folder."""
+    """Return the kind of a path that is neither a regular file nor a folder; else ""."""
     if path.is_symlink():
         return "a symbolic link"
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -211,11 +210,11 @@ def _foreign_kind(path: Path) -> str:
 def places(
     folder: str | Path | Mapping[str, str | Path] | None, storage: str | Path | None
 ) -> tuple[Folders, Layout, IndexState]:
-    """Return the folders of documents, the storage, and what an index there remembers.
+    """Return the folders of documents, the storage, and the state of an index there.
 
     Raises:
-        SettingError: A place is wrong.
-        StorageError: The storage is of another folder.
+        SettingError: A folder is not valid.
+        StorageError: The storage belongs to another folder.
     """
     root = None if folder is None or isinstance(folder, Mapping) else absolute_path(folder)
     layout = _layout(root, storage, several=isinstance(folder, Mapping))
@@ -226,8 +225,8 @@ def places(
         known = {**state.folders, **named}
         if not known:
             raise SettingError(
-                f"`storage` {str(storage)!r} does not say of which folder it is. "
-                "Name the folder too."
+                f"`storage` {str(storage)!r} does not say which folder it belongs to. "
+                "Name the folder, too."
             )
         by_name = folders_by_name({name: path for name, path in known.items() if name})
         if by_name:
@@ -246,27 +245,29 @@ def _layout(root: Path | None, storage: str | Path | None, *, several: bool) -> 
     if root is not None:
         return Layout(default_storage(root), root)
     if several:
-        raise SettingError("an index of several folders needs a place. Add --storage PLACE.")
+        raise SettingError(
+            "an index of several folders needs a storage folder. Add --storage PLACE."
+        )
     raise SettingError(
-        "neither a folder nor a storage is named. Run: llama-index-contextual index FOLDER"
+        "neither `folder` nor `storage` is set. Run: llama-index-contextual index FOLDER"
     )
 
 
 def _warn_of_index_inside(folder: Path, layout: Layout) -> None:
-    inside = folder / IGNORED_NAME
+    inside = folder / INDEX_FOLDER
     if os.path.lexists(inside) and inside != layout.root:
         warnings.warn(
             f"Ignored {inside}: an index inside the folder of its documents is never opened, "
-            f"since whoever made the folder may have made it. The index is in {layout.root}.",
+            f"because it may be forged. The index is in {layout.root}.",
             ContextualWarning,
             stacklevel=3,
         )
 
 
 def _check(root: Path, layout: Layout, state: IndexState) -> None:
-    """Refuse a folder that does not exist, and a storage of other folders."""
+    """Refuse a folder that does not exist, and a storage that belongs to other folders."""
     storage = layout.root
-    fix = "Name that folder or none, or choose another storage folder for this one."
+    fix = "Name that folder or none, or choose another storage folder."
     if not root.is_dir():
         fault = "is not a folder" if root.exists() else "does not exist"
         raise SettingError(f"`folder` must be a folder that exists ({str(root)!r} {fault}).")
@@ -277,16 +278,16 @@ def _check(root: Path, layout: Layout, state: IndexState) -> None:
     if state.folders and "" not in state.folders:
         names = ", ".join(state.folders)
         raise StorageError(
-            f"the index in {storage} is of several folders ({names}), not of {root} alone. {fix}"
+            f"the index in {storage} belongs to the folders {names}, not to {root} alone. {fix}"
         )
     former = absolute_path(state.folders.get("", root))
-    # A folder that does not exist was moved together with its index, or is of another machine.
+    # If the former folder is missing, it was moved with its index, or was on another machine.
     if former != root and former.is_dir() and not layout.is_default:
-        raise StorageError(f"the index in {storage} is of {former}, not of {root}. {fix}")
+        raise StorageError(f"the index in {storage} belongs to {former}, not to {root}. {fix}")
 
 
 def stored_state(layout: Layout) -> IndexState:
-    """Return the state of an index; of a lost or damaged one what ``settings.json`` says."""
+    """Return the state of an index, or that in ``settings.json`` if it is lost or damaged."""
     with (
         contextlib.suppress(DamagedError),
         contextlib.closing(Database(layout.database, layout.fix)) as database,

@@ -10,7 +10,6 @@ is addressed.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from functools import lru_cache
 from html import escape, unescape
 from posixpath import dirname, join, normpath
@@ -288,38 +287,21 @@ def chunk_data(nodes: Iterable[BaseNode]) -> list[dict[str, Any]]:
     return chunks
 
 
-@dataclass(frozen=True)
-class Preview:
-    """The chunks of one file.
+def preview_text(name: str, chunks: Sequence[Mapping[str, Any]]) -> str:
+    """Return the chunks of a file as text for a terminal.
 
-    Attributes:
-        name: The file's path.
-        nodes: Its chunks in order, with their contexts.
-        budget: The most tokens of a chunk, or None if the parser has no such setting.
+    Args:
+        name: The path of the file.
+        chunks: The chunks, as :func:`chunk_data` returns them.
     """
-
-    name: str
-    nodes: tuple[TextNode, ...] = field(repr=False)
-    budget: int | None
-
-    def to_html(self) -> str:
-        """Return a self-contained page: boundaries, overlaps and contexts.
-
-        It holds each text once.
-        """
-        chunks = chunk_data(self.nodes)
-        return render("chunks.html", title=self.name, budget=self.budget, chunks=chunks)
-
-    def __str__(self) -> str:
-        chunks = chunk_data(self.nodes)
-        name = printable(self.name, one_line=True)
-        if not chunks:
-            return f"{name}: no text"
-        tokens = counted(sum(chunk["tokens"] for chunk in chunks), "token")
-        lines = [f"{name}: {counted(len(chunks), 'chunk')}, {tokens}"]
-        for chunk in chunks:
-            lines += _lines_of(chunk)
-        return "\n".join(lines)
+    name = printable(name, one_line=True)
+    if not chunks:
+        return f"{name}: no text"
+    tokens = counted(sum(chunk["tokens"] for chunk in chunks), "token")
+    lines = [f"{name}: {counted(len(chunks), 'chunk')}, {tokens}"]
+    for chunk in chunks:
+        lines += _lines_of(chunk)
+    return "\n".join(lines)
 
 
 def _lines_of(chunk: Mapping[str, Any]) -> list[str]:
@@ -343,26 +325,24 @@ def _lines_of(chunk: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def preview_of(
-    name: str,
+def preview_nodes(
     documents: Sequence[Document],
     parser: NodeParser,
-    contexts: ContextualNodePostprocessor | None = None,
+    contexts: ContextualNodePostprocessor,
     indexed: Iterable[BaseNode] = (),
-) -> Preview:
-    """Return the chunks of a file as an index of these settings has them.
+) -> list[TextNode]:
+    """Return the chunks that a file has in an index with these settings.
 
     Args:
-        name: Of the file.
-        documents: What it is read as: the pages of a PDF.
-        parser: Cuts them.
-        contexts: The step that writes contexts, or None for chunks alone. A context that costs
-            something is replaced by a free one, because a preview pays for nothing.
-        indexed: The chunks of the file in the index. A chunk that is still the same is shown with
-            its context there.
+        documents: The documents of the file, such as the pages of a PDF.
+        parser: The parser that splits them into chunks.
+        contexts: The step that writes contexts. A preview costs nothing: where contexts are paid
+            for, chunks get free ones instead.
+        indexed: The chunks of the file in the index. A chunk that has not changed is shown with
+            the context that it has there.
     """
     nodes = _text_nodes(parser.get_nodes_from_documents(documents))
-    if contexts is not None and contexts.generator is not None and nodes:
+    if contexts.generator is not None and nodes:
         free_generator = contexts.generator.at_query_time()
         free_contexts = {"generator": free_generator, "documents": documents}
         contexts.model_copy(update=free_contexts)(nodes)
@@ -374,7 +354,7 @@ def preview_of(
             shown.append(node)
         else:
             shown.append(stored)
-    return Preview(name, tuple(shown), getattr(parser, "chunk_size", None))
+    return shown
 
 
 def _text_nodes(nodes: Iterable[BaseNode]) -> list[TextNode]:

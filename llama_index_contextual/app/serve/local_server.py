@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import socket
 import sys
 from collections.abc import Callable
@@ -26,15 +25,6 @@ def limit_arenas() -> None:
     """
     with contextlib.suppress(OSError, TypeError, AttributeError):  # another C library than glibc
         ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)
-
-
-def freeze_objects() -> None:
-    """Let garbage collections skip the objects that there are now.
-
-    These are 200,000 of imported modules, and a full collection of them holds up an answer for more
-    than 0.1 s.
-    """
-    gc.freeze()
 
 
 def run_app(app_of: Callable[[int], Starlette], port: int, place: str) -> None:

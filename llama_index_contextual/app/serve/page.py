@@ -10,6 +10,7 @@ comes with this package.
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import secrets
@@ -34,7 +35,6 @@ from llama_index_contextual.app.serve.html import (
 )
 from llama_index_contextual.app.serve.local_server import (
     LOOPBACK,
-    freeze_objects,
     limit_arenas,
     run_app,
 )
@@ -123,7 +123,7 @@ def serve(folder: str | Path | None, *, port: int = 8766, **options: Any) -> Non
     with ContextualIndex.open(folder, create=False, **options) as index:
         api = PageApi(index, index.settings.configuration["context_options.llm"])
         token = secrets.token_urlsafe(24)
-        freeze_objects()
+        gc.freeze()  # see mcp_server.serve
         run_app(
             lambda port: app_of(api, token, {f"{host}:{port}" for host in LOOPBACK}),
             port,
@@ -232,10 +232,11 @@ class PageApi:
         index = self._index
         change = index.settings.database.state().change
         documents = index.documents()
+        names = filter(None, index.settings.folders.by_name)
         if self._overview.change != change:
             self._overview = _Overview(change, self._overview_of(documents))
         return {
-            "name": self._name,
+            "name": ", ".join(names) or index.folder.name,
             "documents": len(documents),
             "note": str(index.freshness(_LOOK_SECONDS)),
             "llm": "" if self._model is None else model_name(self._model),
@@ -244,16 +245,12 @@ class PageApi:
             **self._overview.data,
         }
 
-    @property
-    def _name(self) -> str:
-        """Return the names of the folders, or of the only folder."""
-        names = filter(None, self._index.settings.folders.by_name)
-        return ", ".join(names) or self._index.folder.name
-
     def _overview_of(self, documents: Mapping[str, DocumentRow]) -> dict[str, Any]:
         """Return folders, tags and days to narrow by, recent notes, and questions about them."""
         tags = {tag for labels in labels_of(self._notes).values() for tag in labels.tags}
-        days = sorted({str(day)[:10] for day in self._index.values(metadata.DATE) if day})
+        with self._index.settings.database.reading() as snapshot:
+            dates = snapshot.values(metadata.DATE, snapshot.rows())
+        days = sorted({str(date)[:10] for date in dates if date})
 
         def changed(path: str) -> list[str]:
             return documents[path].stamp.split()[1:]

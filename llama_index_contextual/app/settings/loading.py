@@ -1,9 +1,9 @@
-"""Load settings from options, variables, the folder's file and the user's own file.
+"""Load settings from options, environment variables, the folder's file and the user's own file.
 
-The file of a folder is data from whoever made the folder: only its harmless settings count, and a
-warning names the others. Everything counts from options, from variables and from the user's own
-file, which may have a table ``[folders."/path"]``. Files are bounded to 100,000 bytes and 4,000
-characters a line, because the parser's time grows with the square of the parts of a dotted key.
+The file of a folder may come from somebody else, so only its harmless settings are used, and a
+warning names the other ones. Options, variables and the user's own file may contain any setting.
+The user's file may have a table ``[folders."/path"]``. Files have at most 100,000 bytes, and 4,000
+characters per line, because the time to parse a dotted key grows with the square of its parts.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ USER_FILE: Final = "config.toml"  # in the user's settings folder
 PREFIX: Final = "LLAMA_INDEX_CONTEXTUAL_"
 MAX_BYTES: Final = 100_000
 MAX_LINE: Final = 4_000
-_APPLICATION: Final = "llama-index-contextual"
+APPLICATION: Final = "llama-index-contextual"
 _FOLDER_NAME: Final = re.compile(r"\w[\w.-]{0,99}")
-# Variables that are no settings: Kubernetes makes some for a service with the name of this package,
-# and the index, tests and benchmarks have their own.
+# Variables that are not settings. Kubernetes sets some for a service with the name of this package.
+# The index, tests and benchmarks have others.
 _OTHER_VARIABLES: Final = re.compile(
     r"(?:^|_)(?:service_host|service_port|port)(?:_|$)|^(?:data|cache|corpus|storage)$"
 )
@@ -61,7 +61,7 @@ _TABLES_OF_NAMES: Final = ("descriptions", _FOLDERS)  # tables whose keys the us
 
 
 class Entry(NamedTuple):
-    """The value of a setting, and what sets it: a file, a variable, an option or the index."""
+    """The value of a setting and its origin: a file, a variable, an option or the index."""
 
     value: Any
     origin: str
@@ -69,7 +69,7 @@ class Entry(NamedTuple):
 
 def user_folder() -> Path:
     """Return the user's settings folder, for example ``~/.config/llama-index-contextual``."""
-    return user_config_path(_APPLICATION, appauthor=False)
+    return user_config_path(APPLICATION, appauthor=False)
 
 
 def load_configuration(
@@ -83,12 +83,14 @@ def load_configuration(
     """Load the configuration of a folder.
 
     Args:
-        folder: The folder of the documents, in which ``contextual.toml`` is read.
+        folder: The folder of the documents, which may contain ``contextual.toml``.
         config: Values by key (``"chunks.chunk_size"``) that override files and variables. None
             means not set.
         arguments: Values that override everything else.
-        remembered: Values of an index, which everything else overrides; only harmless ones count.
-        replaced: Settings and tables that an object replaces. For these only ``arguments`` count.
+        remembered: Values of an index, which everything else overrides. Only harmless ones are
+            used.
+        replaced: Settings and tables that an object replaces. For these, only ``arguments`` are
+            used.
 
     Raises:
         SettingError: A file cannot be read or a value is not valid. The message names the file,
@@ -114,7 +116,7 @@ def load_configuration(
 
 
 def is_harmless(key: str, value: Any) -> bool:
-    """Return whether the data of a folder may set this value: it is known, valid and harmless."""
+    """Return whether a folder's own file may set this value: it is known, valid and harmless."""
     setting = SETTINGS.get(key)
     if setting is None:
         return False
@@ -128,7 +130,7 @@ def is_harmless(key: str, value: Any) -> bool:
 
 
 def _user_entries(folder: Path) -> dict[str, Entry]:
-    """Return the settings of the user's own file; its table for the folder overrides the rest."""
+    """Return the settings of the user's own file. Its table for the folder overrides the rest."""
     path = user_folder() / USER_FILE
     if not os.path.lexists(path):
         return {}
@@ -137,7 +139,9 @@ def _user_entries(folder: Path) -> dict[str, Entry]:
     if not isinstance(tables, dict) or not all(
         isinstance(table, dict) for table in tables.values()
     ):
-        raise SettingError(f'{path}: `{_FOLDERS}` must hold tables, as in [{_FOLDERS}."/path"].')
+        raise SettingError(
+            f'{path}: `{_FOLDERS}` must contain tables, such as [{_FOLDERS}."/path"].'
+        )
     for name, table in tables.items():
         if absolute_path(name) == folder:
             for key, value in _flat(table):
@@ -146,7 +150,7 @@ def _user_entries(folder: Path) -> dict[str, Entry]:
 
 
 def _folder_entries(root: Path) -> dict[str, Entry]:
-    """Return the harmless settings of the folder's file; a warning names the others."""
+    """Return the harmless settings of the folder's file, and warn of refused ones."""
     path = root / FOLDER_FILE
     if not os.path.lexists(path):
         return {}
@@ -157,10 +161,10 @@ def _folder_entries(root: Path) -> dict[str, Entry]:
         if key in SETTINGS and not SETTINGS[key].is_harmless(entry.value)
     ]
     if refused:
-        _checked(entries)  # mistakes in refused settings are errors, too
+        _checked(entries)  # report mistakes in refused settings, too
         warnings.warn(
             f"{path}: {shortened(', '.join(refused))} ignored, because a folder's own file may not "
-            f'set this. Use an option, a variable, or [{_FOLDERS}."{root}"] in '
+            f'set it. Use an option, a variable, or [{_FOLDERS}."{root}"] in '
             f"{user_folder() / USER_FILE}.",
             ContextualWarning,
             stacklevel=3,
@@ -181,7 +185,7 @@ def _environment_entries() -> dict[str, Entry]:
 
 
 def _mapping_entries(config: Mapping[str, Any]) -> dict[str, Entry]:
-    """Return the settings of a mapping; None means not set."""
+    """Return the settings of a mapping, in which None means not set."""
     entries: dict[str, Entry] = {}
     for key, value in _flat(config):
         if value is not None:
@@ -200,31 +204,20 @@ def _file_entries(path: Path, root: Path | None = None) -> dict[str, Entry]:
     Raises:
         SettingError: The file cannot be read, is not TOML, or exceeds the bounds.
     """
-    text = _read_text(path, root)
-    longest_line = max(map(len, text.splitlines()), default=0)
-    if longest_line > MAX_LINE:
-        raise SettingError(
-            f"{path} has a line of more than {MAX_LINE:,} characters. Split it into several lines."
-        )
     try:
-        values = tomllib.loads(text)
-        return {key: Entry(value, str(path)) for key, value in _flat(values)}
-    except (ValueError, RecursionError) as error:  # also for a number of thousands of digits
-        reason = shortened(str(error))
-        raise SettingError(f"{path} is not valid TOML in UTF-8: {reason}.") from error
-
-
-def _read_text(path: Path, root: Path | None = None) -> str:
-    try:
-        return read_file(path, MAX_BYTES, root=root).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise SettingError(f"{path} is not encoded in UTF-8 ({error}).") from error
+        text = read_file(path, MAX_BYTES, root=root).decode("utf-8-sig")
+        if any(len(line) > MAX_LINE for line in text.splitlines()):
+            raise ValueError(f"a line has more than {MAX_LINE:,} characters")  # noqa: TRY301
+        return {key: Entry(value, str(path)) for key, value in _flat(tomllib.loads(text))}
     except DocumentError as error:
         raise SettingError(f"{path}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        reason = shortened(str(error))
+        raise SettingError(f"{path} cannot be read as TOML in UTF-8: {reason}.") from error
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield dotted keys with their values; a table whose keys the user chooses is one value."""
+    """Yield dotted keys with their values. A table with keys chosen by the user is one value."""
     for name, value in values.items():
         key = f"{prefix}{name}"
         if isinstance(value, dict) and key not in _TABLES_OF_NAMES:
@@ -254,7 +247,7 @@ def _checked(entries: Mapping[str, Entry]) -> Configuration:
 
 
 def _valid(setting: Setting, value: Any, place: str) -> Any:
-    """Return a value as its setting reads it; an error names the place and the part of a table."""
+    """Return a validated value. An error names the place, and the key within a table."""
     try:
         return setting.adapter.validate_python(value)
     except ValidationError as error:

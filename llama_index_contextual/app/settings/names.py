@@ -19,14 +19,14 @@ EMBEDDING_FORMS: Final = (
 _LANGUAGE_MODEL_FORMS: Final = (
     "'ollama:MODEL', 'openai:MODEL', 'openai:MODEL@http://HOST/v1', or any LlamaIndex LLM object"
 )
-# KIND:MODEL, with @ADDRESS behind it for another server. A model may have an @ of its own.
+# KIND:MODEL, followed by @ADDRESS for another server. The name of a model may contain an @.
 _NAME: Final = re.compile(
     r"(\w+):(?!@(?i:https?)://)(@?[^\s@](?:[^@\n]*[^\s@])?)(?:@((?i:https?)://[^\s/]\S*))?"
 )
 
 
 class ModelName(NamedTuple):
-    """The parts of a model's name; ``url`` is "" for this machine or the usual server."""
+    """The parts of a model's name. ``url`` is "" for this machine or the usual server."""
 
     kind: str
     model: str = ""
@@ -37,7 +37,7 @@ def embedding_name(spec: object) -> ModelName:
     """Return the parts of the name of an embedding.
 
     Raises:
-        ValueError: It is none.
+        ValueError: This is not such a name.
     """
     if spec in LOCAL_EMBEDDINGS:
         return ModelName(str(spec))
@@ -48,7 +48,7 @@ def language_model_name(spec: object) -> ModelName:
     """Return the parts of the name of a language model.
 
     Raises:
-        ValueError: It is none.
+        ValueError: This is not such a name.
     """
     return _parsed(spec, _LANGUAGE_MODELS, _LANGUAGE_MODEL_FORMS)
 
@@ -56,8 +56,8 @@ def language_model_name(spec: object) -> ModelName:
 def _parsed(spec: object, kinds: Collection[str], forms: str) -> ModelName:
     """Return the parts of a model's name.
 
-    Everything after an ``@`` is an address with ``http://``. As a part of the model's name it would
-    send to the usual server what was meant for another one.
+    Everything after ``@http://`` or ``@https://`` is an address. If it were read as a part of the
+    model's name, requests for another server would go to the usual one.
     """
     match = _NAME.fullmatch(str(spec))
     if match is None or match[1] not in kinds:

@@ -1,7 +1,7 @@
-"""All settings of the application: name, type with limits, default, meaning.
+"""All settings of the application, with their types, limits, defaults and meanings.
 
-Variables, options of the command line and the reference page are made from :data:`SETTINGS`. A new
-setting is one entry of this list.
+Environment variables, command line options and the reference page are made from :data:`SETTINGS`.
+To add a setting, add an entry to this list.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _refuse_bool(value: Any) -> Any:
 
 
 def _split_text(value: Any) -> Any:
-    """Split a text at its commas: an environment variable cannot hold a list in another way."""
+    """Split a text at commas, because an environment variable can only contain a text."""
     if not isinstance(value, str):
         return value
     parts = (part.strip() for part in value.split(","))
@@ -39,13 +39,13 @@ def _split_text(value: Any) -> Any:
 
 
 def _embedding(name: Any) -> Any:
-    """Return the name of an embedding, checked."""
+    """Check the name of an embedding."""
     names.embedding_name(name)
     return name
 
 
 def _language_model(name: Any) -> Any:
-    """Return the name of a language model, checked."""
+    """Check the name of a language model."""
     names.language_model_name(name)
     return name
 
@@ -55,7 +55,7 @@ def _as_one_line(text: Any) -> Any:
 
 
 def _context_name(value: Any) -> str:
-    """Return the name of a kind of context, checked."""
+    """Return the registered name of a context generator."""
     try:
         return registry.context_name(value)
     except SettingError as error:
@@ -82,7 +82,7 @@ Refreshing = Literal["auto", "never", "wait"]  # in the background, never, or be
 
 
 class Options(dict[str, Any]):
-    """Settings by key that come from command line options; errors name the option."""
+    """Settings by key from command line options. Errors name the option."""
 
 
 @dataclass(frozen=True)
@@ -90,15 +90,15 @@ class Setting:
     """One setting.
 
     Attributes:
-        key: The name, after the name of its table if it is in one: ``"chunks.chunk_size"``.
-        kind: The type of its values, with limits.
-        default: The value if nobody sets it; None if it is computed.
+        key: The name, with the table that contains the setting: ``"chunks.chunk_size"``.
+        kind: The type of the value, with limits.
+        default: The default value; None if it is computed.
         meaning: One sentence, with the unit.
         computed: The default in words, if it is computed.
         flags: The command line option, with its short form or its negation.
-        harmless: Whether the file of a folder may set it, or which values it may set. A setting
-            that names a server, a model on a server, a storage place, a path or a secret is not
-            harmless, nor is one that reads more files than the default.
+        harmless: Whether the file of a folder may set it, or the values that such a file may set.
+            A setting that names a server, a model on a server, a storage folder, a path or a secret
+            is not harmless. Neither is one that makes more files readable than the default.
     """
 
     key: str
@@ -111,12 +111,12 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """Return the name without that of its table."""
+        """Return the name without the table."""
         return self.key.rpartition(".")[2]
 
     @property
     def table(self) -> str:
-        """Return the name of its table, or ""."""
+        """Return the name of the table that contains the setting, or ""."""
         return self.key.rpartition(".")[0]
 
     @property
@@ -126,16 +126,16 @@ class Setting:
 
     @property
     def is_table(self) -> bool:
-        """Return whether its value is a table of names that the user chooses."""
+        """Return whether the value is a table whose keys the user chooses."""
         return isinstance(self.default, dict)
 
     @cached_property
     def adapter(self) -> TypeAdapter[Any]:
-        """Return what reads and checks values."""
+        """Return the adapter that parses and checks values."""
         return TypeAdapter(self.kind)
 
     def plain(self, value: Any) -> Any:
-        """Return a value as a file holds it."""
+        """Return a value as plain data, as in a settings file."""
         return self.adapter.dump_python(value, mode="json", by_alias=True, exclude_defaults=True)
 
     def is_harmless(self, value: Any) -> bool:
@@ -146,11 +146,11 @@ class Setting:
 
 
 def _memory_setting(name: str, reader: BeforeValidator | None = None, flags: str = "") -> Setting:
-    """Return a setting of memory as the plug-in declares it.
+    """Return a memory setting, with the type and meaning that the plug-in declares.
 
     Args:
-        name: Its name there.
-        reader: What reads a value before the plug-in's checks.
+        name: The name of the setting in the plug-in.
+        reader: A validator that runs before those of the plug-in.
         flags: The command line option.
     """
     declared = MemorySettings.model_fields[name]
@@ -343,8 +343,8 @@ class Configuration:
     """The settings of a folder.
 
     Attributes:
-        values: The settings that are set, by key, as :attr:`Setting.kind` reads them.
-        origins: What sets each: a file, a variable, an option or the index.
+        values: The validated values of the settings that are set, by key.
+        origins: The origin of each value: a file, a variable, an option or the index.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -355,7 +355,7 @@ class Configuration:
         return self.values[key] if key in self.values else SETTINGS[key].default
 
     def table(self, name: str) -> dict[str, Any]:
-        """Return the values of a table that are set, by name."""
+        """Return the values that are set in a table, by name."""
         return {
             SETTINGS[key].name: value
             for key, value in self.values.items()

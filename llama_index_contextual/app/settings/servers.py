@@ -1,6 +1,6 @@
 """HTTP clients for model servers.
 
-Answers are bounded in size and time, and nothing is sent elsewhere.
+Answers are limited in size and time, and requests are not redirected to other servers.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ ATTEMPTS: Final = tenacity.Retrying(
     reraise=True,
 )
 _CONNECT_SECONDS: Final = 10.0
-_ANSWER_PER_SILENCE: Final = 10  # an answer that comes in drops ends after ten times the silence
+_ANSWER_PER_SILENCE: Final = 10  # a slow answer may take ten times the silence in total
 _SHOWN: Final = 200  # characters of an answer that an error shows
 _LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
 class AnswerTooLargeError(httpx.TransportError):
-    """Raised for an answer that is larger than its bound, or compressed unrequested."""
+    """Raised for an answer that exceeds its limit, or that is compressed without a request."""
 
 
 class RedirectError(httpx.TransportError):
-    """Raised for an answer that sends the request, and with it the user's texts, somewhere else."""
+    """Raised for a redirect, which would send the user's texts to another server."""
 
 
 class _SecondsLeft:
-    """Seconds that the next piece of an answer may take, computed when they are read.
+    """The timeout of the next piece of an answer, computed each time it is read.
 
-    Headers that come in drops and interim answers without an end have no other bound. httpx hands
-    this object to a socket, which reads it as a whole number, and to an event loop, which adds it
-    to its time.
+    Headers that arrive byte by byte, and endless interim answers, have no other limit. httpx passes
+    this object to a socket, which converts it to an integer, and to an event loop, which adds it to
+    its time.
 
     Args:
-        host: The server.
-        silence: Seconds that one piece may take.
-        total: Seconds that the whole answer may take.
+        host: The name of the server.
+        silence: The seconds that one piece may take.
+        total: The seconds that the whole answer may take.
     """
 
     def __init__(self, host: str, silence: float, total: float) -> None:
@@ -75,7 +75,7 @@ class _SecondsLeft:
 
 
 class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """The body of an answer; reading it fails beyond the bound."""
+    """The body of an answer. Reading it fails beyond a number of bytes."""
 
     def __init__(self, response: httpx.Response, max_bytes: int) -> None:
         self._stream: Any = response.stream
@@ -107,10 +107,7 @@ class _BoundedStream(httpx.SyncByteStream, httpx.AsyncByteStream):
 
 
 class _Awaitable:
-    """What an event hook returns.
-
-    A synchronous client ignores it, an asynchronous one awaits it.
-    """
+    """The result of an event hook, which an asynchronous client awaits and others ignore."""
 
     def __await__(self) -> Iterator[None]:
         return iter(())
@@ -122,9 +119,9 @@ def client_options(timeout: float, max_bytes: int = ANSWER_BYTES, url: str = "")
     Redirects are not followed, and requests to this machine use no proxy.
 
     Args:
-        timeout: Seconds of silence before an answer is given up. A whole answer that comes in drops
-            may take ten times as long.
-        max_bytes: The largest answer.
+        timeout: Seconds without a piece of the answer after which a request fails. The whole
+            answer may take ten times as long.
+        max_bytes: The largest size of an answer.
         url: The address of the server, if it is known.
     """
 
@@ -157,7 +154,7 @@ def client_options(timeout: float, max_bytes: int = ANSWER_BYTES, url: str = "")
 
 
 def _hosts_without_proxy(url: str) -> list[str]:
-    """Return the names of this machine, and the host of the address if it is a loopback."""
+    """Return the names of this machine, and the host of the URL if it is this machine."""
     hosts = [*_LOOPBACK_NAMES]
     host = urlsplit(url).hostname or ""
     try:
@@ -171,7 +168,7 @@ def _hosts_without_proxy(url: str) -> list[str]:
 
 @contextmanager
 def making_client() -> Iterator[None]:
-    """Raise a SettingError if a client cannot be made, for example because of a proxy."""
+    """Raise a SettingError if a client cannot be created, for example because of a proxy."""
     try:
         yield
     except (ValueError, ImportError, httpx.InvalidURL) as error:
@@ -184,7 +181,7 @@ def making_client() -> Iterator[None]:
 
 
 def http_clients(timeout: float, max_bytes: int = ANSWER_BYTES, url: str = "") -> dict[str, Any]:
-    """Return bounded clients as keyword arguments of OpenAI's library."""
+    """Return limited clients as keyword arguments for OpenAI's library."""
     options = client_options(timeout, max_bytes, url)
     with making_client():
         return {

@@ -121,7 +121,7 @@ def test_a_storage_is_not_replaced_by_the_folder_of_who_asks(run, tmp_path, monk
     ):
         done = run(*command, "--storage", storage)
         assert done.returncode == 1, command
-        assert f"is of {notes}" in done.stderr
+        assert f"belongs to {notes}" in done.stderr
     assert state(storage) == before
 
 

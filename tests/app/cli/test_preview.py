@@ -2,12 +2,13 @@ import json
 
 from llama_index.core.schema import Document
 
-from llama_index_contextual.app.serve.html import preview_of
+from llama_index_contextual.app.serve.html import chunk_data, preview_text
 from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
 
 
 def shown(text, name="text", **settings):
-    return str(preview_of(name, [Document(text=text)], HeadingAwareMarkdownNodeParser(**settings)))
+    nodes = HeadingAwareMarkdownNodeParser(**settings)([Document(text=text)])
+    return preview_text(name, chunk_data(nodes))
 
 
 def test_a_file_shows_its_header_paths_lines_and_tokens():

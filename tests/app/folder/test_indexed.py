@@ -81,14 +81,14 @@ def test_nothing_is_converted_twice_and_reading_needs_no_converter(
         report = index.refresh()
         assert report.deleted == []
         assert "Tides of year 2" in index.read("moved.pdf")
-        assert preview(index, "moved.pdf").nodes[0].metadata["page"] == 1
+        assert preview(index, "moved.pdf")[0].metadata["page"] == 1
         assert index.status(check=True).problems == []
     assert set(conversions) <= {"broken.pdf"}
 
 
 def test_a_preview_stores_nothing(folder, conversions):
     with ContextualIndex.open(folder, embed_model="none") as index:
-        assert preview(index, "report.pdf").nodes
+        assert preview(index, "report.pdf")
         assert not index.exists
 
 
@@ -207,8 +207,7 @@ def test_a_preview_names_pages_and_treats_no_page_as_a_repetition(folder):
     with ContextualIndex.open(folder, embed_model="none") as index:
         shown = preview(index, "report.pdf")
     cited = [
-        (chunk["citation"].rpartition("/")[2], chunk["overlap"])
-        for chunk in chunk_data(shown.nodes)
+        (chunk["citation"].rpartition("/")[2], chunk["overlap"]) for chunk in chunk_data(shown)
     ]
     assert cited == [(f"report.pdf#page={page}", "") for page in (1, 2, 3)]
     assert "page=2 · " in str(shown)

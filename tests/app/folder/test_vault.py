@@ -261,7 +261,7 @@ def test_settings_of_a_vault_in_pipes_or_outside_are_not_read(vault, tmp_path):
 
 
 def test_a_preview_shows_what_an_index_would_contain(index):
-    texts = [node.text for node in preview(index, "plan.md").nodes]
+    texts = [node.text for node in preview(index, "plan.md")]
     assert texts == [node.text for node in index.nodes("plan.md")]
 
 

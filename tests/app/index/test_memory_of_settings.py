@@ -192,7 +192,7 @@ def test_a_storage_knows_its_folder(opened, folder, tmp_path, embedding):
     (other / "page.md").write_text("# Page\n")
     with opened(storage=storage) as index:
         index.refresh()
-    with pytest.raises(StorageError, match=r"is of .*docs, not of .*other\. Name"):
+    with pytest.raises(StorageError, match=r"belongs to .*docs, not to .*other\. Name"):
         opened(other, storage=storage)
     with opened(None, storage=storage) as found:
         assert found.folder == folder
@@ -200,9 +200,9 @@ def test_a_storage_knows_its_folder(opened, folder, tmp_path, embedding):
     folder.rename(tmp_path / "moved")
     with opened(tmp_path / "moved", storage=storage) as moved:
         assert moved.refresh().skipped == 4
-    with pytest.raises(SettingError, match="neither a folder nor a storage"):
+    with pytest.raises(SettingError, match="neither `folder` nor `storage` is set"):
         ContextualIndex.open(None, embed_model=embedding)
-    with pytest.raises(SettingError, match="does not say of which folder"):
+    with pytest.raises(SettingError, match="does not say which folder it belongs to"):
         ContextualIndex.open(None, storage=tmp_path / "nothing", embed_model=embedding)
 
 

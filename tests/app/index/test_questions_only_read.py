@@ -129,7 +129,7 @@ def test_documents_given_by_hand_have_to_be_passed_again_and_that_is_said(opened
         assert index.refresh().chunks == 4
         assert index.refresh(zebras).embedded == 0, "what was paid for is kept"
         assert index.status(check=True).ok
-    assert "passed as objects have to be passed again" in caplog.text
+    assert "Pass documents again that were passed as objects" in caplog.text
 
 
 def test_freshness_counts_what_changed_and_reads_no_file_that_looks_the_same(opened, folder):

@@ -132,9 +132,9 @@ def test_folders_that_cannot_work_are_refused(folders, tmp_path, monkeypatch, na
 
 
 def test_several_folders_need_a_place_and_one_folder_is_no_several(index, folders, tmp_path):
-    with pytest.raises(SettingError, match="needs a place"):
+    with pytest.raises(SettingError, match="needs a storage folder"):
         ContextualIndex.open(folders)
-    with pytest.raises(StorageError, match="several folders"):
+    with pytest.raises(StorageError, match="belongs to the folders"):
         ContextualIndex.open(folders["docs"], storage=tmp_path / "storage")
 
 

@@ -133,7 +133,7 @@ def test_a_prompt_without_its_places_is_refused(tmp_path):
         ("[chunks]\nchunk_size = true", r"chunks\.chunk_size must be a number \(got True\)"),
         ('context = "magic"', r"context must be one of 'off'.*'magic'"),
         ("[files]\ninclude = []", r"files\.include must .*\(got \[\]\)"),
-        ("context = ", r"contextual\.toml is not valid TOML in UTF-8: "),
+        ("context = ", r"contextual\.toml cannot be read as TOML in UTF-8: "),
         (
             '[descriptions]\na = "' + "x" * 301 + '"',
             r"descriptions\.a must .*'x+…",

@@ -19,7 +19,7 @@ _SAMPLE_LINES: Final = 20
 _LONGEST_FIELD: Final = 1_000_000
 
 
-@format_of("CSV", ".csv", ".tsv", kept="titles")
+@format_of("CSV", ".csv", ".tsv", kept="titles above the table")
 def read_csv(path: Path) -> Conversion:
     """Return a table whose header is the first line. Empty lines are ignored."""
     text = decode(path.read_bytes()).text.removeprefix("\ufeff").replace("\0", "")

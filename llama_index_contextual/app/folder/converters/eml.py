@@ -55,8 +55,8 @@ class _ShortHeaders(email.policy.EmailPolicy):
     "Mail",
     ".eml",
     packages=("bs4", "lxml"),
-    kept="HTML that says more, mails in it, invitations without a text",
-    dropped="attachments: named",
+    kept="the HTML version if it says more, attached mails, invitations without text",
+    left_out="attachments (named)",
 )
 def read_eml(path: Path) -> Conversion:
     """Return a mail as it is sent."""

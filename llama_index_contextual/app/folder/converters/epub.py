@@ -16,8 +16,8 @@ from llama_index_contextual.app.folder.formats import Conversion, ConversionErro
     ".epub",
     packages=("bs4", "lxml"),
     place="chapter",
-    kept="numbers, spans, asides",
-    dropped="menus, scripts",
+    kept="numbering, merged cells, asides",
+    left_out="menus, scripts",
 )
 def read_epub(path: Path) -> Conversion:
     """Return a book with one part per chapter, in reading order."""

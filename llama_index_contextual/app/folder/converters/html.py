@@ -13,8 +13,8 @@ from llama_index_contextual.app.folder.formats import Conversion, format_of
     ".htm",
     ".xhtml",
     packages=("bs4", "lxml"),
-    kept="numbers, spans, asides",
-    dropped="text outside `main`, menus, scripts",
+    kept="numbering, merged cells, asides",
+    left_out="text outside `main`, menus, scripts",
 )
 def read_html(path: Path) -> Conversion:
     """Return the text of a page."""

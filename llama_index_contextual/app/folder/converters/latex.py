@@ -97,7 +97,7 @@ _ROW_END: Final = re.compile(r"\\\\(?:\[[^][]*\])?\s*$")
 _TITLE: Final = re.compile(rf"\\(title|author|date){_BRACES}")
 
 
-@format_of("LaTeX", ".tex", kept="code, unchanged formulas", dropped="comments")
+@format_of("LaTeX", ".tex", kept="code, formulas in LaTeX", left_out="comments")
 def read_tex(path: Path) -> Conversion:
     """Return a LaTeX file as Markdown. Formulas are not changed."""
     text = text_of_lines(path.read_bytes()).replace(_CODE, "")

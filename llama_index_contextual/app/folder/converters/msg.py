@@ -60,8 +60,8 @@ _CODECS: Final = {
     "Outlook mail",
     ".msg",
     packages=("olefile", "bs4", "lxml"),
-    kept="HTML that says more",
-    dropped="attachments: named",
+    kept="the HTML version if it says more",
+    left_out="attachments (named)",
 )
 def read_msg(path: Path) -> Conversion:
     """Return an Outlook mail.

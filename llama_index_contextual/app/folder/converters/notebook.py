@@ -23,7 +23,7 @@ _OVERWRITTEN: Final = re.compile(r"^.*\r(?=[^\r\n])|\r+$", re.MULTILINE)
 _PICTURE: Final = re.compile(r"data:[\w/+.-]{1,60};base64,[A-Za-z0-9+/=]*")
 
 
-@format_of("Notebook", ".ipynb", place="cell", kept="code, text of outputs", dropped="pictures")
+@format_of("Notebook", ".ipynb", place="cell", kept="code, text output", left_out="pictures")
 def read_ipynb(path: Path) -> Conversion:
     """Return a Jupyter notebook, with its cells in order, and code and text outputs in fences.
 

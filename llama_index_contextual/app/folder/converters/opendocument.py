@@ -52,8 +52,8 @@ _MOST_REPEATED: Final = 100  # cells
     "OpenDocument text",
     ".odt",
     packages=("bs4", "lxml"),
-    kept="numbers, spans, notes",
-    dropped="pictures, comments, formulas",
+    kept="numbering, merged cells, notes",
+    left_out="pictures, comments, formulas",
 )
 def read_odt(path: Path) -> Conversion:
     """Return an OpenDocument text.

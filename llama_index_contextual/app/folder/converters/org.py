@@ -31,7 +31,7 @@ _TABLE_RULE: Final = re.compile(r"\s*\|[-+]+\|?\s*$")
 _COMMENT: Final = re.compile(r"\s*#(?:\s|\+|$)")
 
 
-@format_of("Org", ".org", kept="lines, blocks", dropped="comments, drawers")
+@format_of("Org", ".org", kept="line numbers, blocks", left_out="comments, drawers")
 def read_org(path: Path) -> Conversion:
     """Return an Org file as Markdown, without comments and drawers."""
     metadata: dict[str, str] = {}

@@ -114,8 +114,8 @@ def _is_in_cell(cell: Sequence[Word], word: Word) -> bool:
     ".pdf",
     packages=("pypdfium2",),
     place="page",
-    kept="columns, turned text, raised digits, typed fields of forms",
-    dropped="pictures, comments, ticked boxes, running headers and footers, fonts without letters",
+    kept="columns, turned text, raised digits, typed form fields",
+    left_out="pictures, comments, ticked boxes, running headers and footers, fonts without letters",
 )
 def read_pdf(path: Path) -> Conversion:
     """Return the pages of a PDF.

@@ -36,7 +36,7 @@ _ROLE: Final = re.compile(
 _TAB: Final = 8
 
 
-@format_of("reStructuredText", ".rst", kept="lines, literal blocks", dropped="comments")
+@format_of("reStructuredText", ".rst", kept="line numbers, literal blocks", left_out="comments")
 def read_rst(path: Path) -> Conversion:
     """Return a reStructuredText file as Markdown."""
     text = text_of_lines(path.read_bytes()).expandtabs(_TAB)

@@ -41,8 +41,8 @@ _LOWEST: Final = 6  # the lowest level of a heading
     "Rich Text Format",
     ".rtf",
     packages=("striprtf", "bs4", "lxml"),
-    kept="numbers, notes",
-    dropped="pictures, comments, text boxes",
+    kept="numbering, notes",
+    left_out="pictures, comments, text boxes",
 )
 def read_rtf(path: Path) -> Conversion:
     """Return a Rich Text Format file.

@@ -30,8 +30,8 @@ _FURNITURE: Final = ("sldNum", "dt", "ftr")  # number, date and footer of a slid
     ".pptm",
     packages=("bs4", "lxml"),
     place="slide",
-    kept="notes, numbers, diagrams",
-    dropped="pictures, charts",
+    kept="speaker notes, numbering, diagrams",
+    left_out="pictures, charts",
 )
 def read_pptx(path: Path) -> Conversion:
     """Return a presentation with one part per slide, including its notes."""

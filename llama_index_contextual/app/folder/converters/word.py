@@ -61,9 +61,9 @@ def _style_map() -> str:
     ".docm",
     packages=("mammoth", "lxml", "bs4"),
     place="page",
-    kept="numbers, spans, notes, boxes, ticks, formulas, embedded pages; pages where Word "
-    "noted them",
-    dropped="pictures, comments, headers",
+    kept="numbering, merged cells, notes, text boxes, ticked boxes, formulas, embedded HTML; "
+    "pages if Word stored them",
+    left_out="pictures, comments, headers",
 )
 def read_docx(path: Path) -> Conversion:
     """Return a Word document.

@@ -46,8 +46,8 @@ class _NumberFormat(NamedTuple):
     ".xlsm",
     packages=("openpyxl", "lxml"),
     place="sheet",
-    kept="values as shown, titles",
-    dropped="pictures, charts",
+    kept="values as displayed, titles above tables",
+    left_out="pictures, charts",
 )
 def read_xlsx(path: Path) -> Conversion:
     """Return a workbook with one part per sheet that is not empty.
