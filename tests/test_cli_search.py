@@ -82,7 +82,9 @@ def test_two_hits_are_of_one_document_and_a_line_counts_the_others(run, notes):
         line.split("  ")[1].partition("#")[0] for line in shown.splitlines() if line[0].isdigit()
     ]
     assert max(map(places.count, places)) == 2
-    assert re.search(r"^   \d+ more hits? in it; --per-file 0 shows them$", shown, re.MULTILINE)
+    assert re.search(
+        r"^   \d+ more hits? in this document; --per-file 0 shows all$", shown, re.MULTILINE
+    )
     every = json.loads(
         run(
             "search", "the timeout of the gateway", "-f", notes, "-k", 8, "--per-file", 0, "--json"
@@ -178,7 +180,8 @@ def test_per_file_leaves_room_for_other_files(run, notes):
     assert len(set(files())) < 3
     assert len(set(files("--per-file", 1))) == 3
     assert (
-        "more hits in it" in run("search", "the gateway", "--folder", notes, "--per-file", 1).stdout
+        "more hits in this document"
+        in run("search", "the gateway", "--folder", notes, "--per-file", 1).stdout
     )
 
 

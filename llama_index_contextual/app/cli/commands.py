@@ -1,7 +1,4 @@
-"""All commands but ``index``.
-
-Those that answer a question, and those that serve, show and measure.
-"""
+"""All commands except ``index``: those that answer, serve, show and measure."""
 
 from __future__ import annotations
 
@@ -45,19 +42,22 @@ _KEY_WIDTH: Final = 27
 _VALUE_WIDTH: Final = 40
 _CONTEXTS: Final = ", ".join(registry.names())
 _LEGEND: Final = (
-    "rank, score, relevance (0 to 1), citation; in brackets what each retriever or feature adds, "
-    "with its rank and score, and the words that match with the number of chunks that hold them"
+    "rank, score, relevance (0 to 1), citation; in brackets the share of each retriever or "
+    "feature, with its rank and score, and the matching words with the number of their chunks"
 )
 
 
-# The question, and what narrows it to the documents that it is about.
+# The question, and the options that filter documents.
 QUESTION: Final = (
     click.option(
-        "--where", multiple=True, metavar="KEY=VALUE", help="Only by front matter: rating>=4."
+        "--where",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Only files with this front matter: rating>=4.",
     ),
-    click.option("--until", default="", help="Only dated files, up to this day."),
+    click.option("--until", default="", help="Only files dated up to this day."),
     click.option(
-        "--since", default="", help="Only dated files, from this day: 2026-04-09, or 'last week'."
+        "--since", default="", help="Only files dated from this day: 2026-04-09, or 'last week'."
     ),
     click.option(
         "--tag",
@@ -67,7 +67,7 @@ QUESTION: Final = (
     click.option(
         "--path",
         multiple=True,
-        help="Only files with this text in their path; repeat it to allow others.",
+        help="Only files with this text in their path; repeat it to allow other texts.",
     ),
     click.argument("words", nargs=-1, required=True, metavar="QUESTION"),
 )
@@ -80,7 +80,7 @@ QUESTION: Final = (
     "retrieval.recency",
     more=QUESTION,
 )
-@click.option("--explain", is_flag=True, help="Show why each hit is there.")
+@click.option("--explain", is_flag=True, help="Explain the rank of each hit.")
 @as_json
 def search(
     target: Target, *, words: Sequence[str], explain: bool, as_json: bool, **narrowed: Any
@@ -99,7 +99,7 @@ def search(
 
 
 class _Answer(NamedTuple):
-    """What an index answers to a question."""
+    """The hits of a question, with their explanation and the configuration of the index."""
 
     configuration: Configuration
     explanation: Explanation
@@ -114,14 +114,14 @@ def _answer_of(
     *,
     per_file: int | None = None,
 ) -> _Answer:
-    """Return the answer to a question, and write its remarks to standard error.
+    """Search an index, and write remarks to standard error.
 
     Args:
         target: The index.
         words: The question.
-        narrowed: The options that narrow it.
-        nothing: What is written if there is no hit.
-        per_file: Most hits of one file; None is what the configuration sets.
+        narrowed: The options that filter documents.
+        nothing: The message if there are no hits.
+        per_file: The largest number of hits from one file. None means the configured number.
     """
     from llama_index_contextual.app.serve.hits import find_hits
     from llama_index_contextual.retrievers.query import note_filters
@@ -141,10 +141,7 @@ def _answer_of(
 
 
 def _print_hit(number: int, hit: ShownHit) -> None:
-    """Print a hit.
-
-    Name and citation, headings, the lines around the match, and how many more its document has.
-    """
+    """Print a hit with its citation, headings and excerpt, and the number of further hits."""
     from llama_index_contextual.app.serve.excerpts import marked
 
     name = styled(f"{number}. {hit.name}", bold=True)
@@ -161,7 +158,7 @@ def _print_hit(number: int, hit: ShownHit) -> None:
     if hit.hit.also_at:
         print_line(styled(f"also at {', '.join(hit.hit.also_at)}", dim=True), indent=_MARGIN)
     if hit.more:
-        more = f"{counted(hit.more, 'more hit')} in it; --per-file 0 shows them"
+        more = f"{counted(hit.more, 'more hit')} in this document; --per-file 0 shows all"
         print_line(styled(more, dim=True), indent=_MARGIN)
 
 
@@ -190,7 +187,7 @@ def ask(target: Target, *, words: Sequence[str], **narrowed: Any) -> None:
 
 
 def _sources_in_words(hits: Sequence[ShownHit], sentences: Sequence[Sentence]) -> str:
-    """Return the sources that an answer names, a line each; all of them if it names none."""
+    """Return the sources that an answer cites, one per line; all sources if it cites none."""
     cited = {number for sentence in sentences for number in sentence.sources}
     lines = [
         f"[{number}] {hit.hit.source}  {hit.headings or hit.name}"
@@ -204,12 +201,12 @@ def _sources_in_words(hits: Sequence[ShownHit], sentences: Sequence[Sentence]) -
 @click.argument("words", nargs=-1, required=True, metavar="MESSAGE")
 @as_json
 def context(target: Target, *, words: Sequence[str], as_json: bool) -> None:
-    """Print what an agent reads of the notes before it answers."""
+    """Print the notes that an agent should read before it answers a message."""
     from llama_index_contextual.app.index import BackgroundRefresh
     from llama_index_contextual.memory.context import MemoryContext
 
     with target.open(target.folder) as index, warnings.catch_warnings():
-        warnings.simplefilter("ignore", ContextualWarning)  # the digest says the same
+        warnings.simplefilter("ignore", ContextualWarning)  # the digest contains the same warnings
         mode: Refreshing = index.settings.configuration["memory.refresh"] or "never"
         with BackgroundRefresh(index, mode) as keeper:
             note = str(keeper.look())
@@ -226,10 +223,10 @@ def context(target: Target, *, words: Sequence[str], as_json: bool) -> None:
     "--port",
     type=click.IntRange(0, 65535),
     default=8766,
-    help="The port; 0 takes a free one. Default: 8766",
+    help="The port; 0 means a free one. Default: 8766",
 )
 def serve(target: Target, *, port: int) -> None:
-    """Show a page to search, read and ask on. Ctrl-C ends it."""
+    """Serve a page to search, read and ask questions. Ctrl-C stops it."""
     from llama_index_contextual.app.serve.page import serve as run
 
     with options.interruptible():
@@ -247,7 +244,7 @@ def serve(target: Target, *, port: int) -> None:
     "--transport",
     type=click.Choice(["stdio", "http"]),
     default="stdio",
-    help="How the client speaks to it.",
+    help="How clients connect.",
 )
 @click.option(
     "--port",
@@ -264,7 +261,7 @@ def mcp(target: Target, **how: Any) -> None:
         with options.interruptible():
             run(target.folder, storage=target.storage, config=target.settings, **how)
     finally:
-        # Waiting could take minutes, and a thread that ends with the interpreter could crash.
+        # Waiting could take minutes, and the thread could crash when the interpreter ends.
         if is_refreshing():
             os._exit(0)
 
@@ -302,10 +299,7 @@ def preview(target: Target, *, file: Path, html: Path | None, as_json: bool) -> 
 
 
 def _folder_of(file: Path, target: Target) -> Path | None:
-    """Return the folder whose settings a preview follows.
-
-    One that was named, else the nearest indexed one above.
-    """
+    """Return the folder for the settings of a preview: named, or the nearest indexed one."""
     if target.named or target.storage:
         return target.folder
     for folder in file.parents:
@@ -317,12 +311,12 @@ def _folder_of(file: Path, target: Target) -> Path | None:
 @command(folder="folder")
 @list_skipped
 @all_
-@click.option("--check", is_flag=True, help="Check that files, database and caches agree.")
+@click.option("--check", is_flag=True, help="Check that files, database and caches are consistent.")
 @as_json
 def status(target: Target, *, list_skipped: bool, all_: bool, check: bool, as_json: bool) -> int:
-    """Show what an index holds, and what a refresh would do.
+    """Show the contents of an index, and the work of a refresh.
 
-    Exit code 3 where --check finds a disagreement.
+    The exit code is 3 if --check finds an inconsistency.
     """
     from llama_index_contextual.app.index.settings import open_settings
     from llama_index_contextual.app.index.status import index_status
@@ -340,7 +334,7 @@ def status(target: Target, *, list_skipped: bool, all_: bool, check: bool, as_js
 @all_
 @as_json
 def config(target: Target, *, all_: bool, as_json: bool) -> None:
-    """Show the settings that are no defaults, and their origins."""
+    """Show the settings that differ from their defaults, with their origins."""
     from llama_index_contextual.app.index.settings import open_settings
 
     with closing(open_settings(target.folder, target.storage, target.settings)) as settings:
@@ -364,7 +358,7 @@ def config(target: Target, *, all_: bool, as_json: bool) -> None:
 
 
 def _shown_value(configuration: Configuration, key: str) -> Any:
-    """Return the value of a setting as plain data, or how it is computed."""
+    """Return the value of a setting as plain data, or a description of how it is computed."""
     setting = SETTINGS[key]
     if setting.computed and key not in configuration.values:
         return f"({setting.computed})"
@@ -377,13 +371,13 @@ def _shown_value(configuration: Configuration, key: str) -> Any:
     "-q",
     type=options.PLACE,
     required=True,
-    help="A file of JSON lines with question, and path or text.",
+    help="A file of JSON lines with a question, and a path or text.",
 )
 @click.option(
     "--context",
     "contexts",
     multiple=True,
-    help=f"Some of {_CONTEXTS}. Default: those that cost nothing",
+    help=f"Contexts to compare: {_CONTEXTS}. Default: those that cost nothing",
 )
 @click.option(
     "--top-k", "-k", type=click.IntRange(1), multiple=True, help="Hits to count. Default: 5, 10, 20"
@@ -406,7 +400,7 @@ def evaluate(
     how["show_progress"] = sys.stderr.isatty()
     comparison = measure(target.named or Path(), load_questions(questions), **how)
     if html:
-        title = f"What contexts find in {target.named or Path.cwd().name}"
+        title = f"Contexts compared on {target.named or Path.cwd().name}"
         options.write_page(html, comparison.to_html(title))
     options.print_report(comparison.to_dict(), str(comparison), as_json=as_json)
 
@@ -420,7 +414,7 @@ def evaluate(
 )
 @as_json
 def cache(*, prune: float | None, as_json: bool) -> None:
-    """Show or prune what is kept so that nothing is paid twice."""
+    """Show or prune the cache of vectors, contexts and conversions."""
     from llama_index_contextual.app.index.content_cache import ContentCache
     from llama_index_contextual.app.index.storage import content_file
 

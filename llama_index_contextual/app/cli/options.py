@@ -1,6 +1,6 @@
-"""What commands share: which index, the options of settings, and everything that is printed.
+"""Shared parts of the commands: the index, the options of settings, and the output.
 
-Nothing in a name or a text commands the terminal.
+Control characters in names and texts are escaped, so they cannot control the terminal.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.index import ContextualIndex
     from llama_index_contextual.app.index.settings import IndexSettings
 
-Function = Callable[..., "int | None"]  # a command, with its exit code where that is not 0
+Function = Callable[..., "int | None"]  # a command that returns its exit code, or None for 0
 
 EXIT_INCOMPLETE: Final = 3
 INTERRUPTED: Final = 130  # by Ctrl-C
 _UNWRAPPED: Final = 10**6  # columns of a line in a pipe
 PLACE: Final[Any] = click.Path(path_type=Path)
-_WHICH: Final = "The folder that was indexed. Default: that of --storage, else this one."
-# Beyond those that JSON escapes by itself: of terminals, of direction, and those without a shape.
+_WHICH: Final = "The indexed folder. Default: that of --storage, else the current folder."
+# Control characters, text directions and invisible characters that JSON does not escape by itself.
 _UNSEEN: Final = re.compile(
     "[\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
 )
@@ -44,12 +44,12 @@ _UNSEEN: Final = re.compile(
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C raise ``KeyboardInterrupt`` in work that has to end in order.
+    """Let Ctrl-C raise ``KeyboardInterrupt`` in work that needs an orderly end.
 
-    Elsewhere it ends the process.
+    Elsewhere, Ctrl-C ends the process at once.
     """
     before = signal.getsignal(signal.SIGINT)
-    if before is not signal.SIG_IGN:  # a command that a shell runs in the background
+    if before is not signal.SIG_IGN:  # not in a command that a shell runs in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -61,7 +61,7 @@ def interruptible() -> Iterator[None]:
 
 
 class _InOrder(click.Group):
-    """Lists commands in the order of their use."""
+    """A group that lists commands in the order of their use."""
 
     def list_commands(self, _: click.Context) -> list[str]:
         """Return the names of the commands, ``index`` first."""
@@ -75,22 +75,22 @@ def app() -> None:
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
-html = click.option("--html", type=PLACE, help="Write a page to look at to this file.")
+html = click.option("--html", type=PLACE, help="Write an HTML page to this file.")
 list_skipped = click.option(
     "--list-skipped",
     is_flag=True,
-    help="Name the files that are not read, and what is left out of others.",
+    help="List the files that are not read, and the parts that are left out of other files.",
 )
 
 
 @dataclass(frozen=True)
 class Target:
-    """The index that a command is about.
+    """The index that a command uses.
 
     Attributes:
-        named: The folder that was named, if any.
-        storage: The storage that was named, if any.
-        settings: The settings that were named, by key.
+        named: The folder on the command line, if any.
+        storage: The storage on the command line, if any.
+        settings: The settings on the command line, by key.
     """
 
     named: Path | None
@@ -99,19 +99,19 @@ class Target:
 
     @property
     def folder(self) -> Path | None:
-        """Return the folder whose index is searched; None for that of the storage."""
+        """Return the folder of the index; None means that of the storage."""
         return self.named if self.named or self.storage is not None else Path.cwd()
 
     def open(self, folder: Any, **options: Any) -> ContextualIndex:
-        """Open the index of a folder; ``options`` are more of ``ContextualIndex.open``."""
-        # It imports LlamaIndex, which is slow.
+        """Open the index of a folder, with further arguments of ``ContextualIndex.open``."""
+        # This imports LlamaIndex, which is slow.
         from llama_index_contextual.app.index.index import ContextualIndex
 
         return ContextualIndex.open(folder, storage=self.storage, config=self.settings, **options)
 
 
 _STORAGE: Final = click.option(
-    "--storage", type=PLACE, help="Where the index is. Default: your data directory"
+    "--storage", type=PLACE, help="The folder of the index. Default: one in your data directory"
 )
 _FOLDER: Final = click.option("--folder", "-f", "named", type=PLACE, help=_WHICH)
 _FOLDER_ARGUMENT: Final = click.argument("argument", type=PLACE, required=False, metavar="[FOLDER]")
@@ -120,12 +120,12 @@ _FOLDER_ARGUMENT: Final = click.argument("argument", type=PLACE, required=False,
 def command(
     *keys: str, folder: str = "--folder", more: Sequence[Callable[[Function], Function]] = ()
 ) -> Callable[[Function], click.Command]:
-    """Make a function a command whose first argument is a :class:`Target`.
+    """Return a decorator that makes a command. The first argument of it is a :class:`Target`.
 
     Args:
-        *keys: Settings that have an option.
-        folder: How the folder is named: by an option, by an argument as well (``"folder"``), or not
-            at all (``""``).
+        *keys: The settings that get an option.
+        folder: How the folder is named: with an option, also with an argument (``"folder"``), or
+            not at all (``""``).
         more: Further options and arguments.
     """
     key_of = {SETTINGS[key].option.strip("-").replace("-", "_"): key for key in keys}
@@ -136,7 +136,9 @@ def command(
             places = [values.pop("named", None), values.pop("argument", None)]
             named = [place for place in places if place]
             if len(named) > 1:
-                raise click.UsageError("the folder is named twice, as an argument and by --folder")
+                raise click.UsageError(
+                    "the folder is named twice, as an argument and with --folder"
+                )
             settings = {key: values.pop(name) for name, key in key_of.items()}
             given = {key: value for key, value in settings.items() if value != ()}
             target = Target(
@@ -158,7 +160,7 @@ def command(
 
 
 def _setting_option(key: str) -> Callable[[Function], Function]:
-    """Return the option of a setting, as the setting is declared."""
+    """Return the command line option of a setting."""
     setting = SETTINGS[key]
     kind = getattr(setting.kind, "__origin__", setting.kind)
     default = setting.computed or json.dumps(setting.default, ensure_ascii=False)
@@ -177,12 +179,12 @@ def _setting_option(key: str) -> Callable[[Function], Function]:
 
 
 def print_text(text: str, *, newline: bool = True) -> None:
-    """Print lines, or a part of a line, at once, since ``--watch`` goes on."""
+    """Print text and flush it, because ``--watch`` does not end."""
     click.echo(printable(text), nl=newline)
 
 
 def styled(text: str, **style: Any) -> str:
-    """Return a text of one line in a style of ``click``; a pipe gets it without."""
+    """Return a text in one line with a style of ``click``, which is removed in a pipe."""
     return click.style(printable(text, one_line="\n" in text), **style)
 
 
@@ -194,7 +196,7 @@ def print_line(*parts: str, indent: int = 0) -> None:
 
 
 def print_report(data: Any, text: str, *, as_json: bool) -> None:
-    """Print a report in words, or as plain data."""
+    """Print a report as text, or as JSON."""
     if as_json:
         is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
         shown = json.dumps(data, indent=2, ensure_ascii=not is_unicode)
@@ -203,18 +205,18 @@ def print_report(data: Any, text: str, *, as_json: bool) -> None:
 
 
 def tell(text: str, label: str = "", colour: str = "yellow") -> None:
-    """Write a message, if there is one, as one line to standard error."""
+    """Write a message as one line to standard error. An empty one is not written."""
     if text:
         start = f"{click.style(label, fg=colour)} " if label else ""
         click.echo(start + printable(text, one_line=True), err=True)
 
 
 def skipped_line(settings: IndexSettings, *, names: bool) -> str:
-    """Return how many files of a folder are not read, by their kinds; "" for none.
+    """Return the number of files that are not read, by kind; "" if there are none.
 
     Args:
-        settings: Of the index of the folder.
-        names: Whether each of them is written, and what the text of other files lacks.
+        settings: The settings of the index.
+        names: Whether to write the name of each such file, and the parts left out of other files.
     """
     from llama_index_contextual.app.folder.walk import summary_of_skipped
 
@@ -230,7 +232,7 @@ def skipped_line(settings: IndexSettings, *, names: bool) -> str:
 
 
 def _left_out_parts(settings: IndexSettings) -> list[tuple[str, str]]:
-    """Return what the texts of indexed documents lack, by path."""
+    """Return the parts that are left out of indexed documents, with the paths, sorted."""
     if not settings.exists:
         return []
     with settings.database.reading() as snapshot:
@@ -241,7 +243,7 @@ def _left_out_parts(settings: IndexSettings) -> list[tuple[str, str]]:
 
 
 def write_page(file: Path, text: str) -> None:
-    """Write a page to a file and say so."""
+    """Write a page to a file, and a message about it."""
     try:
         file.write_text(text, "utf-8", errors="replace")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Run a command, and show errors and warnings as one line each."""
+"""Run a command, and show each error or warning as one line."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from llama_index_contextual.app.cli.options import INTERRUPTED, app, tell
 from llama_index_contextual.utils.errors import ContextualError, ContextualWarning
 from llama_index_contextual.utils.text import printable
 
-__all__ = ["app", "commands", "index_cmd", "main"]  # importing a file adds its commands
+__all__ = ["app", "commands", "index_cmd", "main"]  # importing these modules adds their commands
 
 
 class _WarningLines(logging.Handler):
-    """Shows what this package logs in the same way as its warnings."""
+    """A handler that shows log messages of this package like its warnings."""
 
     def emit(self, record: logging.LogRecord) -> None:
         tell(record.getMessage(), "warning:")
@@ -28,21 +28,21 @@ class _WarningLines(logging.Handler):
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """Show a warning of this package as a line.
 
-    A user cannot fix those of libraries, so they are not shown.
+    Warnings of libraries are hidden, because users cannot fix their causes.
     """
     if issubclass(category, ContextualWarning):
         tell(str(message), "warning:")
 
 
 def main() -> None:
-    """Run the command line, and end the process with its exit code."""
+    """Run the command line, and exit with its code."""
     _set_up_output()
     try:
         exit_code = app(standalone_mode=False) or 0
-    except SystemExit:  # click raises it if the reader of the output has left, as head does
+    except SystemExit:  # click raises it if the reader of the output ends, such as `head`
         exit_code = 0
     except click.ClickException as error:
-        # An argument may be the name of a file, by a star.
+        # A wildcard may have made the name of a file an argument.
         error.message = printable(error.message, one_line=True)  # type: ignore[misc]
         error.show()
         if isinstance(error, click.NoSuchOption):
@@ -58,9 +58,9 @@ def main() -> None:
 
 
 def _set_up_output() -> None:
-    """Show only this package's warnings and log, and escape what an output cannot encode."""
+    """Show only this package's warnings and log, and escape unencodable characters."""
     warnings.showwarning = _show_warning
-    logging.getLogger().addHandler(logging.NullHandler())  # hides what libraries log
+    logging.getLogger().addHandler(logging.NullHandler())  # hides the log of libraries
     logger = logging.getLogger("llama_index_contextual")
     logger.handlers[:] = [_WarningLines(logging.WARNING)]
     logger.propagate = False

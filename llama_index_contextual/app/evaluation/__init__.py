@@ -1,7 +1,4 @@
-"""Measure retrieval on your own documents.
-
-Retrievers and contexts that answer the same questions, side by side.
-"""
+"""Measure retrieval on your own documents: compare retrievers and contexts by questions."""
 
 from llama_index_contextual.app.evaluation.comparison import (
     Comparison,

@@ -1,7 +1,4 @@
-"""Retrievers that answer the same questions, side by side.
-
-A table, differences with intervals, and a page.
-"""
+"""Compare retrievers by the same questions, with intervals, as a table or a page."""
 
 from __future__ import annotations
 
@@ -31,11 +28,11 @@ if TYPE_CHECKING:
 Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
 TOP_K: Final = (5, 10, 20)
-RANK_DEPTH: Final = 10  # the same for all, so that MRR does not grow with top_k
-_FEW: Final = 30  # questions, of which the interval of a bootstrap is too narrow
-_MAX_NAMED: Final = 3  # questions that are listed as gained or lost in a terminal
+RANK_DEPTH: Final = 10  # fixed, so that MRR does not grow with top_k
+_FEW: Final = 30  # for fewer questions, bootstrap intervals are too narrow
+_MAX_NAMED: Final = 3  # questions listed as gained or lost in a terminal
 _BRACKETS: Final = (
-    "In brackets: the 95 % interval of a paired bootstrap. If it contains 0, it shows no "
+    "In brackets: the 95 % interval of a paired bootstrap. An interval that contains 0 shows no "
     "difference."
 )
 
@@ -44,11 +41,11 @@ class RetrieverScores(NamedTuple):
     """The results of one retriever.
 
     Args:
-        name: Its name, as the table shows it.
-        recalls: Share of each question's passages in the first k hits, shape ``(questions,
-            len(top_k))``, 0 to 1.
-        mrr: Mean reciprocal rank of the first hit that holds a passage, 0 to 1; hits after the 10th
-            count as none.
+        name: The name in the table.
+        recalls: The share of each question's passages in the first k hits, 0 to 1. The shape is
+            ``(questions, len(top_k))``.
+        mrr: The mean reciprocal rank of the first hit that contains a passage, 0 to 1. Hits after
+            the 10th are ignored.
     """
 
     name: str
@@ -57,18 +54,18 @@ class RetrieverScores(NamedTuple):
 
     @property
     def bars(self) -> list[Interval]:
-        """Return the bars of a chart: the recall at each number of hits, with its interval."""
+        """Return the mean recall at each number of hits, with its interval, for a chart."""
         return interval(self.recalls)
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Retrievers side by side. It prints itself, also in a notebook.
+    """The scores of several retrievers, which can be printed or displayed in a notebook.
 
     Attributes:
         questions: The questions.
-        top_k: The numbers of hits that were counted, smallest first.
-        rows: The retrievers; the others are compared with the first.
+        top_k: The numbers of hits that recall was measured at, smallest first.
+        rows: The scores. The first retriever is the baseline.
     """
 
     questions: tuple[Question, ...]
@@ -78,10 +75,10 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, with shares from 0 to 1.
 
-        Each row has the questions that it ``missed``, all or in part, at the smallest number of
-        hits. Each row but the first has its ``difference`` to the first at each number of hits, as
-        mean, low and high end of the 95 % interval by bootstrap, and the questions ``gained`` and
-        ``lost`` at the smallest number.
+        Each row lists the questions whose passages it ``missed``, at least in part, at the smallest
+        number of hits. Each row but the first has its ``difference`` to the first at each number of
+        hits, as the mean and the ends of the 95 % bootstrap interval. It also lists the questions
+        ``gained`` and ``lost`` at the smallest number.
         """
         depths = [str(k) for k in self.top_k]
         first = self.rows[0]
@@ -102,11 +99,11 @@ class Comparison:
         return {"baseline": first.name, "questions": len(self.questions), "rows": rows}
 
     def _texts_where(self, selected: np.ndarray[Any, np.dtype[np.bool_]]) -> list[str]:
-        """Return the texts of some questions."""
+        """Return the texts of the selected questions."""
         return [question.text for question in compress(self.questions, selected)]
 
     def table(self) -> list[list[str]]:
-        """Return the figures as texts, under a row of headings."""
+        """Return the figures as text cells, below a row of column names."""
         rows = [["recall, %", *(f"@{k}" for k in self.top_k), f"MRR@{RANK_DEPTH}"]]
         for row in self.rows:
             shares = [*row.recalls.mean(axis=0), row.mrr]
@@ -114,7 +111,7 @@ class Comparison:
         return rows
 
     def remarks(self) -> list[str]:
-        """Return the differences with their intervals, and what these mean."""
+        """Return lines on the differences with their intervals, and on how to read them."""
         remarks = list[str]()
         for row in self.to_dict()["rows"][1:]:
             differences = [
@@ -145,11 +142,8 @@ class Comparison:
 
     __repr__ = __str__  # hundreds of questions would fill the screen
 
-    def to_html(self, title: str = "What contexts find") -> str:
-        """Return a self-contained page.
-
-        A chart, the table, differences with intervals, and their questions.
-        """
+    def to_html(self, title: str = "Comparison of retrievers") -> str:
+        """Return a self-contained page with a chart, the table and the differences."""
         depths = ", ".join(f"@{depth}" for depth in self.top_k)
         count = counted(len(self.questions), "question")
         summary = (
@@ -160,7 +154,7 @@ class Comparison:
 
 
 def _changed_lines(name: str, questions: Sequence[str], depth: int) -> list[str]:
-    """Return lines that name the first of some questions."""
+    """Return lines that list the first of the changed questions."""
     if not questions:
         return []
     lines = [f"\n{name} {len(questions)} at {depth}:"]
@@ -179,16 +173,14 @@ def compare(
     """Run the same questions on several retrievers of any kind.
 
     Args:
-        retrievers: Retrievers by the names that the table shows. The others are compared with the
-            first.
+        retrievers: Retrievers by their names in the table. The first is the baseline.
         questions: Questions with known answers. See
             :func:`~llama_index_contextual.app.evaluation.load_questions`.
-        top_k: Numbers of hits to count. Each retriever must return as many hits as the largest of
-            them.
+        top_k: Numbers of hits to measure recall at. Each retriever must return as many hits as the
+            largest of them.
 
     Raises:
-        SettingError: There are no retrievers or no questions, or a retriever returns fewer hits
-            than are counted.
+        SettingError: There are no retrievers or no questions, or a retriever returns too few hits.
     """
     depths = checked_depths(questions, top_k)
     if not retrievers:
@@ -200,7 +192,7 @@ def compare(
         if isinstance(limit, int) and limit < depths[-1]:
             raise SettingError(
                 f"The retriever {name!r} returns {counted(limit, 'hit')}, but {depths[-1]} are "
-                f"counted. Set similarity_top_k={depths[-1]}, or a smaller top_k."
+                f"needed. Set similarity_top_k={depths[-1]}, or a smaller top_k."
             )
         answers = [
             [question.covered_by(hit.node) for hit in retriever.retrieve(question.text)]
@@ -218,7 +210,7 @@ def compare(
 
 
 def checked_depths(questions: Sequence[Question], top_k: Iterable[int]) -> tuple[int, ...]:
-    """Return the numbers of hits to count, smallest first. It is called before anything is indexed.
+    """Return the numbers of hits to measure recall at, smallest first.
 
     Raises:
         SettingError: There are no questions, no numbers, or one is not a positive whole number.

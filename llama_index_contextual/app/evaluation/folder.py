@@ -1,4 +1,4 @@
-"""Measure contexts on a folder: an index for each, and the same questions to all of them."""
+"""Measure contexts on a folder, with an index for each and the same questions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.evaluation.questions import Question
 
 BASELINE: Final = "text alone"
-_METADATA: Final = "LlamaIndex metadata"  # what is embedded if no context is written
+_METADATA: Final = "LlamaIndex metadata"  # LlamaIndex embeds metadata if there is no context
 _MAX_NAMED: Final = 3  # answers that a warning names
 
 
@@ -51,27 +51,26 @@ def evaluate(
 ) -> Comparison:
     """Index a folder with its text alone and with contexts, and run the same questions on each.
 
-    The rows have the same files, chunks and embedding, and all use the retriever of
-    :class:`ContextualIndex`. Differences are to "text alone". ``"off"`` is the row "LlamaIndex
-    metadata": what LlamaIndex embeds by itself, here path and header path. Every different text is
-    embedded once.
+    All rows have the same files, chunks, embedding and retriever. Differences are relative to "text
+    alone". ``"off"`` is the row "LlamaIndex metadata", which embeds the metadata that LlamaIndex
+    embeds by default: the path and the header path. Each text is embedded only once.
 
     Args:
         folder: The documents.
         questions: Questions and the places of their answers. See :func:`load_questions`.
-        contexts: Names of context generators, and ``"off"``; by default those that cost nothing.
-            The contexts of ``"llm"`` are kept in the content cache, where every index of the folder
-            finds them again.
-        storage: A folder that keeps the indexes, so that a second run embeds only what changed. By
-            default they are made in a temporary folder and deleted.
-        top_k: Numbers of hits to count.
-        say: Called with an estimate first, and with a line before each index is made.
-        show_progress: Whether to draw progress bars on stderr.
-        llm: The language model of the contexts of ``"llm"``; default that of the settings.
-        **options: More of :meth:`ContextualIndex.open`.
+        contexts: Names of context generators, or ``"off"``. Default: those that cost nothing. The
+            contexts of ``"llm"`` are kept in the content cache, and every index of the folder
+            reuses them.
+        storage: A folder that keeps the indexes, so that a second run embeds only changes. Default:
+            a temporary folder, which is deleted.
+        top_k: Numbers of hits to measure recall at.
+        say: A function that is called with an estimate, and with a line before each index.
+        show_progress: Whether to show progress bars on stderr.
+        llm: The language model for the contexts of ``"llm"``. Default: that of the settings.
+        **options: Further arguments of :meth:`ContextualIndex.open`.
 
     Raises:
-        SettingError: A setting is wrong, or there are no documents or questions.
+        SettingError: A setting is not valid, or there are no documents or questions.
         ContextError: The key of the language model is missing or refused.
     """
     depths = checked_depths(questions, top_k)
@@ -79,7 +78,7 @@ def evaluate(
     embedding = settings.embedding
     if not isinstance(embedding, NoEmbedding):
         embedding = embedding.model_copy(update={"embeddings_cache": SimpleKVStore()})
-    # Each kind of context has default files of its own, but rows must not differ by these.
+    # The default files depend on the context, but all rows need the same files.
     options |= {
         "files": settings.reading.rules,
         "embed_model": embedding,
@@ -104,7 +103,7 @@ def evaluate(
         say(_work(indexes))
         for name, index in indexes.items():
             say(f"Indexing {folder}: {name}")
-            # It is confirmed because the user named each row.
+            # No confirmation is needed, because the user chose the contexts.
             report = index.refresh(show_progress=show_progress, confirm=True)
             if name == BASELINE:
                 for failure in report.failed:
@@ -129,7 +128,7 @@ def _contexts_of_rows(
     rows: dict[str, str | ContextGenerator] = {BASELINE: _TextAlone()}
     for kind in kinds:
         rows[_METADATA if kind == "off" else kind] = kind
-    if "llm" in rows:  # its contexts are kept with the folder
+    if "llm" in rows:  # its contexts are cached for the folder
         model: dict[str, Any] = {"llm": llm} if llm else {}
         paid = ContextualIndex.open(folder, **options, context="llm", reindex=True, **model)
         rows["llm"] = paid.settings.contexts.generator or "llm"
@@ -137,7 +136,7 @@ def _contexts_of_rows(
 
 
 class _TextAlone(ContextGenerator):
-    """Contexts without a word, beside which no metadata is embedded."""
+    """A generator of empty contexts, so that neither contexts nor metadata are embedded."""
 
     name = "text alone"
     embeds_metadata = False
@@ -151,7 +150,7 @@ class _TextAlone(ContextGenerator):
 
 
 def _work(indexes: Mapping[str, ContextualIndex]) -> str:
-    """Return the work of a run: documents, and calls of a language model."""
+    """Return the work of an evaluation in words: documents and calls of a language model."""
     documents = counted(len(indexes[BASELINE].files()), "document")
     text = f"{documents} in {len(indexes)} indexes"
     for index in indexes.values():
@@ -165,27 +164,29 @@ def _work(indexes: Mapping[str, ContextualIndex]) -> str:
 def _check_answers(
     nodes: Sequence[BaseNode], questions: Sequence[Question], folder: str | Path
 ) -> None:
-    """Warn of answers that no chunk holds.
+    """Warn of answers that no chunk contains.
 
-    The path or the quotation is wrong, or the text is in two chunks.
+    Then the path or the text is wrong, or the text is divided between two chunks.
 
     Raises:
-        SettingError: No chunk holds any of them, or there are no chunks.
+        SettingError: No chunk contains any answer, or there are no chunks.
     """
     if not nodes:
-        raise SettingError(f"{folder} holds no files to index. Choose a folder of Markdown files.")
+        raise SettingError(
+            f"{folder} contains no files to index. Choose a folder of Markdown files."
+        )
     lost = list[str]()
     for question in questions:
-        held = {passage for node in nodes for passage in question.covered_by(node)}
+        covered = {passage for node in nodes for passage in question.covered_by(node)}
         lost += [
-            f"{question.text!r} ({passage})" for passage in question.gold if passage not in held
+            f"{question.text!r} ({passage})" for passage in question.gold if passage not in covered
         ]
     if not lost:
         return
     named = "; ".join(lost[:_MAX_NAMED]) + (" …" if len(lost) > _MAX_NAMED else "")
     message = (
-        f"{counted(len(lost), 'answer')} in no chunk: {named}. Write paths relative to the folder, "
-        "and few words as text."
+        f"{counted(len(lost), 'answer')} in no chunk: {named}. Use paths relative to the folder, "
+        "and short texts."
     )
     if len(lost) == sum(len(question.gold) for question in questions):
         raise SettingError(message)

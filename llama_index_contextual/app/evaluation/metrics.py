@@ -26,8 +26,8 @@ def interval(values: npt.ArrayLike) -> list[Interval]:
     """Return the mean and the 95 % bootstrap interval of each column.
 
     Args:
-        values: Shape ``(questions, k)``, at least one question. For a paired interval give
-            differences.
+        values: An array of shape ``(questions, k)`` with at least one question. For a paired
+            interval, pass differences.
     """
     points = np.asarray(values, float)
     generator = np.random.default_rng(0)
@@ -43,7 +43,7 @@ def recall_at(k: int, hits: Sequence[Collection[object]], gold: Collection[objec
     Anthropic's contextual retrieval evaluation calls the mean of this over all queries *pass@k*.
 
     Args:
-        k: How many hits count, at least 1.
+        k: The number of hits, at least 1.
         hits: For each hit, best first, the gold items that it covers. Other items are ignored.
         gold: The items to find, at least one.
     """
@@ -54,10 +54,10 @@ def recall_at(k: int, hits: Sequence[Collection[object]], gold: Collection[objec
 def mean_reciprocal_rank(
     hits_of_queries: Sequence[Sequence[Collection[object]]], golds: Sequence[Collection[object]]
 ) -> float:
-    """Return the mean over queries of 1 / rank of the first hit with a gold item, or 0 if none has.
+    """Return the mean over queries of 1 / rank of the first hit with a gold item, 0 without one.
 
     Args:
-        hits_of_queries: For each query its hits, as :func:`recall_at` takes them.
+        hits_of_queries: For each query its hits, as in :func:`recall_at`.
         golds: For each query its gold items.
     """
     total = 0.0

@@ -1,4 +1,4 @@
-"""Questions with known answers: read from a file; and whether a chunk answers one."""
+"""Questions with known answers, read from a file, and their passages in chunks."""
 
 from __future__ import annotations
 
@@ -25,10 +25,7 @@ _LINES: Final = re.compile(r"L?(\d{1,9})(?:\s*[-–]\s*L?(\d{1,9}))?")
 
 
 def _first_and_last(lines: Any) -> Any:
-    """Return first and last line of lines as a file of questions has them.
-
-    ``"12-16"`` or ``12``.
-    """
+    """Return the first and last line of a value such as ``"12-16"`` or ``12``."""
     if not isinstance(lines, str | int):
         return lines
     match = _LINES.fullmatch(str(lines))
@@ -46,18 +43,18 @@ class Passage(
 ):
     """The place of an answer.
 
-    A chunk holds it if path, lines, page and text all fit, as far as the place names them.
+    A chunk contains the passage if it matches all of path, lines, page and text that are set.
 
     Attributes:
-        path: The file, relative to the folder. Its last parts are enough.
-        lines: First and last line, 1-based and inclusive. One line in common is enough.
-        text: Words that are in the chunk. Case and white space do not count. Give a sentence at
-            most, because a chunk may end in the middle of a longer text.
-        page: Page of the path, or slide, sheet, cell or chapter, as its chunks' ``page_label`` says
-            it.
+        path: The path of the file relative to the folder, or the last parts of it.
+        lines: The first and last line, 1-based and inclusive. One line in the chunk is enough.
+        text: Words that the chunk contains. Case and white space are ignored. Use at most a
+            sentence, because a chunk may end in the middle of a longer text.
+        page: The page of the path, or its slide, sheet, cell or chapter, as in ``page_label``.
 
     Raises:
-        SettingError: There is neither path nor text, or lines or a page have no path.
+        SettingError: There is neither a path nor a text, or there are lines or a page without a
+            path.
     """
 
     path: str = ""
@@ -77,7 +74,7 @@ class Passage(
         return " ".join(filter(None, (place, f'"{self.text}"' if self.text else "")))
 
     def is_in(self, node: BaseNode) -> bool:
-        """Return whether a chunk holds this passage.
+        """Return whether a chunk contains this passage.
 
         Raises:
             SettingError: The passage has lines, but the chunk's metadata has none.
@@ -100,7 +97,7 @@ class Passage(
             raise SettingError(
                 f"a chunk of {self.path} has no {names.START_LINE} and {names.END_LINE}, "
                 f"so lines={self.lines} cannot be found. Use HeadingAwareMarkdownNodeParser, "
-                "which writes them, or give text instead of lines."
+                "which writes them, or use text instead of lines."
             )
         return int(start) <= self.lines[1] and self.lines[0] <= int(end)
 
@@ -121,7 +118,7 @@ class Question:
     gold: tuple[Passage, ...]
 
     def covered_by(self, node: BaseNode) -> frozenset[Passage]:
-        """Return the passages that a chunk holds."""
+        """Return the passages that a chunk contains."""
         return frozenset(passage for passage in self.gold if passage.is_in(node))
 
 
@@ -129,8 +126,8 @@ def load_questions(path: str | Path) -> list[Question]:
     """Return the questions of a file of JSON lines.
 
     Each line has ``question`` and the place of its answer: ``path``, ``path`` and ``lines``
-    (``"12-16"`` or ``12``), ``path`` and ``page``, or ``text``. An answer in several places needs
-    several lines with the same question.
+    (``"12-16"`` or ``12``), ``path`` and ``page``, or ``text``. For an answer in several places,
+    repeat the question in several lines.
 
     Raises:
         DocumentError: The file or one of its lines cannot be read. The message names the line.
@@ -160,8 +157,8 @@ def _entry_of(line: str) -> tuple[str, Passage]:
     """Return the question and the passage of a line.
 
     Raises:
-        DocumentError: It has no question, or one that is too long.
-        ValueError: It is not JSON, or names no place.
+        DocumentError: The line is not JSON, has no question, or has one that is too long.
+        ValueError: The line names no valid place.
     """
     try:
         entry = from_json(line)

@@ -1,4 +1,1 @@
-"""What serves an index.
-
-To people on a page, to agents over MCP, and with answers of a language model.
-"""
+"""Serve an index to people on a page, to agents over MCP, and with a language model."""

@@ -1,9 +1,9 @@
-"""Let a language model answer with sources, and check what it quotes from them.
+"""Let a language model answer with sources, and check its citations and quotations.
 
-The model reads numbered chunks and ends each sentence with the number of one, ``[1]``. A sentence
-is passed on as soon as it is whole, with what is wrong with it: a number that no source has, a
-quotation that its source does not contain, or no number at all. Nothing here says that a sentence
-follows from its source: only a reader can.
+The model reads numbered chunks and ends each sentence with the number of a source, ``[1]``. Each
+complete sentence is passed on at once, with its problems: an unknown number, a quotation that its
+source does not contain, or no number at all. Whether a sentence follows from its source is not
+checked. Only a reader can decide that.
 """
 
 from __future__ import annotations
@@ -45,25 +45,23 @@ _PROMPT: Final = ChatPromptTemplate.from_messages(
     [("system", _INSTRUCTIONS), ("user", "{sources}\n\nQuestion: {question}")]
 )
 _ANSWER_TOKENS: Final = 700
-_PROMPT_TOKENS: Final = 300  # instructions, question, and what stands around the sources
+_PROMPT_TOKENS: Final = 300  # instructions, question, and the marks around the sources
 _SAFETY: Final = 0.85  # our tokenizer is not the model's
 _NUMBERS: Final = re.compile(r"\[(\d{1,3}(?:\s*[,;]\s*\d{1,3})*)\]")
-_AFTER: Final = re.compile(
-    r"(?:\s*\[\d[\d,; ]*\])+[.。]?[ \t]*"
-)  # "It waits. [1]": the number is of what it follows
-_OPEN: Final = re.compile(r"\s*\[[\d,; ]*\Z")  # the start of a number, perhaps
+# Numbers after a sentence, which they belong to: "It waits. [1]"
+_AFTER: Final = re.compile(r"(?:\s*\[\d[\d,; ]*\])+[.。]?[ \t]*")
+_OPEN: Final = re.compile(r"\s*\[[\d,; ]*\Z")  # an incomplete number at the end
 _WORD_ENDS: Final = re.compile(r"\s|[。！？」](?!\Z)")
 _QUOTED: Final = re.compile(
     r"“([^“”]+)”|„([^„“”]+)[“”]|«([^«»]+)»|「([^「」]+)」|(?<!\w)\"([^\"\n]+)\"(?!\w)"
 )
 _CODE: Final = re.compile(r"`[^`\n]*`")
 _LETTER: Final = re.compile(r"[^\W\d_]")
-_DROPPED: Final = re.compile(
-    r"[*_`\\]|^[ \t]*(?:>|[-+]|\d{1,9}[.)])\s", re.MULTILINE
-)  # what a quotation leaves out
+# Markup that quotations leave out.
+_DROPPED: Final = re.compile(r"[*_`\\]|^[ \t]*(?:>|[-+]|\d{1,9}[.)])\s", re.MULTILINE)
 _QUOTES: Final = str.maketrans("“”„«»‘’", '"""""\'\'')
 _LINE_ENDS: Final = re.compile(r"\n+(?!\n)")
-_LONGEST: Final = 1000  # characters; what goes on longer is no sentence
+_LONGEST: Final = 1000  # characters; longer text is not a sentence
 _ELLIPSIS: Final = re.compile(r"…|\.\.\.|\[…\]|\[\.\.\.\]")
 
 
@@ -72,9 +70,9 @@ class Sentence:
     """A sentence of an answer.
 
     Attributes:
-        text: As the model wrote it, with the white space after it.
-        sources: The numbers of the sources that it names, from 1; only those that there are.
-        problems: What is wrong with its citations, in words; empty where nothing is.
+        text: The sentence as the model wrote it, with the white space after it.
+        sources: The numbers of the sources that it cites, from 1, without unknown numbers.
+        problems: The problems of its citations, in words.
     """
 
     text: str
@@ -82,7 +80,7 @@ class Sentence:
     problems: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return the text, with its problems after it."""
+        """Return the text, followed by its problems."""
         if not self.problems:
             return self.text
         body = self.text.rstrip()
@@ -90,11 +88,11 @@ class Sentence:
 
 
 def checked(text: str, sources: Sequence[str]) -> Sentence:
-    """Return a sentence with the sources that it names, and the problems of its citations.
+    """Return a sentence with the sources that it cites, and the problems of its citations.
 
     Args:
         text: One sentence.
-        sources: The texts that the numbers 1, 2, … stand for.
+        sources: The texts of the sources 1, 2, …
     """
     prose = _CODE.sub(" ", text)
     numbers = [
@@ -121,7 +119,7 @@ def checked(text: str, sources: Sequence[str]) -> Sentence:
 
 
 def _holds(source: str, quotation: str) -> bool:
-    """Return whether a source has the words of a quotation, in one place or around its ellipses."""
+    """Return whether a source contains every part of a quotation between ellipses."""
     text = _plain(source)
     return all(_plain(part).strip(" .,;:!?") in text for part in _ELLIPSIS.split(quotation))
 
@@ -131,10 +129,9 @@ def _plain(text: str) -> str:
 
 
 def sentences_of(parts: Iterable[str], sources: Sequence[str]) -> Iterator[Sentence]:
-    """Yield the checked sentences of a streamed text, each when the next word shows that it ends.
+    """Yield the checked sentences of a streamed text, each when the next word shows its end.
 
-    What a model writes without an end, as small ones in a loop do, is cut where it is longer than
-    any sentence.
+    Endless text, which small models write in a loop, is cut at the length of a very long sentence.
     """
     text = ""
     for part in parts:
@@ -156,12 +153,12 @@ def _checked_between(text: str, ends: Iterable[int], sources: Sequence[str]) -> 
 
 
 def _end_of_words(text: str) -> int:
-    """Return where the last whole word of a text ends."""
+    """Return the end of the last complete word of a text."""
     return max((match.end() for match in _WORD_ENDS.finditer(text)), default=0)
 
 
 def _sentence_ends(text: str) -> list[int]:
-    """Return where the sentences of a text end, but for the last one, which may go on."""
+    """Return the ends of the sentences of a text, except the last one, which may go on."""
     line_starts = [match.end() for match in _LINE_ENDS.finditer(text)]
     starts = {*sentence_starts(text, 0, len(text), detect_language(text)), *line_starts}
     ends = {_after(text, start) for start in starts}
@@ -169,15 +166,15 @@ def _sentence_ends(text: str) -> list[int]:
 
 
 def _after(text: str, start: int) -> int:
-    """Return the start of a sentence when numbers right before it belong to the sentence before."""
+    """Return the start of a sentence, after numbers that belong to the sentence before."""
     if _OPEN.match(text, start):
-        return len(text)  # nobody knows yet
+        return len(text)  # wait for more text
     numbers = _AFTER.match(text, start)
     return numbers.end() if numbers else start
 
 
 def fenced(sources: Sequence[str]) -> str:
-    """Return the numbered sources between lines with a random mark, which no text can close."""
+    """Return the numbered sources between lines with a random mark, which no source can forge."""
     mark = secrets.token_hex(4)
     blocks = (
         f"<source {number} {mark}>\n{text}\n</source {number} {mark}>"
@@ -191,13 +188,13 @@ def answering_model(llm: str | LLM | None, timeout: float = 60.0) -> LLM:
 
     Args:
         llm: A LlamaIndex LLM, or its name: ``"ollama:MODEL"``, ``"openai:MODEL"``,
-            ``"openai:MODEL@URL"``. Default: LlamaIndex's ``Settings.llm``, where that was set, else
+            ``"openai:MODEL@URL"``. Default: LlamaIndex's ``Settings.llm`` if it is set, else
             qwen3:0.6b on this machine's Ollama.
-        timeout: Seconds without an answer after which the server of a named model is given up.
+        timeout: Seconds without an answer after which a request to a named model fails.
 
     Raises:
-        SettingError: The name is none of a model.
-        MissingExtraError: The package that asks it is not installed.
+        SettingError: This is not the name of a model.
+        MissingExtraError: The integration of the model is not installed.
     """
     return resolve_llm(llm, max_tokens=_ANSWER_TOKENS, timeout=timeout)
 
@@ -207,13 +204,12 @@ def answer(question: str, sources: Sequence[str], model: LLM) -> Iterator[Senten
 
     Args:
         question: The question.
-        sources: The texts of the sources, best first. Those that do not fit in the model's window
-            are left out.
+        sources: The texts of the sources, best first. Those that do not fit into the context
+            window of the model are left out.
         model: See :func:`answering_model`.
 
     Raises:
-        AnswerError: There is no source, so the model is not called; or the model cannot be called,
-            or fails.
+        AnswerError: There are no sources, or the model fails. Without sources it is not called.
     """
     if not sources:
         raise AnswerError(NOTHING)
@@ -238,5 +234,5 @@ def _deltas(model: LLM, messages: Sequence[ChatMessage]) -> Iterator[str]:
         raise AnswerError(
             f"{model_name(model)} does not answer: {reason_of(error)}. {_HINT}"
         ) from error
-    if is_empty:  # as of a server that answers something else, which OpenAI's client passes over
+    if is_empty:  # OpenAI's client ignores answers in another format
         raise AnswerError(f"{model_name(model)} gave an empty answer. {_HINT}")

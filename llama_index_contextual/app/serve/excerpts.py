@@ -1,4 +1,4 @@
-"""Excerpts: the lines of a chunk around what matches a question, and the matching words."""
+"""Excerpts of chunks: the lines around the words that match a query, and these words."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def excerpt(text: str, terms: frozenset[str]) -> list[str]:
         if not (is_rule or _HEADING.match(plain_line)):
             prose.append(plain_line)
 
-    # Begin at the first line that matches, and fill the excerpt.
+    # Start at the first line that matches, or earlier if the excerpt would be too short.
     matching = (position for position, line in enumerate(prose) if find(line))
     first = min(next(matching, 0), len(prose) - _LINES)
     first = max(first, 0)
@@ -65,7 +65,7 @@ def _without_marks(part: re.Match[str]) -> str:
 
 
 def _without_bars(line: str) -> str:
-    """Return the cells of a row of a table; any other line as it is."""
+    """Return the cells of a table row, and any other line unchanged."""
     if not line[:1] == line[-1:] == "|":
         return line
     cells = _CELLS.sub(lambda part: part[1] or "\n", line).split("\n")
@@ -73,9 +73,9 @@ def _without_bars(line: str) -> str:
 
 
 def marked(text: str, terms: Collection[str]) -> Iterator[tuple[bool, str]]:
-    """Yield the parts of a text, each with whether it matches.
+    """Yield whether each part of a text matches, and the part.
 
-    Words, or parts of them in languages without spaces.
+    Parts are words. In languages without spaces, words are split where a match starts or ends.
     """
     find = finder_of(terms)
     for match in _WORD.finditer(text):
@@ -88,7 +88,7 @@ def marked(text: str, terms: Collection[str]) -> Iterator[tuple[bool, str]]:
 
 
 def _parts_of_word(word: str, terms: Collection[str]) -> Iterator[tuple[bool, str]]:
-    """Yield the parts of a word, each with whether it is one of the terms or more of them."""
+    """Yield whether each part of a word consists of matching terms, and the part."""
     is_match = [False] * len(word)
     for term in terms:
         for match in re.finditer(re.escape(term), word):
@@ -101,5 +101,5 @@ def _parts_of_word(word: str, terms: Collection[str]) -> Iterator[tuple[bool, st
 
 
 def searched_terms(question: str) -> set[str]:
-    """Return the terms of a question in all languages that it may be in."""
+    """Return the terms of a query in all languages that it may be in."""
     return {term for group in query_groups(question) for term in group}

@@ -1,7 +1,7 @@
 """Formulas in Markdown: ``$…$`` within a line, and ``$$…$$`` within a line or on lines of its own.
 
-They become MathML, which browsers draw without a script. A formula that cannot be read is shown as
-it is written.
+They become MathML, which browsers display without a script. The source of an invalid formula is
+shown as code.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 _BLOCK: Final = re.compile(r"\$\$((?:\\.|[^$\\]){1,2000})\$\$[ \t]*(?=\n|\Z)", re.DOTALL)
-# As in Pandoc: no white space at the inner ends, and no digit after the end, so that "$5 and $6" is
-# no formula. What contains code is none, either.
+# As in Pandoc: no white space inside the dollar signs, and no digit after them. So "$5 and $6" is
+# not a formula. Neither is text that contains code.
 _INLINE: Final = re.compile(
     r"\$\$((?:\\.|[^$\\]){1,2000})\$\$|\$(?=\S)((?:\\.|[^$\\`\n]){1,500})(?<=\S)\$(?!\d)", re.DOTALL
 )
@@ -34,7 +34,7 @@ _STYLE: Final = re.compile(r' style="[^"]*"')
 
 
 def read_formulas(markdown: MarkdownIt) -> None:
-    """Let a parser of Markdown read formulas."""
+    """Add formulas to a Markdown parser."""
     markdown.block.ruler.before(
         "fence", "formula", _read_block, {"alt": ["paragraph", "reference", "blockquote", "list"]}
     )
@@ -43,10 +43,10 @@ def read_formulas(markdown: MarkdownIt) -> None:
 
 
 def formula_html(formula: str, is_block: bool) -> str:
-    """Return a formula in LaTeX as MathML, or as code if it cannot be read.
+    """Return a LaTeX formula as MathML, or as code if it is not valid.
 
-    The page allows no styles in its HTML, so columns get the class ``left`` or ``right``. It allows
-    no link to another formula, because its own address holds the question.
+    The page forbids inline styles, so columns get the class ``left`` or ``right``. Links between
+    formulas are removed, because they would replace the query in the address of the page.
     """
     mathml = _mathml(formula, is_block)
     if not mathml:
@@ -56,7 +56,7 @@ def formula_html(formula: str, is_block: bool) -> str:
 
 
 def _mathml(formula: str, is_block: bool) -> str:
-    """Return a formula as MathML; "" if it cannot be read."""
+    """Return a formula as MathML; "" if it is not valid."""
     with needs("math_core", "app"):
         from math_core import LatexError, LatexToMathML
     # The prefix keeps the ids of labels apart from those of the page.
@@ -68,7 +68,7 @@ def _mathml(formula: str, is_block: bool) -> str:
 
 
 def _read_block(state: StateBlock, start_line: int, end_line: int, silent: bool) -> bool:
-    """Read a formula that has its lines for itself."""
+    """Read a formula on lines of its own."""
     if state.is_code_block(start_line):
         return False
     start = state.bMarks[start_line] + state.tShift[start_line]
@@ -80,7 +80,7 @@ def _read_block(state: StateBlock, start_line: int, end_line: int, silent: bool)
         return False
     if not silent:
         token = state.push("formula", "math", 0)
-        # Without the marks of a list or a quotation.
+        # Remove the markers of lists and quotations.
         lines = state.getLines(start_line, next_line, state.blkIndent, keepLastLF=False)
         token.content = lines.strip().removeprefix("$$").removesuffix("$$").strip()
         token.block = True
@@ -90,7 +90,7 @@ def _read_block(state: StateBlock, start_line: int, end_line: int, silent: bool)
 
 
 def _is_within_item(state: StateBlock, lines: range) -> bool:
-    """Return whether lines are indented as the list item that is being read, or are empty."""
+    """Return whether lines are indented like the current list item, or empty."""
     return all(state.isEmpty(line) or state.sCount[line] >= state.blkIndent for line in lines)
 
 
@@ -106,7 +106,7 @@ def _read_inline(state: StateInline, silent: bool) -> bool:
 
 
 def _render(_: RendererHTML, tokens: Sequence[Token], index: int, __: Any, ___: Any) -> str:
-    """Return a formula as HTML, in a paragraph of its own if it has its lines for itself."""
+    """Return a formula as HTML, in a paragraph if it is on lines of its own."""
     formula = tokens[index]
     html = formula_html(formula.content, formula.block)
     return f"<p>{html}</p>\n" if formula.block else html

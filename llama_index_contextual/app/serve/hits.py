@@ -1,7 +1,4 @@
-"""Hits as people are shown them.
-
-Relevant ones, few of one document, with the lines around what matches.
-"""
+"""Hits for people: only relevant ones, few from each document, with the matching lines."""
 
 from __future__ import annotations
 
@@ -28,8 +25,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.explanation import Explanation, Hit
 
 TOP_K: Final = 5
-_POOL: Final = 50  # hits among which those of one document are counted
-_RELEVANT_SHARE: Final = 0.3  # of the best hit's score, which a hit needs to be counted as one more
+_POOL: Final = 50  # hits to choose from, and to count further hits of a document in
+_RELEVANT_SHARE: Final = 0.3  # share of the best score that a further hit needs to be counted
 _PLACE: Final = (
     metadata.START_LINE,
     metadata.END_LINE,
@@ -41,11 +38,11 @@ _PLACE: Final = (
 
 @dataclass(frozen=True)
 class ShownHit:
-    """A hit with what is shown of it.
+    """A hit in the form in which it is shown.
 
     Attributes:
         hit: The hit.
-        more: How many further hits its document has, at the last one that is shown of it.
+        more: The number of further hits in its document, given only with the last shown one.
     """
 
     hit: Hit
@@ -63,23 +60,23 @@ class ShownHit:
 
     @property
     def name(self) -> str:
-        """Return the title of its document, else the name of the file."""
+        """Return the title of its document, or the name of the file without a title."""
         return note_name(self.node)
 
     @property
     def date(self) -> str:
-        """Return its day; "" for none."""
+        """Return its date; "" if it has none."""
         return str(metadata.value_of(self.node.metadata, metadata.DATE) or "")
 
     @property
     def headings(self) -> str:
-        """Return the headings that it stands under; "" if they only repeat the name."""
+        """Return the headings above the chunk; "" if they only repeat the name."""
         headings = str(metadata.value_of(self.node.metadata, metadata.HEADER_PATH) or "")
         return "" if headings.casefold() == self.name.casefold() else headings
 
     @property
     def terms(self) -> frozenset[str]:
-        """Return the terms of the question that it holds."""
+        """Return the terms of the query that the chunk contains."""
         return frozenset(term.term for term in self.hit.terms)
 
     @property
@@ -88,7 +85,7 @@ class ShownHit:
         return excerpt(readable(self.node.get_content()), self.terms)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data. The text is the displayed one, without its context."""
+        """Return plain data, with the text but without its context."""
         place = {key: metadata.value_of(self.node.metadata, key) for key in _PLACE}
         return {
             "score": self.hit.score,
@@ -107,9 +104,9 @@ class FoundHits(NamedTuple):
     """The hits of a question.
 
     Attributes:
-        explanation: How they were found.
-        hits: What is shown of them, best first.
-        suggestions: Names and words of the index that a misspelt question may mean.
+        explanation: The explanation of their ranking.
+        hits: The shown hits, best first.
+        suggestions: Names and words of the index that a misspelt query may mean.
     """
 
     explanation: Explanation
@@ -118,7 +115,7 @@ class FoundHits(NamedTuple):
 
 
 def note_name(node: BaseNode) -> str:
-    """Return the title of a chunk's document, else the name of its file without the suffix."""
+    """Return the title of a chunk's document, or its file name without suffix."""
     title = str(metadata.value_of(node.metadata, metadata.TITLE) or "").strip()
     path = metadata.path_of(node.metadata)
     return title or (PurePosixPath(path).stem if path else str(node.ref_doc_id or node.node_id))
@@ -133,15 +130,16 @@ def find_hits(
     per_file: int | None = None,
     min_score: float | None = None,
 ) -> FoundHits:
-    """Return the hits of a question without those that are hardly relevant, few of one document.
+    """Return the relevant hits of a question, with few from each document.
 
     Args:
         index: The index.
         question: The question.
-        most: Most hits; None is what the configuration sets, else 5.
+        most: The largest number of hits. None means the configured number, else 5.
         filters: LlamaIndex metadata filters.
-        per_file: Most hits of one document; 0 is no limit, None is what the configuration sets.
-        min_score: The relevance that a hit needs; None is what the configuration sets, else 0.05 of
+        per_file: The largest number of hits from one document. 0 means no limit, and None the
+            configured number.
+        min_score: The relevance that a hit needs. None means the configured value, else 0.05 of
             the best hit.
 
     Raises:
@@ -156,7 +154,9 @@ def find_hits(
     if min_score is None:
         min_score = configuration.values.get("retrieval.min_score", "auto")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
+        warnings.simplefilter(
+            "ignore", ContextualWarning
+        )  # the explanation contains the same warnings
         pool = max(most, _POOL) if per_file else most
         retriever = index.as_retriever(pool, filters=filters, min_score=min_score)
         explanation = retriever.explain(question)
@@ -175,7 +175,7 @@ def find_hits(
 
 
 def _further_hits(hits: Sequence[Hit], shown_ids: Collection[str]) -> Counter[str]:
-    """Return how many hits of each document are not shown, although they are about as relevant."""
+    """Return the number of hits by document that are relevant, but not shown."""
     return Counter(
         _document_of(hit)
         for hit in hits

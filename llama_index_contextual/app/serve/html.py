@@ -1,10 +1,8 @@
-"""HTML that runs nothing and loads nothing.
+"""HTML of chunks and pages, with matching words marked, and the preview of a file.
 
-Pages, Markdown with matched words marked, and the preview of a file.
-
-HTML in a document is shown as text. Images and embedded notes are named and not loaded. A link
-leads to a page of the web in another window, or to another document where the caller says how that
-is addressed.
+Nothing of a document is executed or loaded. HTML in it is shown as text, and images and embedded
+notes are only named. Links to the web open in a new window. Links to other documents lead to the
+addresses that the caller makes for them.
 """
 
 from __future__ import annotations
@@ -77,7 +75,7 @@ def marked_html(text: str, terms: Collection[str] = ()) -> Markup:
 
     Args:
         text: Any text.
-        terms: As the keyword index writes them.
+        terms: The terms to mark, in the form of the keyword index.
     """
     parts = []
     for is_match, part in marked(text, terms):
@@ -100,21 +98,18 @@ def node_html(
     terms: Collection[str] = (),
     text: str | None = None,
 ) -> Markup:
-    """Return a chunk as HTML: what Markdown means, which PDF and others were converted to.
-
-    Else its lines.
+    """Return a chunk as HTML: rendered if it is Markdown or was converted to it, else as lines.
 
     Args:
         node: The chunk.
-        address: Gives the link to another document of the folder, by its path or as
-            ``[[Name#Heading]]``; "" for none.
-        terms: Words with these are marked.
-        text: Replaces its own.
+        address: Returns the link to another document, given its path or ``[[Name#Heading]]``.
+        terms: The terms to mark.
+        text: The text to show instead of that of the chunk.
     """
     values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
     path = metadata.path_of(values)
     text = readable(node.get_content() if text is None else text)
-    # Plain text has neither headings nor tables.
+    # A chunk with headings or a table is Markdown, whatever the suffix of its file.
     is_table = values.get(metadata.CONTENT_TYPE) == "table"
     if not (is_markdown(path) or is_table or values.get(metadata.HEADER_PATH)):
         return Markup("<pre>{}</pre>").format(marked_html(text, terms))
@@ -123,14 +118,14 @@ def node_html(
     html = _markdown().render(_completed(text, values), environment)
     parts = list[str]()
     for part in _TAG.split(html):
-        is_tag = part.startswith("<")  # those of a text are escaped
+        is_tag = part.startswith("<")  # in texts, < is escaped
         parts.append(part if is_tag else marked_html(unescape(part), terms))
     return Markup("".join(parts))  # noqa: S704
 
 
 def _completed(text: str, values: Mapping[str, Any]) -> str:
-    """Complete a piece: of a table by its header row, of a fence by its fence."""
-    # What the piece continues: the header row of a table, or the first line of a fence.
+    """Add the header row to a piece of a table, and the opening line to a piece of a fence."""
+    # This is the header row of a table, or the first line of a fence.
     continues = str(values.get(metadata.CONTINUES) or "")
     is_table = "|" in continues
     if is_table:
@@ -140,7 +135,7 @@ def _completed(text: str, values: Mapping[str, Any]) -> str:
             return f"{continues}\n{'|---' * columns}|---|\n{text}"
 
     within_list = _WITHIN_LIST.match(text)
-    if within_list:  # further from the margin it would be code
+    if within_list:  # with its indentation it would be code
         indent = within_list[1]
         text = "\n".join(line.removeprefix(indent) for line in text.split("\n"))
     if is_table:
@@ -163,7 +158,7 @@ def _markdown() -> MarkdownIt:
 
 
 def _read_wiki_link(state: StateInline, silent: bool) -> bool:
-    """Read ``[[Name]]`` or ``![[Name]]`` where it stands, as a link or as a picture."""
+    """Read ``[[Name]]`` or ``![[Name]]`` as a link or a picture."""
     match = WIKI_LINK.match(state.src, state.pos, state.posMax)
     if match is None:
         return False
@@ -191,7 +186,7 @@ def _read_wiki_link(state: StateInline, silent: bool) -> bool:
 def _image(
     _: RendererHTML, tokens: Sequence[Token], index: int, __: Any, env: Mapping[str, Any]
 ) -> str:
-    """Return a picture of the folder for the page to load, or the name of one elsewhere."""
+    """Return a placeholder for a picture. The page loads those that are in the folder."""
     token = tokens[index]
     source = unquote(str(token.attrGet("src") or ""))
     name = escape(token.content or source)
@@ -218,10 +213,7 @@ def _link(
 
 
 def _path_beside(path: str, target: str) -> str:
-    """Return the path in the folder that a link in a document means.
-
-    "" if it leads out of the folder.
-    """
+    """Return the path in the folder that a link of a document leads to; "" for other links."""
     if _SCHEME.match(target) or target.startswith(("/", "#")):
         return ""
     relative_path, *_ = _AFTER_PATH.split(target)
@@ -233,12 +225,12 @@ def _path_beside(path: str, target: str) -> str:
 
 
 class ChunkView(NamedTuple):
-    """A chunk as it is shown after the chunk before.
+    """A chunk as it is shown after the previous chunk.
 
     Attributes:
         node: The chunk.
-        overlap: The start of its text that the chunk before has, too.
-        text: Its other text.
+        overlap: The start of its text, as far as the previous chunk contains it.
+        text: The rest of its text.
     """
 
     node: TextNode
@@ -247,7 +239,7 @@ class ChunkView(NamedTuple):
 
 
 def chunk_views(nodes: Iterable[BaseNode]) -> Iterator[ChunkView]:
-    """Yield the chunks of a document or its pages, given in order."""
+    """Yield the views of the chunks of a document or its pages, which are given in order."""
     end = 0
     document = None
     for node in nodes:
@@ -263,7 +255,7 @@ def chunk_views(nodes: Iterable[BaseNode]) -> Iterator[ChunkView]:
 
 
 def chunk_data(nodes: Iterable[BaseNode]) -> list[dict[str, Any]]:
-    """Return the chunks of one document as plain data, with what is embedded before their texts."""
+    """Return the chunks of a document as plain data, with the text embedded before each."""
     chunks = list[dict[str, Any]]()
     for number, (node, overlap, text) in enumerate(chunk_views(nodes), start=1):
         values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
@@ -305,10 +297,7 @@ def preview_text(name: str, chunks: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _lines_of(chunk: Mapping[str, Any]) -> list[str]:
-    """Return a chunk as the command line shows it.
-
-    A heading with facts, the context behind ``+``, the text.
-    """
+    """Return a chunk as lines: a heading with facts, its context after ``+``, and its text."""
     facts = [
         chunk["citation"].rpartition("#")[2],
         counted(chunk["tokens"], "token"),

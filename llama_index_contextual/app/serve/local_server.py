@@ -19,24 +19,24 @@ _ARENA_MAX: Final = -8  # glibc's M_ARENA_MAX
 
 
 def limit_arenas() -> None:
-    """Let all threads share two arenas of memory.
+    """Let all threads share two memory arenas of glibc.
 
-    An arena per thread keeps the most that the thread ever needed.
+    With an arena per thread, each would keep as much memory as the thread ever needed.
     """
     with contextlib.suppress(OSError, TypeError, AttributeError):  # another C library than glibc
         ctypes.CDLL(None).mallopt(_ARENA_MAX, 2)
 
 
 def run_app(app_of: Callable[[int], Starlette], port: int, place: str) -> None:
-    """Serve an application until the process is stopped. Its address goes to standard error.
+    """Serve an application until the process is stopped, and write its address to stderr.
 
     Args:
-        app_of: Makes the application for a port.
-        port: Where it listens; 0 for a free one.
-        place: What follows the port in the address.
+        app_of: Creates the application for a port.
+        port: The port to listen on; 0 for a free one.
+        place: The part of the address after the port.
 
     Raises:
-        SettingError: Another program has the port.
+        SettingError: The port is in use or not allowed.
     """
     import uvicorn
 

@@ -1,11 +1,8 @@
-"""The page of an index.
+"""The page of an index, for users of this machine who know its address.
 
-On this machine alone, for who has the token of its address, and for no other page.
-
-The page itself contains nothing of the notes. It requests what it shows with the token, which
-follows the ``#`` of the address: a browser sends that part to nobody. A request whose ``Host`` or
-``Origin`` is another machine's is refused, and the page may run no script and load nothing but what
-comes with this package.
+The page itself contains no notes. It requests them with a token, which follows the ``#`` in its
+address, because browsers never send that part. Requests with a foreign ``Host`` or ``Origin`` are
+refused. The page may only run and load files of this package.
 """
 
 from __future__ import annotations
@@ -65,26 +62,25 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.explanation import Explanation
 
 _MAX_NOTES: Final = 8
-_MAX_HITS: Final = 40  # that are folded into notes
+_MAX_HITS: Final = 40  # before they are grouped by note
 _MAX_SOURCES: Final = 5  # of an answer
-_MAX_WEAK: Final = 3  # notes behind "nothing relevant"
+_MAX_WEAK: Final = 3  # notes shown below "nothing relevant"
 _MAX_BANDS: Final = 300  # chunks of a document that are shown at once
 _MAX_CHARS: Final = 2000  # of a question
 _MAX_CHOICES: Final = 200  # folders, and tags
 _MAX_RECENT: Final = 6
 _MAX_EXAMPLES: Final = 3
-_LATEST: Final = 60  # documents that are looked at for recent notes and examples
+_LATEST: Final = 60  # documents considered for recent notes and examples
 _MAX_PICTURE: Final = 20_000_000  # bytes
 _LOOK_SECONDS: Final = 0.3
-# A question needs words that tell a note from others: a heading that many notes have is one of a
-# template.
+# Examples need words that are specific to a note. Headings of several notes are from a template.
 _MAX_NOTES_PER_HEADING: Final = 1
 _LONGEST_EXAMPLE: Final = 60
 _NO_MODEL: Final = (
     "No language model is set. Start the page with one: serve --llm ollama:qwen3:0.6b (after "
     "ollama pull qwen3:0.6b), or --llm openai:MODEL. Search works without a model."
 )
-_INSTANT: Final = (LocalModel, NoEmbedding)  # run at every letter; others when a question is whole
+_INSTANT: Final = (LocalModel, NoEmbedding)  # fast enough to search after every letter
 _WORDS: Final = re.compile(r"[^\W\d_]{3}")
 _HEADERS: Final = {
     "content-security-policy": (
@@ -98,9 +94,9 @@ _HEADERS: Final = {
     "cache-control": "no-store",
 }
 _REFUSED: Final = {
-    421: "this host is not served",
-    403: "another page asks",
-    401: "the token is not this server's",
+    421: "the host name is not valid for this server",
+    403: "requests from other pages are not allowed",
+    401: "the token is missing or wrong",
 }
 
 
@@ -110,9 +106,9 @@ def serve(folder: str | Path | None, *, port: int = 8766, **options: Any) -> Non
     Its address is written to standard error.
 
     Args:
-        folder: The documents; None for the folder that ``storage=`` was made from.
-        port: Where it listens; 0 for one that is free.
-        **options: More of ``ContextualIndex.open``.
+        folder: The folder of the documents. None means the folder that ``storage=`` was made from.
+        port: The port to listen on; 0 for a free one.
+        **options: Further arguments of ``ContextualIndex.open``.
 
     Raises:
         MissingExtraError: The ``app`` extra is not installed.
@@ -132,16 +128,16 @@ def serve(folder: str | Path | None, *, port: int = 8766, **options: Any) -> Non
 
 
 def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
-    """Return the application.
+    """Return the web application.
 
     Args:
-        api: Answers.
-        token: What a request has to bring.
-        hosts: ``HOST:PORT`` of the addresses that it is reached by.
+        api: The functions behind the requests.
+        token: The token that requests must contain.
+        hosts: The valid values of ``Host``, as ``HOST:PORT``.
     """
 
     async def guard(request: Request, call: RequestResponseEndpoint) -> Response:
-        """Refuse what does not come from the page, and tell browsers what the page may do."""
+        """Refuse requests that are not from the page, and add security headers."""
         status = _refusal(request, token, hosts)
         if status:
             response: Response = JSONResponse({"error": _REFUSED[status]}, status)
@@ -180,11 +176,11 @@ def app_of(api: PageApi, token: str, hosts: Collection[str]) -> Starlette:
 
 
 def _refusal(request: Request, token: str, hosts: Collection[str]) -> int:
-    """Return the status of a refusal; 0 for none."""
+    """Return the HTTP status of a refusal, or 0 if the request is allowed."""
     named_hosts = request.headers.getlist("host")
     origins = request.headers.getlist("origin")
     authorization = request.headers.getlist("authorization")
-    # A web page may let its own name point here.
+    # The name of another web page may resolve to this machine.
     if len(named_hosts) != 1 or named_hosts[0].lower() not in hosts:
         return 421
     own_origins = {f"http://{host}" for host in hosts}
@@ -200,23 +196,23 @@ def _refusal(request: Request, token: str, hosts: Collection[str]) -> int:
 
 
 def address(path: str) -> str:
-    """Return the link that the page opens a document by."""
+    """Return the link that opens a document on the page."""
     return f"#path={quote(path)}"
 
 
 class _Overview(NamedTuple):
-    """What the page offers to choose from, for one state of the index."""
+    """The choices that the page offers, for one state of the index."""
 
     change: int
     data: dict[str, Any]
 
 
 class PageApi:
-    """An open index, as the page asks it. Every method may be called by several threads.
+    """The functions of an open index behind the requests of the page. They are thread-safe.
 
     Args:
-        index: The index; it is only read.
-        llm: Answers; None where nobody does.
+        index: The index, which is only read.
+        llm: The language model that answers; None for search alone.
     """
 
     def __init__(self, index: ContextualIndex, llm: str | LLM | None = None) -> None:
@@ -228,7 +224,7 @@ class PageApi:
         self._overview = _Overview(-1, {})
 
     def state(self) -> dict[str, Any]:
-        """Return what the index holds, how far it is behind, and what can be chosen."""
+        """Return the size of the index, how far it is behind its folder, and the choices."""
         index = self._index
         change = index.settings.database.state().change
         documents = index.documents()
@@ -246,7 +242,7 @@ class PageApi:
         }
 
     def _overview_of(self, documents: Mapping[str, DocumentRow]) -> dict[str, Any]:
-        """Return folders, tags and days to narrow by, recent notes, and questions about them."""
+        """Return folders, tags and dates to filter by, recent notes, and example questions."""
         tags = {tag for labels in labels_of(self._notes).values() for tag in labels.tags}
         with self._index.settings.database.reading() as snapshot:
             dates = snapshot.values(metadata.DATE, snapshot.rows())
@@ -271,10 +267,10 @@ class PageApi:
         }
 
     def search(self, fields: Mapping[str, str]) -> dict[str, Any]:
-        """Return the notes that answer a question as HTML.
+        """Return the notes that match a question, as HTML.
 
         Args:
-            fields: ``q``, and ``folder``, ``tag``, ``since`` and ``until`` if they narrow it.
+            fields: ``q``, and the optional filters ``folder``, ``tag``, ``since`` and ``until``.
         """
         question, filters = _parsed_query(fields)
         explanation, hits, suggestions = find_hits(
@@ -289,7 +285,7 @@ class PageApi:
         return _found(explanation, notes, _by_note(weak)[:_MAX_WEAK], suggestions)
 
     def answer(self, fields: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-        """Yield the sources of an answer as HTML, then its sentences, then an error if any."""
+        """Yield the sources of an answer as HTML, then its sentences, or an error."""
         try:
             if self._model is None:
                 raise SettingError(_NO_MODEL)
@@ -305,15 +301,13 @@ class PageApi:
             yield {"error": str(error)}
 
     def picture(self, fields: Mapping[str, str]) -> Path:
-        """Return the place of a picture of the folder.
-
-        One of the files that the folder's rules let through.
+        """Return the file of a picture in the folder that the file rules do not exclude.
 
         Args:
-            fields: ``path`` of the picture, or the end of it, as vaults name pictures.
+            fields: ``path`` of the picture, or the end of the path, as in links of Obsidian.
 
         Raises:
-            DocumentError: There is none, or it is too large to show.
+            DocumentError: The picture does not exist, is a link, or is too large to show.
         """
         path = fields.get("path") or ""
         pictures = [
@@ -322,7 +316,7 @@ class PageApi:
             if name.lower().endswith(PICTURES) and f"/{name}".endswith(f"/{path}")
         ]
         if not pictures or not path:
-            raise DocumentError(f"There is no picture {path!r} in the folder.")
+            raise DocumentError(f"The folder does not contain the picture {path!r}.")
         place = Path(self._index.settings.folders.place(min(pictures, key=len)))
         if place.is_symlink() or place.stat().st_size > _MAX_PICTURE:
             raise DocumentError(f"The picture {path!r} is too large to show, or a link.")
@@ -332,12 +326,11 @@ class PageApi:
         """Return a document as HTML: its chunks in order, each in a band with its lines.
 
         Args:
-            fields: ``path`` of the document, or its name in a note, ``[[Name#Heading]]``; ``id`` of
-                a chunk that is to be seen, as of a long document those around it are shown; ``q``,
-                whose words are marked.
+            fields: ``path`` of the document, or a link in a note, ``[[Name#Heading]]``; ``id`` of a
+                chunk around which a long document is shown; ``q``, whose words are marked.
 
         Raises:
-            DocumentError: There is none of this path.
+            DocumentError: The index does not contain the document.
         """
         path = fields.get("path") or ""
         section: dict[str, int] = {}
@@ -348,7 +341,7 @@ class PageApi:
                 section = {"first": note.from_line, "last": note.to_line}
         nodes = sorted(self._index.nodes(path), key=_position)
         if not nodes:
-            raise DocumentError(f"There is no document {path!r} in the index. Search again.")
+            raise DocumentError(f"The index does not contain the document {path!r}. Search again.")
         start = _first_band(nodes, fields.get("id") or "", section.get("first", -1))
         band = nodes[start : start + _MAX_BANDS]
         terms = searched_terms((fields.get("q") or "")[:_MAX_CHARS])
@@ -364,10 +357,10 @@ class PageApi:
 
 
 def _examples(notes: Iterable[Sequence[BaseNode]]) -> list[str]:
-    """Return questions that the notes answer: names of notes with one of their headings.
+    """Return questions that the notes answer: the name of each note with one of its headings.
 
-    A heading that several notes have is left out, because it comes from a template; so are days and
-    links.
+    Headings of several notes are left out, because they come from a template. So are headings
+    without words, such as dates.
     """
     named = list[tuple[str, list[str]]]()
     for nodes in notes:
@@ -386,13 +379,13 @@ def _examples(notes: Iterable[Sequence[BaseNode]]) -> list[str]:
         ]
         if own and _WORDS.search(name):
             questions.append(f"{name} {own[0]}")
-        elif own:  # a note that is named by its day
+        elif own:  # the name of the note is a date
             questions.append(own[0])
     return [question for question in questions if len(question) <= _LONGEST_EXAMPLE]
 
 
 def _first_band(nodes: Sequence[BaseNode], node_id: str, line: int) -> int:
-    """Return the position of the first chunk to show so that a chunk or line is visible."""
+    """Return the position of the first chunk to show, so that a chunk or line is visible."""
     first_match = 0
     for position, node in enumerate(nodes):
         place = place_of(node)
@@ -409,7 +402,7 @@ def _found(
     suggestions: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return notes with their hits as HTML."""
-    # The page shows by itself that hits are not relevant enough.
+    # The page has its own hint that hits are not relevant enough.
     lines = [line for line in explanation.remarks if "min_score" not in line]
     html = render(
         "found.html",
@@ -424,14 +417,14 @@ def _found(
 
 
 def _position(node: BaseNode) -> tuple[int, int]:
-    """Return where a chunk stands in its document."""
+    """Return the key that sorts chunks in reading order: page number and offset."""
     page = str(node.metadata.get(metadata.PAGE_LABEL) or "")
     start = getattr(node, "start_char_idx", None) or 0
     return int(page) if page.isdecimal() else 0, start
 
 
 def place_of(node: BaseNode) -> dict[str, Any]:
-    """Return a chunk as the page addresses it: path, id, lines, and the lines or page in words."""
+    """Return the path, the id and the lines of a chunk, and its lines or page in words."""
     path = metadata.path_of(node.metadata)
     citation = metadata.citation_of(node.metadata).removeprefix(path)
     return {
@@ -444,7 +437,7 @@ def place_of(node: BaseNode) -> dict[str, Any]:
 
 
 class _Query(NamedTuple):
-    """The question of a request, and what narrows it."""
+    """The question and the filters of a request."""
 
     question: str
     filters: MetadataFilters | None
@@ -454,12 +447,12 @@ def _parsed_query(fields: Mapping[str, str]) -> _Query:
     """Return the question of a request with its filters.
 
     Raises:
-        SettingError: It is too long, or a filter cannot work.
+        SettingError: The question is too long, or a filter is not valid.
     """
     question = str(fields.get("q") or "").strip()
     if len(question) > _MAX_CHARS:
         raise SettingError(
-            f"A question may have {_MAX_CHARS} characters (got {len(question)}). Shorten it."
+            f"A question has at most {_MAX_CHARS} characters (got {len(question)}). Shorten it."
         )
     narrowed = {key: str(fields.get(key) or "") for key in ("tag", "since", "until")}
     path = str(fields.get("folder") or "")
@@ -467,7 +460,7 @@ def _parsed_query(fields: Mapping[str, str]) -> _Query:
 
 
 def _by_note(hits: Sequence[ShownHit]) -> list[list[ShownHit]]:
-    """Return the hits of each note, the note with the best hit first."""
+    """Group hits by note. The note with the best hit comes first."""
     notes: dict[str, list[ShownHit]] = {}
     for hit in hits:
         notes.setdefault(hit.path or hit.node.node_id, []).append(hit)

@@ -84,12 +84,12 @@ def test_a_second_run_embeds_nothing(run, notes):
         (
             ["index", ".", "--llm", "ollama:x"],
             1,
-            "`--llm` needs `--context llm` (contexts are 'headings' here)",
+            "`--llm` needs `--context llm` (the context is 'headings')",
         ),
         (
             ["index", ".", "--context", "off", "--llm", "ollama:x"],
             1,
-            "`--llm` needs `--context llm` (contexts are 'off' here)",
+            "`--llm` needs `--context llm` (the context is 'off')",
         ),
         (["search"], 2, "Missing argument"),
         (["search", "x", "--top-k", "0"], 1, "--top-k must be "),

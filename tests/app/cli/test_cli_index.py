@@ -61,7 +61,7 @@ def test_a_first_index_names_languages_that_the_default_embedding_does_not_read(
         "# Tea\n\nThe tea that we had with the others was green.\n", "utf-8"
     )
     told = run("index", tmp_path).stderr
-    assert re.search(r"German \d\d% of this folder.* index --embed-model e5", told)
+    assert re.search(r"other languages \(German \d\d%\)\. .* index --embed-model e5", told)
     assert "embed-model" not in run("index", tmp_path).stderr, "only where an index is made"
     languages = json.loads(run("status", tmp_path, "--json").stdout)["languages"]
     assert set(languages) == {"de", "en"}
@@ -125,7 +125,7 @@ def test_what_an_index_was_made_with_need_not_be_said_again(run, tmp_path):
 def test_an_empty_folder_is_an_error_and_leaves_no_index(run, tmp_path):
     done = run("index", tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "holds no files to index. Files with these endings" in done.stderr
+    assert "contains no files to index. Files with these endings" in done.stderr
     assert not list(tmp_path.iterdir())
 
 

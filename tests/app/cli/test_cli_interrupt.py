@@ -71,7 +71,7 @@ def test_an_interrupted_index_is_whole_and_goes_on(folder):
     with ContextualIndex.open(folder) as index:
         status = index.status()
         share = f"{status.documents} of 10 documents can be searched now"
-        assert errors == f"interrupted: {share}, and the same command goes on\n"
+        assert errors == f"interrupted: {share}; run the same command to go on\n"
         assert 0 < status.chunks < 10
         assert status.pending.added
         report = index.refresh()

@@ -135,7 +135,7 @@ def test_answers_that_are_nowhere_are_named(folder, embedding):
 
 def test_an_empty_folder_or_a_wrong_context_is_an_error(folder, embedding, tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(SettingError, match="holds no files to index"):
+    with pytest.raises(SettingError, match="contains no files to index"):
         evaluate(tmp_path / "empty", QUESTIONS, embed_model=embedding)
     with pytest.raises(SettingError, match=r"must be one of .*'magic'"):
         evaluate(folder, QUESTIONS, embed_model=embedding, contexts=["magic"])

@@ -161,7 +161,9 @@ def test_an_index_and_what_asks_it_are_copied_as_handles_and_never_pickled(index
         handle.close()
         assert hits_of(retriever), "what the original opened is opened again"
     for one in (index, retriever, memory):
-        with pytest.raises(CopyError, match=r"the open index in .* cannot be pickled.*open the index"):
+        with pytest.raises(
+            CopyError, match=r"the open index in .* cannot be pickled.*open the index"
+        ):
             pickle.dumps(one)
 
 
