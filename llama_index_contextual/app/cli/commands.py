@@ -86,7 +86,7 @@ def search(
     target: Target, *, words: Sequence[str], explain: bool, as_json: bool, **narrowed: Any
 ) -> None:
     """Find passages that answer a question, each with its citation."""
-    answer = _answer_of(target, words, narrowed, "Nothing found.")
+    answer = _find_hits(target, words, narrowed, "Nothing found.")
     if explain and (as_json or answer.hits):
         explanation = answer.explanation
         options.print_report(explanation.to_dict(), str(explanation), as_json=as_json)
@@ -106,7 +106,7 @@ class _Answer(NamedTuple):
     hits: list[ShownHit]
 
 
-def _answer_of(
+def _find_hits(
     target: Target,
     words: Sequence[str],
     narrowed: Mapping[str, Any],
@@ -169,7 +169,7 @@ def ask(target: Target, *, words: Sequence[str], **narrowed: Any) -> None:
 
     from llama_index_contextual.app.serve.answering import NOTHING, answer, answering_model
 
-    configuration, _, hits = _answer_of(target, words, narrowed, NOTHING, per_file=0)
+    configuration, _, hits = _find_hits(target, words, narrowed, NOTHING, per_file=0)
     model = answering_model(configuration["context_options.llm"], configuration["timeout"])
     if not hits:
         return

@@ -84,7 +84,7 @@ def index(
     Only changes are embedded. Several folders share the index in --storage. Without a folder, those
     of --storage are refreshed.
     """
-    with target.open(_documents(folders, target.storage), reindex=yes) as opened:
+    with target.open(_folders_of(folders, target.storage), reindex=yes) as opened:
         settings = opened.settings
         mode = settings.contexts.context
         if target.settings["context_options.llm"] and mode != "llm":
@@ -97,19 +97,20 @@ def index(
             options.tell(options.skipped_line(settings, names=list_skipped), "note:")
             return 0
         with contextlib.suppress(DamagedError):  # a refresh rebuilds it
-            _tell_duration(opened, _work(opened))
+            _tell_duration(opened, _estimate_work(opened))
         is_first = not opened.exists
         try:
             result = _refresh(opened, confirm=yes)
         except KeyboardInterrupt:
             options.tell(
-                f"interrupted: {_share(opened)} can be searched now; run the same command to go on"
+                f"interrupted: {_searchable_part(opened)} can be searched now; "
+                "run the same command to go on"
             )
             return options.INTERRUPTED
         if is_first and result.report.chunks:
             _tell_languages(opened)
         skipped = options.skipped_line(settings, names=list_skipped)
-        lines = [line for line in (result.summary, skipped, _next(opened)) if line]
+        lines = [line for line in (result.summary, skipped, _next_command(opened)) if line]
         if as_json:
             options.tell(skipped, "note:")
         options.print_report(result.report.to_dict(), printable_lines(lines), as_json=as_json)
@@ -118,7 +119,7 @@ def index(
     return result.exit_code
 
 
-def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str, str] | None:
+def _folders_of(folders: Sequence[str], storage: Path | None) -> Path | dict[str, str] | None:
     """Return a folder, or folders by name if there are several or the storage has named ones."""
     from llama_index_contextual.app.index.storage import Layout, stored_state
     from llama_index_contextual.app.settings.loading import named_folders
@@ -151,18 +152,18 @@ def _watch(opened: ContextualIndex, *, as_json: bool) -> None:
             time.sleep(pause)
 
 
-def _work(opened: ContextualIndex) -> _Work:
+def _estimate_work(opened: ContextualIndex) -> _Work:
     """Return the work of the next refresh.
 
     Raises:
         SettingError: A first index would be empty.
     """
-    from llama_index_contextual.app.index.status import planned
+    from llama_index_contextual.app.index.status import plan_refresh
 
     settings = opened.settings
     state = settings.database.state()
     rows = {} if settings.replaces(state) else settings.database.documents()
-    plan, sources = planned(settings, rows)
+    plan, sources = plan_refresh(settings, rows)
     if not (opened.exists or plan.to_index or plan.failed):
         suffixes = ", ".join(settings.reading.rules.include[:_NAMED_SUFFIXES])
         raise SettingError(
@@ -202,12 +203,13 @@ def _tell_duration(opened: ContextualIndex, work: _Work) -> None:
     if work.minutes > _LONG_MINUTES:
         options.tell(
             f"about {work.minutes:.0f} minutes for {work.size / 1e6:.0f} MB at the present speed "
-            f"of this machine; {_share(opened)} can be searched now, and more of them meanwhile, "
-            "from another terminal; Ctrl-C keeps finished documents, and the same command goes on"
+            f"of this machine; {_searchable_part(opened)} can be searched now, and more of them "
+            "meanwhile, from another terminal; Ctrl-C keeps finished documents, and running the "
+            "command again goes on"
         )
 
 
-def _share(opened: ContextualIndex) -> str:
+def _searchable_part(opened: ContextualIndex) -> str:
     """Return in words how many of all documents an index contains."""
     documents = opened.documents()
     total = len({*documents, *opened.files()})
@@ -276,7 +278,7 @@ def _tell_missing_contexts(opened: ContextualIndex, report: RefreshReport) -> in
     return waiting
 
 
-def _next(opened: ContextualIndex) -> str:
+def _next_command(opened: ContextualIndex) -> str:
     """Return the command that searches this index."""
     folder = opened.settings.folders
     is_default = opened.settings.layout.is_default
@@ -286,7 +288,7 @@ def _next(opened: ContextualIndex) -> str:
 
 def _estimate(opened: ContextualIndex) -> tuple[dict[str, Any], str]:
     """Estimate the work of a refresh, as data and in words."""
-    work = _work(opened)
+    work = _estimate_work(opened)
     cost = opened.estimate()
     settings = opened.settings
     duration = "" if math.isnan(work.minutes) else f", about {work.minutes:.1f} min here"

@@ -220,7 +220,7 @@ def skipped_line(settings: IndexSettings, *, names: bool) -> str:
     """
     from llama_index_contextual.app.folder.walk import summary_of_skipped
 
-    skipped = settings.found().skipped
+    skipped = settings.find_files().skipped
     line = summary_of_skipped(skipped, offers_code=settings.configuration["context"] != "pattern")
     if not names:
         return f"{line}; --list-skipped names them" if line else ""

@@ -100,7 +100,7 @@ def evaluate(
                 config=settings.configuration.values,
             )
             indexes[name] = stack.enter_context(opened)
-        say(_work(indexes))
+        say(_work_in_words(indexes))
         for name, index in indexes.items():
             say(f"Indexing {folder}: {name}")
             # No confirmation is needed, because the user chose the contexts.
@@ -149,7 +149,7 @@ class _TextAlone(ContextGenerator):
         return ["" for _ in nodes]
 
 
-def _work(indexes: Mapping[str, ContextualIndex]) -> str:
+def _work_in_words(indexes: Mapping[str, ContextualIndex]) -> str:
     """Return the work of an evaluation in words: documents and calls of a language model."""
     documents = counted(len(indexes[BASELINE].files()), "document")
     text = f"{documents} in {len(indexes)} indexes"

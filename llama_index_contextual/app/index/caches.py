@@ -81,7 +81,7 @@ class Caches:
         self._saved_rows: dict[str, Ints] = {}  # on disk, by kind
         self._values: dict[str, dict[int, Any]] = {}
 
-    def at(self, snapshot: Snapshot) -> Moment:
+    def moment_of(self, snapshot: Snapshot) -> Moment:
         """Return everything that is derived from a snapshot of the index.
 
         The result is cached, unless a newer one is cached already.
@@ -120,17 +120,17 @@ class Caches:
     def _derived(self, before: Moment, snapshot: Snapshot) -> Moment:
         """Return everything that is derived from a snapshot, reusing earlier arrays."""
         rows = snapshot.rows()
-        bm25, without_terms = _with_rows(before.bm25, rows)
-        infos, without_info = _with_rows(before.infos, rows)
+        bm25, without_terms = _compare_rows(before.bm25, rows)
+        infos, without_info = _compare_rows(before.infos, rows)
         new = np.union1d(without_terms, without_info)
         bm25, infos = with_nodes(bm25, infos, new, snapshot.nodes(new))
 
         embedded = rows if snapshot.state.model == self.model else rows[:0]
-        vectors, new = _with_rows(before.vectors, embedded)
+        vectors, new = _compare_rows(before.vectors, embedded)
         vectors = vectors.changed((), *_unit_vectors_of(snapshot, new))
 
         key_of_first = snapshot.first_rows()
-        names, new = _with_rows(before.names, np.array([*key_of_first], np.int64))
+        names, new = _compare_rows(before.names, np.array([*key_of_first], np.int64))
         keys = [key_of_first[row] for row in new.tolist()]
         metadata = [json.loads(node.metadata) for node in snapshot.node_rows(new)]
         names = names.with_documents(new, zip(keys, metadata, strict=True))
@@ -138,7 +138,7 @@ class Caches:
 
     def save(self, snapshot: Snapshot) -> None:
         """Save the arrays that changed much. If that fails, the next process derives them."""
-        moment = self.at(snapshot)
+        moment = self.moment_of(snapshot)
         for kind, maker in self._makers.items():
             index: ArrayIndex = getattr(moment, kind)
             saved_rows = self._saved_rows[kind]
@@ -180,7 +180,7 @@ def _unit_vectors_of(snapshot: Snapshot, rows: Rows) -> list[UnitVectors]:
     return [UnitVectors.of(rows, np.concatenate(units))] if units else []
 
 
-def _with_rows(index: _T, rows: Ints) -> tuple[_T, Ints]:
+def _compare_rows(index: _T, rows: Ints) -> tuple[_T, Ints]:
     """Return an index without any other rows, and the rows that it lacks."""
     return index.changed(_lacking(rows, index.rows)), _lacking(index.rows, rows)
 

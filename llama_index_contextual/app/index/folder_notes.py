@@ -33,11 +33,11 @@ class FolderNotes(Notes):
         """Return the paths of all documents that can be read, sorted."""
         documents = self._database.documents()
         failed = {key for key, row in documents.items() if row.failed}
-        return [file.path for file in self._settings.found().files if file.path not in failed]
+        return [file.path for file in self._settings.find_files().files if file.path not in failed]
 
     def has(self, path: str) -> bool:
         """Return whether there is a file with exactly this path."""
-        return any(file.path == path for file in self._settings.found(path).files)
+        return any(file.path == path for file in self._settings.find_files(path).files)
 
     def text(self, path: str) -> str | None:
         """Return the text of a file or of one of its pages; None if it does not exist."""

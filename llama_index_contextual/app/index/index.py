@@ -245,7 +245,7 @@ class ContextualIndex:
 
     def files(self) -> list[str]:
         """Return the paths of the files that the index reads."""
-        return [file.path for file in self.settings.found().files]
+        return [file.path for file in self.settings.find_files().files]
 
     def read(self, path: str) -> str | None:
         """Return the text of a file of the folder; None if the index does not read such a file.

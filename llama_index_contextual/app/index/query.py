@@ -39,7 +39,7 @@ class IndexView(KeywordView):
     def __init__(self, snapshot: Snapshot, caches: Caches) -> None:
         self.snapshot = snapshot
         self._caches = caches
-        self._moment = self._caches.at(snapshot)
+        self._moment = self._caches.moment_of(snapshot)
         self.engine = self._moment.bm25
         self.infos = self._moment.infos
         self.answers = self._moment.answers
@@ -197,11 +197,11 @@ class IndexReader:
             days = amount("recency", half_life)
             steps.append(RecencyPostprocessor(half_life_days=days))
         if rerank is not None:
-            steps.append(_shown_contexts(rerank))
+            steps.append(_with_contexts(rerank))
         return steps
 
 
-def _shown_contexts(rerank: BaseNodePostprocessor) -> BaseNodePostprocessor:
+def _with_contexts(rerank: BaseNodePostprocessor) -> BaseNodePostprocessor:
     """Return a reranker that sees contexts. Some of LlamaIndex's read only the text of a node."""
     if not isinstance(rerank, BaseNodePostprocessor):
         raise SettingError(f"`rerank` must be a LlamaIndex node postprocessor (got {rerank!r}).")

@@ -160,7 +160,7 @@ class IndexSettings:
             self.layout.excluded,
         )
 
-    def found(self, below: str = "") -> Discovery:
+    def find_files(self, below: str = "") -> Discovery:
         """Find the files to read in the folder or below a sub-folder, and the skipped ones."""
         return self.reading.find(below, known=self.database.documents())
 
@@ -177,10 +177,10 @@ class IndexSettings:
     def close(self) -> None:
         """See :meth:`ContextualIndex.close`."""
         self.database.close()
-        made = vars(self)
-        if "content_cache" in made:
+        cached = vars(self)
+        if "content_cache" in cached:
             self.content_cache.close()
-        if "contexts" in made and self.contexts.generator is not None:
+        if "contexts" in cached and self.contexts.generator is not None:
             self.contexts.generator.close()
 
     @property
@@ -236,7 +236,7 @@ class IndexSettings:
         descriptions = sorted(self.configuration["descriptions"].items())
         return short_hash([__version__, self._choices, descriptions])
 
-    def fingerprint_beside(self, state: IndexState) -> dict[str, Any]:
+    def fingerprint_for(self, state: IndexState) -> dict[str, Any]:
         """Return the fingerprint. It is read from ``state`` if its inputs are the same."""
         if state.inputs and state.inputs == self.inputs:
             return state.settings
@@ -247,7 +247,7 @@ class IndexSettings:
         stored = state.settings
         if not stored:
             return []
-        current = self.fingerprint_beside(state)
+        current = self.fingerprint_for(state)
         differences = []
         for key in sorted({*stored, *current}):
             before = stored.get(key)
@@ -299,12 +299,12 @@ class IndexSettings:
 
 def nodes_hash(fingerprint: Mapping[str, Any]) -> str:
     """Return the hash of the settings in a fingerprint that shape the nodes of a document."""
-    of_nodes = {
+    node_settings = {
         key: value
         for key, value in fingerprint.items()
         if not key.startswith(("embedding.", "files."))
     }
-    return short_hash(of_nodes)
+    return short_hash(node_settings)
 
 
 def _name_of(value: Any) -> str:

@@ -264,9 +264,9 @@ def freshness_of(
             certain=False, error=f"{settings.folders.missing_folders_message}. Put it back."
         )
     # Load settings before the clock starts. In a new process, that takes longer than the budget.
-    _ = settings.reading, settings.fingerprint_beside(settings.database.state())
+    _ = settings.reading, settings.fingerprint_for(settings.database.state())
     until = time.monotonic() + budget
-    plan, sources = planned(settings, rows, until)
+    plan, sources = plan_refresh(settings, rows, until)
     is_certain = time.monotonic() <= until
     # Ignore sources that there was no time to read.
     compared = {source.id for source in sources if is_certain or source.sha256}
@@ -274,7 +274,7 @@ def freshness_of(
     return Freshness(len(plan.added) + changed + len(plan.deleted), certain=is_certain)
 
 
-def planned(
+def plan_refresh(
     settings: IndexSettings, rows: Mapping[str, DocumentRow], until: float = math.inf
 ) -> tuple[RefreshReport, list[Source]]:
     """Return the plan of a refresh, with the files that cannot be indexed, and the sources.
@@ -298,7 +298,7 @@ def planned(
     unread = {problem.path for problem in failed}
     documents = {key: row for key, row in rows.items() if row.is_indexed}
     now = {source.id: source.sha256 for source in sources if source.id not in unread}
-    made_with = nodes_hash(settings.fingerprint_beside(settings.database.state()))
+    made_with = nodes_hash(settings.fingerprint_for(settings.database.state()))
     return make_plan(
         documents, now, made_with, sorted(failed), deletes=not discovery.unfinished
     ), sources
@@ -336,7 +336,7 @@ def index_status(settings: IndexSettings, *, check: bool) -> IndexStatus:
     with settings.database.reading() as snapshot:
         state = snapshot.state
         rows = snapshot.documents()
-        plan, _ = planned(settings, rows)
+        plan, _ = plan_refresh(settings, rows)
         documents = [key for key, row in rows.items() if row.is_indexed]
         by_folder = Counter(map(settings.folders.name_of, documents))
         folders = {

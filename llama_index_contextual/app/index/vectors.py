@@ -1,11 +1,11 @@
-"""Unit vectors of chunks, compared with all of them: no graph of neighbours, which would lose some.
+"""Exact nearest neighbours among the unit vectors of chunks, without an approximate graph.
 
-A query is compared in two or three steps, each more exact and on fewer rows than the one before:
+A query is compared in two or three steps, each more exact and on fewer rows than the step before:
 
-1. With 8-bit codes of all rows, where simsimd is installed. The error of each code is known, so
-   every row that can be among the nearest is kept. Without simsimd, this step is left out.
-2. With the vectors in float32, where more than a few rows are left.
-3. With the vectors in float64, so that equal vectors have equal scores whatever is beside them.
+1. With 8-bit codes of all rows, if simsimd is installed. The error of each code is known, so every
+   row that can be among the nearest is kept.
+2. With the vectors in float32, if many rows are left.
+3. With the vectors in float64, so that equal vectors have equal scores in any batch.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 Singles = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.int8]
 
-_ROUNDING: Final = 5e-5  # of a cosine in float32; measured: below 1e-6
+_ROUNDING: Final = 5e-5  # largest error of a cosine in float32; errors below 1e-6 were measured
 _LARGEST_CODE: Final = 127
-_COPIED_ROWS: Final = 512  # at once: they fit into the cache of a processor
+_COPIED_ROWS: Final = 512  # rows per copy, which fit into the cache of a processor
 
 
 def unit_vectors(vectors: npt.ArrayLike) -> Singles:
-    """Return vectors of length 1 in the same directions; those of length 0 stay."""
+    """Return vectors scaled to length 1. Vectors of length 0 are not changed."""
     array = np.asarray(vectors, np.float64)
     lengths = np.linalg.norm(array, axis=-1, keepdims=True)
     lengths[lengths == 0] = 1.0
@@ -50,14 +50,13 @@ def unit_vectors(vectors: npt.ArrayLike) -> Singles:
 
 @dataclass(frozen=True, eq=False)
 class UnitVectors(RowArrays):
-    """Unit vectors of rows, and what 8-bit codes keep of them.
+    """Unit vectors of rows, with 8-bit codes.
 
     Attributes:
         units: The vectors, of shape (rows, dimensions).
-        codes: Whole numbers from -127 to 127, of the same shape; ``codes * scales`` is about
-            ``units``.
-        scales: The unit of each row's codes.
-        errors: The length of the difference between a vector and its codes.
+        codes: Integers from -127 to 127, of the same shape. ``codes * scales`` is about ``units``.
+        scales: The factor of each row's codes.
+        errors: The length of the difference between each vector and its scaled codes.
     """
 
     units: Singles
@@ -68,7 +67,7 @@ class UnitVectors(RowArrays):
 
     @classmethod
     def of(cls, ids: Ints, units: Singles) -> Self:
-        """Return the arrays of unit vectors."""
+        """Return the arrays for unit vectors."""
         scales = np.abs(units).max(axis=1, initial=0.0) / _LARGEST_CODE
         scales[scales == 0] = 1.0
         codes = np.rint(units / scales[:, None]).astype(np.int8)
@@ -76,7 +75,7 @@ class UnitVectors(RowArrays):
         return cls(ids, units, codes, scales.astype(np.float32), errors.astype(np.float32))
 
     def check(self) -> None:
-        """Raise a ValueError where the arrays do not fit together."""
+        """Raise a ValueError if the arrays do not fit together."""
         super().check()
         require(self.codes.shape == self.units.shape)
         require(self.codes.dtype == np.int8)
@@ -90,16 +89,16 @@ class VectorIndex(ArrayIndex):
     def nearest(
         self, queries: Sequence[Sequence[float]], top_k: int, among: Ints | None = None
     ) -> list[list[tuple[Ints, Floats]]]:
-        """Return for each query vector the nearest rows and their cosines, best first.
+        """Return the nearest rows to each query vector, with their cosines, best first.
 
         Args:
-            queries: The vectors.
-            top_k: How many rows. Rows that tie with the last of them are added, so that the caller
+            queries: The query vectors.
+            top_k: The number of rows. Rows that tie with the last one are added, so that the caller
                 can break ties.
-            among: Rows for which there is a second list: the nearest of these.
+            among: A second list for each query contains the nearest of these rows.
 
         Raises:
-            FingerprintError: A vector has another length than those of the index.
+            FingerprintError: A query vector has another length than those of the index.
         """
         places = np.flatnonzero(self.live)
         scopes = [places]
@@ -116,15 +115,14 @@ class VectorIndex(ArrayIndex):
             dimensions = arrays.units.shape[1]
             if dimensions != length:
                 raise FingerprintError(
-                    f"a vector of {length} dimensions does not compare with vectors of "
-                    f"{dimensions}. "
-                    "Use the embedding that the index was made with."
+                    f"a vector of {length} dimensions cannot be compared with vectors of "
+                    f"{dimensions}. Use the embedding that the index was made with."
                 )
 
     def _nearest_to(
         self, query: Singles, top_k: int, scopes: Sequence[Ints]
     ) -> list[tuple[Ints, Floats]]:
-        """Return the nearest of the rows at some places, and their cosines, for each scope."""
+        """Return the nearest rows and their cosines within each scope, an array of positions."""
         has_codes = simsimd is not None
         estimates, margins = self._by_codes(query) if has_codes else self._by_singles(query)
         nearest = []
@@ -137,12 +135,12 @@ class VectorIndex(ArrayIndex):
         return nearest
 
     def _by_codes(self, query: Singles) -> tuple[Singles, Singles]:
-        """Return the cosine of each row by the codes, and how far it may be off."""
+        """Return the cosine of each row by its codes, and the largest error of it."""
         coded = UnitVectors.of(np.zeros(1, np.int64), query[None])
         estimates = []
         margins = []
         for arrays, _ in self.parts:
-            if not len(arrays.codes):  # simsimd refuses an array without rows
+            if not len(arrays.codes):  # simsimd does not accept an array without rows
                 continue
             products = np.asarray(simsimd.cdist(coded.codes, arrays.codes, "dot"))[0]
             estimates.append(products.astype(np.float32) * (arrays.scales * coded.scales))
@@ -151,13 +149,13 @@ class VectorIndex(ArrayIndex):
         return np.concatenate(estimates), np.concatenate(margins)
 
     def _by_singles(self, query: Singles) -> tuple[Singles, Singles]:
-        """Return the cosine of each row in float32, and how far it may be off."""
+        """Return the cosine of each row in float32, and the largest error of it."""
         by_part = [np.einsum("ij,j->i", arrays.units, query) for arrays, _ in self.parts]
         estimates = np.concatenate(by_part)
         return estimates, np.full_like(estimates, _ROUNDING)
 
     def _cosines(self, query: Singles | Floats, places: Ints) -> Floats:
-        """Return the cosines of a query and the rows at some places, as exact as the query is."""
+        """Return the cosines of a query and rows, in the precision of the query."""
         cosines = np.empty(len(places))
         for arrays, inside, targets in self.by_part(places):
             for start in range(0, len(targets), _COPIED_ROWS):
@@ -170,13 +168,13 @@ class VectorIndex(ArrayIndex):
 def _possible(
     places: Ints, cosines: Singles | Floats, margins: Singles | float, top_k: int
 ) -> Ints:
-    """Return the places that can be among the nearest.
+    """Return the positions of rows that can be among the nearest.
 
     Args:
-        places: Some places.
-        cosines: The estimated cosine of each.
-        margins: How far the estimate of each may be off.
-        top_k: How many are the nearest.
+        places: The positions of rows.
+        cosines: The estimated cosine of each row.
+        margins: The largest error of each estimate.
+        top_k: The number of nearest rows.
     """
     if len(places) <= top_k:
         return places

@@ -87,7 +87,7 @@ class Sentence:
         return f"{body} (⚠ {'; '.join(self.problems)}){self.text[len(body) :]}"
 
 
-def checked(text: str, sources: Sequence[str]) -> Sentence:
+def check_sentence(text: str, sources: Sequence[str]) -> Sentence:
     """Return a sentence with the sources that it cites, and the problems of its citations.
 
     Args:
@@ -102,10 +102,11 @@ def checked(text: str, sources: Sequence[str]) -> Sentence:
     problems = [
         f"there is no source [{number}]" for number in dict.fromkeys(numbers) if number not in names
     ]
-    places = [sources[number - 1] for number in names] or sources
+    cited_sources = [sources[number - 1] for number in names] or sources
     for match in _QUOTED.findall(text):
         quotation = next(filter(None, match))
-        if _LETTER.search(quotation) and not any(_holds(place, quotation) for place in places):
+        is_quoted = any(_contains_quotation(source, quotation) for source in cited_sources)
+        if _LETTER.search(quotation) and not is_quoted:
             cited = ", ".join(f"[{number}]" for number in names)
             problems.append(f"“{quotation.strip()}” is not in {cited or 'any source'}")
     is_statement = (
@@ -118,13 +119,13 @@ def checked(text: str, sources: Sequence[str]) -> Sentence:
     return Sentence(text, names, tuple(problems))
 
 
-def _holds(source: str, quotation: str) -> bool:
+def _contains_quotation(source: str, quotation: str) -> bool:
     """Return whether a source contains every part of a quotation between ellipses."""
-    text = _plain(source)
-    return all(_plain(part).strip(" .,;:!?") in text for part in _ELLIPSIS.split(quotation))
+    text = _normalized(source)
+    return all(_normalized(part).strip(" .,;:!?") in text for part in _ELLIPSIS.split(quotation))
 
 
-def _plain(text: str) -> str:
+def _normalized(text: str) -> str:
     return " ".join(_DROPPED.sub("", text.translate(_QUOTES)).casefold().split())
 
 
@@ -141,15 +142,15 @@ def sentences_of(parts: Iterable[str], sources: Sequence[str]) -> Iterator[Sente
         while len(text) - last > _LONGEST:
             last = text.rfind(" ", last, last + _LONGEST) + 1 or last + _LONGEST
             ends.append(last)
-        yield from _checked_between(text, ends, sources)
+        yield from _check_between(text, ends, sources)
         text = text[last:]
     if text:
-        yield from _checked_between(text, [*_sentence_ends(text), len(text)], sources)
+        yield from _check_between(text, [*_sentence_ends(text), len(text)], sources)
 
 
-def _checked_between(text: str, ends: Iterable[int], sources: Sequence[str]) -> Iterator[Sentence]:
+def _check_between(text: str, ends: Iterable[int], sources: Sequence[str]) -> Iterator[Sentence]:
     for start, end in pairwise([0, *ends]):
-        yield checked(text[start:end], sources)
+        yield check_sentence(text[start:end], sources)
 
 
 def _end_of_words(text: str) -> int:
@@ -161,11 +162,11 @@ def _sentence_ends(text: str) -> list[int]:
     """Return the ends of the sentences of a text, except the last one, which may go on."""
     line_starts = [match.end() for match in _LINE_ENDS.finditer(text)]
     starts = {*sentence_starts(text, 0, len(text), detect_language(text)), *line_starts}
-    ends = {_after(text, start) for start in starts}
+    ends = {_after_citations(text, start) for start in starts}
     return sorted(end for end in ends if end < len(text))
 
 
-def _after(text: str, start: int) -> int:
+def _after_citations(text: str, start: int) -> int:
     """Return the start of a sentence, after numbers that belong to the sentence before."""
     if _OPEN.match(text, start):
         return len(text)  # wait for more text

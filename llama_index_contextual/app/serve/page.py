@@ -281,8 +281,8 @@ class PageApi:
             weak = find_hits(
                 self._index, question, _MAX_HITS, filters, per_file=0, min_score=0.0
             ).hits
-        notes = _by_note(hits)[:_MAX_NOTES]
-        return _found(explanation, notes, _by_note(weak)[:_MAX_WEAK], suggestions)
+        notes = _group_by_note(hits)[:_MAX_NOTES]
+        return _hits_html(explanation, notes, _group_by_note(weak)[:_MAX_WEAK], suggestions)
 
     def answer(self, fields: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         """Yield the sources of an answer as HTML, then its sentences, or an error."""
@@ -293,7 +293,7 @@ class PageApi:
             explanation, hits, _ = find_hits(
                 self._index, question, _MAX_SOURCES, filters, per_file=0
             )
-            yield _found(explanation, [[hit] for hit in hits])
+            yield _hits_html(explanation, [[hit] for hit in hits])
             sources = [hit.node.get_content(MetadataMode.LLM) for hit in hits]
             for sentence in answer(question, sources, self._model):
                 yield {"sentence": asdict(sentence)}
@@ -312,7 +312,7 @@ class PageApi:
         path = fields.get("path") or ""
         pictures = [
             name
-            for name in self._index.settings.found().skipped
+            for name in self._index.settings.find_files().skipped
             if name.lower().endswith(PICTURES) and f"/{name}".endswith(f"/{path}")
         ]
         if not pictures or not path:
@@ -339,7 +339,7 @@ class PageApi:
             path = note.path
             if not note.is_whole:
                 section = {"first": note.from_line, "last": note.to_line}
-        nodes = sorted(self._index.nodes(path), key=_position)
+        nodes = sorted(self._index.nodes(path), key=_reading_order)
         if not nodes:
             raise DocumentError(f"The index does not contain the document {path!r}. Search again.")
         start = _first_band(nodes, fields.get("id") or "", section.get("first", -1))
@@ -395,7 +395,7 @@ def _first_band(nodes: Sequence[BaseNode], node_id: str, line: int) -> int:
     return max(0, min(first_match - _MAX_BANDS // 2, len(nodes) - _MAX_BANDS))
 
 
-def _found(
+def _hits_html(
     explanation: Explanation,
     notes: Sequence[Sequence[ShownHit]],
     least: Sequence[Sequence[ShownHit]] = (),
@@ -416,7 +416,7 @@ def _found(
     return {"html": html, "count": len(notes)}
 
 
-def _position(node: BaseNode) -> tuple[int, int]:
+def _reading_order(node: BaseNode) -> tuple[int, int]:
     """Return the key that sorts chunks in reading order: page number and offset."""
     page = str(node.metadata.get(metadata.PAGE_LABEL) or "")
     start = getattr(node, "start_char_idx", None) or 0
@@ -459,7 +459,7 @@ def _parsed_query(fields: Mapping[str, str]) -> _Query:
     return _Query(question, note_filters(path=path, **narrowed))
 
 
-def _by_note(hits: Sequence[ShownHit]) -> list[list[ShownHit]]:
+def _group_by_note(hits: Sequence[ShownHit]) -> list[list[ShownHit]]:
     """Group hits by note. The note with the best hit comes first."""
     notes: dict[str, list[ShownHit]] = {}
     for hit in hits:

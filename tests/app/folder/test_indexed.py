@@ -97,7 +97,7 @@ def test_without_the_extra_a_pdf_is_not_text_whatever_is_included(folder, monkey
     with ContextualIndex.open(folder, embed_model="none") as index:
         index.refresh()
         assert sorted(index.documents()) == ["note.md"]
-        assert index.settings.found().skipped == [
+        assert index.settings.find_files().skipped == [
             "broken.pdf",
             "fees.xlsx",
             "mail.eml",

@@ -215,12 +215,12 @@ def test_outside_of_a_vault_comments_and_templates_are_text(vault):
         opened.refresh()
         assert any("secret" in node.text for node in opened.nodes())
         assert {"Templates/daily.md", "Sketch.excalidraw.md"} <= opened.documents().keys()
-        assert opened.settings.found().skipped == []
+        assert opened.settings.find_files().skipped == []
 
 
 def test_templates_and_drawings_are_not_notes_and_are_named(vault, index):
     assert index.documents().keys() == {"plan.md", "people/ana.md", "list.md"}
-    assert index.settings.found().skipped == ["Sketch.excalidraw.md", "Templates/daily.md"]
+    assert index.settings.find_files().skipped == ["Sketch.excalidraw.md", "Templates/daily.md"]
     said = CliRunner().invoke(app, ["status", str(vault)]).stderr
     assert "2 files not read: 2 md" in said
     named = CliRunner().invoke(app, ["status", str(vault), "--list-skipped"]).stderr
@@ -234,7 +234,7 @@ def test_a_drawing_is_not_a_note_in_any_spelling_of_its_name(vault, name):
     (vault / name).parent.mkdir(exist_ok=True)
     (vault / name).write_text("# Excalidraw data\n\ndredging\n")
     with ContextualIndex.open(vault, embed_model="none") as opened:
-        assert name in opened.settings.found().skipped
+        assert name in opened.settings.find_files().skipped
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_invalid_settings_of_a_vault_leave_nothing_out(vault, content):
     (vault / ".obsidian" / "templates.json").write_text(content)
     with ContextualIndex.open(vault, embed_model="none") as opened:
         opened.refresh()
-        assert opened.settings.found().skipped == ["Sketch.excalidraw.md"]
+        assert opened.settings.find_files().skipped == ["Sketch.excalidraw.md"]
         assert "plan.md" in opened.documents()
 
 
@@ -257,7 +257,7 @@ def test_settings_of_a_vault_in_pipes_or_outside_are_not_read(vault, tmp_path):
     (vault / ".obsidian" / "plugins").mkdir()
     (vault / ".obsidian" / "plugins" / "templater-obsidian").symlink_to(tmp_path / "elsewhere")
     with ContextualIndex.open(vault, embed_model="none") as opened:
-        assert opened.settings.found().skipped == ["Sketch.excalidraw.md"]
+        assert opened.settings.find_files().skipped == ["Sketch.excalidraw.md"]
 
 
 def test_a_preview_shows_what_an_index_would_contain(index):
@@ -270,7 +270,7 @@ def test_a_vault_below_the_folder_has_its_own_rules(tmp_path, vault):
     with ContextualIndex.open(tmp_path, embed_model="none") as opened:
         opened.refresh()
         assert "kept" in opened.read("plain.md")
-        assert "My vault/Templates/daily.md" in opened.settings.found().skipped
+        assert "My vault/Templates/daily.md" in opened.settings.find_files().skipped
         assert "secret" not in opened.read("My vault/plan.md")
 
 

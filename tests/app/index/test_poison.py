@@ -116,7 +116,7 @@ def test_queries_and_texts_of_other_lengths_are_refused(folder):
     with ContextualIndex.open(folder, embed_model=Two(7, model_name="two")) as index:
         index.refresh([Document(text=f"text {n}", id_=f"d{n}") for n in range(10)])
         with pytest.raises(
-            FingerprintError, match="a vector of 2 dimensions does not compare with vectors of 7"
+            FingerprintError, match="a vector of 2 dimensions cannot be compared with vectors of 7"
         ):
             index.as_retriever().retrieve("text")
 

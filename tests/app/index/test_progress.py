@@ -82,7 +82,7 @@ def test_the_first_estimate_is_right_within_a_factor_of_one_and_a_half(uneven_fo
     monkeypatch.setattr(index_cmd, "time", SimpleNamespace(monotonic=CLOCK))
     monkeypatch.setattr(index_cmd, "_BYTES_PER_MINUTE", 1)
     with ContextualIndex.open(uneven_folder, embed_model=Paced()) as index:
-        estimate = index_cmd._work(index).minutes
+        estimate = index_cmd._estimate_work(index).minutes
         began = CLOCK.now
         index.refresh()
     assert 1 / 1.5 < (CLOCK.now - began) / 60 / estimate < 1.5

@@ -1,4 +1,4 @@
-"""Answers with citations: what is checked of them, who is asked, and what a hostile note can do."""
+"""Answers with citations: the checks of sentences, the model, and attacks by hostile notes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from llama_index_contextual.app.serve.answering import (
     Sentence,
     answer,
     answering_model,
-    checked,
+    check_sentence,
     fenced,
     sentences_of,
 )
@@ -71,7 +71,7 @@ def folder(tmp_path):
     ],
 )  # fmt: skip
 def test_what_a_sentence_cites_is_checked(text, sources, problems):
-    assert checked(text, SOURCES) == Sentence(text, sources, problems)
+    assert check_sentence(text, SOURCES) == Sentence(text, sources, problems)
 
 
 @pytest.mark.parametrize(
