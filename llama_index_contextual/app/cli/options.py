@@ -120,7 +120,7 @@ _FOLDER_ARGUMENT: Final = click.argument("argument", type=PLACE, required=False,
 def command(
     *keys: str, folder: str = "--folder", more: Sequence[Callable[[Function], Function]] = ()
 ) -> Callable[[Function], click.Command]:
-    """Return a decorator that makes a command. The first argument of it is a :class:`Target`.
+    """Return a decorator for a command, whose function gets a :class:`Target` first.
 
     Args:
         *keys: The settings that get an option.

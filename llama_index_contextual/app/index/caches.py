@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T", bound=ArrayIndex)
 
-_WRITTEN_FROM: Final = 1 / 50  # share of changed rows; readers derive fewer rows themselves
+_WRITTEN_FROM: Final = 1 / 50  # share of changed rows from which saving is worthwhile
 _ROWS_AT_ONCE: Final = 1000  # rows whose vectors are loaded together
 _MAX_VALUES: Final = 50_000  # cached rows per kind of value, deleted rows included
 
@@ -102,7 +102,14 @@ class Caches:
     def _loaded(self, snapshot: Snapshot) -> Moment:
         """Return the saved arrays of this index, and empty arrays in place of missing ones."""
         identity = snapshot.state.identity
-        empty = Moment((identity, 0), Bm25Index(), ChunkInfoIndex(), VectorIndex(), NameIndex(), {})
+        empty = Moment(
+            revision=(identity, 0),
+            bm25=Bm25Index(),
+            infos=ChunkInfoIndex(),
+            vectors=VectorIndex(),
+            names=NameIndex(),
+            answers={},
+        )
         loaded: dict[str, Any] = {
             kind: self._load(kind, getattr(empty, kind), identity) for kind in self._makers
         }

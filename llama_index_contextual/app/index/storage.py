@@ -132,7 +132,7 @@ class Layout:
         for path, kind in zip(paths, kinds, strict=True):
             if kind:
                 raise StorageError(
-                    f"{path} is {kind}, which does not belong into an index. "
+                    f"{path} is {kind}, which does not belong in an index. "
                     "Remove it, or choose another storage folder."
                 )
 

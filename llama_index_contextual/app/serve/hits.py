@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.explanation import Explanation, Hit
 
 TOP_K: Final = 5
-_POOL: Final = 50  # hits to choose from, and to count further hits of a document in
+_POOL: Final = 50  # hits among which further hits of each document are counted
 _RELEVANT_SHARE: Final = 0.3  # share of the best score that a further hit needs to be counted
 _PLACE: Final = (
     metadata.START_LINE,

@@ -98,7 +98,7 @@ class Setting:
         flags: The command line option, with its short form or its negation.
         harmless: Whether the file of a folder may set it, or the values that such a file may set.
             A setting that names a server, a model on a server, a storage folder, a path or a secret
-            is not harmless. Neither is one that makes more files readable than the default.
+            is not harmless. Neither is one that lets the index read more files than by default.
     """
 
     key: str

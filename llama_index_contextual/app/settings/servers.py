@@ -181,7 +181,7 @@ def making_client() -> Iterator[None]:
 
 
 def http_clients(timeout: float, max_bytes: int = ANSWER_BYTES, url: str = "") -> dict[str, Any]:
-    """Return limited clients as keyword arguments for OpenAI's library."""
+    """Return clients with these limits, as keyword arguments for OpenAI's library."""
     options = client_options(timeout, max_bytes, url)
     with making_client():
         return {
