@@ -201,7 +201,7 @@ def _sources_in_words(hits: Sequence[ShownHit], sentences: Sequence[Sentence]) -
 @click.argument("words", nargs=-1, required=True, metavar="MESSAGE")
 @as_json
 def context(target: Target, *, words: Sequence[str], as_json: bool) -> None:
-    """Print the notes that an agent should read before it answers a message."""
+    """Print the notes that an agent reads before it answers."""
     from llama_index_contextual.app.index import BackgroundRefresh
     from llama_index_contextual.memory.context import MemoryContext
 
@@ -334,7 +334,7 @@ def status(target: Target, *, list_skipped: bool, all_: bool, check: bool, as_js
 @all_
 @as_json
 def config(target: Target, *, all_: bool, as_json: bool) -> None:
-    """Show the settings that differ from their defaults, with their origins."""
+    """Show the settings that are not defaults, and their origins."""
     from llama_index_contextual.app.index.settings import open_settings
 
     with closing(open_settings(target.folder, target.storage, target.settings)) as settings:
