@@ -142,13 +142,6 @@ def test_an_overlap_has_no_sentences_of_html():
     assert set(overlaps) == {""}
 
 
-def test_an_overlap_has_no_lines_of_a_fence_in_a_list():
-    item = f"- Run it:\n\n  ```\n  {'one two. ' * 10}\n  ```\n"
-    texts, overlaps = pieces(item * 6, chunk_size=30, chunk_overlap=5, tokenizer=str.split)
-    assert len(texts) > 2
-    assert set(overlaps) == {""}
-
-
 def test_a_table_below_a_heading_that_is_kept_names_its_header_row():
     text = f"## Crew\n\n{TABLE}"
     settings = ChunkSettings(chunk_size=100, chunk_overlap=0, keep_blocks=True)
