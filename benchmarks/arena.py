@@ -103,7 +103,12 @@ def ranked_nodes(
 
 def set_of(name: str, documents: list[Document]) -> DataSet:
     """Return documents that are one index; their questions are scored in this script."""
-    return DataSet(name, {"": documents}, [], lambda _: frozenset())
+    return DataSet(
+        name,
+        documents={"": documents},
+        questions=[],
+        covers=lambda _: frozenset(),
+    )
 
 
 def sample(rows: list[Any], size: int | None) -> list[Any]:
@@ -177,7 +182,8 @@ class Chunks(NamedTuple):
     @property
     def mean_tokens(self) -> float:
         """Return the mean length of a chunk."""
-        return float(np.mean([count_tokens(text) for text in self.texts]))
+        tokens = sum(map(count_tokens, self.texts))
+        return tokens / len(self.texts)
 
 
 class Chunker(NamedTuple):
@@ -217,15 +223,19 @@ def locate(path: str, corpus: str, texts: Sequence[str]) -> list[Span]:
         match = pattern.search(corpus, earliest_start)
         if match is None:
             raise ValueError(f"A chunk is not in {path}: {text!r}")
-        spans.append(Span(path, match.start(), match.end()))
-        earliest_start = match.start() + 1
+        start, end = match.span()
+        spans.append(Span(path, start, end))
+        earliest_start = start + 1
     return spans
 
 
 def our_parser(size: int) -> Chunker:
     """Return the parser of this package at a size, without overlap."""
     splitter = SPLITTERS[OURS](size)
-    return Chunker(f"{OURS}, {size} tokens", lambda corpus: [text for text, _ in splitter(corpus)])
+    return Chunker(
+        f"{OURS}, {size} tokens",
+        lambda corpus: [text for text, _ in splitter(corpus)],
+    )
 
 
 def our_parser_at(mean_tokens: float, corpora: Mapping[str, str]) -> Chunker:
@@ -241,23 +251,21 @@ def our_parser_at(mean_tokens: float, corpora: Mapping[str, str]) -> Chunker:
 
 
 def peer_chunkers(embedding: RememberingEmbedding) -> list[Chunker]:
-    """Return LlamaIndex's splitter, and Chroma's chunkers with the settings of the published rows.
+    """Return Chroma's chunkers with the settings of the published rows, and LlamaIndex's splitter.
 
-    Chroma's are left out where `chunking_evaluation` is not installed.
+    Chroma's are left out if `chunking_evaluation` is not installed.
     """
     sentences = SPLITTERS["LlamaIndex SentenceSplitter"](SENTENCE_SIZE)
-    chunkers = [
-        Chunker(
-            f"LlamaIndex SentenceSplitter, {SENTENCE_SIZE} tokens",
-            lambda corpus: [text for text, _ in sentences(corpus)],
-        )
-    ]
+    llama_index = Chunker(
+        f"LlamaIndex SentenceSplitter, {SENTENCE_SIZE} tokens",
+        lambda corpus: [text for text, _ in sentences(corpus)],
+    )
     tiktoken_cl100k()  # keeps the vocabulary that Chroma's chunkers would download
     try:
         from chunking_evaluation import chunking
     except ImportError:
         print("Chroma's chunkers are left out: install chunking_evaluation.", file=sys.stderr)
-        return chunkers
+        return [llama_index]
     recursive = chunking.RecursiveTokenChunker(
         chunk_size=CHROMA_SIZE,
         chunk_overlap=0,
@@ -272,15 +280,13 @@ def peer_chunkers(embedding: RememberingEmbedding) -> list[Chunker]:
         embedding.get_text_embedding_batch,
         max_chunk_size=CHROMA_SIZE,
     )
-    chunkers += [
+    overlap = f"overlap {CHROMA_OVERLAP}"
+    return [
         Chunker(f"RecursiveTokenChunker, {CHROMA_SIZE} tokens", recursive.split_text),
         Chunker(f"ClusterSemanticChunker, {CHROMA_SIZE} tokens", cluster.split_text),
-        Chunker(
-            f"FixedTokenChunker, {CHROMA_SIZE} tokens, overlap {CHROMA_OVERLAP}",
-            fixed.split_text,
-        ),
+        Chunker(f"FixedTokenChunker, {CHROMA_SIZE} tokens, {overlap}", fixed.split_text),
+        llama_index,
     ]
-    return chunkers
 
 
 def chroma_row(name: str, chunks: Chunks, scores: Floats) -> list[object]:
@@ -290,7 +296,9 @@ def chroma_row(name: str, chunks: Chunks, scores: Floats) -> list[object]:
 
 
 def scores_of(
-    chunks: Chunks, questions: Sequence[ChromaQuestion], retrieved: Sequence[Sequence[Span]]
+    chunks: Chunks,
+    questions: Sequence[ChromaQuestion],
+    retrieved: Sequence[Sequence[Span]],
 ) -> Floats:
     """Return recall, precision, precision omega and IoU by question, in per cent."""
     spans_of_corpus = defaultdict[str, list[Span]](list)
@@ -305,15 +313,24 @@ def scores_of(
 
 
 def scores_by_vectors(
-    chunks: Chunks, questions: Sequence[ChromaQuestion], embedding: RememberingEmbedding
+    chunks: Chunks,
+    questions: Sequence[ChromaQuestion],
+    embedding: RememberingEmbedding,
 ) -> Floats:
     """Return the scores of chunks whose vectors are compared with every question."""
-    vectors = np.array(embedding.get_text_embedding_batch(list(chunks.texts)), np.float32)
+    chunk_vectors = np.array(
+        embedding.get_text_embedding_batch(list(chunks.texts)),
+        dtype=np.float32,
+    )
     retrieved = []
     for question in questions:
-        query_vector = np.array(embedding.get_query_embedding(question.text), np.float32)
-        nearest = np.argsort(-(vectors @ query_vector), kind="stable")[:CHROMA_TOP]
-        retrieved.append([chunks.spans[row] for row in nearest])
+        query_vector = np.array(
+            embedding.get_query_embedding(question.text),
+            dtype=np.float32,
+        )
+        similarities = chunk_vectors @ query_vector
+        nearest = np.argsort(-similarities, kind="stable")
+        retrieved.append([chunks.spans[row] for row in nearest[:CHROMA_TOP]])
     return scores_of(chunks, questions, retrieved)
 
 
@@ -332,7 +349,8 @@ def chunker_table(
         our_scores = scores_by_vectors(our_chunks, questions, embedding)
         rows.append(chroma_row(peer.name, peer_chunks, peer_scores))
         rows.append(chroma_row(parser.name, our_chunks, our_scores))
-        rows.append([f"{OURS} less it", "", "", *intervals(our_scores - peer_scores)])
+        differences = intervals(our_scores - peer_scores)
+        rows.append([f"{OURS} less it", "", "", *differences])
         print(rows[-3:], file=sys.stderr, flush=True)
     return markdown_table(CHROMA_HEADER, rows)
 
@@ -363,7 +381,12 @@ def system_table(
     """Return the table of whole systems over the chunks of this package."""
     documents = []
     for path, text in corpora.items():
-        documents.append(Document(text=text, id_=path, metadata={"path": path}))
+        document = Document(
+            text=text,
+            id_=path,
+            metadata={"path": path},
+        )
+        documents.append(document)
     data = set_of("chunking-evaluation", documents)
     nodes = Bench(data, "", embedding).chunks()
     chunks = Chunks(

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 Lines: TypeAlias = tuple[int, int]  # the first and the last
 Places: TypeAlias = dict[tuple[str, str], Lines]  # by page and anchor
+# nDCG@5, the reciprocal rank, and whether the first note answers.
+Measures: TypeAlias = tuple[float, float, float]
 HEADING = re.compile(r"^#+ +(?P<title>.*?) *\{ *#(?P<anchor>[\w-]+) *\} *$", re.MULTILINE)
 LEAST_WORDS = 3
 PAGES = 15  # at most, drawn with a fixed seed
@@ -201,8 +203,8 @@ def pages_in(language: str) -> set[str]:
     return {file.relative_to(folder).as_posix() for file in folder.rglob("*.md")}
 
 
-def ranking(paths: list[str], whole: set[str], part: set[str]) -> tuple[float, float, float]:
-    """Return nDCG@5, the reciprocal rank and whether the first note answers."""
+def ranking(paths: list[str], whole: set[str], part: set[str]) -> Measures:
+    """Return the measures of a ranking."""
     gains = []
     first_rank = math.inf
     for rank, path in enumerate(paths, start=1):
@@ -216,7 +218,7 @@ def ranking(paths: list[str], whole: set[str], part: set[str]) -> tuple[float, f
     return gain, 1 / first_rank, float(first_rank == 1)
 
 
-def results_of(model: str) -> list[tuple[float, float, float]]:
+def results_of(model: str) -> list[Measures]:
     """Return the measures of each question about Obsidian's help with an embedding."""
     folder = DATA / "obsidian-help" / "corpus"
     results = []
