@@ -41,6 +41,7 @@ from llama_index_contextual.utils.language import detect_language, sentence_star
 from llama_index_contextual.utils.tokens import Scale, make_scale
 
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
+_VISIBLE_LINE: Final = re.compile(r"(?P<first_word>\S+)(?:[^\r\n]*\S)?")
 _PARAGRAPH_END: Final = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[ \t]*(?:\r\n|\r(?!\n)|\n))+")
 # Up to ``size`` characters of a sentence or line that end at its end, at white space, or else after
 # a letter with all its combining marks.
@@ -195,6 +196,36 @@ def _marks_between_lines(text: str, block: Mark, end: int) -> Iterator[Mark]:
         yield block._replace(offset=line.start(), strength=strength)
 
 
+def _marks_between_sentences(text: str, block: Mark, end: int, language: str) -> list[Mark]:
+    """Return the places to cut a block between its sentences, and between lines of text."""
+    starts = sentence_starts(text, block.offset, end, language)
+    strengths = dict.fromkeys(starts, SENTENCE)
+    if block.kind == "text":
+        lines = _unwrapped_lines(text, block.offset, end)
+        strengths.update(dict.fromkeys(lines, LINE))
+    return [
+        block._replace(offset=start, strength=strength)
+        for start, strength in sorted(strengths.items())
+    ]
+
+
+def _unwrapped_lines(text: str, start: int, end: int) -> list[int]:
+    """Return the offsets of the lines that their author began, in text without blank lines.
+
+    A line is the rest of a wrapped line if its first word would not have fit above, or is in small
+    letters.
+    """
+    lines = list(_VISIBLE_LINE.finditer(text, start, end))
+    widest = max((len(line[0]) for line in lines), default=0)
+    starts: list[int] = []
+    for before, line in pairwise(lines):
+        first_word = line["first_word"]
+        has_space = len(before[0]) + len(" ") + len(first_word) <= widest
+        if has_space and not first_word[0].islower():
+            starts.append(line.start())
+    return starts
+
+
 def _marks_between_words(text: str, sentence: Mark, end: int, chunk_size: int) -> Iterator[Mark]:
     """Yield places to split a sentence or line into pieces that are sure to fit into a chunk."""
     size = max(1, chunk_size // _TOKENS_PER_CHARACTER)
@@ -313,8 +344,7 @@ class _Packer:
         if block.atom or block.kind in {"html", "heading"}:
             marks = list(_marks_between_lines(text, block, end))
         else:
-            starts = sentence_starts(text, block.offset, end, self.language)
-            marks = [block._replace(offset=start, strength=SENTENCE) for start in starts]
+            marks = _marks_between_sentences(text, block, end, self.language)
         marks = [mark for mark in marks if not self.scale.cuts_run(mark.offset)]
 
         longest_sentence = _CHUNKS_OF_A_SENTENCE * self.size - lead

@@ -1,5 +1,7 @@
 """How blocks and sentences are packed into chunks, and how chunks overlap."""
 
+import textwrap
+
 import pytest
 from llama_index.core import Document
 
@@ -301,6 +303,30 @@ def test_a_plain_text_is_split_between_paragraphs_and_not_between_lines():
         text, settings=ChunkSettings(chunk_size=120, chunk_overlap=0), markdown=False
     )
     assert {text[span.start : span.end] for span in spans} == {f"{paragraph}\n\n{paragraph}"}
+
+
+@pytest.mark.parametrize("markdown", [True, False], ids=["Markdown", "plain"])
+def test_a_text_without_blank_lines_is_split_between_lines(markdown):
+    sentence_counts = [3, 4, 3, 4, 3, 4, 6]
+    lines = [" ".join([SENTENCE] * count) for count in sentence_counts]
+    text = "\n".join(lines)
+    settings = ChunkSettings(chunk_size=100, chunk_overlap=0)
+    spans = split_markdown(text, settings=settings, markdown=markdown)
+    texts = [text[span.start : span.end] for span in spans]
+    assert texts == ["\n".join(lines[:3]), "\n".join(lines[3:6]), lines[6]]
+
+
+def test_a_wrapped_text_is_split_between_sentences():
+    text = " ".join(["All Ships Of The Fleet Sail Home Today."] * 60)
+    texts, _ = pieces(textwrap.fill(text, width=70))
+    assert len(texts) > 2
+    assert all(part.endswith("Today.") for part in texts)
+
+
+def test_a_line_that_begins_with_a_small_letter_goes_on_with_the_sentence_above():
+    texts, _ = pieces("The ship sails home,\nand the crew sleeps now.\n" * 40)
+    assert len(texts) > 2
+    assert all(part.endswith("sleeps now.") for part in texts)
 
 
 def test_a_plain_text_keeps_the_indentation_of_its_first_line():
