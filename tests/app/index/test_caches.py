@@ -13,7 +13,7 @@ def saved_kinds(index):
     """Return the kinds of arrays on disk that an index takes up."""
     kept = index.settings.caches
     with index.settings.database.reading() as snapshot:
-        kept.at(snapshot)
+        kept.moment_of(snapshot)
     return {kind for kind, rows in kept._saved_rows.items() if len(rows)}
 
 
