@@ -90,7 +90,7 @@ def test_many_keys_at_once(store):
 def test_a_file_that_is_not_a_database_is_named_with_a_hint(tmp_path):
     path = tmp_path / "contexts.sqlite"
     path.write_text("no database, but a letter to Ana " * 50)
-    with pytest.raises(StorageError, match=r"contexts\.sqlite is damaged .*Name another file"):
+    with pytest.raises(StorageError, match=r"contexts\.sqlite is damaged .*Use another file"):
         SQLiteKVStore(path).get("a")
 
 
@@ -118,7 +118,7 @@ def test_reading_creates_no_file(tmp_path):
 
 
 def test_a_write_is_all_or_nothing(store):
-    with pytest.raises(StorageError, match="Name another file"):
+    with pytest.raises(StorageError, match="Use another file"):
         store.put_all([("a", {"n": 1}), (None, {"n": 2})])
     assert store.get_all() == {}
 

@@ -123,7 +123,7 @@ def test_any_key_value_store_can_be_the_cache(step, fake_model):
 
 def test_a_cache_that_cannot_be_used_is_an_error_before_money_is_spent(step, fake_model, tmp_path):
     (tmp_path / "broken.sqlite").write_text("no database " * 100)
-    with pytest.raises(StorageError, match="Name another file"):
+    with pytest.raises(StorageError, match="Use another file"):
         step(cache=tmp_path / "broken.sqlite")(make_nodes(1))
     assert not fake_model.requests
 
