@@ -6,7 +6,7 @@ is imported on first use.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from llama_index_contextual.utils import lazy
 
@@ -44,7 +44,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_MODULES: Final = {
+_MODULES = {
     "ContextualBM25Retriever": "retrievers.bm25",
     "ContextualError": "utils.errors",
     "ContextualFusionRetriever": "retrievers.fusion",

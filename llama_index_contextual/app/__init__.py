@@ -5,7 +5,7 @@ It uses the plug-in; the plug-in never imports it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from llama_index_contextual.utils import lazy
 
@@ -15,6 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ContextualIndex", "LocalEmbedding"]
 
-_MODULES: Final = {"ContextualIndex": "index.index", "LocalEmbedding": "settings.local"}
+_MODULES = {"ContextualIndex": "index.index", "LocalEmbedding": "settings.local"}
 
 __getattr__, __dir__ = lazy.attach(__name__, _MODULES, extra="app")

@@ -6,49 +6,48 @@ import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
 
 from llama_index_contextual.utils.text import replace_surrogates
 
-MAX_CHARS: Final = 600  # of a context; the prompt asks for two sentences
-MOST_READ: Final = 8000  # characters of an answer per chunk, far more than a context needs
-_FEWEST_LETTERS: Final = 8
-_COPIED_WORDS: Final = 6  # this many words in a row make a quotation
-_COPIED_SHARE: Final = 0.6  # of a context that must be quotations to reject it
-_LOOP_WORDS: Final = 12  # a shorter context can repeat most of its words and still be good
-_LOOP_SHARE: Final = 0.4  # of distinct words, below which a context is a loop
+MAX_CHARS = 600  # of a context; the prompt asks for two sentences
+MOST_READ = 8000  # characters of an answer per chunk, far more than a context needs
+_FEWEST_LETTERS = 8
+_COPIED_WORDS = 6  # this many words in a row make a quotation
+_COPIED_SHARE = 0.6  # of a context that must be quotations to reject it
+_LOOP_WORDS = 12  # a shorter context can repeat most of its words and still be good
+_LOOP_SHARE = 0.4  # of distinct words, below which a context is a loop
 
 # Everything up to the end tag, since the prompt can contain the start tag; or thoughts without an
 # end.
-_THOUGHTS: Final = re.compile(
+_THOUGHTS = re.compile(
     r"\A.*(?:[<\[◁]/(?:think|thinking|reasoning)[>\]▷]|<\|message\|>)"
     r"|(?:[<◁]|\A\s*\[)(?:think|thinking|reasoning)[>\]▷].*\Z",
     re.DOTALL | re.IGNORECASE,
 )
-_WRAPPING: Final = re.compile(
+_WRAPPING = re.compile(
     r"^[^\S\n]*(?:```|~~~)[^\n]*$|</?(?:context|answer|chunk|output|response|summary)\b[^<>\n]*>|<\|\w+\|>",
     re.MULTILINE | re.IGNORECASE,
 )
 # Also in the form of the prompt's chunk tags, or as the first cell of a table row.
-_CHUNK_NUMBER: Final = re.compile(
+_CHUNK_NUMBER = re.compile(
     r"^[ \t>*#_|-]*(?P<word><?(?:chunk|context)\s*(?:number\s*=?\s*\"?|no\.?\s*)?)?"
     r"[#\[(]?(?P<number>\d{1,3})(?:\"[^<>\n]*>|[\])]?\**[^\S\n]*"
     r"(?:[.:)|\-\u2013\u2014\u3001\u3002\uff09\uff0e\uff1a]|(?(word)$|(?!))))[*_ \t]*(?=\S|$)",
     re.MULTILINE | re.IGNORECASE,
 )
-_PREAMBLE: Final = re.compile(
+_PREAMBLE = re.compile(
     r"^\s*(?:(?:sure|certainly|of course|okay|ok)[,!.:]?\s*)?"
     r"(?:(?:here(?:'s| is| are)|below is|this is)\b[^.:\n]{0,80}:"
     r"|(?:the )?(?:succinct |short )?(?:context|answer|summary):)\s*",
     re.IGNORECASE,
 )
-_MARKUP: Final = re.compile(r"^[^\S\n]*(?:#{1,6}\s+|[-*+•]\s+|>\s+)", re.MULTILINE)
-_QUOTES: Final = ('""', "''", "\u201c\u201d", "\u2018\u2019", "«»", "``")
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u2028\u2029]")
-_LOOP: Final = re.compile(r"(\w.{0,30}?)(?:\W{0,3}\1){5,}")  # a word, number or phrase six times
-_ABOUT_CHUNK: Final = re.compile(r"\b(?:chunk|part|number|item)s?\s+\d+", re.IGNORECASE)
-_THOUSANDS: Final = re.compile(r"(?<=\d)[,.\u2019'](?=\d{3}(?!\d))")
-_APOLOGY: Final = re.compile(
+_MARKUP = re.compile(r"^[^\S\n]*(?:#{1,6}\s+|[-*+•]\s+|>\s+)", re.MULTILINE)
+_QUOTES = ('""', "''", "\u201c\u201d", "\u2018\u2019", "«»", "``")
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u2028\u2029]")
+_LOOP = re.compile(r"(\w.{0,30}?)(?:\W{0,3}\1){5,}")  # a word, number or phrase six times
+_ABOUT_CHUNK = re.compile(r"\b(?:chunk|part|number|item)s?\s+\d+", re.IGNORECASE)
+_THOUSANDS = re.compile(r"(?<=\d)[,.\u2019'](?=\d{3}(?!\d))")
+_APOLOGY = re.compile(
     r"^(?:i(?:'m| am)\s+(?:sorry|unable|not able|an? (?:ai|language))|sorry\b"
     r"|i\s+(?:can(?:no|')t|do not have|don't have)|as an ai\b|unfortunately,? "
     r"i\b|(?:please|could you)\s+provide\b"

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from llama_index.core.storage.kvstore.types import (
     DEFAULT_BATCH_SIZE,
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 CacheSource: TypeAlias = "str | os.PathLike[str] | BaseKVStore | bool | None"
 
-_TABLE: Final = """
+_TABLE = """
 CREATE TABLE kept (
     collection TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, checksum INTEGER NOT NULL,
     PRIMARY KEY (collection, key)
 )"""
-_CONTEXTS: Final = "contexts"
-_FILE: Final = "contexts.sqlite3"
-COLUMNS: Final = "collection, key, value, checksum"
-_INSERT: Final = f"INSERT OR REPLACE INTO kept ({COLUMNS}) VALUES (?, ?, ?, ?)"  # noqa: S608  our own names
-_SELECT: Final = f"SELECT {COLUMNS} FROM kept WHERE collection = ?"  # noqa: S608  as above
-_DELETE: Final = "DELETE FROM kept WHERE collection = ? AND key = ?"
+_CONTEXTS = "contexts"
+_FILE = "contexts.sqlite3"
+COLUMNS = "collection, key, value, checksum"
+_INSERT = f"INSERT OR REPLACE INTO kept ({COLUMNS}) VALUES (?, ?, ?, ?)"  # noqa: S608  our own names
+_SELECT = f"SELECT {COLUMNS} FROM kept WHERE collection = ?"  # noqa: S608  as above
+_DELETE = "DELETE FROM kept WHERE collection = ? AND key = ?"
 
 
 def _in_thread(method: Callable[..., Any]) -> Any:

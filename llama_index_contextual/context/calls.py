@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from llama_index.core.base.llms.types import ChatResponse
     from llama_index.core.llms import LLM, ChatMessage
 
-OUTPUT_TOKENS: Final = 100  # that a model can write per chunk
-DEFAULT_WINDOW: Final = 8192  # tokens, if the server does not report the model's window
-ATTEMPTS: Final = 3  # per request, while its server is busy or unreachable
-_FAILURES: Final = 3  # in a row, before requests are paused
-_PAUSE: Final = 30.0  # seconds
-_THIS_MACHINE: Final = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104
+OUTPUT_TOKENS = 100  # that a model can write per chunk
+DEFAULT_WINDOW = 8192  # tokens, if the server does not report the model's window
+ATTEMPTS = 3  # per request, while its server is busy or unreachable
+_FAILURES = 3  # in a row, before requests are paused
+_PAUSE = 30.0  # seconds
+_THIS_MACHINE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104
 # Prefixes of the names of LlamaIndex integrations: those that accept "max_tokens", and those whose
 # servers cache a prompt only up to a marker in it.
-_TAKE_MAX_TOKENS: Final = (
+_TAKE_MAX_TOKENS = (
     "openai",
     "anthropic",
     "openailike",
@@ -39,7 +39,7 @@ _TAKE_MAX_TOKENS: Final = (
     "together",
     "openrouter",
 )
-_MARK_CACHE: Final = ("anthropic", "bedrock_converse")
+_MARK_CACHE = ("anthropic", "bedrock_converse")
 
 
 class ModelCalls:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from llama_index.core.schema import BaseNode, MetadataMode, TextNode
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from llama_index.core.storage.docstore import BaseDocumentStore
 
 # The date is not included, because it can belong to a section only.
-_SHARED_KEYS: Final = (metadata.PATH, metadata.TITLE, metadata.TAGS, metadata.DESCRIPTION)
-_LARGEST_GAP: Final = 10_000_000  # characters; a wrong offset must not cost gigabytes
-_NO_OFFSET: Final = -1
+_SHARED_KEYS = (metadata.PATH, metadata.TITLE, metadata.TAGS, metadata.DESCRIPTION)
+_LARGEST_GAP = 10_000_000  # characters; a wrong offset must not cost gigabytes
+_NO_OFFSET = -1
 
 
 def group_by_document(

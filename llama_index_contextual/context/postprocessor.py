@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from llama_index.core.bridge.pydantic import (
     BeforeValidator,
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.cache import CacheSource
     from llama_index_contextual.context.generators.llm import ModelSource
 
-_LLM_DEFAULTS: Final = {"fallback": "pattern", "batch_size": 8}  # None for the other options
+_LLM_DEFAULTS = {"fallback": "pattern", "batch_size": 8}  # None for the other options
 # Facts about a chunk's text that our parser records. They become wrong when another step splits the
 # chunk.
-_KEYS_OF_WHOLE_CHUNK: Final = (
+_KEYS_OF_WHOLE_CHUNK = (
     metadata.START_LINE,
     metadata.END_LINE,
     metadata.TOKEN_COUNT,

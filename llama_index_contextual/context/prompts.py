@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from llama_index.core.base.llms.types import CacheControl, CachePoint, ChatMessage, TextBlock
 from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
@@ -26,36 +26,34 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.context.base import SourceDocument
 
-_OPENING: Final = (
-    '<document path="{path}" title="{title}" date="{date}">\n{document}\n</document>\n\n'
-)
-_FORM: Final = (
+_OPENING = '<document path="{path}" title="{title}" date="{date}">\n{document}\n</document>\n\n'
+_FORM = (
     "Answer with one line per chunk, its number first, in this form and with nothing else:\n"
     "1: <one or two sentences about chunk 1>"
 )
-CONTEXT_PROMPT: Final = (
+CONTEXT_PROMPT = (
     f"{_OPENING}Chunks of this document, by number ({{count}} in all):\n\n{{chunks}}\n\n"
     "For each chunk write a short context, one or two sentences, that situates it within the whole "
     "document and makes it easier to find: say which subject, names, section and time it belongs "
     "to, and replace pronouns by what they stand for. Use only what the document says. Do not "
     f"repeat the chunk. {_FORM}"
 )
-CODE_PROMPT: Final = (
+CODE_PROMPT = (
     f"{_OPENING}Chunks of this source file, by number ({{count}} in all):\n\n{{chunks}}\n\n"
     "For each chunk write a short context, one or two sentences, that makes it easier to find: say "
     "what it defines, what that is for, and which class, module or feature it is part of. Use the "
     f"names that stand in the code. Do not repeat the code. {_FORM}"
 )
-PROMPTS: Final = (CONTEXT_PROMPT, CODE_PROMPT)
-_FIELDS: Final = ("document", "chunks", "count", "path", "title", "date")
-_FIELD: Final = re.compile(r"\{(\w+)\}")
-_EXCERPT_START: Final = 300  # characters of a long chunk; all of it is in the document
-_EXCERPT_END: Final = 100
-_OUTLINE_SHARE: Final = 0.25  # of the document's window
-_SAMPLE: Final = 20_000  # characters, to estimate how many characters fill the window
-_MOST_CHARS_PER_TOKEN: Final = 12  # a longer text cannot fit, so its tokens are not counted
-_LEFT_OUT: Final = "[…]"
-_BLANK_LINES: Final = re.compile(r"\n{3,}")
+PROMPTS = (CONTEXT_PROMPT, CODE_PROMPT)
+_FIELDS = ("document", "chunks", "count", "path", "title", "date")
+_FIELD = re.compile(r"\{(\w+)\}")
+_EXCERPT_START = 300  # characters of a long chunk; all of it is in the document
+_EXCERPT_END = 100
+_OUTLINE_SHARE = 0.25  # of the document's window
+_SAMPLE = 20_000  # characters, to estimate how many characters fill the window
+_MOST_CHARS_PER_TOKEN = 12  # a longer text cannot fit, so its tokens are not counted
+_LEFT_OUT = "[…]"
+_BLANK_LINES = re.compile(r"\n{3,}")
 
 
 @lru_cache(maxsize=64)

@@ -11,14 +11,14 @@ import inspect
 from collections.abc import Iterator
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any, Final
+from typing import Any
 
 from llama_index_contextual.context import generators
 from llama_index_contextual.context.base import ContextGenerator
 from llama_index_contextual.utils.errors import SettingError, one_of, refuse_unknown
 
-OFF: Final = "off"
-ALIASES: Final = {None: OFF, False: OFF, "headers": "headings"}
+OFF = "off"
+ALIASES = {None: OFF, False: OFF, "headers": "headings"}
 
 
 def names() -> list[str]:

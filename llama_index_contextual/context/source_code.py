@@ -11,11 +11,11 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import PurePosixPath
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from llama_index_contextual.utils.text import KEYWORD_SUFFIXES, SOURCE_SUFFIXES
 
-_DEFINED: Final = re.compile(
+_DEFINED = re.compile(
     r"(?:(?:abstract|async|case|companion|const(?=\s(?:fn|unsafe))|data|declare|default|export|extern(?:\s\"\w{1,9}\")?|"
     r"final|implicit|infix|inline|internal|local|mutating|open|override|partial|private|protected|pub(?:\([a-z]{1,9}\))?|"
     r"public|readonly|sealed|static|suspend|unsafe|virtual)\s{1,4}){0,6}"
@@ -27,35 +27,35 @@ _DEFINED: Final = re.compile(
     r"([A-Za-z_$][\w$]*(?:(?:\.|::|\\)[\w$]+)*)"
     r"(?=\s*(?:[^\w\s.%*`'\"]|$|(?:do|extends|final|for|func|implements|permits|where|with)\b|[\w.*\[\]]+(?:$|\s*[{/])))"
 )
-_ASSIGNED: Final = re.compile(
+_ASSIGNED = re.compile(
     r"([A-Za-z_$][\w$]*)\s?(?:[:=]|<-)\s?(?:async\s)?(?:function\b|\([^()]{0,80}\)\s?=>)"
     r"|\bfunction\s([A-Za-z_$][\w$]*)\s?\("
 )
-_SIGNED: Final = re.compile(r"([a-z_]\w*)\s::\s")  # Haskell
+_SIGNED = re.compile(r"([a-z_]\w*)\s::\s")  # Haskell
 # In the C family: the head, the parameters, and anything between them and the body.
-_FUNCTION: Final = re.compile(
+_FUNCTION = re.compile(
     r"([\w~$*&<][\w\t "
     r"*&<>:\[\],?~$.]*)\((?:[^(){};\"'`]|\((?:[^(){};\"'`]|\([^(){};\"'`]*\))*\))*\)"
     r"(?:[^\S\n]*[\w:-][^;{}=\n]*|\s*(?::|->|throws\b|where\b|noexcept|const\b|override)[^;{}=]{0,200})?\s*\{"
 )
-_NAME: Final = re.compile(r"[\w$~]+(?:::[\w$~]+)*")
-_NOT_A_FUNCTION: Final = frozenset(
+_NAME = re.compile(r"[\w$~]+(?:::[\w$~]+)*")
+_NOT_A_FUNCTION = frozenset(
     """
     assert await case catch class do elif else fn for foreach func function guard if in lock match
     new not return switch synchronized throw try unless until using while with yield
     """.split()  # noqa: SIM905
 )
-_MODIFIERS: Final = ("public", "private", "protected", "static", "final", "abstract", "override")
-_KINDS: Final = {
+_MODIFIERS = ("public", "private", "protected", "static", "final", "abstract", "override")
+_KINDS = {
     **dict.fromkeys(("def", "defp", "fn", "fun", "func", "sub"), "function"),
     **dict.fromkeys(("const", "let", "val", "var"), "variable"),
     "defmacro": "macro", "macro_rules": "macro", "defmodule": "module", "mod": "module",
 }  # fmt: skip
-_COMMENT_STARTS: Final = ("*", "//", "/*", "#", "--", ";")
-_DOCSTRING: Final = re.compile("(\"{3}|'{3}).*?\\1", re.DOTALL)
-_VISIBLE: Final = re.compile(r"\S")
-_LONGEST_LINE: Final = 300  # characters of a line that are searched
-_LONGEST_HEAD: Final = 600  # characters of a C-family function before its body
+_COMMENT_STARTS = ("*", "//", "/*", "#", "--", ";")
+_DOCSTRING = re.compile("(\"{3}|'{3}).*?\\1", re.DOTALL)
+_VISIBLE = re.compile(r"\S")
+_LONGEST_LINE = 300  # characters of a line that are searched
+_LONGEST_HEAD = 600  # characters of a C-family function before its body
 
 
 class Definition(NamedTuple):

@@ -14,18 +14,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import PureWindowsPath
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from llama_index_contextual.utils import dates, metadata
 
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
-_PATH_KEYS: Final = (metadata.PATH, metadata.FILE_PATH, metadata.FILE_NAME)
-_REPEATED_KEYS: Final = (*_PATH_KEYS, metadata.TITLE, metadata.HEADER_PATH, metadata.DATE)
-_DAY_LENGTH: Final = len("2026-01-28")
-_WORD: Final = re.compile(r"\w+")
-_CONTEXT_KEYS: Final = (
+_PATH_KEYS = (metadata.PATH, metadata.FILE_PATH, metadata.FILE_NAME)
+_REPEATED_KEYS = (*_PATH_KEYS, metadata.TITLE, metadata.HEADER_PATH, metadata.DATE)
+_DAY_LENGTH = len("2026-01-28")
+_WORD = re.compile(r"\w+")
+_CONTEXT_KEYS = (
     metadata.CONTEXT,
     metadata.CONTEXT_SOURCE,
     metadata.CONTEXT_VERSION,

@@ -5,7 +5,7 @@ The names below are imported on first use, so that the settings can be read with
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from llama_index_contextual.utils import lazy
 
@@ -24,7 +24,7 @@ __all__ = [
     "MemorySettings",
 ]
 
-_MODULES: Final = {
+_MODULES = {
     "MemoryContext": "context",
     "MemoryContextBlock": "adapters",
     "MemoryContextRetriever": "adapters",

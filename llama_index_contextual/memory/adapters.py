@@ -1,7 +1,7 @@
 """LlamaIndex adapters of memory: a retriever, and a block for ``Memory``."""
 
 from itertools import groupby
-from typing import Any, Final
+from typing import Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.bridge.pydantic import PrivateAttr
@@ -13,10 +13,10 @@ from llama_index_contextual.memory.context import MemoryContext
 from llama_index_contextual.memory.digest import MemoryEntry, quoted
 from llama_index_contextual.utils.errors import Checked
 
-_BLOCK_NAME: Final = "prior_context"
-_BLOCK_DESCRIPTION: Final = "What the user's notes say about the last message."
-_NODE_KEYS: Final = ("citation", "path", "date", "start_line", "end_line", "header_path")
-_KEPT_TURNS: Final = 8
+_BLOCK_NAME = "prior_context"
+_BLOCK_DESCRIPTION = "What the user's notes say about the last message."
+_NODE_KEYS = ("citation", "path", "date", "start_line", "end_line", "header_path")
+_KEPT_TURNS = 8
 
 
 class MemoryContextRetriever(BaseRetriever):

@@ -11,7 +11,7 @@ import asyncio
 import copy
 from dataclasses import replace
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.explanation import Explanation
     from llama_index_contextual.utils.dates import NamedDate
 
-_POOL: Final = 50  # hits that are ranked before the cut to max_results
-_MESSAGE_POOL: Final = 100  # for a message, the later chunks of a session rank far below its first
-_MAX_SEARCH_RESULTS: Final = 100_000
-_TOKENS_PER_SEARCH_HIT: Final = 150  # as in a digest of four hits and 600 tokens
-_DOUBTFUL: Final = 0.5  # a digest warns if the relevance is lower
-_RRF_K: Final = 20.0  # for hits of which only the rank is known
+_POOL = 50  # hits that are ranked before the cut to max_results
+_MESSAGE_POOL = 100  # for a message, the later chunks of a session rank far below its first
+_MAX_SEARCH_RESULTS = 100_000
+_TOKENS_PER_SEARCH_HIT = 150  # as in a digest of four hits and 600 tokens
+_DOUBTFUL = 0.5  # a digest warns if the relevance is lower
+_RRF_K = 20.0  # for hits of which only the rank is known
 # The lowest score of a hit for a question, as a share of the best score. Hits below it are padding:
 # leaving them out costs no recall@10 on LoCoMo notes.
-_MIN_SCORE_SHARE: Final = 0.3
+_MIN_SCORE_SHARE = 0.3
 
 
 class IndexLike(Protocol):

@@ -11,7 +11,7 @@ import json
 import re
 import unicodedata
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote
 
 from llama_index_contextual.utils import metadata as meta
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 
 DigestFormat: TypeAlias = Literal["markdown", "json"]
 
-HEADER: Final = "## Relevant prior context"
-NOTHING: Final = "(No relevant prior context for this message.)"
-NOTE_STARTS: Final = ("(Index: ", "(Search: ", "(Next: ")
-QUOTE: Final = "  > "
+HEADER = "## Relevant prior context"
+NOTHING = "(No relevant prior context for this message.)"
+NOTE_STARTS = ("(Index: ", "(Search: ", "(Next: ")
+QUOTE = "  > "
 
-_NOT_PLAIN: Final = re.compile(r"[^\x20-\x7e\n\t]")
+_NOT_PLAIN = re.compile(r"[^\x20-\x7e\n\t]")
 # Invisible characters in categories of visible ones, such as the blank Braille pattern.
-_SHAPELESS: Final = re.compile(
+_SHAPELESS = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0d\uffa0\U000e0100-\U000e01ef]"
 )
 # Some scripts and emoji need a joiner after a character that is not Latin, and keycap emoji need
 # one before the enclosing character. Anywhere else a joiner could hide text.
-_JOINERS: Final = "\u200c\u200d\ufe0e\ufe0f"
-_JOINER: Final = re.compile(
+_JOINERS = "\u200c\u200d\ufe0e\ufe0f"
+_JOINER = re.compile(
     f"(?P<needed>(?<=[^\0-\u02ff{_JOINERS}])(?:\ufe0f?\u200d|[\u200c\ufe0e\ufe0f])"
     f"|(?<=[0-9#*])\ufe0f(?=\u20e3))|[{_JOINERS}]"
 )
-_LEADING_BLANK_LINES: Final = re.compile(r"\A(?:[^\S\n]*\n)+")
-_UNSAFE_IN_PATH: Final = re.compile(r"[\[\]<>`\s]")
-_INVISIBLE_CATEGORIES: Final = frozenset({"Cf", "Co", "Cn"})
-_LINE_CATEGORIES: Final = frozenset({"Cc", "Zl", "Zp"})
+_LEADING_BLANK_LINES = re.compile(r"\A(?:[^\S\n]*\n)+")
+_UNSAFE_IN_PATH = re.compile(r"[\[\]<>`\s]")
+_INVISIBLE_CATEGORIES = frozenset({"Cf", "Co", "Cn"})
+_LINE_CATEGORIES = frozenset({"Cc", "Zl", "Zp"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from datetime import date
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from llama_index_contextual.memory.digest import HEADER, NOTE_STARTS, NOTHING, QUOTE
 from llama_index_contextual.retrievers.query_dates import (
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.query_dates import Lexicon
     from llama_index_contextual.utils.dates import NamedDate
 
-MAX_MESSAGE: Final = 16_384  # characters that are read
-MAX_QUERY: Final = 1_000  # characters that are searched for; the time grows with the length
-_MAX_DERIVED_QUERY: Final = 500
-_MAX_KEYWORDS: Final = 5
-_MIN_WORDS: Final = 3
-_MAX_SMALL_TALK: Final = 16  # words
-_CHINESE_CHARACTERS_PER_WORD: Final = 2
-_MAX_QUESTION_SENTENCES: Final = 2
-_COMMAND: Final = re.compile(r"/[^\s/]{0,99}(?<![:,;])(?=\s|$)")  # a path has a second slash
-_QUESTION: Final = re.compile(r"[?？؟]|[吗呢か][。.!！\s]*$")
-_STATEMENT_END: Final = re.compile(r"[.!。！…][\s\"'”’)*_]*$")
-_BLANKS: Final = re.compile(r"[ \t]+")
-_DIGEST_LINE_STARTS: Final = (QUOTE.strip(), "- [", *NOTE_STARTS)
-_POSSESSIVE: Final = re.compile(r"['’]s?$|(?<=s)['’]$")
+MAX_MESSAGE = 16_384  # characters that are read
+MAX_QUERY = 1_000  # characters that are searched for; the time grows with the length
+_MAX_DERIVED_QUERY = 500
+_MAX_KEYWORDS = 5
+_MIN_WORDS = 3
+_MAX_SMALL_TALK = 16  # words
+_CHINESE_CHARACTERS_PER_WORD = 2
+_MAX_QUESTION_SENTENCES = 2
+_COMMAND = re.compile(r"/[^\s/]{0,99}(?<![:,;])(?=\s|$)")  # a path has a second slash
+_QUESTION = re.compile(r"[?？؟]|[吗呢か][。.!！\s]*$")
+_STATEMENT_END = re.compile(r"[.!。！…][\s\"'”’)*_]*$")
+_BLANKS = re.compile(r"[ \t]+")
+_DIGEST_LINE_STARTS = (QUOTE.strip(), "- [", *NOTE_STARTS)
+_POSSESSIVE = re.compile(r"['’]s?$|(?<=s)['’]$")
 
 
 # The gate

@@ -6,7 +6,7 @@ import math
 from collections import ChainMap
 from dataclasses import replace
 from itertools import chain, filterfalse, pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from llama_index_contextual.memory.snippets import split_sentences
 from llama_index_contextual.postprocessors.recency import decay
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     TermGroup = tuple[str, ...]
 
-_AGREEMENT_FACTOR: Final = 1.15  # of ``ranking="derived"``, for a hit of several queries
-_MIN_SIMILARITY: Final = 0.8  # Jaccard similarity of near-duplicates
+_AGREEMENT_FACTOR = 1.15  # of ``ranking="derived"``, for a hit of several queries
+_MIN_SIMILARITY = 0.8  # Jaccard similarity of near-duplicates
 # The share of the subject's terms, weighted by rarity, that a statement must contain. On 302
 # questions of LoCoMo notes, 0.8 leaves recall@4 unchanged and costs 1.9 points of recall@1. 0.6
 # costs 5.8 points.
-_MIN_SUBJECT_SHARE: Final = 0.8
+_MIN_SUBJECT_SHARE = 0.8
 
 
 def best_first(hits: Iterable[MemoryEntry]) -> list[MemoryEntry]:

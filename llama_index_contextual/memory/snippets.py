@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from llama_index_contextual.memory.digest import MemoryEntry, visible
 from llama_index_contextual.retrievers.terms import terms_of
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     SplitTerms = Callable[[str], Collection[str]]
 
-_BEYOND_LATIN: Final = re.compile(r"[^\u0000-\u024f]")
-_CHARACTERS_PER_TOKEN: Final = 4
-_MIN_TOKENS: Final = 20  # a shorter quotation would say too little
-_MAX_SENTENCE: Final = 10_000  # characters
+_BEYOND_LATIN = re.compile(r"[^\u0000-\u024f]")
+_CHARACTERS_PER_TOKEN = 4
+_MIN_TOKENS = 20  # a shorter quotation would say too little
+_MAX_SENTENCE = 10_000  # characters
 # A heading, or a line and the lines that continue it. A list item, heading, quotation, table row or
 # fence begins a new block.
-_BLOCK: Final = re.compile(
+_BLOCK = re.compile(
     r"^[^\S\n]*(?P<marks>#{1,6})[^\S\n].*"
     r"|^[^\S\n]*\S.*(?:\n(?!\s|\Z|[-*+•]\s|\d{1,9}[.)]\s|#{1,6}\s|[>|]|`{3}|~{3}).+)*",
     re.MULTILINE,

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import pyromark
 
 from llama_index_contextual.utils.text import CODE, without_code
 
-_VISIBLE: Final = re.compile(r"\S")
+_VISIBLE = re.compile(r"\S")
 _PARSER: Any = pyromark.Markdown(options=pyromark.Options.ENABLE_TABLES)
-_LEAVES: Final = frozenset({"Paragraph", "HtmlBlock", "Heading", "CodeBlock", "Table", "Rule"})
-KINDS: Final = {
+_LEAVES = frozenset({"Paragraph", "HtmlBlock", "Heading", "CodeBlock", "Table", "Rule"})
+KINDS = {
     "Paragraph": "text",
     "HtmlBlock": "html",
     "Heading": "heading",
@@ -28,17 +28,17 @@ KINDS: Final = {
     "Item": "list",
     "BlockQuote": "quote",
 }
-_NON_ASCII: Final = re.compile(r"[^\x00-\x7f]")
-_HTML_TAG: Final = re.compile("<[^<>]*>")
+_NON_ASCII = re.compile(r"[^\x00-\x7f]")
+_HTML_TAG = re.compile("<[^<>]*>")
 # A line that is nested in a hundred lists and quotes and is not a rule. Parsing a million of them
 # takes seconds and gives no blocks.
-_DEEP_LINE: Final = re.compile(
+_DEEP_LINE = re.compile(
     r"^(?![ \t\r-]*$|[ \t\r*]*$)((?:[ \t]*(?:[-*+>]|\d{1,9}[.)])(?=[ \t>])){100}[ \t]*)([^\n]*)",
     re.MULTILINE,
 )
 # An HTML heading on lines of its own, as converters write them. If it contains only an image, it
 # has no title.
-HTML_HEADING: Final = re.compile(
+HTML_HEADING = re.compile(
     r"^[ \t]*(?:<(?:div|center|p)\b[^<>\n]*>\s{0,99}){0,3}<h(?P<level>[1-6])(?:\s[^<>]*)?>"
     r"(?P<title>(?:(?!</?h[1-6]\b|\n[ \t]*(?:\n|`{3}|~{3}))[\s\S])*)</h(?P=level)>"
     r"(?:[ \t]*</(?:div|center|p)>)*[ \t]*$",
@@ -46,7 +46,7 @@ HTML_HEADING: Final = re.compile(
 )
 # Code in a list item is indented like the item and ends with it. A heading at the start of a line
 # would end both.
-_CODE_OR_HEADING: Final = re.compile(
+_CODE_OR_HEADING = re.compile(
     r"(?=`|^[ \t~<])"  # how code and headings begin
     rf"(?:^(?P<indent> {{0,3}}(?: |\t)[ \t]*)(?P<ticks>`{{3,}}(?=[^`\n]*$)|~{{3,}}).*"
     r"(?:\n(?!(?P=indent) {0,3}(?P=ticks)[`~]*[ \t]*$)(?:(?P=indent).*|[ \t]*$))*"
@@ -64,17 +64,17 @@ def _between(opening: str, closing: str) -> str:
     return rf"{opening}(?:(?!{opening})[\s\S])*?{closing}"
 
 
-_TAG: Final = r"\{(?:%-?|\{[<%])\s?"  # of Hugo, Liquid and similar languages
+_TAG = r"\{(?:%-?|\{[<%])\s?"  # of Hugo, Liquid and similar languages
 # The start and end marks of comments in templates (JSP, FreeMarker, Blade, Mako, Mustache), and of
 # TeX environments that are not Markdown. They only count at the start of a line.
-_COMMENTS: Final = r"""
+_COMMENTS = r"""
     <%-- --%> <#-- --> {{-- --}} <%doc> </%doc> {{! }} \begin{comment} \end{comment}
     \begin{verbatim} \end{verbatim}
 """
-_MARKS: Final = [*map(re.escape, _COMMENTS.split())]
+_MARKS = [*map(re.escape, _COMMENTS.split())]
 # The comments above, comments of HTML, MDX, Go, Jinja, Handlebars, ERB, Obsidian and Liquid, code
 # blocks of Liquid, and formulas. No line in any of these is a heading.
-_NO_MARKDOWN: Final = re.compile(
+_NO_MARKDOWN = re.compile(
     "(?=[ \\t`~<{%$\\\\])(?:"
     + "|".join(
         [
@@ -100,14 +100,14 @@ _NO_MARKDOWN: Final = re.compile(
 )
 # The edges of a callout, panel or step (Quarto, Docusaurus, MDX, HTML, Hugo, GitBook). A heading
 # inside such a container does not apply to the text after it.
-_CONTAINER: Final = re.compile(
+_CONTAINER = re.compile(
     r"^ {0,3}(?:(?P<colons>:{3,})[ \t]*(?P<title>\S)?"
     rf"|(?:<(?=/?(?:[A-Z]|details\b|aside\b|blockquote\b))|{_TAG}(?!(?:end)?(?:if|for|unless|raw)))"
     r"(?P<slash>/|end)?\s?(?P<tag>[A-Za-z][\w.-]*)(?:(?!\{%)[^<>]){0,1000}?(?<!/)(?:>|%\})"
     r"(?!.*(?:/|end)\s?(?P=tag)\b))",
     re.MULTILINE,
 )
-_DEEPEST_CONTAINER: Final = 50
+_DEEPEST_CONTAINER = 50
 
 
 def mask(text: str, body: int = 0, unread: int = 0) -> str:

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import yaml
 
@@ -20,28 +20,28 @@ else:
     import tomli as tomllib
 
 # As in Pandoc, a "---" line followed by a blank line is a rule and does not start front matter.
-_FRONT_MATTER: Final = re.compile(
+_FRONT_MATTER = re.compile(
     r"\ufeff?\s*(?:(?P<yaml>---)(?=[ \t]*(?:\r\n|\r(?!\n)|\n)(?![ \t]*[\r\n]))|\+\+\+)"
     r"[ \t]*(?:\r\n?|\n)"
     r"(?P<source>.*?)(?<![^\r\n])(?(yaml)(?:---|\.\.\.)|\+\+\+)[ \t]*(?:\r\n?|\n|\Z)",
     re.DOTALL,
 )
 # In YAML, the "#a" of "tags: #a #b" and of "- #a" would be a comment.
-_HASHTAGS: Final = re.compile(r"^([ \t]*(?:-|[\w-]+:)[ \t]+)(#\w[^\r\n']*)", re.MULTILINE)
+_HASHTAGS = re.compile(r"^([ \t]*(?:-|[\w-]+:)[ \t]+)(#\w[^\r\n']*)", re.MULTILINE)
 # The C loader, if PyYAML was built with it. Both loaders return all scalars as strings, which is
 # three times as fast as converting them.
-_YAML_LOADER: Final = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-_MOST_CHARS: Final = 100_000  # which take the pure Python YAML parser a second
+_YAML_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+_MOST_CHARS = 100_000  # which take the pure Python YAML parser a second
 # libyaml crashes the process if lists and mappings are nested 100,000 levels deep.
-_DEEPEST: Final = 50
+_DEEPEST = 50
 # The time and memory of the TOML parser grow with the square of the length of a dotted key.
-_LONGEST_TOML_LINE: Final = 2_000
-_FLAGS: Final = frozenset({"", "true", "false"})
-_NULLS: Final = frozenset({None, "", "~", "null", "Null", "NULL"})
-_KEY: Final = re.compile(
+_LONGEST_TOML_LINE = 2_000
+_FLAGS = frozenset({"", "true", "false"})
+_NULLS = frozenset({None, "", "~", "null", "Null", "NULL"})
+_KEY = re.compile(
     r"^([^\s#'\"\[\]{},&*!|>%@`:-][^:\r\n]{0,200}?)[ \t]*:(?=\s|\Z|\d{4}-)", re.MULTILINE
 )
-_LINE_OF_NO_KEY: Final = re.compile(r"^[^\s#-]", re.MULTILINE)
+_LINE_OF_NO_KEY = re.compile(r"^[^\s#-]", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from llama_index.core.schema import (
@@ -56,9 +56,9 @@ from llama_index_contextual.utils.text import lines_of, without_surrogates
 if TYPE_CHECKING:
     from llama_index_contextual.node_parser.packing import Span
 
-_LONGEST_PAGE_NUMBER: Final = 10  # digits
+_LONGEST_PAGE_NUMBER = 10  # digits
 # Counts and levels mean nothing to an embedding model or an LLM.
-BOOKKEEPING: Final = (
+BOOKKEEPING = (
     HEADING_LEVEL,
     CONTENT_TYPE,
     TOKEN_COUNT,
@@ -69,7 +69,7 @@ BOOKKEEPING: Final = (
 )
 # Tags and descriptions from front matter would make the chunks of a document too similar. The
 # keyword index reads them once per document.
-_HIDDEN_FROM_EMBEDDING: Final = (
+_HIDDEN_FROM_EMBEDDING = (
     *BOOKKEEPING,
     START_LINE,
     END_LINE,
@@ -78,24 +78,24 @@ _HIDDEN_FROM_EMBEDDING: Final = (
 )
 # Metadata of a chunk that is wrong for the pieces that it is split into. Our parser writes more of
 # it than other parsers.
-_OF_A_CHUNK: Final = (HEADER_PATH, START_LINE, END_LINE)
-_OF_OUR_CHUNK: Final = (*_OF_A_CHUNK, *BOOKKEEPING)
+_OF_A_CHUNK = (HEADER_PATH, START_LINE, END_LINE)
+_OF_OUR_CHUNK = (*_OF_A_CHUNK, *BOOKKEEPING)
 # Front matter keys that contain the date of a note, the most reliable first. Keys such as ``due``
 # and ``updated`` contain other dates.
-_DAY_KEYS: Final = (
+_DAY_KEYS = (
     re.compile("date|datum|fecha|дата|日付|日期|날짜"),
     re.compile(
         "(?:date[-_ ]?)?(?:creat(?:ed|ion)|erstellt|creado|créé)(?:[-_ ]?(?:at|on|date|time|am))*"
     ),
     re.compile("(?:date[-_ ]?)?pub(?:lish|lished)?(?:[-_ ]?(?:at|on|date|time|am))*"),
 )
-_LOOSE_DAY_KEY: Final = re.compile("data|dato|day")  # these words have other meanings, too
-_WHOLE_DAY: Final = re.compile(r"\W{0,9}\d[\w .,/:-]{4,30}\d\W{0,9}")
-_FILTER_NAME: Final = re.compile(r"\w[\w .-]{0,99}")
-_MOST_FILTERS: Final = 50
-_MOST_TAG_CHARS: Final = 2000  # of inline tags
-_IN_ALL_CONTEXTS: Final = (TITLE, DATE)  # in every context, so not needed on the first chunk
-_MOST_FRONT_MATTER_CHARS: Final = 1000  # for the keyword index
+_LOOSE_DAY_KEY = re.compile("data|dato|day")  # these words have other meanings, too
+_WHOLE_DAY = re.compile(r"\W{0,9}\d[\w .,/:-]{4,30}\d\W{0,9}")
+_FILTER_NAME = re.compile(r"\w[\w .-]{0,99}")
+_MOST_FILTERS = 50
+_MOST_TAG_CHARS = 2000  # of inline tags
+_IN_ALL_CONTEXTS = (TITLE, DATE)  # in every context, so not needed on the first chunk
+_MOST_FRONT_MATTER_CHARS = 1000  # for the keyword index
 
 
 class Place(NamedTuple):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import regex  # type: ignore[import-untyped]
 
@@ -40,23 +40,23 @@ from llama_index_contextual.node_parser.sections import (
 from llama_index_contextual.utils.language import detect_language, sentence_starts
 from llama_index_contextual.utils.tokens import Scale, make_scale
 
-_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
-_VISIBLE_LINE: Final = re.compile(r"(?P<first_word>\S+)(?:[^\r\n]*\S)?")
-_PARAGRAPH_END: Final = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[ \t]*(?:\r\n|\r(?!\n)|\n))+")
+_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
+_VISIBLE_LINE = re.compile(r"(?P<first_word>\S+)(?:[^\r\n]*\S)?")
+_PARAGRAPH_END = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[ \t]*(?:\r\n|\r(?!\n)|\n))+")
 # Up to ``size`` characters of a sentence or line that end at its end, at white space, or else after
 # a letter with all its combining marks.
-_PIECE_OF_SENTENCE: Final = (
+_PIECE_OF_SENTENCE = (
     r"(?s)(?:.{{1,{size}}}\Z|(?P<words>.{{0,{before_space}}}[ \n])"
     r"|.{{1,{size}}}(?![\p{{M}}\u0e33\u0eb3])|.{{1,{size}}})\s*"
 )
-_TOKENS_PER_CHARACTER: Final = 4  # the most with a byte-level tokenizer
-_MAX_ROW: Final = 3000  # characters of a header row that are read
-_MAX_CONTINUES: Final = 300  # characters of a table's header row, or a fence's language
+_TOKENS_PER_CHARACTER = 4  # the most with a byte-level tokenizer
+_MAX_ROW = 3000  # characters of a header row that are read
+_MAX_CONTINUES = 300  # characters of a table's header row, or a fence's language
 # The pieces of a text, each counted alone, have at most this many times the tokens of the text.
-_MOST_MERGED: Final = 4
-_CHUNKS_OF_A_SENTENCE: Final = 2  # the limit of a single sentence or line, in chunk sizes
-_CHUNKS_OF_A_BLOCK: Final = 8  # the limit with keep_blocks, in chunk sizes
-_BLOCKS_OF_SENTENCES: Final = frozenset({"text", "list", "quote"})
+_MOST_MERGED = 4
+_CHUNKS_OF_A_SENTENCE = 2  # the limit of a single sentence or line, in chunk sizes
+_CHUNKS_OF_A_BLOCK = 8  # the limit with keep_blocks, in chunk sizes
+_BLOCKS_OF_SENTENCES = frozenset({"text", "list", "quote"})
 
 
 class ChunkSettings(NamedTuple):

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from llama_index.core import schema
 from llama_index.core.bridge.pydantic import field_serializer
@@ -35,14 +35,14 @@ from llama_index_contextual.utils.tokens import COUNTERS
 if TYPE_CHECKING:
     from llama_index_contextual.node_parser.sections import Path
 
-_ANY_SUFFIX: Final = "*"
-_LARGEST_CHUNK: Final = 1_000_000
-_USUAL_OVERLAP: Final = 80
-_USUAL_MINIMUM: Final = 50
-_IMAGE_WITHOUT_TEXT: Final = Span(0, 0, (), "image", 0)
+_ANY_SUFFIX = "*"
+_LARGEST_CHUNK = 1_000_000
+_USUAL_OVERLAP = 80
+_USUAL_MINIMUM = 50
+_IMAGE_WITHOUT_TEXT = Span(0, 0, (), "image", 0)
 # The fields besides metadata that nodes inherit from their document.
-_TEMPLATES: Final = ("metadata_separator", "metadata_template", "text_template")
-_IMAGE_FIELDS: Final = ("image", "image_path", "image_url", "image_mimetype", "text_embedding")
+_TEMPLATES = ("metadata_separator", "metadata_template", "text_template")
+_IMAGE_FIELDS = ("image", "image_path", "image_url", "image_mimetype", "text_embedding")
 
 
 class HeadingAwareMarkdownNodeParser(Checked, NodeParser):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from itertools import pairwise
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pyromark
 
@@ -30,41 +30,41 @@ from llama_index_contextual.utils.dates import date_from_heading, mentions_date_
 from llama_index_contextual.utils.metadata import shortened
 
 # The strengths of marks. The packer splits at the strongest mark in reach, and never at GLUED.
-SECTION: Final = 100  # before a heading
-BLOCK: Final = 80  # between top-level blocks
-ITEM: Final = 60  # before a top-level list item; 5 less per level of nesting, but at least NESTED
-NESTED: Final = 40  # between the blocks of a quote or of an item
-INTRO: Final = 30  # between "... as follows:" and the list, fence, table or quote that follows
-PIECE: Final = 20  # a blank line inside an oversized fence
-LINE: Final = 15  # between code lines, table rows, link definitions or unwrapped lines of text
-SENTENCE: Final = 10
-SPACE: Final = 5  # white space inside an oversized sentence or line
-CHARACTER: Final = 1
-GLUED: Final = 0  # after a heading
+SECTION = 100  # before a heading
+BLOCK = 80  # between top-level blocks
+ITEM = 60  # before a top-level list item; 5 less per level of nesting, but at least NESTED
+NESTED = 40  # between the blocks of a quote or of an item
+INTRO = 30  # between "... as follows:" and the list, fence, table or quote that follows
+PIECE = 20  # a blank line inside an oversized fence
+LINE = 15  # between code lines, table rows, link definitions or unwrapped lines of text
+SENTENCE = 10
+SPACE = 5  # white space inside an oversized sentence or line
+CHARACTER = 1
+GLUED = 0  # after a heading
 
-_INTRODUCED: Final = frozenset({"list", "code", "table", "quote"})
-_INTRO_CHARS: Final = 80  # before a block that are searched for an introducing colon
-_MOST_LEADING_BLOCKS: Final = 5  # comments and anchors above a heading
-_TITLE_PARSER: Final = pyromark.Markdown(
+_INTRODUCED = frozenset({"list", "code", "table", "quote"})
+_INTRO_CHARS = 80  # before a block that are searched for an introducing colon
+_MOST_LEADING_BLOCKS = 5  # comments and anchors above a heading
+_TITLE_PARSER = pyromark.Markdown(
     options=pyromark.Options.ENABLE_STRIKETHROUGH | pyromark.Options.ENABLE_WIKILINKS
 )
 # Comments, anchors and attributes above a heading.
-_LEAD: Final = re.compile(
+_LEAD = re.compile(
     r"(?:\s*(?:<!--(?:(?!-->)[\s\S]){0,999}-->|\{{1,2}-?\s?[/#:!][^{}]{0,999}\}{1,2}|%%[^%]*%%"
     r"|<(a|span)\s[^<>]*>\s*</\1>|\([\w-]+\)=))+\s*"
 )
 # Attributes at the end of a heading in Pandoc, Quarto, kramdown and MDX: {#id .class key="value"},
 # {: #id}, {tabset .wide}, {/* id */}, {-}, {#id}{.class}, also after hashes. "{id}" is text.
-_VALUE: Final = r"""(?:"[^"]{0,99}"|'[^']{0,99}'|[^\s{}"']+)"""
-_ATTRIBUTE: Final = rf"""(?:[#.][^\s{{}}"'=]+|[\w:-]+={_VALUE}|-)"""
-_FLAG: Final = r"\w[\w-]*"
-_LIST: Final = rf"(?:{_FLAG} ){{0,9}}{_ATTRIBUTE}(?: (?:{_ATTRIBUTE}|{_FLAG}))*"
-_ATTRIBUTES: Final = re.compile(rf"(?: #+)?(?: ?\{{(?::? ?{_LIST} ?|/[^{{}}]*)\}}){{1,3}}$")
+_VALUE = r"""(?:"[^"]{0,99}"|'[^']{0,99}'|[^\s{}"']+)"""
+_ATTRIBUTE = rf"""(?:[#.][^\s{{}}"'=]+|[\w:-]+={_VALUE}|-)"""
+_FLAG = r"\w[\w-]*"
+_LIST = rf"(?:{_FLAG} ){{0,9}}{_ATTRIBUTE}(?: (?:{_ATTRIBUTE}|{_FLAG}))*"
+_ATTRIBUTES = re.compile(rf"(?: #+)?(?: ?\{{(?::? ?{_LIST} ?|/[^{{}}]*)\}}){{1,3}}$")
 # Hugo's {{% heading "whatsnext" %}}, of which the text in quotes is shown.
-_SHORTCODE: Final = re.compile(r'\{\{[%<][^{}"\n]*"([^"{}\n]*)"[^{}\n]*[%>]\}\}')
+_SHORTCODE = re.compile(r'\{\{[%<][^{}"\n]*"([^"{}\n]*)"[^{}\n]*[%>]\}\}')
 # Parts of a section that do not count as text: list markers, HTML, links, images, link definitions,
 # URLs, tags, and the label before any of these, as in "Tags: #a" and "Next: [[b]]".
-_NO_TEXT: Final = re.compile(
+_NO_TEXT = re.compile(
     r"^[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?"
     r"|<[^<>]*>"
     r"|^[^\w\n\[<#]{0,9}\w{1,30}(?: \w{1,30})?[^\w\n]{0,3}:[ *_]{0,3}(?=[\[#<!]|https?://)"
@@ -74,7 +74,7 @@ _NO_TEXT: Final = re.compile(
     r"|(?<!\w)#[\w/-]+",
     re.MULTILINE,
 )
-_WORD: Final = re.compile(r"\w")
+_WORD = re.compile(r"\w")
 
 
 class Atom(NamedTuple):

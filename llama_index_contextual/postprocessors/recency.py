@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from operator import itemgetter
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from llama_index.core.bridge.pydantic import Field, PlainSerializer
 from llama_index.core.callbacks import CallbackManager
@@ -17,8 +17,8 @@ from llama_index_contextual.postprocessors.hits import checked_hits
 from llama_index_contextual.utils.errors import Checked
 from llama_index_contextual.utils.metadata import DATE, date_of, is_evergreen, path_of
 
-_SECONDS_PER_DAY: Final = 86_400.0
-_MIN_SPREAD: Final = 0.5  # between the best score and the baseline, as a share of the best
+_SECONDS_PER_DAY = 86_400.0
+_MIN_SPREAD = 0.5  # between the best score and the baseline, as a share of the best
 
 
 def decay(age_days: float, half_life_days: float) -> float:

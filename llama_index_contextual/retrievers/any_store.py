@@ -14,7 +14,7 @@ import sys
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from llama_index.core.schema import BaseNode, ObjectType
 from llama_index.core.vector_stores import SimpleVectorStore
@@ -53,14 +53,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 # The largest size of a query: clients of stores do not accept a larger number.
-MOST: Final = 2**31 - 1
-_PAGE: Final = 1000  # nodes that are read by id at a time
-_GROWTH: Final = 4  # if too few hits match, the size of the next query grows by this factor
-_UNIT: Final = 1e-3  # tolerance for the length of a normalized vector
+MOST = 2**31 - 1
+_PAGE = 1000  # nodes that are read by id at a time
+_GROWTH = 4  # if too few hits match, the size of the next query grows by this factor
+_UNIT = 1e-3  # tolerance for the length of a normalized vector
 # In these modes, similarity_top_k is the number of hits.
-_COUNTED: Final = frozenset({VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR})
-_EQUALITIES: Final = (FilterOperator.EQ, FilterOperator.IN)
-_EVERYWHERE: Final = (
+_COUNTED = frozenset({VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR})
+_EQUALITIES = (FilterOperator.EQ, FilterOperator.IN)
+_EVERYWHERE = (
     *_EQUALITIES,
     FilterOperator.GT,
     FilterOperator.GTE,

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,9 @@ Rows = Sequence[int] | Ints  # numbers of rows
 ScoredRows = tuple[Ints, Floats]  # numbers of rows, best first, and their scores
 Part = tuple[Any, Bools]  # the arrays of some rows, and whether each row is live
 
-_MERGE_FACTOR: Final = 4  # the small part is merged when it has a quarter of the large part's rows
-_BLOCK_SIZE: Final = 32  # values of which the largest is compared first
-_CONTENT: Final = "content"  # the name of the array with JSON in a file
+_MERGE_FACTOR = 4  # the small part is merged when it has a quarter of the large part's rows
+_BLOCK_SIZE = 32  # values of which the largest is compared first
+_CONTENT = "content"  # the name of the array with JSON in a file
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.indices.vector_store import VectorIndexRetriever
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
-KEYWORD_WEIGHT: Final = 0.6
-_VECTOR_RETRIEVERS: Final = (ContextualVectorRetriever, VectorIndexRetriever)
+KEYWORD_WEIGHT = 0.6
+_VECTOR_RETRIEVERS = (ContextualVectorRetriever, VectorIndexRetriever)
 # These methods call their synchronous twin, which blocks the event loop.
-_BLOCKING: Final = (BaseRetriever._aretrieve, BasePydanticVectorStore.aquery)  # noqa: SLF001
+_BLOCKING = (BaseRetriever._aretrieve, BasePydanticVectorStore.aquery)  # noqa: SLF001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

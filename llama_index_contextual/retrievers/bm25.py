@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
 from llama_index.core.storage.docstore import BaseDocumentStore
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.base import StoreReader
     from llama_index_contextual.retrievers.node_index import KeywordView
 
-_MAX_NAMED: Final = 50  # documents with the same name
-_MAX_CHUNKS: Final = 200  # chunks of a named document of which the best is chosen
-_SETTINGS: Final = (
+_MAX_NAMED = 50  # documents with the same name
+_MAX_CHUNKS = 200  # chunks of a named document of which the best is chosen
+_SETTINGS = (
     "similarity_top_k",
     "filters",
     "callback_manager",
@@ -45,9 +45,7 @@ _SETTINGS: Final = (
     "verbose",
 )
 # Settings of LlamaIndex's BM25Retriever that this class does not have.
-_TERM_SETTINGS: Final = frozenset(
-    {"stemmer", "language", "skip_stemming", "token_pattern", "tokenizer"}
-)
+_TERM_SETTINGS = frozenset({"stemmer", "language", "skip_stemming", "token_pattern", "tokenizer"})
 
 
 class ContextualBM25Retriever(PoolRetriever):

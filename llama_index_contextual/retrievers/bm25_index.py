@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
 
-K1: Final = 1.2
-B: Final = 0.75
-_MAX_CACHED: Final = 8  # queries whose postings are cached, because each is read several times
-_REACH: Final = 8  # terms further apart are not near each other
-_NUMBER: Final = np.dtype("<u8")  # the type of term numbers
+K1 = 1.2
+B = 0.75
+_MAX_CACHED = 8  # queries whose postings are cached, because each is read several times
+_REACH = 8  # terms further apart are not near each other
+_NUMBER = np.dtype("<u8")  # the type of term numbers
 
 
 def idf(documents: int, document_frequency: int) -> float:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import date
 from hashlib import blake2b
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -43,19 +43,19 @@ from llama_index_contextual.utils.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CHUNK_INFO_VERSION: Final = 3  # increase it when descriptions of chunks change
+CHUNK_INFO_VERSION = 3  # increase it when descriptions of chunks change
 
-_MAX_CACHED: Final = 50_000  # rows whose info is kept as an object
-_INNER_HEADING_VALUE: Final = 0.5  # value of an inner heading as a name; a document name has 1
-_IN_TEXT_BONUS: Final = 0.01  # for a heading that is in the chunk and not only above it
-_MIN_HASHED_WORDS: Final = 8  # a shorter text has no hash
-_HEADING_LINE: Final = re.compile(r" {0,3}#{1,6}(?:\s|$)")
-_MAY_BE_HEADING: Final = re.compile(r"^ {0,3}(?:#|=+\s*$|-+\s*$)", re.MULTILINE)
-_CODE_WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
-_NOT_IN_KEY: Final = re.compile(r"[\W_]+")
-_IMPL_FOR: Final = re.compile(r"[^\n{]{1,200} for ")
-_LAST_PART: Final = re.compile(r"[.:\\]")  # Engine.search, Engine::search
-_JSON_ENCODER: Final = json.JSONEncoder(default=sorted, separators=(",", ":"))
+_MAX_CACHED = 50_000  # rows whose info is kept as an object
+_INNER_HEADING_VALUE = 0.5  # value of an inner heading as a name; a document name has 1
+_IN_TEXT_BONUS = 0.01  # for a heading that is in the chunk and not only above it
+_MIN_HASHED_WORDS = 8  # a shorter text has no hash
+_HEADING_LINE = re.compile(r" {0,3}#{1,6}(?:\s|$)")
+_MAY_BE_HEADING = re.compile(r"^ {0,3}(?:#|=+\s*$|-+\s*$)", re.MULTILINE)
+_CODE_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
+_NOT_IN_KEY = re.compile(r"[\W_]+")
+_IMPL_FOR = re.compile(r"[^\n{]{1,200} for ")
+_LAST_PART = re.compile(r"[.:\\]")  # Engine.search, Engine::search
+_JSON_ENCODER = json.JSONEncoder(default=sorted, separators=(",", ":"))
 
 
 class DefinedName(NamedTuple):
@@ -233,15 +233,15 @@ def _hash_of(text: str) -> int | None:
 
 # Descriptions by row
 
-_BY_ROW: Final = ("days", "hashes", "code_flags")
-_LABELS: Final = ("labels", "heading_labels", "context_labels", "name_labels")
+_BY_ROW = ("days", "hashes", "code_flags")
+_LABELS = ("labels", "heading_labels", "context_labels", "name_labels")
 # The columns with any number of entries for each row, by the column with their bounds.
-_ENTRIES: Final = {
+_ENTRIES = {
     "id_bounds": ("ids_as_bytes",),
     "info_bounds": ("infos_as_json",),
     "label_bounds": _LABELS,
 }
-_TYPES: Final = {
+_TYPES = {
     "days": "q",
     "hashes": "q",
     "code_flags": "B",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from llama_index_contextual.utils.metadata import HEADER_PATH, citation_of, value_of
 from llama_index_contextual.utils.text import printable_lines, readable
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.rankings import Credit
     from llama_index_contextual.retrievers.relevance import Judgement
 
-_MAX_SNIPPET: Final = 60  # characters
-_MAX_TERMS: Final = 6
+_MAX_SNIPPET = 60  # characters
+_MAX_TERMS = 6
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -269,7 +269,7 @@ class HeadingFeature:
 
 
 # A word that is not the first of a sentence.
-_LATER_WORD: Final = re.compile(r"(?<=[^.?!\s]\s)[^\W\d_]\w+")
+_LATER_WORD = re.compile(r"(?<=[^.?!\s]\s)[^\W\d_]\w+")
 
 
 class ProperNameFeature:
@@ -308,17 +308,17 @@ class ProperNameFeature:
 
 # Source code
 
-_PROSE_FACTOR: Final = 0.5  # a question in prose is about more than a name
-_BEST_CHUNKS: Final = 3  # chunks whose vector scores represent their file
-_IDENTIFIER: Final = re.compile(r"\b[A-Za-z_][^\WA-Z_]*[A-Z_]\w*")
+_PROSE_FACTOR = 0.5  # a question in prose is about more than a name
+_BEST_CHUNKS = 3  # chunks whose vector scores represent their file
+_IDENTIFIER = re.compile(r"\b[A-Za-z_][^\WA-Z_]*[A-Z_]\w*")
 # The last part of a qualified name: ``send`` of ``res.send``, ``Helpers`` of ``Sinatra::Helpers``.
-_LAST_PART: Final = re.compile(r"\w(?:::|->|[.#])(\w+)(?!\w|(?:::|->|[.#])\w)")
-_COMMON_WORD_VALUE: Final = 0.5  # of a word of a file name that is in most chunks; a rare one has 1
-_TEST_FOLDERS: Final = frozenset(
+_LAST_PART = re.compile(r"\w(?:::|->|[.#])(\w+)(?!\w|(?:::|->|[.#])\w)")
+_COMMON_WORD_VALUE = 0.5  # of a word of a file name that is in most chunks; a rare one has 1
+_TEST_FOLDERS = frozenset(
     ("benchmark", "benchmarks", "example", "examples", "fixtures", "spec", "specs", "test", "tests")
 )
-_TEST_ENDINGS: Final = ("_test", ".test", "_spec", ".spec", "Test", "Tests")
-_TEST_TERMS: Final = code_terms(" ".join(_TEST_FOLDERS))
+_TEST_ENDINGS = ("_test", ".test", "_spec", ".spec", "Test", "Tests")
+_TEST_TERMS = code_terms(" ".join(_TEST_FOLDERS))
 
 
 class CodeFeature(ABC):
@@ -445,15 +445,15 @@ def spelling_grade(name: str, info: ChunkInfo) -> int:
 
 # Features that depend on the ranking so far
 
-_MAX_REPEATS: Final = 3
-_BETWEEN_PARTS: Final = re.compile(
+_MAX_REPEATS = 3
+_BETWEEN_PARTS = re.compile(
     r"[,;/&+、]|\b(?:and|or|vs|versus|und|oder|et|ou|y|e|и|или)\b", re.IGNORECASE
 )
-_MIN_PART: Final = 0.15  # share of the question's information that a part must have
-_MIN_COVERAGE: Final = 0.6  # share of a part's information that a chunk about it contains
-_WHOLE_PART: Final = 10.0  # log-odds
-_FIXED_HITS: Final = 3  # hits that always stay before the best chunk of a part
-_STEP: Final = 1e-6  # log-odds between a lifted chunk and the hit before it
+_MIN_PART = 0.15  # share of the question's information that a part must have
+_MIN_COVERAGE = 0.6  # share of a part's information that a chunk about it contains
+_WHOLE_PART = 10.0  # log-odds
+_FIXED_HITS = 3  # hits that always stay before the best chunk of a part
+_STEP = 1e-6  # log-odds between a lifted chunk and the hit before it
 
 
 class NameFeature:
@@ -568,7 +568,7 @@ def _parts_of(query: Query) -> list[list[int]]:
     return parts
 
 
-FEATURES: Final[tuple[Feature, ...]] = (
+FEATURES: tuple[Feature, ...] = (
     VectorFeature(),
     KeywordFeature(),
     MatchFeature(),

@@ -19,7 +19,7 @@ from difflib import get_close_matches
 from functools import cache
 from itertools import chain
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from llama_index.core.vector_stores.types import (
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.arrays import Bools, Ints
 
 # Vector stores have three names for the document of a node. Filters can use any of them.
-REF_DOC_ALIASES: Final = frozenset({"doc_id", "document_id"})
-_MAX_SIMILAR: Final = 3  # similar names that a message suggests
-_MIN_SIMILARITY: Final = 0.5
-_MAX_NAMED: Final = 6
+REF_DOC_ALIASES = frozenset({"doc_id", "document_id"})
+_MAX_SIMILAR = 3  # similar names that a message suggests
+_MIN_SIMILARITY = 0.5
+_MAX_NAMED = 6
 
 Filter = MetadataFilter | MetadataFilters
 Condition = Callable[[Any], bool]
@@ -103,7 +103,7 @@ def path_filter(path: str) -> PathFilter:
 
 # Filters as data
 
-_CLASS_OF_TARGET: Final = {"words": WordsFilter, "items": ItemFilter}
+_CLASS_OF_TARGET = {"words": WordsFilter, "items": ItemFilter}
 
 
 def filters_to_dict(filters: MetadataFilters) -> dict[str, Any]:
@@ -222,8 +222,8 @@ def merge_filters(
 # Conditions on values
 
 
-_OPPOSITES: Final = {FilterOperator.NE: FilterOperator.EQ, FilterOperator.NIN: FilterOperator.IN}
-_NEED_LISTS: Final = {FilterOperator.IN, FilterOperator.ANY, FilterOperator.ALL}
+_OPPOSITES = {FilterOperator.NE: FilterOperator.EQ, FilterOperator.NIN: FilterOperator.IN}
+_NEED_LISTS = {FilterOperator.IN, FilterOperator.ANY, FilterOperator.ALL}
 
 
 def condition_of(part: MetadataFilter) -> Condition:

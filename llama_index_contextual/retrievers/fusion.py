@@ -12,7 +12,7 @@ import warnings
 from collections import defaultdict
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from llama_index.core import Settings
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.features import Feature
     from llama_index_contextual.retrievers.rankings import KeywordReads
 
-RRF_K: Final = 20.0
+RRF_K = 20.0
 # The number of candidates of each retriever does not depend on the top-k, so that a top 5 is a
 # prefix of a top 20.
-POOL: Final = 100
+POOL = 100
 
 
 class ContextualFusionRetriever(BaseRetriever):

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -19,22 +19,22 @@ from llama_index_contextual.utils.language import fold, normalise
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-_LINK: Final = re.compile(
+_LINK = re.compile(
     r"!?\[\[([^\[\]|#^\n]{1,200}(?:#(?=[\]|]))?)(?:[#^][^\[\]|\n]{0,200})?(?:\|[^\[\]\n]{0,200})?\]\]"
 )
-_QUOTES: Final = (
+_QUOTES = (
     "\"'`<>«»\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2039\u203a\u300c\u300d\u300e\u300f"
 )
-_ANCHOR: Final = re.compile(r"(?<=\w)(\.[A-Za-z]\w{0,9})#.*")  # a.md#L3-L9, a.md#Heading
+_ANCHOR = re.compile(r"(?<=\w)(\.[A-Za-z]\w{0,9})#.*")  # a.md#L3-L9, a.md#Heading
 # White space, quotation marks, dashes, slashes, brackets, emphasis and punctuation.
-_SEPARATORS: Final = re.compile(
+_SEPARATORS = re.compile(
     rf"[{_QUOTES}\s\-_./\\()\[\]{{}}*|\u05be\u2010-\u2015\u2212?!,;:\u00a1\u00bf\u2026\u3001\u3002]+"
 )
-LONGEST_NAME: Final = 200  # characters of a name
-NAMING: Final = (metadata.TITLE, "aliases", "alias")  # metadata keys of document names
-NAMES_VERSION: Final = 2  # increase it when the folding of names changes
-NAME_VALUE: Final = 1.0
-TOP_HEADING: Final = 0.75  # the value of the first heading of a document as its name
+LONGEST_NAME = 200  # characters of a name
+NAMING = (metadata.TITLE, "aliases", "alias")  # metadata keys of document names
+NAMES_VERSION = 2  # increase it when the folding of names changes
+NAME_VALUE = 1.0
+TOP_HEADING = 0.75  # the value of the first heading of a document as its name
 
 
 @lru_cache(maxsize=65_536)  # the same paths, titles and headings are folded for each query

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from llama_index.core.constants import DATA_KEY, TYPE_KEY
@@ -50,12 +50,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_MAX_CACHED: Final = 64  # results over all nodes
-_MAX_TEXTS: Final = 5000  # texts in which a phrase is checked; beyond that, its words are enough
-_FILE: Final = "bm25.arrays"
-_WRITING: Final = threading.Lock()  # writers take turns
-_FURTHER_TEXTS: Final = (metadata.LEXICAL_CONTEXT, metadata.FRONT_MATTER)
-_WORD: Final = re.compile(r"\w+")
+_MAX_CACHED = 64  # results over all nodes
+_MAX_TEXTS = 5000  # texts in which a phrase is checked; beyond that, its words are enough
+_FILE = "bm25.arrays"
+_WRITING = threading.Lock()  # writers take turns
+_FURTHER_TEXTS = (metadata.LEXICAL_CONTEXT, metadata.FRONT_MATTER)
+_WORD = re.compile(r"\w+")
 
 
 def lexical_text(node: BaseNode) -> str:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from datetime import date
 from itertools import compress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from llama_index.core.vector_stores.types import (
     FilterCondition,
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 Filter = MetadataFilter | MetadataFilters
 
 # Operators are between white space. The length limits keep the search for a closing mark linear.
-_FIELD: Final = re.compile(
+_FIELD = re.compile(
     r"(?<!\S)(?P<name>path|tag):"
     r'(?:"(?P<quoted>[^"\n]{1,200})"|(?P<plain>[^\s"]{1,200}))(?!\S)'
 )
-_PHRASE: Final = re.compile(r'(?<!\S)["“„](?P<words>[^"“”„\n]{1,200})["”“](?!\S)')
-_MAX_CHARACTERS: Final = 2000  # a longer text is a message and has no operators
-_CONDITION: Final = re.compile(
+_PHRASE = re.compile(r'(?<!\S)["“„](?P<words>[^"“”„\n]{1,200})["”“](?!\S)')
+_MAX_CHARACTERS = 2000  # a longer text is a message and has no operators
+_CONDITION = re.compile(
     r"(?P<key>[^=<>!~]{1,100})(?P<operator>!=|<=|>=|==|=|<|>|~)(?![=<>])(?P<value>[^\n]{0,300})"
 )
-_OPERATORS: Final = {"=": FilterOperator.EQ, "~": FilterOperator.TEXT_MATCH_INSENSITIVE}
-_MAX_NAMED: Final = 3  # unknown words that a note names
+_OPERATORS = {"=": FilterOperator.EQ, "~": FilterOperator.TEXT_MATCH_INSENSITIVE}
+_MAX_NAMED = 3  # unknown words that a note names
 
 
 class ParsedQuery(NamedTuple):

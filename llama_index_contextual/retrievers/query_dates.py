@@ -14,7 +14,7 @@ from datetime import date, timedelta
 from functools import cache, cached_property, partial
 from importlib.resources import files
 from itertools import chain, count
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import yaml
 
@@ -36,23 +36,23 @@ from llama_index_contextual.utils.language import (
 )
 from llama_index_contextual.utils.text import plain_digits
 
-LANGUAGES: Final = ("en", "es", "zh", "ja")
+LANGUAGES = ("en", "es", "zh", "ja")
 # These languages are only used if a text may be in one of them: "hier" means yesterday in French,
 # but here in German.
-FURTHER_LANGUAGES: Final = ("de", "fr", "it", "nl", "pt", "ru")
-DAYS_AFTER: Final = 7  # notes from the days after a day can be about it, too
-_PHRASE_KINDS: Final = ("greeting", "thanks", "acknowledgement", "filler")
-_MAX_DATES: Final = 4
-_SAMPLE: Final = 200  # characters in which stop words are counted to find the language
-_MAX_WORDS_OF_DATE: Final = 4
-_YEARS_WITH_29_FEBRUARY: Final = 9  # any 9 years in a row include a 29 February
-_YAML: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast in C
-_SLOT: Final = re.compile(r"\{(month|mm|weekday|unit|number|ordinal|day|year)\}")
-_SLOT_NAME: Final = re.compile(r"\(\?P<\w+>")
-_MONTHS_OF_UNIT: Final = {"month": 1, "quarter": 3, "year": 12}
-_CJK: Final = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-HAS_CJK: Final = re.compile(f"[{_CJK}]")
-_WORD: Final = re.compile(f"[{_CJK}]|(?:(?![{_CJK}])[^\\W_])+(?:['-](?:(?![{_CJK}])[^\\W_])+)*")
+FURTHER_LANGUAGES = ("de", "fr", "it", "nl", "pt", "ru")
+DAYS_AFTER = 7  # notes from the days after a day can be about it, too
+_PHRASE_KINDS = ("greeting", "thanks", "acknowledgement", "filler")
+_MAX_DATES = 4
+_SAMPLE = 200  # characters in which stop words are counted to find the language
+_MAX_WORDS_OF_DATE = 4
+_YEARS_WITH_29_FEBRUARY = 9  # any 9 years in a row include a 29 February
+_YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast in C
+_SLOT = re.compile(r"\{(month|mm|weekday|unit|number|ordinal|day|year)\}")
+_SLOT_NAME = re.compile(r"\(\?P<\w+>")
+_MONTHS_OF_UNIT = {"month": 1, "quarter": 3, "year": 12}
+_CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+HAS_CJK = re.compile(f"[{_CJK}]")
+_WORD = re.compile(f"[{_CJK}]|(?:(?![{_CJK}])[^\\W_])+(?:['-](?:(?![{_CJK}])[^\\W_])+)*")
 
 Slots: TypeAlias = dict[str, Any]  # the values in a date: numbers, and a unit
 Meaning: TypeAlias = Callable[[Slots, int, date], Period]
@@ -400,7 +400,7 @@ def _year(slots: Slots, _: int, __: date) -> Period:
     return months_from(slots["year"], 1, 12)
 
 
-MEANINGS: Final[Mapping[str, Meaning]] = {
+MEANINGS: Mapping[str, Meaning] = {
     "ago": _unit,
     "past": _past,
     "weekday": _weekday,

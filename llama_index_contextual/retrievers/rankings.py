@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache, cached_property
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.bm25_index import Candidate
     from llama_index_contextual.retrievers.node_index import KeywordView
 
-_DEVIATIONS: Final = 3  # standard deviations on each side of the mean that become the range 0 to 1
+_DEVIATIONS = 3  # standard deviations on each side of the mean that become the range 0 to 1
 
-LEAST: Final = 1e-6  # learned scores stay greater than 0
+LEAST = 1e-6  # learned scores stay greater than 0
 # The share of a query's letters in words of the English vocabulary that gives its vectors full
 # trust.
-_KNOWN_SHARE: Final = 0.5
-_MIN_TRUST: Final = 0.2  # vectors still separate chunks that words cannot separate
+_KNOWN_SHARE = 0.5
+_MIN_TRUST = 0.2  # vectors still separate chunks that words cannot separate
 # The trust in multilingual-e5 for a query that is not English, if words match. It is 1 higher if no
 # word matches.
-_E5_TRUST: Final = 0.8
+_E5_TRUST = 0.8
 # The share of a query's information that matches if the query and the notes have the same language.
-_MATCHED: Final = 0.25
+_MATCHED = 0.25
 
 
 class Mode(str, Enum):
@@ -59,7 +59,7 @@ class Mode(str, Enum):
     MESSAGE = "message"
 
 
-MODES: Final = tuple(mode.value for modes in (FUSION_MODES, Mode) for mode in modes)
+MODES = tuple(mode.value for modes in (FUSION_MODES, Mode) for mode in modes)
 
 
 @dataclass(frozen=True, slots=True)

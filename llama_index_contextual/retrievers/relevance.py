@@ -10,7 +10,7 @@ sum in log-odds. ``benchmarks/relevance.py`` trains its weights. The figures are
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from llama_index_contextual.retrievers.features import NameFeature
 from llama_index_contextual.retrievers.query import unknown_words_note
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
     from llama_index_contextual.retrievers.rankings import KeywordReads, Ranking, ScoreTable
 
-AUTO: Final = "auto"
-LEAST: Final = 0.05  # loses no first hit of any retriever; see benchmarks/results/relevance.md
+AUTO: Literal["auto"] = "auto"
+LEAST = 0.05  # loses no first hit of any retriever; see benchmarks/results/relevance.md
 # The embeddings with calibrated cosines, each with its name in the weights and the cosine of
 # unrelated texts.
-_CALIBRATED: Final = {MINILM: ("local", 0.0), E5: ("e5", 0.7)}
-_OTHER_WORDS: Final = 0.5  # with fewer of its words in the best hit, a query may use other words
-_MAX_BY_VECTORS: Final = 0.3  # few queries in other words than the notes have an answer
-_COMPARED_INDEX: Final = 9  # the best keyword score is compared with that of the tenth hit
-_MIN_NAMED: Final = 0.95  # if the query is the name of the first hit
-_CLOSE_HITS: Final = 3  # first hits of which the one that contains most of the subject is judged
-_TINY: Final = 1e-6
+_CALIBRATED = {MINILM: ("local", 0.0), E5: ("e5", 0.7)}
+_OTHER_WORDS = 0.5  # with fewer of its words in the best hit, a query may use other words
+_MAX_BY_VECTORS = 0.3  # few queries in other words than the notes have an answer
+_COMPARED_INDEX = 9  # the best keyword score is compared with that of the tenth hit
+_MIN_NAMED = 0.95  # if the query is the name of the first hit
+_CLOSE_HITS = 3  # first hits of which the one that contains most of the subject is judged
+_TINY = 1e-6
 
 MinScore: TypeAlias = float | Literal["auto"]
 

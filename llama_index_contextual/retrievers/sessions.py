@@ -30,7 +30,7 @@ import math
 from dataclasses import dataclass
 from datetime import date
 from statistics import median
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -56,15 +56,15 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.chunk_info import Chunks
     from llama_index_contextual.retrievers.rankings import Ranking
 
-TEXT_FEATURES: Final = ("session vector", "session keyword", "sentence")
-FEATURES: Final = (*TEXT_FEATURES, "age")
-HALF_LIFE_DAYS: Final = 30.0
-_BEST_CHUNKS: Final = 3  # chunks whose scores represent a session
-_DEVIATIONS: Final = 6.0  # standard deviations of vector scores that become the range 0 to 1
-_FURTHER_SHARE: Final = 0.1  # score of the second chunk of a session, as a share of the first
-_TURN: Final = 3  # every third session is chosen by text alone
-_MAX_SENTENCES: Final = 6
-_MIN_WORDS: Final = 3  # words of a sentence that is searched for
+TEXT_FEATURES = ("session vector", "session keyword", "sentence")
+FEATURES = (*TEXT_FEATURES, "age")
+HALF_LIFE_DAYS = 30.0
+_BEST_CHUNKS = 3  # chunks whose scores represent a session
+_DEVIATIONS = 6.0  # standard deviations of vector scores that become the range 0 to 1
+_FURTHER_SHARE = 0.1  # score of the second chunk of a session, as a share of the first
+_TURN = 3  # every third session is chosen by text alone
+_MAX_SENTENCES = 6
+_MIN_WORDS = 3  # words of a sentence that is searched for
 
 
 class Session(NamedTuple):

@@ -7,17 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import chain
-from typing import Final
 
 from llama_index_contextual.retrievers.terms import has_stop_words
 from llama_index_contextual.retrievers.words import words_of
 from llama_index_contextual.utils.language import fold
 
-_MIN_CHARACTERS: Final = 4  # shorter words are similar to too many words
-_MAX_DIFFERENCE: Final = 2  # difference in length, and characters that a similar word can lack
-_MIN_SIMILARITY: Final = 0.75  # by difflib; "dikstra" and "dijkstra" have 0.93
-_MAX_SIMILAR: Final = 3  # similar words for each unknown word
-_MAX_SUGGESTIONS: Final = 5
+_MIN_CHARACTERS = 4  # shorter words are similar to too many words
+_MAX_DIFFERENCE = 2  # difference in length, and characters that a similar word can lack
+_MIN_SIMILARITY = 0.75  # by difflib; "dikstra" and "dijkstra" have 0.93
+_MAX_SIMILAR = 3  # similar words for each unknown word
+_MAX_SUGGESTIONS = 5
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from datetime import date
 from functools import lru_cache
 from itertools import chain
-from typing import Final
 
 import Stemmer
 
@@ -22,13 +21,13 @@ from llama_index_contextual.utils.language import LANGUAGE_NAMES, detect_languag
 
 Group = tuple[str, ...]  # a term and its alternatives, which match like the term
 
-TERMS_VERSION: Final = 14  # increase it when the terms of a text change
-_MAX_CHARACTERS: Final = 256  # length of a word; a longer one is data and is cut
-_ENGLISH: Final = "en"
-_ANY: Final = ""  # no language: only English stems, and no stop words
+TERMS_VERSION = 14  # increase it when the terms of a text change
+_MAX_CHARACTERS = 256  # length of a word; a longer one is data and is cut
+_ENGLISH = "en"
+_ANY = ""  # no language: only English stems, and no stop words
 
-_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
-_SHORT: Final = re.compile(r"([a-z]([a-z])\2)(?:ed|ing)s?")  # "added": Snowball's stem is "ad"
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_SHORT = re.compile(r"([a-z]([a-z])\2)(?:ed|ing)s?")  # "added": Snowball's stem is "ad"
 
 _stemmers = threading.local()  # by language; a stemmer must not be shared between threads
 

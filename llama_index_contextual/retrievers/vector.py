@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from llama_index.core import Settings, VectorStoreIndex
 from llama_index.core.instrumentation import get_dispatcher
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_dispatcher: Final = get_dispatcher(__name__)
+_dispatcher = get_dispatcher(__name__)
 
-MINILM: Final = "all-minilm"
-E5: Final = "multilingual-e5"
-_MAX_CACHED: Final = 16  # queries whose vectors are cached, because a digest can search twice
+MINILM = "all-minilm"
+E5 = "multilingual-e5"
+_MAX_CACHED = 16  # queries whose vectors are cached, because a digest can search twice
 
 
 class OwnStore:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import Final
 
 from llama_index_contextual.utils.language import normalise
 
 # Vowel signs and accents belong to words, but Python's \w does not include them.
-_LETTERS: Final = (
+_LETTERS = (
     r"\w\u0300-\u036f\u0900-\u0963\u0966-\u0df3\u0e01-\u0e4e\u0e81-\u0ece\u0f39-\u0fbc"
     r"\u1000-\u1049\u1050-\u109f\u1780-\u17d3\u17dd"
 )
-_TAG: Final = "</?[a-z]{1,8}>"
+_TAG = "</?[a-z]{1,8}>"
 # The joints in identifiers, paths, contractions and initials, and markup inside words: max_results,
 # a.b.c, src/main.rs, std::fs, don't, R&D, **Kuber**netes.
-_JOINT: Final = (
+_JOINT = (
     rf"[-./'\u2019@]|::?|->|\*{{1,3}}|~~|==|{_TAG}"
     r"|(?<=\d),(?=\d{3}|\d\d,\d)|(?<=[A-Za-z])&(?=[A-Za-z](?![A-Za-z_]))"
 )
-_EMOJI: Final = (
+_EMOJI = (
     "[\U0001f1e6-\U0001f1ff]{2}"
     "|[\u2600-\u27bf\u2b00-\u2bff\U0001f300-\U0001f3fa\U0001f400-\U0001faff]"
 )
@@ -37,43 +36,43 @@ def _word_of(letters: str) -> str:
     )
 
 
-_WORD: Final = re.compile(rf"{_EMOJI}|{_word_of(_LETTERS)}")
-_ASCII_WORD: Final = re.compile(_word_of(r"\w"), re.ASCII)  # twice as fast
+_WORD = re.compile(rf"{_EMOJI}|{_word_of(_LETTERS)}")
+_ASCII_WORD = re.compile(_word_of(r"\w"), re.ASCII)  # twice as fast
 # Vowel signs of Arabic and Hebrew, which are rarely written, and characters without width.
-_UNWRITTEN: Final = re.compile(
+_UNWRITTEN = re.compile(
     "[\u00ad\u200b-\u200d\u2060\ufeff\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a"
     "\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed]+"
 )
 # Chinese, Japanese, Korean; Thai and Lao; Burmese; Khmer. Their marks belong to the characters.
-_UNSPACED: Final = re.compile(
+_UNSPACED = re.compile(
     "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f"
     "\u0e01-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u108f\u109a-\u109f\u1780-\u17d3\u17dd]+"
 )
-_CHARACTER: Final = re.compile(
+_CHARACTER = re.compile(
     ".[\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ece\u102b-\u103e\u1056-\u1059"
     "\u105e-\u1060\u1062-\u1064\u1067-\u106d\u1071-\u1074\u1082-\u108d\u17b4-\u17d3\u17dd]*"
 )
-_JOINTS: Final = "-./'\u2019@:>,_&*~="
+_JOINTS = "-./'\u2019@:>,_&*~="
 # Joints between digits stay in names: v1.2.3 is not v123, and 10.0.0.1/8 is not 10.0.0.18.
-_NOT_IN_NAMES: Final = re.compile(rf"{_TAG}|(?<!\d)[{_JOINTS}]+|[{_JOINTS}]+(?!\d)")
-_BETWEEN_PARTS: Final = re.compile(rf"{_TAG}|[-/'\u2019@:>&*~=]+|(?<!\d)[.,]+|[.,]+(?!\d)")
-_AFFIX: Final = re.compile(r"^v(?=\d)|(?<=\d)(?:st|nd|rd|th)$", re.IGNORECASE)
+_NOT_IN_NAMES = re.compile(rf"{_TAG}|(?<!\d)[{_JOINTS}]+|[{_JOINTS}]+(?!\d)")
+_BETWEEN_PARTS = re.compile(rf"{_TAG}|[-/'\u2019@:>&*~=]+|(?<!\d)[.,]+|[.,]+(?!\d)")
+_AFFIX = re.compile(r"^v(?=\d)|(?<=\d)(?:st|nd|rd|th)$", re.IGNORECASE)
 # HTTPServer2 -> HTTP Server 2; getUserName -> get User Name. The last branch is for other scripts.
-_UPPER: Final = "A-ZÀ-ÖØ-Þ"
-_LOWER: Final = "a-zß-öø-ÿ"
-_PART: Final = re.compile(
+_UPPER = "A-ZÀ-ÖØ-Þ"
+_LOWER = "a-zß-öø-ÿ"
+_PART = re.compile(
     rf"\d+(?:[.,]\d+)*|[{_UPPER}]+(?=[{_UPPER}][{_LOWER}])|[{_UPPER}]?[{_LOWER}]+|[{_UPPER}]+"
     rf"|(?:(?![\d_{_UPPER}{_LOWER}])[{_LETTERS}])+"
 )
-_PLAIN: Final = re.compile(rf"(?:(?![\d_])[{_LETTERS}])+")
+_PLAIN = re.compile(rf"(?:(?![\d_])[{_LETTERS}])+")
 # 1,250.00, 1.250, and 1,25,000 in India.
-_GROUPED: Final = re.compile(
+_GROUPED = re.compile(
     r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3})+|\d{1,2}(?:,\d\d)+,\d{3}(?:\.\d+)?"
 )
 # 1'250.00 in Switzerland, and 1_250 in programs. A space within a French number ends no word.
-_OTHERWISE_GROUPED: Final = re.compile(r"\d{1,3}(?:['\u2019_]\d{3})+(?:\.\d+)?")
-_SPACE_IN_NUMBER: Final = re.compile("[\u00a0\u2009\u202f](?<=[0-9].)(?=[0-9]{3}(?![0-9]))")
-_PRICE: Final = re.compile(r"(\d{2,})\.\d\d")
+_OTHERWISE_GROUPED = re.compile(r"\d{1,3}(?:['\u2019_]\d{3})+(?:\.\d+)?")
+_SPACE_IN_NUMBER = re.compile("[\u00a0\u2009\u202f](?<=[0-9].)(?=[0-9]{3}(?![0-9]))")
+_PRICE = re.compile(r"(\d{2,})\.\d\d")
 
 
 def words_of(text: str) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
-MAX_CHARS: Final = 2500  # length of an answer, unless the call asks for more
+MAX_CHARS = 2500  # length of an answer, unless the call asks for more
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
     from typing_extensions import Self
 
-_MAX_TEXT: Final = 2000  # characters; embedding 100,000 would take a minute
-MAX_RESULTS: Final = 50
-_MAX_ITEMS: Final = 8
-_MAX_SHOWN: Final = 60  # characters of an invalid value in a message
-_SHOULD: Final = re.compile(r"^\w+ should ")  # how messages of pydantic begin
+_MAX_TEXT = 2000  # characters; embedding 100,000 would take a minute
+MAX_RESULTS = 50
+_MAX_ITEMS = 8
+_MAX_SHOWN = 60  # characters of an invalid value in a message
+_SHOULD = re.compile(r"^\w+ should ")  # how messages of pydantic begin
 
 
 def _as_list(value: object) -> object:

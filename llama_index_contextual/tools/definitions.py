@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from llama_index_contextual.memory.context import MemoryContext, gate_digest
 from llama_index_contextual.memory.digest import (
@@ -38,14 +38,14 @@ from llama_index_contextual.utils.text import counted
 if TYPE_CHECKING:
     from llama_index_contextual.tools.notes import Notes
 
-_POOL: Final = 30  # hits to search for at least, so that an answer says how many it does not show
-_RESERVED: Final = 200  # characters of an answer for its first and last lines
-_CHARS_PER_TOKEN: Final = 4
-_MAX_HITS: Final = 12  # more would leave too little text for each
-_MAX_DUPLICATES: Final = 3  # further places of the same text
-_MAX_DUPLICATE_CHARS: Final = 600  # length of all lines that name further places
-_FOUND: Final = "## Found in the notes"
-_NOT_FOUND: Final = "(Nothing found.)"
+_POOL = 30  # hits to search for at least, so that an answer says how many it does not show
+_RESERVED = 200  # characters of an answer for its first and last lines
+_CHARS_PER_TOKEN = 4
+_MAX_HITS = 12  # more would leave too little text for each
+_MAX_DUPLICATES = 3  # further places of the same text
+_MAX_DUPLICATE_CHARS = 600  # length of all lines that name further places
+_FOUND = "## Found in the notes"
+_NOT_FOUND = "(Nothing found.)"
 
 
 @dataclass
@@ -245,7 +245,7 @@ class Tool:
         return self.function(tools, self.arguments.checked(self.name, values))
 
 
-TOOLS: Final = (
+TOOLS = (
     Tool(
         "memory_context",
         "Recall the notes",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from math import prod
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import regex  # type: ignore[import-untyped]
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from llama_index_contextual.tools.arguments import Grep
     from llama_index_contextual.tools.notes import Notes, Passage
 
-_TEXT_SECONDS: Final = 2.0  # time limit of an expression for one text
-_SECONDS: Final = 10.0  # time limit of an expression for all texts
-_MAX_REPEATS: Final = 10_000  # the library expands each repeated part in memory
-_MAX_LINE: Final = 200  # characters of a line that are shown
-_BEFORE: Final = 60  # characters of a long line that are shown before the match
-_MAX_DUPLICATE_CHARS: Final = 100  # length of the citations of further places of the same line
-_MAX_HEADINGS: Final = 150  # length of the headings above a line
-_MAX_NAMES: Final = 150  # length of the list of notes with further lines
-_RESERVED: Final = 350  # characters of an answer for its first and last lines
-_BATCH: Final = 1000  # chunks that are filtered together
-_ESCAPED: Final = regex.compile(r"\\p\{\w+\}|\\.")  # the capital in "\W" is not a letter to find
-_REPEATS: Final = regex.compile(r"\{(\d+)(?:,\d*)?\}")
-_REFUSED: Final = regex.compile(r"\(\?(?:R|[-+]?\d|&|P>|[a-zA-Z01]*x)")
-_LOOKS_LIKE_EXPRESSION: Final = regex.compile(r"\\[wdsb]|[.\])][*+?]|\||\[.+\]|^\^|\$$")
+_TEXT_SECONDS = 2.0  # time limit of an expression for one text
+_SECONDS = 10.0  # time limit of an expression for all texts
+_MAX_REPEATS = 10_000  # the library expands each repeated part in memory
+_MAX_LINE = 200  # characters of a line that are shown
+_BEFORE = 60  # characters of a long line that are shown before the match
+_MAX_DUPLICATE_CHARS = 100  # length of the citations of further places of the same line
+_MAX_HEADINGS = 150  # length of the headings above a line
+_MAX_NAMES = 150  # length of the list of notes with further lines
+_RESERVED = 350  # characters of an answer for its first and last lines
+_BATCH = 1000  # chunks that are filtered together
+_ESCAPED = regex.compile(r"\\p\{\w+\}|\\.")  # the capital in "\W" is not a letter to find
+_REPEATS = regex.compile(r"\{(\d+)(?:,\d*)?\}")
+_REFUSED = regex.compile(r"\(\?(?:R|[-+]?\d|&|P>|[a-zA-Z01]*x)")
+_LOOKS_LIKE_EXPRESSION = regex.compile(r"\\[wdsb]|[.\])][*+?]|\||\[.+\]|^\^|\$$")
 
 
 class Line(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from llama_index_contextual.memory.digest import shown_path
 from llama_index_contextual.retrievers.filters import tags_in
@@ -20,9 +20,9 @@ from llama_index_contextual.utils.language import caseless
 if TYPE_CHECKING:
     from llama_index_contextual.tools.notes import Notes
 
-_MAX_LABEL_CHARS: Final = 300  # length of each line of folders, tags or keys
-_MAX_SUGGESTED: Final = 3
-_RESERVED: Final = 120  # characters of an answer for the hint on its last line
+_MAX_LABEL_CHARS = 300  # length of each line of folders, tags or keys
+_MAX_SUGGESTED = 3
+_RESERVED = 120  # characters of an answer for the hint on its last line
 
 
 class Labels(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from llama_index.core.schema import Document, MetadataMode, TextNode
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 Metadata = Mapping[str, Any]
 Matches = Callable[[str], bool]
 
-_MAX_LINE: Final = 10_000_000  # a larger number in metadata is not a line number
-_MAX_DIGITS: Final = 9  # a longer text is not read as a page number
+_MAX_LINE = 10_000_000  # a larger number in metadata is not a line number
+_MAX_DIGITS = 9  # a longer text is not read as a page number
 
 
 def page_in(metadata: Metadata) -> str:

@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 from llama_index_contextual.memory.digest import shown_path
@@ -21,22 +21,22 @@ from llama_index_contextual.utils.text import is_markdown, lines_of
 if TYPE_CHECKING:
     from llama_index_contextual.tools.notes import Notes
 
-MAX_PART: Final = 64_000  # characters of an answer, whatever the call asks for
-_MAX_SUGGESTED: Final = 3
-_MAX_SIMILAR: Final = 9  # similar names, of which several can mean the same note
-_MIN_SIMILARITY: Final = 0.5  # of a name that is suggested
-_MAX_HASHES: Final = 9  # "#" in a name; each is tried as the start of the place in the note
-_CITED_LINES: Final = re.compile(r"L(\d{1,9})(?:-L?(\d{1,9}))?")
+MAX_PART = 64_000  # characters of an answer, whatever the call asks for
+_MAX_SUGGESTED = 3
+_MAX_SIMILAR = 9  # similar names, of which several can mean the same note
+_MIN_SIMILARITY = 0.5  # of a name that is suggested
+_MAX_HASHES = 9  # "#" in a name; each is tried as the start of the place in the note
+_CITED_LINES = re.compile(r"L(\d{1,9})(?:-L?(\d{1,9}))?")
 # The ways in which other tools write lines: "a.md:3", "a.md:3-5", "a.md:L3-L5", "a.md:3:14" with a
 # column, and "a.md (lines 3 to 5)".
-_NUMBERED: Final = re.compile(
+_NUMBERED = re.compile(
     r"(.+?)(?::|,? \(?lines? )L?(\d{1,9})(?:(?:-L?| to )(\d{1,9})|:\d{1,9})?[:)]?", re.DOTALL
 )
 # A line of an answer, "- [a.md#L3] text", or a Markdown link, "[text](a.md#L3)".
-_QUOTED: Final = re.compile(
+_QUOTED = re.compile(
     r"(?:- )?!?\[(?:[^\[\]]*\]\((?P<link>[^\n]+)\)|(?P<citation>[^\[\]]+)\].*)", re.DOTALL
 )
-_NOT_IN_SLUG: Final = re.compile(r"[^\w\- ]")
+_NOT_IN_SLUG = re.compile(r"[^\w\- ]")
 
 
 class Part(NamedTuple):

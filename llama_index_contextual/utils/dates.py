@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from functools import cache, lru_cache
 from pathlib import PurePosixPath
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from llama_index_contextual.utils.language import WORDS, detect_language
 from llama_index_contextual.utils.text import plain_digits
@@ -56,37 +56,37 @@ class NamedDate(NamedTuple):
         return max(0, (day - self.last).days)
 
 
-_BEGINS_WITH_DIGITS: Final = re.compile(r"\W{0,9}\d{8}(?!\S{0,20}\d)")
-_WORD: Final = re.compile(r"\w+")
-_ANY_YEAR: Final = re.compile(r"\d{4}")
-_YEAR: Final = r"(?P<year>(?:19|20|21)\d\d)"
+_BEGINS_WITH_DIGITS = re.compile(r"\W{0,9}\d{8}(?!\S{0,20}\d)")
+_WORD = re.compile(r"\w+")
+_ANY_YEAR = re.compile(r"\d{4}")
+_YEAR = r"(?P<year>(?:19|20|21)\d\d)"
 # Between dots, the month and day need two digits: "2024.1.5" is a version, and so is
 # "v1.2024.01.05".
-_ISO: Final = re.compile(
+_ISO = re.compile(
     rf"(?<!\d)(?<!\d\.){_YEAR}(?:[-_/]|\.(?=\d\d\.\d\d)|:(?=\d\d:\d\d\b))"
     r"(?P<month>\d\d?)(?:[-_/.]|(?<=:\d\d):)"
     r"(?P<day>\d\d?)(?!\d|\.\d)"
 )
-_AMBIGUOUS: Final = re.compile(
+_AMBIGUOUS = re.compile(
     rf"(?<![\w./-])(?P<day>\d\d?)(?P<mark>[/-])(?P<month>\d\d?)(?P=mark){_YEAR}(?!\d|[./-]\d)"
 )
-_DOTTED: Final = re.compile(rf"(?<![\w.])(?P<day>\d\d?)\. ?(?P<month>\d\d?)\. ?{_YEAR}(?!\d|\.\d)")
+_DOTTED = re.compile(rf"(?<![\w.])(?P<day>\d\d?)\. ?(?P<month>\d\d?)\. ?{_YEAR}(?!\d|\.\d)")
 # Only in questions and after a word that introduces a date. Elsewhere, such numbers are versions or
 # amounts.
-_LED: Final = re.sub(
+_LED = re.sub(
     r"\w+",
     r"(?<=\\b\g<0> )",
     "on|am|vom|zum|bis|seit|den|dem|op|van|tot|le|du|au|il|el|del|dal|al|em|dia"
     "|od|do|dnia|på|от|до|на",
 )
-_SHORT_YEAR: Final = re.compile(
+_SHORT_YEAR = re.compile(
     rf"(?:{_LED})(?!\d-|\d\d-\d-)(?P<day>\d\d?)(?P<mark>[./-])(?P<month>\d\d?)(?P=mark)"
     r"(?P<year>\d\d)(?!\w|[.,:/-]\d)",
     re.IGNORECASE,
 )
-_IN_NUMBERS: Final = (_ISO, _AMBIGUOUS, _DOTTED)
-_ORDINAL: Final = r"(?:st|nd|rd|th|er|º|°|\.)?"
-_FORMS: Final = (
+_IN_NUMBERS = (_ISO, _AMBIGUOUS, _DOTTED)
+_ORDINAL = r"(?:st|nd|rd|th|er|º|°|\.)?"
+_FORMS = (
     *_IN_NUMBERS,
     re.compile(rf"(?<![\d.]){_YEAR}\. (?P<month>\d\d?)\. (?P<day>\d\d?)\."),
     # Before another word, some short names of months are ordinary words: "In 2024, may 5 people
@@ -109,22 +109,22 @@ _FORMS: Final = (
     ),
 )
 
-DATE_LANGUAGES: Final = tuple(WORDS["months"])
+DATE_LANGUAGES = tuple(WORDS["months"])
 # The first epoch times that are accepted, in 1973. Smaller numbers are years or counts.
-_FIRST_SECOND: Final = 100_000_000
-_FIRST_MILLISECOND: Final = 1000 * _FIRST_SECOND
-_MAX_BACKWARD_DAYS: Final = 31
-_EPOCH: Final = re.compile(r"1\d{9}(?:\d{3})?")
+_FIRST_SECOND = 100_000_000
+_FIRST_MILLISECOND = 1000 * _FIRST_SECOND
+_MAX_BACKWARD_DAYS = 31
+_EPOCH = re.compile(r"1\d{9}(?:\d{3})?")
 # ISO 8601. (Which of these forms fromisoformat accepts depends on the version of Python.)
-_ISO_DAY: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
-_ISO_WEEK: Final = re.compile(r"(\d{4})-?W(\d\d)(?:-?([1-7]))?", re.ASCII)
-_ISO_MOMENT: Final = re.compile(
+_ISO_DAY = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
+_ISO_WEEK = re.compile(r"(\d{4})-?W(\d\d)(?:-?([1-7]))?", re.ASCII)
+_ISO_MOMENT = re.compile(
     r"(?P<year>\d{4})(?P<dash>-?)(?P<month>\d\d)(?P=dash)(?P<day>\d\d)"
     r"[T ](?P<hour>\d\d)(?::?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?"
     r" ?(?:(?P<utc>Z)|(?P<sign>[+-])(?P<zone_hour>\d\d):?(?P<zone_minute>\d\d)?)?",
     re.ASCII | re.IGNORECASE,
 )
-_MICROSECOND_DIGITS: Final = 6
+_MICROSECOND_DIGITS = 6
 
 
 def _names(kind: str, language: str) -> list[list[str]]:
@@ -146,13 +146,13 @@ def numbered_words(kind: str, language: str) -> dict[str, int]:
     return numbers
 
 
-_MONTH_NAMES: Final = {
+_MONTH_NAMES = {
     word: number
     for code in DATE_LANGUAGES
     for word, number in numbered_words("months", code).items()
 }
 # Short names are only used in complete dates, because "set" and "ago" are words in other languages.
-_MONTH_NUMBERS: Final = {**numbered_words("short months", "any"), **_MONTH_NAMES}
+_MONTH_NUMBERS = {**numbered_words("short months", "any"), **_MONTH_NAMES}
 
 
 def month_name(month: int, language: str = "en") -> str:
@@ -291,15 +291,15 @@ def mentions_date_in_passing(title: str) -> bool:
 
 
 # Separators between the first and the last day of a range, but not the hyphens in "2026-03-05".
-_TO: Final = r"""(?:
+_TO = r"""(?:
     [ ]?(?:[–—~〜～]|\.\.|から|至|到|(?<!-\d)(?<!-\d\d)-(?![\d.]{0,10}-)|(?<=\.)/)[ ]?
     |[ ]all['’]
     |[ _](?:-|to|until|till|through|bis|hasta|al?|au|ao|até|tot|tot[ ]en[ ]met|t/m|по|до)[ _]
 )"""  # noqa: RUF001
-_AND: Final = r"(?:[ ](?:and|&|und|y|et|e|en|и)[ ]|[和と])"
-_MAY_BE_RANGE: Final = re.compile(f"{_TO}|{_AND}", re.VERBOSE | re.IGNORECASE)
-_LONG_WORD: Final = re.compile(r"[^\W\d_]{3,}")
-_NAMES: Final = {
+_AND = r"(?:[ ](?:and|&|und|y|et|e|en|и)[ ]|[和と])"
+_MAY_BE_RANGE = re.compile(f"{_TO}|{_AND}", re.VERBOSE | re.IGNORECASE)
+_LONG_WORD = re.compile(r"[^\W\d_]{3,}")
+_NAMES = {
     *_MONTH_NUMBERS,
     *(day for code in DATE_LANGUAGES for day in numbered_words("weekdays", code)),
 }
@@ -311,10 +311,10 @@ def is_only_a_date(title: str) -> bool:
     return all(word in _NAMES or word[0].isdigit() for word in words)
 
 
-_NUMBER: Final = r"\d\d?(?:st|nd|rd|th|er|º|°|\.|日|号)?"
+_NUMBER = r"\d\d?(?:st|nd|rd|th|er|º|°|\.|日|号)?"
 # Forms of days and parts of days, with the separators that make a range of two of them. After
 # "between", "and" is always a separator.
-_ITEMS: Final = {
+_ITEMS = {
     r"(?:19|20|21)\d\d-\d\d?-\d\d?": _TO,
     rf"\b[^\W\d_]{{3,}}\.?[ ]{_NUMBER}": _TO,
     rf"{_NUMBER}[ ]?(?:de[ ]|of[ ])?[^\W\d_]{{3,}}\b\.?": _TO,
@@ -322,7 +322,7 @@ _ITEMS: Final = {
     r"\d\d?[./月]\d\d?[./日号]?": _TO,
     _NUMBER: f"{_TO}|{_AND}",
 }
-_MONTH: Final = "|".join(map(re.escape, _MONTH_NUMBERS))
+_MONTH = "|".join(map(re.escape, _MONTH_NUMBERS))
 
 
 def _period_forms(names: str) -> tuple[re.Pattern[str], ...]:
@@ -336,10 +336,10 @@ def _period_forms(names: str) -> tuple[re.Pattern[str], ...]:
     )
 
 
-_WEEK_TO_HALF: Final = r"(?:w|kw|week)[ _-]?(?P<week>\d\d?)|q(?P<quarter>[1-4])|h(?P<half>[12])"
-_WEEKS_TO_HALVES: Final = _period_forms(_WEEK_TO_HALF)
+_WEEK_TO_HALF = r"(?:w|kw|week)[ _-]?(?P<week>\d\d?)|q(?P<quarter>[1-4])|h(?P<half>[12])"
+_WEEKS_TO_HALVES = _period_forms(_WEEK_TO_HALF)
 # The names of notes about a period. A month in digits needs a separator, and no day after it.
-_PERIODS: Final = (
+_PERIODS = (
     *_period_forms(
         rf"{_WEEK_TO_HALF}"
         rf"|(?P<month>(?<=[ _-])(?:0[1-9]|1[0-2])|{'|'.join(map(re.escape, _MONTH_NAMES))})"
@@ -350,11 +350,11 @@ _PERIODS: Final = (
         r"|(?P<month>0?[1-9]|1[0-2]) ?[月월])"
     ),
 )
-_DIGIT: Final = re.compile(r"\d")
-_YEAR_OF_NOTE: Final = re.compile(r"20\d\d")
+_DIGIT = re.compile(r"\d")
+_YEAR_OF_NOTE = re.compile(r"20\d\d")
 # What must follow if the last day is only a number: a month, a year or the end of the phrase.
 # "March 5 and 3 others" is not a range.
-_DAY_ENDS: Final = (
+_DAY_ENDS = (
     rf"(?=[ ]?(?:(?:de|of)[ ])?(?:{_MONTH})\b|(?<=\.)\d|(?<=[日号])[^間间]|[./月]"
     r"|,?[ ](?:19|20|21)\d\d|[ ]\w+[ ]ago\b"
     r"|[ ]*(?:[^\w: ]|$))"
@@ -373,7 +373,7 @@ def _range_pattern(item: str, separator: str) -> re.Pattern[str]:
     )
 
 
-_RANGES: Final = [_range_pattern(item, separator) for item, separator in _ITEMS.items()]
+_RANGES = [_range_pattern(item, separator) for item, separator in _ITEMS.items()]
 
 
 def with_ranges(text: str, find: Callable[[str], list[NamedDate]]) -> list[NamedDate]:

@@ -31,13 +31,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Real
 from random import uniform
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
 
 _T = TypeVar("_T")
-_LOGIN: Final = re.compile(r"((?i:https?)://)[^/\s]*@")
+_LOGIN = re.compile(r"((?i:https?)://)[^/\s]*@")
 
 
 class ContextualError(Exception):
@@ -48,7 +48,7 @@ class SettingError(ContextualError, ValueError):
     """A setting has an invalid value. The message names the setting and the value."""
 
 
-EXTRAS: Final = ("pipeline", "app", "local", "multilingual", "documents", "chroma", "llm", "ray")
+EXTRAS = ("pipeline", "app", "local", "multilingual", "documents", "chroma", "llm", "ray")
 
 
 class MissingExtraError(ContextualError, ImportError):
@@ -281,23 +281,23 @@ def without_credentials(spec: str) -> str:
 # Errors of the clients of model servers. Their classes are compared by name, because importing them
 # all would take a second.
 
-ABOUT_PROMPT: Final = (400, 413, 422)  # statuses that a retry of the same request would repeat
-LONGEST_WAIT: Final = 60.0  # seconds before the next attempt, whatever a server asks for
-_BUSY: Final = (408, 409, 425, 429)
-_FIRST_STATUS: Final = 100  # Ollama's client reports -1 if there was no answer
-_SERVER_ERROR: Final = 500
-_NOT_OFFERED: Final = 501  # llama.cpp was not started with this feature
-_PASSING: Final = frozenset(
+ABOUT_PROMPT = (400, 413, 422)  # statuses that a retry of the same request would repeat
+LONGEST_WAIT = 60.0  # seconds before the next attempt, whatever a server asks for
+_BUSY = (408, 409, 425, 429)
+_FIRST_STATUS = 100  # Ollama's client reports -1 if there was no answer
+_SERVER_ERROR = 500
+_NOT_OFFERED = 501  # llama.cpp was not started with this feature
+_PASSING = frozenset(
     {"TransportError", "DecodingError", "OSError", "JSONDecodeError", "UnicodeDecodeError"}
 )
-_SHOWN: Final = 200  # characters of an error without a known reason
-_HINTS: Final = {
+_SHOWN = 200  # characters of an error without a known reason
+_HINTS = {
     401: "check the API key",
     403: "check the API key",
     404: "check the name of the model and the address of its server",
     429: "use fewer num_workers, or try again later",
 }
-_PROMPT_TOO_LONG: Final = re.compile(
+_PROMPT_TOO_LONG = re.compile(
     r"exceed_context_size|context_length_exceeded|maximum context length"
     r"|context (?:window|size|length)|prompt is too long|too many tokens|input length",
     re.IGNORECASE,

@@ -20,7 +20,7 @@ from importlib import resources
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import regex  # type: ignore[import-untyped]
 import sentencex
@@ -33,37 +33,37 @@ if TYPE_CHECKING:
 # By ISO 639-1 code: names; months from January and weekdays from Monday, each with its full name
 # first ("sat" and "sun" are missing, because they are also words); and abbreviations after which
 # sentencex 1.0 wrongly ends a sentence.
-WORDS: Final[dict[str, dict[str, str]]] = json.loads(
+WORDS: dict[str, dict[str, str]] = json.loads(
     (resources.files("llama_index_contextual") / "data" / "languages.json").read_text("utf-8")
 )
 # The languages that have both a Snowball stemmer and an NLTK list of stop words. Tamil and Nepali
 # are left out, because Python's re does not treat their vowel signs as letters. "other names" are
 # detected, too, but have no stemmer or no stop words.
-LANGUAGE_NAMES: Final = WORDS["names"]
-_ALL_NAMES: Final = {**LANGUAGE_NAMES, **WORDS["other names"]}
+LANGUAGE_NAMES = WORDS["names"]
+_ALL_NAMES = {**LANGUAGE_NAMES, **WORDS["other names"]}
 
 # Words that exist only in English. An ASCII text with one of them needs no detector.
-_PLAINLY_ENGLISH: Final = frozenset(WORDS["plain words"]["en"].split())
-_LEAST_WORDS: Final = 3  # in ASCII; fewer are a name or code
-_SURE: Final = 0.6  # probability, multiplied for stop words, above which a text is not English
-_LIKELY: Final = 0.2  # the same for a text in a non-Latin alphabet
-_READ: Final = 500  # characters for the detector
-_GUESSES: Final = 20  # languages that the detector returns
-_SAMPLE: Final = 200  # words that are compared with stop words
-_LONGEST: Final = 2000  # characters of a text that are used at all
-_WORD: Final = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
+_PLAINLY_ENGLISH = frozenset(WORDS["plain words"]["en"].split())
+_LEAST_WORDS = 3  # in ASCII; fewer are a name or code
+_SURE = 0.6  # probability, multiplied for stop words, above which a text is not English
+_LIKELY = 0.2  # the same for a text in a non-Latin alphabet
+_READ = 500  # characters for the detector
+_GUESSES = 20  # languages that the detector returns
+_SAMPLE = 200  # words that are compared with stop words
+_LONGEST = 2000  # characters of a text that are used at all
+_WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
 
-_OTHER_ALPHABETS: Final = frozenset({"ar", "el", "hi", "ja", "ko", "ru", "th", "uk", "zh"})
-_HAN: Final = re.compile("[\u4e00-\u9fff]")
-_FOREIGN_LETTERS: Final = re.compile(r"[^\W\d_\x00-\u036f]+")
+_OTHER_ALPHABETS = frozenset({"ar", "el", "hi", "ja", "ko", "ru", "th", "uk", "zh"})
+_HAN = re.compile("[\u4e00-\u9fff]")
+_FOREIGN_LETTERS = re.compile(r"[^\W\d_\x00-\u036f]+")
 # More combining marks on one letter than Unicode's limit of 30 (UAX #15). The time to sort marks
 # grows with their square.
-_TOO_MANY_MARKS: Final = regex.compile(r"(\P{ccc=0}{30})\P{ccc=0}+")
+_TOO_MANY_MARKS = regex.compile(r"(\P{ccc=0}{30})\P{ccc=0}+")
 # Only the accents of Latin, Greek and Cyrillic, because the marks of Indic scripts and of Japanese
 # change the word.
-_ACCENTS: Final = re.compile("[\u0300-\u036f]+")
+_ACCENTS = re.compile("[\u0300-\u036f]+")
 # Letters that Unicode does not decompose, as people type them: lodz for Łódź, and احمد for أحمد.
-_STROKES: Final = str.maketrans(
+_STROKES = str.maketrans(
     dict(
         zip(
             "łøđħŧıæœþðأإآٱةىکی",
@@ -175,7 +175,7 @@ def stop_words(code: str) -> frozenset[str]:
     return frozenset(map(fold, listed_stop_words(code)))
 
 
-_ABBREVIATIONS: Final = {
+_ABBREVIATIONS = {
     code: frozenset(listing.split()) for code, listing in WORDS["abbreviations"].items()
 }
 
@@ -183,20 +183,20 @@ _ABBREVIATIONS: Final = {
 _segment: Callable[[str, str], list[str]] = sentencex.segment  # type: ignore[attr-defined]
 # The number of characters that sentencex gets at once. Its time is superlinear for a long CJK line
 # (10.8 s for 1 MB).
-_WINDOW: Final = 4000
-_SPACE: Final = re.compile(r"\s+")
-_CLOSING: Final = "*_~`)]}\"'\u2019\u201d»›」』）】》"  # noqa: RUF001  full width is meant
+_WINDOW = 4000
+_SPACE = re.compile(r"\s+")
+_CLOSING = "*_~`)]}\"'\u2019\u201d»›」』）】》"  # noqa: RUF001  full width is meant
 # sentencex splits between a full stop and the "**" or bracket after it. (German closes with the
 # quotation mark with which English and Chinese open.)
-_CLOSERS: Final = re.compile(rf"(?:[{re.escape(_CLOSING)}]|\u201c(?!\w))+\s*")
-_ANY_CLOSING: Final = _CLOSING + "\u201c"
-_QUOTES: Final = frozenset(_ANY_CLOSING.strip("*_~"))
-_WIDE: Final = frozenset("。！？｡．؟।॥۔")  # noqa: RUF001  marks that need no white space after them
-_NEVER_STARTS: Final = frozenset(",;)]}%\u201d»、，；）」』")  # noqa: RUF001  these start no sentence
-_LETTER: Final = re.compile(r"[^\W\d_]")
-_LAST_WORD: Final = re.compile(r"(?<![^\W_])([^\W_]+)\.\s*\Z")
-_LOOK_BACK: Final = 40  # characters before a boundary that are checked
-_LONGEST_ORDINAL: Final = 2  # in German, as in "am 3. Mai" and "im 19. Jahrhundert"
+_CLOSERS = re.compile(rf"(?:[{re.escape(_CLOSING)}]|\u201c(?!\w))+\s*")
+_ANY_CLOSING = _CLOSING + "\u201c"
+_QUOTES = frozenset(_ANY_CLOSING.strip("*_~"))
+_WIDE = frozenset("。！？｡．؟।॥۔")  # noqa: RUF001  marks that need no white space after them
+_NEVER_STARTS = frozenset(",;)]}%\u201d»、，；）」』")  # noqa: RUF001  these start no sentence
+_LETTER = re.compile(r"[^\W\d_]")
+_LAST_WORD = re.compile(r"(?<![^\W_])([^\W_]+)\.\s*\Z")
+_LOOK_BACK = 40  # characters before a boundary that are checked
+_LONGEST_ORDINAL = 2  # in German, as in "am 3. Mai" and "im 19. Jahrhundert"
 
 
 def sentence_starts(text: str, start: int, end: int, language: str) -> list[int]:

@@ -18,7 +18,7 @@ from datetime import date, datetime
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote, unquote
 
 from llama_index_contextual.utils.dates import (
@@ -32,23 +32,23 @@ from llama_index_contextual.utils.dates import (
 
 # Metadata of the document. The path is relative to the indexed folder and in POSIX form. It
 # identifies the document and is shown in citations.
-PATH: Final = "path"
-TITLE: Final = "title"  # from front matter
-TAGS: Final = "tags"  # from front matter, comma-separated
+PATH = "path"
+TITLE = "title"  # from front matter
+TAGS = "tags"  # from front matter, comma-separated
 # From the text (#health/running), comma-separated and without "#". No view shows them.
-INLINE_TAGS: Final = "inline_tags"
-DESCRIPTION: Final = "description"  # from front matter
+INLINE_TAGS = "inline_tags"
+DESCRIPTION = "description"  # from front matter
 # All other front matter, on the first chunk only, for the keyword index.
-FRONT_MATTER: Final = "front_matter"
-DATE: Final = "date"  # ISO 8601, "2026-04-09"
+FRONT_MATTER = "front_matter"
+DATE = "date"  # ISO 8601, "2026-04-09"
 # The date as seconds from the epoch to midnight UTC, because Chroma's $gt and $lt need numbers.
-DATE_TS: Final = "date_ts"
-REF_DOC_ID: Final = "ref_doc_id"  # not stored as metadata; a filter on it selects a document
+DATE_TS = "date_ts"
+REF_DOC_ID = "ref_doc_id"  # not stored as metadata; a filter on it selects a document
 
 # Metadata from LlamaIndex's readers.
-PAGE_LABEL: Final = "page_label"  # of a document that is one page of a file
+PAGE_LABEL = "page_label"  # of a document that is one page of a file
 # The names of the parts of a file. All other formats have pages.
-_PARTS: Final = {
+_PARTS = {
     ".pptx": "slide",
     ".pptm": "slide",
     ".xlsx": "sheet",
@@ -57,7 +57,7 @@ _PARTS: Final = {
     ".epub": "chapter",
 }
 # The page label, under its names in LlamaParse, Unstructured, LangChain and others.
-_PAGES: Final = (
+_PAGES = (
     PAGE_LABEL,
     "page_number",
     "page",
@@ -67,47 +67,47 @@ _PAGES: Final = (
     "page_index",
     "slide",
 )
-FILE_PATH: Final = "file_path"
-FILE_NAME: Final = "file_name"
-_SOURCE: Final = "source"
+FILE_PATH = "file_path"
+FILE_NAME = "file_name"
+_SOURCE = "source"
 # The file of a page, under its names in LlamaIndex, Unstructured and LangChain.
-_FILES: Final = (FILE_NAME, "filename", _SOURCE)
+_FILES = (FILE_NAME, "filename", _SOURCE)
 
-MOST_CHARS: Final = 300  # of title, tags, description and header path, which every chunk has
-MOST_VALUE: Final = 2_000  # characters of any other value that a document brings
-MOST_KEYS: Final = 200
-DEEPEST: Final = 100  # levels of nested lists and mappings
+MOST_CHARS = 300  # of title, tags, description and header path, which every chunk has
+MOST_VALUE = 2_000  # characters of any other value that a document brings
+MOST_KEYS = 200
+DEEPEST = 100  # levels of nested lists and mappings
 
 # The position and content of the chunk.
-HEADER_PATH: Final = "header_path"
-HEADING_LEVEL: Final = "heading_level"  # 1 to 6; 0 above the first heading
-START_LINE: Final = "start_line"  # 1-based
-END_LINE: Final = "end_line"  # 1-based, inclusive
-CONTENT_TYPE: Final = "content_type"  # "text", "code", "table", "list", ... or "mixed"
-TOKEN_COUNT: Final = "token_count"  # noqa: S105  a key's name, not a secret
-OVERFLOW: Final = "overflow"  # True if the chunk had to exceed chunk_size, else absent
+HEADER_PATH = "header_path"
+HEADING_LEVEL = "heading_level"  # 1 to 6; 0 above the first heading
+START_LINE = "start_line"  # 1-based
+END_LINE = "end_line"  # 1-based, inclusive
+CONTENT_TYPE = "content_type"  # "text", "code", "table", "list", ... or "mixed"
+TOKEN_COUNT = "token_count"  # noqa: S105  a key's name, not a secret
+OVERFLOW = "overflow"  # True if the chunk had to exceed chunk_size, else absent
 # The number of characters that are encoded bytes, which no view shows. Absent if there are none.
-ENCODED_CHARS: Final = "encoded_chars"
+ENCODED_CHARS = "encoded_chars"
 # The language or header row for the context, on a later piece of a split fence or table.
-CONTINUES: Final = "continues"
+CONTINUES = "continues"
 
 # The context of the chunk.
-CONTEXT: Final = "context"  # embedded and indexed for keywords, but not displayed
-CONTEXT_SOURCE: Final = "context_source"  # "headings", "pattern", "llm:<model>+pattern"
+CONTEXT = "context"  # embedded and indexed for keywords, but not displayed
+CONTEXT_SOURCE = "context_source"  # "headings", "pattern", "llm:<model>+pattern"
 # A hash of the generator's settings, prompt and model, to detect outdated contexts.
-CONTEXT_VERSION: Final = "context_version"
-LEXICAL_CONTEXT: Final = "lexical_context"  # extra words for the keyword index, in no view
-LEFT_OUT: Final = "left_out"  # what the text of a converted file lacks, with counts
+CONTEXT_VERSION = "context_version"
+LEXICAL_CONTEXT = "lexical_context"  # extra words for the keyword index, in no view
+LEFT_OUT = "left_out"  # what the text of a converted file lacks, with counts
 # Front matter under these names cannot be used in filters, because this package or LlamaIndex uses
 # the names for something else.
-NAMES_TAKEN: Final = frozenset(
+NAMES_TAKEN = frozenset(
     {key for name, key in vars().items() if name.isupper() and isinstance(key, str)}
     | {"doc_id", "document_id", "ref_doc_id"}
 )
 
-HEADER_SEPARATOR: Final = " > "
-_PREFIX: Final = "contextual_"
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d{1,14})?")
+HEADER_SEPARATOR = " > "
+_PREFIX = "contextual_"
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d{1,14})?")
 
 
 def prefixed_key(key: str) -> str:

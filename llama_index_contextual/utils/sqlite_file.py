@@ -17,23 +17,23 @@ import uuid
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from llama_index_contextual.utils.errors import DamagedError, StorageError
 from llama_index_contextual.utils.text import absolute_path
 
-_MIN_FREE_BYTES: Final = 100_000  # the index of the log alone takes 32 kB
-_MIN_FREE_FILES: Final = 2  # the log and its index
-_BUSY_SECONDS: Final = 30.0  # that a writer waits for another process
-_PAGE_BYTES: Final = 8192  # fits five vectors of 384 numbers, where 4096 bytes fit only two
-_PRAGMAS: Final = (
+_MIN_FREE_BYTES = 100_000  # the index of the log alone takes 32 kB
+_MIN_FREE_FILES = 2  # the log and its index
+_BUSY_SECONDS = 30.0  # that a writer waits for another process
+_PAGE_BYTES = 8192  # fits five vectors of 384 numbers, where 4096 bytes fit only two
+_PRAGMAS = (
     "PRAGMA trusted_schema=OFF",
     "PRAGMA cell_size_check=ON",
     "PRAGMA synchronous=FULL",  # on disk at each commit, not at the next checkpoint
 )
 # Parts of SQLite's messages about damaged files. Its other errors are about a full disk, a lock or
 # permissions.
-_SIGNS_OF_DAMAGE: Final = (
+_SIGNS_OF_DAMAGE = (
     "malformed",
     "not a database",
     "corrupt",
@@ -43,7 +43,7 @@ _SIGNS_OF_DAMAGE: Final = (
     "constraint failed",
     "unsupported file format",
 )
-_READ_ERRORS: Final = (
+_READ_ERRORS = (
     sqlite3.Error,
     OSError,
     ValueError,
@@ -52,8 +52,8 @@ _READ_ERRORS: Final = (
     RecursionError,
     zlib.error,
 )
-AMONG: Final = "IN (SELECT value FROM json_each(?))"  # any number of values, as one JSON list
-_FIX: Final = "Use another file, or delete this one (its contents must then be paid for again)."
+AMONG = "IN (SELECT value FROM json_each(?))"  # any number of values, as one JSON list
+_FIX = "Use another file, or delete this one (its contents must then be paid for again)."
 
 
 class _Opened(NamedTuple):

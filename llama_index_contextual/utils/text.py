@@ -11,37 +11,36 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Final
 
 from llama_index_contextual.utils.errors import ContextualWarning
 
 # Suffixes of Markdown files, including MDX, Quarto, R Markdown and Cursor rules. They are in lower
 # case, but "NOTES.MD" is Markdown, too.
-MARKDOWN_SUFFIXES: Final = (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".mdc", ".qmd", ".rmd")
-MARKDOWN_TYPE: Final = "text/markdown"  # the media type
+MARKDOWN_SUFFIXES = (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".mdc", ".qmd", ".rmd")
+MARKDOWN_TYPE = "text/markdown"  # the media type
 # Suffixes of source code. The first ones are those of languages in which every function has a
 # keyword, so that "len(rest) > 0 {" is not read as a C function.
-KEYWORD_SUFFIXES: Final = tuple(
+KEYWORD_SUFFIXES = tuple(
     ".ex .exs .go .jl .kt .kts .lua .php .pl .pm .ps1 "  # noqa: SIM905
     ".py .pyi .r .rb .rs .scala .swift .zig".split()
 )
-SOURCE_SUFFIXES: Final = KEYWORD_SUFFIXES + tuple(
+SOURCE_SUFFIXES = KEYWORD_SUFFIXES + tuple(
     ".bash .c .cc .cjs .clj .cpp .cs .cxx .dart .erl .fs .groovy .h .hh .hpp .hs "  # noqa: SIM905
     ".java .js .jsx .m .mjs .ml .mm .sh .sql .tcl .ts .tsx .vb .vue".split()
 )
 # The name, heading and text of "[[Name#Heading|Text]]" in Obsidian and wikis, with a leading "!"
 # for embedded files. In tables it is "[[Name\\|Text]]".
-WIKI_LINK: Final = re.compile(
+WIKI_LINK = re.compile(
     r"!?\[\[([^\[\]|#\n\\]{0,300})(#[^\[\]|\n\\]{0,300})?(?:\\?\|([^\[\]\n]{0,300}))?\]\]"
 )
-_SIZE: Final = re.compile(r"\d{1,5}(?:x\d{1,5})?")  # of "![[a.png|400]]" and "![[a.png|400x300]]"
-_SUFFIX: Final = re.compile(r"(?<!\A)\.[^\W\d][\w+-]*\Z")
-_FOREIGN_DIGIT: Final = re.compile(r"(?![0-9])\d")
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_SIZE = re.compile(r"\d{1,5}(?:x\d{1,5})?")  # of "![[a.png|400]]" and "![[a.png|400x300]]"
+_SUFFIX = re.compile(r"(?<!\A)\.[^\W\d][\w+-]*\Z")
+_FOREIGN_DIGIT = re.compile(r"(?![0-9])\d")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 # Characters that move the cursor, ring the bell, start a terminal command or change the direction
 # of a line. ASCII ones are shown as Unicode control pictures (from U+2400). The other ones have no
 # picture and are shown as escapes.
-_PICTURES: Final[dict[int, int | str | None]] = {
+_PICTURES: dict[int, int | str | None] = {
     **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"},
     **{code: f"\\x{code:x}" for code in range(0x80, 0xA0)},
     **{code: f"\\u{code:x}" for code in (*range(0x2028, 0x202F), *range(0x2066, 0x206A))},
@@ -167,13 +166,13 @@ def lines_of(text: str) -> Iterator[str]:
 
 
 # Fenced code, even without a closing fence, and code spans on one line.
-CODE: Final = r"^ {0,3}(?P<fence>`{3,}(?=[^`\n]*$)|~{3,}).*(?:\n(?! {0,3}(?P=fence)[`~]*[ \t\r]*$).*)*(?:\n.*)?|`[^`\n]{1,1000}`"  # noqa: E501
-_ONLY_CODE: Final = re.compile(CODE, re.MULTILINE)
-_VISIBLE: Final = re.compile(r"\S")
-_LIST_ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])\s")
+CODE = r"^ {0,3}(?P<fence>`{3,}(?=[^`\n]*$)|~{3,}).*(?:\n(?! {0,3}(?P=fence)[`~]*[ \t\r]*$).*)*(?:\n.*)?|`[^`\n]{1,1000}`"  # noqa: E501
+_ONLY_CODE = re.compile(CODE, re.MULTILINE)
+_VISIBLE = re.compile(r"\S")
+_LIST_ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])\s")
 # Not a link target, ](#here) or "]: #here", and not kramdown's id of a block, {: #here}. The
 # expression starts with "#", because searching for a fixed character is fast.
-_TAG: Final = re.compile(r"#(?<![^\s(]#)(?<!\]\(#)(?<!\]: #)(?<!\{ #)(?<!\{: #)([\w/-]{1,200})")
+_TAG = re.compile(r"#(?<![^\s(]#)(?<!\]\(#)(?<!\]: #)(?<!\{ #)(?<!\{: #)([\w/-]{1,200})")
 
 
 def without_code(text: str) -> str:
@@ -209,8 +208,8 @@ def inline_tags(text: str) -> list[str]:
 
 # Pictures and other files that are encoded in a text: data URIs, unbroken runs, and lines as in
 # mail.
-_NEXT: Final = r"(?:[^\w+/=\\\r\n-][^\w/\\\r\n]{0,9})?(?:\r\n?|\n)[^\w/\\\r\n`#-]{0,19}"  # to the next line of mail, or of code  # noqa: E501
-_ENCODED: Final = re.compile(
+_NEXT = r"(?:[^\w+/=\\\r\n-][^\w/\\\r\n]{0,9})?(?:\r\n?|\n)[^\w/\\\r\n`#-]{0,19}"  # to the next line of mail, or of code  # noqa: E501
+_ENCODED = re.compile(
     r"(?<![\w+/\\-])(?:(?i:(?P<uri>data:)(?:(?<=([\"'])data:)|)(?:[\w.+-]{1,99}/[\w.+-]{1,99})?(?:;[\w=.+-]{1,99}){0,9},"
     r"(?(2)(?:(?!\2)[^\n]){32,}(?=\2)|[^\s\"'<>()\[\]\\]{32,}))"
     rf"|[\w+/=\\-]{{60,}}(?:{_NEXT}[\w+/=\\-]{{60,}})+"
@@ -219,15 +218,13 @@ _ENCODED: Final = re.compile(
     r"|(?:(?:0x|\\x|%)[0-9A-Fa-f]{2}[\s,]{0,9}){65,}|(?:[0-9A-Fa-f]{2}:\s{0,30}){65,}[0-9A-Fa-f]{2})",
     re.MULTILINE | re.ASCII,
 )
-_BASE32: Final = re.compile("[A-Z2-7]+=*")
-_AROUND_LINES: Final = re.compile(r"\\n|0x|\\x|[^\w+/=\\-]+")
-_SEPARATORS: Final = re.compile(r"[-_/+=\\]+")
-_WORD_OR_NUMBER: Final = re.compile(
-    r"(?:[A-Z]?[a-z]+|[A-Z]+|\d+)\Z"
-)  # as in the path of a long URL
-_HEX: Final = re.compile(r"[0-9a-fA-F]+")
-_LONGEST_CHECKSUM: Final = 128  # hexadecimal digits: a SHA-512, which people search for
-_SAMPLE: Final = 2000  # characters of a run that are examined
+_BASE32 = re.compile("[A-Z2-7]+=*")
+_AROUND_LINES = re.compile(r"\\n|0x|\\x|[^\w+/=\\-]+")
+_SEPARATORS = re.compile(r"[-_/+=\\]+")
+_WORD_OR_NUMBER = re.compile(r"(?:[A-Z]?[a-z]+|[A-Z]+|\d+)\Z")  # as in the path of a long URL
+_HEX = re.compile(r"[0-9a-fA-F]+")
+_LONGEST_CHECKSUM = 128  # hexadecimal digits: a SHA-512, which people search for
+_SAMPLE = 2000  # characters of a run that are examined
 
 
 @lru_cache(maxsize=4)  # each slice of a document needs those of the whole document

@@ -17,7 +17,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence, Sized
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 # one unknown word (Thai, or a line of digits) would cost next to nothing. English has 4 to 5. Some
 # tokenizers do not count white space at all. Four times as much of it is allowed, for the padding
 # of tables.
-CHARS_PER_TOKEN: Final = 8
-SPACES_PER_TOKEN: Final = 32
-_MINILM_VOCABULARY: Final = files("llama_index_contextual") / "data" / "minilm-vocab.txt"
-_CL100K: Final = "cl100k"
-_TIKTOKEN_CACHE: Final = "TIKTOKEN_CACHE_DIR"
-_PIECE: Final = 10_000  # characters at once, if tiktoken fails for the whole text
-_E5_AROUND: Final = 4  # tokens for the start, the end, and "passage:"
-_LETTERS: Final = re.compile(r"[^\W\d_]+")
-_LONGER_WORD: Final = re.compile("[a-z]{4,}")  # the vocabulary has nearly all three-letter strings
+CHARS_PER_TOKEN = 8
+SPACES_PER_TOKEN = 32
+_MINILM_VOCABULARY = files("llama_index_contextual") / "data" / "minilm-vocab.txt"
+_CL100K = "cl100k"
+_TIKTOKEN_CACHE = "TIKTOKEN_CACHE_DIR"
+_PIECE = 10_000  # characters at once, if tiktoken fails for the whole text
+_E5_AROUND = 4  # tokens for the start, the end, and "passage:"
+_LETTERS = re.compile(r"[^\W\d_]+")
+_LONGER_WORD = re.compile("[a-z]{4,}")  # the vocabulary has nearly all three-letter strings
 # One sign per match, because a whole run as one match takes 85 bytes per sign.
-_FOURTH: Final = re.compile(r"([^\w\s])(?<=\1\1\1\1)")
-_WORDS: Final = re.compile(r"[^ \t\r\n]{1,1000}")
-_LINE_START: Final = re.compile(r"\n(?=[^\S\r\n]*\S)")  # of a line that is not blank
-_CONTINUES_CHARACTER: Final = 0b10  # the first bits of every UTF-8 byte that continues a character
+_FOURTH = re.compile(r"([^\w\s])(?<=\1\1\1\1)")
+_WORDS = re.compile(r"[^ \t\r\n]{1,1000}")
+_LINE_START = re.compile(r"\n(?=[^\S\r\n]*\S)")  # of a line that is not blank
+_CONTINUES_CHARACTER = 0b10  # the first bits of every UTF-8 byte that continues a character
 
 
 class Scale:
@@ -347,4 +347,4 @@ def count_word_pieces(text: str) -> int:
     return sum(map(_pieces, _WORDS.findall(without_repeats(text))))
 
 
-COUNTERS: Final = {_CL100K: count_cl100k, "minilm": count_word_pieces, "e5": count_e5}
+COUNTERS = {_CL100K: count_cl100k, "minilm": count_word_pieces, "e5": count_e5}

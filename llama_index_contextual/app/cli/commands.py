@@ -8,7 +8,7 @@ import sys
 import warnings
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.explanation import Explanation
 
 all_ = click.option("--all", "all_", is_flag=True, help="Show every setting.")
-_MARGIN: Final = 3  # columns before the lines of a hit
-_KEY_WIDTH: Final = 27
-_VALUE_WIDTH: Final = 40
-_CONTEXTS: Final = ", ".join(registry.names())
-_LEGEND: Final = (
+_MARGIN = 3  # columns before the lines of a hit
+_KEY_WIDTH = 27
+_VALUE_WIDTH = 40
+_CONTEXTS = ", ".join(registry.names())
+_LEGEND = (
     "rank, score, relevance (0 to 1), citation; in brackets the share of each retriever or "
     "feature, with its rank and score, and the matching words with the number of their chunks"
 )
 
 
 # The question, and the options that filter documents.
-QUESTION: Final = (
+QUESTION = (
     click.option(
         "--where",
         multiple=True,

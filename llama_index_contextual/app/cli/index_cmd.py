@@ -9,7 +9,7 @@ import shlex
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index import RefreshReport
     from llama_index_contextual.app.index.index import ContextualIndex
 
-_KEYS: Final = (
+_KEYS = (
     "embed_model",
     "context",
     "context_options.llm",
@@ -32,20 +32,18 @@ _KEYS: Final = (
     "files.exclude",
     "chunks.chunk_size",
 )
-_MUCH: Final = 0.1  # share of text in languages that the default embedding does not know
-_PAUSE: Final = 2.0  # shortest time in seconds between two comparisons with a folder
-_PAUSES_PER_LOOK: Final = 10  # so that watching a large folder takes at most a tenth of a core
-_LONG_MINUTES: Final = 5
-_NAMED: Final = 50  # problems of one kind that are listed
-_NAMED_SUFFIXES: Final = 12
-_SECONDS_PER_MINUTE: Final = 60
-_BYTES_PER_MINUTE: Final = 500_000  # of text that one idle core embeds
+_MUCH = 0.1  # share of text in languages that the default embedding does not know
+_PAUSE = 2.0  # shortest time in seconds between two comparisons with a folder
+_PAUSES_PER_LOOK = 10  # so that watching a large folder takes at most a tenth of a core
+_LONG_MINUTES = 5
+_NAMED = 50  # problems of one kind that are listed
+_NAMED_SUFFIXES = 12
+_SECONDS_PER_MINUTE = 60
+_BYTES_PER_MINUTE = 500_000  # of text that one idle core embeds
 # Chunks overlap and have contexts. In five sets of notes, 1.17 to 1.38 times the text is embedded.
-_EMBEDDED_SHARE: Final = 1.3
-_SAMPLE_TEXTS: Final = 24
-_SAMPLE: Final = (
-    "The pump of the harbour runs at forty turns a minute, unless the tide is low. " * 5
-)
+_EMBEDDED_SHARE = 1.3
+_SAMPLE_TEXTS = 24
+_SAMPLE = "The pump of the harbour runs at forty turns a minute, unless the tide is low. " * 5
 
 
 class _Work(NamedTuple):

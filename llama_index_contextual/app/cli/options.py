@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 Function = Callable[..., "int | None"]  # a command that returns its exit code, or None for 0
 
-EXIT_INCOMPLETE: Final = 3
-INTERRUPTED: Final = 130  # by Ctrl-C
-_UNWRAPPED: Final = 10**6  # columns of a line in a pipe
-PLACE: Final[Any] = click.Path(path_type=Path)
-_WHICH: Final = "The indexed folder. Default: that of --storage, else the current folder."
+EXIT_INCOMPLETE = 3
+INTERRUPTED = 130  # by Ctrl-C
+_UNWRAPPED = 10**6  # columns of a line in a pipe
+PLACE: Any = click.Path(path_type=Path)
+_WHICH = "The indexed folder. Default: that of --storage, else the current folder."
 # Control characters, text directions and invisible characters that JSON does not escape by itself.
-_UNSEEN: Final = re.compile(
+_UNSEEN = re.compile(
     "[\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
 )
 
@@ -110,11 +110,11 @@ class Target:
         return ContextualIndex.open(folder, storage=self.storage, config=self.settings, **options)
 
 
-_STORAGE: Final = click.option(
+_STORAGE = click.option(
     "--storage", type=PLACE, help="The folder of the index. Default: one in your data directory"
 )
-_FOLDER: Final = click.option("--folder", "-f", "named", type=PLACE, help=_WHICH)
-_FOLDER_ARGUMENT: Final = click.argument("argument", type=PLACE, required=False, metavar="[FOLDER]")
+_FOLDER = click.option("--folder", "-f", "named", type=PLACE, help=_WHICH)
+_FOLDER_ARGUMENT = click.argument("argument", type=PLACE, required=False, metavar="[FOLDER]")
 
 
 def command(

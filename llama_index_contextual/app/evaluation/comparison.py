@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
-TOP_K: Final = (5, 10, 20)
-RANK_DEPTH: Final = 10  # fixed, so that MRR does not grow with top_k
-_FEW: Final = 30  # for fewer questions, bootstrap intervals are too narrow
-_MAX_NAMED: Final = 3  # questions listed as gained or lost in a terminal
-_BRACKETS: Final = (
+TOP_K = (5, 10, 20)
+RANK_DEPTH = 10  # fixed, so that MRR does not grow with top_k
+_FEW = 30  # for fewer questions, bootstrap intervals are too narrow
+_MAX_NAMED = 3  # questions listed as gained or lost in a terminal
+_BRACKETS = (
     "In brackets: the 95 % interval of a paired bootstrap. An interval that contains 0 shows no "
     "difference."
 )

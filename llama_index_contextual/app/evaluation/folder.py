@@ -6,7 +6,7 @@ import tempfile
 import warnings
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from llama_index.core.storage.kvstore import SimpleKVStore
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.app.evaluation.questions import Question
 
-BASELINE: Final = "text alone"
-_METADATA: Final = "LlamaIndex metadata"  # LlamaIndex embeds metadata if there is no context
-_MAX_NAMED: Final = 3  # answers that a warning names
+BASELINE = "text alone"
+_METADATA = "LlamaIndex metadata"  # LlamaIndex embeds metadata if there is no context
+_MAX_NAMED = 3  # answers that a warning names
 
 
 def evaluate(

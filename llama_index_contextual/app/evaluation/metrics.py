@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_RESAMPLES: Final = 2000
-_ENDS: Final = (2.5, 97.5)  # percentiles of a 95 % interval
+_RESAMPLES = 2000
+_ENDS = (2.5, 97.5)  # percentiles of a 95 % interval
 
 
 class Interval(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, model_validator
 from pydantic_core import from_json
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
     from typing_extensions import Self
 
-_MAX_BYTES: Final = 20_000_000  # of a file of questions
-_LONGEST_QUESTION: Final = 10_000  # characters, all of which are embedded
-_EXAMPLE: Final = '{"question": "…", "path": "a.md", "lines": "12-16"}'
-_LINES: Final = re.compile(r"L?(\d{1,9})(?:\s*[-–]\s*L?(\d{1,9}))?")
+_MAX_BYTES = 20_000_000  # of a file of questions
+_LONGEST_QUESTION = 10_000  # characters, all of which are embedded
+_EXAMPLE = '{"question": "…", "path": "a.md", "lines": "12-16"}'
+_LINES = re.compile(r"L?(\d{1,9})(?:\s*[-–]\s*L?(\d{1,9}))?")
 
 
 def _first_and_last(lines: Any) -> Any:

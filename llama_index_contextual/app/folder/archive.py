@@ -13,7 +13,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from llama_index_contextual.app.folder.formats import ConversionError
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 # Total bytes of all members as declared in the archive. A member with a wrong size is truncated.
-_MOST_BYTES: Final = 500_000_000
-_MOST_MEMBERS: Final = 50_000
-_MOST_XML: Final = 50_000_000  # bytes of a parsed member
-_MOST_INTEGER: Final = 10**6
-_OLE: Final = b"\xd0\xcf\x11\xe0"  # the start of old and of encrypted Office files
+_MOST_BYTES = 500_000_000
+_MOST_MEMBERS = 50_000
+_MOST_XML = 50_000_000  # bytes of a parsed member
+_MOST_INTEGER = 10**6
+_OLE = b"\xd0\xcf\x11\xe0"  # the start of old and of encrypted Office files
 # The namespaces of "Strict Open XML", and those that other programs use in their place.
-_STRICT: Final = re.compile(rb"purl\.oclc\.org/ooxml/(\w+)/(\w+)")
-_TRANSITIONAL: Final = rb"schemas.openxmlformats.org/\1/2006/\2"
+_STRICT = re.compile(rb"purl\.oclc\.org/ooxml/(\w+)/(\w+)")
+_TRANSITIONAL = rb"schemas.openxmlformats.org/\1/2006/\2"
 # Members with styles and properties. Damage in them does not affect the text.
-_DETAILS: Final = re.compile(
+_DETAILS = re.compile(
     r"docprops/.+|(?:.+/)?(?:styles|numbering|settings|theme\d*|meta|presprops|viewprops)\.xml"
 )
-_CORE: Final = {"creator": "author", "initial-creator": "author", "creation-date": "created"}
-_CORE_KEYS: Final = ("title", "subject", "author", "created", "modified")
+_CORE = {"creator": "author", "initial-creator": "author", "creation-date": "created"}
+_CORE_KEYS = ("title", "subject", "author", "created", "modified")
 # Elements of Office and OpenDocument that are not text.
-_PICTURES: Final = {"blip": "picture", "imagedata": "picture", "image": "picture"}
-_COMMENTS: Final = {"comment": "comment", "cm": "comment", "annotation": "comment"}
-_NO_TEXT: Final = {
+_PICTURES = {"blip": "picture", "imagedata": "picture", "image": "picture"}
+_COMMENTS = {"comment": "comment", "cm": "comment", "annotation": "comment"}
+_NO_TEXT = {
     **_PICTURES,
     **_COMMENTS,
     "chart": "chart",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document, MediaResource
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
-COLLECTION: Final = "conversions"  # in the key-value store
+COLLECTION = "conversions"  # in the key-value store
 # The metadata that is embedded. The other keys do not describe the subject of a text.
-_EMBEDDED: Final = frozenset({metadata.TITLE, "subject"})
-_PROCESS: Final = ConversionProcess()  # shared by all readers
+_EMBEDDED = frozenset({metadata.TITLE, "subject"})
+_PROCESS = ConversionProcess()  # shared by all readers
 
 
 class DocumentReader(BaseReader):

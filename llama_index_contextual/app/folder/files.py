@@ -6,30 +6,30 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from llama_index_contextual.utils.errors import DocumentError
 from llama_index_contextual.utils.text import replace_surrogates
 
-MOST_BYTES: Final = 100_000_000
-_FLAGS: Final = (
+MOST_BYTES = 100_000_000
+_FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_NONBLOCK", 0)
     | getattr(os, "O_BINARY", 0)
     | getattr(os, "O_NOCTTY", 0)
 )
-_CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-_SAMPLE: Final = 100_000  # characters that are searched for control characters
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_SAMPLE = 100_000  # characters that are searched for control characters
 # Text contains hardly any control characters except white space, escape and form feed.
-_BINARY_SHARE: Final = 0.01
+_BINARY_SHARE = 0.01
 # The first bytes of formats that are not text, although their files can lack NUL bytes.
-_STARTS: Final = {
+_STARTS = {
     b"%PDF-1.": "a PDF",
     b"%PDF-2.": "a PDF",
     b"PK\x03\x04": "a ZIP or Office file",
     b"{\\rtf1": "an RTF file",
 }
-_WIDE_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class UnreadableError(DocumentError):

@@ -14,14 +14,14 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from llama_index_contextual.app.folder import converters
 from llama_index_contextual.utils.metadata import LEFT_OUT
 from llama_index_contextual.utils.text import counted
 
-EXTRA: Final = "documents"  # the extra with the packages that converters need
-REVISION: Final = 13  # increased when the same file gives a different text, to convert it again
+EXTRA = "documents"  # the extra with the packages that converters need
+REVISION = 13  # increased when the same file gives a different text, to convert it again
 
 
 class Part(NamedTuple):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Final
 
 # A part of a formula that needs no parentheses.
-_WHOLE: Final = re.compile(r"[-+\u2212±]?(?:\d[\d.,]*|[^\W\d_]+)?[^\w\s()/]*|[(\[][^()[\]]*[)\]]")
-_ORDINALS: Final = frozenset(
+_WHOLE = re.compile(r"[-+\u2212±]?(?:\d[\d.,]*|[^\W\d_]+)?[^\w\s()/]*|[(\[][^()[\]]*[)\]]")
+_ORDINALS = frozenset(
     [
         "st",
         "nd",

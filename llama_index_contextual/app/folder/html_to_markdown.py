@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import product
-from typing import Final
 
 from bs4 import BeautifulSoup, Tag, UnicodeDammit
 from bs4.builder import HTMLTreeBuilder
@@ -23,9 +22,9 @@ from llama_index_contextual.app.folder.files import decode
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part
 from llama_index_contextual.app.folder.formulas import in_parentheses, superscript
 
-_SPACES: Final = str.maketrans("\xa0\n\r", "   ", "\xad")
-_MARKS: Final = str.maketrans("", "", "\0\ue000\ue001\ue002")
-_DROPPED: Final = frozenset(
+_SPACES = str.maketrans("\xa0\n\r", "   ", "\xad")
+_MARKS = str.maketrans("", "", "\0\ue000\ue001\ue002")
+_DROPPED = frozenset(
     [
         "head",
         "script",
@@ -42,40 +41,40 @@ _DROPPED: Final = frozenset(
         "rp",
     ]
 )
-_DROPPED_ROLES: Final = ("navigation", "banner", "contentinfo", "menu", "dialog")
-_DROPPED_CLASSES: Final = frozenset(("linenos", "source-line-no", "mw-editsection", "katex-html"))
-_HEADINGS: Final = ["h1", "h2", "h3", "h4", "h5", "h6"]
-_LISTS: Final = ("ul", "ol")
-_BLOCKS: Final = HTMLTreeBuilder.DEFAULT_BLOCK_ELEMENTS.union(
+_DROPPED_ROLES = ("navigation", "banner", "contentinfo", "menu", "dialog")
+_DROPPED_CLASSES = frozenset(("linenos", "source-line-no", "mw-editsection", "katex-html"))
+_HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
+_LISTS = ("ul", "ol")
+_BLOCKS = HTMLTreeBuilder.DEFAULT_BLOCK_ELEMENTS.union(
     ("body", "button", "caption", "center", "details", "dialog", "hgroup", "html", "label"),
     ("legend", "summary", "tbody", "td", "th", "thead", "tr"),
 )
 # The signs before each part of a formula.
-_FORMULA_SIGNS: Final = {
+_FORMULA_SIGNS = {
     "mfrac": ("", "/"),
     "msup": ("", "^"),
     "msub": ("", "_"),
     "msubsup": ("", "_", "^"),
     "munderover": ("", "_", "^"),
 }
-_LANGUAGE: Final = re.compile(r"(?:language|lang|highlight-source|highlight)-(\w+)")
-_BULLET: Final = re.compile(rf"^[{markdown.BULLETS}]\s+", re.MULTILINE)
-_ITEM_NUMBER: Final = re.compile(r"\d{1,9}[.)]$")
-_NUMBERED: Final = re.compile("^\ue000([^\ue000\ue001]{0,100})\ue001\\s*")
-_NEXT_LINE: Final = re.compile(r"\n(?=[^\n])")
+_LANGUAGE = re.compile(r"(?:language|lang|highlight-source|highlight)-(\w+)")
+_BULLET = re.compile(rf"^[{markdown.BULLETS}]\s+", re.MULTILINE)
+_ITEM_NUMBER = re.compile(r"\d{1,9}[.)]$")
+_NUMBERED = re.compile("^\ue000([^\ue000\ue001]{0,100})\ue001\\s*")
+_NEXT_LINE = re.compile(r"\n(?=[^\n])")
 # Roles, EPUB types or classes of links to notes.
-_NOTE: Final = re.compile("noteref|footnote-ref|fnref")
-_LONGEST_NOTE: Final = 5  # characters of the mark of a note
-_LEAST_NAMED: Final = 100  # characters; larger elements that are left out are reported
-_DEEPEST: Final = 200  # levels of nested elements
-_LONG_CELL: Final = 200  # characters; tables with longer cells are not data
-_WIDEST: Final = 1000  # columns that a cell can span
-_METADATA: Final = {
+_NOTE = re.compile("noteref|footnote-ref|fnref")
+_LONGEST_NOTE = 5  # characters of the mark of a note
+_LEAST_NAMED = 100  # characters; larger elements that are left out are reported
+_DEEPEST = 200  # levels of nested elements
+_LONG_CELL = 200  # characters; tables with longer cells are not data
+_WIDEST = 1000  # columns that a cell can span
+_METADATA = {
     "author": "author",
     "article:published_time": "created",
     "article:modified_time": "modified",
 }
-_WESTERN: Final = (None, "ascii", "utf-8", "iso-8859-1", "windows-1252")
+_WESTERN = (None, "ascii", "utf-8", "iso-8859-1", "windows-1252")
 
 
 def decode_html(data: bytes, charset: str = "") -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
 
 from llama_index_contextual.app.folder.files import decode
 
-_LINE_END: Final = re.compile(r"\r\n?")
+_LINE_END = re.compile(r"\r\n?")
 # Characters that end a line in Python, but not in editors and citations.
-_NO_LINE_ENDS: Final = dict.fromkeys(map(ord, "\f\v\x1c\x1d\x1e\x85\u2028\u2029"), " ")
+_NO_LINE_ENDS = dict.fromkeys(map(ord, "\f\v\x1c\x1d\x1e\x85\u2028\u2029"), " ")
 
 
 def text_of_lines(data: bytes) -> str:

@@ -7,30 +7,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from llama_index_contextual.app.folder.formats import ConversionError
 
-MOST_CELLS: Final = 500_000  # in a table
-REPEATED: Final = 80  # characters; longer cells are not repeated in the rows that they span
-PAGE: Final = "\ue002"  # marks the start of a page
-NUMBER: Final = "\ue000{}\ue001"  # marks the number of an item, as a program shows it
+MOST_CELLS = 500_000  # in a table
+REPEATED = 80  # characters; longer cells are not repeated in the rows that they span
+PAGE = "\ue002"  # marks the start of a page
+NUMBER = "\ue000{}\ue001"  # marks the number of an item, as a program shows it
 # Bullets in symbol fonts, but not check boxes.
-BULLETS: Final = "\uf02d\uf06c\uf06e\uf076\uf0a7\uf0b7\uf0d8"
+BULLETS = "\uf02d\uf06c\uf06e\uf076\uf0a7\uf0b7\uf0d8"
 # Text that starts a block in Markdown: a heading, an underline or rule, the rule of a table, a
 # fence, HTML, front matter, or a comment in Obsidian. The second pattern is for lists and quotes,
 # which people also write in plain text.
-_SIGNS: Final = (
-    r"#{1,6}(?:\s|$)|=+\s*$|[-|:][-|:\s]*$|_{3,}\s*$|`{3}|~{3}|<[a-zA-Z/!?]|\||\+{3,}\s*$|%%"
-)
-_BLOCK: Final = re.compile(rf"[\s{PAGE}]*(?={_SIGNS})")
-_LIST: Final = re.compile(
-    rf"[\s{PAGE}]*(?:(?=[-+*>](?:\s|$)|(?:\*\s*){{3,}}$)|\d{{1,9}}(?=[.)](?:\s|$)))"
-)
+_SIGNS = r"#{1,6}(?:\s|$)|=+\s*$|[-|:][-|:\s]*$|_{3,}\s*$|`{3}|~{3}|<[a-zA-Z/!?]|\||\+{3,}\s*$|%%"
+_BLOCK = re.compile(rf"[\s{PAGE}]*(?={_SIGNS})")
+_LIST = re.compile(rf"[\s{PAGE}]*(?:(?=[-+*>](?:\s|$)|(?:\*\s*){{3,}}$)|\d{{1,9}}(?=[.)](?:\s|$)))")
 # Code, or the start of a comment or tag in MDX, Liquid, Jinja or Hugo anywhere on a line.
-_TAG: Final = re.compile(r"(?<!`)(`{1,9})[^`]{1,1000}\1|\{(?=/\*|%|#\s)|(?<=\{)\{(?=<)")
+_TAG = re.compile(r"(?<!`)(`{1,9})[^`]{1,1000}\1|\{(?=/\*|%|#\s)|(?<=\{)\{(?=<)")
 # The HTML list types for their names in Word and PowerPoint.
-_LIST_TYPES: Final = {
+_LIST_TYPES = {
     "lowerLetter": "a",
     "alphaL": "a",
     "upperLetter": "A",
@@ -40,7 +35,7 @@ _LIST_TYPES: Final = {
     "upperRoman": "I",
     "romanU": "I",
 }
-_ROMAN: Final = {
+_ROMAN = {
     1000: "m",
     900: "cm",
     500: "d",
@@ -55,9 +50,9 @@ _ROMAN: Final = {
     4: "iv",
     1: "i",
 }
-_MOST_ROMAN: Final = 3999
-_LETTERS: Final = 26
-_NARROW: Final = 3  # columns; in a narrower table, a title looks like a row
+_MOST_ROMAN = 3999
+_LETTERS = 26
+_NARROW = 3  # columns; in a narrower table, a title looks like a row
 
 
 def escape(text: str, *, keep_lists: bool = False) -> str:

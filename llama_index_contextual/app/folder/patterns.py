@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from pathspec import GitIgnoreSpec
 
-_STAR: Final = "[^/]*"  # pathspec's expression for a star
+_STAR = "[^/]*"  # pathspec's expression for a star
 # pathspec would otherwise use google-re2 if it is installed, which does not support lookaheads.
-_BACKEND: Final = "simple"
-_SUFFIX: Final = re.compile(r"\*\.[\w.-]+")
-_MOST_DOUBLE_STARS: Final = 2  # each one more multiplies the positions to try
+_BACKEND = "simple"
+_SUFFIX = re.compile(r"\*\.[\w.-]+")
+_MOST_DOUBLE_STARS = 2  # each one more multiplies the positions to try
 
 
 def spec_of(lines: Iterable[str]) -> GitIgnoreSpec:

@@ -11,25 +11,25 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise, zip_longest
-from typing import Any, Final
+from typing import Any
 
 from llama_index_contextual.app.folder.pdf_words import PageWords, Word, join_letters
 
-FAR: Final = 100_000  # points by which rotated text is placed below other text
-LEAST_ROWS: Final = 3  # of a table
-SAME_PLACE: Final = 4.0  # points within which positions are equal
-LARGER: Final = 1.12  # times the usual letter size: the least size of a heading
-GAP: Final = 1.0  # letter sizes; a wider gap separates cells
-_BESIDE: Final = 0.35  # letter sizes; words whose heights differ by less are on one line
-_LEAST_LINES: Final = 4  # that start at the right column if it is prose
-_LEAST_FILLED: Final = 5  # that start at the right column if it is other text
-_FILLED: Final = 0.3  # of the lines of the left column that must end near the right column
-_LEAST_NARROW: Final = 8  # lines of one of three or more columns
+FAR = 100_000  # points by which rotated text is placed below other text
+LEAST_ROWS = 3  # of a table
+SAME_PLACE = 4.0  # points within which positions are equal
+LARGER = 1.12  # times the usual letter size: the least size of a heading
+GAP = 1.0  # letter sizes; a wider gap separates cells
+_BESIDE = 0.35  # letter sizes; words whose heights differ by less are on one line
+_LEAST_LINES = 4  # that start at the right column if it is prose
+_LEAST_FILLED = 5  # that start at the right column if it is other text
+_FILLED = 0.3  # of the lines of the left column that must end near the right column
+_LEAST_NARROW = 8  # lines of one of three or more columns
 # Steps of half a SAME_PLACE by which the first word of a line can be left of the others.
-_HANGING: Final = 8
-_BLOCK_GAP: Final = 1.8  # letter sizes; a wider gap separates columns from the text below them
-_MIDDLE: Final = (0.4, 0.65)  # of the page's width, where the right one of two columns starts
-_LETTERS: Final = re.compile(r"\(?[^\W\d]")
+_HANGING = 8
+_BLOCK_GAP = 1.8  # letter sizes; a wider gap separates columns from the text below them
+_MIDDLE = (0.4, 0.65)  # of the page's width, where the right one of two columns starts
+_LETTERS = re.compile(r"\(?[^\W\d]")
 
 Line = list[Word]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from llama_index_contextual.app.folder.markdown import table_of
 from llama_index_contextual.app.folder.pdf_lines import LARGER, LEAST_ROWS
@@ -12,16 +12,16 @@ from llama_index_contextual.app.folder.pdf_lines import LARGER, LEAST_ROWS
 if TYPE_CHECKING:
     from llama_index_contextual.app.folder.pdf_words import Word
 
-_BETWEEN: Final = 3  # lines without a value inside a table, such as names of groups
-_SHORT: Final = 6  # words; a longer line is prose
-_LONGEST_NAME: Final = 90  # characters in the name of a group of rows or columns
-_HEADER_GAP: Final = 3  # letter heights between the lines of a header
-_LONGEST_VALUE: Final = 60  # characters
-_VALUE: Final = re.compile(  # with an optional unit, as in 5 kg and 12 pts, but not 4th
+_BETWEEN = 3  # lines without a value inside a table, such as names of groups
+_SHORT = 6  # words; a longer line is prose
+_LONGEST_NAME = 90  # characters in the name of a group of rows or columns
+_HEADER_GAP = 3  # letter heights between the lines of a header
+_LONGEST_VALUE = 60  # characters
+_VALUE = re.compile(  # with an optional unit, as in 5 kg and 12 pts, but not 4th
     r"[$€£¥(]*\s*[-–—+]?\s*[\d.,:/]*\d[\d.,:/]*(?:\^\d+)?\s*[)%]*(?:\s?(?!st|nd|rd|th)[A-Za-zµ°/²³]{1,3})?"
     r"|\d{4}-\d\d-\d\d|[-–—]+|[$€£¥]|N/?[AM]|\(?[a-z0-9]\)|[)%]+"
 )
-_YEAR: Final = re.compile(r"\b(?:19|20)\d\d\b")
+_YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 
 
 class TableLine(Protocol):

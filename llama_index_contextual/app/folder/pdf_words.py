@@ -14,25 +14,23 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise, repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections import Counter
 
-_NO_LETTERS: Final = dict.fromkeys(
-    (*range(0x7F, 0xA0), 0xAD, 0x200B, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF)
-)
-_PRIVATE: Final = range(0xE000, 0xF000)  # the codes above it are used by symbol fonts
-_HYPHENS: Final = frozenset({2, 0xFFFE})  # PDFium's codes for a hyphen at the end of a line
-_SPACES: Final = _HYPHENS | {0, 9, 10, 13, 32, 160}
-_MARKS: Final = ".,;:!?"  # after a word
-_BOLD: Final = re.compile(rb"bold|black|heavy|semibd|demi", re.IGNORECASE)
-_BOLD_WEIGHT: Final = 600
-_RIGHT_TO_LEFT: Final = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
-_SKEW: Final = 5  # degrees by which a scanned page can be rotated
-_RAISED: Final = 0.25  # of a letter's size
-_LEAST_LETTERS: Final = 3  # single letters in a row that are joined to words
-_LETTER_GAP: Final = 0.15  # of a letter's size; a gap wider than the usual one by this ends a word
+_NO_LETTERS = dict.fromkeys((*range(0x7F, 0xA0), 0xAD, 0x200B, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF))
+_PRIVATE = range(0xE000, 0xF000)  # the codes above it are used by symbol fonts
+_HYPHENS = frozenset({2, 0xFFFE})  # PDFium's codes for a hyphen at the end of a line
+_SPACES = _HYPHENS | {0, 9, 10, 13, 32, 160}
+_MARKS = ".,;:!?"  # after a word
+_BOLD = re.compile(rb"bold|black|heavy|semibd|demi", re.IGNORECASE)
+_BOLD_WEIGHT = 600
+_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
+_SKEW = 5  # degrees by which a scanned page can be rotated
+_RAISED = 0.25  # of a letter's size
+_LEAST_LETTERS = 3  # single letters in a row that are joined to words
+_LETTER_GAP = 0.15  # of a letter's size; a gap wider than the usual one by this ends a word
 
 
 @dataclass(slots=True)

@@ -11,18 +11,18 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from llama_index_contextual.app.folder.worker import IDLE
 from llama_index_contextual.utils.errors import DocumentError
 
-SECONDS: Final = 60.0  # that one document may take
-MEGABYTES: Final = 2000
-_MOST_JOBS: Final = 300  # per process
+SECONDS = 60.0  # that one document may take
+MEGABYTES = 2000
+_MOST_JOBS = 300  # per process
 # Multiprocessing is not used, because it would import the caller's script again, and run it if it
 # has no "if __name__". Python runs isolated ("-I"), because "-c" would otherwise look for json in
 # the working directory, which can be the folder that is being read.
-_START: Final = (
+_START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from llama_index_contextual.app.folder.worker import serve; serve(int(sys.argv[2]))"
 )

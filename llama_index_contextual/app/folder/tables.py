@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import groupby
-from typing import Final
 
 from llama_index_contextual.app.folder.markdown import escape, table_of
 
@@ -15,16 +14,14 @@ Value = str | bool | float | dt.datetime | dt.date | dt.time | dt.timedelta | No
 
 # A number format: words, digits, decimals, words. Words are quoted or escaped text, a currency, a
 # colour, spaces or signs. Between digits, as in telephone numbers, they are signs or escaped text.
-_WORDS: Final = r"""((?:"[^"]*"|\\.|\[[^\]<>=]*\]|[_*].|[^0#?.,@/"\\\[_*a-zA-Z])*)"""
-_FORM: Final = re.compile(
-    rf"{_WORDS}([0#?](?:(?:[-() ]|\\.)*[0#?,])*)?(?:\.([0#?]{{1,10}})(,*))?{_WORDS}"
-)
-_WORD: Final = re.compile(r""""([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[_*].""")
-_CONDITION: Final = re.compile(r"\[[<>=]")
-_ESCAPED: Final = re.compile(r"_x00[01][0-9A-Fa-f]_")  # control characters, as Excel writes them
-_MOST_TITLES: Final = 4  # rows with one cell each that are not a table
-_MOST_NUMBER: Final = 1e15  # Excel has no more digits
-_FIRST_YEAR: Final = 1900  # of Excel; times without a date are in this year
+_WORDS = r"""((?:"[^"]*"|\\.|\[[^\]<>=]*\]|[_*].|[^0#?.,@/"\\\[_*a-zA-Z])*)"""
+_FORM = re.compile(rf"{_WORDS}([0#?](?:(?:[-() ]|\\.)*[0#?,])*)?(?:\.([0#?]{{1,10}})(,*))?{_WORDS}")
+_WORD = re.compile(r""""([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[_*].""")
+_CONDITION = re.compile(r"\[[<>=]")
+_ESCAPED = re.compile(r"_x00[01][0-9A-Fa-f]_")  # control characters, as Excel writes them
+_MOST_TITLES = 4  # rows with one cell each that are not a table
+_MOST_NUMBER = 1e15  # Excel has no more digits
+_FIRST_YEAR = 1900  # of Excel; times without a date are in this year
 
 
 def tables_of(rows: Iterable[Sequence[str]]) -> str:

@@ -7,17 +7,16 @@ import json
 import re
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
 
 from llama_index_contextual.app.folder.files import read_file
 from llama_index_contextual.utils.text import without_code
 
-VAULT: Final = ".obsidian"  # the folder that makes its parent a vault
-MOST_SETTINGS: Final = 1_000_000  # bytes of a settings file or an ignore file
-_COMMENT: Final = re.compile("%%")
+VAULT = ".obsidian"  # the folder that makes its parent a vault
+MOST_SETTINGS = 1_000_000  # bytes of a settings file or an ignore file
+_COMMENT = re.compile("%%")
 # The settings files that name the folder of templates, with the key in each: Obsidian's own, and
 # that of the Templater plugin.
-_TEMPLATES: Final = {
+_TEMPLATES = {
     "templates.json": "folder",
     "plugins/templater-obsidian/data.json": "templates_folder",
 }

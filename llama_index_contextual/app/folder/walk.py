@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.folder.folders import Folders
 
 # The files for which the "pattern" context is made, and which it reads by default.
-SOURCE_INCLUDE: Final = tuple(f"*{suffix}" for suffix in SOURCE_SUFFIXES)
-IGNORE_FILE: Final = ".gitignore"
-INDEX_FOLDER: Final = ".contextual"  # an index inside the folder, which is never read as documents
-_DRAWING: Final = ".excalidraw.md"
-_DEEPEST: Final = 100  # levels of nested folders
-_SHOWN_KINDS: Final = 5  # kinds of skipped files that a summary names
+SOURCE_INCLUDE = tuple(f"*{suffix}" for suffix in SOURCE_SUFFIXES)
+IGNORE_FILE = ".gitignore"
+INDEX_FOLDER = ".contextual"  # an index inside the folder, which is never read as documents
+_DRAWING = ".excalidraw.md"
+_DEEPEST = 100  # levels of nested folders
+_SHOWN_KINDS = 5  # kinds of skipped files that a summary names
 
 
 def default_include() -> tuple[str, ...]:

@@ -12,18 +12,18 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from llama_index_contextual.app.folder.formats import ConversionError, known_formats
 from llama_index_contextual.utils.errors import DocumentError
 
-IDLE: Final = 30  # seconds without work after which the process ends
-_GRACE: Final = 5  # extra seconds in which the caller can end a slow conversion
+IDLE = 30  # seconds without work after which the process ends
+_GRACE = 5  # extra seconds in which the caller can end a slow conversion
 # Limits of a document. All of the Kubernetes documentation has half as many characters.
-_MOST_CHARACTERS: Final = 20_000_000
-_MOST_PARTS: Final = 20_000
-_WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-_FORBIDDEN: Final = (
+_MOST_CHARACTERS = 20_000_000
+_MOST_PARTS = 20_000
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+_FORBIDDEN = (
     "socket.connect",
     "subprocess.Popen",
     "os.exec",

@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, get_args
 
 from llama_index_contextual.app.index.status import PATIENCE, Freshness
 from llama_index_contextual.app.settings.registry import Refreshing
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_WAIT_SECONDS: Final = 0.1  # between two checks whether a refresh has ended
-_LOOK_SECONDS: Final = 1.0  # between two comparisons with the folder
-_THREAD: Final = "llama-index-contextual refresh"
+_WAIT_SECONDS = 0.1  # between two checks whether a refresh has ended
+_LOOK_SECONDS = 1.0  # between two comparisons with the folder
+_THREAD = "llama-index-contextual refresh"
 
 
 def is_refreshing() -> bool:

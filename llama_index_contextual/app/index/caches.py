@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T", bound=ArrayIndex)
 
-_WRITTEN_FROM: Final = 1 / 50  # share of changed rows from which saving is worthwhile
-_ROWS_AT_ONCE: Final = 1000  # rows whose vectors are loaded together
-_MAX_VALUES: Final = 50_000  # cached rows per kind of value, deleted rows included
+_WRITTEN_FROM = 1 / 50  # share of changed rows from which saving is worthwhile
+_ROWS_AT_ONCE = 1000  # rows whose vectors are loaded together
+_MAX_VALUES = 50_000  # cached rows per kind of value, deleted rows included
 
 
 class Moment(NamedTuple):

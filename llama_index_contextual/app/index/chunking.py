@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from llama_index_contextual.app.settings.embeddings import NoEmbedding, embedding_limit
 from llama_index_contextual.app.settings.local import LocalEmbedding
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.schema import BaseNode
 
-LARGEST: Final = 400  # tokens of a chunk, even if an embedding reads more
-LARGEST_OF_CODE: Final = 400  # the same for source code, with an embedding that averages windows
+LARGEST = 400  # tokens of a chunk, even if an embedding reads more
+LARGEST_OF_CODE = 400  # the same for source code, with an embedding that averages windows
 # Tokens of an embedding's window that are kept free for the context. Contexts of the Kubernetes
 # pages ("Document: path > title > section") have 30 tokens at the median, and seldom more than 60.
-CONTEXT_RESERVE: Final = 64
+CONTEXT_RESERVE = 64
 
 
 class FolderParser(HeadingAwareMarkdownNodeParser):

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from filelock import FileLock
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-MAX_BYTES: Final = 4_000_000_000  # per user; a million vectors of 384 dimensions take 1.7 GB
-_VECTORS: Final = "vectors:"
-_FIX: Final = "Run: llama-index-contextual cache --prune 0"
-_ALL: Final = f"SELECT {COLUMNS} FROM kept"  # noqa: S608  our own names
-_NUMBER_BYTES: Final = 4  # of a float32
-_BATCH: Final = 1000  # rows that are deleted together
+MAX_BYTES = 4_000_000_000  # per user; a million vectors of 384 dimensions take 1.7 GB
+_VECTORS = "vectors:"
+_FIX = "Run: llama-index-contextual cache --prune 0"
+_ALL = f"SELECT {COLUMNS} FROM kept"  # noqa: S608  our own names
+_NUMBER_BYTES = 4  # of a float32
+_BATCH = 1000  # rows that are deleted together
 
 
 class CachedContent(NamedTuple):

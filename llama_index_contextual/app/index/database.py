@@ -18,7 +18,7 @@ import threading
 import uuid
 from collections import Counter
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from llama_index_contextual.app.index.rows import (
     DocumentRow,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     Rows = npt.NDArray[np.int64]
 
-_TABLES: Final = """
+_TABLES = """
 CREATE TABLE state (value TEXT NOT NULL, checksum INTEGER NOT NULL);
 CREATE TABLE documents (
     id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE,
@@ -63,18 +63,18 @@ CREATE TABLE vectors (chunk INTEGER PRIMARY KEY, value BLOB NOT NULL, checksum I
 
 # The largest step from the number of a change to the next. 16 million changes fit into 63 bits. If
 # a copy was put back, the chance that its next 10,000 chunks repeat a number is one in ten million.
-_STEP: Final = 2**40
-_PAGE: Final = 2000  # rows that are loaded together
-_NODE: Final = ", ".join(["id", *NodeRow._fields[1:], "checksum"])
-_DOCUMENT: Final = ", ".join(DocumentRow._fields)
-JOINED: Final = "FROM chunks JOIN documents ON documents.id = document"
-_VECTORS_OF_DOCUMENTS: Final = """
+_STEP = 2**40
+_PAGE = 2000  # rows that are loaded together
+_NODE = ", ".join(["id", *NodeRow._fields[1:], "checksum"])
+_DOCUMENT = ", ".join(DocumentRow._fields)
+JOINED = "FROM chunks JOIN documents ON documents.id = document"
+_VECTORS_OF_DOCUMENTS = """
 SELECT embed_hash, chunk, value, vectors.checksum FROM vectors
 JOIN chunks ON chunks.id = chunk JOIN documents ON documents.id = document
 WHERE documents.key IN (SELECT value FROM json_each(?))
 """
 # Queries without a result in an intact index. SQLite itself does not notice that rows were lost.
-_TRACES_OF_LOSS: Final = (
+_TRACES_OF_LOSS = (
     "PRAGMA foreign_key_check",
     (
         "SELECT 1 FROM documents WHERE nodes != (SELECT count(*) FROM chunks WHERE document "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import mode
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from llama_index.core.instrumentation import get_dispatcher
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.database import Database
     from llama_index_contextual.app.index.vectors import Singles
 
-BATCH_TEXTS: Final = 64  # texts whose vectors an interruption or a failing server can cost
-_HOPELESS: Final = 8  # texts without any usable vector; then the model is broken, not a text
-_SHOWN: Final = 60  # characters of a text in a message
-_PROBE: Final = "length"  # a text that is embedded only for the length of its vector
-_dispatcher: Final = get_dispatcher(__name__)
+BATCH_TEXTS = 64  # texts whose vectors an interruption or a failing server can cost
+_HOPELESS = 8  # texts without any usable vector; then the model is broken, not a text
+_SHOWN = 60  # characters of a text in a message
+_PROBE = "length"  # a text that is embedded only for the length of its vector
+_dispatcher = get_dispatcher(__name__)
 
 
 class Chunk(NamedTuple):

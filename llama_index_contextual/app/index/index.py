@@ -6,7 +6,7 @@ import contextlib
 import logging
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from llama_index_contextual.app.folder.sources import gather
 from llama_index_contextual.app.folder.walk import FileRules, Problem
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.base import ContextEstimate, ContextGenerator
 
 logger = logging.getLogger(__name__)
-_PARAMETERS: Final = {*signature(ContextualFusionRetriever.__init__).parameters} - {
+_PARAMETERS = {*signature(ContextualFusionRetriever.__init__).parameters} - {
     "self",
     "retrievers",
 }
 # The keyword arguments of :meth:`ContextualIndex.as_retriever`.
-_OPTIONS: Final = _PARAMETERS | {"filters", "recency", "rerank"}
+_OPTIONS = _PARAMETERS | {"filters", "recency", "rerank"}
 
 
 class ContextualIndex:

@@ -13,7 +13,7 @@ import logging
 import sys
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from llama_index.core.instrumentation import get_dispatcher
 from tqdm import tqdm
@@ -52,15 +52,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 # Chunks that get contexts together and are written together. The first batches are small, so that
 # searches find something soon.
-FIRST_CHUNKS: Final = 16
-BATCH_CHUNKS: Final = 256
-_MAX_DELETED_SHARE: Final = 0.5  # of the documents, without a confirmation
-_MAX_PAID_SHARE: Final = (
-    0.2  # of the chunks whose contexts are paid for again, without a confirmation
-)
-_MADE_AGAIN: Final = "made again"  # instead of the hash of the settings that made a document
-_SMOOTHING: Final = 0.1  # of the speed in the progress bar: about the last ten steps count
-_dispatcher: Final = get_dispatcher(__name__)
+FIRST_CHUNKS = 16
+BATCH_CHUNKS = 256
+_MAX_DELETED_SHARE = 0.5  # of the documents, without a confirmation
+_MAX_PAID_SHARE = 0.2  # of the chunks whose contexts are paid for again, without a confirmation
+_MADE_AGAIN = "made again"  # instead of the hash of the settings that made a document
+_SMOOTHING = 0.1  # of the speed in the progress bar: about the last ten steps count
+_dispatcher = get_dispatcher(__name__)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
 
-MAX_FIELDS_BYTES: Final = 20_000_000  # of a node besides its text and metadata, such as a picture
+MAX_FIELDS_BYTES = 20_000_000  # of a node besides its text and metadata, such as a picture
 
 
 class DocumentRow(NamedTuple):

@@ -10,7 +10,7 @@ import json
 import shlex
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from llama_index_contextual import __version__
 from llama_index_contextual.app.folder import formats
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.rows import IndexState
     from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
 
-PAID: Final = "llm:"  # prefix of the source of paid contexts
-_REMEMBERED: Final = (
+PAID = "llm:"  # prefix of the source of paid contexts
+_REMEMBERED = (
     "embed_model",
     "context",
     "show_context_to_llm",
@@ -56,7 +56,7 @@ _REMEMBERED: Final = (
     "chunks",
     "context_options",
 )
-_MODELS: Final = ("embed_model", "context_options.llm")
+_MODELS = ("embed_model", "context_options.llm")
 
 
 @dataclass(frozen=True, eq=False)

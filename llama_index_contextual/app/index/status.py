@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from llama_index_contextual.app.folder.files import UnreadableError
 from llama_index_contextual.app.folder.sources import Source, file_sources
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.database import Snapshot
     from llama_index_contextual.app.index.rows import DocumentRow
 
-_SAMPLE_SIZE: Final = 200  # chunks whose languages represent all chunks
-_NAMED: Final = 0.01  # languages with a smaller share are not named
-PATIENCE: Final = 0.08  # seconds that an answer may wait for a refresh
+_SAMPLE_SIZE = 200  # chunks whose languages represent all chunks
+_NAMED = 0.01  # languages with a smaller share are not named
+PATIENCE = 0.08  # seconds that an answer may wait for a refresh
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from filelock import FileLock, Timeout
 from platformdirs import user_data_path
@@ -46,11 +46,11 @@ from llama_index_contextual.utils.errors import (
 )
 from llama_index_contextual.utils.text import absolute_path, short_hash
 
-DATA_VARIABLE: Final = "LLAMA_INDEX_CONTEXTUAL_STORAGE"
-_MAX_SETTINGS_BYTES: Final = 1_000_000
-ONLY_THE_USER: Final = 0o700  # permissions of a folder
-_UNUSUAL_CHARACTERS: Final = re.compile(r"[^\w.-]+", re.ASCII)
-_NAME_LENGTH: Final = 40
+DATA_VARIABLE = "LLAMA_INDEX_CONTEXTUAL_STORAGE"
+_MAX_SETTINGS_BYTES = 1_000_000
+ONLY_THE_USER = 0o700  # permissions of a folder
+_UNUSUAL_CHARACTERS = re.compile(r"[^\w.-]+", re.ASCII)
+_NAME_LENGTH = 40
 
 
 def data_folder() -> Path:

@@ -11,7 +11,7 @@ A query is compared in two or three steps, each more exact and on fewer rows tha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 Singles = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.int8]
 
-_ROUNDING: Final = 5e-5  # largest error of a cosine in float32; errors below 1e-6 were measured
-_LARGEST_CODE: Final = 127
-_COPIED_ROWS: Final = 512  # rows per copy, which fit into the cache of a processor
+_ROUNDING = 5e-5  # largest error of a cosine in float32; errors below 1e-6 were measured
+_LARGEST_CODE = 127
+_COPIED_ROWS = 512  # rows per copy, which fit into the cache of a processor
 
 
 def unit_vectors(vectors: npt.ArrayLike) -> Singles:

@@ -5,25 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from itertools import groupby
-from typing import Final
 
 from llama_index_contextual.memory.snippets import choose_snippet
 from llama_index_contextual.retrievers.query_dates import HAS_CJK
 from llama_index_contextual.retrievers.terms import finder_of, query_groups
 from llama_index_contextual.utils.text import WIKI_LINK, wiki_text
 
-_LINES: Final = 3  # of an excerpt
-_CHARS: Final = 400
-_HEADING: Final = re.compile(r" {0,3}#{1,6}(?:\s|$)")
-_BULLET: Final = re.compile(r"^(?:[-*+>] |\[[ xX]\] |\[![\w-]{1,40}\][+-]? ?){1,4}")
-_LINK: Final = re.compile(r"!?\[([^\[\]]{1,200})\]\([^()\s]{0,500}\)")  # also over two lines
-_EMPHASIS: Final = re.compile(
+_LINES = 3  # of an excerpt
+_CHARS = 400
+_HEADING = re.compile(r" {0,3}#{1,6}(?:\s|$)")
+_BULLET = re.compile(r"^(?:[-*+>] |\[[ xX]\] |\[![\w-]{1,40}\][+-]? ?){1,4}")
+_LINK = re.compile(r"!?\[([^\[\]]{1,200})\]\([^()\s]{0,500}\)")  # also over two lines
+_EMPHASIS = re.compile(
     r"`([^`\n]+)`|(?<![\w*=~])(\*{1,3}|==|~~)(?=[^\s*=~])((?:(?!\2).){1,200})(?<=\S)\2(?![\w*=~])"
 )
-_CELLS: Final = re.compile(r"(`[^`\n]+`)|(?<!\\)\|")
-_RULES: Final = frozenset("-*_=|:…· ")
-_FENCES: Final = ("```", "~~~")
-_WORD: Final = re.compile(r"(?P<word>\w+)|\W+")
+_CELLS = re.compile(r"(`[^`\n]+`)|(?<!\\)\|")
+_RULES = frozenset("-*_=|:…· ")
+_FENCES = ("```", "~~~")
+_WORD = re.compile(r"(?P<word>\w+)|\W+")
 
 
 def excerpt(text: str, terms: frozenset[str]) -> list[str]:

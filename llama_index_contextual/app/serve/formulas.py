@@ -7,7 +7,7 @@ shown as code.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import escape
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
-_BLOCK: Final = re.compile(r"\$\$((?:\\.|[^$\\]){1,2000})\$\$[ \t]*(?=\n|\Z)", re.DOTALL)
+_BLOCK = re.compile(r"\$\$((?:\\.|[^$\\]){1,2000})\$\$[ \t]*(?=\n|\Z)", re.DOTALL)
 # As in Pandoc: no white space inside the dollar signs, and no digit after them. So "$5 and $6" is
 # not a formula. Neither is text that contains code.
-_INLINE: Final = re.compile(
+_INLINE = re.compile(
     r"\$\$((?:\\.|[^$\\]){1,2000})\$\$|\$(?=\S)((?:\\.|[^$\\`\n]){1,500})(?<=\S)\$(?!\d)", re.DOTALL
 )
-_LINK: Final = re.compile(r"</?a\b[^<>]*>")
-_ALIGNMENT: Final = re.compile(r'style="text-align: (left|right)[^"]*"')
-_STYLE: Final = re.compile(r' style="[^"]*"')
+_LINK = re.compile(r"</?a\b[^<>]*>")
+_ALIGNMENT = re.compile(r'style="text-align: (left|right)[^"]*"')
+_STYLE = re.compile(r' style="[^"]*"')
 
 
 def read_formulas(markdown: MarkdownIt) -> None:

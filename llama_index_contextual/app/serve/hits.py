@@ -6,7 +6,7 @@ import warnings
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from llama_index_contextual.app.serve.excerpts import excerpt
 from llama_index_contextual.retrievers.asking import keyword_retriever_of
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.index import ContextualIndex
     from llama_index_contextual.retrievers.explanation import Explanation, Hit
 
-TOP_K: Final = 5
-_POOL: Final = 50  # hits among which further hits of each document are counted
-_RELEVANT_SHARE: Final = 0.3  # share of the best score that a further hit needs to be counted
-_PLACE: Final = (
+TOP_K = 5
+_POOL = 50  # hits among which further hits of each document are counted
+_RELEVANT_SHARE = 0.3  # share of the best score that a further hit needs to be counted
+_PLACE = (
     metadata.START_LINE,
     metadata.END_LINE,
     metadata.HEADER_PATH,

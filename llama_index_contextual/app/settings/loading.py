@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from platformdirs import user_config_path
 from pydantic import ValidationError
@@ -45,19 +45,19 @@ else:
     import tomli as tomllib
 
 
-USER_FILE: Final = "config.toml"  # in the user's settings folder
-PREFIX: Final = "LLAMA_INDEX_CONTEXTUAL_"
-MAX_BYTES: Final = 100_000
-MAX_LINE: Final = 4_000
-APPLICATION: Final = "llama-index-contextual"
-_FOLDER_NAME: Final = re.compile(r"\w[\w.-]{0,99}")
+USER_FILE = "config.toml"  # in the user's settings folder
+PREFIX = "LLAMA_INDEX_CONTEXTUAL_"
+MAX_BYTES = 100_000
+MAX_LINE = 4_000
+APPLICATION = "llama-index-contextual"
+_FOLDER_NAME = re.compile(r"\w[\w.-]{0,99}")
 # Variables that are not settings. Kubernetes sets some for a service with the name of this package.
 # The index, tests and benchmarks have others.
-_OTHER_VARIABLES: Final = re.compile(
+_OTHER_VARIABLES = re.compile(
     r"(?:^|_)(?:service_host|service_port|port)(?:_|$)|^(?:data|cache|corpus|storage)$"
 )
-_FOLDERS: Final = "folders"  # a table of the user's own file
-_TABLES_OF_NAMES: Final = ("descriptions", _FOLDERS)  # tables whose keys the user chooses
+_FOLDERS = "folders"  # a table of the user's own file
+_TABLES_OF_NAMES = ("descriptions", _FOLDERS)  # tables whose keys the user chooses
 
 
 class Entry(NamedTuple):

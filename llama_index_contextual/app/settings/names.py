@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import Final, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from llama_index_contextual.utils.errors import without_credentials
 
-LOCAL_EMBEDDINGS: Final = ("local", "e5", "none")
-_EMBEDDINGS: Final = ("ollama", "openai", "huggingface")
-_LANGUAGE_MODELS: Final = ("ollama", "openai")
-EMBEDDING_FORMS: Final = (
+LOCAL_EMBEDDINGS = ("local", "e5", "none")
+_EMBEDDINGS = ("ollama", "openai", "huggingface")
+_LANGUAGE_MODELS = ("ollama", "openai")
+EMBEDDING_FORMS = (
     "'local', 'e5', 'none', 'ollama:MODEL', 'ollama:MODEL@http://host:port', 'openai:MODEL', "
     "'openai:MODEL@http://host/v1', 'huggingface:MODEL', or any LlamaIndex embedding object"
 )
-_LANGUAGE_MODEL_FORMS: Final = (
+_LANGUAGE_MODEL_FORMS = (
     "'ollama:MODEL', 'openai:MODEL', 'openai:MODEL@http://HOST/v1', or any LlamaIndex LLM object"
 )
 # KIND:MODEL, followed by @ADDRESS for another server. The name of a model may contain an @.
-_NAME: Final = re.compile(
+_NAME = re.compile(
     r"(\w+):(?!@(?i:https?)://)(@?[^\s@](?:[^@\n]*[^\s@])?)(?:@((?i:https?)://[^\s/]\S*))?"
 )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter
 
@@ -18,9 +18,9 @@ from llama_index_contextual.context import registry
 from llama_index_contextual.memory.settings import MemorySettings
 from llama_index_contextual.utils.errors import SettingError
 
-FOLDER_FILE: Final = "contextual.toml"  # the settings file of a folder
-MAX_DESCRIPTION: Final = 300  # characters; a description is part of every context below it
-LANGUAGE_MODELS: Final = "`ollama:MODEL`, `openai:MODEL` or `openai:MODEL@http://HOST/v1`"
+FOLDER_FILE = "contextual.toml"  # the settings file of a folder
+MAX_DESCRIPTION = 300  # characters; a description is part of every context below it
+LANGUAGE_MODELS = "`ollama:MODEL`, `openai:MODEL` or `openai:MODEL@http://HOST/v1`"
 
 
 def _refuse_bool(value: Any) -> Any:
@@ -161,7 +161,7 @@ def _memory_setting(name: str, reader: BeforeValidator | None = None, flags: str
     return Setting(f"memory.{name}", kind, declared.default, meaning, flags=flags, harmless=True)
 
 
-_ALL: Final = (
+_ALL = (
     Setting(
         "context",
         Context,
@@ -332,8 +332,8 @@ _ALL: Final = (
         harmless=True,
     ),
 )
-SETTINGS: Final[dict[str, Setting]] = {setting.key: setting for setting in _ALL}
-TABLES: Final = frozenset(
+SETTINGS: dict[str, Setting] = {setting.key: setting for setting in _ALL}
+TABLES = frozenset(
     setting.table or setting.key for setting in _ALL if setting.table or setting.is_table
 )
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from math import ceil
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -23,18 +23,18 @@ from llama_index_contextual.utils.errors import (
     pause,
 )
 
-ANSWER_BYTES: Final = 10_000_000  # of an answer
-VECTOR_BYTES: Final = 100_000_000  # of an answer with vectors
-ATTEMPTS: Final = tenacity.Retrying(
+ANSWER_BYTES = 10_000_000  # of an answer
+VECTOR_BYTES = 100_000_000  # of an answer with vectors
+ATTEMPTS = tenacity.Retrying(
     stop=tenacity.stop_after_attempt(4),
     retry=tenacity.retry_if_exception(is_temporary),
     wait=pause,
     reraise=True,
 )
-_CONNECT_SECONDS: Final = 10.0
-_ANSWER_PER_SILENCE: Final = 10  # a slow answer may take ten times the silence in total
-_SHOWN: Final = 200  # characters of an answer that an error shows
-_LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
+_CONNECT_SECONDS = 10.0
+_ANSWER_PER_SILENCE = 10  # a slow answer may take ten times the silence in total
+_SHOWN = 200  # characters of an answer that an error shows
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 class AnswerTooLargeError(httpx.TransportError):

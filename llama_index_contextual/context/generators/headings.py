@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument
 from llama_index_contextual.utils import dates, metadata
@@ -13,13 +13,13 @@ from llama_index_contextual.utils import dates, metadata
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
-_LONGEST_BREADCRUMB: Final = 300  # characters; outer headings are dropped before inner ones
+_LONGEST_BREADCRUMB = 300  # characters; outer headings are dropped before inner ones
 
-_WORD: Final = re.compile(r"[^\W\d_]{2,}")
-_NUMBER: Final = re.compile(r"\d")
+_WORD = re.compile(r"[^\W\d_]{2,}")
+_NUMBER = re.compile(r"\d")
 # Not a year, and not so short that it has a meaning, as in "GPT-4" and "chapter-3".
-_COUNTER: Final = re.compile(r"(?<!\d)(?!(?:19|20)\d\d(?!\d))\d{3}")
-_HASH: Final = re.compile(r"[0-9a-f-]{8,}", re.IGNORECASE)
+_COUNTER = re.compile(r"(?<!\d)(?!(?:19|20)\d\d(?!\d))\d{3}")
+_HASH = re.compile(r"[0-9a-f-]{8,}", re.IGNORECASE)
 
 
 class HeadingContextGenerator(ContextGenerator):

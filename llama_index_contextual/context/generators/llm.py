@@ -7,7 +7,7 @@ import contextlib
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 from anyio.from_thread import start_blocking_portal
 from llama_index.core import Settings
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
 ModelSource: TypeAlias = "LLM | Callable[[], LLM] | None"
-_REVISION: Final = 1  # increase it when the same prompt and model would give other contexts
-_USUAL_TOKENS: Final = 40  # of a context with its number
-_EXCERPT_TOKENS: Final = 160  # the most that a chunk takes in the prompt, in any alphabet
-_CHUNK_TOKENS: Final = _EXCERPT_TOKENS + calls.OUTPUT_TOKENS
-_INSTRUCTION_TOKENS: Final = 300
-_SAFETY: Final = 0.9  # of the window, because the model's tokenizer differs from ours
-_PLAIN: Final = (str, int, float, list, tuple, dict, type(None))  # data that identifies a model
-_WORKERS: Final = 4  # concurrent calls to a server on another machine
+_REVISION = 1  # increase it when the same prompt and model would give other contexts
+_USUAL_TOKENS = 40  # of a context with its number
+_EXCERPT_TOKENS = 160  # the most that a chunk takes in the prompt, in any alphabet
+_CHUNK_TOKENS = _EXCERPT_TOKENS + calls.OUTPUT_TOKENS
+_INSTRUCTION_TOKENS = 300
+_SAFETY = 0.9  # of the window, because the model's tokenizer differs from ours
+_PLAIN = (str, int, float, list, tuple, dict, type(None))  # data that identifies a model
+_WORKERS = 4  # concurrent calls to a server on another machine
 
 
 class LLMContextGenerator(base.ContextGenerator):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from llama_index_contextual.context.base import ChunkContext, SourceDocument
 from llama_index_contextual.context.generators.headings import HeadingContextGenerator
@@ -19,8 +19,8 @@ from llama_index_contextual.context.source_code import (
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
-_MOST_NAMES: Final = 12  # in a context
-_LONGEST_LEXICAL: Final = 2000  # characters
+_MOST_NAMES = 12  # in a context
+_LONGEST_LEXICAL = 2000  # characters
 
 
 class PatternContextGenerator(HeadingContextGenerator):

@@ -7,16 +7,15 @@ import io
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Final
 
 from llama_index_contextual.app.folder.files import decode
 from llama_index_contextual.app.folder.formats import Conversion, Part, format_of
 from llama_index_contextual.app.folder.tables import tables_of
 
-_DELIMITERS: Final = ";\t|,"
-_SAMPLE: Final = 100_000  # characters
-_SAMPLE_LINES: Final = 20
-_LONGEST_FIELD: Final = 1_000_000
+_DELIMITERS = ";\t|,"
+_SAMPLE = 100_000  # characters
+_SAMPLE_LINES = 20
+_LONGEST_FIELD = 1_000_000
 
 
 @format_of("CSV", ".csv", ".tsv", kept="titles above the table")

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from llama_index_contextual.app.folder.files import decode
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, format_of
@@ -20,12 +20,12 @@ from llama_index_contextual.utils.errors import DocumentError
 if TYPE_CHECKING:
     from email.message import EmailMessage, MIMEPart
 
-_MARKUP: Final = ("text/html", "text/enriched", "text/richtext")
-_INVITATION: Final = "text/calendar"
-_MOST_HEADER: Final = 3_000  # characters, more than the 2,000 that metadata keeps
-_HEADERS: Final = {"subject": "subject", "from": "sender", "to": "to", "cc": "cc"}
+_MARKUP = ("text/html", "text/enriched", "text/richtext")
+_INVITATION = "text/calendar"
+_MOST_HEADER = 3_000  # characters, more than the 2,000 that metadata keeps
+_HEADERS = {"subject": "subject", "from": "sender", "to": "to", "cc": "cc"}
 # The labels of an invitation's properties.
-_EVENT: Final = {
+_EVENT = {
     "SUMMARY": "Subject",
     "DTSTART": "Begin",
     "DTEND": "End",
@@ -33,7 +33,7 @@ _EVENT: Final = {
     "ORGANIZER": "Organizer",
     "DESCRIPTION": "Description",
 }
-_DAY: Final = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z?))?")
+_DAY = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z?))?")
 
 
 class _ShortHeaders(email.policy.EmailPolicy):

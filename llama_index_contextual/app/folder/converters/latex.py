@@ -7,14 +7,13 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from llama_index_contextual.app.folder.formats import Conversion, Part, format_of
 from llama_index_contextual.app.folder.lines import text_of_lines
 from llama_index_contextual.app.folder.markdown import escape, heading
 
-_CODE: Final = "\ue000"  # stands for code until the text is written
-_LEVELS: Final = {
+_CODE = "\ue000"  # stands for code until the text is written
+_LEVELS = {
     "part": 1,
     "chapter": 1,
     "section": 2,
@@ -22,31 +21,29 @@ _LEVELS: Final = {
     "subsubsection": 4,
     "paragraph": 5,
 }
-_FRAME_LEVEL: Final = 4
-_BLOCK_LEVEL: Final = 5
-_DEEPEST: Final = 20  # levels of nested lists that are indented
-_BRACES: Final = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
-_OPTIONS: Final = r"[ \t]{0,9}(?:<[^<>]{0,200}>)?(?:\[[^][]{0,200}\]){0,3}[ \t]{0,9}"
+_FRAME_LEVEL = 4
+_BLOCK_LEVEL = 5
+_DEEPEST = 20  # levels of nested lists that are indented
+_BRACES = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
+_OPTIONS = r"[ \t]{0,9}(?:<[^<>]{0,200}>)?(?:\[[^][]{0,200}\]){0,3}[ \t]{0,9}"
 # Code, comments, and text in which a percent sign does not start a comment.
-_HIDDEN: Final = re.compile(
+_HIDDEN = re.compile(
     r"(?P<kept>\\(?:url|href|path)\{[^{}]*\}|\\verb\*?(?P<quote>[^\w\s*]).{0,200}?(?P=quote))"
     r"|\\begin\{(?P<environment>comment|[BLv]?[vV]erbatim\*?|alltt|lstlisting|minted)\}"
     r"(?P<code>[\s\S]*?)(?:\\end\{(?P=environment)\}|\Z)"
     r"|\\iffalse\b[\s\S]*?(?:\\fi\b|\Z)|(?<!\\)%.*"
 )
-_HEADING: Final = re.compile(
+_HEADING = re.compile(
     rf"\\(?:({'|'.join(_LEVELS)})\*?|frametitle|begin\{{(?:frame|\w*block)\}}){_OPTIONS}{_BRACES}"
 )
 # Lines are split before commands that start a block, and after headings and rows.
-_BEFORE: Final = re.compile(
+_BEFORE = re.compile(
     r"(?<=\S)[ \t]*(?=\\(?:item\b|begin\{|end\{|(?:sub)*section\*?\{|chapter\*?\{|frametitle\{)"
     rf"|{_CODE})"
 )
-_AFTER: Final = re.compile(rf"({_HEADING.pattern}|{_CODE}|\\\\)[ \t]*(?=[^\s\[])")
-_STYLE: Final = re.compile(
-    rf"\\(?:textbf|textit|emph|texttt|underline|textsc|mbox|url|text){_BRACES}"
-)
-_DROPPED: Final = re.compile(
+_AFTER = re.compile(rf"({_HEADING.pattern}|{_CODE}|\\\\)[ \t]*(?=[^\s\[])")
+_STYLE = re.compile(rf"\\(?:textbf|textit|emph|texttt|underline|textsc|mbox|url|text){_BRACES}")
+_DROPPED = re.compile(
     r"\\(?:label|index|vspace|hspace|usepackage|documentclass|bibliographystyle|pagestyle"
     r"|includegraphics|title|author|date)(?![a-zA-Z])\*?(?:\[[^][]{0,200}\])?"
     rf"(?:{_BRACES})?"
@@ -57,15 +54,15 @@ _DROPPED: Final = re.compile(
     r"|\\(?:begin|end)\{\w+\*?\}(?:\[(?:[!htbpHc\d]{1,6}|[^][=]{0,200}=[^][]{0,200})\])?"
     rf"(?:{_BRACES})?"
 )
-_FORMULA: Final = re.compile(
+_FORMULA = re.compile(
     r"\\(begin|end)\{(?:align|flalign|alignat|eqnarray|gather|multline|equation)\*?\}"
 )
-_SPAN: Final = re.compile(rf"\\multicolumn\{{(\d{{1,2}})\}}{_BRACES}{_BRACES}")
-_ACCENT: Final = re.compile(
+_SPAN = re.compile(rf"\\multicolumn\{{(\d{{1,2}})\}}{_BRACES}{_BRACES}")
+_ACCENT = re.compile(
     r"(?<!\\)\\([\"'`^~=.]|[cHvukr](?=\s{0,9}\{))\s{0,9}(\{)?"
     r"(?:\\(?=[ij](?![a-zA-Z])))?([a-zA-Z])(?(2)\})"
 )
-_ACCENTS: Final = {
+_ACCENTS = {
     '"': "\u0308",
     "'": "\u0301",
     "`": "\u0300",
@@ -80,21 +77,19 @@ _ACCENTS: Final = {
     "k": "\u0328",
     "r": "\u030a",
 }
-_LETTER: Final = re.compile(
-    r"(?<!\\)\\(ss|ae|AE|oe|OE|aa|AA|o|O|l|L|i)(?![a-zA-Z])(?:\{\}|[ \t]+)?"
-)
-_LETTERS: Final = dict(
+_LETTER = re.compile(r"(?<!\\)\\(ss|ae|AE|oe|OE|aa|AA|o|O|l|L|i)(?![a-zA-Z])(?:\{\}|[ \t]+)?")
+_LETTERS = dict(
     zip(
         ["ss", "ae", "AE", "oe", "OE", "aa", "AA", "o", "O", "l", "L", "i"],
         "ßæÆœŒåÅøØłŁi",
         strict=True,
     )
 )
-_ITEM: Final = re.compile(r"\s*\\item\b\s*(?:\[([^\]]{0,200})\])?\s*")
-_LIST: Final = re.compile(r"\\(begin|end|item)\b(?:\{(itemize|enumerate)\})?")
-_CELL: Final = re.compile(r"(?<!\\)&")
-_ROW_END: Final = re.compile(r"\\\\(?:\[[^][]*\])?\s*$")
-_TITLE: Final = re.compile(rf"\\(title|author|date){_BRACES}")
+_ITEM = re.compile(r"\s*\\item\b\s*(?:\[([^\]]{0,200})\])?\s*")
+_LIST = re.compile(r"\\(begin|end|item)\b(?:\{(itemize|enumerate)\})?")
+_CELL = re.compile(r"(?<!\\)&")
+_ROW_END = re.compile(r"\\\\(?:\[[^][]*\])?\s*$")
+_TITLE = re.compile(rf"\\(title|author|date){_BRACES}")
 
 
 @format_of("LaTeX", ".tex", kept="code, formulas in LaTeX", left_out="comments")

@@ -12,7 +12,7 @@ import email.parser
 import struct
 from email.utils import format_datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from llama_index_contextual.app.folder.converters.eml import (
     fullest_pages,
@@ -23,23 +23,23 @@ from llama_index_contextual.app.folder.converters.eml import (
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, format_of
 
 # Properties by their numbers (MS-OXPROPS).
-_SUBJECT: Final = "0037"
-_SENT: Final = 0x0039
-_HEADERS: Final = "007D"
-_SENDER: Final = ("0C1A", "0C1F", "5D01")  # name, address, SMTP address
-_REPRESENTED: Final = "0042"
-_BODY: Final = "1000"
-_HTML: Final = "1013"
-_RECIPIENT: Final = ("3001", "39FE", "3003")
-_ATTACHMENT: Final = ("3707", "3704", "3001")  # long name, short name, display name
-_CODE_PAGE: Final = 0x3FFD
-_INTERNET_CODE_PAGE: Final = 0x3FDE
-_PROPERTIES: Final = "__properties_version1.0"
-_HEADER: Final = 32  # bytes before the properties of a mail
-_ENTRY: Final = struct.Struct("<HHIQ")  # kind, number, flags, value
-_EPOCH: Final = dt.datetime(1601, 1, 1, tzinfo=dt.timezone.utc)
+_SUBJECT = "0037"
+_SENT = 0x0039
+_HEADERS = "007D"
+_SENDER = ("0C1A", "0C1F", "5D01")  # name, address, SMTP address
+_REPRESENTED = "0042"
+_BODY = "1000"
+_HTML = "1013"
+_RECIPIENT = ("3001", "39FE", "3003")
+_ATTACHMENT = ("3707", "3704", "3001")  # long name, short name, display name
+_CODE_PAGE = 0x3FFD
+_INTERNET_CODE_PAGE = 0x3FDE
+_PROPERTIES = "__properties_version1.0"
+_HEADER = 32  # bytes before the properties of a mail
+_ENTRY = struct.Struct("<HHIQ")  # kind, number, flags, value
+_EPOCH = dt.datetime(1601, 1, 1, tzinfo=dt.timezone.utc)
 # Code pages that have other names in Python.
-_CODECS: Final = {
+_CODECS = {
     1200: "utf-16-le",
     20127: "ascii",
     20866: "koi8-r",

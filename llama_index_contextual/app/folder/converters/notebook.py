@@ -6,21 +6,21 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from llama_index_contextual.app.folder.files import decode
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, format_of
 from llama_index_contextual.app.folder.markdown import escape, fence
 
-_LONG_PART: Final = 1500  # characters; a longer part ends at the next cell
-_LONG_OUTPUT: Final = 2000  # characters of an output that are kept
-_NO_TEXT: Final = ("image/", "video/", "audio/", "application/vnd.jupyter.widget")
-_HEADING: Final = re.compile(r"\s*#{1,6}\s")
+_LONG_PART = 1500  # characters; a longer part ends at the next cell
+_LONG_OUTPUT = 2000  # characters of an output that are kept
+_NO_TEXT = ("image/", "video/", "audio/", "application/vnd.jupyter.widget")
+_HEADING = re.compile(r"\s*#{1,6}\s")
 # Terminal codes for colours and cursor movements.
-_CONTROL: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
+_CONTROL = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 # All states of a progress bar except the last.
-_OVERWRITTEN: Final = re.compile(r"^.*\r(?=[^\r\n])|\r+$", re.MULTILINE)
-_PICTURE: Final = re.compile(r"data:[\w/+.-]{1,60};base64,[A-Za-z0-9+/=]*")
+_OVERWRITTEN = re.compile(r"^.*\r(?=[^\r\n])|\r+$", re.MULTILINE)
+_PICTURE = re.compile(r"data:[\w/+.-]{1,60};base64,[A-Za-z0-9+/=]*")
 
 
 @format_of("Notebook", ".ipynb", place="cell", kept="code, text output", left_out="pictures")

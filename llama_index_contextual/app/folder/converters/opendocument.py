@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from html import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from llama_index_contextual.app.folder.archive import (
     Archive,
@@ -19,7 +19,7 @@ from llama_index_contextual.app.folder.archive import (
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, format_of
 from llama_index_contextual.app.folder.markdown import NUMBER, numeral
 
-_SKIPPED: Final = [
+_SKIPPED = [
     "tracked-changes",
     "annotation",
     "covered-table-cell",
@@ -32,8 +32,8 @@ _SKIPPED: Final = [
     "alphabetical-index-source",
     "bibliography-source",
 ]
-_WRITTEN: Final = {"s": " ", "tab": " ", "line-break": "<br>", **dict.fromkeys(_SKIPPED, "")}
-_TAGS: Final = {
+_WRITTEN = {"s": " ", "tab": " ", "line-break": "<br>", **dict.fromkeys(_SKIPPED, "")}
+_TAGS = {
     "table": "table",
     "table-header-rows": "thead",
     "table-row": "tr",
@@ -42,10 +42,10 @@ _TAGS: Final = {
     "desc": "div",
     "title": "div",
 }
-_TITLES: Final = {"Title": "h1", "Subtitle": "h2"}
-_OUTLINE: Final = "outline-style"  # the numbering of headings
-_LEVELS: Final = 10  # of headings and lists
-_MOST_REPEATED: Final = 100  # cells
+_TITLES = {"Title": "h1", "Subtitle": "h2"}
+_OUTLINE = "outline-style"  # the numbering of headings
+_LEVELS = 10  # of headings and lists
+_MOST_REPEATED = 100  # cells
 
 
 @format_of(

@@ -5,18 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Final
 
 from llama_index_contextual.app.folder.formats import Conversion, Part, format_of
 from llama_index_contextual.app.folder.lines import convert_lines, text_of_lines
 from llama_index_contextual.app.folder.markdown import escape, heading
 
-_HEADING: Final = re.compile(
-    r"(\*+)\s+(?:(?:TODO|DONE)\s+)?(?:\[#\w\]\s+)?(.*?)(?:\s+:[\w@:]+:)?\s*$"
-)
-_LINK: Final = re.compile(r"\[\[(?:[^][]*\]\[)?([^][]*)\]\]")
+_HEADING = re.compile(r"(\*+)\s+(?:(?:TODO|DONE)\s+)?(?:\[#\w\]\s+)?(.*?)(?:\s+:[\w@:]+:)?\s*$")
+_LINK = re.compile(r"\[\[(?:[^][]*\]\[)?([^][]*)\]\]")
 # A block, a drawer, or a heading that is a comment, with its contents.
-_BLOCK: Final = re.compile(
+_BLOCK = re.compile(
     r"""[ \t]*\#\+(?i:begin_(?P<kind>src|example|export|comment)\b)[ \t]*(?P<language>[\w+-]*).*\n
         (?P<code>(?:(?![ \t]*\#\+(?i:begin_(?P=kind)\b)).*\n)*?)[ \t]*\#\+(?i:end_(?P=kind)).*\n
     |(?:[ \t]*:.*:[ \t]*\n(?:(?![ \t]*(?:\*|(?i::end:))).*\n){0,1000})?[ \t]*(?i::end:)[ \t]*\n
@@ -24,11 +21,9 @@ _BLOCK: Final = re.compile(
         (?:(?!\*+[ \t]).*\n|(?P=stars)\*.*\n)*""",
     re.VERBOSE,
 )
-_KEYWORD: Final = re.compile(
-    r"\s*#\+(title|author|date|caption)(?:\[.*?\])?:\s*(.*)$", re.IGNORECASE
-)
-_TABLE_RULE: Final = re.compile(r"\s*\|[-+]+\|?\s*$")
-_COMMENT: Final = re.compile(r"\s*#(?:\s|\+|$)")
+_KEYWORD = re.compile(r"\s*#\+(title|author|date|caption)(?:\[.*?\])?:\s*(.*)$", re.IGNORECASE)
+_TABLE_RULE = re.compile(r"\s*\|[-+]+\|?\s*$")
+_COMMENT = re.compile(r"\s*#(?:\s|\+|$)")
 
 
 @format_of("Org", ".org", kept="line numbers, blocks", left_out="comments, drawers")

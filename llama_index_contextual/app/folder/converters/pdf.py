@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, groupby, pairwise
 from pathlib import Path
 from statistics import mode
-from typing import Any, Final
+from typing import Any
 
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, format_of
 from llama_index_contextual.app.folder.markdown import BULLETS, escape, heading
@@ -22,24 +22,24 @@ from llama_index_contextual.app.folder.pdf_tables import find_tables, table
 from llama_index_contextual.app.folder.pdf_words import Word, in_reading_order, joined
 from llama_index_contextual.utils.text import counted
 
-_FULL: Final = 0.6  # of the longest line; a heading shorter than this is not continued
-_MUCH_LARGER: Final = 1.3  # times the usual letter size: larger lines are not running headers
-_EDGE: Final = 4  # lines at the top and bottom of a page that can be headers or footers
-_REPEATED: Final = 0.3  # of the pages, since odd and even pages can differ
-_LONGEST_HEADING: Final = 130  # characters
-_LONGEST_OWNER: Final = 60  # characters of a name above a heading
-_MOST_OWNERS: Final = 2  # lines above a heading that belong to it
-_LOWEST: Final = 6  # the lowest level of a heading
-_CURRENCIES: Final = frozenset("$€£¥")
-_OPENING: Final = _CURRENCIES | {"("}
-_CLOSING: Final = (")", "%", ")%")
+_FULL = 0.6  # of the longest line; a heading shorter than this is not continued
+_MUCH_LARGER = 1.3  # times the usual letter size: larger lines are not running headers
+_EDGE = 4  # lines at the top and bottom of a page that can be headers or footers
+_REPEATED = 0.3  # of the pages, since odd and even pages can differ
+_LONGEST_HEADING = 130  # characters
+_LONGEST_OWNER = 60  # characters of a name above a heading
+_MOST_OWNERS = 2  # lines above a heading that belong to it
+_LOWEST = 6  # the lowest level of a heading
+_CURRENCIES = frozenset("$€£¥")
+_OPENING = _CURRENCIES | {"("}
+_CLOSING = (")", "%", ")%")
 
-_BULLET: Final = re.compile(rf"[•●▪■◦‣·o–{BULLETS}-](?=\s)\s*")
+_BULLET = re.compile(rf"[•●▪■◦‣·o–{BULLETS}-](?=\s)\s*")
 # The start of a numbered heading, which does not continue the heading above it.
-_NUMBERED: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){0,4}\.?\s+[^\W\d_]")
-_BROKEN: Final = re.compile(r"(\S{0,99}\w)-$")  # the word before a hyphen at the end of a line
-_DAY: Final = re.compile(r"D:(\d{4})(\d\d)?(\d\d)?")
-_FILE_NAME: Final = re.compile(r"\.\w{2,4}$|^Microsoft \w+ - ")
+_NUMBERED = re.compile(r"\d{1,3}(?:\.\d{1,3}){0,4}\.?\s+[^\W\d_]")
+_BROKEN = re.compile(r"(\S{0,99}\w)-$")  # the word before a hyphen at the end of a line
+_DAY = re.compile(r"D:(\d{4})(\d\d)?(\d\d)?")
+_FILE_NAME = re.compile(r"\.\w{2,4}$|^Microsoft \w+ - ")
 
 Style = tuple[float, bool]  # size of letters, and whether they are bold
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from itertools import zip_longest
 from pathlib import Path
-from typing import Final
 
 from llama_index_contextual.app.folder.formats import Conversion, Part, format_of
 from llama_index_contextual.app.folder.lines import convert_lines, text_of_lines
 from llama_index_contextual.app.folder.markdown import escape, heading, table_of
 
-_LINE: Final = r"(?P<{0}>[=\-`:.'\"~^_*+#])(?P={0}){{2,}}"  # a line above or below a heading
-_HEADING_LINE: Final = re.compile(rf"\s*{_LINE.format('sign')}\s*$")
-_TABLE_RULE: Final = re.compile(r"(?:=+(?:[ ]+=+)+|\+(?:[-=]+\+)+)[ ]*$", re.MULTILINE)
+_LINE = r"(?P<{0}>[=\-`:.'\"~^_*+#])(?P={0}){{2,}}"  # a line above or below a heading
+_HEADING_LINE = re.compile(rf"\s*{_LINE.format('sign')}\s*$")
+_TABLE_RULE = re.compile(r"(?:=+(?:[ ]+=+)+|\+(?:[-=]+\+)+)[ ]*$", re.MULTILINE)
 # A table; a heading with or without an overline; or a code directive, a comment, a target or a text
 # ending in two colons, each with the indented lines below it.
-_BLOCK: Final = re.compile(
+_BLOCK = re.compile(
     rf"""(?P<table>{_TABLE_RULE.pattern}\n(?:.*\S.*\n)*)
     |(?P<over>{_LINE.format("upper")})[ ]*\n(?P<middle>.*\S.*)\n(?P=over)[ ]*\n
     |(?!{_LINE.format("no")}[ ]*\n|\.\.[ \n])(?P<title>\S.*)\n
@@ -30,10 +29,10 @@ _BLOCK: Final = re.compile(
     )(?P<below>(?:(?:[ ]*\n)*(?P=indent)[ ]+[^ \n].*\n)*)(?:[ ]*\n)?""",
     re.VERBOSE | re.MULTILINE,
 )
-_ROLE: Final = re.compile(
+_ROLE = re.compile(
     r"(?<![\w:.+`-])(?::[\w:.+-]{1,60}:)?`([^`<]{1,300}?)(?:\s{0,3}<[^`>]{0,300}>)?`_{0,2}(?!`)"
 )
-_TAB: Final = 8
+_TAB = 8
 
 
 @format_of("reStructuredText", ".rst", kept="line numbers, literal blocks", left_out="comments")

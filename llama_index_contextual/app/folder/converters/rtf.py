@@ -10,13 +10,12 @@ import contextlib
 import re
 from html import escape
 from pathlib import Path
-from typing import Final
 
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, format_of
 from llama_index_contextual.app.folder.markdown import NUMBER
 
 _HEADING, _ITEM, _CELL, _ROW, _TABLE, _NOTE, _RAISED, _RAISED_END = map(chr, range(0xE010, 0xE018))
-_MARKS: Final = {
+_MARKS = {
     "outlinelevel": _HEADING,
     "listtext": _ITEM,
     "pntext": _ITEM,
@@ -26,15 +25,15 @@ _MARKS: Final = {
     "cell": _CELL,
     "row": _ROW,
 }
-_ANY_MARK: Final = re.compile(f"[{_HEADING}-{_TABLE}]")
-_WORD: Final = re.compile(rf"(?<!\\)\\({'|'.join(_MARKS)})(?![a-z])(\d?) ?")
-_SUPER: Final = re.compile(r"(?<!\\)\\super(?![a-z\d]) ?([^{}\\]{1,20})")
+_ANY_MARK = re.compile(f"[{_HEADING}-{_TABLE}]")
+_WORD = re.compile(rf"(?<!\\)\\({'|'.join(_MARKS)})(?![a-z])(\d?) ?")
+_SUPER = re.compile(r"(?<!\\)\\super(?![a-z\d]) ?([^{}\\]{1,20})")
 # Remove every "\*" that is not the first word of its group, or is before a character style. In both
 # cases, striprtf would wrongly ignore the group.
-_STAR_INSIDE: Final = re.compile(r"(?<=[^{\\\s])(\s?)\\\*|(?<=\{)\\\*(?=\\cs\d)")
-_LEFT_OUT: Final = {"comment": r"\*\annotation", "picture": r"\pict", "text box": r"\shptxt"}
-_INFO: Final = re.compile(r"\{\\(title|author|subject) ([^{}]{0,1000})\}")
-_LOWEST: Final = 6  # the lowest level of a heading
+_STAR_INSIDE = re.compile(r"(?<=[^{\\\s])(\s?)\\\*|(?<=\{)\\\*(?=\\cs\d)")
+_LEFT_OUT = {"comment": r"\*\annotation", "picture": r"\pict", "text box": r"\shptxt"}
+_INFO = re.compile(r"\{\\(title|author|subject) ([^{}]{0,1000})\}")
+_LOWEST = 6  # the lowest level of a heading
 
 
 @format_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from html import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from llama_index_contextual.app.folder.archive import (
     Archive,
@@ -18,10 +18,10 @@ from llama_index_contextual.app.folder.archive import (
 from llama_index_contextual.app.folder.formats import Conversion, Part, format_of
 from llama_index_contextual.app.folder.markdown import NUMBER, numeral
 
-_LEVELS: Final = 9  # of nested lists
-_TITLES: Final = ("title", "ctrTitle")
-_LISTS: Final = ("body", "obj")
-_FURNITURE: Final = ("sldNum", "dt", "ftr")  # number, date and footer of a slide
+_LEVELS = 9  # of nested lists
+_TITLES = ("title", "ctrTitle")
+_LISTS = ("body", "obj")
+_FURNITURE = ("sldNum", "dt", "ftr")  # number, date and footer of a slide
 
 
 @format_of(

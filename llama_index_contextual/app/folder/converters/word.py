@@ -13,7 +13,7 @@ import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from llama_index_contextual.app.folder.archive import (
     Archive,
@@ -27,25 +27,23 @@ from llama_index_contextual.app.folder.formats import Conversion, ConversionErro
 from llama_index_contextual.app.folder.formulas import in_parentheses
 from llama_index_contextual.app.folder.markdown import NUMBER, PAGE, numeral
 
-_MOST_XML: Final = 30_000_000  # bytes; mammoth takes a minute for 100 MB
-_W: Final = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-_RELATION: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
-_SPACE: Final = "{http://www.w3.org/XML/1998/namespace}space"
-_CHUNK: Final = "\ue003"  # stands for an embedded document in another format
-_CHUNK_PARAGRAPH: Final = re.compile(f"<p>{_CHUNK}</p>")
-_HEADING: Final = re.compile(r"heading (\d)")
-_TITLES: Final = {"title": 1, "subtitle": 2, "toc heading": 1}
-_LOWEST: Final = 6  # the lowest level of a heading; paragraphs with lower levels are text
-_LEVELS: Final = 9  # of nested lists
-_DEEPEST: Final = 20  # styles in a chain of base styles
-_UNWRAPPED: Final = frozenset(
-    ("hyperlink", "fldSimple", "bdo", "dir", "ruby", "rubyBase", "oMathPara")
-)
-_REMOVED: Final = frozenset(("del", "moveFrom", "pPrChange", "rubyPr", "rt"))
-_BREAKS: Final = {"cr": "br", "ptab": "tab"}
+_MOST_XML = 30_000_000  # bytes; mammoth takes a minute for 100 MB
+_W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
+_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
+_CHUNK = "\ue003"  # stands for an embedded document in another format
+_CHUNK_PARAGRAPH = re.compile(f"<p>{_CHUNK}</p>")
+_HEADING = re.compile(r"heading (\d)")
+_TITLES = {"title": 1, "subtitle": 2, "toc heading": 1}
+_LOWEST = 6  # the lowest level of a heading; paragraphs with lower levels are text
+_LEVELS = 9  # of nested lists
+_DEEPEST = 20  # styles in a chain of base styles
+_UNWRAPPED = frozenset(("hyperlink", "fldSimple", "bdo", "dir", "ruby", "rubyBase", "oMathPara"))
+_REMOVED = frozenset(("del", "moveFrom", "pPrChange", "rubyPr", "rt"))
+_BREAKS = {"cr": "br", "ptab": "tab"}
 # Signs before the parts of a formula.
-_FORMULA_SIGNS: Final = {"den": "/", "sup": "^", "sub": "_", "rad": "√"}
-_PAGE_BEGINS: Final = re.compile(rf"^([-#\d.) ]{{0,60}}){PAGE}", re.MULTILINE)
+_FORMULA_SIGNS = {"den": "/", "sup": "^", "sub": "_", "rad": "√"}
+_PAGE_BEGINS = re.compile(rf"^([-#\d.) ]{{0,60}}){PAGE}", re.MULTILINE)
 
 
 def _style_map() -> str:

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from llama_index_contextual.app.folder import markdown
 from llama_index_contextual.app.folder.archive import (
@@ -26,10 +26,10 @@ from llama_index_contextual.app.folder.formats import Conversion, Part, format_o
 from llama_index_contextual.app.folder.formulas import superscript
 from llama_index_contextual.app.folder.tables import Value, shown, tables_of
 
-_LONGEST_CODE: Final = 255  # characters of a number format
-_CHARTS: Final = "xl/charts/"
-_MOST_SHEET: Final = 500_000_000  # bytes of a sheet, which is read row by row
-_CELL: Final = re.compile(r"\$?([A-Za-z]{1,3})\$?\d")
+_LONGEST_CODE = 255  # characters of a number format
+_CHARTS = "xl/charts/"
+_MOST_SHEET = 500_000_000  # bytes of a sheet, which is read row by row
+_CELL = re.compile(r"\$?([A-Za-z]{1,3})\$?\d")
 
 
 class _NumberFormat(NamedTuple):
