@@ -156,8 +156,8 @@ def blocks(text: str) -> list[str]:
     tokens = [
         token for token in PARSER.parse(text) if token.type in {"fence", "table_open"} and token.map
     ]
-    found = ["".join(lines[slice(*token.map)]).strip() for token in tokens if token.map]
-    return [block for block in found if count(block) <= SIZE]
+    all_blocks = ["".join(lines[slice(*token.map)]).strip() for token in tokens if token.map]
+    return [block for block in all_blocks if count(block) <= SIZE]
 
 
 def defects(texts: Sequence[str], splitter: Splitter) -> Counter[str]:
@@ -167,14 +167,14 @@ def defects(texts: Sequence[str], splitter: Splitter) -> Counter[str]:
         chunks = [(chunk, start) for chunk, start in splitter(text) if chunk.strip()]
         plain = [" ".join(chunk.split()) for chunk, _ in chunks]
         body = text[read_front_matter(text).end :]
-        found = [" ".join(block.split()) for block in blocks(body)]
+        plain_blocks = [" ".join(block.split()) for block in blocks(body)]
         words = Counter(body.split())
         last_lines = [chunk.rstrip().rpartition("\n")[2] for chunk, _ in chunks[:-1]]
         total.update(
             chunks=len(chunks),
-            blocks=len(found),
+            blocks=len(plain_blocks),
             words=words.total(),
-            split=sum(not any(block in chunk for chunk in plain) for block in found),
+            split=sum(not any(block in chunk for chunk in plain) for block in plain_blocks),
             over=sum(count(chunk) > SIZE for chunk, _ in chunks),
             offsets=sum(
                 start is not None and text.startswith(chunk, start) for chunk, start in chunks
@@ -192,11 +192,11 @@ def table_of_defects(texts: Sequence[str], names: Sequence[str]) -> str:
     wholes = dict.fromkeys(kinds, "chunks") | {"split": "blocks", "lost": "words"}
     for name in names:
         splitter = SPLITTERS[name](SIZE)
-        found = defects(texts, splitter)
+        counts = defects(texts, splitter)
         percent = [
-            f"{100 * found[part] / max(1, found[whole]):.2f}" for part, whole in wholes.items()
+            f"{100 * counts[part] / max(1, counts[whole]):.2f}" for part, whole in wholes.items()
         ]
-        rows.append([name, f"{speed(texts, splitter):.1f}", found["chunks"], *percent])
+        rows.append([name, f"{speed(texts, splitter):.1f}", counts["chunks"], *percent])
     return markdown_table(["", "MB/s", "chunks", *(f"{name} %" for name in wholes)], rows)
 
 
@@ -263,14 +263,14 @@ def score(
 ) -> tuple[float, float, float, float]:
     """Recall, precision, intersection over union and best precision of one question."""
     retrieved = [chunks[number] for number in nearest]
-    found = sum(shared(chunk, gold) for chunk in retrieved)
+    overlap = sum(shared(chunk, gold) for chunk in retrieved)
     total = sum(end - start for spans in gold.values() for start, end in spans)
     size = sum(chunk.end - chunk.start for chunk in retrieved)
     holding = [chunk for chunk in chunks if shared(chunk, gold)]
     best = sum(shared(chunk, gold) for chunk in holding) / max(
         1, sum(chunk.end - chunk.start for chunk in holding)
     )
-    return found / total, found / max(1, size), found / (total + size - found), best
+    return overlap / total, overlap / max(1, size), overlap / (total + size - overlap), best
 
 
 def table_of_found(

@@ -90,20 +90,20 @@ def on_ray(
     return nodes
 
 
-def is_equal(one: BaseNode, other: BaseNode) -> bool:
+def is_equal(node: BaseNode, other: BaseNode) -> bool:
     """Return whether two nodes have the same text, metadata and, where known, vector."""
-    pairs = zip(one.embedding or (), other.embedding or (), strict=False)
+    pairs = zip(node.embedding or (), other.embedding or (), strict=False)
     is_near = all(abs(mine - theirs) < 1e-3 for mine, theirs in pairs)
-    return one.get_content() == other.get_content() and one.metadata == other.metadata and is_near
+    return node.get_content() == other.get_content() and node.metadata == other.metadata and is_near
 
 
 def measure(retrievers: dict[str, BaseRetriever], paths: set[str], embedding: Any) -> str:
     """Recall of pages, the share of the first one's hits, and p50 of a question."""
-    questions = [one for one in kubernetes_docs().questions if one.gold <= paths]
+    questions = [question for question in kubernetes_docs().questions if question.gold <= paths]
     questions = random.Random(0).sample(questions, min(QUESTIONS, len(questions)))  # noqa: S311  no secret
     texts = [
-        QueryBundle(one.text, embedding=embedding.get_query_embedding(one.text))
-        for one in questions
+        QueryBundle(question.text, embedding=embedding.get_query_embedding(question.text))
+        for question in questions
     ]
     rows, first = [], list[set[str]]()
     times = query_times(list(retrievers.values()), texts)
@@ -113,10 +113,13 @@ def measure(retrievers: dict[str, BaseRetriever], paths: set[str], embedding: An
         first = first or ids
         covered = [{node.ref_doc_id for node in nodes} for nodes in hits]
         recall = [
-            len(some & one.gold) / len(one.gold)
-            for some, one in zip(covered, questions, strict=True)
+            len(pages & question.gold) / len(question.gold)
+            for pages, question in zip(covered, questions, strict=True)
         ]
-        share = [len(some & others) / TOP_K for some, others in zip(ids, first, strict=True)]
+        share = [
+            len(node_ids & first_ids) / TOP_K
+            for node_ids, first_ids in zip(ids, first, strict=True)
+        ]
         rows.append([name, 100 * statistics.fmean(recall), 100 * statistics.fmean(share), p50])
     header = [
         f"{len(texts)} questions",
@@ -140,8 +143,8 @@ def main() -> None:
         tempfile.mkdtemp(prefix="contextual-postgres-"), cleanup_mode="delete"
     )
     urls = [
-        make_url(server.get_uri()).set(drivername=f"postgresql+{one}")
-        for one in ("psycopg2", "asyncpg")
+        make_url(server.get_uri()).set(drivername=f"postgresql+{driver}")
+        for driver in ("psycopg2", "asyncpg")
     ]
     connection = {"connection_string": urls[0], "async_connection_string": urls[1]}
     store = PGVectorStore.from_params(**connection, embed_dim=384, hybrid_search=True)

@@ -188,7 +188,9 @@ class Prepared(NodeParser):
         show_progress: bool = False,  # noqa: ARG002
         **_: Any,  # noqa: ARG002, RUF100
     ) -> list[BaseNode]:
-        return [chunk.model_copy(deep=True) for one in nodes for chunk in self._chunks[one.node_id]]
+        return [
+            chunk.model_copy(deep=True) for node in nodes for chunk in self._chunks[node.node_id]
+        ]
 
 
 class PreparedContexts(ContextGenerator):
@@ -207,7 +209,10 @@ class PreparedContexts(ContextGenerator):
     ) -> list[ChunkContext | None]:
         """Return what was prepared for each chunk."""
         made = [self._made[node.node_id] for node in nodes]
-        return [ChunkContext(one.get(CONTEXT, ""), one.get(LEXICAL_CONTEXT, "")) for one in made]
+        return [
+            ChunkContext(prepared.get(CONTEXT, ""), prepared.get(LEXICAL_CONTEXT, ""))
+            for prepared in made
+        ]
 
 
 def in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -86,7 +86,7 @@ class CountingLLM(MockLLM):
 def counting_llm() -> CountingLLM:
     """Return a model that has read nothing yet, and gets messages without role names."""
     return CountingLLM(
-        messages_to_prompt=lambda messages: "\n".join(one.content or "" for one in messages)
+        messages_to_prompt=lambda messages: "\n".join(message.content or "" for message in messages)
     )
 
 
@@ -100,9 +100,10 @@ def load(*, edited: bool) -> tuple[Document, list[BaseNode]]:
         "id_func": lambda number, _: f"{CHAPTER}#{number}",
     }
     splitters = (
-        SentenceSplitter(chunk_size=one, chunk_overlap=0, **options) for one in count(size, 2)
+        SentenceSplitter(chunk_size=chunk_size, chunk_overlap=0, **options)
+        for chunk_size in count(size, 2)
     )
-    nodes = next(nodes for one in splitters if len(nodes := one([document])) <= CHUNKS)
+    nodes = next(nodes for splitter in splitters if len(nodes := splitter([document])) <= CHUNKS)
     if edited:
         middle = nodes[len(nodes) // 2]
         old, new = middle.get_content(), middle.get_content() + " Edited."
@@ -156,8 +157,8 @@ def main() -> None:
         our_costs, their_costs = (list(measure(make, counting_llm())) for make in (ours, theirs))
     document, nodes = load(edited=False)
     size, rows = count_tokens(document.text), list[list[object]]()
-    for run, *both in zip(RUNS, their_costs, our_costs, strict=True):
-        for name, (cost, seconds) in zip(("DocumentContextExtractor", "ours"), both, strict=True):
+    for run, *costs in zip(RUNS, their_costs, our_costs, strict=True):
+        for name, (cost, seconds) in zip(("DocumentContextExtractor", "ours"), costs, strict=True):
             read = cost["sent"] - cost["cached"]
             times = [
                 tokens / READING_RATE + cost["written"] / WRITING_RATE
@@ -167,7 +168,7 @@ def main() -> None:
             rows.append(
                 [run, name, cost["calls"], cost["sent"], documents[0], read, documents[1],
                 cost["written"],
-                 *(f"{one:.0f} s" for one in times), f"{seconds:.1f} s"]
+                 *(f"{duration:.0f} s" for duration in times), f"{seconds:.1f} s"]
             )  # fmt: skip
     header = (
         "run", "who", "calls", "prompt tokens sent", "in documents", "of these to be read",

@@ -256,19 +256,19 @@ class Stage:
 
         It opens, answers or names what it lacks, and one refresh makes it whole.
         """
-        found = []
+        problems = []
         with self.open(action) as index:
             if index.exists and action != "replace":  # the kill may have come before it did
                 try:
                     index.as_retriever().retrieve(QUESTION)
                 except StorageError as error:  # questions repair nothing, and name what does
                     if "Run: llama-index-contextual index" not in str(error):
-                        found.append(f"an error without its cure: {error}")
+                        problems.append(f"an error that names no remedy: {error}")
             index.refresh(confirm=True)
             status = index.status(check=True)
-            found += status.problems or []
+            problems += status.problems or []
             if any(self.storage.glob("*.damaged")) or status.pending.work:
-                found.append(f"damaged, or something is left to refresh: {status.pending}")
+                problems.append(f"damaged, or something is left to refresh: {status.pending}")
             expected = Counter(
                 node.node_id
                 for path in (
@@ -285,15 +285,15 @@ class Stage:
             )
             chunks = Counter(node.node_id for node in index.nodes())
             if chunks != expected:
-                found.append(
+                problems.append(
                     f"{(expected - chunks).total()} chunks lost, "
                     f"{(chunks - expected).total()} too many"
                 )
             if not index.as_retriever(5).retrieve(QUESTION):
-                found.append("no answer")
+                problems.append("no answer")
         if action == "replace":
             self.model.write_text(self.model_of("replace"))
-        return found
+        return problems
 
 
 def page(dice: random.Random, sections: int) -> str:
@@ -353,8 +353,9 @@ def one_round(stage: Stage, number: int, typical: dict[str, float]) -> Outcome:
     result = output_of(reading)
     outcome.problems += [result[-1500:]] if os.waitpid(pid, 0)[1] else json.loads(result)
     outcome.embedded_again, outcome.calls_repeated = repeats(stage.embeddings), repeats(stage.calls)
-    if (again := outcome.embedded_again - paid) > BATCH_TEXTS:
-        outcome.problems.append(f"{again} texts were embedded twice")
+    repeated = outcome.embedded_again - paid
+    if repeated > BATCH_TEXTS:
+        outcome.problems.append(f"{repeated} texts were embedded twice")
     return outcome
 
 
@@ -383,13 +384,13 @@ def run(root: Path, rounds: int) -> list[Outcome]:
 def totals(done: Sequence[Outcome]) -> dict[str, int]:
     """Repeats, counted over the lives of the index between two full indexings."""
     last = [
-        one
-        for one, after in zip(done, [*done[1:], None], strict=True)
+        outcome
+        for outcome, after in zip(done, [*done[1:], None], strict=True)
         if after is None or after.action == "index"
     ]
     embedded, calls = (
-        sum(one.embedded_again for one in last),
-        sum(one.calls_repeated for one in last),
+        sum(outcome.embedded_again for outcome in last),
+        sum(outcome.calls_repeated for outcome in last),
     )
     return {"texts embedded twice": embedded, "LLM calls repeated": calls}
 
@@ -424,11 +425,13 @@ def read(stage: Stage, until: float, seed: int) -> tuple[int, list[str]]:
     with stage.open("refresh") as index:
         while time.monotonic() < until and not problems:
             page = f"{dice.randrange(PAGES)}.md"
-            versions = [
+            versions_by_chunk = [
                 re.findall(r"version(\d+)", node.get_content()) for node in index.nodes(page)
             ]
-            if len(versions) != PARTS or len({one for found in versions for one in found}) != 1:
-                problems.append(f"{page} is not whole: {[found[:1] for found in versions]}")
+            versions = {version for chunk in versions_by_chunk for version in chunk}
+            if len(versions_by_chunk) != PARTS or len(versions) != 1:
+                first_versions = [chunk[:1] for chunk in versions_by_chunk]
+                problems.append(f"{page} is not whole: {first_versions}")
             hits = index.as_retriever(5).retrieve(f"lease of page{dice.randrange(PAGES)}")
             if len(hits) != 5 or not all("version" in hit.text for hit in hits):
                 problems.append(f"hits: {[hit.text[:50] for hit in hits]}")
@@ -463,12 +466,13 @@ def crowd(root: Path, seconds: float) -> tuple[int, int, list[str]]:
         if os.waitpid(pid, 0)[1]:
             problems.append(result[-800:])
         elif result != "null":
-            number, found = json.loads(result)
-            asked, problems = asked + number, problems + found
+            number, reported = json.loads(result)
+            asked, problems = asked + number, problems + reported
     pid, reading = fork(lambda: stage.problems("refresh"))
     problems += [output_of(reading)] if os.waitpid(pid, 0)[1] else json.loads(output_of(reading))
-    if (again := repeats(stage.embeddings)) > (kills + 1) * BATCH_TEXTS:
-        problems.append(f"{again} texts were embedded twice")
+    repeated = repeats(stage.embeddings)
+    if repeated > (kills + 1) * BATCH_TEXTS:
+        problems.append(f"{repeated} texts were embedded twice")
     return kills, asked, problems
 
 
@@ -480,13 +484,13 @@ def main() -> None:
         kills, asked, problems = crowd(Path(place) / "crowd", options.seconds)
     rows = []
     for action in (*dict.fromkeys(ACTIONS), "all"):
-        some = [one for one in done if action in (one.action, "all")]
+        outcomes = [outcome for outcome in done if action in (outcome.action, "all")]
         rows.append(
             [
                 action,
-                len(some),
-                sum(o.was_killed for o in some),
-                sum(bool(o.problems) for o in some),
+                len(outcomes),
+                sum(outcome.was_killed for outcome in outcomes),
+                sum(bool(outcome.problems) for outcome in outcomes),
             ]
         )
     header = ["killed during", "rounds", "killed in time", "rounds with a problem"]

@@ -77,23 +77,23 @@ def opened(folder: Path) -> ContextualIndex:
 
 def answers(index: ContextualIndex) -> list[Any]:
     """Ids, texts and scores of the hits of a question, with each of the filters."""
-    found = []
-    for one in FILTERS:
-        hits = index.as_retriever(3, filters=note_filters(**one) if one else None).retrieve(
-            "word7 word2"
-        )
-        found.append(
+    hit_lists = []
+    for conditions in FILTERS:
+        hits = index.as_retriever(
+            3, filters=note_filters(**conditions) if conditions else None
+        ).retrieve("word7 word2")
+        hit_lists.append(
             [(hit.node.node_id, hit.node.text, round(hit.score or 0.0, 5)) for hit in hits]
         )
-    return found
+    return hit_lists
 
 
 def documents_of(index: ContextualIndex) -> Documents:
     """Ids of the chunks of each document."""
-    found = defaultdict[str, set[str]](set)
+    chunk_ids = defaultdict[str, set[str]](set)
     for node in index.nodes():
-        found[node.ref_doc_id or ""].add(node.node_id)
-    return {key: frozenset(ids) for key, ids in found.items()}
+        chunk_ids[node.ref_doc_id or ""].add(node.node_id)
+    return {key: frozenset(ids) for key, ids in chunk_ids.items()}
 
 
 def page(number: int, word: str) -> str:
@@ -150,18 +150,18 @@ def checked(
     """
     lines.flush()
     with opened(folder) as index:
-        found = attempt(lambda: answers(index))
-        is_right = found == expected
+        actual = attempt(lambda: answers(index))
+        is_right = actual == expected
         if moments:
-            is_right = found is not None
+            is_right = actual is not None
             documents = attempt(lambda: documents_of(index)) or {}
             halves = [
                 key
                 for key, ids in documents.items()
-                if ids not in [one.get(key) for one in moments]
+                if ids not in [moment.get(key) for moment in moments]
             ]
             assert not halves, f"a part of {halves}"
-        assert is_right or found is None or lines.buffer, "another answer"
+        assert is_right or actual is None or lines.buffer, "another answer"
         if not refreshes:
             return Counter({COLUMNS[int(not is_right)]: 1})
         is_named = attempt(lambda: index.status(check=True)) is None or not is_right
@@ -188,29 +188,29 @@ def trials(
             files, dice = files_of(folder)[kind], random.Random(f"{kind} {number}")  # noqa: S311  not secret
             file = files[number % len(files)]
             content = bytearray(file.read_bytes())
-            at = dice.randrange(len(content))
+            offset = dice.randrange(len(content))
             if moments:
-                content = content[:at]
+                content = content[:offset]
             else:
-                content[at] ^= dice.randrange(1, 256)
+                content[offset] ^= dice.randrange(1, 256)
             file.write_bytes(content)
             refreshes = not kind.startswith("cache") or number % SELDOM == 0
             try:
                 outcomes += checked(folder, expected, moments, lines, refreshes=refreshes)
             except Exception:  # noqa: BLE001  each is a finding
                 outcomes["findings"] += 1
-                print(f"{kind} {number}, byte {at}:\n{traceback.format_exc()}", flush=True)
+                print(f"{kind} {number}, byte {offset}:\n{traceback.format_exc()}", flush=True)
     logger.removeHandler(lines)
     return outcomes
 
 
 def files_of(folder: Path) -> dict[str, list[Path]]:
     """Files of an index by their names without the keys of parts."""
-    storage, found = folder / STORAGE, defaultdict[str, list[Path]](list)
+    storage, files = folder / STORAGE, defaultdict[str, list[Path]](list)
     for file in sorted(storage.rglob("*.*")):
         if file.suffix.startswith((".sqlite3", ".arrays")):
-            found[re.sub(r"-[0-9a-f]{12}-", "-KEY-", str(file.relative_to(storage)))].append(file)
-    return found
+            files[re.sub(r"-[0-9a-f]{12}-", "-KEY-", str(file.relative_to(storage)))].append(file)
+    return files
 
 
 def main() -> None:
@@ -237,12 +237,12 @@ def main() -> None:
                             for part in parts
                         ]
                         sizes = " and ".join(
-                            f"{one.stat().st_size:,}" for one in files_of(folder)[kind]
+                            f"{file.stat().st_size:,}" for file in files_of(folder)[kind]
                         )
                         running.append((f"{'cut: ' * bool(states)}{kind}", sizes, rounds, jobs))
             for name, sizes, rounds, jobs in running:
                 outcomes = sum((job.result() for job in jobs), Counter[str]())
-                rows.append([name, sizes, rounds, *(outcomes[one] for one in COLUMNS)])
+                rows.append([name, sizes, rounds, *(outcomes[column] for column in COLUMNS)])
                 print(rows[-1], flush=True)
     table = markdown_table(["file", "bytes", "rounds", *COLUMNS], rows)
     print(f"\n{machine()}; {(time.monotonic() - began) / 60:.1f} min\n\n{table}")

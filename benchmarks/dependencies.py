@@ -54,8 +54,8 @@ def licence(package: Distribution) -> str:
 
 def closure(requirements: list[str]) -> dict[str, set[str]]:
     """Each package that the requirements bring, with the packages that require it."""
-    found, seen = dict[str, set[str]](), set[tuple[str, str]]()
-    todo = [(one, "this package", frozenset[str]()) for one in requirements]
+    requirers, seen = dict[str, set[str]](), set[tuple[str, str]]()
+    todo = [(requirement, "this package", frozenset[str]()) for requirement in requirements]
     while todo:
         line, asker, extras = todo.pop()
         need = Requirement(line)
@@ -64,18 +64,18 @@ def closure(requirements: list[str]) -> dict[str, set[str]]:
         if not holds or (line, asker) in seen or name == "llama-index-contextual":
             continue
         seen.add((line, asker))
-        found.setdefault(name, set()).add(asker)
+        requirers.setdefault(name, set()).add(asker)
         todo += [
             (below, name, frozenset(need.extras)) for below in distribution(name).requires or ()
         ]
-    return found
+    return requirers
 
 
-def table(found: dict[str, set[str]], names: Iterable[str]) -> str:
+def table(requirers: dict[str, set[str]], names: Iterable[str]) -> str:
     """Markdown table of packages."""
     rows = []
     for name in sorted(names):
-        askers = sorted(found[name], key=lambda asker: (asker != "this package", asker))
+        askers = sorted(requirers[name], key=lambda asker: (asker != "this package", asker))
         more = f" and {len(askers) - 2} more" if len(askers) > 2 else ""
         rows.append(
             [
@@ -96,10 +96,10 @@ def page() -> str:
     parts += [f"### The base: {len(base)}", table(base, base)]
     for extra, requirements in project["optional-dependencies"].items():
         if extra not in NO_PRODUCT:
-            found = closure(requirements)
-            more = found.keys() - base
-            direct = {name for name, askers in found.items() if "this package" in askers}
-            parts += [f"### `[{extra}]`: {len(more)} more", table(found, more | direct)]
+            requirers = closure(requirements)
+            more = requirers.keys() - base
+            direct = {name for name, askers in requirers.items() if "this package" in askers}
+            parts += [f"### `[{extra}]`: {len(more)} more", table(requirers, more | direct)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -144,8 +144,8 @@ def sizes() -> None:
     }
     with tempfile.TemporaryDirectory() as folder:
         for number, (name, requirements) in enumerate(rows.items()):
-            found = installed(Path(folder, str(number)), *requirements)
-            print(f"| {name} | {len(found)} | {sum(map(megabytes, found)):.0f} |", flush=True)
+            packages = installed(Path(folder, str(number)), *requirements)
+            print(f"| {name} | {len(packages)} | {sum(map(megabytes, packages)):.0f} |", flush=True)
 
 
 if __name__ == "__main__":

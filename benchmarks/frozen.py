@@ -98,7 +98,7 @@ def answers(*, folder_index: bool) -> dict[str, list[dict[str, Any]]]:
     Ids, scores, and the gold that each covers.
     """
     FROZEN.mkdir(parents=True, exist_ok=True)
-    embedding, found = RememberingEmbedding(), defaultdict[str, list[dict[str, Any]]](list)
+    embedding, answers_by_set = RememberingEmbedding(), defaultdict[str, list[dict[str, Any]]](list)
     for name, make in SETS.items():
         data = make()
         asked = data.questions[:: max(1, len(data.questions) // QUESTIONS)][:QUESTIONS]
@@ -118,14 +118,15 @@ def answers(*, folder_index: bool) -> dict[str, list[dict[str, Any]]]:
                         (hit.node.node_id, hit.score) for hit in retriever.retrieve(question.text)
                     ]
                     gold = [
-                        len(question.gold & covered[one]) / len(question.gold) for one, _ in hits
+                        len(question.gold & covered[node_id]) / len(question.gold)
+                        for node_id, _ in hits
                     ]
                     row = {
                         "question": question.text,
                         "hits": hits,
                         "gold": list(enumerate(gold, start=1)),
                     }
-                    found[title].append(row)
+                    answers_by_set[title].append(row)
             if name in MESSAGES:
                 memory = MemoryContext(learned)
                 for question in questions[:50]:
@@ -137,15 +138,15 @@ def answers(*, folder_index: bool) -> dict[str, list[dict[str, Any]]]:
                         "gold": [],
                         "markdown": digest.markdown,
                     }
-                    found[f"{name}, digest"].append(row)
-    return found
+                    answers_by_set[f"{name}, digest"].append(row)
+    return answers_by_set
 
 
 def is_same_order(old: Sequence[Sequence[Any]], new: Sequence[Sequence[Any]]) -> bool:
     """Whether two lists of ids and scores differ by the order of equal scores at most."""
     if len(old) != len(new):
         return False
-    scores = {one: score or 0.0 for one, score in old}
+    scores = {node_id: score or 0.0 for node_id, score in old}
     last = min(scores.values(), default=0.0)
     pairs = zip(old, new, strict=True)
     return all(a[0] == b[0] or abs((a[1] or 0.0) - scores.get(b[0], last)) <= TIE for a, b in pairs)
@@ -162,21 +163,21 @@ def compare(old: dict[str, list[dict[str, Any]]], new: dict[str, list[dict[str, 
     """How far the answers of two states differ."""
     table: list[list[object]] = []
     for name, rows in old.items():
-        others = {row["question"]: row for row in new[name]}
-        pairs = [(row, others[row["question"]]) for row in rows]
+        new_rows = {row["question"]: row for row in new[name]}
+        pairs = [(row, new_rows[row["question"]]) for row in rows]
         same = [is_same_order(row["hits"], other["hits"]) for row, other in pairs]
         ids = [
-            {one for one, _ in row["hits"]} == {one for one, _ in other["hits"]}
+            {node_id for node_id, _ in row["hits"]} == {node_id for node_id, _ in other["hits"]}
             for row, other in pairs
         ]
         gaps = [
-            abs((score or 0.0) - (dict(other["hits"]).get(one, score) or 0.0))
+            abs((score or 0.0) - (dict(other["hits"]).get(node_id, score) or 0.0))
             for row, other in pairs
-            for one, score in row["hits"]
+            for node_id, score in row["hits"]
         ]
-        both = zip(figures(rows), figures([other for _, other in pairs]), strict=True)
+        figure_pairs = zip(figures(rows), figures([other for _, other in pairs]), strict=True)
         shares = [100 * float(np.mean(same)), 100 * float(np.mean(ids))]
-        changes = [f"{before:.1f} → {after:.1f}" for before, after in both]
+        changes = [f"{before:.1f} → {after:.1f}" for before, after in figure_pairs]
         table.append([name, len(rows), *shares, f"{max(gaps, default=0.0):.2g}", *changes])
     header = ["set", "questions", "same order", "same ids", "scores differ by", "recall@5", "MRR"]
     return markdown_table(header, table)

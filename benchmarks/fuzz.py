@@ -192,10 +192,10 @@ def check_spans(clean: str, settings: ChunkSettings) -> int:
         promise(
             letters <= max(settings.hard_limit, 4) * CHARS_PER_TOKEN, "a chunk has too many letters"
         )
-    at = covered.find(0, body)
-    while at >= 0:
-        promise(clean[at].isspace() or clean[at] == "\ufeff", "a character is in no chunk")
-        at = covered.find(0, at + 1)
+    offset = covered.find(0, body)
+    while offset >= 0:
+        promise(clean[offset].isspace() or clean[offset] == "\ufeff", "a character is in no chunk")
+        offset = covered.find(0, offset + 1)
     return body
 
 
@@ -338,23 +338,23 @@ def use(kind: str, seed: int, number: int, tally: Tally) -> None:
     """Use one input, and note what it breaks."""
     given = made(seed, kind, number)
     began = time.thread_time()
-    found = fault(kind, given)
+    problem = fault(kind, given)
     took = time.thread_time() - began
     usual = tally.seconds / max(1, tally.letters)
     tally.done += 1
     tally.seconds += took
     tally.letters += len(given)
     timed = KINDS[kind].timed
-    if not found and timed is not None:
+    if not problem and timed is not None:
         slow = tally.done > 100 and took > max(
             0.05, SLOW * usual * len(given)
         )  # before, nothing is usual
         if (slow or not number % LOOK_AT_GROWTH) and grows_too_fast(timed(given), given):
-            found = "time grows faster than the text"
-    if found and found not in tally.findings:
-        tally.findings[found] = number, given
+            problem = "time grows faster than the text"
+    if problem and problem not in tally.findings:
+        tally.findings[problem] = number, given
         print(
-            f"seed {seed}, {kind} {number}: {found}\n    {given!r:.400}",
+            f"seed {seed}, {kind} {number}: {problem}\n    {given!r:.400}",
             file=sys.stderr,
             flush=True,
         )

@@ -100,11 +100,11 @@ def questions(dataset: str, limit: int | None) -> list[NoteQuestion]:
 
 
 def conversations(
-    dataset: str, wanted: Sequence[Any], embedding: RememberingEmbedding
+    dataset: str, questions: Sequence[Any], embedding: RememberingEmbedding
 ) -> Iterator[Conversation]:
     """Index conversation after conversation."""
     parser = default_parser(embedding.inner)  # a RememberingEmbedding is no LocalEmbedding
-    for name in sorted({question.conversation for question in wanted}):
+    for name in sorted({question.conversation for question in questions}):
         folder = DATA / dataset / "corpus" / name
         now = max(day for path in folder.rglob("*.md") if (day := date_from_path(path.as_posix())))
         with (
@@ -115,7 +115,7 @@ def conversations(
         ):
             index.refresh()
             yield Conversation(
-                index, now, [question for question in wanted if question.conversation == name]
+                index, now, [question for question in questions if question.conversation == name]
             )
 
 
@@ -126,20 +126,20 @@ AGES = {"a week": 7, "8 to 30 days": 30, "older": 10**6}  # days at most
 
 
 def asked_in_time(
-    wanted: Sequence[Message], embedding: RememberingEmbedding
+    messages: Sequence[Message], embedding: RememberingEmbedding
 ) -> Iterator[tuple[Message, ContextualIndex]]:
     """Yield each message, and an index of the notes of its person before it.
 
     Notes are added as they were written.
     """
     parser = default_parser(embedding.inner)
-    for person in sorted({message.conversation for message in wanted}):
+    for person in sorted({message.conversation for message in messages}):
         with (
             fast_folder() as folder,
             ContextualIndex.open(folder, embed_model=embedding, node_parser=parser) as index,
         ):
             asked = sorted(
-                (message for message in wanted if message.conversation == person),
+                (message for message in messages if message.conversation == person),
                 key=lambda message: len(message.earlier),
             )
             for message in asked:
@@ -219,11 +219,13 @@ def messages(limit: int | None, embedding: RememberingEmbedding) -> str:
         [
             way,
             *(
-                f"{100 * statistics.mean(of[age]):.1f} ({len(of[age])})" if of[age] else "–"
+                f"{100 * statistics.mean(hits_by_age[age]):.1f} ({len(hits_by_age[age])})"
+                if hits_by_age[age]
+                else "–"
                 for age in AGES
             ),
         ]
-        for way, of in by_age.items()
+        for way, hits_by_age in by_age.items()
     ]
     table = markdown_table([f"{len(first)} messages, %", *MEASURES], rows)
     return f"{table}\n\n{markdown_table(['@10 by age, % (of so many)', *AGES], ages)}"
@@ -282,13 +284,15 @@ WAYS: dict[str, Callable[[ContextualIndex], Callable[[str, date], Sequence[Place
 }
 
 
-def quality(dataset: str, wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) -> str:
+def quality(
+    dataset: str, questions: Sequence[NoteQuestion], embedding: RememberingEmbedding
+) -> str:
     """Return the table of recall, and of strange questions that got any hit."""
     scores: dict[str, list[tuple[bool, float, float]]] = {way: [] for way in WAYS}
     foreign: dict[str, list[bool]] = {way: [] for way in WAYS}
-    for conversation in conversations(dataset, wanted, embedding):
+    for conversation in conversations(dataset, questions, embedding):
         own = conversation.questions
-        strange = [question for question in wanted if question not in own]
+        strange = [question for question in questions if question not in own]
         sample = random.Random(0).sample(strange, min(len(own), len(strange)))  # noqa: S311
         for way, make in WAYS.items():
             ask = make(conversation.index)
@@ -310,19 +314,19 @@ def quality(dataset: str, wanted: Sequence[NoteQuestion], embedding: Remembering
         rows.append(
             [way, *figures, f"{100 * statistics.mean(foreign[way]):.0f}" if foreign[way] else ""]
         )
-    dated = sum(question.names_a_date for question in wanted)
-    header = ["", f"@4, all {len(wanted)}", "@10", f"@4, the {dated} that name a date", "@10"]
+    dated = sum(question.names_a_date for question in questions)
+    header = ["", f"@4, all {len(questions)}", "@10", f"@4, the {dated} that name a date", "@10"]
     return markdown_table([*header, "of another conversation"], rows)
 
 
-def sessions(wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) -> str:
+def sessions(questions: Sequence[NoteQuestion], embedding: RememberingEmbedding) -> str:
     """Return the table of the notes (sessions) of a search's first 100 chunks."""
     modes: dict[str, str | None] = {
         "by ranks, nothing trained": "reciprocal_rerank",
         "learned, the default": None,
     }
     shares: dict[str, list[list[float]]] = {}
-    for conversation in conversations("locomo-notes", wanted, embedding):
+    for conversation in conversations("locomo-notes", questions, embedding):
         index = conversation.index
         retrievers = {way: index.as_retriever(100, mode=mode) for way, mode in modes.items()}
         vectors, keywords = retrievers["learned, the default"].retrievers
@@ -344,7 +348,7 @@ def sessions(wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) ->
 
 
 def shown(
-    dataset: str, wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding
+    dataset: str, questions: Sequence[NoteQuestion], embedding: RememberingEmbedding
 ) -> list[list[str]]:
     """Return a row for each budget.
 
@@ -353,7 +357,7 @@ def shown(
     budgets = (200, 300, 600)
     shares: dict[int, list[tuple[bool, float]]] = {budget: [] for budget in budgets}
     tokens: dict[int, list[float]] = {budget: [] for budget in budgets}
-    for conversation in conversations(dataset, wanted, embedding):
+    for conversation in conversations(dataset, questions, embedding):
         index = conversation.index
         lines = {
             path: (index.folder / path).read_text("utf-8").split("\n") for path in index.files()
@@ -391,12 +395,14 @@ def shown_of(
     ]
     known = {word.casefold() for word in split_words(question.text)}
     snippets = {word.casefold() for entry in citing for word in split_words(entry.snippet)}
-    wanted = {word.casefold() for word in split_words(lines[path][line - 1])} - known
-    wanted = {word for word in wanted if not lexicon().is_stop_word(word)}
-    return bool(citing), len(wanted & snippets) / len(wanted) if wanted else float(bool(citing))
+    gold_words = {word.casefold() for word in split_words(lines[path][line - 1])} - known
+    gold_words = {word for word in gold_words if not lexicon().is_stop_word(word)}
+    is_cited = bool(citing)
+    share = len(gold_words & snippets) / len(gold_words) if gold_words else float(is_cited)
+    return is_cited, share
 
 
-def updates(wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) -> str:
+def updates(questions: Sequence[NoteQuestion], embedding: RememberingEmbedding) -> str:
     """Return a table of the facts of chat-notes that were updated later.
 
     It says which of the two statements ranks higher in a digest of ten.
@@ -406,7 +412,7 @@ def updates(wanted: Sequence[NoteQuestion], embedding: RememberingEmbedding) -> 
         **{f"recency weight {weight}": {"recency_weight": weight} for weight in (0.1, 0.5, 1.0)},
     }
     places: dict[str, list[tuple[float, float]]] = {name: [] for name in recency}
-    for conversation in conversations("chat-notes", wanted, embedding):
+    for conversation in conversations("chat-notes", questions, embedding):
         for name, settings in recency.items():
             ask = digest(conversation.index, **settings)
             for question in conversation.questions:

@@ -56,24 +56,26 @@ def measure(
     for node in nodes:
         chunks[node.ref_doc_id or ""].append(node)
     asked = [
-        (kind, text, one.doc_id)
-        for one in documents
-        for kind, text in names_of(one, chunks[one.doc_id])
+        (kind, text, document.doc_id)
+        for document in documents
+        for kind, text in names_of(document, chunks[document.doc_id])
     ]
     owners, kinds_of = defaultdict[str, set[str]](set), defaultdict[tuple[str, str], set[str]](set)
-    for kind, text, document in asked:
-        owners[folded_name(text)].add(document)
-        kinds_of[kind, folded_name(text)].add(document)
+    for kind, text, document_id in asked:
+        owners[folded_name(text)].add(document_id)
+        kinds_of[kind, folded_name(text)].add(document_id)
     ranks = defaultdict[str, list[int]](list)
-    for kind, text, document in asked:
-        found = [hit.node.ref_doc_id for hit in retriever.retrieve(text)]
+    for kind, text, document_id in asked:
+        ranked_ids = [hit.node.ref_doc_id for hit in retriever.retrieve(text)]
         right = owners[folded_name(text)]
-        rank = next((rank for rank, one in enumerate(found, start=1) if one in right), 99)
+        rank = next(
+            (rank for rank, ranked_id in enumerate(ranked_ids, start=1) if ranked_id in right), 99
+        )
         ranks[kind].append(rank)
         if len(kinds_of[kind, folded_name(text)]) == 1 and kind == "first heading":
             ranks["first heading of one document alone"].append(rank)
         if rank > 1:
-            print(f"  {name}: {text!r} ({document}) finds {found[:1]}", flush=True)
+            print(f"  {name}: {text!r} ({document_id}) finds {ranked_ids[:1]}", flush=True)
     ranks["all"] = [
         rank for kind, of_kind in ranks.items() if "alone" not in kind for rank in of_kind
     ]

@@ -195,11 +195,13 @@ def main() -> None:
             errors.update(index.status(check=True).problems)
     print(f"{machine()}\n\n{calls:,} calls in {minutes:.1f} min, load {load:.1f} before")
     print(f"problems: {errors or 'none'}\n")
-    every = [one for found in seconds.values() for one in found]
-    rows = [[name, *percentiles(found)] for name, found in [*seconds.items(), ("all", every)]]
+    every = [duration for durations in seconds.values() for duration in durations]
+    rows = [
+        [name, *percentiles(durations)] for name, durations in [*seconds.items(), ("all", every)]
+    ]
     print(markdown_table(["ms", "calls", "p50", "p99", "longest"], rows), "\n")
     step = min(WARM, calls // 2)
-    warm = next(both for done, *both in samples if done >= step)
+    warm = next(usage for done, *usage in samples if done >= step)
     for name, first, last in zip(("MCP", "page"), warm, samples[-1][1:], strict=True):
         more = [after - before for before, after in zip(first[1:], last[1:], strict=True)]
         growth = f"memory × {last[0] / first[0]:.2f}, descriptors {more[0]:+}, threads {more[1]:+}"

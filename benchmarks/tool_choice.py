@@ -122,7 +122,7 @@ def count(text: str) -> int:
 
 async def sizes(folder: Path) -> list[list[str]]:
     """Characters and cl100k tokens of each tool's description and of an answer, and their sums."""
-    found = []
+    rows = []
     with ContextualIndex.open(folder) as index:
         index.refresh()
         async with mcp.Client(NotesServer(index, refresh="never")) as client:
@@ -130,11 +130,11 @@ async def sizes(folder: Path) -> list[list[str]]:
                 answer = await client.call_tool(tool.name, CALLS[tool.name])
                 text, data = answer.content[0].text, json.dumps(answer.structured_content)
                 described = f"{tool.description}{json.dumps(tool.input_schema)}"
-                found.append(
+                rows.append(
                     [tool.name, len(described), count(described), len(text), count(text), len(data)]
                 )
-    found.append(["all", *(sum(row[column] for row in found) for column in range(1, 6))])
-    return [[str(cell) for cell in row] for row in found]
+    rows.append(["all", *(sum(row[column] for row in rows) for column in range(1, 6))])
+    return [[str(cell) for cell in row] for row in rows]
 
 
 def main() -> None:
@@ -163,14 +163,14 @@ def main() -> None:
             right, wrong = 0, set[tuple[str, str]]()
             for turn in range(TURNS):
                 start = turn * len(listed) // TURNS
-                for task, wanted in TASKS:
+                for task, expected in TASKS:
                     tool = chosen(url, listed[start:] + listed[:start], task, described=described)
-                    right += tool in wanted
-                    wrong |= set() if tool in wanted else {(tool, task)}
+                    right += tool in expected
+                    wrong |= set() if tool in expected else {(tool, task)}
             name = "names and descriptions" if described else "names alone"
             rows.append([name, f"{right / len(TASKS) / TURNS:.0%}"])
             print(*sorted(wrong), sep="\n", file=sys.stderr)
-    chance = sum(len(wanted) for _, wanted in TASKS) / len(TASKS) / len(listed)
+    chance = sum(len(expected) for _, expected in TASKS) / len(TASKS) / len(listed)
     print(
         f"{machine()}. Model: {servers.MODEL}. {len(listed)} tools, {len(TASKS)} tasks, "
         f"{TURNS} orders.\n"

@@ -94,8 +94,8 @@ def draw(address: str, folder: Path = IMAGES, names: Iterable[str] = SHOWN) -> N
         size, query, dark, key = STATES[name]
         with Browser(*size, dark=dark) as browser:
             browser.go(f"{address}&{query}")
-            found = "#hits .hit, #hits .empty" if query else "#hits .start"
-            browser.wait(f"document.querySelector('{found}')")
+            selector = "#hits .hit, #hits .empty" if query else "#hits .start"
+            browser.wait(f"document.querySelector('{selector}')")
             if key:
                 browser.key(key)
                 browser.wait("document.querySelector('.band.here')")

@@ -104,8 +104,12 @@ def multiply_in_int8(model: bytes) -> bytes:
             node.attribute.add(name=name, type=number, **{field: value})
 
     for node in nodes:
-        at = {"MatMul": 1, "Gather": 0}.get(node.op_type)
-        product = None if at is None or node.output[0] in precise else maker.get(node.input[at])
+        position = {"MatMul": 1, "Gather": 0}.get(node.op_type)
+        product = (
+            None
+            if position is None or node.output[0] in precise
+            else maker.get(node.input[position])
+        )
         cast_ = (
             maker.get(product.input[0])
             if product is not None and product.op_type == "Mul"

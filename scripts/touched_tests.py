@@ -24,8 +24,8 @@ def changed(commit: str) -> list[Path]:
         ["git", "ls-files", "--others", "--exclude-standard"],
     )
     output = [
-        subprocess.run(one, cwd=ROOT, capture_output=True, text=True, check=True).stdout  # noqa: S603
-        for one in commands
+        subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout  # noqa: S603
+        for command in commands
     ]
     return [path for name in "".join(output).splitlines() if (path := ROOT / name).is_file()]
 
@@ -47,17 +47,17 @@ def tests_of(module: Path) -> set[Path]:
 
 def main() -> None:
     """Print them, a line each."""
-    found: set[Path] = set()
+    tests: set[Path] = set()
     for path in changed(sys.argv[1] if len(sys.argv) > 1 else "HEAD"):
         if path.is_relative_to(ROOT / PACKAGE) and path.suffix == ".py":
-            found |= tests_of(path)
+            tests |= tests_of(path)
         elif (
             path.is_relative_to(ROOT / "tests")
             and path.name.startswith("test_")
             and path.suffix == ".py"
         ):
-            found.add(path)
-    print("\n".join(str(path.relative_to(ROOT)) for path in sorted(found)))  # noqa: T201
+            tests.add(path)
+    print("\n".join(str(path.relative_to(ROOT)) for path in sorted(tests)))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -114,8 +114,8 @@ def test_what_an_index_was_made_with_need_not_be_said_again(run, tmp_path):
     folder = tmp_path / "notes"
     shutil.copytree(NOTES / "docs", folder)
     assert run("index", folder, "--context", "pattern").returncode == 0
-    again = run("index", folder, "--json")
-    assert json.loads(again.stdout)["embedded"] == 0, "still the pattern contexts"
+    second_run = run("index", folder, "--json")
+    assert json.loads(second_run.stdout)["embedded"] == 0, "still the pattern contexts"
     assert "pattern" in run("status", folder).stdout
     assert (
         json.loads(run("index", folder, "--context", "headings", "--json").stdout)["outdated"] != []

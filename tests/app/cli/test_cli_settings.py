@@ -36,16 +36,16 @@ def test_every_setting_is_shown_with_its_origin(folder, monkeypatch):
     run("index", folder, "--context", "pattern")
     (folder / "contextual.toml").write_text("[memory]\nmax_results = 7\n", "utf-8")
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CHUNKS__CHUNK_SIZE", "120")
-    found = json.loads(run("config", folder, "--json"))
-    assert set(found) == set(SETTINGS)
-    assert found["context"] == {"value": "pattern", "from": "index"}
-    assert found["chunks.chunk_size"] == {
+    settings = json.loads(run("config", folder, "--json"))
+    assert set(settings) == set(SETTINGS)
+    assert settings["context"] == {"value": "pattern", "from": "index"}
+    assert settings["chunks.chunk_size"] == {
         "value": 120,
         "from": "LLAMA_INDEX_CONTEXTUAL_CHUNKS__CHUNK_SIZE",
     }
-    assert found["chunks.chunk_overlap"] == {"value": "(a fifth of the size)", "from": "default"}
-    assert found["memory.max_results"] == {"value": 7, "from": f"{folder}/contextual.toml"}
-    assert found["retrieval.recency"] == {"value": False, "from": "default"}
+    assert settings["chunks.chunk_overlap"] == {"value": "(a fifth of the size)", "from": "default"}
+    assert settings["memory.max_results"] == {"value": 7, "from": f"{folder}/contextual.toml"}
+    assert settings["retrieval.recency"] == {"value": False, "from": "default"}
     assert re.search(
         r"^chunks\.chunk_size +120 +LLAMA_INDEX", run("config", folder), flags=re.MULTILINE
     )

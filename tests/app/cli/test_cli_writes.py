@@ -26,11 +26,13 @@ def state(folder):
     Of Chroma all rows count but those in which it notes that it was opened. Its vector files of a
     few vectors are empty, and it fills them with noise whenever they are read.
     """
-    found = {}
+    contents = {}
     for file in sorted(folder.rglob("*")):
         if file.name == "chroma.sqlite3":
             with contextlib.closing(sqlite3.connect(file)) as database:
-                found[file] = [line for line in database.iterdump() if "acquire_write" not in line]
+                contents[file] = [
+                    line for line in database.iterdump() if "acquire_write" not in line
+                ]
         elif (
             file.is_file()
             and ".lock" not in file.name
@@ -39,8 +41,8 @@ def state(folder):
         ):
             if file.name.endswith("-wal") and not file.stat().st_size:
                 continue
-            found[file] = hashlib.sha256(file.read_bytes()).hexdigest()
-    return found
+            contents[file] = hashlib.sha256(file.read_bytes()).hexdigest()
+    return contents
 
 
 @pytest.fixture(scope="module")

@@ -28,25 +28,25 @@ class Fixed(BaseRetriever):
 
 
 def question(text, *gold):
-    return Question(text, tuple(Passage(text=one) for one in gold))
+    return Question(text, tuple(Passage(text=passage_text) for passage_text in gold))
 
 
 QUESTIONS = [question("one", "a"), question("two", "b", "c"), question("three", "x")]
 
 
 def test_recalls_ranks_and_who_found_more():
-    found = compare(
+    comparison = compare(
         {"first": Fixed("a", "b"), "other": Fixed("c", "b", "x")}, QUESTIONS, top_k=[2, 1, 2]
     )
-    assert found.top_k == (1, 2)
-    first, other = found.rows
+    assert comparison.top_k == (1, 2)
+    first, other = comparison.rows
     assert first.recalls.tolist() == [[1, 1], [0, 0.5], [0, 0]]
     assert other.recalls.tolist() == [[0, 0], [0.5, 1], [0, 0]]
     assert (first.mrr, other.mrr) == (
         pytest.approx((1 + 1 / 2) / 3),
         pytest.approx((1 + 1 / 3) / 3),
     )
-    assert found.to_dict()["baseline"] == "first"
+    assert comparison.to_dict()["baseline"] == "first"
 
 
 def test_the_interval_holds_the_difference_and_narrows_with_more_questions():
@@ -67,16 +67,18 @@ def test_the_interval_holds_the_difference_and_narrows_with_more_questions():
 
 
 def test_prints_a_table_a_notebook_shows_one_and_data_says_the_same():
-    found = compare({"<mine>": Fixed("a"), "other [x]": Fixed("c", "b")}, QUESTIONS, top_k=[1, 2])
-    lines = str(found).splitlines()
+    comparison = compare(
+        {"<mine>": Fixed("a"), "other [x]": Fixed("c", "b")}, QUESTIONS, top_k=[1, 2]
+    )
+    lines = str(comparison).splitlines()
     assert lines[0].split() == ["recall,", "%", "@1", "@2", "MRR@10"]
     assert lines[1].split() == ["<mine>", "33.3", "33.3", "33.3"]
     assert lines[2].split() == ["other", "[x]", "16.7", "33.3", "33.3"]
     assert lines[3].startswith("other [x] less <mine>: @1 -16.7 [")
-    assert repr(found) == str(found)
-    html = found.to_html()
+    assert repr(comparison) == str(comparison)
+    html = comparison.to_html()
     assert "<td>&lt;mine&gt;</td><td>33.3</td>" in html
-    data = found.to_dict()
+    data = comparison.to_dict()
     assert data["rows"][1]["recall"] == {"1": pytest.approx(1 / 6), "2": pytest.approx(1 / 3)}
     assert data["rows"][1]["difference"]["1"][0] == pytest.approx(-1 / 6)
     assert (data["rows"][1]["gained"], data["rows"][1]["lost"]) == (["two"], ["one"])

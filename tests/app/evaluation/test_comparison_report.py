@@ -28,7 +28,7 @@ class Fixed(BaseRetriever):
 @pytest.fixture
 def comparison():
     questions = [
-        Question(text, tuple(Passage(text=one) for one in gold))
+        Question(text, tuple(Passage(text=passage_text) for passage_text in gold))
         for text, gold in ((f"first {HOSTILE}", "a"), ("second", "bc"), ("third", "x"))
     ]
     return compare(

@@ -52,14 +52,14 @@ QUESTIONS = [
 
 def test_contexts_find_what_the_text_alone_does_not(folder, embedding):
     said = []
-    found = evaluate(folder, QUESTIONS, embed_model=embedding, top_k=[1], say=said.append)
-    names = [row.name for row in found.rows]
+    comparison = evaluate(folder, QUESTIONS, embed_model=embedding, top_k=[1], say=said.append)
+    names = [row.name for row in comparison.rows]
     assert names[:2] == ["text alone", "LlamaIndex metadata"]
     assert {"headings", "pattern"} <= {*names}
-    recalls = {row.name: row.recalls.mean() for row in found.rows}
+    recalls = {row.name: row.recalls.mean() for row in comparison.rows}
     assert recalls["headings"] == 1
     assert recalls["text alone"] < 1
-    headings = found.to_dict()["rows"][names.index("headings")]
+    headings = comparison.to_dict()["rows"][names.index("headings")]
     assert headings["gained"]
     assert not headings["lost"]
     assert len(said) == 5, "an estimate, and a line for each index"
@@ -77,9 +77,9 @@ def test_a_storage_is_kept_and_used_again(folder, embedding, tmp_path, monkeypat
         "_get_text_embeddings",
         lambda self, texts: embedded.extend(texts) or embed(self, texts),
     )
-    again = evaluate(folder, QUESTIONS, embed_model=embedding, storage=kept, contexts=["headings"])
+    second = evaluate(folder, QUESTIONS, embed_model=embedding, storage=kept, contexts=["headings"])
     assert set(embedded) == {question.text for question in QUESTIONS}
-    assert again.to_dict() == first.to_dict()
+    assert second.to_dict() == first.to_dict()
 
 
 def test_all_rows_have_the_chunks_of_the_folder_s_own_index(folder, embedding, tmp_path):
@@ -103,8 +103,8 @@ def test_what_a_model_wrote_is_kept_with_the_folder_and_asked_for_once(
         "contexts": ["headings", "llm"],
         "llm": fake_model.llm,
     }
-    found = evaluate(folder, QUESTIONS, **options)
-    assert [row.name for row in found.rows][1:] == ["headings", "llm"]
+    comparison = evaluate(folder, QUESTIONS, **options)
+    assert [row.name for row in comparison.rows][1:] == ["headings", "llm"]
     asked = len(fake_model.requests)
     assert asked > 0
     evaluate(folder, QUESTIONS, **options)
@@ -124,8 +124,10 @@ def test_answers_that_are_nowhere_are_named(folder, embedding):
     with pytest.warns(
         ContextualWarning, match=r"^1 answer in no chunk: .*gateway on the moon\?'.*moon\.md"
     ):
-        found = evaluate(folder, [*QUESTIONS, lost], embed_model=embedding, contexts=[], top_k=[20])
-    assert found.rows[-1].recalls[-1].tolist() == [0.5]
+        comparison = evaluate(
+            folder, [*QUESTIONS, lost], embed_model=embedding, contexts=[], top_k=[20]
+        )
+    assert comparison.rows[-1].recalls[-1].tolist() == [0.5]
     other = Question("Who walks on the moon?", (Passage(path="moon.md"),))
     with pytest.warns(
         ContextualWarning, match=r"^2 answers in no chunk.*gateway on the moon.*Who walks"
@@ -151,11 +153,11 @@ def test_a_file_that_cannot_be_read_is_named_and_the_rest_compared(folder, embed
 
 def test_the_questions_of_the_examples_have_answers_in_the_notes(embedding, recwarn):
     questions = load_questions(EXAMPLES / "questions.jsonl")
-    found = evaluate(
+    comparison = evaluate(
         EXAMPLES / "notes", questions, embed_model=embedding, contexts=["headings"], top_k=[1, 5]
     )
     assert not [warning for warning in recwarn if issubclass(warning.category, ContextualWarning)]
-    alone, headings = (row.recalls[:, 0].mean() for row in found.rows)
+    alone, headings = (row.recalls[:, 0].mean() for row in comparison.rows)
     assert headings > alone
 
 

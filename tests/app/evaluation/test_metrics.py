@@ -26,14 +26,14 @@ def test_the_gold_items_are_counted_once():
 
 def test_an_interval_holds_19_of_20_means_and_is_the_same_on_each_call():
     values = np.repeat([[0.0], [1.0]], 50, axis=0)
-    [found] = interval(values)
-    assert found.mean == 0.5
+    [mean_interval] = interval(values)
+    assert mean_interval.mean == 0.5
     # The normal approximation: 1.96 standard errors.
-    assert (found.low, found.high) == (
+    assert (mean_interval.low, mean_interval.high) == (
         pytest.approx(0.402, abs=0.02),
         pytest.approx(0.598, abs=0.02),
     )
-    assert interval(values) == [found]
+    assert interval(values) == [mean_interval]
 
 
 def test_mean_reciprocal_rank():

@@ -36,8 +36,8 @@ def find_files(root, rules, **options):
     return find(Folders(root, {"": root}), rules, **options)
 
 
-def paths(found):
-    return [file.path for file in found.files]
+def paths(discovery):
+    return [file.path for file in discovery.files]
 
 
 def test_patterns_decide_in_their_order_whatever_suffixes_they_end_in(tree):
@@ -52,8 +52,8 @@ def test_patterns_decide_in_their_order_whatever_suffixes_they_end_in(tree):
         "g.txt",
     )
     patterns = ("*.md", "!*.draft.md", "*.tar.gz", "Makefile", "keep/**")
-    found = find_files(tree(dict.fromkeys(files, "x")), FileRules(include=patterns))
-    assert paths(found) == ["Makefile", "a.md", "c.tar.gz", "keep/e.draft.md", "keep/f.txt"]
+    discovery = find_files(tree(dict.fromkeys(files, "x")), FileRules(include=patterns))
+    assert paths(discovery) == ["Makefile", "a.md", "c.tar.gz", "keep/e.draft.md", "keep/f.txt"]
 
 
 CASES = {
@@ -150,24 +150,24 @@ def test_the_storage_folder_is_never_read_even_if_it_is_not_hidden(tree):
 
 def test_a_document_can_be_larger_than_a_text(tree):
     root = tree({"long.md": "# Long\n", "long.pdf": "%PDF-1.7\n"})
-    found = find_files(root, FileRules(include=("*.md", "*.pdf"), max_bytes=5))
-    assert paths(found) == ["long.pdf"]
-    assert [problem.path for problem in found.problems] == ["long.md"]
+    discovery = find_files(root, FileRules(include=("*.md", "*.pdf"), max_bytes=5))
+    assert paths(discovery) == ["long.pdf"]
+    assert [problem.path for problem in discovery.problems] == ["long.md"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no name holds a backslash there")
 def test_a_name_with_a_backslash_is_reported(tree):
-    found = find_files(tree({"notes\\plan.md": "# Plan\n", "a.md": "# A\n"}), FileRules())
-    assert paths(found) == ["a.md"]
-    [problem] = found.problems
+    discovery = find_files(tree({"notes\\plan.md": "# Plan\n", "a.md": "# A\n"}), FileRules())
+    assert paths(discovery) == ["a.md"]
+    [problem] = discovery.problems
     assert str(problem) == "notes\\plan.md: its name has a backslash. Rename it."
 
 
 def test_a_large_file_is_reported_with_its_size_and_the_setting(tree):
     root = tree({"big.md": "x" * 2000, "small.md": "x"})
-    found = find_files(root, FileRules(max_bytes=1000))
-    assert paths(found) == ["small.md"]
-    assert [str(problem) for problem in found.problems] == [
+    discovery = find_files(root, FileRules(max_bytes=1000))
+    assert paths(discovery) == ["small.md"]
+    assert [str(problem) for problem in discovery.problems] == [
         "big.md: 2,000 bytes are more than max_bytes=1,000. Split it, or raise that."
     ]
 
@@ -181,10 +181,10 @@ def test_a_link_inside_the_folder_is_not_read_twice_and_one_out_of_it_is_reporte
     (root / "again.md").symlink_to(root / "a.md")
     (root / "out.md").symlink_to(secret)
     (root / "broken.md").symlink_to(root / "missing.md")
-    found = find_files(root, FileRules())
-    assert paths(found) == ["a.md"]
-    assert {problem.path for problem in found.problems} == {"out.md", "broken.md"}
-    reasons = {problem.path: problem.reason for problem in found.problems}
+    discovery = find_files(root, FileRules())
+    assert paths(discovery) == ["a.md"]
+    assert {problem.path for problem in discovery.problems} == {"out.md", "broken.md"}
+    reasons = {problem.path: problem.reason for problem in discovery.problems}
     assert reasons["out.md"].endswith("Index the other folder, too: NAME=PATH.")
 
 
@@ -218,10 +218,10 @@ def test_a_folder_too_deep_is_refused_by_name_and_the_rest_is_read(tmp_path):
         descriptor = inner
     os.close(descriptor)
     (tmp_path / "good.md").write_text("text")
-    found = find_files(tmp_path, FileRules())
-    assert paths(found) == ["good.md"]
-    assert [problem.path for problem in found.problems] == ["deep/" * 101]
-    assert "100 folders deep" in found.problems[0].reason
+    discovery = find_files(tmp_path, FileRules())
+    assert paths(discovery) == ["good.md"]
+    assert [problem.path for problem in discovery.problems] == ["deep/" * 101]
+    assert "100 folders deep" in discovery.problems[0].reason
 
 
 def test_a_ring_of_links_costs_linear_time(tmp_path, monkeypatch):
@@ -236,11 +236,11 @@ def test_a_ring_of_links_costs_linear_time(tmp_path, monkeypatch):
         (tmp_path / f"r{number}.md").symlink_to(tmp_path / f"r{(number + 1) % 1000}.md")
     calls, real = [], os.readlink
     monkeypatch.setattr(
-        os, "readlink", lambda *rest, **more: calls.append(rest) or real(*rest, **more)
+        os, "readlink", lambda *args, **options: calls.append(args) or real(*args, **options)
     )
-    found = find_files(tmp_path, FileRules())
-    assert len(found.files) == 1000
-    assert {problem.path for problem in found.problems} == {
+    discovery = find_files(tmp_path, FileRules())
+    assert len(discovery.files) == 1000
+    assert {problem.path for problem in discovery.problems} == {
         f"r{number}.md" for number in range(1000)
     }
     assert len(calls) < 10_000
@@ -256,9 +256,9 @@ def test_a_folder_that_cannot_be_listed_is_reported_and_the_rest_is_read(tree, m
         return real(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    found = find_files(root, FileRules())
-    assert paths(found) == ["a.md"]
-    assert [str(problem) for problem in found.problems] == [
+    discovery = find_files(root, FileRules())
+    assert paths(discovery) == ["a.md"]
+    assert [str(problem) for problem in discovery.problems] == [
         "closed/: the folder cannot be read (Permission denied)."
     ]
 
@@ -266,10 +266,10 @@ def test_a_folder_that_cannot_be_listed_is_reported_and_the_rest_is_read(tree, m
 def test_a_name_that_is_not_utf8_is_reported(tmp_path):
     with open(os.path.join(os.fsencode(tmp_path), b"caf\xe9.md"), "wb") as file:  # noqa: PTH118, PTH123  bytes
         file.write(b"text")
-    found = find_files(tmp_path, FileRules())
-    assert not found.files
-    assert "not valid UTF-8" in found.problems[0].reason
-    str(found.problems[0]).encode()
+    discovery = find_files(tmp_path, FileRules())
+    assert not discovery.files
+    assert "not valid UTF-8" in discovery.problems[0].reason
+    str(discovery.problems[0]).encode()
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "link out", "link to itself", "folder", "huge"])
@@ -286,10 +286,10 @@ def test_an_invalid_ignore_file_is_reported_and_not_read(tree, tmp_path_factory,
         "huge": lambda: ignore.write_text("a.md\n" * 300_000),
     }
     makers[kind]()
-    found = find_files(root, FileRules())
-    assert paths(found) == ["a.md", "secret.md"]
-    assert [problem.path for problem in found.problems] == [".gitignore"]
-    assert "not applied" in found.problems[0].reason
+    discovery = find_files(root, FileRules())
+    assert paths(discovery) == ["a.md", "secret.md"]
+    assert [problem.path for problem in discovery.problems] == [".gitignore"]
+    assert "not applied" in discovery.problems[0].reason
 
 
 def test_an_ignore_file_can_be_a_link_inside_the_folder(tree):
@@ -345,13 +345,13 @@ def test_skipped_files_are_counted_by_kind(tmp_path, monkeypatch):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("text")
     (tmp_path / ".gitignore").write_text("*.log\n")
-    found = find_files(tmp_path, FileRules(include=("*.md",)))
-    assert found.skipped == ["Makefile", "b.pdf", "c.PDF", "d.docx", "old/e.eml"]
+    discovery = find_files(tmp_path, FileRules(include=("*.md",)))
+    assert discovery.skipped == ["Makefile", "b.pdf", "c.PDF", "d.docx", "old/e.eml"]
     counts = "5 files not read: 2 pdf, 1 docx, 1 eml, 1 of other kinds"
-    assert summary_of_skipped(found.skipped) == counts
+    assert summary_of_skipped(discovery.skipped) == counts
     monkeypatch.setattr("llama_index_contextual.app.folder.formats.has_extra", lambda: False)
-    assert find_files(tmp_path, FileRules()).skipped == found.skipped
-    assert summary_of_skipped(found.skipped) == (
+    assert find_files(tmp_path, FileRules()).skipped == discovery.skipped
+    assert summary_of_skipped(discovery.skipped) == (
         f"{counts}; pip install 'llama-index-contextual[documents]' reads some of them"
     )
     assert summary_of_skipped(["a.exe"]) == "1 file not read: 1 exe"

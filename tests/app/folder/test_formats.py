@@ -121,7 +121,8 @@ def test_a_document_becomes_markdown_with_the_places_of_its_parts(tmp_path, name
         assert piece not in text
     keys = ("page", "slide", "sheet", "cell", "chapter")
     assert [
-        {key: one.metadata[key] for key in keys if key in one.metadata} for one in documents
+        {key: document.metadata[key] for key in keys if key in document.metadata}
+        for document in documents
     ] == places
     assert about.items() <= documents[0].metadata.items()
 

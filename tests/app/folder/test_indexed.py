@@ -33,9 +33,9 @@ def folder(tmp_path, monkeypatch):
 def conversions(monkeypatch):
     converted, real = [], ConversionProcess.convert
 
-    def counted(self, path, *rest):
+    def counted(self, path, *args):
         converted.append(path.name)
-        return real(self, path, *rest)
+        return real(self, path, *args)
 
     monkeypatch.setattr(ConversionProcess, "convert", counted)
     return converted
@@ -130,7 +130,7 @@ def test_a_custom_reader_takes_precedence(folder):
             raise AssertionError(file)
 
         def documents(self, path, data, extra_info=None):
-            return [one for one in super().documents(path, data) if one.metadata["page"] == 2]
+            return [page for page in super().documents(path, data) if page.metadata["page"] == 2]
 
     with ContextualIndex.open(folder, embed_model="none", readers={".pdf": Own()}) as index:
         index.refresh()
@@ -146,8 +146,8 @@ def test_conversions_are_kept_in_any_key_value_store(tmp_path, conversions, monk
     path, store = samples.make("report.pdf", tmp_path), SimpleKVStore()
     first = DocumentReader(conversions=store).load_data(path)
     missing(monkeypatch)
-    assert [one.text for one in DocumentReader(conversions=store).load_data(path)] == [
-        one.text for one in first
+    assert [document.text for document in DocumentReader(conversions=store).load_data(path)] == [
+        document.text for document in first
     ]
     assert conversions == ["report.pdf"]
     with pytest.raises(MissingExtraError, match="documents"):

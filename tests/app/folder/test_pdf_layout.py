@@ -41,7 +41,8 @@ def table(x, y, rows, width=200, column=60):
     for number, (name, *values) in enumerate(rows):
         cells.append((x, y - 14 * number, name))
         cells += [
-            (-(x + width + column * at), y - 14 * number, value) for at, value in enumerate(values)
+            (-(x + width + column * index), y - 14 * number, value)
+            for index, value in enumerate(values)
         ]
     return cells
 
@@ -56,10 +57,13 @@ def test_two_columns_of_a_page_are_read_one_after_the_other(drawn):
         ),
     )
     left = [
-        (50, 780 - 14 * at, f"Left column, line {at}, and words up to the gutter here")
-        for at in range(8)
+        (50, 780 - 14 * number, f"Left column, line {number}, and words up to the gutter here")
+        for number in range(8)
     ]
-    right = [(310, 773 - 14 * at, f"Right column, line {at}, beyond the gutter") for at in range(8)]
+    right = [
+        (310, 773 - 14 * number, f"Right column, line {number}, beyond the gutter")
+        for number in range(8)
+    ]
     [text] = drawn([over, *left, *right])
     lines = [line.split(",")[0] for line in text.splitlines() if line]
     assert (
@@ -76,11 +80,11 @@ def test_two_columns_of_a_page_are_read_one_after_the_other(drawn):
 def test_columns_with_a_wide_gutter_are_read_one_after_the_other(drawn, gap, shift, order):
     words = ["of", "pumps", "and", "how", "they", "are", "primed", "before", "the", "season"]
     sides = [
-        [f"{side}{at} {' '.join(words[: 5 + at % 3])}" for at in range(9)]
+        [f"{side}{number} {' '.join(words[: 5 + number % 3])}" for number in range(9)]
         for side in ("Left", "Right")
     ]
-    cells = [(50, 760 - 13 * at, line) for at, line in enumerate(sides[0])]
-    cells += [(250 + gap, 760 - shift - 13 * at, line) for at, line in enumerate(sides[1])]
+    cells = [(50, 760 - 13 * number, line) for number, line in enumerate(sides[0])]
+    cells += [(250 + gap, 760 - shift - 13 * number, line) for number, line in enumerate(sides[1])]
     [text] = drawn(
         sorted(cells, key=lambda cell: (-cell[1], cell[0])) if order == "rows" else cells
     )
@@ -99,9 +103,9 @@ def test_columns_with_a_wide_gutter_are_read_one_after_the_other(drawn, gap, shi
     ],
 )
 def test_a_hyphen_at_the_end_of_a_line_is_kept_only_if_the_word_has_it(drawn, lines, joined):
-    assert drawn([(50, 760 - 14 * at, line, "Helvetica", 12) for at, line in enumerate(lines)]) == [
-        joined
-    ]
+    assert drawn(
+        [(50, 760 - 14 * number, line, "Helvetica", 12) for number, line in enumerate(lines)]
+    ) == [joined]
 
 
 def test_superscript_digits_are_a_power_and_a_heading_continues_in_lower_case(drawn):
@@ -114,7 +118,7 @@ def test_superscript_digits_are_a_power_and_a_heading_continues_in_lower_case(dr
         (98.7, 705, "6", "Helvetica", 7),
         (104, 700, "cells.", "Helvetica", 12),
     ]
-    [text] = drawn([*title, *number, *((50, 680 - 14 * at, PROSE) for at in range(5))])
+    [text] = drawn([*title, *number, *((50, 680 - 14 * line, PROSE) for line in range(5))])
     assert "# How the seals of the north basin are kept\n" in text
     assert "Count: 10^6 cells." in text
 
@@ -126,12 +130,12 @@ def test_tables_side_by_side_are_separate_even_with_bullets_between_them(drawn):
     )
     right = table(330, 704, [(f"{name} south", "7", "9") for name in names], width=120)
     notes = [
-        (318, 600 - 14 * at, f"• {name} of the south rose, as ships did")
-        for at, name in enumerate(names)
+        (318, 600 - 14 * number, f"• {name} of the south rose, as ships did")
+        for number, name in enumerate(names)
     ]
     below = [
-        (50, 600 - 14 * at, "Prose of the left column, which runs up to the gutter")
-        for at in range(5)
+        (50, 600 - 14 * number, "Prose of the left column, which runs up to the gutter")
+        for number in range(5)
     ]
     [text] = drawn([*left, *right, *notes, *below])
     rows = [line for line in text.splitlines() if line.startswith("|") and "---" not in line]
@@ -196,18 +200,21 @@ def test_a_short_heading_ends_on_its_line(drawn):
         (50, 740, "Note 5", "Helvetica-Bold", 12),
         (50, 724, "Acquisitions of ships", "Helvetica-Bold", 12),
     ]
-    [text] = drawn([(50, 780, PROSE), *headings, *((50, 700 - 14 * at, PROSE) for at in range(5))])
+    [text] = drawn(
+        [(50, 780, PROSE), *headings, *((50, 700 - 14 * number, PROSE) for number in range(5))]
+    )
     assert "# Note 5\n\n# Acquisitions of ships\n\n" in text
 
 
 def test_a_page_number_below_the_first_of_two_columns_is_not_text(drawn):
     def page(number):
         left = [
-            (50, 780 - 14 * at, f"Left column, line {at}, and words up to the gutter here")
-            for at in range(8)
+            (50, 780 - 14 * line, f"Left column, line {line}, and words up to the gutter here")
+            for line in range(8)
         ]
         right = [
-            (310, 773 - 14 * at, f"Right column, line {at}, beyond the gutter") for at in range(8)
+            (310, 773 - 14 * line, f"Right column, line {line}, beyond the gutter")
+            for line in range(8)
         ]
         return [*left, *right, (50, 20, str(number))]
 
@@ -239,9 +246,9 @@ def minimal(path, content, letters=None, rotate=0):
         f"<< /Length {len(names)} >>\nstream\n{names}\nendstream",
     ]
     text, places = "%PDF-1.4\n", []
-    for number, one in enumerate(objects, start=1):
+    for number, pdf_object in enumerate(objects, start=1):
         places.append(len(text))
-        text += f"{number} 0 obj\n{one}\nendobj\n"
+        text += f"{number} 0 obj\n{pdf_object}\nendobj\n"
     table = "".join(f"{place:010} 00000 n \n" for place in places)
     count = len(objects) + 1
     text += f"xref\n0 {count}\n0000000000 65535 f \n{table}trailer << /Size {count} /Root 1 0 R >>\nstartxref\n{text.count('')}\n%%EOF"  # noqa: E501
@@ -249,7 +256,7 @@ def minimal(path, content, letters=None, rotate=0):
     return [document.text for document in DocumentReader().load_data(path)]
 
 
-def at(x, y, text, font="F1", matrix="1 0 0 1"):
+def show_text(x, y, text, font="F1", matrix="1 0 0 1"):
     return f"BT /{font} 12 Tf {matrix} {x} {y} Tm ({text}) Tj ET "
 
 
@@ -262,16 +269,20 @@ def at(x, y, text, font="F1", matrix="1 0 0 1"):
     ],
 )
 def test_words_without_letters_and_letters_beyond_the_basic_plane_are_read(tmp_path, letter, text):
-    content = at(60, 700, "The speed") + at(125, 700, "x", "F2") + at(140, 700, "is 40 rpm.")
+    content = (
+        show_text(60, 700, "The speed")
+        + show_text(125, 700, "x", "F2")
+        + show_text(140, 700, "is 40 rpm.")
+    )
     assert minimal(tmp_path / "a.pdf", content, {"78": letter}) == [text]
 
 
 UP, DOWN, OVER, SLANTED = "0 1 -1 0", "0 -1 1 0", "-1 0 0 -1", ".7071 .7071 -.7071 .7071"
 TURNED = {
-    UP: [(100 + 20 * at, 100) for at in range(3)],
-    DOWN: [(300 - 20 * at, 700) for at in range(3)],
+    UP: [(100 + 20 * step, 100) for step in range(3)],
+    DOWN: [(300 - 20 * step, 700) for step in range(3)],
 }
-TURNED[OVER] = [(500, 100 + 20 * at) for at in range(3)]
+TURNED[OVER] = [(500, 100 + 20 * step) for step in range(3)]
 
 
 @pytest.mark.parametrize("matrix", TURNED)
@@ -283,7 +294,8 @@ def test_rotated_text_is_read_in_its_own_lines(tmp_path, matrix, rotate):
         "Low water comes at 10:30.",
     ]
     content = "".join(
-        at(x, y, line, matrix=matrix) for line, (x, y) in zip(lines, TURNED[matrix], strict=True)
+        show_text(x, y, line, matrix=matrix)
+        for line, (x, y) in zip(lines, TURNED[matrix], strict=True)
     )
     [text] = minimal(tmp_path / "a.pdf", content, rotate=rotate)
     assert text.split("\n") == lines
@@ -292,11 +304,12 @@ def test_rotated_text_is_read_in_its_own_lines(tmp_path, matrix, rotate):
 @pytest.mark.parametrize("matrix", [UP, DOWN, SLANTED])
 def test_a_rotated_side_bar_or_watermark_follows_the_text(tmp_path, matrix):
     lines = [
-        f"Line {at} of a page of prose, which runs on to the next line of it" for at in range(9)
+        f"Line {number} of a page of prose, which runs on to the next line of it"
+        for number in range(9)
     ]
-    content = "".join(at(60, 740 - 14 * number, line) for number, line in enumerate(lines))
+    content = "".join(show_text(60, 740 - 14 * number, line) for number, line in enumerate(lines))
     [text] = minimal(
-        tmp_path / "a.pdf", content + at(200, 660, "DRAFT of June 2021", matrix=matrix)
+        tmp_path / "a.pdf", content + show_text(200, 660, "DRAFT of June 2021", matrix=matrix)
     )
     assert " ".join(text.split()) == f"{' '.join(lines)} DRAFT of June 2021"
 
@@ -319,7 +332,7 @@ def test_narrow_columns_are_read_one_after_the_other(drawn, count, gap, order):
             lines[-1:] = [f"{lines[-1]} {word}".strip()] if fits else [lines[-1], word]
         shift = 3 * (column % 2) if order == "uneven" else 0
         left = 50 + column * (width + gap)
-        cells += [(left, 750 - 12 * at - shift, line) for at, line in enumerate(lines[:20])]
+        cells += [(left, 750 - 12 * number - shift, line) for number, line in enumerate(lines[:20])]
         expected += " ".join(lines[:20]).split()
     if order == "rows":
         cells.sort(key=lambda cell: (-cell[1], cell[0]))
@@ -329,12 +342,16 @@ def test_narrow_columns_are_read_one_after_the_other(drawn, count, gap, order):
 
 def test_rows_of_words_are_read_one_after_the_other(drawn):
     rows = [
-        (f"Item {at} of the catalogue", f"{'red' if at % 2 else 'green'} oil paint", "in stock")
-        for at in range(9)
+        (
+            f"Item {number} of the catalogue",
+            f"{'red' if number % 2 else 'green'} oil paint",
+            "in stock",
+        )
+        for number in range(9)
     ]
     cells = [
-        (50 + 180 * column, 750 - 14 * at, cell)
-        for at, row in enumerate(rows)
+        (50 + 180 * column, 750 - 14 * number, cell)
+        for number, row in enumerate(rows)
         for column, cell in enumerate(row)
     ]
     [text] = drawn(cells)
@@ -360,9 +377,9 @@ def test_a_style_of_running_text_is_not_a_heading(drawn):
             f"{start} of a paragraph that fills the whole width of the page and goes on below"
             for _ in range(4)
         ]
-        return [(50, top - 14 * at, line, font, size) for at, line in enumerate(lines)]
+        return [(50, top - 14 * number, line, font, size) for number, line in enumerate(lines)]
 
-    body = [(50, 400 - 14 * at, PROSE) for at in range(12)]
+    body = [(50, 400 - 14 * number, PROSE) for number in range(12)]
     bold = paragraph(700, "Bold line", "Helvetica-Bold", 10) + paragraph(
         630, "Bold line", "Helvetica-Bold", 10
     )
@@ -383,7 +400,7 @@ def test_distinct_headings_of_pages_are_not_running_headers_which_are_counted(dr
             (50, 810, "Book of tides", "Helvetica", 8),
             (280, 30, f"Page {number} of 5", "Helvetica", 8),
         ]
-        prose = [(50, 700 - 14 * at, PROSE[number * (at + 1) :]) for at in range(5)]
+        prose = [(50, 700 - 14 * line, PROSE[number * (line + 1) :]) for line in range(5)]
         return [*edges, (50, 724, f"Day {number}", font, size), *prose]
 
     for style in (("Helvetica", 18), ("Helvetica-Bold", 14)):
@@ -417,9 +434,9 @@ def test_superscript_digits_are_a_power_or_a_note(drawn, text, raised, read, lef
 
 
 def test_list_numbers_in_larger_letters_make_no_heading(drawn):
-    items = [(50, 700 - 14 * at, str(at), "Helvetica", 12) for at in range(4)]
-    items += [(70, 700 - 14 * at, f"Step {at} of the pump") for at in range(4)]
-    assert "#" not in drawn([*items, *((50, 600 - 14 * at, PROSE) for at in range(4))])[0]
+    items = [(50, 700 - 14 * number, str(number), "Helvetica", 12) for number in range(4)]
+    items += [(70, 700 - 14 * number, f"Step {number} of the pump") for number in range(4)]
+    assert "#" not in drawn([*items, *((50, 600 - 14 * number, PROSE) for number in range(4))])[0]
 
 
 def test_typed_form_fields_are_text_and_comments_are_counted(tmp_path):
@@ -452,7 +469,7 @@ def test_a_letter_of_a_symbol_font_is_a_bullet():
 
 
 def test_times_dates_and_numbers_with_units_are_values_of_a_table(drawn):
-    rows = [
+    tables = [
         [
             ("Port", "High", "Low"),
             ("Oslo", "04:12", "10:20"),
@@ -467,7 +484,9 @@ def test_times_dates_and_numbers_with_units_are_values_of_a_table(drawn):
         ],
         [("Trip", "Day"), ("North", "2026-03-04"), ("South", "03.04.2026"), ("West", "12/04/2026")],
     ]
-    for read, cells in zip(drawn(*(table(60, 700, one) for one in rows)), rows, strict=True):
+    for read, cells in zip(
+        drawn(*(table(60, 700, cells) for cells in tables)), tables, strict=True
+    ):
         assert [
             line.strip("| ").split(" | ") for line in read.splitlines() if "---" not in line
         ] == [*map(list, cells)]
@@ -485,9 +504,17 @@ def test_names_of_quarters_are_not_values(drawn):
 
 
 def test_a_table_below_short_lines_is_not_a_second_column(drawn):
-    above = [(50, 780 - 14 * at, f"Line {at} of text, about so long as a half") for at in range(6)]
-    rows = [(f"Basin {name}", f"{at}1", f"{at}2") for at, name in enumerate("abcdef", 1)]
-    below = [(50, 560 - 14 * at, f"Line {at} of the text that goes on below") for at in range(6)]
+    above = [
+        (50, 780 - 14 * number, f"Line {number} of text, about so long as a half")
+        for number in range(6)
+    ]
+    rows = [
+        (f"Basin {name}", f"{number}1", f"{number}2") for number, name in enumerate("abcdef", 1)
+    ]
+    below = [
+        (50, 560 - 14 * number, f"Line {number} of the text that goes on below")
+        for number in range(6)
+    ]
     [text] = drawn([*above, *table(240, 660, rows, width=150), *below])
     assert (
         text.index("Line 5 of text")
@@ -513,7 +540,7 @@ def test_a_number_starts_a_new_heading(drawn):
         (50, 712, "1 Overview", "Helvetica-Bold", 18),
     ]
     [text] = drawn(
-        [*headings, *((50, 690 - 14 * at, "The harbour keeps a book.") for at in range(5))]
+        [*headings, *((50, 690 - 14 * number, "The harbour keeps a book.") for number in range(5))]
     )
     assert "# Annual report\n\n# 1 Overview\n\n" in text
 
@@ -586,8 +613,8 @@ def test_lines_from_right_to_left_are_in_reading_order(tmp_path, lines):
 def test_numbers_and_words_in_the_other_direction_keep_their_order():
     def placed(*texts):
         return [
-            Word(text, 50.0 * at, 50.0 * at + 40, 0, 10, bold=False)
-            for at, text in enumerate(texts)
+            Word(text, 50.0 * position, 50.0 * position + 40, 0, 10, bold=False)
+            for position, text in enumerate(texts)
         ]
 
     def read(*texts):

@@ -27,10 +27,10 @@ READ = {
 
 @pytest.mark.parametrize(("data", "text", "repair"), READ.values(), ids=READ)
 def test_text_is_read_and_repairs_are_reported(data, text, repair):
-    found = decode(data)
-    assert found.text == text
-    assert found.repair.startswith(repair)
-    assert bool(found.repair) == bool(repair)
+    decoded = decode(data)
+    assert decoded.text == text
+    assert decoded.repair.startswith(repair)
+    assert bool(decoded.repair) == bool(repair)
 
 
 BINARY = {
@@ -100,10 +100,10 @@ def test_a_file_is_read_up_to_a_size_and_within_its_folder(tmp_path):
 @given(st.binary())
 def test_any_bytes_are_text_without_surrogates_or_refused(data):
     try:
-        found = decode(data)
+        decoded = decode(data)
     except DocumentError:
         return
-    found.text.encode("utf-8")
+    decoded.text.encode("utf-8")
 
 
 @given(st.text(st.characters()))

@@ -266,8 +266,8 @@ def test_slides_keep_numbers_spans_and_superscript(tmp_path):
     box = slide.shapes.add_textbox(0, 0, Inches(1), Inches(1))
     box.text_frame.text = "# of units\n1. no item"
     table = slide.shapes.add_table(3, 3, 0, 0, Inches(4), Inches(1)).table
-    for at, text in enumerate("ABC"):
-        table.cell(0, at).text = text
+    for column, text in enumerate("ABC"):
+        table.cell(0, column).text = text
     table.cell(1, 0).merge(table.cell(1, 1))
     table.cell(1, 2).merge(table.cell(2, 2))
     table.cell(1, 0).text, table.cell(1, 2).text, table.cell(2, 0).text = "ab", "c", "d"

@@ -72,7 +72,7 @@ def index(vault):
         yield opened
 
 
-def found(index, question="dredging", **narrowed):
+def paths_found(index, question="dredging", **narrowed):
     retriever = index.as_retriever(20, filters=note_filters(**narrowed))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ContextualWarning)  # that nothing passes is tested apart
@@ -102,7 +102,7 @@ def found(index, question="dredging", **narrowed):
     ],
 )
 def test_front_matter_narrows_a_question(index, where, paths):
-    assert found(index, where=[where]) == paths
+    assert paths_found(index, where=[where]) == paths
 
 
 @pytest.mark.parametrize("where", ["rating>>4", "rating=>4", "rating=<4", "status===open", "open"])
@@ -112,8 +112,8 @@ def test_a_mistyped_operator_is_not_a_value(where):
 
 
 def test_conditions_are_combined_and_every_chunk_has_the_metadata(index):
-    assert found(index, where=["status=open", "rating<4"]) == set()
-    assert found(index, "What does it cost?", where=["status=open"]) == {"plan.md"}
+    assert paths_found(index, where=["status=open", "rating<4"]) == set()
+    assert paths_found(index, "What does it cost?", where=["status=open"]) == {"plan.md"}
     plain = MetadataFilters(filters=[MetadataFilter(key="rating", value=4)])
     assert {
         hit.node.metadata["path"] for hit in index.as_retriever(filters=plain).retrieve("dredging")
@@ -133,8 +133,8 @@ def test_a_filter_on_an_unknown_key_is_named(index):
 def test_filters_that_together_match_nothing_are_reported(vault):
     with ContextualIndex.open(vault) as index:  # vectors find something unless nothing passes
         index.refresh()
-        both = index.as_retriever(filters=note_filters(where=["status=open", "rating<4"]))
-        [said] = both.explain("dredging").remarks
+        retriever = index.as_retriever(filters=note_filters(where=["status=open", "rating<4"]))
+        [said] = retriever.explain("dredging").remarks
     assert said == "no chunk matches the filters"
 
 
@@ -145,12 +145,12 @@ def test_an_invalid_condition_is_an_error_with_a_hint(condition):
 
 
 def test_a_tag_is_found_with_nested_tags_in_front_matter_and_text(index):
-    assert found(index, tag="work") == {"plan.md", "people/ana.md"}
-    assert found(index, tag="#Work/Harbour") == {"plan.md"}
-    assert found(index, tag="health") == {"people/ana.md"}
-    assert found(index, tag="heal") == set()
-    assert found(index, tag="42") == set()
-    assert found(index, "dredging tag:health/running") == {"people/ana.md"}
+    assert paths_found(index, tag="work") == {"plan.md", "people/ana.md"}
+    assert paths_found(index, tag="#Work/Harbour") == {"plan.md"}
+    assert paths_found(index, tag="health") == {"people/ana.md"}
+    assert paths_found(index, tag="heal") == set()
+    assert paths_found(index, tag="42") == set()
+    assert paths_found(index, "dredging tag:health/running") == {"people/ana.md"}
 
 
 def test_metadata_for_filters_is_in_no_view_and_changes_no_metadata_of_a_document():
@@ -200,7 +200,7 @@ def test_comments_become_blank_and_offsets_stay():
 def test_comments_of_a_vault_are_left_out_and_counted(vault):
     with ContextualIndex.open(vault, embed_model="none") as opened:
         report = opened.refresh()
-        assert [str(one) for one in report.repaired] == ["plan.md: 1 comment (%%) left out"]
+        assert [str(repair) for repair in report.repaired] == ["plan.md: 1 comment (%%) left out"]
         assert not any("secret" in node.text for node in opened.nodes())
         assert all(
             opened.read("plan.md")[n.start_char_idx : n.end_char_idx] == n.text

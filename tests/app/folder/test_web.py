@@ -423,7 +423,7 @@ def received(tmp_path):
     return make
 
 
-def both(plain, html):
+def mail_of(plain, html):
     message = EmailMessage()
     message["Subject"], message["From"] = "Pumps", "Iris <iris@example.org>"
     message.set_content(plain)
@@ -438,7 +438,7 @@ HTML = f"<p>The blue pump is 20 % off until 8 March. {FAR}</p>"
     "plain", [" ", "\n\n", "No HTML?", f"See it in your browser: https://example.org/{'a1b2' * 40}"]
 )
 def test_a_plain_part_with_little_text_does_not_replace_html(received, plain):
-    assert received(both(plain, HTML)).startswith("The blue pump is 20 % off")
+    assert received(mail_of(plain, HTML)).startswith("The blue pump is 20 % off")
 
 
 def test_a_plain_part_with_the_same_words_is_read(received):
@@ -446,8 +446,8 @@ def test_a_plain_part_with_the_same_words_is_read(received):
         "The blue pump is 20 % off until 8 March.\n\n> All rights reserved by the office of "
         "the harbour.\n"
     )
-    assert received(both(plain, HTML)) == plain
-    assert received(both("Yes.", "<p>Yes.")) == "Yes.\n"
+    assert received(mail_of(plain, HTML)) == plain
+    assert received(mail_of("Yes.", "<p>Yes.")) == "Yes.\n"
 
 
 def test_text_of_a_mail_is_escaped_except_for_lists_and_quotes(received):
@@ -473,17 +473,17 @@ def test_a_wrong_or_missing_charset_does_not_end_a_mail(received, charset, encod
 
 
 def test_mails_in_a_mail_are_text_below_their_subject(received):
-    one = (
+    mail = (
         "From: Ben <ben@example.org>\nSubject: Old fees\nDate: Thu, 29 Feb 2024 09:00:00 "
         "+0100\n\nHow much?\n"
     )
     inner = "## Old fees\n\nHow much?\n"
     head = "Subject: x\nContent-Type: multipart/{}; boundary=b\n\n--b\n{}\n\n"
     forwarded = (
-        head.format("mixed", "\nSee below.\n--b\nContent-Type: message/rfc822") + f"{one}--b--"
+        head.format("mixed", "\nSee below.\n--b\nContent-Type: message/rfc822") + f"{mail}--b--"
     )
     assert received(forwarded.encode()) == f"See below.\n\n{inner}"
-    digest = head.format("digest", "").removesuffix("\n") + f"{one}\n--b\n\n{one}--b--"
+    digest = head.format("digest", "").removesuffix("\n") + f"{mail}\n--b\n\n{mail}--b--"
     assert received(digest.encode()) == f"{inner}\n{inner}"
 
 

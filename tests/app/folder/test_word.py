@@ -231,7 +231,7 @@ NUMBERED = {
     "items of several numbers": (ITEMS, ("decimal %1", "decimal %1.%2"),
     ["- 1 a\n  - 1.1 b\n  - 1.2 c\n- 2 d"]),
     "bullets": (ITEMS, ("bullet o", "bullet o"), ["- a\n  - b\n  - c\n- d"]),
-    "letters after z": ("".join(paragraph(str(at), properties=listed(0)) for at in range(28)),
+    "letters after z": ("".join(paragraph(str(item), properties=listed(0)) for item in range(28)),
     ("upperLetter %1.",),
         ["- Z. 25\n- AA. 26\n- BB. 27"]),
 }  # fmt: skip
@@ -257,8 +257,8 @@ def test_a_list_restarts_only_if_word_says_so(read):
         "</w:lvlOverride></w:num>"
     )
     body = "".join(
-        paragraph(f"item {at}", properties=listed(0, number)) + paragraph("between")
-        for at, number in enumerate((1, 1, 2, 1))
+        paragraph(f"item {position}", properties=listed(0, number)) + paragraph("between")
+        for position, number in enumerate((1, 1, 2, 1))
     )
     [text] = read(body, numbering=numbering("decimal %1.", more=more))
     assert [line for line in text.splitlines() if "item" in line] == [

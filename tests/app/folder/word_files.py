@@ -73,7 +73,7 @@ def cell(text: str, properties: str = "") -> str:
 
 
 def row(*cells: str, properties: str = "") -> str:
-    cells = (one if one.startswith("<") else cell(one) for one in cells)
+    cells = (content if content.startswith("<") else cell(content) for content in cells)
     return f"<w:tr>{f'<w:trPr>{properties}</w:trPr>' if properties else ''}{''.join(cells)}</w:tr>"
 
 
@@ -92,10 +92,10 @@ def listed(level: int, number: int = 1) -> str:
 def numbering(*levels: str, number: int = 1, more: str = "") -> str:
     """A list, each of its levels as ``"decimal %1.%2"``, perhaps with a start, ``"decimal %1. 4"``."""  # noqa: E501
     written = ""
-    for at, level in enumerate(levels):
+    for depth, level in enumerate(levels):
         kind, text, start = [*level.split(" "), "1"][:3]
         written += (
-            f'<w:lvl w:ilvl="{at}"><w:start w:val="{start}"/><w:numFmt w:val="{kind}"/>'
+            f'<w:lvl w:ilvl="{depth}"><w:start w:val="{start}"/><w:numFmt w:val="{kind}"/>'
             f'<w:lvlText w:val="{text.replace("_", " ")}"/></w:lvl>'
         )
     return (

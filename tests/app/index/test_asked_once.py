@@ -78,7 +78,7 @@ def test_sentences_asked_together_are_answered_as_each_alone(index):
         retrievers_of(index)[0].candidates([query], 20)[0] for query in queries
     ]  # another retriever, which remembers nothing
     assert together == alone
-    assert [len(found) for found in together] == [20, 20, 20, 20, 0]
+    assert [len(candidates) for candidates in together] == [20, 20, 20, 20, 0]
 
 
 async def test_a_message_is_embedded_once_and_each_of_its_sentences_too(index):

@@ -50,10 +50,10 @@ def test_an_unreadable_file_keeps_what_the_index_had_of_it(opened, folder, monke
     index.refresh()
     real = sources.read_file
 
-    def refuse(path, *rest, **more):
+    def refuse(path, *args, **options):
         if str(path).endswith("faq.md"):
             raise DocumentError("it cannot be read (Permission denied).")
-        return real(path, *rest, **more)
+        return real(path, *args, **options)
 
     monkeypatch.setattr(sources, "read_file", refuse)
     report = index.refresh()
@@ -76,7 +76,9 @@ def test_status_and_verify_say_why_a_file_is_not_indexed(opened, folder, monkeyp
         os, "access", lambda path, mode: Path(path).name != "locked.md" and access(path, mode)
     )
     status = index.status()
-    assert {one.path: one.reason.partition(",")[0] for one in status.pending.failed} == {
+    assert {
+        problem.path: problem.reason.partition(",")[0] for problem in status.pending.failed
+    } == {
         "bad.md": "it is binary (it contains NUL bytes)",
         "guide.md": "it is binary (it contains NUL bytes)",
         "locked.md": "it cannot be read (Permission denied).",
@@ -98,7 +100,7 @@ def test_an_index_is_not_behind_because_of_a_file_that_cannot_be_read(
     index.refresh()
     assert str(index.freshness(10)) == ""
     status, change = index.status(), index.settings.database.state().change
-    assert ([one.path for one in status.pending.failed], status.pending.work) == (
+    assert ([problem.path for problem in status.pending.failed], status.pending.work) == (
         ["bad.md"],
         "1 not indexed",
     )
@@ -145,7 +147,7 @@ def test_what_could_not_be_read_for_a_moment_is_indexed_later(opened, folder, mo
     note.write_text("# On a drive\n\nThe projector is in room 8.\n", "utf-8")
     away = True
     report = index.refresh()
-    assert ([one.path for one in report.failed], report.deleted) == (["on a drive.md"], [])
+    assert ([problem.path for problem in report.failed], report.deleted) == (["on a drive.md"], [])
     assert "room 7" in index.as_retriever(1).retrieve("Where is the projector?")[0].node.text, (
         "what it had stays"
     )
@@ -235,9 +237,9 @@ def test_a_document_with_a_lone_surrogate_is_cleaned(opened):
     index.refresh(
         [Document(text="zebra \ud800 stripes", id_="z", metadata={"path": "z.md", "by": "\udfff"})]
     )
-    found = index.as_retriever(1).retrieve("zebra stripes")[0].node
-    assert found.text == "zebra \ufffd stripes"
-    assert found.metadata["by"] == "\ufffd"
+    node = index.as_retriever(1).retrieve("zebra stripes")[0].node
+    assert node.text == "zebra \ufffd stripes"
+    assert node.metadata["by"] == "\ufffd"
 
 
 def test_a_metadata_key_may_be_any_text(opened):

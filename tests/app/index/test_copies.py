@@ -85,8 +85,8 @@ def hits_of(retriever):
 @pytest.mark.parametrize("way", [deep, model_deep, pickled])
 def test_an_embedding_is_copied_whether_it_was_used_or_not(embedding, way, caplog):
     expected = embedding.get_text_embedding("same")
-    for one in (embedding, LocalEmbedding(threads=1)):
-        assert way(one).get_text_embedding("same") == pytest.approx(expected, abs=1e-5)
+    for model in (embedding, LocalEmbedding(threads=1)):
+        assert way(model).get_text_embedding("same") == pytest.approx(expected, abs=1e-5)
     assert caplog.text == "", "LlamaIndex warns of each part that it cannot pickle"
 
 
@@ -111,7 +111,8 @@ def test_components_are_copied(component, way):
 def test_a_pipeline_of_them_is_copied(embedding, way):
     steps = [HeadingAwareMarkdownNodeParser(), ContextualNodePostprocessor(), embedding]
     pipeline = IngestionPipeline(transformations=steps, disable_cache=True)
-    [node], [expected] = (one.run(documents=[DOCUMENT]) for one in (way(pipeline), pipeline))
+    [node] = way(pipeline).run(documents=[DOCUMENT])
+    [expected] = pipeline.run(documents=[DOCUMENT])
     assert node.metadata == expected.metadata
     assert node.embedding == pytest.approx(expected.embedding, abs=1e-5)
 
@@ -120,29 +121,34 @@ def test_a_pipeline_of_them_is_copied(embedding, way):
 def test_a_keyword_index_is_copied_and_changed_apart_from_the_original(nodes, way, tmp_path):
     original = ContextualBM25Retriever(nodes)
     original.persist(tmp_path)
-    for one in (original, ContextualBM25Retriever.from_persist_dir(tmp_path)):
-        made = way(one)
-        assert hits_of(made) == hits_of(one) != []
-        made.add(
+    for retriever in (original, ContextualBM25Retriever.from_persist_dir(tmp_path)):
+        copied = way(retriever)
+        assert hits_of(copied) == hits_of(retriever) != []
+        copied.add(
             HeadingAwareMarkdownNodeParser().get_nodes_from_documents(
                 [Document(text="A zebra came.", id_="z")]
             )
         )
-        one.add(
+        retriever.add(
             HeadingAwareMarkdownNodeParser().get_nodes_from_documents(
                 [Document(text="The yak left.", id_="y")]
             )
         )
-        assert [hit.node.text for hit in made.retrieve("zebra")] == ["A zebra came."]
-        assert not any(hit.score for hit in made.retrieve("yak"))
-        assert not any(hit.score for hit in one.retrieve("zebra"))
-        assert [hit.node.text for hit in one.retrieve("yak")] == ["The yak left."]
+        assert [hit.node.text for hit in copied.retrieve("zebra")] == ["A zebra came."]
+        assert not any(hit.score for hit in copied.retrieve("yak"))
+        assert not any(hit.score for hit in retriever.retrieve("zebra"))
+        assert [hit.node.text for hit in retriever.retrieve("yak")] == ["The yak left."]
 
 
 def test_retrievers_are_copied_over_the_same_store(vector, nodes):
     fused = ContextualFusionRetriever([vector, ContextualBM25Retriever(nodes)])
-    for one in (vector, fused):
-        assert hits_of(copy.deepcopy(one)) == hits_of(copy.copy(one)) == hits_of(one) != []
+    for retriever in (vector, fused):
+        assert (
+            hits_of(copy.deepcopy(retriever))
+            == hits_of(copy.copy(retriever))
+            == hits_of(retriever)
+            != []
+        )
     words = ContextualFusionRetriever([ContextualBM25Retriever(nodes)])
     assert hits_of(pickled(words)) == hits_of(words) != []
     with pytest.raises(
@@ -160,11 +166,11 @@ def test_an_index_and_what_asks_it_are_copied_as_handles_and_never_pickled(index
         assert handle.status(check=True).ok
         handle.close()
         assert hits_of(retriever), "what the original opened is opened again"
-    for one in (index, retriever, memory):
+    for unpicklable in (index, retriever, memory):
         with pytest.raises(
             CopyError, match=r"the open index in .* cannot be pickled.*open the index"
         ):
-            pickle.dumps(one)
+            pickle.dumps(unpicklable)
 
 
 def test_memory_over_words_alone_and_its_digest_are_pickled(nodes):

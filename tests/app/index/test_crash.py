@@ -37,7 +37,7 @@ def test_fifty_kills_lose_and_repeat_nothing(tmp_path):
         check=True,
     )
     rounds, totals = map(json.loads, ended.stdout.splitlines())
-    assert [one for one in rounds if one[3]] == []
+    assert [row for row in rounds if row[3]] == []
     assert sum(killed for _, _, killed, _ in rounds) >= 25, "most rounds end in a kill"
     # A kill may lose the calls in flight (two workers) and the batch being embedded (256 or more),
     # and no other.

@@ -329,9 +329,9 @@ def attempt_all(index):
 
 def test_nothing_is_read_of_a_database_whose_end_is_cut_off(whole, tmp_path):
     content = (storage_of(whole) / "index.sqlite3").read_bytes()
-    for at in range(2600, len(content), 8192):  # within each page
-        folder = copy_indexed(whole, tmp_path / str(at))
-        (storage_of(folder) / "index.sqlite3").write_bytes(content[:at])
+    for length in range(2600, len(content), 8192):  # within each page
+        folder = copy_indexed(whole, tmp_path / str(length))
+        (storage_of(folder) / "index.sqlite3").write_bytes(content[:length])
         shutil.rmtree(storage_of(folder) / "cache")
         with (
             opened(folder) as index,

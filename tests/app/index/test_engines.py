@@ -24,9 +24,9 @@ class Listening(MockLLM):
 
 @pytest.fixture(params=["all-MiniLM-L6-v2", "none"])
 def index(opened, request):
-    found = opened() if request.param != "none" else opened(embed_model="none")
-    found.refresh()
-    return found
+    opened_index = opened() if request.param != "none" else opened(embed_model="none")
+    opened_index.refresh()
+    return opened_index
 
 
 async def test_a_chat_over_a_folder_answers_questions_and_greetings(opened):

@@ -63,16 +63,16 @@ def brute(index, embedding, question, top_k=10, admitted=lambda _: True):
 
 def asked(index, question, filters=None, top_k=10):
     vector, _ = index.as_retriever(filters=filters).retrievers
-    [found] = vector.candidates([QueryBundle(question)], top_k)
-    return [(one.node_id, one.score) for one in found]
+    [candidates] = vector.candidates([QueryBundle(question)], top_k)
+    return [(candidate.node_id, candidate.score) for candidate in candidates]
 
 
 def assert_exact(index, embedding):
     for question in QUESTIONS:
-        answer, wanted = asked(index, question), brute(index, embedding, question)
-        assert [node_id for node_id, _ in answer] == [node_id for node_id, _ in wanted]
+        answer, expected = asked(index, question), brute(index, embedding, question)
+        assert [node_id for node_id, _ in answer] == [node_id for node_id, _ in expected]
         assert [score for _, score in answer] == pytest.approx(
-            [score for _, score in wanted], abs=1e-6
+            [score for _, score in expected], abs=1e-6
         )
 
 
@@ -87,10 +87,12 @@ def test_every_question_is_compared_with_every_vector_that_a_filter_admits(opene
     filters = MetadataFilters(
         filters=[MetadataFilter(key="path", value="memory/", operator=FilterOperator.CONTAINS)]
     )
-    wanted = brute(index, embedding, QUESTIONS[0], admitted=lambda path: path.startswith("memory/"))
-    assert len(wanted) == 2
+    expected = brute(
+        index, embedding, QUESTIONS[0], admitted=lambda path: path.startswith("memory/")
+    )
+    assert len(expected) == 2
     assert [node_id for node_id, _ in asked(index, QUESTIONS[0], filters)] == [
-        node_id for node_id, _ in wanted
+        node_id for node_id, _ in expected
     ]
 
 
@@ -183,8 +185,8 @@ def test_notes_beside_a_large_document_are_found_as_by_comparing_all(
     index.refresh()
     assert len(index.nodes()) > 150
     for name, (_, question) in NOTES.items():
-        answer, wanted = asked(index, question), brute(index, embedding, question)
-        assert [node_id for node_id, _ in answer] == [node_id for node_id, _ in wanted]
+        answer, expected = asked(index, question), brute(index, embedding, question)
+        assert [node_id for node_id, _ in answer] == [node_id for node_id, _ in expected]
         paths = {node.node_id: node.metadata["path"] for node in index.nodes()}
         assert name in [paths[node_id] for node_id, _ in answer][:5], question
 
@@ -233,17 +235,17 @@ def test_the_true_ten_are_found_whatever_the_vectors_and_equal_ones_tie(made):
     )
     units = units.astype(np.float32).astype(np.float64)
     questions = [*vectors[:20], *made(rng, 20)[:20]]
-    for question, [(found, scores)] in zip(
+    for question, [(nearest_rows, scores)] in zip(
         questions, index.nearest([*map(list, questions)], 10), strict=True
     ):
         asked = question.astype(np.float64) / np.linalg.norm(question.astype(np.float64))
         true = units[kept - 10] @ asked
         least = np.sort(true)[-10]
-        assert len(found) >= 10
-        assert set(kept[true > least + 1e-6].tolist()) <= set(found.tolist())
-        assert (true[np.searchsorted(kept, found)] >= least - 1e-6).all()
-        assert scores == pytest.approx(true[np.searchsorted(kept, found)], abs=1e-6)
-        same = dict(zip(found.tolist(), scores.tolist(), strict=True))
+        assert len(nearest_rows) >= 10
+        assert set(kept[true > least + 1e-6].tolist()) <= set(nearest_rows.tolist())
+        assert (true[np.searchsorted(kept, nearest_rows)] >= least - 1e-6).all()
+        assert scores == pytest.approx(true[np.searchsorted(kept, nearest_rows)], abs=1e-6)
+        same = dict(zip(nearest_rows.tolist(), scores.tolist(), strict=True))
         if made is MADE["nearly the same"]:
             assert all(
                 same[row] == same[row + 1500] for row in same if row < 310 and row + 1500 in same

@@ -11,7 +11,9 @@ import pytest
 def first(index, name):
     """Path of the document that a name finds, "" where it is nobody's name."""
     hit = index.as_retriever().explain(name).hits[0]
-    return hit.node.node.metadata["path"] if "names" in {one.name for one in hit.credits} else ""
+    return (
+        hit.node.node.metadata["path"] if "names" in {credit.name for credit in hit.credits} else ""
+    )
 
 
 def test_names_follow_each_refresh(opened, folder, model):

@@ -22,9 +22,9 @@ QUESTION = "Which vegetable does Cookie love, carrots?"
 
 @pytest.fixture
 def index(opened):
-    found = opened(embed_model="none")
-    found.refresh()
-    return found
+    opened_index = opened(embed_model="none")
+    opened_index.refresh()
+    return opened_index
 
 
 def paths(hits):
@@ -33,13 +33,13 @@ def paths(hits):
 
 def test_keywords_find_and_nothing_is_embedded(opened, index):
     assert index.refresh().embedded == 0
-    for found in (index, opened(embed_model=None)):  # what made it is remembered
-        retriever = found.as_retriever(3)
+    for keyword_index in (index, opened(embed_model=None)):  # what made it is remembered
+        retriever = keyword_index.as_retriever(3)
         [keyword_retriever] = retriever.retrievers
         assert isinstance(keyword_retriever, ContextualBM25Retriever)
         assert paths(retriever.retrieve(QUESTION))[0] == "memory/2026-01-28.md"
         assert asyncio.run(retriever.aretrieve("lock.toml"))[0].node.metadata["path"] == "guide.md"
-        assert found.status(check=True).problems == []
+        assert keyword_index.status(check=True).problems == []
 
 
 def test_names_and_days_come_first_as_with_vectors(opened, folder):
@@ -75,7 +75,7 @@ def test_recency_filters_a_least_score_and_the_digest_work(index):
         "carrots and the trumpet of Jericho in the desert"
     )
     relevances = [hit.relevance for hit in index.as_retriever(2).explain("the cold cache")]
-    assert all(0 < one < 1 for one in relevances)
+    assert all(0 < relevance < 1 for relevance in relevances)
     assert "loves carrots" in str(MemoryContext(index).get(QUESTION))
 
 
@@ -111,9 +111,9 @@ def test_to_an_embedding_and_back_neither_texts_nor_contexts_are_paid_for_again(
     assert with_vectors.embedded == with_vectors.chunks
     assert with_vectors.context_sources == {"llm:fake+pattern": with_vectors.chunks}
     assert opened(embed_model="none", reindex=True, **llm).refresh().embedded == 0
-    again = opened(embed_model=embedding, reindex=True, **llm)
-    assert again.refresh().embedded == 0, "its vectors were kept"
-    assert len(again.as_retriever().retrievers) == 2
+    reopened = opened(embed_model=embedding, reindex=True, **llm)
+    assert reopened.refresh().embedded == 0, "its vectors were kept"
+    assert len(reopened.as_retriever().retrievers) == 2
     assert len(fake_model.requests) == asked, "and no context was asked for twice"
 
 
@@ -136,7 +136,7 @@ def test_evaluate_compares_contexts_by_keywords(folder):
         Question("When is the release?", (Passage(path="memory/2026-04-09.md", text="Friday"),))
     ]
     said = []
-    found = evaluate(
+    comparison = evaluate(
         folder,
         questions,
         embed_model="none",
@@ -144,10 +144,14 @@ def test_evaluate_compares_contexts_by_keywords(folder):
         top_k=[1],
         say=said.append,
     )
-    assert [row.name for row in found.rows] == ["text alone", "LlamaIndex metadata", "headings"]
-    assert found.rows[0].recalls.mean() == 1
+    assert [row.name for row in comparison.rows] == [
+        "text alone",
+        "LlamaIndex metadata",
+        "headings",
+    ]
+    assert comparison.rows[0].recalls.mean() == 1
     assert said[0].endswith(" documents in 3 indexes")
-    assert "headings" in str(found)
+    assert "headings" in str(comparison)
 
 
 def test_the_command_line_and_the_file_say_it(folder, run):

@@ -43,10 +43,10 @@ def test_what_made_an_index_is_used_by_who_does_not_say_otherwise(opened, folder
     with opened(**settings) as made:
         chunks = made.refresh().chunks
         before = made.settings.fingerprint
-    with opened() as again:
-        assert again.settings.fingerprint == before
-        assert again.status().differences == []
-        report = again.refresh()
+    with opened() as reopened:
+        assert reopened.settings.fingerprint == before
+        assert reopened.status().differences == []
+        report = reopened.refresh()
         assert (report.chunks, report.embedded, report.deleted, report.outdated) == (
             chunks,
             0,
@@ -194,9 +194,9 @@ def test_a_storage_knows_its_folder(opened, folder, tmp_path, embedding):
         index.refresh()
     with pytest.raises(StorageError, match=r"belongs to .*docs, not to .*other\. Name"):
         opened(other, storage=storage)
-    with opened(None, storage=storage) as found:
-        assert found.folder == folder
-        assert found.refresh().skipped == 4
+    with opened(None, storage=storage) as reopened:
+        assert reopened.folder == folder
+        assert reopened.refresh().skipped == 4
     folder.rename(tmp_path / "moved")
     with opened(tmp_path / "moved", storage=storage) as moved:
         assert moved.refresh().skipped == 4

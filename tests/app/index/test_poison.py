@@ -76,8 +76,12 @@ def test_a_bad_vector_concerns_its_document_alone_and_is_asked_for_by_the_next_r
     assert (len(report.added), report.chunks) == (3, 3)
     assert index.status(check=True).ok
     server.word = ""
-    again = index.refresh()
-    assert (again.added, again.failed, again.embedded) == (["memory/2026-01-28.md"], [], 1)
+    second_report = index.refresh()
+    assert (second_report.added, second_report.failed, second_report.embedded) == (
+        ["memory/2026-01-28.md"],
+        [],
+        1,
+    )
     assert "carrots" in index.as_retriever(1).retrieve("Cookie carrots")[0].node.text
 
 
@@ -189,9 +193,9 @@ def test_a_file_that_changes_while_it_is_indexed_and_back_is_read_again(index, m
     seen = sources.file_sources
 
     def then_switched(*arguments):
-        found = seen(*arguments)
+        file_sources = seen(*arguments)
         page.write_text(second)
-        return found
+        return file_sources
 
     monkeypatch.setattr(sources, "file_sources", then_switched)
     index.refresh()

@@ -237,11 +237,11 @@ def test_a_refresh_in_the_background_asks_no_model_again(opened, folder, fake_mo
     with BackgroundRefresh(index, "wait") as keeper:
         assert not keeper.look().error
         assert fake_model.requests == []
-    again = opened(context="llm", llm=fake_model.llm)  # has not seen it fail
-    with BackgroundRefresh(again, "wait") as keeper:
+    reopened = opened(context="llm", llm=fake_model.llm)  # has not seen it fail
+    with BackgroundRefresh(reopened, "wait") as keeper:
         assert not keeper.look().error
         assert fake_model.requests == []
-    again.refresh()
+    reopened.refresh()
     assert fake_model.requests != []
 
 
@@ -274,16 +274,16 @@ def test_after_a_change_a_filter_reads_what_it_needs_of_the_new_chunks_alone(
         return values(snapshot, key, rows)
 
     monkeypatch.setattr(Snapshot, "values", noted)
-    wanted = note_filters(since="2026-01-01")
+    filters = note_filters(since="2026-01-01")
     with opened() as index:
         index.refresh()
         chunks = index.status().chunks
-        assert len(index.as_retriever(filters=wanted).retrieve("Cookie")) == 2
+        assert len(index.as_retriever(filters=filters).retrieve("Cookie")) == 2
         (folder / "memory" / "2026-05-01.md").write_text(
             "# Noon\n\nCookie sleeps.\n", encoding="utf-8"
         )
         index.refresh()
-        hits = index.as_retriever(filters=wanted).retrieve("Cookie")
+        hits = index.as_retriever(filters=filters).retrieve("Cookie")
         assert {hit.metadata["path"][7:] for hit in hits} == {
             "2026-01-28.md",
             "2026-04-09.md",
@@ -292,5 +292,5 @@ def test_after_a_change_a_filter_reads_what_it_needs_of_the_new_chunks_alone(
         assert [size for key, size in read if key == "date_ts"] == [chunks, 1]
         (folder / "memory" / "2026-01-28.md").unlink()
         index.refresh()
-        assert len(index.as_retriever(filters=wanted).retrieve("Cookie")) == 2
+        assert len(index.as_retriever(filters=filters).retrieve("Cookie")) == 2
         assert [size for key, size in read if key == "date_ts"] == [chunks, 1]

@@ -65,7 +65,7 @@ def test_a_first_refresh_that_fails_is_taken_back_whatever_others_ask_meanwhile(
             ContextualIndex.open(folder, embed_model=Down(embed_dim=8)) as index,
             ThreadPoolExecutor(3) as pool,
         ):
-            others = [
+            asking = [
                 pool.submit(asked_until, done, ask)
                 for ask in (index.documents, lambda: index.freshness(1))
             ]
@@ -75,8 +75,8 @@ def test_a_first_refresh_that_fails_is_taken_back_whatever_others_ask_meanwhile(
                 time.sleep(0.02)
             finally:
                 done.set()
-            for other in others:
-                other.result(30)
+            for future in asking:
+                future.result(30)
             assert not index.exists
 
 
@@ -125,7 +125,7 @@ def test_a_keyword_retriever_is_copied_while_it_is_asked():
                     assert len(pickle.loads(pickle.dumps(retriever)).retrieve("carrots")) > 0  # noqa: S301
             finally:
                 done.set()
-            for one in asking:
-                one.result(30)
+            for future in asking:
+                future.result(30)
     finally:
         sys.setswitchinterval(interval)

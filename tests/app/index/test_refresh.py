@@ -28,8 +28,8 @@ def test_a_folder_is_indexed_and_found_with_its_lines(opened):
 
 def test_nothing_changed_embeds_nothing_also_after_reopening(opened):
     opened().refresh()
-    again = opened().refresh()
-    assert (again.skipped, again.embedded) == (4, 0)
+    second_report = opened().refresh()
+    assert (second_report.skipped, second_report.embedded) == (4, 0)
 
 
 def test_an_inserted_line_moves_citations_without_embedding(opened, folder):
@@ -49,9 +49,9 @@ def test_an_edit_replaces_text_in_both_retrievers(opened, folder):
     (folder / "faq.md").write_text("# FAQ\n\nWhy is it slow? Because zebras sleep.\n")
     report = index.refresh()
     assert (report.changed, report.embedded) == (["faq.md"], 1)
-    found = texts(index, "zebras")
-    assert "zebras" in found[0]
-    assert not any("cache is cold" in text for text in found)
+    hit_texts = texts(index, "zebras")
+    assert "zebras" in hit_texts[0]
+    assert not any("cache is cold" in text for text in hit_texts)
 
 
 def test_a_retriever_made_before_sees_what_came_after(opened, folder):
@@ -113,9 +113,9 @@ def test_metadata_that_no_vector_store_takes_is_flattened(opened):
     index = opened()
     given = {"path": "x.md", "tags": ["a", "b"], "nested": {"a": 1}, "none": None}
     index.refresh([Document(text="Zebras sleep.", metadata=given)])
-    found = index.as_retriever(1).retrieve("zebras")[0].node.metadata
-    assert (found["tags"], found["nested"]) == ("a, b", '{"a": 1}')
-    assert "none" not in found
+    metadata = index.as_retriever(1).retrieve("zebras")[0].node.metadata
+    assert (metadata["tags"], metadata["nested"]) == ("a, b", '{"a": 1}')
+    assert "none" not in metadata
 
 
 def test_delete_takes_one_document_out(opened):
@@ -159,7 +159,9 @@ def test_an_index_that_embedded_ids_embeds_their_chunks_again_and_no_others(
         before.setattr(free, "is_id", lambda _: False)
         opened(context="headings").refresh()
     index = opened(context="headings")
-    assert [one.partition(":")[0] for one in index.status().differences] == ["context.generator"]
+    assert [difference.partition(":")[0] for difference in index.status().differences] == [
+        "context.generator"
+    ]
     report = index.refresh()
     assert (len(report.outdated), report.embedded) == (5, 1)
     [best, *_] = index.as_retriever().retrieve("0042")
@@ -288,7 +290,7 @@ def test_what_a_reader_of_llamaindex_gave_of_the_folder_is_not_indexed_twice(
     ]
     report = index.refresh()
     assert (report.chunks, len(index.documents())) == (given.chunks, 4)
-    assert {one.kind for one in index.documents().values()} == {"file"}
+    assert {document.kind for document in index.documents().values()} == {"file"}
     (folder / "faq.md").unlink()
     assert index.refresh().deleted == ["faq.md"]
     assert index.refresh().added == [], "what a file took the place of does not come back"

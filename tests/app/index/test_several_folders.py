@@ -56,9 +56,9 @@ def test_the_storage_alone_opens_all_of_them_and_another_folder_joins(index, fol
     index.close()
     with ContextualIndex.open({"app": more}, storage=tmp_path / "storage") as opened:
         assert opened.refresh().added == ["app/cashew.md"]
-    with ContextualIndex.open(None, storage=tmp_path / "storage", create=False) as again:
-        assert [*again.settings.folders.by_name] == ["notes", "docs", "app"]
-        assert again.status(check=True).ok
+    with ContextualIndex.open(None, storage=tmp_path / "storage", create=False) as reopened:
+        assert [*reopened.settings.folders.by_name] == ["notes", "docs", "app"]
+        assert reopened.status(check=True).ok
 
 
 def test_what_is_indexed_of_a_folder_that_is_gone_stays_and_is_named(index, folders):

@@ -91,7 +91,7 @@ def test_what_a_sentence_cites_is_checked(text, sources, problems):
 @pytest.mark.parametrize("step", [1, 3, 1000])
 def test_sentences_are_the_same_however_a_model_streams(answer, sentences, step):
     parts = [answer[start : start + step] for start in range(0, len(answer), step)]
-    assert [one.text for one in sentences_of(parts, SOURCES)] == sentences
+    assert [sentence.text for sentence in sentences_of(parts, SOURCES)] == sentences
 
 
 @pytest.mark.parametrize("unit", ["the ", "x", "```\n", '"a b" "c" ', '"a" [1]. ', "a [1, "])
@@ -99,7 +99,7 @@ def test_sentences_are_the_same_however_a_model_streams(answer, sentences, step)
 def test_a_model_that_goes_on_for_ever_costs_time_in_proportion(unit, step, longest):
     def read(answer):
         parts = (answer[start : start + step] for start in range(0, len(answer), step))
-        assert "".join(one.text for one in sentences_of(parts, SOURCES)) == answer
+        assert "".join(sentence.text for sentence in sentences_of(parts, SOURCES)) == answer
 
     assert_linear(read, lambda length: unit * (length // len(unit)), longest)
 
@@ -108,7 +108,7 @@ def test_sentences_come_before_the_model_has_ended(fake_model):
     fake_model.reply = always(Reply(text="It waits 60 seconds [1]. It “sleeps” [1]. And so"))
     sentences = answer("how long?", [GATEWAY], answering_model(fake_model.llm))
     assert next(sentences).text == "It waits 60 seconds [1]. "
-    assert [str(one) for one in sentences] == [
+    assert [str(sentence) for sentence in sentences] == [
         "It “sleeps” [1]. (⚠ “sleeps” is not in [1]) ",
         "And so (⚠ no source is named)",
     ]

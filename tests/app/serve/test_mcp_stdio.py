@@ -33,8 +33,8 @@ async def test_a_client_over_stdio(folder):
             await asyncio.sleep(0.2)
         assert digest == f"{HEADER}\n- [memory/2026-04-09.md#L1-L3] - JC's dog Cookie loves carrots"
         assert await text_of(client, "memory_context", message="hola") == NOTHING
-        found = await client.call_tool("retrieve", {"query": "carrots", "max_results": 1})
-        assert found.structured_content["hits"][0]["citation"] == "memory/2026-04-09.md#L1-L3"
+        answer = await client.call_tool("retrieve", {"query": "carrots", "max_results": 1})
+        assert answer.structured_content["hits"][0]["citation"] == "memory/2026-04-09.md#L1-L3"
 
         (folder / "memory" / "2026-04-10.md").write_text(
             "# Friday\n\nMarta moved to Valencia.\n", "utf-8"
@@ -107,8 +107,8 @@ ContextualIndex.open, ContextualIndex.refresh = classmethod(loud_open), loud
         process.stdin.write(json.dumps(message).encode() + b"\n")
     lines = [json.loads(await asyncio.wait_for(process.stdout.readline(), 60)) for _ in range(2)]
     process.stdin.close()
-    rest, errors = await asyncio.wait_for(process.communicate(), 60)
-    lines += [json.loads(line) for line in rest.splitlines()]
+    output, errors = await asyncio.wait_for(process.communicate(), 60)
+    lines += [json.loads(line) for line in output.splitlines()]
     assert {line["id"] for line in lines} == {1, 2}
     assert "carrots" in json.dumps(lines)
     assert b"noise while opening" in errors

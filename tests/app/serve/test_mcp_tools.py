@@ -60,7 +60,7 @@ async def test_malformed_arguments_are_named_and_harm_nothing(index, tool, argum
 
 
 @pytest.mark.parametrize(
-    ("filters", "found"),
+    ("filters", "expected_paths"),
     [
         ({}, {"MEMORY.md", "memory/2026-04-09.md"}),
         ({"path": "Memory/"}, {"memory/2026-04-09.md"}),
@@ -70,7 +70,7 @@ async def test_malformed_arguments_are_named_and_harm_nothing(index, tool, argum
         ({"path": "memory/", "tag": "facts"}, set()),
     ],
 )
-async def test_a_search_can_be_confined_to_some_notes(folder, index, filters, found):
+async def test_a_search_can_be_confined_to_some_notes(folder, index, filters, expected_paths):
     (folder / "MEMORY.md").write_text(
         "---\ntags: [facts, colours]\n---\n# Facts\n\nColor: blue\n", "utf-8"
     )
@@ -79,7 +79,7 @@ async def test_a_search_can_be_confined_to_some_notes(folder, index, filters, fo
         answer = await client.call_tool("retrieve", {"query": "carrots", **filters})
         assert {
             hit["citation"].partition("#")[0] for hit in answer.structured_content["hits"]
-        } == found
+        } == expected_paths
 
 
 async def test_a_search_says_which_words_no_note_holds(index):
@@ -373,20 +373,20 @@ async def test_get_says_what_of_a_long_note_it_leaves_out(folder, index):
 async def test_several_queries_are_asked_at_once(index):
     async with mcp.Client(mcp_server.NotesServer(index)) as client:
 
-        async def found(*queries, **more):
+        async def retrieved_paths(*queries, **more):
             answer = await client.call_tool("retrieve", {"queries": list(queries), **more})
             assert not answer.is_error, answer.content
             return [hit["citation"].partition("#")[0] for hit in answer.structured_content["hits"]]
 
-        firsts = [(await found(one))[0] for one in ("carrots", "blue")]
-        assert (await found("carrots", "blue"))[
+        firsts = [(await retrieved_paths(query))[0] for query in ("carrots", "blue")]
+        assert (await retrieved_paths("carrots", "blue"))[
             :2
         ] == firsts  # the best of each question comes first
         assert sorted(firsts) == ["MEMORY.md", "memory/2026-04-09.md"]
-        assert (await found("vegetables that a pet eats"))[0] == "memory/2026-04-09.md"
-        assert await found("carrots", "blue", path="memory/") == ["memory/2026-04-09.md"]
-        assert len(await found("carrots", "blue", max_results=1)) == 1
-        twice = await found("carrots", "color", "Cookie carrots")
+        assert (await retrieved_paths("vegetables that a pet eats"))[0] == "memory/2026-04-09.md"
+        assert await retrieved_paths("carrots", "blue", path="memory/") == ["memory/2026-04-09.md"]
+        assert len(await retrieved_paths("carrots", "blue", max_results=1)) == 1
+        twice = await retrieved_paths("carrots", "color", "Cookie carrots")
         assert twice[0] == "memory/2026-04-09.md"
         assert (await client.call_tool("retrieve", {"queries": []})).is_error
 

@@ -140,8 +140,8 @@ def test_what_makes_no_sense_is_an_error_and_no_crash(client):
 
 
 def test_a_hit_is_a_note_with_its_headings_and_the_lines_around_the_match(client):
-    found = client.get("/api/search", params={"q": "how long does the gateway wait"}).json()
-    first = found["html"].partition("</article>")[0]
+    response = client.get("/api/search", params={"q": "how long does the gateway wait"}).json()
+    first = response["html"].partition("</article>")[0]
     assert 'data-path="docs/gateway.md"' in first
     assert "<h3>gateway</h3>" in first
     assert "waits</mark> 60 seconds" in first, "without the marks of Markdown"
@@ -164,16 +164,16 @@ def test_hits_of_one_note_are_folded_into_it(folder):
 
 
 def test_where_nothing_is_relevant_the_page_says_so_and_has_the_best_behind_one_line(client):
-    found = client.get("/api/search", params={"q": "how tall is Mount Kilimanjaro"}).json()
-    assert found["count"] == 0
-    assert "Nothing in these notes answers this." in found["html"]
-    assert '<details class="least">' in found["html"]
-    assert found["html"].index("<details") < found["html"].index("<article")
+    response = client.get("/api/search", params={"q": "how tall is Mount Kilimanjaro"}).json()
+    assert response["count"] == 0
+    assert "Nothing in these notes answers this." in response["html"]
+    assert '<details class="least">' in response["html"]
+    assert response["html"].index("<details") < response["html"].index("<article")
 
 
 def test_with_nothing_typed_there_are_recent_notes_and_examples(client):
     state = client.get("/api/state").json()
-    assert {one["path"] for one in state["recent"]} == {
+    assert {note["path"] for note in state["recent"]} == {
         "docs/gateway.md",
         "scheduler.md",
         "hostile.md",
@@ -189,7 +189,7 @@ def test_examples_are_made_of_headings_also_of_others_than_the_recent_notes(tmp_
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
         index.refresh()
         state = PageApi(index).state()
-    assert [one["name"] for one in state["recent"]] == ["00", "01", "02", "03", "04", "05"], (
+    assert [note["name"] for note in state["recent"]] == ["00", "01", "02", "03", "04", "05"], (
         "all of one second"
     )
     assert state["examples"] == ["Part 7", "Part 8", "Part 9"]
@@ -198,7 +198,7 @@ def test_examples_are_made_of_headings_also_of_others_than_the_recent_notes(tmp_
 def test_filters_narrow_a_search(client):
     def paths(**asked):
         html = client.get("/api/search", params={"q": "gateway scheduler", **asked}).json()["html"]
-        return {one.partition('"')[0] for one in html.split('data-path="')[1:]}
+        return {fragment.partition('"')[0] for fragment in html.split('data-path="')[1:]}
 
     assert paths() >= {"docs/gateway.md", "scheduler.md"}
     assert paths(folder="docs/") == {"docs/gateway.md"}
@@ -271,7 +271,7 @@ def test_an_answer_comes_with_its_sources_sentence_by_sentence(client, fake_mode
         for line in client.get("/api/ask", params={"q": "how long does it wait"}).text.splitlines()
     ]
     assert 'data-number="1"' in lines[0]["html"]
-    assert [one["sentence"]["problems"] for one in lines[1:]] == [[], ["there is no source [9]"]]
+    assert [line["sentence"]["problems"] for line in lines[1:]] == [[], ["there is no source [9]"]]
     lines = [
         json.loads(line)
         for line in client.get("/api/ask", params={"q": "xqzzt vrrpl wkkj"}).text.splitlines()
@@ -420,7 +420,7 @@ def test_nothing_of_a_hostile_note_runs_or_loads_and_no_width_is_too_small(addre
         )
         for link in ("#hits", "#text"):
             browser.eval(
-                f"document.querySelectorAll('{link} a.nowhere').forEach(one => one.click())"
+                f"document.querySelectorAll('{link} a.nowhere').forEach(element => element.click())"
             )
         assert browser.eval("document.title") == "hostile gateway"
         # were there HTML of a note after all, the policy would stop it
@@ -437,14 +437,14 @@ def test_nothing_of_a_hostile_note_runs_or_loads_and_no_width_is_too_small(addre
             browser.resize(width, 700)
             assert browser.eval("document.documentElement.scrollWidth") <= width
             wide = (
-                "[...document.querySelectorAll('body *')].filter(one => "
-                "one.getBoundingClientRect().right > "
+                "[...document.querySelectorAll('body *')].filter(element => "
+                "element.getBoundingClientRect().right > "
             )
-            found = browser.eval(
-                f"{wide} {width} + 1 && !one.closest('.prose table')).map(one => "
-                "one.outerHTML.slice(0, 80))"
+            too_wide = browser.eval(
+                f"{wide} {width} + 1 && !element.closest('.prose table')).map(element => "
+                "element.outerHTML.slice(0, 80))"
             )
-            assert not found, width
+            assert not too_wide, width
 
 
 @needs_chromium
@@ -519,6 +519,8 @@ def test_further_hits_are_counted_only_if_they_are_about_as_relevant(tmp_path):
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
         index.settings.parser.chunk_size = 20
         index.refresh()
-        found = find_hits(index, "turbine of the gateway turns at noon", per_file=1, min_score=0.0)
-    [hit] = found.hits
+        page_hits = find_hits(
+            index, "turbine of the gateway turns at noon", per_file=1, min_score=0.0
+        )
+    [hit] = page_hits.hits
     assert hit.more == 0

@@ -51,35 +51,46 @@ def test_a_folder_without_a_file_sets_nothing(tmp_path):
 
 
 def test_the_file_of_the_folder_is_read(folder):
-    found = load_configuration(folder)
-    assert found.table("files") == {"include": ("*.md", "*.py")}
-    assert (found["chunks.chunk_size"], found["context"], found["memory.include_recency"]) == (
+    configuration = load_configuration(folder)
+    assert configuration.table("files") == {"include": ("*.md", "*.py")}
+    assert (
+        configuration["chunks.chunk_size"],
+        configuration["context"],
+        configuration["memory.include_recency"],
+    ) == (
         200,
         "off",
         False,
     )
-    assert found["descriptions"] == {"api/": "REST reference of the billing service"}
-    assert (found["retrieval.top_k"], found["memory.max_results"]) == (None, 4), "defaults"
-    assert set(found.origins.values()) == {str(folder / "contextual.toml")}
+    assert configuration["descriptions"] == {"api/": "REST reference of the billing service"}
+    assert (configuration["retrieval.top_k"], configuration["memory.max_results"]) == (None, 4), (
+        "defaults"
+    )
+    assert set(configuration.origins.values()) == {str(folder / "contextual.toml")}
 
 
 def test_options_come_before_the_environment_and_that_before_the_file(folder, monkeypatch):
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CHUNKS__CHUNK_SIZE", "300")
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_FILES__INCLUDE", "*.txt, *.rst")
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_EMBED_MODEL", "ollama:nomic-embed-text")
-    found = load_configuration(folder, Options({"files.include": ["*.go"], "files.exclude": None}))
-    assert found["chunks.chunk_size"] == 300
-    assert found.origins["chunks.chunk_size"] == "LLAMA_INDEX_CONTEXTUAL_CHUNKS__CHUNK_SIZE"
-    assert (found["files.include"], found.origins["files.include"]) == (("*.go",), "--include")
-    assert "files.exclude" not in found.values
-    assert found["embed_model"] == "ollama:nomic-embed-text"
+    configuration = load_configuration(
+        folder, Options({"files.include": ["*.go"], "files.exclude": None})
+    )
+    assert configuration["chunks.chunk_size"] == 300
+    assert configuration.origins["chunks.chunk_size"] == "LLAMA_INDEX_CONTEXTUAL_CHUNKS__CHUNK_SIZE"
+    assert (configuration["files.include"], configuration.origins["files.include"]) == (
+        ("*.go",),
+        "--include",
+    )
+    assert "files.exclude" not in configuration.values
+    assert configuration["embed_model"] == "ollama:nomic-embed-text"
     assert load_configuration(folder)["files.include"] == ("*.txt", "*.rst")
 
 
 def test_values_in_python_are_named_by_their_keys_and_may_stand_in_tables(folder):
     for values in ({"retrieval.top_k": 3}, {"retrieval": {"top_k": 3, "min_score": None}}):
-        found = load_configuration(folder, values)
-        assert (found["retrieval.top_k"], found.origins["retrieval.top_k"]) == (
+        configuration = load_configuration(folder, values)
+        assert (configuration["retrieval.top_k"], configuration.origins["retrieval.top_k"]) == (
             3,
             "retrieval.top_k",
         )
@@ -228,8 +239,8 @@ def test_an_index_completes_what_nobody_sets_by_what_is_harmless(tmp_path):
         "chunks.chunk_size": 99,
         "embed_model": "ollama:x",
     }
-    found = load_configuration(tmp_path, {"context": "off"}, remembered=remembered)
-    assert found.values == {"context": "off", "chunks.chunk_size": 99}
+    configuration = load_configuration(tmp_path, {"context": "off"}, remembered=remembered)
+    assert configuration.values == {"context": "off", "chunks.chunk_size": 99}
     assert is_harmless("chunks.chunk_size", 99)
     for key, value in {
         "chunks.chunk_size": 10**400,
@@ -316,7 +327,9 @@ class TestAnIndex:
             assert MemoryContext(index, max_results=5).settings.max_results == 5
             retriever = index.as_retriever()
             assert retriever.similarity_top_k == 3
-            assert [one.half_life_days for one in retriever.node_postprocessors] == [7]
+            assert [
+                postprocessor.half_life_days for postprocessor in retriever.node_postprocessors
+            ] == [7]
             assert index.as_retriever(4, recency=False).node_postprocessors == []
 
     def test_a_misspelt_argument_of_a_retriever_is_named_with_those_that_there_are(self, folder):

@@ -391,10 +391,12 @@ class _Embeds(BaseHTTPRequestHandler):
         as_text = body.get("encoding_format") == "base64"
         data = [
             {
-                "index": at,
-                "embedding": base64.b64encode(one.tobytes()).decode() if as_text else one.tolist(),
+                "index": index,
+                "embedding": (
+                    base64.b64encode(vector.tobytes()).decode() if as_text else vector.tolist()
+                ),
             }
-            for at, one in enumerate(vectors)
+            for index, vector in enumerate(vectors)
         ]
         answer = json.dumps(
             {"data": data, "model": body["model"], "usage": {"prompt_tokens": 1, "total_tokens": 1}}
@@ -448,8 +450,10 @@ def test_source_code_is_cut_longer_than_prose_unless_a_size_is_chosen(local):
     def longest(parser):
         nodes = parser(documents)
         return [
-            max(node.metadata["token_count"] for node in nodes if node.ref_doc_id == one.doc_id)
-            for one in documents
+            max(
+                node.metadata["token_count"] for node in nodes if node.ref_doc_id == document.doc_id
+            )
+            for document in documents
         ]
 
     code, prose = longest(default_parser(local))

@@ -50,14 +50,16 @@ def forget():
     e5_engine.cache_clear()
 
 
-def found(embedding, questions, texts):
+def nearest_texts(embedding, questions, texts):
     asked = np.array([embedding.get_query_embedding(question) for question in questions])
     return np.argmax(asked @ np.array(embedding.get_text_embedding_batch(texts)).T, axis=1).tolist()
 
 
 def test_spanish_questions_find_english_notes(e5):
-    assert found(e5, SPANISH, NOTES) == [0, 1, 2, 3]
-    assert found(LocalEmbedding(), SPANISH, NOTES) != [0, 1, 2, 3], "the English one does not"
+    assert nearest_texts(e5, SPANISH, NOTES) == [0, 1, 2, 3]
+    assert nearest_texts(LocalEmbedding(), SPANISH, NOTES) != [0, 1, 2, 3], (
+        "the English one does not"
+    )
 
 
 def test_vectors_have_unit_length_and_questions_their_own(e5):

@@ -83,7 +83,10 @@ def numbers_of(cls):
     if hasattr(cls, "model_fields"):
         types = {name: field.annotation for name, field in cls.model_fields.items()}
     else:
-        types = {name: one.annotation for name, one in inspect.signature(cls).parameters.items()}
+        types = {
+            name: parameter.annotation
+            for name, parameter in inspect.signature(cls).parameters.items()
+        }
     plain = {
         name: re.sub(r"\w+\.Annotated\[(\w+),.*\]\]", r"\1]", _name(type_))
         for name, type_ in types.items()
@@ -121,7 +124,9 @@ def test_the_settings_are_found():
 
 
 @pytest.mark.parametrize("value", WRONG, ids=str)
-@pytest.mark.parametrize(("cls", "name"), SETTINGS, ids=lambda one: getattr(one, "__name__", one))
+@pytest.mark.parametrize(
+    ("cls", "name"), SETTINGS, ids=lambda argument: getattr(argument, "__name__", argument)
+)
 def test_a_number_that_cannot_work_is_refused_by_name(cls, name, value):
     if value is True and hasattr(cls, "model_fields"):  # pydantic reads it as 1
         return
@@ -133,7 +138,7 @@ def test_a_number_that_cannot_work_is_refused_by_name(cls, name, value):
 @pytest.mark.parametrize(
     ("cls", "name"),
     [(cls, name) for cls, name in SETTINGS if name not in _FRACTION],
-    ids=lambda one: getattr(one, "__name__", one),
+    ids=lambda argument: getattr(argument, "__name__", argument),
 )
 def test_a_whole_float_is_the_number_that_it_is(cls, name):
     given = {
