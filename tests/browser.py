@@ -83,13 +83,13 @@ class Browser:
             message["sessionId"] = self._session
         os.write(self._out, json.dumps(message).encode() + b"\0")
         while True:
-            found = self._read()
-            if found.get("method") == "Network.requestWillBeSent":
-                self.requests.append(found["params"]["request"]["url"])
-            if found.get("id") == self._count:
-                if "error" in found:
-                    raise RuntimeError(f"{method}: {found['error']}")
-                return dict(found["result"])
+            received = self._read()
+            if received.get("method") == "Network.requestWillBeSent":
+                self.requests.append(received["params"]["request"]["url"])
+            if received.get("id") == self._count:
+                if "error" in received:
+                    raise RuntimeError(f"{method}: {received['error']}")
+                return dict(received["result"])
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._rest:

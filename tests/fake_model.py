@@ -211,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
             events = [{"choices": [{"index": 0, "delta": {"content": word}}]} for word in words]
             body = "".join(
-                f"data: {json.dumps({'id': '1', 'model': MODEL, **one})}\n\n" for one in events
+                f"data: {json.dumps({'id': '1', 'model': MODEL, **event})}\n\n" for event in events
             )
             headers = {"Content-Type": "text/event-stream", **reply.headers}
             self._send(200, body + "data: [DONE]\n\n", headers, reply.cut)

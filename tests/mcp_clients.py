@@ -49,10 +49,10 @@ async def text_of(client, tool, **arguments):
     return result.content[0].text
 
 
-async def wait_for(client, query, wanted):
+async def wait_for(client, query, expected):
     """Ask until the answer holds the text: the server looks at the folder once a second."""
     deadline = time.monotonic() + 30
-    while wanted not in (found := await text_of(client, "retrieve", query=query)):
-        assert time.monotonic() < deadline, found
+    while expected not in (answer := await text_of(client, "retrieve", query=query)):
+        assert time.monotonic() < deadline, answer
         await asyncio.sleep(0.2)
-    return found
+    return answer

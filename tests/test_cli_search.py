@@ -42,10 +42,10 @@ def test_a_question_that_nothing_answers_finds_nothing(run, notes):
             "exist: memory, docs)"
         ),
     ]
-    found = json.loads(
+    hits = json.loads(
         run("search", "What is the default timeout of the gateway?", "-f", notes, "--json").stdout
     )
-    assert 0.9 < found[0]["score"] <= 1
+    assert 0.9 < hits[0]["score"] <= 1
 
 
 GOLDEN = """\
@@ -123,8 +123,8 @@ def test_on_a_terminal_a_hit_keeps_its_margin_and_matched_words_stand_out(run, n
 def test_words_are_marked_in_the_language_of_the_question_and_stop_words_are_not(
     question, text, expected
 ):
-    found = marked(text, searched_terms(question))
-    assert sorted(part for is_match, part in found if is_match) == sorted(expected)
+    parts = marked(text, searched_terms(question))
+    assert sorted(part for is_match, part in parts if is_match) == sorted(expected)
 
 
 def test_an_excerpt_is_where_the_words_match_and_shows_no_marks_of_markdown():
@@ -161,8 +161,10 @@ def test_an_excerpt_is_where_the_words_match_and_shows_no_marks_of_markdown():
 def test_days_can_be_said_in_words(run, tmp_path):
     today = datetime.now().astimezone().date()
     day = today - timedelta(days=today.weekday() + 3)  # in the week before this one
-    for number, at in enumerate((day, day - timedelta(days=60))):
-        (tmp_path / f"{at}.md").write_text(f"# {at}\n\nThe ferry was late, number {number}.\n")
+    for number, note_day in enumerate((day, day - timedelta(days=60))):
+        (tmp_path / f"{note_day}.md").write_text(
+            f"# {note_day}\n\nThe ferry was late, number {number}.\n"
+        )
     run("index", tmp_path, "--embed-model", "none")
     assert len(paths(run("search", "ferry", "-f", tmp_path, "--json"))) == 2
     assert paths(run("search", "ferry", "-f", tmp_path, "--since", "last week", "--json")) == [
@@ -201,18 +203,20 @@ def test_json_is_only_json_and_its_lines_are_right(run, notes):
 def test_a_known_page_of_the_kubernetes_docs_is_found_with_its_lines(run, data, tmp_path):
     """On 21 of the 1,568 pages; ``benchmarks/retrieval.py`` measures the whole corpus."""
     corpus = data("kubernetes-docs") / "corpus"
-    wanted = "concepts_services-networking_gateway.md"
-    others = [path for path in sorted(corpus.glob("concepts_*.md")) if path.stat().st_size < 6_000]
-    for path in [corpus / wanted, *others[:20]]:
+    page = "concepts_services-networking_gateway.md"
+    small_pages = [
+        path for path in sorted(corpus.glob("concepts_*.md")) if path.stat().st_size < 6_000
+    ]
+    for path in [corpus / page, *small_pages[:20]]:
         shutil.copy(path, tmp_path)
     assert run("index", tmp_path).returncode == 0
     question = (
         "What is the role of the Infrastructure Provider in the design principles of Gateway API?"
     )
     hit, *_ = json.loads(run("search", question, "-f", tmp_path, "--json").stdout)
-    assert hit["path"] == wanted
+    assert hit["path"] == page
     lines = (
-        (tmp_path / wanted).read_text("utf-8").splitlines()[hit["start_line"] - 1 : hit["end_line"]]
+        (tmp_path / page).read_text("utf-8").splitlines()[hit["start_line"] - 1 : hit["end_line"]]
     )
     assert any("Infrastructure Provider" in line for line in lines)
 
@@ -239,17 +243,17 @@ def test_more_hits_than_the_usual_pool_can_be_asked_for(run, tmp_path):
 
 
 def test_a_search_can_be_narrowed_by_path_tag_and_day(run, notes):
-    def found(*more):
+    def search(*more):
         return paths(run("search", "the gateway", "-f", notes, "--json", "--top-k", 20, *more))
 
-    assert set(found("--path", "scheduler")) == {"docs/scheduler.md"}
-    assert found("--tag", "no-such-tag") == []
-    assert all(path.startswith("memory/2026-1") for path in found("--since", "2026-10-01"))
-    assert found("--until", "1999-01-01") == []
-    either = found("--path", "scheduler", "--path", "memory/2026-10")
+    assert set(search("--path", "scheduler")) == {"docs/scheduler.md"}
+    assert search("--tag", "no-such-tag") == []
+    assert all(path.startswith("memory/2026-1") for path in search("--since", "2026-10-01"))
+    assert search("--until", "1999-01-01") == []
+    either = search("--path", "scheduler", "--path", "memory/2026-10")
     assert {path.rpartition("/")[0] for path in either} == {"docs", "memory"}
     assert "docs/gateway.md" not in either
-    assert found("--tag", "no-such-tag", "--tag", "neither") == []
+    assert search("--tag", "no-such-tag", "--tag", "neither") == []
 
 
 def test_recency_is_an_option_of_search_and_of_the_retriever(run, tmp_path):
@@ -280,29 +284,29 @@ def test_a_tag_that_nothing_has_is_named_with_the_nearest_that_there_are(run, tm
         "---\ntags: [sqlite3, python]\n---\n# Database\n\nThe database is small.\n", "utf-8"
     )
     assert run("index", tmp_path).returncode == 0
-    found = run("search", "database", "--tag", "sqlite", "-f", tmp_path)
+    done = run("search", "database", "--tag", "sqlite", "-f", tmp_path)
     message = (
         "no chunk matches the filters: none has the tag 'sqlite' (tags that exist: sqlite3, python)"
     )
-    assert found.stderr.splitlines() == ["Nothing found.", message]
+    assert done.stderr.splitlines() == ["Nothing found.", message]
 
 
 @pytest.mark.parametrize(
-    ("asked", "near"),
+    ("asked", "hint"),
     [
         ("Projekt/", "folders that exist: projects, projects/alpha"),
         ("alpa", "folders that exist: projects/alpha, projects"),
     ],
 )
-def test_a_path_that_nothing_has_is_named_with_the_nearest_folders(run, tmp_path, asked, near):
+def test_a_path_that_nothing_has_is_named_with_the_nearest_folders(run, tmp_path, asked, hint):
     (tmp_path / "projects" / "alpha").mkdir(parents=True)
     (tmp_path / "projects" / "alpha" / "a.md").write_text(
         "# Database\n\nThe database is small.\n", "utf-8"
     )
     assert run("index", tmp_path).returncode == 0
-    found = run("search", "database", "--path", asked, "-f", tmp_path)
-    assert found.stderr.splitlines()[1] == (
-        f"no chunk matches the filters: none has a path containing {asked!r} ({near})"
+    done = run("search", "database", "--path", asked, "-f", tmp_path)
+    assert done.stderr.splitlines()[1] == (
+        f"no chunk matches the filters: none has a path containing {asked!r} ({hint})"
     )
 
 

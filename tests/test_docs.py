@@ -322,9 +322,10 @@ def test_what_pages_import_from_this_package_exists(page):
             code, feature_version=(3, 10)
         ).body  # raises where an example is not Python
         ours = [
-            one
-            for one in body
-            if isinstance(one, ast.ImportFrom) and one.module.startswith("llama_index_contextual")
+            statement
+            for statement in body
+            if isinstance(statement, ast.ImportFrom)
+            and statement.module.startswith("llama_index_contextual")
         ]
         for statement in ours:
             module = import_module(statement.module)

@@ -80,10 +80,10 @@ def test_in_an_ingestion_pipeline_with_chroma(documents, store, embedding):
         vector_store=store,
     )
     made = pipeline.run(documents=documents)
-    found = VectorStoreIndex.from_vector_store(store, embed_model=embedding).as_retriever(
+    retriever = VectorStoreIndex.from_vector_store(store, embed_model=embedding).as_retriever(
         similarity_top_k=3
     )
-    hits = found.retrieve("What is the default number of retries of the scheduler?")
+    hits = retriever.retrieve("What is the default number of retries of the scheduler?")
     assert hits[0].node.metadata["header_path"] == "Scheduler > Retries"
     assert {hit.node.node_id for hit in hits} <= {node.node_id for node in made}
     for hit in hits:
@@ -106,8 +106,8 @@ def test_a_second_run_makes_the_same_ids(documents, embedding):
         transformations=[HeadingAwareMarkdownNodeParser(), ContextualNodePostprocessor()]
     )
     first = [node.node_id for node in pipeline.run(documents=documents)]
-    again = [Document(text=doc.text, metadata=dict(doc.metadata)) for doc in documents]
-    assert [node.node_id for node in pipeline.run(documents=again)] == first
+    copies = [Document(text=doc.text, metadata=dict(doc.metadata)) for doc in documents]
+    assert [node.node_id for node in pipeline.run(documents=copies)] == first
     assert len(set(first)) == len(first)
 
 

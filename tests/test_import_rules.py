@@ -18,24 +18,26 @@ NAME = PACKAGE.name
 
 
 def modules() -> dict[str, Path]:
-    found = {}
+    file_of = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = [NAME, *path.relative_to(PACKAGE).with_suffix("").parts]
-        found[".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 2 else parts)] = path
-    return found
+        if parts[-1] == "__init__" and len(parts) > 2:
+            parts.pop()
+        file_of[".".join(parts)] = path
+    return file_of
 
 
 def imports(path: Path, known: set[str]) -> set[str]:
     """The modules of this package that a file names in its imports."""
-    found = set()
+    imported = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == NAME:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                found.add(inner if inner in known else str(node.module))
+                imported.add(inner if inner in known else str(node.module))
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names if alias.name.split(".")[0] == NAME}
-    return {name if name in known else f"{NAME}.__init__" for name in found}
+            imported |= {alias.name for alias in node.names if alias.name.split(".")[0] == NAME}
+    return {name if name in known else f"{NAME}.__init__" for name in imported}
 
 
 MODULES = modules()

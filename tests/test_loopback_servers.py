@@ -47,11 +47,11 @@ def test_embeddings_through_the_ollama_class(ollama_embedding_server):
         base_url=ollama_embedding_server.url,
         text_instruction="search_document:",
     )
-    one, other = embedding.get_text_embedding_batch(
+    first, second = embedding.get_text_embedding_batch(
         ["context: Document: a.md\n\nHello.", "Good night."]
     )
-    assert len(one) == len(other) == 576
-    assert one != other
+    assert len(first) == len(second) == 576
+    assert first != second
 
 
 @pytest.mark.server

@@ -99,9 +99,9 @@ def test_what_stands_in_the_chunk_before_is_shaded(nodes):
         "More and more",
     )
     cut = parser([Document(text="# A\n\n" + " ".join(f"{number}." for number in numbers))])
-    again = [b.text[: max(0, a.end_char_idx - b.start_char_idx)] for a, b in pairwise(cut)]
-    assert any(again), "the example overlaps"
-    assert [chunk["overlap"] for chunk in data_of(chunks_page(cut, title="a"))] == ["", *again]
+    overlaps = [b.text[: max(0, a.end_char_idx - b.start_char_idx)] for a, b in pairwise(cut)]
+    assert any(overlaps), "the example overlaps"
+    assert [chunk["overlap"] for chunk in data_of(chunks_page(cut, title="a"))] == ["", *overlaps]
 
 
 def test_a_page_of_chunks_holds_each_text_once():

@@ -25,25 +25,28 @@ ANSWERS = [
 ]
 
 
-def judged(one):
+def judged(row):
     """Return the reason why an answer is rejected; "" if it is accepted."""
-    document = Document(text=(NOTES / one["path"]).read_text("utf-8"))
-    context = split_answers(one["answer"], 1).get(1)
-    known = f"{document.text}\n{one['path']}"
-    return "empty" if context is None else refusal(context, one["chunk"], known, CONTEXT_PROMPT)
+    document = Document(text=(NOTES / row["path"]).read_text("utf-8"))
+    context = split_answers(row["answer"], 1).get(1)
+    known = f"{document.text}\n{row['path']}"
+    return "empty" if context is None else refusal(context, row["chunk"], known, CONTEXT_PROMPT)
 
 
 def test_the_table_contains_real_chunks():
     assert len(ANSWERS) == 60
-    assert Counter(one["by"] for one in ANSWERS) == {"model": 30, "hand": 30}
-    for one in ANSWERS:
-        assert one["chunk"] in (NOTES / one["path"]).read_text("utf-8")
+    assert Counter(row["by"] for row in ANSWERS) == {"model": 30, "hand": 30}
+    for row in ANSWERS:
+        assert row["chunk"] in (NOTES / row["path"]).read_text("utf-8")
 
 
 def test_precision_and_recall_of_the_refusals(capsys):
-    refused = {number: reason for number, one in enumerate(ANSWERS) if (reason := judged(one))}
-    bad = {number for number, one in enumerate(ANSWERS) if not one["good"]}
-    precision, recall = len(bad & set(refused)) / len(refused), len(bad & set(refused)) / len(bad)
+    reasons = {number: judged(row) for number, row in enumerate(ANSWERS)}
+    refused = {number: reason for number, reason in reasons.items() if reason}
+    bad = {number for number, row in enumerate(ANSWERS) if not row["good"]}
+    rightly_refused = bad & set(refused)
+    precision = len(rightly_refused) / len(refused)
+    recall = len(rightly_refused) / len(bad)
     lines = [
         (
             f"{len(bad)} of {len(ANSWERS)} answers are bad. Refused: precision "
@@ -62,7 +65,7 @@ def test_precision_and_recall_of_the_refusals(capsys):
 
 
 @pytest.mark.parametrize(
-    "one", [one for one in ANSWERS if one["good"]], ids=lambda one: one["answer"][:40]
+    "row", [row for row in ANSWERS if row["good"]], ids=lambda row: row["answer"][:40]
 )
-def test_a_good_answer_is_accepted(one):
-    assert not judged(one)
+def test_a_good_answer_is_accepted(row):
+    assert not judged(row)

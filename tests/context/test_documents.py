@@ -93,8 +93,8 @@ async def test_documents_can_be_passed_to_the_async_call_too(step, fake_model):
 
 def test_an_estimate_finds_the_stored_contexts_of_a_run(step):
     document = Document(text=NOTE, metadata={"path": "log.md"})
-    one = step()
+    postprocessor = step()
     nodes = HeadingAwareMarkdownNodeParser()([document])
-    one(nodes, [document])
-    again = HeadingAwareMarkdownNodeParser()([document])
-    assert one.estimate(again, [document]).from_cache == len(nodes)
+    postprocessor(nodes, [document])
+    reparsed_nodes = HeadingAwareMarkdownNodeParser()([document])
+    assert postprocessor.estimate(reparsed_nodes, [document]).from_cache == len(nodes)

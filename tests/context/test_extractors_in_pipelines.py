@@ -82,15 +82,15 @@ def documents():
 
 
 def steps(parser, where):
-    found = [
+    extractors = [
         TitleExtractor(llm=MockLLM(max_tokens=2), show_progress=False),
         KeywordExtractor(llm=MockLLM(max_tokens=2)),
     ]
     context = ContextualNodePostprocessor()
     order = {
-        "before": [*found, context],
-        "after": [context, *found],
-        "between": [found[0], context, found[1]],
+        "before": [*extractors, context],
+        "after": [context, *extractors],
+        "between": [extractors[0], context, extractors[1]],
     }
     return [parser, *order[where]]
 
@@ -135,9 +135,9 @@ def test_metadata_of_extractors_and_documents_is_embedded_stored_and_returned(
         node_postprocessors=[RerankWithContext(LLMRerank(llm=llm, top_n=2))],
     )
     answer = engine.query("What is the default of the gateway?")
-    assert {one.node.metadata["path"] for one in answer.source_nodes} == set(PAGES)
-    for one in answer.source_nodes:
-        check(one.node)
+    assert {hit.node.metadata["path"] for hit in answer.source_nodes} == set(PAGES)
+    for hit in answer.source_nodes:
+        check(hit.node)
     ranking, answering = llm.prompts
     for prompt in (ranking, answering):
         assert "author: Ana" in prompt
@@ -157,6 +157,6 @@ def test_at_query_time_over_an_index_without_contexts(embedding):
     engine = index.as_query_engine(
         llm=llm, similarity_top_k=2, node_postprocessors=[ContextualNodePostprocessor()]
     )
-    for one in engine.query("What is the default of the gateway?").source_nodes:
-        check(one.node)
+    for hit in engine.query("What is the default of the gateway?").source_nodes:
+        check(hit.node)
     assert "category: networking" in llm.prompts[0]

@@ -61,11 +61,11 @@ def test_the_settings_file_a_variable_and_the_command_line_accept_the_name(
 
 def test_evaluate_accepts_all_names(folder, fake_model):
     questions = [Question("How long does the gateway wait?", (Passage(path="page.md"),))]
-    found = evaluate(
+    comparison = evaluate(
         folder, questions, contexts=NAMES, llm=fake_model.llm, embed_model="none", top_k=[1]
     )
-    assert {row.name for row in found.rows} >= {"headings", "pattern", "llm"}
-    assert "headers" not in {row.name for row in found.rows}
+    assert {row.name for row in comparison.rows} >= {"headings", "pattern", "llm"}
+    assert "headers" not in {row.name for row in comparison.rows}
     assert fake_model.requests[0].body["model"] == MODEL
 
 

@@ -102,11 +102,11 @@ def test_an_id_alone_is_only_for_keywords_and_is_embedded_with_other_facts(kind)
         {"date": "2026-01-28"},
         {"continues": "| a |"},
     )
-    nodes = [TextNode(text="Im Namen des Volkes.", metadata=one) for one in more]
-    alone, *others = resolve_generator(kind).generate(nodes, source)
+    nodes = [TextNode(text="Im Namen des Volkes.", metadata=metadata) for metadata in more]
+    alone, *with_other_facts = resolve_generator(kind).generate(nodes, source)
     assert alone.text == ""
     assert alone.lexical.startswith("Document: urteil-001.md")
-    assert all(one.text.startswith("Document: urteil-001.md") for one in others)
+    assert all(context.text.startswith("Document: urteil-001.md") for context in with_other_facts)
 
 
 def test_a_long_breadcrumb_keeps_the_path_and_the_innermost_heading():

@@ -33,9 +33,9 @@ async def test_async_contexts_are_the_same_and_do_not_block(step, fake_model):
     await step(timeout=60.0).acall(nodes)
     ticking.cancel()
     assert ticks > 10
-    again = make_nodes(4)
-    step()(again)
-    assert [n.metadata for n in again] == [n.metadata for n in nodes]
+    sync_nodes = make_nodes(4)
+    step()(sync_nodes)
+    assert [n.metadata for n in sync_nodes] == [n.metadata for n in nodes]
 
 
 class AsyncAlone(MockLLM):
@@ -51,18 +51,22 @@ class AsyncAlone(MockLLM):
 
 
 async def test_a_model_with_only_async_methods():
-    one = ContextualNodePostprocessor("llm", llm=AsyncAlone(), cache=False)
-    for nodes in (one(make_nodes(1)), await one.acall(make_nodes(1))):
+    postprocessor = ContextualNodePostprocessor("llm", llm=AsyncAlone(), cache=False)
+    for nodes in (postprocessor(make_nodes(1)), await postprocessor.acall(make_nodes(1))):
         assert nodes[0].metadata["context"].endswith("The first chunk of the book about gardens.")
 
 
 def test_calls_from_several_event_loops_all_succeed(step, fake_model):
-    one = step(batch_size=1)
-    one(make_nodes(2))
-    asyncio.run(one.acall(make_nodes(4)))
-    asyncio.run(one.acall(make_nodes(6)))
-    one(make_nodes(8))
-    assert (len(fake_model.requests), one.usage.calls, one.usage.failed.total()) == (8, 8, 0)
+    postprocessor = step(batch_size=1)
+    postprocessor(make_nodes(2))
+    asyncio.run(postprocessor.acall(make_nodes(4)))
+    asyncio.run(postprocessor.acall(make_nodes(6)))
+    postprocessor(make_nodes(8))
+    assert (
+        len(fake_model.requests),
+        postprocessor.usage.calls,
+        postprocessor.usage.failed.total(),
+    ) == (8, 8, 0)
 
 
 def test_an_llm_that_was_used_on_another_event_loop_works(fake_model):
@@ -76,16 +80,17 @@ def test_an_llm_that_was_used_on_another_event_loop_works(fake_model):
 
 async def test_the_pattern_context_replaces_contexts_that_the_model_left_out(step, fake_model):
     fake_model.reply = lambda request, _: Reply(status=400) if "c.md" in request.prompt else Reply()
-    one, rows = step(), []
+    postprocessor = step()
+    rows = []
     for asynchronous in (False, True):
         nodes = [*make_nodes(2), *make_nodes(1, "c.md"), *make_nodes(1, "b.md")]
         with pytest.warns(
             ContextualWarning, match=r"^1 of 4 chunks fell back .* gave none \(1 HTTP 400\)\."
         ):
-            await one.acall(nodes) if asynchronous else one(nodes)
+            await postprocessor.acall(nodes) if asynchronous else postprocessor(nodes)
         rows.append([node.metadata["context_source"] for node in nodes])
     assert rows == [[PAID, PAID, "pattern", PAID]] * 2
-    assert one.generator.at_query_time().name == rows[0][2]
+    assert postprocessor.generator.at_query_time().name == rows[0][2]
 
 
 async def test_a_cancelled_run_keeps_what_is_finished(step, fake_model):
@@ -102,14 +107,15 @@ async def test_a_cancelled_run_keeps_what_is_finished(step, fake_model):
 
 
 def test_concurrent_threads_all_get_their_contexts(step, fake_model):
-    one, number = step(batch_size=1), 8
+    postprocessor = step(batch_size=1)
+    number = 8
     start = threading.Barrier(number)
     documents = [make_nodes(3, f"{name}.md") for name in range(number)]
 
     def ask(nodes):
         start.wait(20)
         for _ in range(5):
-            one(nodes)
+            postprocessor(nodes)
 
     threads = [threading.Thread(target=ask, args=(nodes,), daemon=True) for nodes in documents]
     for thread in threads:
@@ -118,7 +124,12 @@ def test_concurrent_threads_all_get_their_contexts(step, fake_model):
         thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
     assert all(node.metadata["context_source"] == PAID for nodes in documents for node in nodes)
-    assert len(fake_model.requests) == one.usage.calls == one.usage.generated == 3 * number
+    assert (
+        len(fake_model.requests)
+        == postprocessor.usage.calls
+        == postprocessor.usage.generated
+        == 3 * number
+    )
 
 
 async def test_a_sync_call_works_inside_a_running_loop_as_in_jupyter(step):

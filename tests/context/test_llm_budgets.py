@@ -28,26 +28,26 @@ def test_max_calls_limits_concurrent_calls(step, fake_model):
 def test_max_calls_includes_retries(step, fake_model, monkeypatch):
     monkeypatch.setattr("llama_index_contextual.context.calls.ATTEMPTS", 3)
     fake_model.reply = always(Reply(status=429, headers={"Retry-After": "0"}))
-    one = step(max_calls=1)
-    run(one, make_nodes(1), falls_back=1)
-    assert (len(fake_model.requests), one.usage.calls) == (1, 1)
-    assert one.usage.failed == {"max_calls=1 reached": 1}
-    one = step(max_calls=2)
-    run(one, make_nodes(1, "other.md"), falls_back=1)
-    assert (len(fake_model.requests), one.usage.calls) == (3, 2)
+    postprocessor = step(max_calls=1)
+    run(postprocessor, make_nodes(1), falls_back=1)
+    assert (len(fake_model.requests), postprocessor.usage.calls) == (1, 1)
+    assert postprocessor.usage.failed == {"max_calls=1 reached": 1}
+    postprocessor = step(max_calls=2)
+    run(postprocessor, make_nodes(1, "other.md"), falls_back=1)
+    assert (len(fake_model.requests), postprocessor.usage.calls) == (3, 2)
 
 
 def test_an_estimate_matches_the_run(step, fake_model):
     nodes = make_nodes(20)
-    one = step()
-    before = one.estimate(nodes)
+    postprocessor = step()
+    before = postprocessor.estimate(nodes)
     assert (before.chunks, before.from_cache, before.calls) == (20, 0, 3)
     assert before.tokens.prompt > before.tokens.cached > 0
     assert fake_model.requests == []
-    run(one, nodes)
+    run(postprocessor, nodes)
     assert len(fake_model.requests) == before.calls
-    assert one.estimate(make_nodes(20)).calls == 0
-    assert one.estimate(make_nodes(20)).from_cache == 20
+    assert postprocessor.estimate(make_nodes(20)).calls == 0
+    assert postprocessor.estimate(make_nodes(20)).from_cache == 20
 
 
 def test_usage_counts_tokens_like_the_server(step, fake_model):
@@ -57,15 +57,19 @@ def test_usage_counts_tokens_like_the_server(step, fake_model):
         "prompt_tokens_details": {"cached_tokens": 60},
     }
     fake_model.reply = always(Reply(usage=usage))
-    one = step()
-    run(one, make_nodes(10))
-    assert (one.usage.tokens.prompt, one.usage.tokens.cached, one.usage.tokens.completion) == (
+    postprocessor = step()
+    run(postprocessor, make_nodes(10))
+    assert (
+        postprocessor.usage.tokens.prompt,
+        postprocessor.usage.tokens.cached,
+        postprocessor.usage.tokens.completion,
+    ) == (
         200,
         120,
         14,
     )
-    assert one.usage.tokens + one.usage.tokens == (400, 240, 28)
-    assert one.usage.generated == 10
+    assert postprocessor.usage.tokens + postprocessor.usage.tokens == (400, 240, 28)
+    assert postprocessor.usage.generated == 10
 
 
 def test_progress_counts_chunks_across_documents(step):
@@ -99,10 +103,10 @@ def counted(request, _):
 def test_an_estimate_agrees_with_the_run_that_follows(step, fake_model, options):
     fake_model.reply = counted
     nodes = [*make_nodes(30), *make_nodes(5, "other.md"), *make_nodes(1, "third.md")]
-    one = step(**options)
-    planned = one.estimate(nodes)
-    run(one, nodes)
-    used = one.usage
+    postprocessor = step(**options)
+    planned = postprocessor.estimate(nodes)
+    run(postprocessor, nodes)
+    used = postprocessor.usage
     assert used.calls == pytest.approx(planned.calls, rel=0.1)
     assert used.tokens.prompt == pytest.approx(planned.tokens.prompt, rel=0.1)
     taken, foreseen = (

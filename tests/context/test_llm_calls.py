@@ -52,9 +52,9 @@ def test_a_prompt_over_any_window_is_counted_with_a_hint(step, fake_model):
         }
     }
     fake_model.reply = lambda *_: Reply(status=400, body=json.dumps(overflow))
-    one = step()
-    run(one, make_nodes(2), falls_back=2)
-    assert one.usage.failed == {"prompt too long (set the model's context_window)": 2}
+    postprocessor = step()
+    run(postprocessor, make_nodes(2), falls_back=2)
+    assert postprocessor.usage.failed == {"prompt too long (set the model's context_window)": 2}
 
 
 @pytest.mark.long

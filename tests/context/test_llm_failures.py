@@ -22,9 +22,9 @@ JUNK = {
 @pytest.mark.parametrize(("text", "reason"), JUNK.items())
 def test_junk_is_refused_and_counted_by_reason(step, fake_model, text, reason):
     fake_model.reply = always(Reply(text=text))
-    one = step()
-    run(one, make_nodes(1), falls_back=1)
-    assert one.usage.failed == {reason: 1}
+    postprocessor = step()
+    run(postprocessor, make_nodes(1), falls_back=1)
+    assert postprocessor.usage.failed == {reason: 1}
 
 
 def test_half_a_character_is_replaced(step, fake_model):
@@ -49,11 +49,11 @@ def refused(step, fake_model):
 
 def test_a_chunk_without_a_usable_answer_is_left_alone(step, fake_model):
     refused(step, fake_model)
-    one = step()
-    run(one, make_nodes(2), falls_back=2)
+    postprocessor = step()
+    run(postprocessor, make_nodes(2), falls_back=2)
     assert fake_model.requests == []
-    assert one.usage.failed == {"empty, as before": 2}
-    assert one.estimate(make_nodes(2)).calls == 0
+    assert postprocessor.usage.failed == {"empty, as before": 2}
+    assert postprocessor.estimate(make_nodes(2)).calls == 0
 
 
 @pytest.mark.parametrize("change", ["text", "prompt"])
@@ -82,6 +82,6 @@ def test_a_server_that_is_down_is_not_the_fault_of_a_chunk(step, fake_model, mon
 
 def test_a_run_that_only_left_chunks_alone_is_final(step, fake_model):
     refused(step, fake_model)
-    one = step()
-    run(one, make_nodes(2), falls_back=2)
-    assert one.generator.state() == ""
+    postprocessor = step()
+    run(postprocessor, make_nodes(2), falls_back=2)
+    assert postprocessor.generator.state() == ""

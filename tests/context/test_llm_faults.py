@@ -23,10 +23,10 @@ WAITING = {
 @pytest.mark.parametrize("fault", WAITING.values(), ids=WAITING)
 def test_a_temporary_fault_is_retried(step, fake_model, fault):
     fake_model.reply = good_but(fault)
-    one = step()
-    run(one, make_nodes(3))
+    postprocessor = step()
+    run(postprocessor, make_nodes(3))
     assert len(fake_model.requests) == 2
-    assert one.usage.calls == 2
+    assert postprocessor.usage.calls == 2
 
 
 LASTING = {
@@ -107,10 +107,10 @@ def test_a_client_that_retries_by_itself_is_called_once(fake_model, tmp_path):
 def test_without_a_server_only_a_few_calls_are_made(step, fake_model):
     fake_model.stop()
     nodes = make_nodes(50)
-    one = step()
-    run(one, nodes, falls_back=50)
-    assert one.usage.calls <= 6
-    assert "no connection (start the server" in str(one.usage.failed)
+    postprocessor = step()
+    run(postprocessor, nodes, falls_back=50)
+    assert postprocessor.usage.calls <= 6
+    assert "no connection (start the server" in str(postprocessor.usage.failed)
     with pytest.raises(
         ContextError, match=r"no fallback \(.*no connection .*\)\. The other contexts are kept"
     ):
@@ -119,9 +119,9 @@ def test_without_a_server_only_a_few_calls_are_made(step, fake_model):
 
 def test_a_dead_server_is_not_asked_for_each_file_of_an_index(step, fake_model):
     fake_model.reply = always(Reply(status=503))
-    one = step()
+    postprocessor = step()
     for number in range(5):
-        run(one, make_nodes(1, f"{number}.md"), falls_back=1)
+        run(postprocessor, make_nodes(1, f"{number}.md"), falls_back=1)
     assert len(fake_model.requests) == 3 * 2
 
 
@@ -129,8 +129,8 @@ def test_a_server_that_dies_in_mid_run_costs_a_few_calls(step, fake_model, monke
     monkeypatch.setattr("llama_index_contextual.context.calls.ATTEMPTS", 1)
     fake_model.reply = lambda _, number: Reply() if number < 2 else Reply(status=500)
     nodes = make_nodes(100)
-    one = step()
-    run(one, nodes, falls_back=84)
+    postprocessor = step()
+    run(postprocessor, nodes, falls_back=84)
     assert len(fake_model.requests) == 2 + 3  # the breaker's threshold
     fake_model.reply = always(Reply())
     fake_model.requests.clear()

@@ -22,12 +22,12 @@ from llama_index_contextual.utils.errors import ContextualWarning, StorageError
 
 
 def test_a_second_run_sends_no_request(step, fake_model):
-    first, again = make_nodes(10), make_nodes(10)
+    first, second = make_nodes(10), make_nodes(10)
     run(step(), first)
     asked = len(fake_model.requests)
-    run(step(), again)
+    run(step(), second)
     assert len(fake_model.requests) == asked
-    assert [n.metadata for n in first] == [n.metadata for n in again]
+    assert [n.metadata for n in first] == [n.metadata for n in second]
 
 
 def test_no_file_is_opened_before_a_run(step, tmp_path, monkeypatch):
@@ -42,7 +42,7 @@ def test_a_database_of_another_program_is_never_set_aside(step, tmp_path):
         database.execute("CREATE TABLE theirs (x)")
     with pytest.raises(StorageError, match="unexpected"):
         step()(make_nodes(2))
-    assert [one.name for one in tmp_path.iterdir()] == ["contexts.sqlite"]
+    assert [path.name for path in tmp_path.iterdir()] == ["contexts.sqlite"]
 
 
 def test_one_edited_chunk_is_one_call(step, fake_model):
@@ -67,12 +67,12 @@ def test_renaming_costs_nothing(step, fake_model):
 
 
 def test_the_same_chunk_in_another_document_gets_its_own_context(step, fake_model):
-    one, other = make_nodes(2), make_nodes(3)
-    for node in other:
+    nodes, other_nodes = make_nodes(2), make_nodes(3)
+    for node in other_nodes:
         node.metadata["path"] = "other.md"
         node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id="other.md")
-    run(step(), one)
-    run(step(), other)
+    run(step(), nodes)
+    run(step(), other_nodes)
     assert [len(request.chunks) for request in fake_model.requests] == [2, 3]
 
 
@@ -135,13 +135,13 @@ def test_a_cache_that_cannot_be_used_is_an_error_before_money_is_spent(step, fak
 )
 def test_a_context_from_a_cache_is_cleaned_like_an_answer(step, stored):
     store = SimpleKVStore()
-    one = step(cache=store)
+    postprocessor = step(cache=store)
     nodes = make_nodes(1)
-    run(one, nodes)
+    run(postprocessor, nodes)
     for key in store.get_all("contexts"):
         store.put(key, {"text": stored, "reason": stored}, "contexts")
     nodes = make_nodes(1)
-    run(one, nodes)
+    run(postprocessor, nodes)
     *_, context = nodes[0].metadata["context"].splitlines()
     context.encode()
     assert len(context) <= MAX_CHARS

@@ -109,31 +109,31 @@ def test_a_model_without_a_name_that_contains_an_object_is_an_error():
 
 def test_a_model_that_counts_its_calls_stays_the_same():
     llm = Told()
-    one = ContextualNodePostprocessor("llm", llm=llm, cache=False)
-    before = one.fingerprint
-    one(make_nodes(2))
+    postprocessor = ContextualNodePostprocessor("llm", llm=llm, cache=False)
+    before = postprocessor.fingerprint
+    postprocessor(make_nodes(2))
     assert (
-        one.fingerprint
+        postprocessor.fingerprint
         == before
         == ContextualNodePostprocessor("llm", llm=Told(), cache=False).fingerprint
     )
-    assert pickle.loads(pickle.dumps(one)).fingerprint == before  # noqa: S301
+    assert pickle.loads(pickle.dumps(postprocessor)).fingerprint == before  # noqa: S301
 
 
 def test_an_api_key_is_never_exposed(step, fake_model, tmp_path, caplog):
     caplog.set_level("DEBUG")
     key = "sk-very-secret"
     url = fake_model.llm.partition("@")[2]
-    one = step(llm=OpenAILike(model=MODEL, api_base=url, api_key=key, is_chat_model=True))
-    run(one, make_nodes(2))
+    postprocessor = step(llm=OpenAILike(model=MODEL, api_base=url, api_key=key, is_chat_model=True))
+    run(postprocessor, make_nodes(2))
     assert fake_model.requests[0].headers["Authorization"] == f"Bearer {key}"
-    one.close()
+    postprocessor.close()
     for place in (
-        repr(one),
-        str(one),
-        repr(one.generator),
-        one.to_json(),
-        one.fingerprint,
+        repr(postprocessor),
+        str(postprocessor),
+        repr(postprocessor.generator),
+        postprocessor.to_json(),
+        postprocessor.fingerprint,
         caplog.text,
     ):
         assert key not in place
@@ -150,12 +150,12 @@ def test_a_pickled_generator_works_and_the_original_is_unchanged(fake_model, tmp
         is_chat_model=True,
         max_retries=0,
     )
-    one = ContextualNodePostprocessor("llm", llm=llm, cache=tmp_path / "c.sqlite")
-    run(one, make_nodes(2))
-    copy = pickle.loads(pickle.dumps(one))  # noqa: S301
+    postprocessor = ContextualNodePostprocessor("llm", llm=llm, cache=tmp_path / "c.sqlite")
+    run(postprocessor, make_nodes(2))
+    copy = pickle.loads(pickle.dumps(postprocessor))  # noqa: S301
     run(copy, make_nodes(2))
-    run(one, make_nodes(3))
-    assert copy.fingerprint == one.fingerprint
+    run(postprocessor, make_nodes(3))
+    assert copy.fingerprint == postprocessor.fingerprint
     assert len(fake_model.requests) == 2
 
 
@@ -195,16 +195,16 @@ def test_an_address_without_http_is_not_part_of_the_name(spec, monkeypatch):
 
 def test_a_password_in_a_url_is_never_serialised(fake_model, tmp_path):
     url = fake_model.llm.partition("@")[2].replace("://", "://ana:secret@")
-    one = ContextualNodePostprocessor(
+    postprocessor = ContextualNodePostprocessor(
         "llm", llm=NamedModel(f"openai:{MODEL}@{url}", 800), cache=tmp_path / "c.sqlite"
     )
-    run(one, make_nodes(1))
+    run(postprocessor, make_nodes(1))
     assert fake_model.requests[0].headers["Authorization"].startswith("Basic ")
-    one.close()
+    postprocessor.close()
     for place in (
-        one.to_json(),
-        repr(one),
-        one.fingerprint,
+        postprocessor.to_json(),
+        repr(postprocessor),
+        postprocessor.fingerprint,
         *(str(file.read_bytes()) for file in tmp_path.iterdir()),
     ):
         assert "secret" not in place

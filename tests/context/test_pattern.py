@@ -190,17 +190,21 @@ def test_pages_get_headings_and_the_keyword_retriever_all_of_them():
 def test_any_text_gives_a_context(text, path, position):
     for chunk in filter(None, (text[:position], text[position:])):
         contexts(text, [chunk], path)
-    found = definitions_of(text, path)
-    assert all(text[one.start : one.start + 1].strip() for one in found)
-    assert [one.start for one in found] == sorted({one.start for one in found})
+    definitions = definitions_of(text, path)
+    starts = [definition.start for definition in definitions]
+    assert all(text[start : start + 1].strip() for start in starts)
+    assert starts == sorted(set(starts))
 
 
 def test_real_code(data):
     rows = [
         json.loads(line) for line in (data("codebases") / "documents.jsonl").open(encoding="utf-8")
     ]
-    found = [(row["text"], definitions_of(row["text"], row["path"])) for row in rows[:30]]
-    assert sum(bool(definitions) for _, definitions in found) >= 27
-    for text, definitions in found:
-        for one in definitions:
-            assert one.name.rpartition(".")[2] in text[one.start : one.start + 600]
+    texts_with_definitions = [
+        (row["text"], definitions_of(row["text"], row["path"])) for row in rows[:30]
+    ]
+    assert sum(bool(definitions) for _, definitions in texts_with_definitions) >= 27
+    for text, definitions in texts_with_definitions:
+        for definition in definitions:
+            beginning = text[definition.start : definition.start + 600]
+            assert definition.name.rpartition(".")[2] in beginning

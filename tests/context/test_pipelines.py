@@ -83,7 +83,7 @@ def index_of(store, documents=()):
     )
 
 
-def found(index, query, top_k=1):
+def retrieved_nodes(index, query, top_k=1):
     return [hit.node for hit in index.as_retriever(similarity_top_k=top_k).retrieve(query)]
 
 
@@ -99,19 +99,23 @@ def deleting(store):
 
 def blank(index):
     """Return the blank pages that a search finds."""
-    hits = [node for node in found(index, "Left blank", 20) if node.get_content() == "Left blank."]
+    hits = [
+        node
+        for node in retrieved_nodes(index, "Left blank", 20)
+        if node.get_content() == "Left blank."
+    ]
     return sorted((node.metadata.get("tenant"), node.metadata["page_label"]) for node in hits)
 
 
 def test_pages_through_a_converter(store):
     index = index_of(store, pages())
-    [node] = found(index, "price of power in June")
+    [node] = retrieved_nodes(index, "price of power in June")
     assert node.metadata["header_path"] == "Report > Costs"
     assert citation_of(node.metadata) == "d/report.pdf#page=2"
     assert "report.pdf > Report > Costs" in node.get_content(MetadataMode.EMBED)
     assert "page_label: 2" in node.get_content(MetadataMode.LLM)
     assert PAGES[1][node.start_char_idx : node.end_char_idx] == node.get_content()
-    [node] = found(index, "Trains are booked late")
+    [node] = retrieved_nodes(index, "Trains are booked late")
     assert node.metadata["header_path"] == "Report > Costs > Travel"
 
 
@@ -127,11 +131,11 @@ def test_equal_pages_one_by_one_and_one_of_them_deleted(store):
 
 def test_two_tenants_in_one_store(store):
     index = index_of(store, [*pages(tenant="a"), *pages(tenant="b")])
-    both = [(tenant, page) for tenant in "ab" for page in "35"]
-    assert blank(index) == both
+    expected = [(tenant, page) for tenant in "ab" for page in "35"]
+    assert blank(index) == expected
     with deleting(store):
         index.update_ref_doc(pages([*PAGES[:4], "No longer."], tenant="b")[4])
-        assert blank(index) == both[:3]
+        assert blank(index) == expected[:3]
 
 
 def test_upserts_by_a_pipeline(store):
@@ -144,8 +148,8 @@ def test_upserts_by_a_pipeline(store):
     first = line.run(documents=pages())
     assert len({node.node_id for node in first}) == len(first)
     with deleting(store):
-        again = line.run(documents=pages([*PAGES[:4], "Filled at last."]))
-        assert [node.get_content() for node in again] == ["Filled at last."]
+        second = line.run(documents=pages([*PAGES[:4], "Filled at last."]))
+        assert [node.get_content() for node in second] == ["Filled at last."]
         if isinstance(store, SimpleVectorStore):  # it keeps vectors and no texts
             assert sorted(store.data.text_id_to_ref_doc_id.values()) == [
                 f"report-{page}" for page in (1, 2, 2, 3, 4, 5)
@@ -153,7 +157,7 @@ def test_upserts_by_a_pipeline(store):
             return
         index = VectorStoreIndex.from_vector_store(store, embed_model=HashedWords())
         assert blank(index) == [(None, "3")]
-        assert found(index, "Filled at last")[0].metadata["page_label"] == "5"
+        assert retrieved_nodes(index, "Filled at last")[0].metadata["page_label"] == "5"
 
 
 @pytest.mark.process

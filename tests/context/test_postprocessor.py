@@ -75,8 +75,8 @@ def test_shown_to_the_llm_when_asked_for(nodes):
 
 
 def test_shown_to_the_llm_at_query_time_when_the_index_hides_it(nodes):
-    found = [NodeWithScore(node=node, score=1.0) for node in ContextualNodePostprocessor()(nodes)]
-    [_, hit] = ContextualNodePostprocessor(show_context_to_llm=True).postprocess_nodes(found)
+    hits = [NodeWithScore(node=node, score=1.0) for node in ContextualNodePostprocessor()(nodes)]
+    [_, hit] = ContextualNodePostprocessor(show_context_to_llm=True).postprocess_nodes(hits)
     assert "context: Document: guide.md > Guide" in hit.node.get_content(MetadataMode.LLM)
     assert "context:" not in nodes[1].get_content(MetadataMode.LLM)
 
@@ -196,9 +196,9 @@ def test_off_leaves_plain_nodes_alone(nodes):
 
 
 def test_at_query_time_copies_get_contexts(nodes):
-    found = [NodeWithScore(node=node, score=0.5) for node in nodes]
+    hits = [NodeWithScore(node=node, score=0.5) for node in nodes]
     before = [node.hash for node in nodes]
-    result = ContextualNodePostprocessor().postprocess_nodes(found, query_str="install")
+    result = ContextualNodePostprocessor().postprocess_nodes(hits, query_str="install")
     assert [hit.node.metadata["context"] for hit in result] == [
         "Document: guide.md",
         "Document: guide.md > Guide",
@@ -210,8 +210,8 @@ def test_at_query_time_copies_get_contexts(nodes):
 
 def test_at_query_time_existing_contexts_are_kept(nodes):
     ContextualNodePostprocessor(Paid())(nodes)
-    found = [NodeWithScore(node=nodes[0], score=None)]
-    [hit] = ContextualNodePostprocessor().postprocess_nodes(found)
+    hits = [NodeWithScore(node=nodes[0], score=None)]
+    [hit] = ContextualNodePostprocessor().postprocess_nodes(hits)
     assert hit.node is nodes[0]
 
 
@@ -242,8 +242,8 @@ async def test_async_contexts_are_the_same(document):
 
     step = ContextualNodePostprocessor()
     assert [n.to_dict() for n in await step.acall(fresh())] == [n.to_dict() for n in step(fresh())]
-    found = await step.apostprocess_nodes([NodeWithScore(node=node) for node in fresh()])
-    assert found[1].node.metadata["context"] == "Document: guide.md > Guide"
+    hits = await step.apostprocess_nodes([NodeWithScore(node=node) for node in fresh()])
+    assert hits[1].node.metadata["context"] == "Document: guide.md > Guide"
 
 
 def test_paid_contexts_are_kept_until_the_generator_or_its_version_changes(nodes):
@@ -289,8 +289,8 @@ async def test_in_a_pipeline_with_workers_and_async(document):
         "Document: guide.md",
         "Document: other.md",
     }
-    found = await pipeline.arun(documents=[document, other], num_workers=2)
-    assert {node.metadata["context"] for node in found} == expected
+    nodes = await pipeline.arun(documents=[document, other], num_workers=2)
+    assert {node.metadata["context"] for node in nodes} == expected
 
 
 def test_pipeline_hash_follows_the_settings(nodes):

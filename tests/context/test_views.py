@@ -88,12 +88,12 @@ def test_an_extractor_after_the_context_is_shown_too():
 
 @pytest.mark.parametrize("retriever", [BM25Retriever, ContextualBM25Retriever])
 def test_a_keyword_index_finds_metadata_of_documents(retriever):
-    others = [TextNode(text=f"Other words {number}.") for number in range(5)]
+    other_nodes = [TextNode(text=f"Other words {number}.") for number in range(5)]
     node = run(SentenceSplitter(), ContextualNodePostprocessor())
-    found = retriever.from_defaults(nodes=[*others, node], similarity_top_k=1).retrieve(
+    hits = retriever.from_defaults(nodes=[*other_nodes, node], similarity_top_k=1).retrieve(
         "networking intranet"
     )
-    assert [hit.node.node_id for hit in found] == [node.node_id]
+    assert [hit.node.node_id for hit in hits] == [node.node_id]
 
 
 def test_at_query_time_the_copies_show_it_too():
@@ -226,12 +226,13 @@ def test_a_key_of_a_document_keeps_its_value_and_ours_gets_another_name(key):
 def test_tags_of_front_matter_are_read_once_and_tags_of_a_document_stay():
     text = "---\ntags: [blue]\ndescription: All of it\n---\n# A\n\nOne.\n\n# B\n\nTwo.\n"
     parser = HeadingAwareMarkdownNodeParser(min_chunk_size=0)
-    found, brought = Document(text=text), Document(text=text, metadata={"tags": "red"})
-    for one, expected in ((found, ["context"]), (brought, ["tags", "context"])):
-        nodes = ContextualNodePostprocessor()(parser([one]))
+    untagged = Document(text=text)
+    tagged = Document(text=text, metadata={"tags": "red"})
+    for document, expected in ((untagged, ["context"]), (tagged, ["tags", "context"])):
+        nodes = ContextualNodePostprocessor()(parser([document]))
         assert [shown(node) for node in nodes] == [expected] * 2
         assert all({"tags", "description"} <= set(shown(node, MetadataMode.LLM)) for node in nodes)
-    index = ContextualBM25Retriever(ContextualNodePostprocessor()(parser([found])))
+    index = ContextualBM25Retriever(ContextualNodePostprocessor()(parser([untagged])))
     assert [hit.node.get_content() for hit in index.retrieve("blue")] == ["# A\n\nOne."]
 
 

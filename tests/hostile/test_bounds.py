@@ -134,9 +134,9 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize("rest", UNREADABLE.values(), ids=UNREADABLE)
-def test_the_command_that_a_message_names_mends_what_a_check_does_not_see(folder, caplog, rest):
-    tamper(folder, "UPDATE chunks SET fields = ?", rest)
+@pytest.mark.parametrize("fields", UNREADABLE.values(), ids=UNREADABLE)
+def test_the_command_that_a_message_names_mends_what_a_check_does_not_see(folder, caplog, fields):
+    tamper(folder, "UPDATE chunks SET fields = ?", fields)
     with (
         ContextualIndex.open(folder) as index,
         pytest.raises(DamagedError, match="Run: llama-index-contextual index"),

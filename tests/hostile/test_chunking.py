@@ -74,12 +74,12 @@ def test_title_headings_and_tags_are_copied_to_every_chunk_and_so_are_short():
         f"---\ntitle: {long}\ntags: [{tags}]\ndescription: {long}\n---\n# {long}\n\n## {long}\n\n"
         + "A line. " * 5_000
     )
-    found = nodes(text)
-    for node in found:
+    chunks = nodes(text)
+    for node in chunks:
         for key in ("title", "tags", "description", "header_path"):
             assert len(node.metadata[key]) <= 300
-    assert found[-1].metadata["title"].endswith("…")
-    assert tags.startswith(found[-1].metadata["tags"] + ",")  # whole ones
+    assert chunks[-1].metadata["title"].endswith("…")
+    assert tags.startswith(chunks[-1].metadata["tags"] + ",")  # whole ones
     deep = "".join(f"{'#' * level} {'x' * 90}{level}\n\n" for level in range(1, 7)) + "Text."
     [node] = nodes(deep)
     assert node.metadata["header_path"].startswith("… > ")
@@ -138,8 +138,8 @@ def test_front_matter_has_a_limit_and_stays_text_beyond_it():
         ContextualWarning,
         match=r"a.md cannot be read as YAML and is kept as text: it has \d{3},\d{3} ch",
     ):
-        found = nodes(f"---\n{lines}---\n\nText.")
-    assert "key9999" in found[-1].text
+        chunks = nodes(f"---\n{lines}---\n\nText.")
+    assert "key9999" in chunks[-1].text
     assert read_front_matter(f"---\n{lines[:90_000]}\n---\n").values
 
 
@@ -185,7 +185,7 @@ def test_a_run_of_bare_headings_is_within_the_budget(levels):
 def test_a_line_of_a_hundred_lists_is_the_block_that_it_was(line):
     text = f"Above.\n\n{line}\n\nBelow.\n"
     plain = text.replace(line, line[:20] + line[-2:])
-    kinds = [[mark.kind for mark in outline_of(one).marks] for one in (text, plain)]
+    kinds = [[mark.kind for mark in outline_of(markdown).marks] for markdown in (text, plain)]
     assert kinds[0] == kinds[1]
 
 

@@ -69,5 +69,5 @@ def test_no_number_of_hits_switches_a_retriever_off(tmp_path):
     with ContextualIndex.open(tmp_path) as index:
         index.refresh()
         for count in (100_000, 2**40):
-            found = index.as_retriever(count).explain("gateway")
-            assert (found.warnings, len(found.hits)) == ((), 1)
+            explanation = index.as_retriever(count).explain("gateway")
+            assert (explanation.warnings, len(explanation.hits)) == ((), 1)

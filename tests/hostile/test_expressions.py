@@ -100,11 +100,13 @@ ANCHORED = {
 
 def expressions():
     """Every expression by the name of what holds or uses it, and its beginning."""
-    found = {}
+    by_pattern = {}
     for name, value in walked():
-        for one in inside(value):
-            found.setdefault(one.pattern, (name, one))
-    return {f"{name} {pattern[:30]}": (name, value) for pattern, (name, value) in found.items()}
+        for expression in inside(value):
+            by_pattern.setdefault(expression.pattern, (name, expression))
+    return {
+        f"{name} {pattern[:30]}": (name, value) for pattern, (name, value) in by_pattern.items()
+    }
 
 
 def inside(value):
@@ -112,8 +114,8 @@ def inside(value):
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple | set | frozenset):
-        for one in list(value)[:200]:
-            yield from inside(one)
+        for member in list(value)[:200]:
+            yield from inside(member)
     elif hasattr(value, "fullmatch") and isinstance(getattr(value, "pattern", None), str):
         yield value
 
@@ -178,13 +180,13 @@ def pieces(tree, words, letters):  # noqa: C901  one branch for each kind
             letters.update(run)
             run = ""
         if kind is kinds.IN:
-            for inner, one in value:
+            for inner, argument in value:
                 if inner is kinds.LITERAL:
-                    letters.add(chr(one))
+                    letters.add(chr(argument))
                 elif inner is kinds.RANGE:
-                    letters.update(map(chr, one))
+                    letters.update(map(chr, argument))
                 elif inner is kinds.CATEGORY:
-                    letters.update(EXAMPLES.get(one, ""))
+                    letters.update(EXAMPLES.get(argument, ""))
         elif kind is kinds.BRANCH:
             for branch in value[1]:
                 pieces(branch, words, letters)

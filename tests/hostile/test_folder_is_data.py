@@ -93,13 +93,17 @@ def test_options_the_environment_and_the_users_own_file_count(folder, monkeypatc
         "utf-8",
     )
     (folder / "contextual.toml").write_text("[chunks]\nchunk_size = 77\n", "utf-8")
-    found = load_configuration(folder)
-    assert (found["context_options.llm"], found["retrieval.top_k"], found["chunks.chunk_size"]) == (
+    configuration = load_configuration(folder)
+    assert (
+        configuration["context_options.llm"],
+        configuration["retrieval.top_k"],
+        configuration["chunks.chunk_size"],
+    ) == (
         "openai:own",
         3,
         77,
     )
-    assert found.origins["context_options.llm"] == str(own / "config.toml")
+    assert configuration.origins["context_options.llm"] == str(own / "config.toml")
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CONTEXT_OPTIONS__LLM", "openai:environment")
     assert load_configuration(folder)["context_options.llm"] == "openai:environment"
     assert (
@@ -146,8 +150,12 @@ def test_the_users_own_file_has_a_table_of_a_folder(folder, users_own):
     (folder / "contextual.toml").write_text(ASKS, "utf-8")
     users_own(folder)
     (folder / "contextual.toml").write_text("[retrieval]\ntop_k = 3\n", "utf-8")
-    found = load_configuration(folder)
-    assert (found["embed_model"], found["chunks.chunk_size"], found["retrieval.top_k"]) == (
+    configuration = load_configuration(folder)
+    assert (
+        configuration["embed_model"],
+        configuration["chunks.chunk_size"],
+        configuration["retrieval.top_k"],
+    ) == (
         "ollama:x@http://127.0.0.1:1",
         77,
         3,
@@ -226,12 +234,12 @@ def test_a_pipe_in_an_index_is_refused_before_it_is_opened(folder, part):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are Unicode")
-@pytest.mark.parametrize("several", [False, True])
-def test_a_folder_whose_name_is_not_utf_8_is_indexed(tmp_path, several):
+@pytest.mark.parametrize("as_mapping", [False, True])
+def test_a_folder_whose_name_is_not_utf_8_is_indexed(tmp_path, as_mapping):
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
     folder.mkdir()
     (folder / "a.md").write_text("# Tea\n\nGreen tea steeps at 80 degrees.\n")
-    which = {"notes": folder} if several else folder
+    which = {"notes": folder} if as_mapping else folder
     for _ in range(2):
         with ContextualIndex.open(which, storage=tmp_path / "storage", embed_model="none") as index:
             assert index.refresh().failed == []

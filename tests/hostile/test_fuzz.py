@@ -86,14 +86,14 @@ def test_a_finding_comes_back_by_its_number(monkeypatch, capsys):
     assert what.startswith("AssertionError both in ")
     assert "|" in source
     assert f"seed 7, messages {number}: " in capsys.readouterr().err
-    again = fuzz.run(["messages"], seed=7, first=number, documents=1)
-    assert again["messages"].findings == {what: (number, source)}
+    repeated = fuzz.run(["messages"], seed=7, first=number, documents=1)
+    assert repeated["messages"].findings == {what: (number, source)}
 
 
 def test_a_square_of_the_length_is_a_finding(monkeypatch):
     def slow(source):
-        for at in range(0, len(source), 10):
-            source.count("\x1a" * 3, at)
+        for offset in range(0, len(source), 10):
+            source.count("\x1a" * 3, offset)
 
     assert fuzz.grows_too_fast(lambda source: [slow(source * 3) for _ in range(9)], "ab" * 1000)
     assert not fuzz.grows_too_fast(

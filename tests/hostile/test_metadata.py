@@ -91,10 +91,10 @@ def test_one_document_of_a_refresh_ends_no_batch(value, tmp_path):
         assert [problem.reason for problem in report.repaired] == [
             "metadata 'v' is nested more than 100 levels deep and is left out"
         ]
-        found = {
+        document_ids = {
             index.as_retriever().retrieve(word)[0].node.ref_doc_id for word in ("zebras", "tigers")
         }
-        assert found == {"odd", "good"}
+        assert document_ids == {"odd", "good"}
 
 
 class Foreign(dict):

@@ -247,15 +247,15 @@ def test_an_answer_ends_in_a_message(kind, fault):
             assert "Choose a model: " in unanswered(model)
 
 
-def vectors(of):
+def vectors(make_vectors):
     """A server that answers in the forms of all kinds, with some vectors for a text each."""
 
     def answer(connection, request):
-        path, rows = request.split()[1].decode(), of()
+        path, rows = request.split()[1].decode(), make_vectors()
         if path.endswith("/api/embed"):
             send_json(connection, {"embeddings": rows})
             return
-        entries = [{"index": at, "embedding": row} for at, row in enumerate(rows)]
+        entries = [{"index": index, "embedding": row} for index, row in enumerate(rows)]
         data = [{"data": entries}] if "contextualized" in path else entries
         send_json(
             connection,

@@ -39,12 +39,12 @@ def faults_of(source, name="a file"):
             modules = (
                 [node.module or ""]
                 if isinstance(node, ast.ImportFrom)
-                else [one.name for one in node.names]
+                else [alias.name for alias in node.names]
             )
             yield from (
-                f"{name}: imports {one}"
-                for one in modules
-                if one.partition(".")[0] in FORBIDDEN_MODULES
+                f"{name}: imports {module}"
+                for module in modules
+                if module.partition(".")[0] in FORBIDDEN_MODULES
             )
             if isinstance(node, ast.ImportFrom) and node.module == "pickle":
                 yield f"{name}: imports of pickle"
@@ -64,7 +64,7 @@ def faults_of(source, name="a file"):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("np.load", "numpy.load"):
             yield from (
                 ()
-                if "allow_pickle" in {one.arg for one in node.keywords}
+                if "allow_pickle" in {keyword.arg for keyword in node.keywords}
                 else (f"{name}: loads arrays",)
             )
         if isinstance(node, ast.keyword) and node.arg in (
@@ -77,12 +77,12 @@ def faults_of(source, name="a file"):
 
 
 def test_no_file_of_the_package_unpickles_or_evaluates():
-    found = [
+    faults = [
         fault
         for file in PACKAGE.rglob("*.py")
         for fault in faults_of(file.read_text("utf-8"), file.name)
     ]
-    assert found == []
+    assert faults == []
     bad = "from pickle import loads\nfrom dill import x\npickle.loads(x)\neval(y)\nyaml.load(z)\n"
     bad += "np.load(a, allow_pickle=True)\nnp.load(b)\n"
     assert len(list(faults_of(bad))) == 7

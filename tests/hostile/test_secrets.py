@@ -120,7 +120,9 @@ def in_the_index(folder, settings, run):
     change_state(storage_of(folder), choices=choices, settings={})
 
 
-ROUTES = {one.__name__: one for one in (in_the_file, in_the_project, in_a_parent, in_the_index)}
+ROUTES = {
+    route.__name__: route for route in (in_the_file, in_the_project, in_a_parent, in_the_index)
+}
 
 
 def rounds():

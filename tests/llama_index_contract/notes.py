@@ -26,7 +26,7 @@ TEAMS = ["net", "web", "net", "ops", "network", "web"]
 
 def notes() -> list[TextNode]:
     """Six nodes of two documents with metadata of every kind; "budget" has no owner."""
-    found = []
+    nodes = []
     for number, (name, text) in enumerate(TEXTS.items()):
         metadata: dict[str, Any] = {
             "team": TEAMS[number],
@@ -40,8 +40,8 @@ def notes() -> list[TextNode]:
             id_=name, text=text, metadata=metadata, excluded_embed_metadata_keys=[*metadata]
         )
         node.relationships = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=f"doc{number % 2}")}
-        found.append(node)
-    return found
+        nodes.append(node)
+    return nodes
 
 
 @cache

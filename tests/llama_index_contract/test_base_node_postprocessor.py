@@ -51,10 +51,10 @@ def given():
     ]
 
 
-def plain(found):
+def plain(hits):
     return [
-        (one.node.node_id, one.score, one.node.get_content(), type(one.node).__name__)
-        for one in found
+        (hit.node.node_id, hit.score, hit.node.get_content(), type(hit.node).__name__)
+        for hit in hits
     ]
 
 
@@ -67,7 +67,7 @@ def engine(make, **options):
 
 
 def sources(response):
-    return sorted((one.node_id, one.score) for one in response.source_nodes)
+    return sorted((hit.node_id, hit.score) for hit in response.source_nodes)
 
 
 compared = comparison(Stock(), Ours())

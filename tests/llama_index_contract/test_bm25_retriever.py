@@ -87,7 +87,7 @@ def test_a_word_in_another_form_is_found(cls):
 
 @compared()
 def test_views_and_hashes_of_hits(cls):
-    return [one[2:] for one in seen(cls(nodes=notes(), similarity_top_k=1).retrieve("sofa"))]
+    return [hit[2:] for hit in seen(cls(nodes=notes(), similarity_top_k=1).retrieve("sofa"))]
 
 
 @compared(stock=4, ours=2, differs="bm25-padding")

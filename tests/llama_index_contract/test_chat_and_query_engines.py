@@ -51,7 +51,10 @@ class Splits(BaseQuestionGenerator):
         pass
 
     def generate(self, tools, query):
-        return [SubQuestion(sub_question=one, tool_name="notes") for one in (QUESTION, "carrots")]
+        return [
+            SubQuestion(sub_question=question, tool_name="notes")
+            for question in (QUESTION, "carrots")
+        ]
 
     async def agenerate(self, tools, query):
         return self.generate(tools, query)
@@ -76,8 +79,8 @@ def retriever(kinds, kind, size=2):
 def chat(kinds, kind, *messages, engine=CondensePlusContextChatEngine):
     """Return for each message whether there was an answer, and from how many nodes."""
     made = engine.from_defaults(retriever=retriever(kinds, kind), llm=MockLLM())
-    answers = [made.chat(one) for one in messages]
-    return [(str(one) != "Empty Response", len(one.source_nodes)) for one in answers]
+    answers = [made.chat(message) for message in messages]
+    return [(str(response) != "Empty Response", len(response.source_nodes)) for response in answers]
 
 
 def streamed(kinds, kind):
@@ -107,19 +110,19 @@ def without_match(kind, stock, ours):
 
 
 def answer(kinds, **settings):
-    found = RetrieverQueryEngine.from_args(
+    response = RetrieverQueryEngine.from_args(
         retriever(kinds, "vector"), llm=MockLLM(), **settings
     ).query(QUESTION)
-    return str(found), ids(found.source_nodes)
+    return str(response), ids(response.source_nodes)
 
 
 def cited(kinds, kind):
     engine = CitationQueryEngine(
         retriever(kinds, kind), llm=MockLLM(), metadata_mode=MetadataMode.LLM
     )
-    found = engine.query(QUESTION)
-    return str(found).count("team: net"), [
-        one.node.get_content().split("\n")[0] for one in found.source_nodes
+    response = engine.query(QUESTION)
+    return str(response).count("team: net"), [
+        hit.node.get_content().split("\n")[0] for hit in response.source_nodes
     ]
 
 

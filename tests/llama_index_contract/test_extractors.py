@@ -59,10 +59,10 @@ def nodes(*steps, **metadata):
 
 def shown(made, mode):
     """What a view shows beside the text, without the context: the keys and values of each node."""
-    lines = (one.get_metadata_str(mode).splitlines() for one in made)
+    lines = (node.get_metadata_str(mode).splitlines() for node in made)
     return [
-        [line for line in found if line.partition(": ")[0] not in OURS and ": " in line]
-        for found in lines
+        [line for line in node_lines if line.partition(": ")[0] not in OURS and ": " in line]
+        for node_lines in lines
     ]
 
 
@@ -71,7 +71,7 @@ def embedded(made):
 
 
 def prompted(made):
-    return [one.get_content(metadata_mode=MetadataMode.LLM) for one in made]
+    return [node.get_content(metadata_mode=MetadataMode.LLM) for node in made]
 
 
 EXTRACTORS = {
@@ -85,11 +85,11 @@ EXTRACTORS = {
 
 
 def excluded(steps):
-    [one, *_] = pipeline(*steps).run(documents=documents())
-    one.excluded_embed_metadata_keys.append("author")
+    [node, *_] = pipeline(*steps).run(documents=documents())
+    node.excluded_embed_metadata_keys.append("author")
     for step in steps:
-        step([one])
-    return embedded([one])
+        step([node])
+    return embedded([node])
 
 
 def hidden_by_the_document(steps, attribute):
@@ -104,7 +104,7 @@ def templates(steps):
     document.metadata_template, document.metadata_separator = "{key}={value}", " | "
     document.text_template = "{metadata_str} --- {content}"
     made = pipeline(*steps).run(documents=[document])
-    return [one.get_content(metadata_mode=MetadataMode.LLM) for one in made]
+    return [node.get_content(metadata_mode=MetadataMode.LLM) for node in made]
 
 
 def hits(steps, question):
@@ -119,12 +119,12 @@ def hits(steps, question):
 
 def links(steps):
     return [
-        (one.node_id, one.ref_doc_id, one.start_char_idx, one.end_char_idx, one.text)
-        for one in nodes(*steps)
+        (node.node_id, node.ref_doc_id, node.start_char_idx, node.end_char_idx, node.text)
+        for node in nodes(*steps)
     ] + [
         (kind.name, link.node_id)
-        for one in nodes(*steps)
-        for kind, link in one.relationships.items()
+        for node in nodes(*steps)
+        for kind, link in node.relationships.items()
     ]
 
 
@@ -165,7 +165,7 @@ def test_what_documents_brought_is_in_prompts(steps):
 
 @compared()
 def test_what_is_displayed_is_the_text(steps):
-    return [one.get_content() for one in nodes(*steps)]
+    return [node.get_content() for node in nodes(*steps)]
 
 
 @compared()
@@ -191,14 +191,14 @@ def test_keys_that_it_hides_from_prompts(steps):
 @compared()
 def test_keys_that_an_extractor_excludes_after_a_context(steps):
     made = pipeline(*steps).run(documents=documents())
-    found = asyncio.run(
+    extracted = asyncio.run(
         EXTRACTORS["keywords"]().aprocess_nodes(
             made, excluded_embed_metadata_keys=["excerpt_keywords"]
         )
     )
     for step in steps:  # again, as in a second run
-        step(found)
-    return [embedded(found), prompted(found)]
+        step(extracted)
+    return [embedded(extracted), prompted(extracted)]
 
 
 @compared()
@@ -228,15 +228,15 @@ def test_bm25retriever_finds_what_documents_brought(steps):
 
 @compared(gives=[3, 0])
 def test_a_document_that_is_unchanged_gives_no_nodes(steps):
-    one = pipeline(*steps)
-    one.docstore = SimpleDocumentStore()
-    return [len(one.run(documents=documents())) for _ in range(2)]
+    ingestion = pipeline(*steps)
+    ingestion.docstore = SimpleDocumentStore()
+    return [len(ingestion.run(documents=documents())) for _ in range(2)]
 
 
 @compared()
 def test_a_pipeline_s_cache_gives_the_same_nodes(steps):
-    one = pipeline(*steps)
-    return [[node.node_id for node in one.run(documents=documents())] for _ in range(2)]
+    ingestion = pipeline(*steps)
+    return [[node.node_id for node in ingestion.run(documents=documents())] for _ in range(2)]
 
 
 @compared()
@@ -256,7 +256,7 @@ def test_arun_gives_what_run_gives(steps):
 
 @compared()
 def test_a_context_of_another_step_stays(steps):
-    return [one.metadata["context"] for one in nodes(*steps, context="x")]
+    return [node.metadata["context"] for node in nodes(*steps, context="x")]
 
 
 @compared()

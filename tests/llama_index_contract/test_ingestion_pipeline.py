@@ -76,7 +76,7 @@ def pipeline(steps, strategy=None, *more, store=None, **given):
 def held(store):
     """How many vectors a store has of each document."""
     ids = list(store.data.text_id_to_ref_doc_id.values())
-    return {one: ids.count(one) for one in sorted(set(ids))}
+    return {document_id: ids.count(document_id) for document_id in sorted(set(ids))}
 
 
 def runs(steps, *batches, strategy=UPSERTS):
@@ -201,8 +201,8 @@ def test_a_changed_key_is_stored(steps):
     store = SimpleVectorStore()
     line = pipeline(steps, UPSERTS, EMBED, store=store)
     line.run(documents=docs("one", category="code"))
-    again = line.run(documents=docs("one", category="text"))
-    return [node.metadata["category"] for node in again], held(store)
+    changed_nodes = line.run(documents=docs("one", category="text"))
+    return [node.metadata["category"] for node in changed_nodes], held(store)
 
 
 @compared(gives={"1": 1})

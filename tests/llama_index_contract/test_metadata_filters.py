@@ -27,7 +27,7 @@ def hits(make, filters):
     return names(make(index(), filters=filters, similarity_top_k=9).retrieve("carrots"))
 
 
-def one(key, operator, value=None):
+def filter_on(key, operator, value=None):
     return MetadataFilter(key=key, operator=operator, value=value)
 
 
@@ -40,76 +40,102 @@ a_missing_key_matches = needs_core(
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
-        pytest.param(filters_of(one("team", "==", "net")), ["dog", "gateway"], id="=="),
-        pytest.param(filters_of(one("n", "==", 3)), ["budget"], id="== a number"),
-        pytest.param(filters_of(one("n", "==", 3.0)), ["budget"], id="== 3.0"),
+        pytest.param(filters_of(filter_on("team", "==", "net")), ["dog", "gateway"], id="=="),
+        pytest.param(filters_of(filter_on("n", "==", 3)), ["budget"], id="== a number"),
+        pytest.param(filters_of(filter_on("n", "==", 3.0)), ["budget"], id="== 3.0"),
         pytest.param(
-            filters_of(one("done", "==", 1)), ["dog", "freeze", "gateway"], id="== 1 of true"
+            filters_of(filter_on("done", "==", 1)), ["dog", "freeze", "gateway"], id="== 1 of true"
         ),
         pytest.param(
-            filters_of(one("done", "==", 0)), ["budget", "cat", "meeting"], id="== 0 of false"
+            filters_of(filter_on("done", "==", 0)), ["budget", "cat", "meeting"], id="== 0 of false"
         ),
         pytest.param(
-            filters_of(one("done", "!=", 1)), ["budget", "cat", "meeting"], id="!= 1 of true"
+            filters_of(filter_on("done", "!=", 1)), ["budget", "cat", "meeting"], id="!= 1 of true"
         ),
         pytest.param(
-            filters_of(one("team", "!=", "net")), ["budget", "cat", "freeze", "meeting"], id="!="
+            filters_of(filter_on("team", "!=", "net")),
+            ["budget", "cat", "freeze", "meeting"],
+            id="!=",
         ),
         pytest.param(
-            filters_of(one("owner", "!=", "dog@example.org")),
+            filters_of(filter_on("owner", "!=", "dog@example.org")),
             ["budget", "cat", "freeze", "gateway", "meeting"],
             id="!= of a missing key",
             marks=a_missing_key_matches,
         ),
-        pytest.param(filters_of(one("n", ">", 3)), ["freeze", "meeting"], id=">"),
-        pytest.param(filters_of(one("n", ">=", 3)), ["budget", "freeze", "meeting"], id=">="),
-        pytest.param(filters_of(one("n", "<", 1)), ["dog"], id="<"),
-        pytest.param(filters_of(one("n", "<=", 1)), ["cat", "dog"], id="<="),
+        pytest.param(filters_of(filter_on("n", ">", 3)), ["freeze", "meeting"], id=">"),
+        pytest.param(filters_of(filter_on("n", ">=", 3)), ["budget", "freeze", "meeting"], id=">="),
+        pytest.param(filters_of(filter_on("n", "<", 1)), ["dog"], id="<"),
+        pytest.param(filters_of(filter_on("n", "<=", 1)), ["cat", "dog"], id="<="),
         pytest.param(
-            filters_of(one("team", "<", "nf")), ["dog", "freeze", "gateway"], id="< of a text"
+            filters_of(filter_on("team", "<", "nf")), ["dog", "freeze", "gateway"], id="< of a text"
         ),
         pytest.param(
-            filters_of(one("team", "in", ["ops", "web"])), ["budget", "cat", "meeting"], id="in"
-        ),
-        pytest.param(filters_of(one("n", "in", [0, 5, 9])), ["dog", "meeting"], id="in numbers"),
-        pytest.param(
-            filters_of(one("team", "in", "ops,web")), ["budget", "cat", "meeting"], id="in a text"
+            filters_of(filter_on("team", "in", ["ops", "web"])),
+            ["budget", "cat", "meeting"],
+            id="in",
         ),
         pytest.param(
-            filters_of(one("team", "nin", ["ops", "web"])), ["dog", "freeze", "gateway"], id="nin"
+            filters_of(filter_on("n", "in", [0, 5, 9])), ["dog", "meeting"], id="in numbers"
         ),
         pytest.param(
-            filters_of(one("owner", "nin", ["x"])),
+            filters_of(filter_on("team", "in", "ops,web")),
+            ["budget", "cat", "meeting"],
+            id="in a text",
+        ),
+        pytest.param(
+            filters_of(filter_on("team", "nin", ["ops", "web"])),
+            ["dog", "freeze", "gateway"],
+            id="nin",
+        ),
+        pytest.param(
+            filters_of(filter_on("owner", "nin", ["x"])),
             ALL,
             id="nin of a missing key",
             marks=a_missing_key_matches,
         ),
-        pytest.param(filters_of(one("tags", "contains", "dog")), ["dog"], id="contains"),
+        pytest.param(filters_of(filter_on("tags", "contains", "dog")), ["dog"], id="contains"),
         pytest.param(
-            filters_of(one("team", "contains", "work")), ["freeze"], id="contains a part of a text"
+            filters_of(filter_on("team", "contains", "work")),
+            ["freeze"],
+            id="contains a part of a text",
         ),
-        pytest.param(filters_of(one("tags", "any", ["dog", "cat"])), ["cat", "dog"], id="any"),
-        pytest.param(filters_of(one("tags", "all", ["a", "cat"])), ["cat"], id="all"),
-        pytest.param(filters_of(one("team", "text_match", "work")), ["freeze"], id="text_match"),
         pytest.param(
-            filters_of(one("team", "text_match_insensitive", "WORK")),
+            filters_of(filter_on("tags", "any", ["dog", "cat"])), ["cat", "dog"], id="any"
+        ),
+        pytest.param(filters_of(filter_on("tags", "all", ["a", "cat"])), ["cat"], id="all"),
+        pytest.param(
+            filters_of(filter_on("team", "text_match", "work")), ["freeze"], id="text_match"
+        ),
+        pytest.param(
+            filters_of(filter_on("team", "text_match_insensitive", "WORK")),
             ["freeze"],
             id="text_match_insensitive",
         ),
-        pytest.param(filters_of(one("owner", "is_empty")), ["budget"], id="is_empty"),
+        pytest.param(filters_of(filter_on("owner", "is_empty")), ["budget"], id="is_empty"),
         pytest.param(
-            filters_of(one("ref_doc_id", "==", "doc1")),
+            filters_of(filter_on("ref_doc_id", "==", "doc1")),
             ["budget", "cat", "meeting"],
             id="a document",
         ),
-        pytest.param(filters_of(one("team", "==", "net"), one("n", ">", 1)), ["gateway"], id="and"),
         pytest.param(
-            filters_of(one("team", "==", "ops"), one("n", "<", 1), condition=FilterCondition.OR),
+            filters_of(filter_on("team", "==", "net"), filter_on("n", ">", 1)),
+            ["gateway"],
+            id="and",
+        ),
+        pytest.param(
+            filters_of(
+                filter_on("team", "==", "ops"), filter_on("n", "<", 1), condition=FilterCondition.OR
+            ),
             ["budget", "dog"],
             id="or",
         ),
         pytest.param(
-            filters_of(one("team", "==", "net"), one("n", ">", 3), condition=FilterCondition.NOT),
+            filters_of(
+                filter_on("team", "==", "net"),
+                filter_on("n", ">", 3),
+                condition=FilterCondition.NOT,
+            ),
             ["budget", "cat"],
             id="not",
         ),
@@ -127,14 +153,14 @@ def test_both_return_the_same(filters, expected):
 
 @compared(stock=["dog", "freeze", "gateway"], ours=["freeze"], differs="filters-in-text")
 def test_in_a_text_of_which_a_value_is_a_part(make):
-    return hits(make, filters_of(one("team", "in", "network")))
+    return hits(make, filters_of(filter_on("team", "in", "network")))
 
 
 @compared(stock="ValueError", ours="['dog', 'gateway']", differs="filters-nested")
 def test_filters_in_filters(make):
-    return refusal(lambda: hits(make, filters_of(filters_of(one("team", "==", "net")))))
+    return refusal(lambda: hits(make, filters_of(filters_of(filter_on("team", "==", "net")))))
 
 
 @compared(stock="TypeError", ours="[]", differs="filters-types")
 def test_a_text_compared_with_a_number(make):
-    return refusal(lambda: hits(make, filters_of(one("team", ">", 3))))
+    return refusal(lambda: hits(make, filters_of(filter_on("team", ">", 3))))

@@ -44,11 +44,11 @@ class Fixed(BaseRetriever):
 
 class Kinds(BaseRetriever):
     def _retrieve(self, query_bundle):
-        found = [
+        nodes = [
             ImageNode(id_="image", image_path="a.png"),
             IndexNode(id_="link", text="x", index_id="x", obj=TextNode(id_="target", text="all")),
         ]
-        return [NodeWithScore(node=node, score=0.5) for node in found]
+        return [NodeWithScore(node=node, score=0.5) for node in nodes]
 
 
 def fused(cls, retrievers, mode="reciprocal_rerank", **settings):
@@ -62,7 +62,7 @@ def fused(cls, retrievers, mode="reciprocal_rerank", **settings):
     return cls(retrievers, **settings)
 
 
-def found(cls, *retrievers, mode="reciprocal_rerank", **settings):
+def fused_ids(cls, *retrievers, mode="reciprocal_rerank", **settings):
     return ids(fused(cls, retrievers, mode, **settings).retrieve("carrots"))
 
 
@@ -109,7 +109,7 @@ compared = comparison(QueryFusionRetriever, ContextualFusionRetriever)
 )
 def test_what_both_retrievers_find_is_found(mode):
     compare(
-        lambda cls: sorted(found(cls, left(), right(), mode=mode)),
+        lambda cls: sorted(fused_ids(cls, left(), right(), mode=mode)),
         QueryFusionRetriever,
         ContextualFusionRetriever,
     )
@@ -120,7 +120,7 @@ def test_what_both_retrievers_find_is_found(mode):
 )
 def test_one_retriever_keeps_its_order(mode):
     compare(
-        lambda cls: found(cls, left(), mode=mode),
+        lambda cls: fused_ids(cls, left(), mode=mode),
         QueryFusionRetriever,
         ContextualFusionRetriever,
         gives=["a", "b", "c"],
@@ -129,12 +129,12 @@ def test_one_retriever_keeps_its_order(mode):
 
 @compared()
 def test_relative_scores_and_weights(cls):
-    return found(cls, left(), right(), mode="relative_score", retriever_weights=[0.9, 0.1])
+    return fused_ids(cls, left(), right(), mode="relative_score", retriever_weights=[0.9, 0.1])
 
 
 @compared(gives=["a", "b"])
 def test_similarity_top_k_cuts(cls):
-    return found(cls, left(), similarity_top_k=2)
+    return fused_ids(cls, left(), similarity_top_k=2)
 
 
 @compared()
@@ -144,7 +144,7 @@ def test_async_gives_the_same(cls):
 
 @compared()
 def test_retrievers_of_any_kind(cls):
-    return sorted(found(cls, index().as_retriever(similarity_top_k=9), table()))
+    return sorted(fused_ids(cls, index().as_retriever(similarity_top_k=9), table()))
 
 
 @compared(differs="fusion-operators", stock=["a", "b"], ours=["a"])
@@ -155,7 +155,7 @@ def test_operators(cls):
 
 @compared()
 def test_an_retriever_without_scores_counts(cls):
-    return sorted(found(cls, summary()))
+    return sorted(fused_ids(cls, summary()))
 
 
 @compared()
@@ -165,7 +165,7 @@ def test_a_keyword_table_counts(cls):
 
 @compared(gives=["image", "target"])
 def test_images_are_kept_and_an_indexnode_is_followed(cls):
-    return sorted(found(cls, Kinds()))
+    return sorted(fused_ids(cls, Kinds()))
 
 
 @compared(gives=(True, True))
@@ -180,7 +180,7 @@ def test_its_prompt_can_be_changed(cls):
 
 @compared(stock="TypeError", ours="2", differs="fusion-missing-scores")
 def test_scores_that_are_missing_where_scores_are_compared(cls):
-    return refusal(lambda: len(found(cls, Fixed(a=0.9, b=None), mode="relative_score")))
+    return refusal(lambda: len(fused_ids(cls, Fixed(a=0.9, b=None), mode="relative_score")))
 
 
 @compared(
@@ -189,18 +189,19 @@ def test_scores_that_are_missing_where_scores_are_compared(cls):
     differs="fusion-zeros",
 )
 def test_what_a_keyword_retriever_scores_0(cls):
-    return sorted(found(cls, BM25Retriever(nodes=notes(), similarity_top_k=4), left()))
+    return sorted(fused_ids(cls, BM25Retriever(nodes=notes(), similarity_top_k=4), left()))
 
 
 @compared(stock="OSError", ours="['a', 'b', 'c']", differs="fusion-failing-retriever")
 def test_an_retriever_that_fails(cls):
-    return quietly(lambda: found(cls, Fixed(), left()))
+    return quietly(lambda: fused_ids(cls, Fixed(), left()))
 
 
 @compared(stock=["c", "c"], ours=["a", "c"], differs="fusion-weights")
 def test_weights_by_rank(cls):
     return [
-        found(cls, left(), right(), retriever_weights=weights)[0] for weights in ([99, 1], [1, 99])
+        fused_ids(cls, left(), right(), retriever_weights=weights)[0]
+        for weights in ([99, 1], [1, 99])
     ]
 
 

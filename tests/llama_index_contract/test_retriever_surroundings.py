@@ -90,8 +90,8 @@ def by_tool(retriever):
     tool = RetrieverTool.from_defaults(
         retriever, node_postprocessors=[SimilarityPostprocessor(similarity_cutoff=0.0)]
     )
-    found = tool.call(QUESTION)
-    return ids(found.raw_output), asyncio.run(tool.acall(QUESTION)).content == found.content
+    output = tool.call(QUESTION)
+    return ids(output.raw_output), asyncio.run(tool.acall(QUESTION)).content == output.content
 
 
 def by_agent(retriever):
@@ -102,7 +102,7 @@ def by_agent(retriever):
         agent = FunctionAgent(tools=[tool], llm=MockFunctionCallingLLM())
         return str(await agent.run("hello"))
 
-    return "hello" in asyncio.run(run()), [one.metadata.name for one in [tool]]
+    return "hello" in asyncio.run(run()), [tool.metadata.name]
 
 
 def recursive(kinds):
@@ -200,7 +200,7 @@ def test_a_transformed_question(kinds):
 
 @compared()
 def test_an_evaluator_asks_it(kinds):
-    return [evaluated(one(kinds)) for one in (vector, keyword, fusion)]
+    return [evaluated(make_retriever(kinds)) for make_retriever in (vector, keyword, fusion)]
 
 
 @compared()

@@ -55,7 +55,9 @@ def whole(parser, text):
 
 def sentences(parser):
     """Whether each chunk begins and ends where a sentence does."""
-    return {(one.startswith("Sentence"), one.endswith(".")) for one in texts(parser, SENTENCES)}
+    return {
+        (chunk.startswith("Sentence"), chunk.endswith(".")) for chunk in texts(parser, SENTENCES)
+    }
 
 
 def slices(parser, text):
@@ -207,7 +209,9 @@ def test_a_long_value_of_metadata(kind):
 
 @compared(stock={True, False}, ours={True}, differs="code-lines")
 def test_code(kind):
-    return {one.splitlines()[-1] in CODE.splitlines() for one in texts(parser_of(kind, 100), CODE)}
+    return {
+        chunk.splitlines()[-1] in CODE.splitlines() for chunk in texts(parser_of(kind, 100), CODE)
+    }
 
 
 @compared(gives=True)

@@ -35,8 +35,8 @@ async def test_the_retriever_returns_snippets_with_citations(context):
     assert "  > - JC's dog Cookie loves carrots. He stole three from the pan." in quoted
     assert first.node.metadata["citation"].startswith("memory/2026-04-09.md#L")
     assert first.node.get_content(MetadataMode.LLM).startswith("citation: memory/2026-04-09.md#L")
-    found = await retriever.aretrieve("what does JC's dog love?")
-    assert found[0].node.text == first.node.text
+    hits = await retriever.aretrieve("what does JC's dog love?")
+    assert hits[0].node.text == first.node.text
     assert retriever.retrieve("hola") == []
 
 

@@ -162,7 +162,7 @@ def test_evergreen_notes_do_not_age(memory, retriever):
 
 
 @pytest.mark.parametrize(
-    ("message", "found"),
+    ("message", "is_answered"),
     [
         ("what did we do yesterday?", True),  # no subject: every note of the day
         ("what did JC do yesterday?", True),
@@ -173,8 +173,8 @@ def test_evergreen_notes_do_not_age(memory, retriever):
         ),  # a date alone is no evidence if there is a subject
     ],
 )
-def test_notes_from_a_named_day_need_evidence_if_there_is_a_subject(memory, message, found):
-    assert bool(memory.get(message, now=NOW).entries) == found
+def test_notes_from_a_named_day_need_evidence_if_there_is_a_subject(memory, message, is_answered):
+    assert bool(memory.get(message, now=NOW).entries) == is_answered
 
 
 def test_a_reranker_of_the_user_decides_the_order(retrievers):
@@ -208,8 +208,8 @@ def test_only_the_start_of_a_long_message_is_read_and_the_digest_says_so(memory)
 def test_a_hit_that_was_seen_is_not_shown_again(memory):
     first = memory.get("does JC like ginger?", now=NOW).entries[0]
     for seen in ({first.id}, [first.citation]):
-        again = memory.get("does JC like ginger?", now=NOW, seen=seen)
-        assert first.id not in [entry.id for entry in again.entries]
+        second = memory.get("does JC like ginger?", now=NOW, seen=seen)
+        assert first.id not in [entry.id for entry in second.entries]
 
 
 def test_near_duplicates_are_shown_once(memory):
@@ -218,10 +218,10 @@ def test_near_duplicates_are_shown_once(memory):
 
 
 def test_the_digest_keeps_its_limits(retriever):
-    one = MemoryContext(retriever, max_results=1, min_relevance=0).get(
+    single = MemoryContext(retriever, max_results=1, min_relevance=0).get(
         "does JC like ginger?", now=NOW
     )
-    assert len(one.entries) == 1
+    assert len(single.entries) == 1
     short = MemoryContext(retriever, max_tokens=1, min_relevance=0).get(
         "does JC like ginger?", now=NOW
     )
@@ -249,9 +249,9 @@ def test_small_talk_starts_no_search():
 
 
 def test_search_has_no_gate_and_abstains_like_the_digest(memory):
-    found = memory.search("JC", max_results=3)
-    assert len(found.entries) == 3
-    assert found.queries == ("JC",)
+    digest = memory.search("JC", max_results=3)
+    assert len(digest.entries) == 3
+    assert digest.queries == ("JC",)
     nothing = memory.search("zzzqq", max_results=10)
     assert nothing.entries == ()
     assert 'the index does not know "zzzqq"' in nothing.markdown
@@ -263,13 +263,13 @@ def test_a_property_of_the_front_matter_is_found_by_its_name_and_shown(embedding
     text = (
         "---\nbirthday: 1991-05-02\nshoe size: 38\n---\n# Ines\n\nInes is a friend from school.\n"
     )
-    others = [
+    other_texts = [
         f"# Note {number}\n\nSomebody went for a walk with number {number}.\n"
         for number in range(5)
     ]
     documents = [
-        Document(text=one, id_=f"{n}.md", metadata={"path": f"{n}.md"})
-        for n, one in enumerate([text, *others])
+        Document(text=content, id_=f"{n}.md", metadata={"path": f"{n}.md"})
+        for n, content in enumerate([text, *other_texts])
     ]
     nodes = ContextualNodePostprocessor()(
         HeadingAwareMarkdownNodeParser().get_nodes_from_documents(documents)
@@ -305,14 +305,14 @@ def test_a_search_applies_filters_or_says_that_it_cannot(memory, retrievers):
     ).entries  # of two copies of a note one is left out
     assert entry.path.startswith("people/marta")
     days = note_filters(since="2026-04-02", until="2026-04-05")
-    assert {one.path for one in memory.search("tea", filters=days).entries} == {
+    assert {entry.path for entry in memory.search("tea", filters=days).entries} == {
         "memory/2026-04-02.md",
         "memory/2026-04-05.md",
     }
     with pytest.raises(SettingError, match=r"no with_filters\(\)"):
         MemoryContext(Fixed()).search("tea", filters=people)
     assert {
-        one.path for one in MemoryContext(retrievers[1]).search("tea", filters=days).entries
+        entry.path for entry in MemoryContext(retrievers[1]).search("tea", filters=days).entries
     } == {
         "memory/2026-04-02.md",
         "memory/2026-04-05.md",

@@ -91,8 +91,8 @@ def test_dates_in_a_message(text, expected):
 
 def test_several_dates_in_order_with_their_positions():
     text = "Was it yesterday or on 5 April?"
-    found = find_dates(text, TODAY, lexicon())
-    assert [text[named.start : named.end] for named in found] == ["yesterday", "5 April"]
+    dates = find_dates(text, TODAY, lexicon())
+    assert [text[named.start : named.end] for named in dates] == ["yesterday", "5 April"]
 
 
 def test_distance_to_a_range():
@@ -151,9 +151,10 @@ def test_ambiguous_dates_are_in_the_past(today, text):
     ],
 )
 def test_days_in_digits_are_read_in_all_common_forms(text, days):
-    found = find_dates(text, TODAY, lexicon())
+    dates = find_dates(text, TODAY, lexicon())
     shown = [
-        f"{one.first}" if one.first == one.last else f"{one.first}/{one.last}" for one in found
+        f"{period.first}" if period.first == period.last else f"{period.first}/{period.last}"
+        for period in dates
     ]
     assert shown == days
 

@@ -113,7 +113,8 @@ def outside_of_quotations(text):
 
     Each part is the text of a block, or its kind if it has no text.
     """
-    depth, found = 0, []
+    depth = 0
+    parts = []
     for token in MarkdownIt("commonmark").enable("table").parse(text):
         depth += (
             {"blockquote_open": 1, "blockquote_close": -1}.get(token.type, 0)
@@ -122,8 +123,8 @@ def outside_of_quotations(text):
         )
         if not depth and token.type != "blockquote_close":
             cited = re.match(r"\[[^]]+\] ", token.content)  # the rest of the line is from the note
-            found.append(cited[0] if cited else token.content or token.type)
-    return found
+            parts.append(cited[0] if cited else token.content or token.type)
+    return parts
 
 
 def plain(count):

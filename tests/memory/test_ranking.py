@@ -16,7 +16,7 @@ from llama_index_contextual.memory.snippets import estimate_tokens, with_snippet
 
 def test_a_raised_score_is_1_at_most_in_an_entry():
     hits = [MemoryEntry(TextNode(id_="a", text="tea"), score) for score in (1.8, 0.4)]
-    assert [one.score for one in with_snippets(hits, (), 500)] == [1.0, 0.4]
+    assert [entry.score for entry in with_snippets(hits, (), 500)] == [1.0, 0.4]
 
 
 def test_hits_with_equal_scores_are_sorted_by_id():
@@ -81,7 +81,7 @@ def test_the_next_chunk_of_a_session_replaces_a_repeated_one():
         "we packed on Friday",
         "lunch was noodles",
     )
-    found = [
+    chunks = [
         ("a", plan),
         ("b", plan),
         ("c", lunch),
@@ -91,15 +91,15 @@ def test_the_next_chunk_of_a_session_replaces_a_repeated_one():
     ]
     hits = [
         MemoryEntry(TextNode(text=text, metadata={"path": f"{name}.md"}), 1.0 / place)
-        for place, (name, text) in enumerate(found, 1)
+        for place, (name, text) in enumerate(chunks, 1)
     ]
     chosen = without_repetitions(hits, 3, by_session=True)
-    assert [(one.path, one.node.text) for one in chosen] == [
+    assert [(entry.path, entry.node.text) for entry in chosen] == [
         ("a.md", plan),
         ("b.md", packing),
         ("c.md", lunch),
     ]
-    assert [one.node.text for one in without_repetitions(hits, 3)] == [plan, lunch, packing], (
+    assert [entry.node.text for entry in without_repetitions(hits, 3)] == [plan, lunch, packing], (
         "a question asks for chunks"
     )
 

@@ -102,7 +102,7 @@ def test_different_days_never_share_a_snippet():
 
 def test_a_heading_without_a_date_ends_the_day_above_it():
     text = "## 2026-11-18\n\nBoiler.\n\n### Costs\n\nMuch.\n\n## Later\n\nShed.\n"
-    days = [one.day and one.day.day for one in split_sentences(text)]
+    days = [sentence.day and sentence.day.day for sentence in split_sentences(text)]
     assert days == [18, 18, 18, 18, None, None]
 
 

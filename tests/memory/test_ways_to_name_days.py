@@ -408,7 +408,7 @@ am 0. April
 )
 def test_days_are_read_in_the_ways_that_people_write_them(language, text, days):
     named = find_dates(text, TODAY, lexicon_of(text))
-    assert ["/".join(dict.fromkeys(map(str, one[:2]))) for one in named] == [days], language
+    assert ["/".join(dict.fromkeys(map(str, period[:2]))) for period in named] == [days], language
 
 
 @pytest.mark.parametrize("text", NO_DAYS.strip().splitlines())

@@ -23,11 +23,11 @@ def words(text, **settings):
 
 
 def test_each_day_is_a_chunk_with_its_date_however_short_it_is():
-    found = nodes(JOURNAL, min_section_size=300)
-    assert [node.metadata["date"] for node in found] == ["2026-11-18", "2026-11-19", "2026-11-20"]
-    assert all(f"Fact of the {node.metadata['date'][-2:]}th." in node.text for node in found)
-    assert found[0].text.startswith("# Journal")  # a bare heading belongs to what follows
-    assert found[1].metadata["header_path"] == "Journal > 2026-11-19"
+    chunks = nodes(JOURNAL, min_section_size=300)
+    assert [node.metadata["date"] for node in chunks] == ["2026-11-18", "2026-11-19", "2026-11-20"]
+    assert all(f"Fact of the {node.metadata['date'][-2:]}th." in node.text for node in chunks)
+    assert chunks[0].text.startswith("# Journal")  # a bare heading belongs to what follows
+    assert chunks[1].metadata["header_path"] == "Journal > 2026-11-19"
 
 
 def test_two_entries_of_one_day_are_two_chunks_with_that_date():
@@ -38,9 +38,9 @@ def test_two_entries_of_one_day_are_two_chunks_with_that_date():
 
 def test_an_undated_section_joins_no_dated_one():
     text = "Notes of a week.\n\n## 2026-11-18\n\nRain.\n\n### Tasks\n\nNone.\n\n## Ideas\n\nMany.\n"
-    found = nodes(text, min_section_size=100)
-    assert [node.metadata.get("date") for node in found] == [None, "2026-11-18", None]
-    assert "None." in found[1].text  # a section under the day's heading is of that day
+    chunks = nodes(text, min_section_size=100)
+    assert [node.metadata.get("date") for node in chunks] == [None, "2026-11-18", None]
+    assert "None." in chunks[1].text  # a section under the day's heading is of that day
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_an_undated_section_joins_no_dated_one():
 )
 def test_titles_above_the_first_dated_heading_do_not_change_its_date(above, path):
     level = "##" if ">" in path else "#"
-    [found] = nodes(f"{above}\n\n{level} 2026-03-01\n\nRain.\n")
-    assert (found.metadata["date"], found.metadata["header_path"]) == ("2026-03-01", path)
+    [chunk] = nodes(f"{above}\n\n{level} 2026-03-01\n\nRain.\n")
+    assert (chunk.metadata["date"], chunk.metadata["header_path"]) == ("2026-03-01", path)
 
 
 def test_empty_days_stay_apart():
-    found = nodes("# Journal\n\n## 2026-11-18\n\n## 2026-11-19\n\nSun.\n\n## 2026-11-20\n")
-    assert [node.metadata["date"] for node in found] == ["2026-11-18", "2026-11-19", "2026-11-20"]
+    chunks = nodes("# Journal\n\n## 2026-11-18\n\n## 2026-11-19\n\nSun.\n\n## 2026-11-20\n")
+    assert [node.metadata["date"] for node in chunks] == ["2026-11-18", "2026-11-19", "2026-11-20"]
 
 
 def test_a_sentence_stays_whole_however_long_the_text_before_its_heading():
@@ -115,8 +115,8 @@ def test_an_undated_section_has_no_date_in_its_context():
         "# 2024-02-29\n\nDentist.\n\n# Ideas\n\nA birdhouse.\n\n# 2024-03-05\n\nRain.\n\n# "
         "Recipes\n\nSoup.\n"
     )
-    found = ContextualNodePostprocessor()(nodes(text, min_chunk_size=1))
-    assert [(node.metadata.get("date"), "2024" in node.metadata["context"]) for node in found] == [
+    chunks = ContextualNodePostprocessor()(nodes(text, min_chunk_size=1))
+    assert [(node.metadata.get("date"), "2024" in node.metadata["context"]) for node in chunks] == [
         ("2024-02-29", True),
         (None, False),
         ("2024-03-05", True),
@@ -174,9 +174,9 @@ def test_a_section_that_is_large_enough_is_a_chunk_alone():
         f"# Notes\n\n## One\n\nFew words.\n\n## Two\n\nFew words.\n\n{large}\n\n## Last\n\n"
         "Few words.\n"
     )
-    found = words(text, chunk_size=200, min_section_size=20)
-    assert [part.split("\n")[0] for part in found] == ["# Notes", "## Large"]
-    assert found[1].endswith("## Last\n\nFew words."), "a small last section joins what precedes"
+    chunks = words(text, chunk_size=200, min_section_size=20)
+    assert [part.split("\n")[0] for part in chunks] == ["# Notes", "## Large"]
+    assert chunks[1].endswith("## Last\n\nFew words."), "a small last section joins what precedes"
 
 
 def section_of(number_of_words):
@@ -212,7 +212,7 @@ def test_a_section_is_not_split_to_fill_the_chunk_of_a_small_one_before_it():
 def test_a_section_that_must_be_split_starts_with_the_small_one_before_it():
     rows = "".join(f"| {number} | some more words |\n" for number in range(40))
     text = f"# Report\n\n## Bank\n\nFew words.\n\n### Income\n\n| a | b |\n|---|---|\n{rows}"
-    found = words(text, chunk_size=100, min_section_size=20)
-    assert "Few words." in found[0]
-    assert "| 0 | some more words |" in found[0]
-    assert len(found) > 1
+    chunks = words(text, chunk_size=100, min_section_size=20)
+    assert "Few words." in chunks[0]
+    assert "| 0 | some more words |" in chunks[0]
+    assert len(chunks) > 1

@@ -40,9 +40,12 @@ LINES = "\n".join(BYTES[start : start + 76] for start in range(0, 4000, 76))
         ),
         ('x = "' + LINES.replace("\n", '" +\n  "') + '"', 'x = "…"'),
         ('{"image": "' + BYTES.replace("/", "\\/") + '"}', '{"image": "…"}'),
-        ("x = {" + ", ".join(f"0x{one:02x}" for one in RANDOM.randbytes(200)) + "};", "x = {…};"),
-        ('x = b"' + "".join(f"\\x{one:02x}" for one in RANDOM.randbytes(200)) + '"', 'x = b"…"'),
-        ("![a](data:," + "".join(f"%{one:02X}" for one in RANDOM.randbytes(200)) + ")", "![a](…)"),
+        ("x = {" + ", ".join(f"0x{byte:02x}" for byte in RANDOM.randbytes(200)) + "};", "x = {…};"),
+        ('x = b"' + "".join(f"\\x{byte:02x}" for byte in RANDOM.randbytes(200)) + '"', 'x = b"…"'),
+        (
+            "![a](data:," + "".join(f"%{byte:02X}" for byte in RANDOM.randbytes(200)) + ")",
+            "![a](…)",
+        ),
         ("key " + RANDOM.randbytes(100).hex(), "key …"),
         (
             "Modulus:\n    " + RANDOM.randbytes(256).hex(":").replace(":0", ":\n    0") + "\n",
@@ -136,8 +139,8 @@ def test_its_letters_are_not_indexed_as_words():
 )
 def test_encoded_bytes_alone_are_not_a_chunk(block):
     assert parsed(block) == []
-    found = parsed(f"# A\n\n{'Many words stand here. ' * 60}\n\n{block}\n", chunk_size=150)
-    assert all(readable(node.text).strip("…!()[]`\n ") for node in found)
+    nodes = parsed(f"# A\n\n{'Many words stand here. ' * 60}\n\n{block}\n", chunk_size=150)
+    assert all(readable(node.text).strip("…!()[]`\n ") for node in nodes)
 
 
 def test_no_chunk_begins_or_ends_inside_encoded_lines():
@@ -152,10 +155,10 @@ def test_no_chunk_begins_or_ends_inside_encoded_lines():
 def test_it_is_never_split_and_costs_one_character():
     words = "Words stand before it. " * 30
     text = f"{words}![x](data:image/png;base64,{BYTES}) {words}\n\n```\n{LINES}\n{words}\n```\n"
-    found = parsed(text, chunk_size=100)
-    assert len(found) < 15
-    assert max(node.metadata["token_count"] for node in found) <= 200
+    nodes = parsed(text, chunk_size=100)
+    assert len(nodes) < 15
+    assert max(node.metadata["token_count"] for node in nodes) <= 200
     assert (
-        sum(BYTES[:100] in node.text for node in found) <= 3
+        sum(BYTES[:100] in node.text for node in nodes) <= 3
     )  # whole, in the paragraph and in the fence
-    assert not [node for node in found if count_cl100k(readable(node.text)) > 200]
+    assert not [node for node in nodes if count_cl100k(readable(node.text)) > 200]

@@ -35,7 +35,7 @@ def paths(text, path="a.md", **settings):
     ],
 )
 def test_of_one_chunk(text, path):
-    assert [found for found, _ in paths(text, min_section_size=100)] == (
+    assert [header_path for header_path, _ in paths(text, min_section_size=100)] == (
         [] if path is None else [path]
     )
 
@@ -72,16 +72,16 @@ def test_the_context_is_always_stored_and_is_shown_unless_it_is_empty(document):
 )
 def test_a_chunk_that_is_split_again_names_each_heading_once(text, headings):
     whole = HeadingAwareMarkdownNodeParser(chunk_size=2000)([Document(text=text)])
-    found = HeadingAwareMarkdownNodeParser(chunk_size=20, min_chunk_size=1)(whole)
-    assert list(dict.fromkeys(node.metadata["header_path"] for node in found)) == headings
+    chunks = HeadingAwareMarkdownNodeParser(chunk_size=20, min_chunk_size=1)(whole)
+    assert list(dict.fromkeys(node.metadata["header_path"] for node in chunks)) == headings
 
 
 def test_of_a_piece_that_begins_inside_a_section():
     text = f"# T\n\n## A\n\n{LONG * 4}\n\n## Small\n\nTail.\n"
-    found = paths(text, chunk_overlap=0, min_section_size=60, min_chunk_size=60)
-    assert found[0] == ("T > A", "# T")
-    assert found[-1][0] == "T > A"
-    assert found[-1][1].startswith("These words")
+    chunks = paths(text, chunk_overlap=0, min_section_size=60, min_chunk_size=60)
+    assert chunks[0] == ("T > A", "# T")
+    assert chunks[-1][0] == "T > A"
+    assert chunks[-1][1].startswith("These words")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_heading_in_a_comment_is_ignored(opening, closing, path):
         f"# Guide\n\nIntro.\n\n{opening}\n## Old\n{blank}```\nx\n{closing}\n\nReal text.\n\n"
         "## New\n\nMore.\n"
     )
-    assert [found for found, _ in paths(text, path)] == ["Guide", "Guide > New"]
+    assert [header_path for header_path, _ in paths(text, path)] == ["Guide", "Guide > New"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_heading_in_a_comment_is_ignored(opening, closing, path):
 )
 def test_a_heading_between_comment_marks_in_text_is_a_heading(before, after):
     text = f"# Guide\n\n{before}\n\n## Next\n\nWords. {after}\n\n{after}\n\n## Last\n\nMore.\n"
-    assert [found for found, _ in paths(text, "guide.md")] == [
+    assert [header_path for header_path, _ in paths(text, "guide.md")] == [
         "Guide",
         "Guide > Next",
         "Guide > Last",
@@ -157,7 +157,7 @@ def test_a_heading_between_comment_marks_in_text_is_a_heading(before, after):
 )
 def test_a_heading_in_a_callout_does_not_apply_to_the_text_after_it(opening, closing):
     text = f"# Guide\n\n{opening}\n\n## Mind\n\nInside.\n\n{closing}\n\nAfter.\n"
-    assert [found for found, _ in paths(text)][-2:] == ["Guide > Mind", "Guide"]
+    assert [header_path for header_path, _ in paths(text)][-2:] == ["Guide > Mind", "Guide"]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_heading_in_a_callout_does_not_apply_to_the_text_after_it(opening, clo
 )
 def test_a_condition_or_a_division_is_not_a_callout(opening, closing):
     text = f"# Guide\n\n{opening}\n\n## Mind\n\nInside.\n\n{closing}\n\nAfter.\n"
-    assert [found for found, _ in paths(text)][-1] == "Guide > Mind"
+    assert [header_path for header_path, _ in paths(text)][-1] == "Guide > Mind"
 
 
 @pytest.mark.parametrize(
@@ -182,27 +182,29 @@ def test_a_condition_or_a_division_is_not_a_callout(opening, closing):
     ],
 )
 def test_comments_and_anchors_right_above_a_heading_belong_to_it(lead):
-    found = paths(f"# Guide\n\nIntro.\n\n{lead}\n## Part\n\nWords.\n")
-    assert found == [("Guide", "# Guide"), ("Guide > Part", lead.split("\n")[0][:20])]
+    chunks = paths(f"# Guide\n\nIntro.\n\n{lead}\n## Part\n\nWords.\n")
+    assert chunks == [("Guide", "# Guide"), ("Guide > Part", lead.split("\n")[0][:20])]
 
 
 def test_a_shortcode_above_a_heading_stays_in_the_section_before_it():
-    found = paths("# Guide\n\nIntro.\n\n{{< figure src='a.png' >}}\n\n## Part\n\nWords.\n")
-    assert found == [("Guide", "# Guide"), ("Guide > Part", "## Part")]
+    chunks = paths("# Guide\n\nIntro.\n\n{{< figure src='a.png' >}}\n\n## Part\n\nWords.\n")
+    assert chunks == [("Guide", "# Guide"), ("Guide > Part", "## Part")]
 
 
 def test_a_formula_contains_no_heading():
-    assert {found for found, _ in paths("# Guide\n\n$$\nE(x)\n=\nmc^2\n$$\n\nWords.\n")} == {
+    assert {
+        header_path for header_path, _ in paths("# Guide\n\n$$\nE(x)\n=\nmc^2\n$$\n\nWords.\n")
+    } == {"Guide"}
+    assert {header_path for header_path, _ in paths("# Guide\n\n$$\na\n\n# b\n$$\n\nWords.\n")} == {
         "Guide"
     }
-    assert {found for found, _ in paths("# Guide\n\n$$\na\n\n# b\n$$\n\nWords.\n")} == {"Guide"}
 
 
 def test_a_code_comment_in_braces_is_not_an_mdx_comment():
     text = (
         "# Guide\n\n    f() {\n      /* one */\n    }\n\n## Real\n\nWords.\n\n    { /* two */ }\n"
     )
-    assert [found for found, _ in paths(text)] == ["Guide", "Guide > Real"]
+    assert [header_path for header_path, _ in paths(text)] == ["Guide", "Guide > Real"]
 
 
 def test_link_definitions_are_split_between_lines():
@@ -263,7 +265,7 @@ def test_attributes_are_not_part_of_a_title_but_other_braces_are(heading, title)
 )
 def test_a_code_span_does_not_start_a_comment(opening, closing):
     text = f"# Guide\n\n`{opening}` begins one.\n\n## Real\n\nWords.\n\n`{closing}` ends it.\n"
-    assert [found for found, _ in paths(text)] == ["Guide", "Guide > Real"]
+    assert [header_path for header_path, _ in paths(text)] == ["Guide", "Guide > Real"]
 
 
 @pytest.mark.parametrize(
@@ -278,11 +280,11 @@ def test_a_code_span_does_not_start_a_comment(opening, closing):
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_an_html_heading_can_span_lines_or_be_in_a_block(head, newline):
     text = f"{head}\n\nWords.\n\n## Install\n\nLike this.\n".replace("\n", newline)
-    assert [found for found, _ in paths(text)][-1] == "Guide > Install"
+    assert [header_path for header_path, _ in paths(text)][-1] == "Guide > Install"
     whole = f"{head}\n\nWords.\n".replace("\n", newline)
-    assert [found for found, _ in paths(whole, min_chunk_size=50)] == ["Guide"]
+    assert [header_path for header_path, _ in paths(whole, min_chunk_size=50)] == ["Guide"]
     code = f"```html\n{head}\n```\n\nWords.\n\n## Install\n\nLike this.\n"
-    assert [found for found, _ in paths(code)][-1] == "Install"
+    assert [header_path for header_path, _ in paths(code)][-1] == "Install"
 
 
 @pytest.mark.parametrize("before", ["1. one\n   ```", "- item\n   ~~~ x", "<div>\n  ```\n  text\n"])
@@ -296,12 +298,16 @@ def test_code_that_ends_with_its_item_or_block_hides_no_html_heading(before):
     "text", ["<table>\n<tr><td>\n<h3>Cell</h3>\n</td></tr>\n</table>", "<!--\n<h1>Old</h1>\n-->"]
 )
 def test_text_that_is_not_an_html_heading(text):
-    assert {found for found, _ in paths(f"# Guide\n\n{text}\n\nWords.\n")} == {"Guide"}
+    assert {header_path for header_path, _ in paths(f"# Guide\n\n{text}\n\nWords.\n")} == {"Guide"}
 
 
 def test_code_starts_no_comment_and_an_unclosed_comment_is_ignored():
     text = "# Guide\n\n```jsx\n{/*\n```\n\n## Part\n\n{/* never closed\n\n## Rest\n\nWords.\n"
-    assert [found for found, _ in paths(text)] == ["Guide", "Guide > Part", "Guide > Rest"]
+    assert [header_path for header_path, _ in paths(text)] == [
+        "Guide",
+        "Guide > Part",
+        "Guide > Rest",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -320,10 +326,10 @@ def test_code_starts_no_comment_and_an_unclosed_comment_is_ignored():
 def test_text_after_a_callout_is_not_under_its_title(opening, closing):
     callout = f"{opening}\n## Mind the gap\n\nBody.\n{closing}\n\n"
     text = f"# Guide\n\n## Part\n\nText.\n\n{callout}It waits.\n\n### Sub\n\nEnd.\n"
-    found = {start: path for path, start in paths(text)}
-    assert found["## Mind the gap"] == "Guide > Mind the gap"
-    assert found["It waits."] == "Guide > Part"
-    assert found["### Sub"] == "Guide > Part > Sub"
+    path_by_start = {start: path for path, start in paths(text)}
+    assert path_by_start["## Mind the gap"] == "Guide > Mind the gap"
+    assert path_by_start["It waits."] == "Guide > Part"
+    assert path_by_start["### Sub"] == "Guide > Part > Sub"
 
 
 def test_a_rule_after_a_callout_is_not_a_chunk():
@@ -331,12 +337,12 @@ def test_a_rule_after_a_callout_is_not_a_chunk():
         f"# A\n\n{LONG * 2}\n\n<Note>\n\n## B\n\n{LONG * 2}\n\n</Note>\n\n---\n\n# C\n\n"
         f"{LONG * 2}\n"
     )
-    assert [found for found, _ in paths(text)] == ["A", "A > B", "C"]
+    assert [header_path for header_path, _ in paths(text)] == ["A", "A > B", "C"]
 
 
 def test_a_container_in_code_or_without_an_end_is_ignored():
     text = "# A\n\n```\n:::note\n```\n\n## B\n\nText.\n\n:::note\n\n## C\n\nText.\n"
-    assert [found for found, _ in paths(text)][-1] == "A > C"
+    assert [header_path for header_path, _ in paths(text)][-1] == "A > C"
 
 
 def test_a_shortcode_is_replaced_by_its_quoted_text():

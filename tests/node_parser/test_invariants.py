@@ -108,12 +108,12 @@ def check(text, given_settings):
             assert span.tokens == count(chunk)
     starts = [span.start + span.overlap for span in spans]
     assert starts == sorted(set(starts))
-    assert all(one.start + one.overlap <= one.end for one in spans)
+    assert all(span.start + span.overlap <= span.end for span in spans)
     body = read_front_matter(text).end
     missed = [
-        at
-        for at in range(body, len(text))
-        if not covered[at] and not text[at].isspace() and text[at] != "\ufeff"
+        offset
+        for offset in range(body, len(text))
+        if not covered[offset] and not text[offset].isspace() and text[offset] != "\ufeff"
     ]
     assert not missed, text[missed[0] - 20 : missed[0] + 20]
     return spans
@@ -181,13 +181,13 @@ def test_real_pages_and_their_mutations(data):
         text = page.read_bytes().decode("utf-8")
         check(text, ChunkSettings())
         for _ in range(3):
-            at = dice.randrange(len(text) or 1)
+            offset = dice.randrange(len(text) or 1)
             mutated = (
-                text[:at]
+                text[:offset]
                 + dice.choice(["```", "\n\n", "<!--", "|", "#", "\r", "\t", "- ", "\0", "> "])
-                + text[at + 3 :]
+                + text[offset + 3 :]
             )
-            if read_front_matter(text).end <= at:  # broken front matter is another test's
+            if read_front_matter(text).end <= offset:  # broken front matter is another test's
                 check(mutated, ChunkSettings(chunk_size=120, chunk_overlap=30))
 
 

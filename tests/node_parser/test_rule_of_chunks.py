@@ -37,14 +37,14 @@ Details about B...
 
 def test_each_section_of_a_memory_file_is_a_chunk_that_starts_with_its_headings():
     title = "MEMORY.md - Long-term Memory"
-    found = chunks(MEMORY, "MEMORY.md")
-    assert [(path, text.split("\n")[0]) for path, text in found] == [
+    paths_and_texts = chunks(MEMORY, "MEMORY.md")
+    assert [(path, text.split("\n")[0]) for path, text in paths_and_texts] == [
         (f"{title} > Preferences", f"# {title}"),
         (f"{title} > Projects > Project A", "## Projects"),
         (f"{title} > Projects > Project B", "### Project B"),
         (f"{title} > Decisions", "## Decisions"),
     ]
-    assert "Used Redis" in found[-1][1]
+    assert "Used Redis" in paths_and_texts[-1][1]
 
 
 def test_each_section_of_a_daily_note_is_a_chunk_with_its_date():
@@ -155,8 +155,8 @@ def test_prose_between_two_rules_at_the_top_is_not_front_matter(newline):
 def test_no_small_remainder_of_a_section_is_left(size):
     sentence = "A sentence of seven words stands here."  # 8 tokens
     text = "\n\n".join([sentence] * 14)
-    found = chunks(text, chunk_size=size, chunk_overlap=0, min_chunk_size=25)
-    counts = [chunk.count("sentence") for _, chunk in found]
+    paths_and_texts = chunks(text, chunk_size=size, chunk_overlap=0, min_chunk_size=25)
+    counts = [chunk.count("sentence") for _, chunk in paths_and_texts]
     assert sum(counts) == 14
     assert len(counts) > 1
     assert counts[-1] >= 3  # 2 of them are fewer than 25 tokens

@@ -44,7 +44,7 @@ def rendered(tokens):
 
 def theirs(text):
     lines = text.split("\n")
-    found = set()
+    blocks = set()
     tokens = PARSER.parse(text)
     for number, token in enumerate(tokens):
         kind = KINDS.get(token.type)
@@ -55,8 +55,8 @@ def theirs(text):
             detail = (int(token.tag[1]), rendered(tokens[number + 1].children))
         elif token.type == "fence":
             detail = unescapeAll(token.info).strip()  # as its renderer does
-        found.add((kind, *trimmed(lines, *token.map), detail))
-    return found
+        blocks.add((kind, *trimmed(lines, *token.map), detail))
+    return blocks
 
 
 def ours(text):
@@ -69,26 +69,26 @@ def ours(text):
             lines, masked.count("\n", 0, start), masked.count("\n", 0, max(start, end - 1)) + 1
         )
 
-    found = {
+    blocks = {
         ("heading", *place(heading.start, heading.end), (heading.level, heading.title))
         for heading in outline.headings
     }
     atoms = {mark.atom for mark in outline.marks if mark.atom}
-    return found | {(atom.kind, *place(atom.start, atom.end), atom.info) for atom in atoms}
+    return blocks | {(atom.kind, *place(atom.start, atom.end), atom.info) for atom in atoms}
 
 
 def examples(folder):
     """Return all examples of a specification."""
     texts = [path.read_bytes().decode("utf-8") for path in sorted(folder.glob("*.txt"))]
-    found = [
+    markdown_examples = [
         example.replace("→", "\t")
         for text in texts
         for example in re.findall(
             r"^`{32} example[^\n]*\n(.*?)^\.$", text, re.DOTALL | re.MULTILINE
         )
     ]
-    assert len(found) > 600
-    return found
+    assert len(markdown_examples) > 600
+    return markdown_examples
 
 
 @pytest.mark.parametrize("folder", ["commonmark", "gfm"])

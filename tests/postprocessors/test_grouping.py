@@ -62,8 +62,8 @@ def test_nodes_can_be_grouped_by_a_field_even_if_it_has_lists():
 async def test_async_and_pickled_answers_are_the_same():
     grouped = GroupingPostprocessor(group_size=2)
     assert await grouped.apostprocess_nodes(POOL) == grouped.postprocess_nodes(POOL)
-    again = pickle.loads(pickle.dumps(grouped))  # noqa: S301  our own bytes
-    assert again.postprocess_nodes(POOL) == grouped.postprocess_nodes(POOL)
+    unpickled = pickle.loads(pickle.dumps(grouped))  # noqa: S301  our own bytes
+    assert unpickled.postprocess_nodes(POOL) == grouped.postprocess_nodes(POOL)
 
 
 def test_values_of_different_types_are_different_groups():

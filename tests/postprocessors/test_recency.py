@@ -30,7 +30,11 @@ def hit(node_id, score, **metadata):
 
 
 def order(hits):
-    return [found.node.node_id for found in hits]
+    return [scored_node.node.node_id for scored_node in hits]
+
+
+def scores_of(hits):
+    return [(scored_node.node.node_id, scored_node.score) for scored_node in hits]
 
 
 def test_the_example_in_the_docstring():
@@ -102,8 +106,8 @@ def test_a_naive_time_is_read_in_the_time_zone_of_now():
     ],
 )
 def test_the_sources_of_a_date_in_order(metadata, age):
-    [(_, found)] = RecencyPostprocessor(now=NOW).aged([hit("n", 1.0, **metadata)])
-    assert found == age
+    [(_, measured_age)] = RecencyPostprocessor(now=NOW).aged([hit("n", 1.0, **metadata)])
+    assert measured_age == age
 
 
 @pytest.mark.parametrize(
@@ -121,8 +125,8 @@ def test_the_sources_of_a_date_in_order(metadata, age):
 def test_the_newer_of_two_nearly_equal_notes_wins(scores):
     dates = {"new": "2026-04-08", "old": "2026-01-08", "off": "2026-04-10"}
     pool = [hit(name, score, date=dates[name]) for name, score in scores.items()]
-    found = order(RecencyPostprocessor(now=NOW).postprocess_nodes(pool))
-    assert found[:2] == ["new", "old"]
+    ids = order(RecencyPostprocessor(now=NOW).postprocess_nodes(pool))
+    assert ids[:2] == ["new", "old"]
 
 
 def test_the_newer_of_two_notes_with_negative_scores_wins_at_full_weight_too():
@@ -136,7 +140,7 @@ def test_the_newer_of_two_notes_with_negative_scores_wins_at_full_weight_too():
 def test_a_missing_score_is_the_lowest_of_the_pool(missing):
     pool = [hit("missing", missing), hit("low", -3.0), hit("high", -1.0)]
     hits = RecencyPostprocessor(now=NOW).postprocess_nodes(pool)
-    assert [(found.node.node_id, found.score) for found in hits] == [
+    assert scores_of(hits) == [
         ("high", -1.0),
         ("low", -3.0),
         ("missing", -3.0),
@@ -161,10 +165,7 @@ def test_undated_and_evergreen_notes_keep_their_scores():
         hit("b", 0.3, path="MEMORY.md"),
         hit("c", 0.5, date="2026-01-10"),
     ]
-    scores = {
-        found.node.node_id: found.score
-        for found in RecencyPostprocessor(now=NOW).postprocess_nodes(pool)
-    }
+    scores = dict(scores_of(RecencyPostprocessor(now=NOW).postprocess_nodes(pool)))
     assert (scores["a"], scores["b"]) == (0.4, 0.3)
     assert scores["c"] < 0.5
 
@@ -244,27 +245,32 @@ def test_a_setting_that_does_not_exist_is_named():
 
 
 def test_it_can_be_serialized_and_read_back():
-    one = RecencyPostprocessor(half_life_days=7)
-    assert RecencyPostprocessor.from_dict(one.to_dict()).to_dict() == one.to_dict()
-    assert RecencyPostprocessor.from_json(one.to_json()).half_life_days == 7
+    postprocessor = RecencyPostprocessor(half_life_days=7)
+    assert (
+        RecencyPostprocessor.from_dict(postprocessor.to_dict()).to_dict() == postprocessor.to_dict()
+    )
+    assert RecencyPostprocessor.from_json(postprocessor.to_json()).half_life_days == 7
 
 
 def test_the_input_is_not_changed():
     pool = [hit("old", 0.5, date="2026-01-01", path="x.md"), hit("new", 0.4, date="2026-04-10")]
     before = [
-        (found.score, found.node.hash, found.node.get_content(MetadataMode.ALL)) for found in pool
+        (scored_node.score, scored_node.node.hash, scored_node.node.get_content(MetadataMode.ALL))
+        for scored_node in pool
     ]
     RecencyPostprocessor(now=NOW).postprocess_nodes(pool)
     assert [
-        (found.score, found.node.hash, found.node.get_content(MetadataMode.ALL)) for found in pool
+        (scored_node.score, scored_node.node.hash, scored_node.node.get_content(MetadataMode.ALL))
+        for scored_node in pool
     ] == before
 
 
 async def test_async_returns_the_same():
     pool = [hit(str(n), n / 10, date=f"2026-03-{n + 1:02}") for n in range(10)]
     weigher = RecencyPostprocessor(now=NOW)
-    found, afound = weigher.postprocess_nodes(pool), await weigher.apostprocess_nodes(pool)
-    assert [(f.node.node_id, f.score) for f in found] == [(f.node.node_id, f.score) for f in afound]
+    sync_hits = weigher.postprocess_nodes(pool)
+    async_hits = await weigher.apostprocess_nodes(pool)
+    assert scores_of(async_hits) == scores_of(sync_hits)
 
 
 def test_it_pickles_and_is_rebuilt_from_its_settings():
@@ -308,15 +314,15 @@ def test_age_only_lowers_scores_and_never_below_the_baseline(pool):
 @given(
     st.lists(st.floats(0.001, 1), min_size=2, max_size=20), st.integers(0, 400), st.integers(1, 400)
 )
-def test_the_older_of_two_equals_never_comes_first(others, age, more):
+def test_the_older_of_two_equals_never_comes_first(other_scores, age, more):
     dates = [NOW.date() - timedelta(days=days) for days in (age, age + more)]
-    pool = [hit(f"z{n}", score) for n, score in enumerate(others)]
+    pool = [hit(f"z{n}", score) for n, score in enumerate(other_scores)]
     pool += [
         hit("b-new", 0.5, date=dates[0].isoformat()),
         hit("a-old", 0.5, date=dates[1].isoformat()),
     ]
-    found = order(RecencyPostprocessor(now=NOW).postprocess_nodes(pool))
-    assert found.index("b-new") < found.index("a-old")
+    ids = order(RecencyPostprocessor(now=NOW).postprocess_nodes(pool))
+    assert ids.index("b-new") < ids.index("a-old")
 
 
 @pytest.mark.parametrize("now", [NOW, datetime(2026, 4, 10)])  # noqa: DTZ001

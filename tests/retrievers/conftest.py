@@ -30,7 +30,7 @@ def embedding():
 def nodes():
     """Six small nodes with flat metadata; "config" and "code" have no date."""
     dated = {"dog": 9, "cat": 10, "meeting": 11, "budget": 12}
-    found = []
+    nodes = []
     for number, (name, text) in enumerate(TEXTS.items()):
         metadata = {
             "path": f"notes/{name}.md",
@@ -40,7 +40,7 @@ def nodes():
         if name in dated:
             metadata["date_ts"] = 1775692800 + 86400 * (dated[name] - 9)
         hidden = list(metadata)
-        found.append(
+        nodes.append(
             TextNode(
                 id_=name,
                 text=text,
@@ -49,7 +49,7 @@ def nodes():
                 excluded_llm_metadata_keys=hidden,
             )
         )
-    return found
+    return nodes
 
 
 @pytest.fixture

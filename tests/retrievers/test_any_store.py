@@ -47,7 +47,7 @@ def notes():
 
     "net" is in the first, "web" and "o'ps" hold the word asked for most often.
     """
-    found = []
+    nodes = []
     for number, team in enumerate(TEAMS):
         source = RelatedNodeInfo(node_id=f"doc{number % 2}")
         metadata = {
@@ -65,8 +65,8 @@ def notes():
             excluded_embed_metadata_keys=[*metadata],
         )
         node.relationships = {NodeRelationship.SOURCE: source}
-        found.append(node)
-    return found
+        nodes.append(node)
+    return nodes
 
 
 def index_on(kind, folder, embedding, nodes):
@@ -95,7 +95,7 @@ def on(tmp_path_factory, embedding):
     return get
 
 
-def one(name, operator, value=None):
+def filter_on(name, operator, value=None):
     return MetadataFilter(key=name, operator=operator, value=value)
 
 
@@ -112,50 +112,53 @@ def any_of(*filters):
 
 
 FILTERS = {
-    "equal": (all_of(one("team", "==", "net")), "027"),
-    "equal to a text with a quote": (all_of(one("team", "==", "o'ps")), "6"),
-    "equal to what is no filter of SQL": (all_of(one("team", "==", "x' OR '1'='1")), ""),
-    "not equal": (all_of(one("team", "!=", "net")), "13456"),
-    "no team": (none_of(one("team", "==", "net")), "13456"),
-    "none of two": (none_of(one("team", "==", "net"), one("n", ">", 4)), "134"),
+    "equal": (all_of(filter_on("team", "==", "net")), "027"),
+    "equal to a text with a quote": (all_of(filter_on("team", "==", "o'ps")), "6"),
+    "equal to what is no filter of SQL": (all_of(filter_on("team", "==", "x' OR '1'='1")), ""),
+    "not equal": (all_of(filter_on("team", "!=", "net")), "13456"),
+    "no team": (none_of(filter_on("team", "==", "net")), "13456"),
+    "none of two": (none_of(filter_on("team", "==", "net"), filter_on("n", ">", 4)), "134"),
     "nested": (
-        all_of(any_of(one("team", "==", "net"), one("n", "==", 1)), none_of(one("n", "<", 1))),
+        all_of(
+            any_of(filter_on("team", "==", "net"), filter_on("n", "==", 1)),
+            none_of(filter_on("n", "<", 1)),
+        ),
         "127",
     ),
-    "either": (any_of(one("team", "==", "web"), one("n", "==", 0)), "015"),
-    "in": (all_of(one("team", "in", ["net", "ops"])), "0247"),
-    "in a text": (all_of(one("team", "in", "net, ops")), "0247"),
-    "not in a text": (all_of(one("team", "nin", "net,ops")), "1356"),
-    "not in": (all_of(one("team", "nin", ["net", "ops"])), "1356"),
-    "in nothing": (all_of(one("team", "in", [])), ""),
-    "a range": (all_of(one("n", ">=", 2), one("n", "<", 5)), "234"),
-    "a fraction": (all_of(one("half", ">", 1.5)), "4567"),
-    "less than a fraction": (all_of(one("n", "<", 2.5)), "012"),
-    "true": (all_of(one("done", "==", 1)), "0246"),
-    "false": (all_of(one("done", "==", 0)), "1357"),
-    "not true": (all_of(one("done", "!=", 1)), "1357"),
-    "one of the truths": (all_of(one("done", "in", [1, 5])), "0246"),
-    "zero is not false": (all_of(one("n", "==", 0)), "0"),
-    "a part of the text": (all_of(one("tags", "text_match", "net")), "0237"),
+    "either": (any_of(filter_on("team", "==", "web"), filter_on("n", "==", 0)), "015"),
+    "in": (all_of(filter_on("team", "in", ["net", "ops"])), "0247"),
+    "in a text": (all_of(filter_on("team", "in", "net, ops")), "0247"),
+    "not in a text": (all_of(filter_on("team", "nin", "net,ops")), "1356"),
+    "not in": (all_of(filter_on("team", "nin", ["net", "ops"])), "1356"),
+    "in nothing": (all_of(filter_on("team", "in", [])), ""),
+    "a range": (all_of(filter_on("n", ">=", 2), filter_on("n", "<", 5)), "234"),
+    "a fraction": (all_of(filter_on("half", ">", 1.5)), "4567"),
+    "less than a fraction": (all_of(filter_on("n", "<", 2.5)), "012"),
+    "true": (all_of(filter_on("done", "==", 1)), "0246"),
+    "false": (all_of(filter_on("done", "==", 0)), "1357"),
+    "not true": (all_of(filter_on("done", "!=", 1)), "1357"),
+    "one of the truths": (all_of(filter_on("done", "in", [1, 5])), "0246"),
+    "zero is not false": (all_of(filter_on("n", "==", 0)), "0"),
+    "a part of the text": (all_of(filter_on("tags", "text_match", "net")), "0237"),
     "a part of the text in capitals": (
-        all_of(one("tags", "text_match_insensitive", "NET,")),
+        all_of(filter_on("tags", "text_match_insensitive", "NET,")),
         "027",
     ),
-    "holds": (all_of(one("tags", "contains", "ops")), "4"),
-    "holds any": (all_of(one("tags", "any", ["ops", "web"])), "145"),
-    "holds all": (all_of(one("tags", "all", ["ops", "all"])), "4"),
-    "empty": (all_of(one("nowhere", "is_empty")), "01234567"),
-    "a missing key": (all_of(one("nowhere", "==", 1)), ""),
-    "not equal to what is missing": (all_of(one("nowhere", "!=", 1)), "01234567"),
-    "a document": (all_of(one("doc_id", "==", "doc1")), "1357"),
-    "a text is no number": (all_of(one("team", ">", 3)), ""),
+    "holds": (all_of(filter_on("tags", "contains", "ops")), "4"),
+    "holds any": (all_of(filter_on("tags", "any", ["ops", "web"])), "145"),
+    "holds all": (all_of(filter_on("tags", "all", ["ops", "all"])), "4"),
+    "empty": (all_of(filter_on("nowhere", "is_empty")), "01234567"),
+    "a missing key": (all_of(filter_on("nowhere", "==", 1)), ""),
+    "not equal to what is missing": (all_of(filter_on("nowhere", "!=", 1)), "01234567"),
+    "a document": (all_of(filter_on("doc_id", "==", "doc1")), "1357"),
+    "a text is no number": (all_of(filter_on("team", ">", 3)), ""),
     "nothing asked": (all_of(), "01234567"),
 }
 
 
-def names(found):
+def names(hits):
     numbers = {key(str(number)): str(number) for number in range(len(TEAMS))}
-    return "".join(sorted(numbers[hit.node.node_id] for hit in found))
+    return "".join(sorted(numbers[hit.node.node_id] for hit in hits))
 
 
 @pytest.mark.parametrize("kind", STORES)
@@ -178,8 +181,8 @@ def test_a_key_that_stores_use_for_the_document_can_be_the_nodes_own(kind, tmp_p
     for node in nodes[:3]:
         node.metadata["doc_id"] = "A-17"
     index = index_on(kind, tmp_path, embedding, nodes)
-    for wanted, expected in (("A-17", "012"), ("doc1", "357"), ("nowhere", "")):
-        filters = all_of(one("doc_id", "==", wanted))
+    for document_id, expected in (("A-17", "012"), ("doc1", "357"), ("nowhere", "")):
+        filters = all_of(filter_on("doc_id", "==", document_id))
         assert (
             names(ContextualVectorRetriever(index, filters=filters).retrieve(QUESTION)) == expected
         )
@@ -191,11 +194,11 @@ def test_filters_are_applied_before_the_cut_to_top_k(on, kind):
     """The filter leaves out the two nearest nodes, and two other nodes are returned."""
     best = ContextualVectorRetriever(on(kind), similarity_top_k=8).retrieve(QUESTION)
     left_out = [hit.node.metadata["n"] for hit in best[:2]]
-    filters = none_of(*(one("n", "==", number) for number in left_out))
-    found = ContextualVectorRetriever(on(kind), filters=filters, similarity_top_k=2).retrieve(
+    filters = none_of(*(filter_on("n", "==", number) for number in left_out))
+    hits = ContextualVectorRetriever(on(kind), filters=filters, similarity_top_k=2).retrieve(
         QUESTION
     )
-    assert [hit.node.node_id for hit in found] == [hit.node.node_id for hit in best[2:4]]
+    assert [hit.node.node_id for hit in hits] == [hit.node.node_id for hit in best[2:4]]
 
 
 @pytest.mark.parametrize("kind", STORES)
@@ -210,9 +213,9 @@ def test_doc_ids_and_node_ids_narrow_like_filters(on, kind):
         )
         == "03"
     )
-    both = ContextualVectorRetriever(index, doc_ids=["doc0"], node_ids=[key("3"), key("0")])
-    assert names(both.retrieve(QUESTION)) == "0"
-    net = both.with_filters(all_of(one("team", "==", "web")))
+    retriever = ContextualVectorRetriever(index, doc_ids=["doc0"], node_ids=[key("3"), key("0")])
+    assert names(retriever.retrieve(QUESTION)) == "0"
+    net = retriever.with_filters(all_of(filter_on("team", "==", "web")))
     assert net.retrieve(QUESTION) == []
     assert ContextualVectorRetriever(index, node_ids=[]).retrieve(QUESTION) == []
 
@@ -222,14 +225,14 @@ def test_a_fusion_over_any_store_leaks_nothing(on, kind):
     fusion = ContextualFusionRetriever(
         [ContextualVectorRetriever(on(kind)), ContextualBM25Retriever(notes())]
     )
-    narrow = fusion.with_filters(none_of(one("team", "in", ["net", "web"])))
+    narrow = fusion.with_filters(none_of(filter_on("team", "in", ["net", "web"])))
     assert names(narrow.retrieve(QUESTION)) == "346"
 
 
 @pytest.mark.parametrize("kind", STORES)
 async def test_async_returns_the_same(on, kind):
     retriever = ContextualVectorRetriever(
-        on(kind), filters=none_of(one("team", "==", "net")), similarity_top_k=3
+        on(kind), filters=none_of(filter_on("team", "==", "net")), similarity_top_k=3
     )
     assert await retriever.aretrieve(QUESTION) == retriever.retrieve(QUESTION)
 
@@ -291,7 +294,7 @@ def test_a_warning_names_a_store_that_returns_no_more_hits(on, monkeypatch):
 
     monkeypatch.setattr(SimpleVectorStore, "query", refusing)
     retriever = ContextualVectorRetriever(
-        on("simple"), similarity_top_k=2, filters=none_of(one("team", "==", "net"))
+        on("simple"), similarity_top_k=2, filters=none_of(filter_on("team", "==", "net"))
     )
     with pytest.warns(ContextualWarning, match="SimpleVectorStore returns no more than 2 hits"):
         assert set(names(retriever.retrieve(QUESTION))) <= set("13456")
@@ -308,11 +311,14 @@ def test_nodes_that_are_not_text_keep_their_type(kind, tmp_path, embedding):
     index = index_on(kind, tmp_path, embedding, nodes)
     vector = ContextualVectorRetriever(index)
     for retriever in (vector, ContextualFusionRetriever([vector])):
-        found = {hit.node.node_id: hit.node for hit in retriever.retrieve("alpha")}
-        assert set(found) == {key("target"), key("image"), key("bare")}, (
+        nodes_by_id = {hit.node.node_id: hit.node for hit in retriever.retrieve("alpha")}
+        assert set(nodes_by_id) == {key("target"), key("image"), key("bare")}, (
             "the IndexNode was followed"
         )
-        assert [found[key(name)].image_path for name in ("image", "bare")] == ["a.png", "b.png"]
+        assert [nodes_by_id[key(name)].image_path for name in ("image", "bare")] == [
+            "a.png",
+            "b.png",
+        ]
 
 
 def test_the_objects_and_callbacks_of_an_index_are_used(embedding):
@@ -338,7 +344,7 @@ class Distances(SimpleVectorStore):
 @pytest.mark.parametrize("mode", ["learned", "relative_score", "reciprocal_rerank"])
 @pytest.mark.parametrize("stock", [False, True])
 def test_a_store_with_distances_is_fused_like_one_with_cosines(embedding, mode, stock):
-    found = []
+    orders = []
     for store in (SimpleVectorStore(), Distances()):
         context = StorageContext.from_defaults(vector_store=store)
         index = VectorStoreIndex(notes(), storage_context=context, embed_model=embedding)
@@ -346,5 +352,5 @@ def test_a_store_with_distances_is_fused_like_one_with_cosines(embedding, mode, 
             index.as_retriever(similarity_top_k=8) if stock else ContextualVectorRetriever(index)
         )
         fusion = ContextualFusionRetriever([retriever, ContextualBM25Retriever(notes())], mode=mode)
-        found.append([hit.node.node_id for hit in fusion.retrieve("the web of alpha")])
-    assert found[0] == found[1]
+        orders.append([hit.node.node_id for hit in fusion.retrieve("the web of alpha")])
+    assert orders[0] == orders[1]

@@ -60,7 +60,7 @@ async def test_a_fusion_awaits_it_with_the_keyword_retriever(only_async):
     )
     explanation = await fusion.aexplain("when does the gateway restart?")
     assert not explanation.warnings
-    assert {one.name for one in explanation.hits[0].credits} >= {"vector", "bm25"}
+    assert {credit.name for credit in explanation.hits[0].credits} >= {"vector", "bm25"}
 
 
 class Hybrid(SimpleVectorStore):
@@ -71,11 +71,11 @@ class Hybrid(SimpleVectorStore):
     def query(self, query, **kwargs):
         result = super().query(replace(query, mode=VectorStoreQueryMode.DEFAULT), **kwargs)
         every = list(self.data.embedding_dict)
-        ids = [*result.ids, *(one for one in every if one not in result.ids)][
+        ids = [*result.ids, *(node_id for node_id in every if node_id not in result.ids)][
             : query.hybrid_top_k or None
         ]
         return VectorStoreQueryResult(
-            ids=ids, similarities=[1.0 / (1 + at) for at in range(len(ids))]
+            ids=ids, similarities=[1.0 / (1 + place) for place in range(len(ids))]
         )
 
 

@@ -46,8 +46,10 @@ def test_more_nodes_than_chroma_lists_at_once_are_read(tmp_path):
         numbers = range(start, start + 3000)
         store.add(
             [
-                TextNode(text=f"word{one} carrots", id_=f"{one:05}", embedding=[1.0, one % 7])
-                for one in numbers
+                TextNode(
+                    text=f"word{number} carrots", id_=f"{number:05}", embedding=[1.0, number % 7]
+                )
+                for number in numbers
             ]
         )
     with pytest.raises(InternalError, match="too many SQL variables"):
@@ -74,7 +76,7 @@ def test_a_corpus_without_words_returns_nothing(text):
 
 def test_only_nodes_with_a_matching_term_are_returned(nodes):
     stock = BM25Retriever(nodes=nodes, similarity_top_k=3).retrieve("carrots")
-    assert sorted(one.score > 0 for one in stock) == [False, False, True]
+    assert sorted(hit.score > 0 for hit in stock) == [False, False, True]
     assert ids(ContextualBM25Retriever(nodes, similarity_top_k=3).retrieve("carrots")) == ["dog"]
 
 
@@ -83,13 +85,14 @@ async def test_ids_and_nodes_of_an_answer_come_from_the_same_state():
         """An index that has other nodes after each read."""
 
         def ask(self, work):
-            found, now = super().ask(work), [*self.state.numbers]
-            self.delete(now)
-            self.add([TextNode(id_=f"{one}'", text="tea") for one in now])
-            return found
+            answer = super().ask(work)
+            node_ids = [*self.state.numbers]
+            self.delete(node_ids)
+            self.add([TextNode(id_=f"{node_id}'", text="tea") for node_id in node_ids])
+            return answer
 
     index = Replaced()
-    index.add([TextNode(id_=one, text="tea") for one in "abc"])
+    index.add([TextNode(id_=node_id, text="tea") for node_id in "abc"])
     retriever = ContextualBM25Retriever.over(index)
     assert ids(retriever.retrieve("tea")) == ["a", "b", "c"]
     assert ids(await retriever.aretrieve("tea")) == ["a'", "b'", "c'"]
@@ -173,7 +176,7 @@ def test_top_k_can_exceed_the_corpus_and_change_later(nodes):
 
 def test_identifiers_are_found_by_their_parts(nodes):
     stock = BM25Retriever(nodes=nodes, similarity_top_k=1)
-    assert [one.score for one in stock.retrieve("max")] == [0.0]
+    assert [hit.score for hit in stock.retrieve("max")] == [0.0]
     ours = ContextualBM25Retriever(nodes, similarity_top_k=1)
     assert ids(ours.retrieve("max")) == ["config"]
     assert ids(ours.retrieve("get the name of a user")) == ["code"]
@@ -192,14 +195,14 @@ def test_the_language_of_a_query_is_used():
 
 def test_nodes_equal_those_of_the_vector_store(index):
     from_chroma = {
-        one.node.node_id: one.node
-        for one in index.as_retriever(similarity_top_k=6).retrieve("budget")
+        hit.node.node_id: hit.node
+        for hit in index.as_retriever(similarity_top_k=6).retrieve("budget")
     }
-    for one in ContextualBM25Retriever.from_defaults(index=index).retrieve(
+    for hit in ContextualBM25Retriever.from_defaults(index=index).retrieve(
         "budget dog cat name max house"
     ):
-        assert one.node.hash == from_chroma[one.node.node_id].hash
-        assert one.node.to_dict() == from_chroma[one.node.node_id].to_dict()
+        assert hit.node.hash == from_chroma[hit.node.node_id].hash
+        assert hit.node.to_dict() == from_chroma[hit.node.node_id].to_dict()
 
 
 def test_a_caller_can_change_the_returned_nodes(nodes):
@@ -231,8 +234,8 @@ def test_scores_are_those_of_bm25s(nodes):
     for query in ("budget of the house", "getUserName", "server results max_results", "dog cat"):
         terms = dict.fromkeys(group[0] for group in query_groups(query))
         expected = peer.get_scores([*terms])
-        found = dict(pairs(ContextualBM25Retriever(nodes, similarity_top_k=6).retrieve(query)))
-        assert [found.get(node.node_id, 0.0) for node in nodes] == pytest.approx(
+        scores = dict(pairs(ContextualBM25Retriever(nodes, similarity_top_k=6).retrieve(query)))
+        assert [scores.get(node.node_id, 0.0) for node in nodes] == pytest.approx(
             expected.tolist(), rel=1e-5
         )
 

@@ -65,7 +65,9 @@ def test_texts_with_the_same_words_have_the_same_hash():
     text = "The gateway waits thirty seconds before it closes a connection."
     same = text.upper().replace(" ", "\n ")
     other = text.replace("thirty", "sixty")
-    first, second, third = (describe_chunk({}, one).text_hash for one in (text, same, other))
+    first, second, third = (
+        describe_chunk({}, content).text_hash for content in (text, same, other)
+    )
     assert first == second != third
 
 

@@ -25,7 +25,7 @@ def retrievers(index, embedding):
 
 
 def credit_of(hit, retriever):
-    return next((one for one in hit.credits if one.name == retriever), None)
+    return next((credit for credit in hit.credits if credit.name == retriever), None)
 
 
 def test_it_explains_the_results_of_retrieve(retrievers):
@@ -80,7 +80,7 @@ def test_an_explanation_can_be_serialized(retrievers):
     data = json.loads(json.dumps(explanation.to_dict()))
     assert data["retrievers"] == explanation.retrievers
     assert [hit["node_id"] for hit in data["hits"]] == [hit.node_id for hit in explanation]
-    assert {one["name"]: one["rank"] for one in data["hits"][0]["credits"]}["bm25"] == 1
+    assert {credit["name"]: credit["rank"] for credit in data["hits"][0]["credits"]}["bm25"] == 1
 
 
 class Variants(MockLLM):
@@ -97,15 +97,15 @@ def test_variants_that_an_llm_writes_reach_the_keyword_retriever_only(retrievers
     retriever = ContextualFusionRetriever(retrievers, num_queries=3, llm=Variants())
     explanation = retriever.explain("Cookie")
     assert explanation.queries == ("Cookie", "carrots", "sofa")
-    credits_ = [one for hit in explanation for one in hit.credits]
-    assert {one.query for one in credits_ if one.name == "vector"} == {0}
-    assert {one.query for one in credits_ if one.name == "bm25"} == {0, 1, 2}
+    credits_ = [credit for hit in explanation for credit in hit.credits]
+    assert {credit.query for credit in credits_ if credit.name == "vector"} == {0}
+    assert {credit.query for credit in credits_ if credit.name == "bm25"} == {0, 1, 2}
     assert pairs(asyncio.run(retriever.aretrieve("Cookie"))) == pairs(retriever.retrieve("Cookie"))
 
 
 def test_variants_find_more(retrievers):
     assert [
-        one.node.node_id for one in ContextualFusionRetriever(retrievers[1:]).retrieve("Cookie")
+        hit.node.node_id for hit in ContextualFusionRetriever(retrievers[1:]).retrieve("Cookie")
     ] == ["dog"]
     retriever = ContextualFusionRetriever(retrievers[1:], num_queries=3, llm=Variants())
     assert {hit.node_id for hit in retriever.explain("Cookie")} == {"dog", "cat"}
@@ -139,8 +139,8 @@ class Reversed(BaseNodePostprocessor):
     """A postprocessor that reverses the order and removes the score of the first hit."""
 
     def _postprocess_nodes(self, nodes, query_bundle=None):
-        last, *others = reversed(nodes)
-        return [NodeWithScore(node=last.node), *others]
+        last, *remaining = reversed(nodes)
+        return [NodeWithScore(node=last.node), *remaining]
 
 
 def test_the_order_of_a_postprocessor_is_kept_if_a_hit_has_no_score(retrievers):
@@ -170,6 +170,6 @@ def test_variants_do_not_make_a_retriever_more_important(retrievers):
     retriever = ContextualFusionRetriever(
         retrievers, num_queries=3, llm=Variants(), mode="reciprocal_rerank", rrf_k=20
     )
-    credits_ = [one for hit in retriever.explain("Cookie") for one in hit.credits]
-    firsts = [one.credit for one in credits_ if one.name == "bm25" and one.rank == 1]
+    credits_ = [credit for hit in retriever.explain("Cookie") for credit in hit.credits]
+    firsts = [credit.credit for credit in credits_ if credit.name == "bm25" and credit.rank == 1]
     assert sum(firsts) == pytest.approx(0.6 / 21)

@@ -577,7 +577,9 @@ def test_a_chunk_below_the_named_title_or_heading_comes_before_others(question, 
     hits = ContextualFusionRetriever([ContextualBM25Retriever(nodes)], mode="learned").explain(
         question
     )
-    credits_of = {hit.node_id: {one.name: one.credit for one in hit.credits} for hit in hits}
+    credits_of = {
+        hit.node_id: {credit.name: credit.credit for credit in hit.credits} for hit in hits
+    }
     order = [*credits_of]
     assert first in order[: order.index(last)]
     assert order[-1] == last

@@ -39,7 +39,7 @@ ALL = {"dog", "cat", "code", "config", "meeting", "budget"}
 APRIL_10 = 1775692800 + 86400
 
 
-def one(key, operator, value=None):
+def filters_on(key, operator, value=None):
     return MetadataFilters(filters=[MetadataFilter(key=key, operator=operator, value=value)])
 
 
@@ -52,39 +52,51 @@ def many(condition, *filters):
 
 
 CASES = [
-    (one("n", "==", 2), {"code"}),
-    (one("n", "==", 2.0), {"code"}),
-    (one("n", "==", "2"), set()),
-    (one("n", "!=", 2), ALL - {"code"}),
-    (one("n", ">", 3), {"meeting", "budget"}),
-    (one("n", ">=", 3.5), {"meeting", "budget"}),
-    (one("n", "<", 1), {"dog"}),
-    (one("n", "<=", 1), {"dog", "cat"}),
-    (one("n", "in", [0, 5]), {"dog", "budget"}),
-    (one("n", "nin", [0, 5]), ALL - {"dog", "budget"}),
-    (one("n", "in", []), set()),
-    (one("path", "==", "notes/dog.md"), {"dog"}),
-    (one("path", ">", "notes/config.md"), {"dog", "meeting"}),  # Chroma refuses $gt on text
-    (one("path", "text_match", "notes/c"), {"cat", "code", "config"}),
-    (one("path", "text_match_insensitive", "NOTES/C"), {"cat", "code", "config"}),
-    (one("tags", "contains", "home"), {"dog", "cat"}),
-    (one("tags", "any", ["home", "garden"]), {"dog", "cat"}),
-    (one("tags", "all", ["home", "animal"]), {"dog", "cat"}),
-    (one("tags", "all", ["home", "work"]), set()),
+    (filters_on("n", "==", 2), {"code"}),
+    (filters_on("n", "==", 2.0), {"code"}),
+    (filters_on("n", "==", "2"), set()),
+    (filters_on("n", "!=", 2), ALL - {"code"}),
+    (filters_on("n", ">", 3), {"meeting", "budget"}),
+    (filters_on("n", ">=", 3.5), {"meeting", "budget"}),
+    (filters_on("n", "<", 1), {"dog"}),
+    (filters_on("n", "<=", 1), {"dog", "cat"}),
+    (filters_on("n", "in", [0, 5]), {"dog", "budget"}),
+    (filters_on("n", "nin", [0, 5]), ALL - {"dog", "budget"}),
+    (filters_on("n", "in", []), set()),
+    (filters_on("path", "==", "notes/dog.md"), {"dog"}),
+    (filters_on("path", ">", "notes/config.md"), {"dog", "meeting"}),  # Chroma refuses $gt on text
+    (filters_on("path", "text_match", "notes/c"), {"cat", "code", "config"}),
+    (filters_on("path", "text_match_insensitive", "NOTES/C"), {"cat", "code", "config"}),
+    (filters_on("tags", "contains", "home"), {"dog", "cat"}),
+    (filters_on("tags", "any", ["home", "garden"]), {"dog", "cat"}),
+    (filters_on("tags", "all", ["home", "animal"]), {"dog", "cat"}),
+    (filters_on("tags", "all", ["home", "work"]), set()),
     # A missing key only matches NE, NIN and IS_EMPTY.
-    (one("date_ts", "is_empty"), {"code", "config"}),
-    (one("date_ts", "!=", 5), ALL),
-    (one("date_ts", "nin", [APRIL_10]), ALL - {"cat"}),
-    (one("date_ts", "<", 1e12), ALL - {"code", "config"}),
-    (one("nowhere", "is_empty"), ALL),
-    (one("nowhere", "==", 1), set()),
+    (filters_on("date_ts", "is_empty"), {"code", "config"}),
+    (filters_on("date_ts", "!=", 5), ALL),
+    (filters_on("date_ts", "nin", [APRIL_10]), ALL - {"cat"}),
+    (filters_on("date_ts", "<", 1e12), ALL - {"code", "config"}),
+    (filters_on("nowhere", "is_empty"), ALL),
+    (filters_on("nowhere", "==", 1), set()),
     # A date range.
-    (many("and", one("date_ts", ">=", APRIL_10), one("date_ts", "<", APRIL_10 + 86400)), {"cat"}),
-    (many("or", one("n", "==", 0), one("path", "text_match", "budget")), {"dog", "budget"}),
-    (many("not", one("n", "==", 0), one("tags", "==", "work")), {"cat"}),
     (
         many(
-            "and", many("or", one("n", "==", 0), one("n", "==", 1)), many("not", one("n", "==", 1))
+            "and",
+            filters_on("date_ts", ">=", APRIL_10),
+            filters_on("date_ts", "<", APRIL_10 + 86400),
+        ),
+        {"cat"},
+    ),
+    (
+        many("or", filters_on("n", "==", 0), filters_on("path", "text_match", "budget")),
+        {"dog", "budget"},
+    ),
+    (many("not", filters_on("n", "==", 0), filters_on("tags", "==", "work")), {"cat"}),
+    (
+        many(
+            "and",
+            many("or", filters_on("n", "==", 0), filters_on("n", "==", 1)),
+            many("not", filters_on("n", "==", 1)),
         ),
         {"dog"},
     ),
@@ -93,8 +105,8 @@ CASES = [
 NAMES = [filters.model_dump_json(exclude_none=True)[:90] for filters, _ in CASES]
 
 
-def ids(found):
-    return {one.node.node_id for one in found}
+def ids(hits):
+    return {hit.node.node_id for hit in hits}
 
 
 @pytest.mark.filterwarnings("ignore:.*no chunk has 'nowhere'")
@@ -123,13 +135,13 @@ def test_every_retriever_returns_the_same_nodes(filters, expected, nodes, index,
 def test_the_stock_chroma_adapter_rejects_them(operator, index):
     value = ["home"] if operator in {"any", "all"} else "home"
     with pytest.raises(ValueError, match="not supported"):
-        index.as_retriever(filters=one("tags", operator, value)).retrieve("dog")
+        index.as_retriever(filters=filters_on("tags", operator, value)).retrieve("dog")
     with pytest.raises(ValueError, match="not supported"):
-        index.as_retriever(filters=many("not", one("n", "==", 0))).retrieve("dog")
+        index.as_retriever(filters=many("not", filters_on("n", "==", 0))).retrieve("dog")
 
 
 def test_the_stock_keyword_retriever_leaks_what_it_filters_out(nodes):
-    only_dog = one("n", "==", 0)
+    only_dog = filters_on("n", "==", 0)
     stock = BM25Retriever(nodes=nodes, similarity_top_k=3, filters=only_dog)
     assert ids(stock.retrieve("carrots")) != {"dog"}
     assert ids(
@@ -163,10 +175,10 @@ def test_a_filter_is_evaluated_once_for_each_distinct_value(monkeypatch):
     monkeypatch.setattr(
         filters_module, "condition_of", lambda _: lambda value: asked.append(value) or value == "x"
     )
-    found = filters_module.admitted(
-        one("team", "==", "x"), np.arange(900), lambda _: ["x", "y", None] * 300, None
+    rows = filters_module.admitted(
+        filters_on("team", "==", "x"), np.arange(900), lambda _: ["x", "y", None] * 300, None
     )
-    assert (found.tolist(), asked) == ([*range(0, 900, 3)], ["x", "y", None])
+    assert (rows.tolist(), asked) == ([*range(0, 900, 3)], ["x", "y", None])
 
 
 def test_lists_in_metadata():
@@ -176,10 +188,10 @@ def test_lists_in_metadata():
     ]
     keyword = ContextualBM25Retriever(nodes)
     for filters, expected in (
-        (one("tags", "contains", "x"), {"a"}),
-        (one("tags", "any", ["x", "y"]), {"a", "b"}),
-        (one("tags", "all", ["x", "y"]), {"a"}),
-        (one("tags", "is_empty"), {"c"}),
+        (filters_on("tags", "contains", "x"), {"a"}),
+        (filters_on("tags", "any", ["x", "y"]), {"a", "b"}),
+        (filters_on("tags", "all", ["x", "y"]), {"a"}),
+        (filters_on("tags", "is_empty"), {"c"}),
     ):
         assert ids(keyword.with_filters(filters).retrieve("word")) == expected
 
@@ -197,21 +209,23 @@ def test_a_document_is_matched_by_each_key_for_its_id(key, store, embedding):
     ]
     store.add([node.model_copy(update={"embedding": [1.0, 0.0]}) for node in nodes])
     keyword = ContextualBM25Retriever.from_defaults(vector_store=store)
-    filters = one(key, "==", "a")
+    filters = filters_on(key, "==", "a")
     assert ids(keyword.with_filters(filters).retrieve("word")) == {"a1", "a2"}
     assert set(keyword.selected_ids(filters)) == {"a1", "a2"}
 
 
 def test_the_context_can_be_filtered_although_it_is_not_a_column(nodes):
     nodes[0].metadata["context"] = "Document: x"
-    keyword = ContextualBM25Retriever(nodes).with_filters(one("context", "text_match", "Document"))
+    keyword = ContextualBM25Retriever(nodes).with_filters(
+        filters_on("context", "text_match", "Document")
+    )
     assert keyword.selected_ids() == ["dog"]
 
 
 def test_views_share_the_index_and_combine(nodes):
     base = ContextualBM25Retriever(nodes)
-    home = base.with_filters(one("tags", "contains", "home"))
-    dog = home.with_filters(one("n", "==", 0))
+    home = base.with_filters(filters_on("tags", "contains", "home"))
+    dog = home.with_filters(filters_on("n", "==", 0))
     assert (len(base.selected_ids()), home.selected_ids(), dog.selected_ids()) == (
         6,
         ["dog", "cat"],
@@ -224,7 +238,7 @@ def test_views_share_the_index_and_combine(nodes):
 
 def test_an_invalid_filter_is_an_error(nodes):
     with pytest.raises(SettingError, match=r"operator 'in' needs a list of values .*got 3 for 'n'"):
-        ContextualBM25Retriever(nodes, filters=one("n", "in", 3)).retrieve("dog")
+        ContextualBM25Retriever(nodes, filters=filters_on("n", "in", 3)).retrieve("dog")
 
 
 @pytest.mark.parametrize(
@@ -236,7 +250,7 @@ def test_infinite_bounds_are_distinguished(nodes, bounds):
     """In JSON all of them are null, so JSON could not distinguish their filters."""
     keyword = ContextualBM25Retriever(nodes)
     for bound in bounds:
-        assert set(keyword.selected_ids(one("n", "<", bound))) == (
+        assert set(keyword.selected_ids(filters_on("n", "<", bound))) == (
             ALL if bound == math.inf else set()
         )
 
@@ -262,7 +276,7 @@ def test_filters_of_another_type_are_an_error(index, nodes, embedding, wrong):
 def test_a_node_that_chroma_lost_does_not_fail_a_filtered_query(index, store, nodes, embedding):
     store.delete_nodes(["cat"])
     vector = ContextualVectorRetriever(
-        index, embed_model=embedding, filters=one("tags", "contains", "home")
+        index, embed_model=embedding, filters=filters_on("tags", "contains", "home")
     )
     assert ids(vector.retrieve("dog cat")) == {"dog"}
 
@@ -270,7 +284,7 @@ def test_a_node_that_chroma_lost_does_not_fail_a_filtered_query(index, store, no
 @pytest.mark.parametrize("operator", list(FilterOperator))
 def test_every_operator_is_implemented(operator):
     value = ["x"] if operator.value in {"in", "nin", "any", "all"} else "x"
-    assert admits(one("k", operator, value), {"k": "x"}) in {True, False}
+    assert admits(filters_on("k", operator, value), {"k": "x"}) in {True, False}
 
 
 def test_chroma_itself_truncates_fractions(collection, store, nodes, embedding):
@@ -336,32 +350,36 @@ def test_a_filter_on_items_ignores_case(operator, value, matching):
 
 def test_a_text_in_place_of_a_list_means_itself_and_the_parts_between_its_commas():
     rows = {name: {"team": name} for name in ("acme", "acme-corp", "red, blue", "red", "blue")}
-    assert names_that_match(one("team", "in", "acme-corp"), rows) == {"acme-corp"}
-    assert names_that_match(one("team", "in", "red, blue"), rows) == {"red, blue", "red", "blue"}
-    assert names_that_match(one("team", "nin", "red, blue"), rows) == {"acme", "acme-corp"}
+    assert names_that_match(filters_on("team", "in", "acme-corp"), rows) == {"acme-corp"}
+    assert names_that_match(filters_on("team", "in", "red, blue"), rows) == {
+        "red, blue",
+        "red",
+        "blue",
+    }
+    assert names_that_match(filters_on("team", "nin", "red, blue"), rows) == {"acme", "acme-corp"}
 
 
 @pytest.mark.parametrize("operator", ["any", "all", "in", "nin"])
 def test_an_operator_on_lists_needs_a_list(operator):
     with pytest.raises(SettingError, match="needs a list of values"):
-        admits(one("k", operator, 3), {"k": 3})
+        admits(filters_on("k", operator, 3), {"k": 3})
 
 
 def test_case_is_ignored_in_every_alphabet():
     rows = {name: {"street": name} for name in ("Hauptstraße", "HAUPTSTRASSE 3", "Weg")}
     for street in ("StraSSe", "straße"):
-        filters = one("street", "text_match_insensitive", street)
+        filters = filters_on("street", "text_match_insensitive", street)
         assert names_that_match(filters, rows) == {"Hauptstraße", "HAUPTSTRASSE 3"}
 
 
 def test_a_document_id_in_the_metadata_takes_precedence():
     row = {"doc_id": "own", "ref_doc_id": "node"}
-    assert admits(one("doc_id", "==", "own"), row)
-    assert not admits(one("doc_id", "==", "node"), row)
+    assert admits(filters_on("doc_id", "==", "own"), row)
+    assert not admits(filters_on("doc_id", "==", "node"), row)
 
 
 def test_a_match_of_a_store_within_a_list_is_accepted():
-    filters = one("tags", "==", "x")
+    filters = filters_on("tags", "==", "x")
     row = {"tags": ["x", "y"]}
     assert not admits(filters, row)
     assert admits(filters, row, passed=filters.filters)
@@ -386,13 +404,13 @@ def test_a_match_of_a_store_within_a_list_is_accepted():
             MetadataFilter(key="path", value="people/", operator="text_match_insensitive"),
             "path containing 'people/'",
         ),
-        (many("or", one("n", "==", 1), one("n", "==", 2)), "(n == 1 or n == 2)"),
+        (many("or", filters_on("n", "==", 1), filters_on("n", "==", 2)), "(n == 1 or n == 2)"),
         (
-            many("or", one("status", "==", "open"), one("n", "==", 2)),
+            many("or", filters_on("status", "==", "open"), filters_on("n", "==", 2)),
             "(status == 'open' or n == 2)",
         ),
         (
-            MetadataFilters(filters=one("n", "==", 1).filters * 2, condition=None),
+            MetadataFilters(filters=filters_on("n", "==", 1).filters * 2, condition=None),
             "(n == 1 and n == 1)",
         ),
     ],
@@ -420,7 +438,7 @@ PLACES = [
         ),
         (MetadataFilter(key="path", value="people/"), ""),
         (MetadataFilter(key="date_ts", value=1.0), ""),
-        (one("n", "==", 1), ""),
+        (filters_on("n", "==", 1), ""),
     ],
 )
 def test_names_similar_to_that_of_a_filter_are_suggested(part, end):

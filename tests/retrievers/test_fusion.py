@@ -30,8 +30,8 @@ def ranking(retriever, weight, *scored, query=0):
 def test_reciprocal_ranks_by_weight():
     left = ranking("left", 0.4, ("a", 9.0), ("b", 8.0))
     right = ranking("right", 0.6, ("b", 0.9), ("c", 0.8))
-    found = {one.node_id: one.raw for one in fuse([left, right], **SETTINGS)}
-    assert found == pytest.approx({"a": 0.4 / 61, "b": 0.4 / 62 + 0.6 / 61, "c": 0.6 / 62})
+    raw_scores = {candidate.node_id: candidate.raw for candidate in fuse([left, right], **SETTINGS)}
+    assert raw_scores == pytest.approx({"a": 0.4 / 61, "b": 0.4 / 62 + 0.6 / 61, "c": 0.6 / 62})
 
 
 @pytest.mark.parametrize(
@@ -44,18 +44,21 @@ def test_reciprocal_ranks_by_weight():
 def test_modes_by_score(mode, expected):
     left = ranking("left", 0.4, ("a", 9.0), ("b", 8.0), ("c", 7.0))
     right = ranking("right", 0.6, ("b", 0.9), ("d", 0.8))
-    found = {one.node_id: one.raw for one in fuse([left, right], **(SETTINGS | {"mode": mode}))}
-    assert found == pytest.approx(expected)
+    raw_scores = {
+        candidate.node_id: candidate.raw
+        for candidate in fuse([left, right], **(SETTINGS | {"mode": mode}))
+    }
+    assert raw_scores == pytest.approx(expected)
 
 
 def test_distance_based_scores_lie_within_three_deviations():
     only = ranking("one", 1.0, ("a", 3.0), ("b", 2.0), ("c", 1.0))
-    found = {
-        one.node_id: one.raw
-        for one in fuse([only], **(SETTINGS | {"mode": FUSION_MODES.DIST_BASED_SCORE}))
+    raw_scores = {
+        candidate.node_id: candidate.raw
+        for candidate in fuse([only], **(SETTINGS | {"mode": FUSION_MODES.DIST_BASED_SCORE}))
     }
     spread = 3 * math.sqrt(2 / 3)
-    assert found == pytest.approx(
+    assert raw_scores == pytest.approx(
         {"a": (1 + spread) / (2 * spread), "b": 0.5, "c": (spread - 1) / (2 * spread)}
     )
 
@@ -65,11 +68,11 @@ def test_candidates_without_scores_follow_in_order(missing):
     mixed = ranking(
         "one", 1.0, ("z", missing), ("a", 2.0), ("y", missing), ("b", 1.0), ("a", missing)
     )
-    assert [one.node_id for one in fuse([mixed], **SETTINGS)] == ["a", "b", "z", "y"]
+    assert [candidate.node_id for candidate in fuse([mixed], **SETTINGS)] == ["a", "b", "z", "y"]
     unscored = ranking("one", 1.0, ("z", missing), ("a", missing), ("y", missing), ("z", missing))
     for mode in FUSION_MODES:
-        found = fuse([unscored], **(SETTINGS | {"mode": mode}))
-        assert [one.node_id for one in found] == ["z", "a", "y"], mode
+        fused = fuse([unscored], **(SETTINGS | {"mode": mode}))
+        assert [candidate.node_id for candidate in fused] == ["z", "a", "y"], mode
 
 
 def test_candidates_without_scores_get_the_lowest_score():
@@ -102,7 +105,7 @@ def test_scores_below_the_scale_are_stretched_to_0():
 
 def test_a_score_of_zero_among_negative_ones_is_the_best():
     logits = ranking("one", 1.0, ("a", -1.0), ("b", 0.0))
-    assert [one.node_id for one in fuse([logits], **SETTINGS)] == ["b", "a"]
+    assert [candidate.node_id for candidate in fuse([logits], **SETTINGS)] == ["b", "a"]
 
 
 def test_the_last_possible_rank_is_just_above_the_floor_of_scores():
@@ -139,8 +142,8 @@ def test_a_node_found_by_two_queries_can_beat_a_better_rank():
 def test_a_score_does_not_depend_on_how_many_candidates_there_are():
     few = [ranking("one", 1.0, *((str(i), 10.0 - i) for i in range(2)))]
     many = [ranking("one", 1.0, *((str(i), 10.0 - i) for i in range(9)))]
-    assert [one.score for one in fuse(few, **SETTINGS)] == [
-        one.score for one in fuse(many, **SETTINGS)
+    assert [candidate.score for candidate in fuse(few, **SETTINGS)] == [
+        candidate.score for candidate in fuse(many, **SETTINGS)
     ][:2]
 
 
@@ -164,14 +167,20 @@ ALMOST_EQUAL = [
 @given(LISTS, st.sampled_from(list(FUSION_MODES)), st.floats(0, 100))
 @example(ALMOST_EQUAL, FUSION_MODES.DIST_BASED_SCORE, 0.0)
 def test_any_lists_can_be_fused(lists, mode, k):
-    rankings = [ranking(str(i), 1 / len(lists), *one, query=i % 2) for i, one in enumerate(lists)]
-    found = fuse(rankings, mode=mode, k=k, pool=8)
-    names = [one.node_id for one in found]
+    rankings = [
+        ranking(str(i), 1 / len(lists), *candidates, query=i % 2)
+        for i, candidates in enumerate(lists)
+    ]
+    fused = fuse(rankings, mode=mode, k=k, pool=8)
+    names = [candidate.node_id for candidate in fused]
     assert len(set(names)) == len(names)
-    assert found == sorted(found, key=lambda one: (-one.score, one.node_id))
-    assert all(one.score <= 1 for one in found) or mode is FUSION_MODES.SIMPLE
+    assert fused == sorted(fused, key=lambda candidate: (-candidate.score, candidate.node_id))
+    assert all(candidate.score <= 1 for candidate in fused) or mode is FUSION_MODES.SIMPLE
     if mode is FUSION_MODES.RECIPROCAL_RANK:
-        assert all(one.score > 0 for one in found)
-        assert not found or found[0].score == 1
-    turned = {one.node_id: one.score for one in fuse(rankings[::-1], mode=mode, k=k, pool=8)}
-    assert turned == pytest.approx({one.node_id: one.score for one in found})
+        assert all(candidate.score > 0 for candidate in fused)
+        assert not fused or fused[0].score == 1
+    turned = {
+        candidate.node_id: candidate.score
+        for candidate in fuse(rankings[::-1], mode=mode, k=k, pool=8)
+    }
+    assert turned == pytest.approx({candidate.node_id: candidate.score for candidate in fused})

@@ -116,9 +116,9 @@ def test_a_node_counts_once_by_its_id():
 def test_input_scores_are_not_changed():
     given = [hit("a", 3.0), hit("b", 2.0)]
     ContextualFusionRetriever([Fixed(given)]).retrieve("q")
-    assert [one.score for one in given] == [3.0, 2.0]
+    assert [scored_node.score for scored_node in given] == [3.0, 2.0]
     stock([Fixed(given)]).retrieve("q")
-    assert [one.score for one in given] != [3.0, 2.0]
+    assert [scored_node.score for scored_node in given] != [3.0, 2.0]
 
 
 def test_a_failing_retriever_degrades_with_a_warning():
@@ -145,10 +145,10 @@ def test_all_retrievers_failing_is_an_error():
 
 
 def test_our_retrievers_fit_the_stock_fusion(retrievers):
-    found = stock(retrievers).retrieve("the dog Cookie")
-    assert ids(found)[0] == "dog"
+    hits = stock(retrievers).retrieve("the dog Cookie")
+    assert ids(hits)[0] == "dog"
     assert (
-        found[0].score > 1 / 60
+        hits[0].score > 1 / 60
     )  # credit from both retrievers: to the stock class, equal hashes are the same node
 
 
@@ -237,13 +237,13 @@ def test_each_retriever_proposes_at_least_as_many_candidates_as_are_returned():
 
 
 def test_numbers_of_numpy_are_accepted():
-    one = ContextualFusionRetriever([Fixed()], retriever_weights=np.float32([1]))
-    assert one.retrieve("q") == []
+    retriever = ContextualFusionRetriever([Fixed()], retriever_weights=np.float32([1]))
+    assert retriever.retrieve("q") == []
 
 
 def test_anything_but_a_list_of_retrievers_is_rejected_with_a_hint(index, nodes):
-    one = ContextualBM25Retriever(nodes)
-    for given in (one, index, 7, [], [one, index], [one, "bm25"]):
+    retriever = ContextualBM25Retriever(nodes)
+    for given in (retriever, index, 7, [], [retriever, index], [retriever, "bm25"]):
         with pytest.raises(
             SettingError,
             match=r"must be a list of at least one retriever .*\. Pass .*\(\[index\.as_retriever\(\), ",  # noqa: E501

@@ -96,7 +96,7 @@ async def test_the_tool_of_an_agent_uses_our_retriever(hybrid):
     tool = RetrieverTool.from_defaults(hybrid, name="notes", description="Notes.")
     assert "loves carrots" in (await tool.acall("the dog Cookie")).content
     agent = FunctionAgent(tools=[tool], llm=MockFunctionCallingLLM(max_tokens=8))
-    assert [one.metadata.name for one in await agent.get_tools()] == ["notes"]
+    assert [agent_tool.metadata.name for agent_tool in await agent.get_tools()] == ["notes"]
 
 
 # After us
@@ -109,11 +109,11 @@ def test_a_reranker_sees_the_context_and_decides_the_order(index, embedding, nod
         def _postprocess_nodes(self, nodes, query_bundle=None):
             seen.update(
                 {
-                    one.node.node_id: one.node.get_content(metadata_mode=MetadataMode.EMBED)
-                    for one in nodes
+                    hit.node.node_id: hit.node.get_content(metadata_mode=MetadataMode.EMBED)
+                    for hit in nodes
                 }
             )
-            return [NodeWithScore(node=one.node, score=float(i)) for i, one in enumerate(nodes)][
+            return [NodeWithScore(node=hit.node, score=float(i)) for i, hit in enumerate(nodes)][
                 ::-1
             ]
 
@@ -134,8 +134,13 @@ def test_stock_postprocessors_work(hybrid):
         def predict(self, prompt, **kwargs):
             return "Doc: 2, Relevance: 9\nDoc: 1, Relevance: 3"
 
-    for one in (SimilarityPostprocessor(similarity_cutoff=0.1), LLMRerank(llm=Chooses(), top_n=2)):
-        engine = RetrieverQueryEngine.from_args(hybrid, llm=MockLLM(), node_postprocessors=[one])
+    for postprocessor in (
+        SimilarityPostprocessor(similarity_cutoff=0.1),
+        LLMRerank(llm=Chooses(), top_n=2),
+    ):
+        engine = RetrieverQueryEngine.from_args(
+            hybrid, llm=MockLLM(), node_postprocessors=[postprocessor]
+        )
         assert engine.query("the dog Cookie").source_nodes
 
 
@@ -190,8 +195,8 @@ def test_insert_delete_and_refresh_reach_both_retrievers(changing, store, embedd
         keyword = ContextualBM25Retriever.from_defaults(vector_store=store)
         vector = ContextualVectorRetriever(changing, embed_model=embedding)
         return {
-            one.node.metadata["path"]
-            for one in ContextualFusionRetriever([vector, keyword]).retrieve(query)
+            hit.node.metadata["path"]
+            for hit in ContextualFusionRetriever([vector, keyword]).retrieve(query)
         }
 
     changing.insert(page("dog", "Cookie loves carrots."))
@@ -205,7 +210,7 @@ def test_insert_delete_and_refresh_reach_both_retrievers(changing, store, embedd
     assert changed == [True, True]
     assert answer("carrots") == {"cat.md", "owl.md"}
     keyword = ContextualBM25Retriever.from_defaults(vector_store=store)
-    assert [one.node.text for one in keyword.retrieve("carrots")] == [
+    assert [hit.node.text for hit in keyword.retrieve("carrots")] == [
         "# cat\n\nThe cat likes carrots now."
     ]
 
@@ -214,7 +219,7 @@ def test_the_context_is_searched_by_both_retrievers(changing, store, embedding):
     changing.insert(page("Kubernetes", "It restarts by itself."))
     changing.insert(page("Oven", "It gets warm by itself."))
     keyword = ContextualBM25Retriever.from_defaults(vector_store=store)
-    assert [one.node.metadata["path"] for one in keyword.retrieve("kubernetes")] == [
+    assert [hit.node.metadata["path"] for hit in keyword.retrieve("kubernetes")] == [
         "Kubernetes.md"
     ]
     best = ContextualVectorRetriever(changing, embed_model=embedding).retrieve("kubernetes")[0]

@@ -64,8 +64,8 @@ def test_the_matching_chunk_of_a_named_note_comes_first(embedding_of_words, mode
     parts = [("a.md", "Python is a language.", 1), ("a.md", "It has a lock.", 2)]
     parts += [(f"b{n}.md", f"The lock of Python and {n} other locks.", 2) for n in range(20)]
     nodes = [
-        TextNode(id_=str(at), text=text, metadata={"path": path, "title": title, "part": part})
-        for at, (path, text, part) in enumerate(parts)
+        TextNode(id_=str(number), text=text, metadata={"path": path, "title": title, "part": part})
+        for number, (path, text, part) in enumerate(parts)
         for title in ["Python" if path == "a.md" else path]
     ]
     for node in nodes:
@@ -76,7 +76,7 @@ def test_the_matching_chunk_of_a_named_note_comes_first(embedding_of_words, mode
     second = MetadataFilters(filters=[MetadataFilter(key="part", value=2)])
     explanation = fusion.with_filters(second).explain("Python")
     assert explanation.hits[0].node_id == "1"
-    assert {one.name: one.value for one in explanation.hits[0].credits}["names"] == 1
+    assert {credit.name: credit.value for credit in explanation.hits[0].credits}["names"] == 1
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_the_chunk_with_the_heading_comes_before_the_rest_of_its_section(questio
     )
     paths = ("Slots", "Slots", "Slots > Named slots", "Slots > Named slots")
     nodes = [
-        TextNode(id_=str(at), text=text, metadata={"path": "slots.md", "header_path": path})
-        for at, (text, path) in enumerate(zip((title, body, named, more), paths, strict=True))
+        TextNode(id_=str(number), text=text, metadata={"path": "slots.md", "header_path": path})
+        for number, (text, path) in enumerate(zip((title, body, named, more), paths, strict=True))
     ]
     for node in nodes:
         node.excluded_embed_metadata_keys = list(node.metadata)
@@ -134,7 +134,9 @@ def test_the_chunk_with_the_heading_comes_before_the_rest_of_its_section(questio
 
 def test_only_the_best_chunk_of_a_named_document_is_lifted(vault):
     named = [
-        hit for hit in vault.explain("GIL").hits if "names" in {one.name for one in hit.credits}
+        hit
+        for hit in vault.explain("GIL").hits
+        if "names" in {credit.name for credit in hit.credits}
     ]
     assert len(named) == 1
 
@@ -170,7 +172,7 @@ def test_names_are_folded(text, folded):
 
 def test_the_names_of_a_path():
     for path, names in (("a/B.md", {"a b md", "b md", "a b", "b"}), (".env", {"env"})):
-        assert {one for one in document_names(path, "") if one} == names
+        assert {name for name in document_names(path, "") if name} == names
 
 
 def test_all_headings_in_a_chunk_are_names():
@@ -210,8 +212,8 @@ def test_a_name_counts_more_than_a_first_heading_and_that_more_than_others(quest
         Document(text=text, id_=path, metadata={"path": path}) for path, text in texts.items()
     ]
     words = ContextualBM25Retriever(HeadingAwareMarkdownNodeParser(chunk_size=20)(documents))
-    found = ContextualFusionRetriever([words], mode="learned").retrieve(question)
-    assert found[0].node.metadata["path"] == path
+    hits = ContextualFusionRetriever([words], mode="learned").retrieve(question)
+    assert hits[0].node.metadata["path"] == path
 
 
 @pytest.mark.parametrize("name", ["Python", "About", "_about_", "Who am I", "Now"])
@@ -271,12 +273,14 @@ def test_documents_with_the_same_name_are_candidates_up_to_top_k(top_k):
         for number, path in enumerate(paths)
     ]
     documents = [
-        Document(text=text, id_=one, metadata={"path": one})
-        for text, one in zip(texts, paths, strict=True)
+        Document(text=text, id_=path, metadata={"path": path})
+        for text, path in zip(texts, paths, strict=True)
     ]
     nodes = HeadingAwareMarkdownNodeParser()(documents)
-    [found] = ContextualBM25Retriever(nodes).candidates([QueryBundle("kites")], top_k)
-    assert len({one.node_id for one in found}) == len(found) == top_k
-    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+    [candidates] = ContextualBM25Retriever(nodes).candidates([QueryBundle("kites")], top_k)
+    assert len({candidate.node_id for candidate in candidates}) == len(candidates) == top_k
+    assert [candidate.score for candidate in candidates] == sorted(
+        (candidate.score for candidate in candidates), reverse=True
+    )
     paths_of = {node.node_id: node.metadata["path"] for node in nodes}
-    assert sum("Kites" in paths_of[one.node_id] for one in found) == min(top_k, 4)
+    assert sum("Kites" in paths_of[candidate.node_id] for candidate in candidates) == min(top_k, 4)

@@ -76,16 +76,18 @@ def test_rows_with_the_words_of_a_filter(state, operator, value, expected):
 )
 def test_filters_over_columns_match_the_same_rows_one_by_one(filters):
     def column_of(key):
-        return [one.get(key) for one in METADATA]
+        return [metadata.get(key) for metadata in METADATA]
 
     rows = np.array([3, FAR, FAR + 1, FAR + 9])
     for condition in ("and", "not"):
-        wanted = MetadataFilters(filters=[MetadataFilter(**filters)], condition=condition)
-        found = admitted(wanted, rows, column_of, lambda _: rows[:0])
+        metadata_filters = MetadataFilters(filters=[MetadataFilter(**filters)], condition=condition)
+        matching_rows = admitted(metadata_filters, rows, column_of, lambda _: rows[:0])
         expected = [
-            row for row, one in zip(rows.tolist(), METADATA, strict=True) if admits(wanted, one)
+            row
+            for row, metadata in zip(rows.tolist(), METADATA, strict=True)
+            if admits(metadata_filters, metadata)
         ]
-        assert found.tolist() == expected
+        assert matching_rows.tolist() == expected
 
 
 def test_words_and_metadata_are_combined(state):

@@ -20,8 +20,8 @@ from llama_index_contextual.utils.errors import FingerprintError, StorageError
 QUERIES = ("carrots", "budget of the house", "get user name", "max results")
 
 
-def pairs(found):
-    return [(one.node.node_id, one.score, one.node.hash) for one in found]
+def pairs(hits):
+    return [(hit.node.node_id, hit.score, hit.node.hash) for hit in hits]
 
 
 def answers(retriever):

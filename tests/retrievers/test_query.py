@@ -59,8 +59,8 @@ def hybrid(index, embedding):
     )
 
 
-def ids(found):
-    return {one.node.node_id for one in found}
+def ids(hits):
+    return {hit.node.node_id for hit in hits}
 
 
 @pytest.mark.parametrize("text", QUESTIONS)
@@ -70,7 +70,7 @@ def test_an_ordinary_question_has_no_operators(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "rest", "operators"),
+    ("text", "remaining_text", "operators"),
     [
         ('"warm sofa" cat', "warm sofa cat", ('"warm sofa"',)),
         (
@@ -82,9 +82,9 @@ def test_an_ordinary_question_has_no_operators(text):
         ("tag:home path:notes/", "home notes/", ("tag:home", "path:notes/")),
     ],
 )
-def test_operators_are_removed_from_the_text(text, rest, operators):
+def test_operators_are_removed_from_the_text(text, remaining_text, operators):
     parsed = parse_query(text)
-    assert (parsed.text, parsed.operators) == (rest, operators)
+    assert (parsed.text, parsed.operators) == (remaining_text, operators)
 
 
 CASES = [
@@ -110,7 +110,7 @@ def test_operators_apply_to_every_retriever_of_a_hybrid_answer(hybrid, keyword, 
     explanation = hybrid.explain(query)
     assert expected <= ids(explanation.nodes) == admitted
     assert explanation.operators
-    assert all(one in str(explanation).splitlines()[0] for one in explanation.operators)
+    assert all(operator in str(explanation).splitlines()[0] for operator in explanation.operators)
     assert explanation.to_dict()["operators"] == list(explanation.operators)
     assert ids(asyncio.run(hybrid.aretrieve(query))) == admitted
 

@@ -84,7 +84,7 @@ def plain_nearness(index, nodes, question):
     shares = []
     for node in nodes:
         terms = terms_of(lexical_text(node))
-        places = [[at for at, term in enumerate(terms) if term in group] for group in groups]
+        places = [[place for place, term in enumerate(terms) if term in group] for group in groups]
         total = 0.0
         for left, right, weight in zip(places, places[1:], rarity, strict=False):
             distance = min((abs(a - b) for a in left for b in right), default=99)

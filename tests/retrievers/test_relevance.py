@@ -147,9 +147,9 @@ def test_the_hit_with_most_of_the_subject_among_three_is_judged():
 def test_a_query_that_is_the_name_of_the_first_hit_is_answered():
     rankings = [ranking_of("v", {"a": 0.2, "b": 0.1}, model=MINILM)]
     assert judged(rankings, "ab", named="a").relevance == 0.95
-    near = [ranking_of("v", {"a": 1.0, "b": 0.1}, model=MINILM)]
-    likely = judged(near, "ab").relevance
-    assert judged(near, "ab", named="a").relevance == max(likely, 0.95)
+    close_rankings = [ranking_of("v", {"a": 1.0, "b": 0.1}, model=MINILM)]
+    likely = judged(close_rankings, "ab").relevance
+    assert judged(close_rankings, "ab", named="a").relevance == max(likely, 0.95)
     assert judged(rankings, "ab", named="b").relevance < 0.1
 
 
@@ -210,10 +210,10 @@ def test_relevance_was_measured_for_known_cosines_together_with_words(evidence, 
 
 
 def test_vectors_alone_lift_only_a_question_of_which_half_the_words_are_missing():
-    near = Evidence(nearest=0.9, cosine=0.0, words=0.499)
-    assert relevance(near) == 0.3
-    half = relevance(near._replace(words=0.5))
-    assert half == relevance(near._replace(words=0.5, spelled=False))
+    evidence = Evidence(nearest=0.9, cosine=0.0, words=0.499)
+    assert relevance(evidence) == 0.3
+    half = relevance(evidence._replace(words=0.5))
+    assert half == relevance(evidence._replace(words=0.5, spelled=False))
 
 
 def test_a_best_hit_without_support_by_vectors_has_a_low_relevance():
@@ -224,10 +224,10 @@ def test_a_best_hit_without_support_by_vectors_has_a_low_relevance():
 
 
 def test_vectors_alone_lift_a_question_in_other_words_a_little():
-    near = Evidence(nearest=0.9, cosine=0.0, words=0.0)
-    assert relevance(near) == 0.3
-    assert relevance(near._replace(spelled=False)) < LEAST
-    assert LEAST < relevance(near._replace(nearest=0.3)) < relevance(near)
+    evidence = Evidence(nearest=0.9, cosine=0.0, words=0.0)
+    assert relevance(evidence) == 0.3
+    assert relevance(evidence._replace(spelled=False)) < LEAST
+    assert LEAST < relevance(evidence._replace(nearest=0.3)) < relevance(evidence)
 
 
 def test_an_answer_stands_out_and_a_subject_does_not(tmp_path):
@@ -529,10 +529,10 @@ def test_auto_keeps_all_hits_of_a_question_or_none(seven_notes):
     """What a retriever puts first may be far down in the fusion, with a small share of a low
     relevance.
     """
-    found = {
+    explanations = {
         query: seven_notes.explain(query)
         for query in ("slowness", "what are our servers called?", "asdfghjkl")
     }
-    for explanation in found.values():
+    for explanation in explanations.values():
         assert bool(explanation.hits) == (explanation.relevance >= LEAST)
         assert explanation.left_out in {0, 21}

@@ -43,14 +43,14 @@ class Vectors:
     def dense_queries(self, embeddings, top_k, filters=None):
         store = AnyStore(ChromaVectorStore(chroma_collection=self.collection))
         asked = [
-            VectorStoreQuery(list(one), similarity_top_k=top_k, filters=filters)
-            for one in embeddings
+            VectorStoreQuery(list(embedding), similarity_top_k=top_k, filters=filters)
+            for embedding in embeddings
         ]
         return store.pools(asked, top_k)
 
 
-def pairs(found):
-    return [(one.node.node_id, one.score, one.node.hash) for one in found]
+def pairs(hits):
+    return [(hit.node.node_id, hit.score, hit.node.hash) for hit in hits]
 
 
 @pytest.fixture
@@ -92,10 +92,10 @@ def test_retrievers_see_later_changes_of_the_store(readers):
     retriever = ContextualBM25Retriever.over(readers[1])
     twin = copy.copy(retriever)
     readers[1].keyword.add([TextNode(id_="new", text="carrots")])
-    for one in (retriever, twin):
-        assert {hit.node.node_id for hit in one.retrieve("carrots")} == {"dog", "new"}
-        assert len(one) == 7
-        assert one.term_scores("carrots zebra", []).frequencies == (2, 0)
+    for keyword_retriever in (retriever, twin):
+        assert {hit.node.node_id for hit in keyword_retriever.retrieve("carrots")} == {"dog", "new"}
+        assert len(keyword_retriever) == 7
+        assert keyword_retriever.term_scores("carrots zebra", []).frequencies == (2, 0)
 
 
 def test_a_retriever_over_a_reader_cannot_change_the_store(readers, nodes, tmp_path):

@@ -131,9 +131,9 @@ def test_another_model_embeds_a_question_again(index, monkeypatch):
 
 def test_equal_queries_are_embedded_once_and_empty_ones_never(retriever, counting):
     queries = [QueryBundle(text) for text in ("the dog", " ", "the cat", "the dog", "")]
-    dog, blank, cat, again, empty = retriever.candidates(queries, 1)
+    dog, blank, cat, repeated, empty = retriever.candidates(queries, 1)
     assert sorted(counting.asked) == ["the cat", "the dog"]
-    assert dog == again != cat
+    assert dog == repeated != cat
     assert blank == empty == []
     assert retriever.retrieve(" ") == []
 

@@ -16,7 +16,7 @@ from llama_index_contextual.utils.errors import SettingError
 DOCUMENTS = Path(__file__).parents[2] / "examples" / "documents"
 
 
-def found(index, pattern, **options):
+def citations_of(index, pattern, **options):
     answer = grep(index.notes, Grep(pattern=pattern, **options))
     return [hit["citation"] for hit in answer.data["hits"]]
 
@@ -42,11 +42,11 @@ def found(index, pattern, **options):
     ],
 )  # fmt: skip
 def test_lines_that_contain_a_pattern_are_cited_by_number(index, pattern, options, citations):
-    assert found(index, pattern, **options) == citations
+    assert citations_of(index, pattern, **options) == citations
 
 
 def test_the_citation_of_a_line_can_be_read(index):
-    for citation in found(index, "E4042"):
+    for citation in citations_of(index, "E4042"):
         assert "E4042" in part_of(index.notes, citation).text
 
 
@@ -57,7 +57,7 @@ def test_front_matter_is_searched_and_cited_by_lines_that_read_accepts(folder, i
         f"---\ntitle: Tools of the trade\ncode: [RX-7]\n---\n{sections}", "utf-8"
     )
     index.refresh()
-    [citation] = found(index, pattern, path="tools.md")
+    [citation] = citations_of(index, pattern, path="tools.md")
     assert citation == "tools.md#L1-L4"
     assert pattern.casefold() in part_of(index.notes, citation).text.casefold()
     answer = grep(index.notes, Grep(pattern=pattern, path="tools.md"))
@@ -138,7 +138,7 @@ def test_hidden_lines_are_counted_with_a_hint_on_the_next_call(folder, index):
     assert answer.text.splitlines()[-1].startswith(f"({360 - shown} more in 9 notes: zoo")
     assert "Next: grep with path=" in answer.text
     assert all(answer.text.count(f"[zoo{number}.md") <= 3 for number in range(9))
-    one_note = found(index, "zebras", path="zoo3", per_file=0, max_results=50)
+    one_note = citations_of(index, "zebras", path="zoo3", per_file=0, max_results=50)
     assert len(one_note) > 20
 
 
@@ -148,7 +148,7 @@ def test_converted_documents_are_searched_and_cited_by_page(tmp_path):
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
         index.refresh()
         page = index.read("report.pdf#page=2").split()[0]
-        citations = found(index, page, path="report.pdf", per_file=0)
+        citations = citations_of(index, page, path="report.pdf", per_file=0)
         assert "report.pdf#page=2" in citations
 
 
@@ -168,7 +168,7 @@ def test_an_expression_that_would_never_end_is_stopped(folder, index):
     (folder / "trap.md").write_text("a" * 300 + "!\n", "utf-8")
     index.refresh()
     with pytest.raises(SettingError, match="takes too long"):
-        found(index, r"(a|aa)+$", regex=True)
+        citations_of(index, r"(a|aa)+$", regex=True)
 
 
 def test_an_expression_has_a_limit_for_all_texts_together(monkeypatch):
@@ -218,7 +218,7 @@ def test_usual_repetitions_and_groups_are_accepted(pattern):
 
 def test_an_invalid_expression_is_explained(index):
     with pytest.raises(SettingError, match="is not a valid regular expression: missing"):
-        found(index, "(open", regex=True)
+        citations_of(index, "(open", regex=True)
 
 
 def test_an_answer_without_lines_suggests_other_tools(index):

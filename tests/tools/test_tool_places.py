@@ -17,7 +17,10 @@ def test_a_citation_is_read_exactly_whatever_else_looks_like_a_line_or_heading(t
     (tmp_path / "a.md").write_text(note, "utf-8")
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
         index.refresh()
-        (hit,) = [one.node for one in index.as_retriever(similarity_top_k=1).retrieve("zebras")]
+        (hit,) = [
+            scored_node.node
+            for scored_node in index.as_retriever(similarity_top_k=1).retrieve("zebras")
+        ]
         cited = f"a.md#L{hit.metadata['start_line']}-L{hit.metadata['end_line']}"
         assert part_of(index.notes, cited).text == hit.text.strip()
         under = part_of(index.notes, "[[a#under]]")

@@ -101,9 +101,9 @@ def test_a_date_in_a_path(path, expected):
     ],
 )
 def test_the_period_of_a_note(path, period):
-    found = period_from_path(path)
-    assert (found and found.isoformat()) == period
-    assert parse_period(period) == found
+    parsed = period_from_path(path)
+    assert (parsed and parsed.isoformat()) == period
+    assert parse_period(period) == parsed
 
 
 @pytest.mark.parametrize(
