@@ -145,7 +145,7 @@ class Browser:
             self.call("Input.dispatchKeyEvent", type="keyUp", key=letter)
 
     def key(self, name: str, *, control: bool = False) -> None:
-        """Press a key that is no letter."""
+        """Press a key that types no letter."""
         values = {
             "key": name,
             "code": name,

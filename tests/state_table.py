@@ -19,13 +19,13 @@ def state_in(storage):
 
 
 def change_layout(file, layout):
-    """Have a file be of another layout."""
+    """Set the layout version of a file."""
     with closing(sqlite3.connect(file)) as database, database:
         database.execute(f"PRAGMA user_version={layout}")
 
 
 def change_state(storage, **values):
-    """Have an index say something else of itself."""
+    """Change what an index says about itself."""
     value = json.dumps({**state_in(storage), **values})
     with opened(storage) as database, database:
         database.execute("UPDATE state SET value = ?, checksum = ?", (value, checksum_of(value)))

@@ -23,7 +23,7 @@ def paths(done):
 
 
 @pytest.mark.long
-def test_a_question_that_nothing_answers_finds_nothing(run, notes):
+def test_an_unanswerable_question_returns_nothing(run, notes):
     for question in ("asdfghjkl", "how tall is Mount Kilimanjaro"):
         done = run("search", question, "-f", notes)
         assert (done.returncode, done.stdout) == (0, "")
@@ -158,7 +158,7 @@ def test_an_excerpt_is_where_the_words_match_and_shows_no_marks_of_markdown():
     assert len(line) <= 400
 
 
-def test_days_can_be_said_in_words(run, tmp_path):
+def test_days_can_be_given_in_words(run, tmp_path):
     today = datetime.now().astimezone().date()
     day = today - timedelta(days=today.weekday() + 3)  # in the week before this one
     for number, note_day in enumerate((day, day - timedelta(days=60))):
@@ -201,7 +201,7 @@ def test_json_is_only_json_and_its_lines_are_right(run, notes):
 
 @pytest.mark.long
 def test_a_known_page_of_the_kubernetes_docs_is_found_with_its_lines(run, data, tmp_path):
-    """On 21 of the 1,568 pages; ``benchmarks/retrieval.py`` measures the whole corpus."""
+    """The test uses 21 of 1,568 pages; ``benchmarks/retrieval.py`` measures the whole corpus."""
     corpus = data("kubernetes-docs") / "corpus"
     page = "concepts_services-networking_gateway.md"
     small_pages = [
@@ -279,7 +279,7 @@ def test_recency_is_an_option_of_search_and_of_the_retriever(run, tmp_path):
     assert old < scores["2019-01-01.md"]
 
 
-def test_a_tag_that_nothing_has_is_named_with_the_nearest_that_there_are(run, tmp_path):
+def test_an_unknown_tag_is_reported_with_the_nearest_tags(run, tmp_path):
     (tmp_path / "a.md").write_text(
         "---\ntags: [sqlite3, python]\n---\n# Database\n\nThe database is small.\n", "utf-8"
     )
@@ -298,7 +298,7 @@ def test_a_tag_that_nothing_has_is_named_with_the_nearest_that_there_are(run, tm
         ("alpa", "folders that exist: projects/alpha, projects"),
     ],
 )
-def test_a_path_that_nothing_has_is_named_with_the_nearest_folders(run, tmp_path, asked, hint):
+def test_an_unknown_path_is_reported_with_the_nearest_folders(run, tmp_path, asked, hint):
     (tmp_path / "projects" / "alpha").mkdir(parents=True)
     (tmp_path / "projects" / "alpha" / "a.md").write_text(
         "# Database\n\nThe database is small.\n", "utf-8"

@@ -134,7 +134,7 @@ TEST_NAME = re.compile(r"`([\w/.]+)::(\w+)`")
 
 
 @pytest.mark.parametrize("page", [SECURITY, FAULTS], ids=["security", "faults"])
-def test_every_row_of_a_table_of_faults_names_tests_that_there_are(page):
+def test_every_row_of_a_table_of_faults_names_existing_tests(page):
     rows = [line for line in page.splitlines() if line.startswith("| ")]
     heads = ("| Who", "| |", "| A program")
     rows = [row for row in rows if not row.startswith(heads) or "::" in row]
@@ -174,9 +174,9 @@ def test_every_diagram_has_pictures_of_its_present_text():
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium on this machine")
 def test_the_search_of_a_site_in_a_folder_needs_no_network(tmp_path):
-    """The theme fetches a script for it.
+    """The theme downloads a script for it.
 
-    The hook puts ours in its place, and a worker runs in a page of a folder.
+    The hook replaces that script by ours, and a worker runs in a page that is opened as a file.
     """
     hook = runpy.run_path(str(ROOT / "docs" / "hooks.py"))["on_post_build"]
     shutil.copy(ROOT / "docs" / "offline-search.js", tmp_path)
@@ -249,9 +249,7 @@ def test_every_option_that_a_page_shows_exists():
 
 
 def texts_of_the_package():
-    """Yield each text in the package's code, with its file and whether it is documentation of that
-    code.
-    """
+    """Yield each text in the package's code, with its file and whether it is a docstring."""
     for file in Path(llama_index_contextual.__path__[0]).rglob("*.py"):
         tree = ast.parse(file.read_text("utf-8"))
         bodies = [
@@ -336,9 +334,9 @@ def test_what_pages_import_from_this_package_exists(page):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder as the checkout is: examples, a page of notes and one of docs, and questions.
+    """Return a folder like the checkout: examples, a page of notes, a page of docs, and questions.
 
-    No language model.
+    There is no language model.
     """
     for name in ("docs", "notes"):
         (tmp_path / name).mkdir()

@@ -52,7 +52,7 @@ def store(tmp_path):
 
 
 def check_views(node, documents):
-    """Rule 2, after a round trip through Chroma on disk."""
+    """Check the views after a round trip through Chroma on disk."""
     texts = {document.metadata["path"]: document.text for document in documents}
     path = node.metadata["path"]
     assert (

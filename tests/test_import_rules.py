@@ -28,7 +28,7 @@ def modules() -> dict[str, Path]:
 
 
 def imports(path: Path, known: set[str]) -> set[str]:
-    """The modules of this package that a file names in its imports."""
+    """Return the modules of this package that a file imports."""
     imported = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == NAME:
@@ -74,7 +74,7 @@ def test_no_name_of_a_package_hides_one_of_its_files():
         assert getattr(importlib.import_module(package), file) is module
 
 
-def test_the_page_on_design_names_files_that_there_are():
+def test_the_page_on_design_names_existing_files():
     page = (PACKAGE.parent / "docs" / "concepts" / "design.md").read_text("utf-8")
     walks = page.partition("## From a document")[2].partition("## Files on disk")[0]
     files = set(re.findall(r"`((?:app/)?[a-z_]+/[a-z_]+)(?::\w+)?`", walks))

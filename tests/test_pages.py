@@ -70,7 +70,7 @@ def check_harmless(page):
 
 
 def data_of(page):
-    """What a page of chunks draws, from its own data."""
+    """Return what a page of chunks draws, from its own data."""
     return json.loads(
         re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1]
     )
@@ -89,7 +89,7 @@ def test_chunks_with_their_views(nodes):
     assert "Document: docs/gateway.md > Gateway" in chunks[0]["embedded"]
 
 
-def test_what_stands_in_the_chunk_before_is_shaded(nodes):
+def test_text_repeated_from_the_previous_chunk_is_shaded(nodes):
     parser = HeadingAwareMarkdownNodeParser(chunk_size=16, chunk_overlap=8, min_chunk_size=1)
     numbers = (
         "One two three",

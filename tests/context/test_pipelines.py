@@ -71,9 +71,9 @@ def steps():
 
 
 def index_of(store, documents=()):
-    """The index over a store.
+    """Return the index over a store.
 
-    A store that keeps no text (LlamaIndex's default one) has it in a document store.
+    A store that keeps no text, such as LlamaIndex's default, keeps it in a document store.
     """
     return VectorStoreIndex.from_documents(
         list(documents),
@@ -88,7 +88,7 @@ def retrieved_nodes(index, query, top_k=1):
 
 
 def deleting(store):
-    """What deletes from a store.
+    """Return a context that expects a deletion to succeed or, with LanceDB, to fail.
 
     LlamaIndex's adapter of LanceDB quotes a document's id as LanceDB quotes a column.
     """
@@ -139,7 +139,7 @@ def test_two_tenants_in_one_store(store):
 
 
 def test_upserts_by_a_pipeline(store):
-    """A second run that changes one page keeps the others, and those that are equal to it."""
+    """A second run that changes one page keeps the other pages, including equal ones."""
     line = IngestionPipeline(
         transformations=[*steps(), HashedWords()],
         vector_store=store,
@@ -164,7 +164,7 @@ def test_upserts_by_a_pipeline(store):
 def test_workers_that_share_the_pages_of_a_file():
     """Equal pages keep a node each.
 
-    The first page of a worker's share begins under no heading, as its page says.
+    The first page of a worker's share has no heading above it.
     """
     line = IngestionPipeline(transformations=steps())
     nodes = line.run(documents=pages(PAGES[:4]), num_workers=2)

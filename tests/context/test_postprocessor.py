@@ -130,9 +130,7 @@ def test_off_removes_contexts(nodes):
 
 
 def without_hashes(node):
-    """A node as data without the hashes of its neighbours, which are wrong where stock parsers
-    wrote them.
-    """
+    """Return a node as data without the hashes of its neighbours, which stock parsers get wrong."""
     data = node.to_dict()
     for related in data["relationships"].values():
         related.pop("hash")

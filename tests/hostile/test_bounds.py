@@ -63,7 +63,7 @@ def is_repaired(folder, caplog):
         ("metadata", '{"start_line": "x", "page_label": "' + "9" * 5000 + '"}'),
     ],
 )
-def test_a_row_of_another_kind_ends_no_tool_in_a_traceback(folder, column, value):
+def test_a_row_of_another_type_does_not_crash_a_tool(folder, column, value):
     tamper(folder, f"UPDATE chunks SET {column} = ?", value)  # noqa: S608  a name of this file
     with ContextualIndex.open(folder) as index:
         tools = NoteTools(index.notes, MemoryContext(index))
@@ -105,7 +105,7 @@ def test_a_few_bytes_do_not_become_gigabytes(folder, caplog, monkeypatch):
 
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is Linux's")
-def test_a_search_has_its_usual_memory_beside_a_bomb(folder):
+def test_a_bomb_in_an_index_does_not_raise_the_memory_of_a_search(folder):
     compressor = zlib.compressobj(1)
     bomb = b"".join(compressor.compress(bytes(10**7)) for _ in range(100)) + compressor.flush()
     tamper(folder, "UPDATE chunks SET fields = ?", bomb)
@@ -135,7 +135,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("fields", UNREADABLE.values(), ids=UNREADABLE)
-def test_the_command_that_a_message_names_mends_what_a_check_does_not_see(folder, caplog, fields):
+def test_the_suggested_command_repairs_damage_that_a_check_misses(folder, caplog, fields):
     tamper(folder, "UPDATE chunks SET fields = ?", fields)
     with (
         ContextualIndex.open(folder) as index,
@@ -154,7 +154,7 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("sql", STRANGE.values(), ids=STRANGE)
-def test_nothing_of_somebody_else_is_in_the_schema_whatever_its_name(folder, caplog, sql):
+def test_a_foreign_object_in_the_schema_is_refused_whatever_its_name(folder, caplog, sql):
     with closing(sqlite3.connect(storage_of(folder) / "index.sqlite3")) as database, database:
         database.execute(sql.replace("sqlite_x", "x"))
         database.executescript(

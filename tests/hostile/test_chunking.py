@@ -49,7 +49,7 @@ def settings(request):
 
 @pytest.mark.parametrize("text", UNBROKEN.values(), ids=UNBROKEN)
 @pytest.mark.long
-def test_a_run_without_spaces_becomes_chunks_that_part_no_letter(text, settings):
+def test_a_run_without_spaces_is_split_between_characters(text, settings):
     spans = split_markdown(text, settings=settings)
     assert max(span.end - span.start for span in spans) <= settings.chunk_size * CHARS_PER_TOKEN
     assert "".join(text[span.start + span.overlap : span.end] for span in spans) == text
@@ -58,7 +58,7 @@ def test_a_run_without_spaces_becomes_chunks_that_part_no_letter(text, settings)
 
 
 @pytest.mark.parametrize("space", [" ", "\t", "\u3000", "\xa0"])
-def test_a_run_of_spaces_does_not_make_a_chunk_of_it(space, settings):
+def test_a_run_of_spaces_is_not_a_chunk(space, settings):
     text = f"before{space * 32_000}after{space * 20}the end"
     spans = split_markdown(text, settings=settings)
     assert [text[span.start : span.end].split() for span in spans] == [
@@ -67,7 +67,7 @@ def test_a_run_of_spaces_does_not_make_a_chunk_of_it(space, settings):
     ]
 
 
-def test_title_headings_and_tags_are_copied_to_every_chunk_and_so_are_short():
+def test_titles_headings_and_tags_are_bounded_because_every_chunk_repeats_them():
     long = "word " * 5_000
     tags = ", ".join(f"tag-{number}" for number in range(500))
     text = (
@@ -79,7 +79,7 @@ def test_title_headings_and_tags_are_copied_to_every_chunk_and_so_are_short():
         for key in ("title", "tags", "description", "header_path"):
             assert len(node.metadata[key]) <= 300
     assert chunks[-1].metadata["title"].endswith("…")
-    assert tags.startswith(chunks[-1].metadata["tags"] + ",")  # whole ones
+    assert tags.startswith(chunks[-1].metadata["tags"] + ",")  # no tag is cut
     deep = "".join(f"{'#' * level} {'x' * 90}{level}\n\n" for level in range(1, 7)) + "Text."
     [node] = nodes(deep)
     assert node.metadata["header_path"].startswith("… > ")
@@ -116,7 +116,7 @@ GROWING = {
 @pytest.mark.parametrize("make", GROWING.values(), ids=GROWING)
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:The front matter")
-def test_four_times_as_long_takes_no_nine_times(make):
+def test_a_text_four_times_as_long_takes_less_than_nine_times_as_long(make):
     def seconds(size):
         document, best = [Document(text=make(size))], float("inf")
         for _ in range(3):
@@ -132,7 +132,7 @@ def test_four_times_as_long_takes_no_nine_times(make):
     pytest.fail("it grows faster than the text")
 
 
-def test_front_matter_has_a_limit_and_stays_text_beyond_it():
+def test_front_matter_beyond_its_limit_stays_text():
     lines = "".join(f"key{number}: some value\n" for number in range(10_000))
     with pytest.warns(
         ContextualWarning,
@@ -144,7 +144,7 @@ def test_front_matter_has_a_limit_and_stays_text_beyond_it():
 
 
 @pytest.mark.parametrize("loader", ["CBaseLoader", "BaseLoader"])
-def test_long_front_matter_reads_alike_with_and_without_libyaml(loader, monkeypatch):
+def test_long_front_matter_is_read_the_same_with_and_without_libyaml(loader, monkeypatch):
     monkeypatch.setattr(front_matter, "_YAML_LOADER", getattr(front_matter.yaml, loader))
     filler = "".join(f"key{number}: value\n" for number in range(200))
     front = read_front_matter(
@@ -182,17 +182,17 @@ def test_a_run_of_bare_headings_is_within_the_budget(levels):
 
 
 @pytest.mark.parametrize("line", ["- " * 150, "* " * 150, "- " * 150 + "x", "> " * 150 + "x"])
-def test_a_line_of_a_hundred_lists_is_the_block_that_it_was(line):
+def test_a_line_of_150_nested_blocks_keeps_its_kind(line):
     text = f"Above.\n\n{line}\n\nBelow.\n"
     plain = text.replace(line, line[:20] + line[-2:])
     kinds = [[mark.kind for mark in outline_of(markdown).marks] for markdown in (text, plain)]
     assert kinds[0] == kinds[1]
 
 
-def test_a_run_of_rules_is_not_looked_into_each_anew(monkeypatch):
-    """Each rule holds on to the one before it, so all of them together are over the budget.
+def test_a_run_of_rules_is_not_searched_for_sentences(monkeypatch):
+    """Each rule stays with the previous one, so together they exceed the budget.
 
-    None has a place to cut.
+    None of them has a place to split.
     """
     sentence_starts = mock.Mock(return_value=[])
     monkeypatch.setattr(splitting, "sentence_starts", sentence_starts)
@@ -205,7 +205,7 @@ def test_a_run_of_rules_is_not_looked_into_each_anew(monkeypatch):
     sentence_starts.assert_not_called()
 
 
-def test_a_document_of_too_many_chunks_is_a_problem_with_its_path(tmp_path, monkeypatch):
+def test_a_document_with_too_many_chunks_is_reported_with_its_path(tmp_path, monkeypatch):
     monkeypatch.setattr(HeadingAwareMarkdownNodeParser, "most_chunks", 100)
     (tmp_path / "days.md").write_text("# 2026-01-01\na\n" * 101)
     (tmp_path / "fine.md").write_text("# 2026-01-01\na\n" * 100)
@@ -218,7 +218,7 @@ def test_a_document_of_too_many_chunks_is_a_problem_with_its_path(tmp_path, monk
         assert not index.status(check=True).problems
 
 
-def test_aliases_of_front_matter_make_no_list_of_a_billion_items():
+def test_aliases_in_front_matter_are_not_expanded_to_a_billion_items():
     lists = [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]" for level in range(1, 9)]
     text = "\n".join(
         ["---", "a0: &a0 [x, x]", *lists, "title: T", "---", "", "# H", "", "Some words.", ""]
@@ -228,7 +228,7 @@ def test_aliases_of_front_matter_make_no_list_of_a_billion_items():
     assert len(nodes[0].metadata) < 30
 
 
-def test_a_dotted_key_of_front_matter_takes_no_gigabyte():
+def test_a_dotted_key_in_front_matter_does_not_take_a_gigabyte():
     with pytest.warns(
         ContextualWarning, match="cannot be read as TOML and is kept as text: a line has more than"
     ):

@@ -46,7 +46,7 @@ BEYOND = {
 
 
 @pytest.mark.parametrize(("text", "message"), BEYOND.values(), ids=BEYOND)
-def test_what_is_beyond_the_bounds_is_a_short_error(tmp_path, text, message):
+def test_a_value_beyond_its_bounds_is_a_short_error(tmp_path, text, message):
     (tmp_path / "contextual.toml").write_text(text, "utf-8", errors="surrogateescape")
     with pytest.raises(SettingError, match=message) as error:
         load_configuration(tmp_path)

@@ -99,7 +99,7 @@ ANCHORED = {
 
 
 def expressions():
-    """Every expression by the name of what holds or uses it, and its beginning."""
+    """Return every expression and its owner, keyed by the owner's name and the first characters."""
     by_pattern = {}
     for name, value in walked():
         for expression in inside(value):
@@ -110,7 +110,7 @@ def expressions():
 
 
 def inside(value):
-    """The expressions that a value is or holds."""
+    """Yield the expressions that a value is or contains."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple | set | frozenset):
@@ -137,9 +137,7 @@ def walked():
 
 
 def calls_of(module):
-    """The expressions in calls such as ``re.sub(r"...", ...)``, with the function that makes the
-    call.
-    """
+    """Yield each expression in a call such as ``re.sub(r"...", ...)``, with the function's name."""
     for function in ast.walk(ast.parse(inspect.getsource(module))):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -237,7 +235,7 @@ def repeated_texts(tree):
 
 
 def attacks(expression):
-    """Beginnings, what is repeated, and endings that an expression may have trouble with."""
+    """Yield beginnings, repeated units and endings that may be slow for an expression."""
     words, letters, repeated = set(), set("a1 \n.*-"), []
     if isinstance(expression, re.Pattern):
         tree = parser.parse(expression.pattern, expression.flags & ~re.DEBUG)
@@ -266,7 +264,7 @@ def uses(expression, anchored):
         yield lambda text: [None for _ in expression.finditer(text)]
 
 
-def test_exceptions_are_of_expressions_that_there_are():
+def test_every_exception_names_an_existing_expression():
     assert {*BOUNDED, *ANCHORED} <= {place for place, _ in FOUND.values()}
 
 
@@ -278,13 +276,13 @@ def test_exceptions_are_of_expressions_that_there_are():
         (r"(?:(?:[p-z]+-|\d+/)(?:y|n) ?)*!x", "p-n "),
     ],
 )
-def test_what_an_expression_repeats_is_among_the_attacks(pattern, unit):
+def test_repeated_parts_of_an_expression_are_among_the_attacks(pattern, unit):
     assert ("", unit, "!") in attacks(re.compile(pattern))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", FOUND := expressions())
-def test_the_worst_text_takes_time_in_proportion_to_its_length(name):
+def test_the_worst_text_takes_linear_time(name):
     place, expression = FOUND[name]
     longest, _ = BOUNDED.get(place, (LONGEST, ""))
     for use in uses(expression, place in ANCHORED):
@@ -305,7 +303,7 @@ ANSWERS = [
 
 @pytest.mark.parametrize("unit", ANSWERS)
 @pytest.mark.parametrize("count", [1, 5])
-def test_an_answer_is_read_in_time_in_proportion_to_its_length(unit, count):
+def test_reading_an_answer_takes_linear_time(unit, count):
     def use(text):
         for context in split_answers(text, count).values():
             refusal(context, text[:4000], text[:50_000], text[:1000])
@@ -323,12 +321,12 @@ IGNORED = [
 
 
 @pytest.mark.parametrize("pattern", IGNORED)
-def test_a_line_of_an_ignore_file_is_linear_in_a_path(pattern):
+def test_an_ignore_pattern_takes_linear_time(pattern):
     spec = pattern_of(pattern)  # None: one of more than two double stars is passed over
     assert spec is None or max(seconds_of(spec.check_file, path) for path in FOLDERS) < LIMIT
 
 
-def test_a_linear_line_of_an_ignore_file_means_what_it_meant():
+def test_a_linear_ignore_pattern_keeps_its_meaning():
     dice, compared = random.Random(4), 0  # noqa: S311  reproducible
     for _ in range(500):
         parts = dice.choices(

@@ -41,7 +41,7 @@ def chunk_size(folder):
 
 
 def change(folder, choices, **said):
-    """Change the state of a folder's index, as one who has made another one could."""
+    """Change the state of a folder's index, as somebody who made another index could."""
     storage = storage_of(folder)
     change_state(storage, choices={**state_in(storage)["choices"], **choices}, **said)
 
@@ -55,7 +55,7 @@ def indexed(folder, **settings):
 # The folder's configuration
 
 
-def test_what_a_folder_may_say_is_short_and_names_no_server_model_store_path_or_secret():
+def test_no_setting_of_a_folder_names_a_server_model_store_path_or_secret():
     safe = {key: setting.harmless for key, setting in SETTINGS.items()}
     assert not [key for key, value in safe.items() if key.startswith(NEVER_SAFE) and value]
     assert safe["embed_model"] == ("local", "e5", "none")
@@ -66,7 +66,7 @@ def test_what_a_folder_may_say_is_short_and_names_no_server_model_store_path_or_
     assert len(safe) <= 30
 
 
-def test_what_a_folder_may_not_set_is_named_in_one_line_and_the_rest_holds(folder, run):
+def test_one_line_names_the_ignored_settings_of_a_folder_and_the_others_apply(folder, run):
     name = "contextual.toml"
     (folder / name).write_text(ASKS, "utf-8")
     done = run("index", folder)
@@ -83,7 +83,7 @@ def test_what_a_folder_may_not_set_is_named_in_one_line_and_the_rest_holds(folde
     assert json.loads(shown)["embed_model"] == {"value": "local", "from": "default"}
 
 
-def test_options_the_environment_and_the_users_own_file_count(folder, monkeypatch, tmp_path):
+def test_options_the_environment_and_the_user_file_apply(folder, monkeypatch, tmp_path):
     own = tmp_path / "user" / "llama-index-contextual"
     own.mkdir(parents=True)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(own.parent))
@@ -112,7 +112,7 @@ def test_options_the_environment_and_the_users_own_file_count(folder, monkeypatc
     )
 
 
-def test_a_slip_in_what_is_not_obeyed_is_an_error_all_the_same(folder):
+def test_a_mistake_in_an_ignored_setting_is_still_an_error(folder):
     (folder / "contextual.toml").write_text('context = "magic"\n', "utf-8")
     with pytest.raises(SettingError, match=r"contextual\.toml: context must be .*'magic'"):
         load_configuration(folder)
@@ -146,7 +146,7 @@ def test_no_command_takes_settings_or_an_index_from_a_parent(folder, run):
     )
 
 
-def test_the_users_own_file_has_a_table_of_a_folder(folder, users_own):
+def test_the_user_file_can_have_a_table_for_one_folder(folder, users_own):
     (folder / "contextual.toml").write_text(ASKS, "utf-8")
     users_own(folder)
     (folder / "contextual.toml").write_text("[retrieval]\ntop_k = 3\n", "utf-8")
@@ -197,7 +197,7 @@ def test_no_class_of_a_strangers_index_is_imported(folder, tmp_path, monkeypatch
         {"context": {"spec": "llm", "llm": "ollama:x@http://127.0.0.1:1"}},
     ],
 )
-def test_what_a_strangers_index_says_of_servers_models_and_paths_is_not_obeyed(folder, choices):
+def test_servers_models_and_paths_in_a_strangers_index_are_ignored(folder, choices):
     change(indexed(folder), choices=choices)
     with ContextualIndex.open(folder) as index:
         assert not index.settings.reading.rules.hidden

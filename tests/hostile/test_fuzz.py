@@ -71,11 +71,11 @@ FOUND = {
 
 @pytest.mark.filterwarnings("ignore::llama_index_contextual.utils.errors.ContextualWarning")
 @pytest.mark.parametrize(("kind", "given"), FOUND.values(), ids=FOUND)
-def test_what_was_found_is_mended(kind, given):
+def test_earlier_findings_are_fixed(kind, given):
     fuzz.KINDS[kind].use(given)
 
 
-def test_a_finding_comes_back_by_its_number(monkeypatch, capsys):
+def test_a_finding_is_reproduced_by_its_number(monkeypatch, capsys):
     def use(source):
         fuzz.promise("|" not in source or "漢字" not in source, "both")
 
@@ -90,7 +90,7 @@ def test_a_finding_comes_back_by_its_number(monkeypatch, capsys):
     assert repeated["messages"].findings == {what: (number, source)}
 
 
-def test_a_square_of_the_length_is_a_finding(monkeypatch):
+def test_quadratic_time_is_a_finding(monkeypatch):
     def slow(source):
         for offset in range(0, len(source), 10):
             source.count("\x1a" * 3, offset)

@@ -43,7 +43,7 @@ def plant_journal(database, victim):
 
 @pytest.fixture
 def thesis(tmp_path):
-    """A file of the user."""
+    """Return a file of the user."""
     file = tmp_path / "thesis.tex"
     file.write_text("Years of work.")
     return file
@@ -63,13 +63,13 @@ def folder(tmp_path):
 
 
 def without_logs(database):
-    """Put all of a database into its file: a log that is there hides the journal from SQLite."""
+    """Move all of a database into its file: SQLite ignores the journal while a log exists."""
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA journal_mode=DELETE")
 
 
 def test_sqlite_itself_obeys_such_a_journal(tmp_path, thesis):
-    """Else the tests below test nothing."""
+    """The tests below would prove nothing otherwise."""
     database = tmp_path / "any.sqlite3"
     with closing(sqlite3.connect(database)) as connection:
         connection.execute(f"PRAGMA page_size={PAGE}")
@@ -102,10 +102,7 @@ def filled(command, folder, storage):
 
 @pytest.fixture(params=["default", "named", "content", "inside"])
 def planted(request, folder, thesis, tmp_path):
-    """A database with a planted journal.
-
-    Its storage, or None for the default one, and whether it is ever opened.
-    """
+    """Plant a journal beside a database, and return the storage for a command, or None."""
     storages = {"named": tmp_path / "named", "inside": folder / ".contextual"}
     storage = storages.get(request.param)
     database = {
@@ -184,8 +181,8 @@ def test_a_file_of_the_user_is_not_taken_for_a_log(tmp_path, thesis, suffix, kin
 
 
 @pytest.mark.process
-def test_no_moment_of_an_index_has_a_journal_of_its_own(tmp_path):
-    """Else a kill would leave one, and the index would refuse it."""
+def test_an_index_never_has_a_journal(tmp_path):
+    """A killed process would leave it behind, and the index would refuse it."""
     script = """
 import sqlite3, sys, os
 from pathlib import Path

@@ -42,7 +42,7 @@ def test_indexing_and_asking_are_linear():
     assert [seed for seed in SEEDS[::5] if slows(index_and_ask, seed)] == []
 
 
-def test_of_too_many_marks_on_a_letter_thirty_stay():
+def test_a_letter_keeps_at_most_thirty_marks():
     assert normalise("x" + "\u0315\u0300" * 50) == normalise("x" + "\u0315\u0300" * 15)
     assert normalise("cafe\u0301 " * 30) == "café " * 30
     thai = "ภาษาไทยเป็นภาษาที่มีวรรณยุกต์" * 5

@@ -30,9 +30,7 @@ _TURN = count()
 
 
 def slows(work, seed):
-    """Whether the work grows too fast with texts of a seed again and again, ended by what does not
-    match.
-    """
+    """Return whether the work grows too fast on a repeated seed whose ending never matches."""
     return grows_too_fast(work, *((seed * size)[:size] + "!" for size in (SMALL, SMALL * FACTOR)))
 
 

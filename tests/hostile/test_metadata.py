@@ -21,7 +21,7 @@ def nested(levels):
 
 
 def wide(levels):
-    """Ten to the power of levels, in a few bytes."""
+    """Return nested lists with ten to the power of ``levels`` items, in a few bytes."""
     value = ["a"] * 10
     for _ in range(levels):
         value = [value] * 10
@@ -41,7 +41,7 @@ CYCLE["me"] = CYCLE
         ({"k" * 3000: 1}, "larger than 2,000 characters"),
     ],
 )
-def test_what_is_too_large_or_too_deep_is_left_out_and_named(value, fault):
+def test_values_that_are_too_large_or_too_deep_are_left_out_and_named(value, fault):
     document = Document(text="# A\n\nText.\n", id_="a")
     document.metadata |= {"path": "a.md", "odd": value, "list": ["x", {"y": 1}]}
     with pytest.warns(
@@ -76,13 +76,13 @@ def test_long_values_and_many_keys_are_cut_and_counted():
         assert len(node.get_content(MetadataMode.EMBED)) < 10_000
 
 
-def test_what_is_within_the_bounds_stays_as_it_is():
+def test_values_within_the_bounds_are_unchanged():
     brought = {"a": "x" * MOST_VALUE, "b": 1.5, "c": None, "d": [1, [2, [3]]], "e": nested(90)}
     assert bounded(brought) == (brought, [])
 
 
 @pytest.mark.parametrize("value", [nested(5000), CYCLE], ids=["deep", "cyclic"])
-def test_one_document_of_a_refresh_ends_no_batch(value, tmp_path):
+def test_a_bad_document_does_not_end_the_batch(value, tmp_path):
     odd = Document(text="# A\n\nText about zebras.\n", id_="odd")
     odd.metadata["v"] = value
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
@@ -111,7 +111,7 @@ class Object:
 
 
 @pytest.mark.parametrize("value", [Foreign(a=1), Object()], ids=["mapping", "object"])
-def test_what_foreign_values_raise_concerns_their_document_alone(value, tmp_path):
+def test_an_error_in_a_foreign_value_only_affects_its_document(value, tmp_path):
     odd = Document(text="Text about zebras.", id_="odd")
     odd.metadata["v"] = value
     with ContextualIndex.open(tmp_path, embed_model="none") as index:

@@ -38,7 +38,7 @@ SILENCE = 0.5  # the timeout in these tests
 
 @contextmanager
 def serving(answer):
-    """A server that reads a request and lets ``answer`` write to the connection."""
+    """Serve requests, and let ``answer`` write to the connection."""
     asked = []
 
     class Handler(socketserver.BaseRequestHandler):
@@ -162,7 +162,7 @@ MODELS = {"ollama": "ollama:x@{}", "openai": "openai:x@{}/v1"}
 
 @pytest.fixture(autouse=True)
 def waits(monkeypatch):
-    """The seconds of the waits between attempts, which are left out here."""
+    """Return the seconds between attempts, without waiting for them."""
     seconds = []
     monkeypatch.setattr("tenacity.nap.time.sleep", seconds.append)
     return seconds
@@ -170,7 +170,7 @@ def waits(monkeypatch):
 
 @contextmanager
 def bounded():
-    """Memory and time of the calls within stay small."""
+    """Check that the calls within take little memory and time."""
     tracemalloc.start()
     started = time.monotonic()
     try:
@@ -182,7 +182,7 @@ def bounded():
 
 
 def refused(index):
-    """Why an index could not be made: the whole, or its one document."""
+    """Return why an index, or its only document, could not be indexed."""
     try:
         report = index.refresh()
     except EmbeddingError as error:
@@ -192,7 +192,7 @@ def refused(index):
 
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
 @pytest.mark.parametrize("kind", EMBEDDINGS)
-def test_an_embedding_ends_in_a_message(kind, fault, tmp_path, waits):
+def test_a_faulty_embedding_server_causes_a_message(kind, fault, tmp_path, waits):
     (tmp_path / "a.md").write_text("# A\n\nSome words.\n", "utf-8")
     with serving(fault) as server:
         embedding = resolve_embedding(EMBEDDINGS[kind].format(server.url), timeout=SILENCE)
@@ -203,7 +203,7 @@ def test_an_embedding_ends_in_a_message(kind, fault, tmp_path, waits):
 
 
 def after_a_good_probe(fault):
-    """A fault of everything but the question whether the server is there."""
+    """Return a fault that applies to everything except the check whether the server runs."""
 
     def answer(connection, request):
         if request.split()[1].endswith((b"/models", b"/api/tags")):
@@ -230,7 +230,7 @@ def test_contexts_fall_back(kind, fault, monkeypatch):
 
 
 def unanswered(model):
-    """Why there is no answer."""
+    """Return why there is no answer."""
     try:
         said = "".join(map(str, answer("which?", ["one"], model)))
     except AnswerError as error:
@@ -240,7 +240,7 @@ def unanswered(model):
 
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
 @pytest.mark.parametrize("kind", MODELS)
-def test_an_answer_ends_in_a_message(kind, fault):
+def test_a_faulty_model_server_causes_a_message(kind, fault):
     with serving(after_a_good_probe(fault)) as server:
         model = answering_model(MODELS[kind].format(server.url), SILENCE)
         with bounded():
@@ -248,7 +248,7 @@ def test_an_answer_ends_in_a_message(kind, fault):
 
 
 def vectors(make_vectors):
-    """A server that answers in the forms of all kinds, with some vectors for a text each."""
+    """Return a handler that sends vectors for a text in the format of each kind of server."""
 
     def answer(connection, request):
         path, rows = request.split()[1].decode(), make_vectors()
@@ -277,7 +277,7 @@ BAD = {
 
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("kind", ["ollama", "openai"])
-def test_vectors_that_are_none_are_refused(kind, bad, tmp_path):
+def test_invalid_vectors_are_refused(kind, bad, tmp_path):
     (tmp_path / "a.md").write_text("# A\n\nSome words.\n", "utf-8")
     with serving(vectors(BAD[bad])) as server:
         embedding = resolve_embedding(EMBEDDINGS[kind].format(server.url), timeout=SILENCE)
@@ -286,7 +286,7 @@ def test_vectors_that_are_none_are_refused(kind, bad, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["ollama", "openai"])
-def test_vectors_of_several_lengths_are_refused(kind, tmp_path):
+def test_vectors_of_different_lengths_are_refused(kind, tmp_path):
     lengths = iter(range(2, 1000))
     (tmp_path / "a.md").write_text("# A\n\nSome words.\n", "utf-8")
     with serving(vectors(lambda: [[1.0] * next(lengths)])) as server:
@@ -299,7 +299,7 @@ def test_vectors_of_several_lengths_are_refused(kind, tmp_path):
 
 @pytest.mark.parametrize("proxy", ["http://[::1", "http://127.0.0.1:port", "socks9://127.0.0.1"])
 @pytest.mark.parametrize("spec", ["ollama:x@http://a.example", "openai:x@http://a.example/v1"])
-def test_a_proxy_of_the_environment_that_cannot_work_is_named(spec, proxy, monkeypatch):
+def test_an_invalid_proxy_in_the_environment_is_named(spec, proxy, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", proxy)
     with pytest.raises(SettingError, match=r"Cannot connect to a model server .*HTTP_PROXY"):
         NamedModel(spec, 100)()
@@ -307,7 +307,7 @@ def test_a_proxy_of_the_environment_that_cannot_work_is_named(spec, proxy, monke
         resolve_embedding(spec, timeout=SILENCE).get_text_embedding("words")
 
 
-def test_a_model_by_name_answers_as_ever(fake_model):
+def test_a_model_by_name_answers(fake_model):
     fake_model.reply = always(Reply("Good morning."))
     llm = NamedModel(fake_model.llm, 100)()
     assert llm.chat([ChatMessage("Hello.")]).message.content == "Good morning."
@@ -324,8 +324,8 @@ REACHED = {
 
 
 @pytest.mark.parametrize("what", REACHED)
-def test_the_setting_reaches_every_client_and_many_documents_wait_once(what, tmp_path, users_own):
-    """A silent server ends each part within the user's setting, however many documents there are."""  # noqa: E501
+def test_the_timeout_reaches_every_client_and_many_documents_wait_once(what, tmp_path, users_own):
+    """A silent server ends each part within the timeout, however many documents there are."""
     for number in range(6):
         (tmp_path / f"{number}.md").write_text(
             f"# Note {number}\n\nSome words about {number}.\n", "utf-8"

@@ -33,7 +33,7 @@ UNSAFE_YAML = {
 
 
 def faults_of(source, name="a file"):
-    """What of a Python source could run foreign data."""
+    """Yield what in a Python source could run foreign data."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             modules = (
@@ -57,9 +57,7 @@ def faults_of(source, name="a file"):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             if node.value.id == "yaml" and node.attr in UNSAFE_YAML:
                 yield f"{name}: yaml.{node.attr}"
-            if (
-                node.value.id == "pickle" and node.attr != "dumps"
-            ):  # what writes one's own objects reads nothing
+            if node.value.id == "pickle" and node.attr != "dumps":  # writing objects reads nothing
                 yield f"{name}: pickle.{node.attr}"
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("np.load", "numpy.load"):
             yield from (
@@ -145,9 +143,7 @@ class Bomb:
 
 @pytest.fixture
 def hostile(tmp_path):
-    """A folder with an index in which everything that could be unpickled or imported touches a
-    file.
-    """
+    """Return a folder with an index in which anything unpickled or imported creates a file."""
     folder = tmp_path / "notes"
     folder.mkdir()
     (folder / "page.md").write_text(
@@ -195,5 +191,5 @@ SEEN = ("pickle.loads(b'N.')", "pickle.Unpickler(None)", "yaml.load('a', yaml.Lo
 
 @pytest.mark.process
 @pytest.mark.parametrize("work", SEEN)
-def test_the_guard_would_see_it(tmp_path, work):
+def test_the_guard_detects_unpickling_and_evaluation(tmp_path, work):
     assert child(GUARD, work, tmp_path).returncode == 77

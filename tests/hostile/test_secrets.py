@@ -44,7 +44,7 @@ CHOICES = {"embed_model": "embed_model"}
 
 @contextmanager
 def listening():
-    """A server that keeps all that it is sent, and knows nothing."""
+    """Yield a server that records what it receives and answers 404."""
     heard = []
 
     class Listener(socketserver.BaseRequestHandler):
@@ -80,7 +80,7 @@ def keys_in(heard):
 
 
 def said(kind, server):
-    """The settings that name a server of a kind, by key."""
+    """Return the settings that name a server of a kind, by key."""
     key, value, _ = KINDS[kind]
     return {
         key: value.format(server.url),
@@ -89,7 +89,7 @@ def said(kind, server):
 
 
 def ask(folder, run, *options):
-    """Do what sends texts: index, and ask."""
+    """Run the commands that send texts: index and search."""
     run("index", folder, *options)
     run("search", "gateway", "--folder", folder, *options)
 
@@ -126,7 +126,7 @@ ROUTES = {
 
 
 def rounds():
-    """All kinds, with at most one of each setting at a time."""
+    """Yield all kinds in groups in which each setting occurs at most once."""
     left = list(KINDS)
     while left:
         taken = {KINDS[kind][0]: kind for kind in reversed(left)}
@@ -135,7 +135,7 @@ def rounds():
 
 
 @pytest.mark.parametrize("route", ROUTES.values(), ids=ROUTES)
-def test_no_key_and_no_text_goes_where_a_folder_names_a_server(folder, run, route):
+def test_no_key_or_text_is_sent_to_a_server_that_a_folder_names(folder, run, route):
     with listening() as server:
         for kinds in rounds():
             settings = {key: value for kind in kinds for key, value in said(kind, server).items()}
@@ -165,9 +165,7 @@ def questions(folder):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_key_that_the_user_means_for_it_and_no_other_goes_to_a_server_that_the_user_names(
-    folder, run, kind, users_own
-):
+def test_a_server_that_the_user_names_receives_only_its_own_key(folder, run, kind, users_own):
     with listening() as server:
         (folder / "contextual.toml").write_text(as_toml(said(kind, server)), "utf-8")
         users_own(folder)

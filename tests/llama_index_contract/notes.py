@@ -25,7 +25,7 @@ TEAMS = ["net", "web", "net", "ops", "network", "web"]
 
 
 def notes() -> list[TextNode]:
-    """Six nodes of two documents with metadata of every kind; "budget" has no owner."""
+    """Return six nodes of two documents with metadata of every type; "budget" has no owner."""
     nodes = []
     for number, (name, text) in enumerate(TEXTS.items()):
         metadata: dict[str, Any] = {

@@ -58,7 +58,7 @@ def nodes(*steps, **metadata):
 
 
 def shown(made, mode):
-    """What a view shows beside the text, without the context: the keys and values of each node."""
+    """Return the keys and values that a view shows besides text and context, for each node."""
     lines = (node.get_metadata_str(mode).splitlines() for node in made)
     return [
         [line for line in node_lines if line.partition(": ")[0] not in OURS and ": " in line]
@@ -234,7 +234,7 @@ def test_a_document_that_is_unchanged_gives_no_nodes(steps):
 
 
 @compared()
-def test_a_pipeline_s_cache_gives_the_same_nodes(steps):
+def test_the_cache_of_a_pipeline_gives_the_same_nodes(steps):
     ingestion = pipeline(*steps)
     return [[node.node_id for node in ingestion.run(documents=documents())] for _ in range(2)]
 

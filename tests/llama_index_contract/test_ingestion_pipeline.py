@@ -67,20 +67,20 @@ def pages(*texts):
 
 
 def pipeline(steps, strategy=None, *more, store=None, **given):
-    """A pipeline with a document store where it has a strategy."""
+    """Return a pipeline, with a document store if there is a strategy."""
     if strategy is not None:
         given = {"docstore": SimpleDocumentStore(), "docstore_strategy": strategy, **given}
     return IngestionPipeline(transformations=[*steps(), *more], vector_store=store, **given)
 
 
 def held(store):
-    """How many vectors a store has of each document."""
+    """Return how many vectors a store contains for each document."""
     ids = list(store.data.text_id_to_ref_doc_id.values())
     return {document_id: ids.count(document_id) for document_id in sorted(set(ids))}
 
 
 def runs(steps, *batches, strategy=UPSERTS):
-    """What a vector store holds after some runs."""
+    """Return what a vector store contains after some runs."""
     store = SimpleVectorStore()
     line = pipeline(steps, strategy, EMBED, store=store)
     for batch in batches:
@@ -111,7 +111,7 @@ def gone(steps):
 
 
 def deleted(steps, id_):
-    """What is left after one of four pages is deleted, of which two are equal."""
+    """Return what remains of four pages, two of them equal, after one is deleted."""
     index = VectorStoreIndex([], embed_model=EMBED, transformations=steps())
     for page in pages("Costs rise.", "Left blank.", "Costs fall.", "Left blank."):
         index.insert(page)
@@ -182,7 +182,7 @@ def test_a_pipeline_is_saved_and_loaded(kind):
 
 @compared(gives=True)
 def test_a_cache_gives_the_same_nodes(steps):
-    """Whether a second run takes the nodes of the first from the cache."""
+    """Return whether a second run takes the nodes of the first from the cache."""
     line = pipeline(steps, cache=IngestionCache())
     first, second = (line.run(documents=docs("one", "two")) for _ in range(2))
     return [a.node_id for a in first] == [b.node_id for b in second]

@@ -102,7 +102,7 @@ compared = comparison(stock_class=False, our_class=True)
 
 @compared(ours=["freeze", "budget"], stock=["freeze", "freeze"], differs="fusion-weights")
 def test_21444_weights_count_in_reciprocal_rank(ours: bool):
-    """The first hit where one retriever has all the weight; each of both has another first hit."""
+    """Return the first hit if one of two retrievers has all the weight; their first hits differ."""
     retrievers = [
         ContextualBM25Retriever([notes()[number] for number in numbers])
         for numbers in ((0, 4), (3, 5))
@@ -131,7 +131,7 @@ def test_22897_nodes_that_a_filter_leaves_out_stay_out(ours: bool):
 
 @compared(ours="['cat']", stock="ValueError", differs="bm25-chroma")
 def test_20601_bm25_over_an_index_on_chroma(ours: bool):
-    """The keyword retriever of an index on Chroma, which keeps no document store."""
+    """Search an index on Chroma, which keeps no document store, with the keyword retriever."""
     storage = StorageContext.from_defaults(vector_store=chroma())
     plain = [node.model_copy(update={"metadata": {}}) for node in notes()]
     on_chroma = VectorStoreIndex(plain, storage_context=storage, embed_model=EMBEDDING)
@@ -143,7 +143,7 @@ def test_20601_bm25_over_an_index_on_chroma(ours: bool):
 
 @compared(ours="goes on", stock="stands", differs="vector-async")
 def test_21159_a_question_does_not_stop_the_event_loop(ours: bool):
-    """What the event loop does while a store is asked."""
+    """Return what the event loop does while a store is queried."""
     storage = StorageContext.from_defaults(vector_store=SlowStore())
     slow = VectorStoreIndex(notes(), storage_context=storage, embed_model=EMBEDDING)
     retriever = ContextualVectorRetriever(slow) if ours else slow.as_retriever()
@@ -161,7 +161,7 @@ def test_21159_a_question_does_not_stop_the_event_loop(ours: bool):
 
 @compared(ours=1, stock=2, differs="lasting-ids")
 def test_13162_a_second_run_stores_nothing_twice(ours: bool):
-    """How many vectors of one chunk two runs leave where nobody keeps a document store."""
+    """Return how many vectors of a chunk remain after two runs without a document store."""
     store = chroma()
     for _ in range(2):
         line = IngestionPipeline(transformations=[*steps(ours), EMBEDDING], vector_store=store)
@@ -171,7 +171,7 @@ def test_13162_a_second_run_stores_nothing_twice(ours: bool):
 
 @compared(ours=1, stock=0, differs="extractor-upsert")
 def test_22639_a_model_that_fails_in_an_upsert_loses_no_document(ours: bool):
-    """How many vectors a document has after an upsert during which the model failed."""
+    """Return how many vectors a document has after an upsert during which the model failed."""
     store, docstore = SimpleVectorStore(), SimpleDocumentStore()
     given = {
         "docstore": docstore,
@@ -194,7 +194,7 @@ def test_22639_a_model_that_fails_in_an_upsert_loses_no_document(ours: bool):
     differs="size",
 )
 def test_21213_headers_and_size_both(ours: bool):
-    """The most words of a chunk, the chunks' header paths, and whether their offsets are right."""
+    """Return the most words of a chunk, the header paths, and whether the offsets are right."""
     document = Document(text=LONG)
     nodes = (HeadingAwareMarkdownNodeParser(chunk_size=100) if ours else MarkdownNodeParser())(
         [document]

@@ -48,7 +48,7 @@ def texts(parser, text, **given):
 
 
 def slices(parser, text):
-    """Whether each text is where it says it is, in order, and no two are at one place."""
+    """Return whether each text is at its offsets, and whether offsets are ordered and unique."""
     places = [(node.start_char_idx, node.end_char_idx) for node in nodes(parser, text)]
     held = [
         text[start:end] == node.text
@@ -58,7 +58,7 @@ def slices(parser, text):
 
 
 def linked(parser):
-    """Links as numbers of nodes."""
+    """Return the links of each node as numbers of nodes."""
     made = nodes(parser)
     numbers = {node.node_id: number for number, node in enumerate(made)}
     sides = (NodeRelationship.PREVIOUS, NodeRelationship.NEXT)
@@ -153,9 +153,7 @@ def test_nodes_name_their_document(parser):
 
 @compared(gives=(6, 6))
 def test_documents_with_one_text_keep_all_their_nodes(parser):
-    """How many different ids the nodes of two documents with one text have, given one after the
-    other.
-    """
+    """Return how many different ids the nodes of two documents with the same text have."""
     made = [*nodes(parser, id_="a"), *nodes(parser, id_="b")]
     return len(made), len({node.node_id for node in made})
 

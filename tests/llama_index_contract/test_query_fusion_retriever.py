@@ -83,7 +83,7 @@ def table():
 
 
 def variants(cls):
-    """How many questions a keyword retriever is asked where a model writes variants."""
+    """Return how many queries a keyword retriever receives if a model writes variants."""
     asked = []
 
     class Keywords(BM25Retriever):
@@ -154,7 +154,7 @@ def test_operators(cls):
 
 
 @compared()
-def test_an_retriever_without_scores_counts(cls):
+def test_a_retriever_without_scores_counts(cls):
     return sorted(fused_ids(cls, summary()))
 
 
@@ -193,7 +193,7 @@ def test_what_a_keyword_retriever_scores_0(cls):
 
 
 @compared(stock="OSError", ours="['a', 'b', 'c']", differs="fusion-failing-retriever")
-def test_an_retriever_that_fails(cls):
+def test_a_retriever_that_fails(cls):
     return quietly(lambda: fused_ids(cls, Fixed(), left()))
 
 

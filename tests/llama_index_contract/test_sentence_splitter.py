@@ -43,18 +43,18 @@ def tokens(text):
 
 
 def fits(parser, text):
-    """Whether there are several chunks, and none is larger than the size."""
+    """Return whether there are several chunks, and whether all of them fit the size."""
     made = texts(parser, text)
     return len(made) > 1, max(map(tokens, made)) <= parser.chunk_size
 
 
 def whole(parser, text):
-    """Whether the chunks, one after the other, are the text."""
+    """Return whether the chunks in order make up the text."""
     return "".join("".join(texts(parser, text)).split()) == "".join(text.split())
 
 
 def sentences(parser):
-    """Whether each chunk begins and ends where a sentence does."""
+    """Return whether each chunk begins and ends where a sentence does."""
     return {
         (chunk.startswith("Sentence"), chunk.endswith(".")) for chunk in texts(parser, SENTENCES)
     }
@@ -154,7 +154,7 @@ def test_documents_in_one_call_are_cut_as_one_by_one(kind):
 
 @compared()
 def test_it_cuts_what_markdownnodeparser_has_cut(kind):
-    """The chunks of a pipeline that cut by headings first."""
+    """Return the chunks of a pipeline that splits by headings first."""
     first = MarkdownNodeParser()([Document(text=f"# A\n\n{FOO}\n\n# B\n\n{BAR}", id_="d")])
     return [node.text for node in parser_of(kind)(first)]
 

@@ -43,13 +43,13 @@ def embedding():
 
 @pytest.fixture(scope="session")
 def notes():
-    """Texts by path."""
+    """Return the texts by path."""
     return NOTES
 
 
 @pytest.fixture(scope="session")
 def retrievers(embedding, tmp_path_factory):
-    """The vector and the keyword retriever over the notes."""
+    """Return the vector and the keyword retriever over the notes."""
     from llama_index.core import Document
 
     documents = [

@@ -225,7 +225,7 @@ def test_the_digest_keeps_its_limits(retriever):
     short = MemoryContext(retriever, max_tokens=1, min_relevance=0).get(
         "does JC like ginger?", now=NOW
     )
-    assert len(short.entries) == 1  # the first is shown whatever it costs
+    assert len(short.entries) == 1  # the first is shown whatever its length
     all_four = MemoryContext(retriever, min_relevance=0).get("does JC like ginger?", now=NOW)
     assert len(all_four.entries) == 4
 

@@ -168,10 +168,7 @@ def test_front_matter(text, title):
 
 
 def test_headings_and_atoms_agree_with_markdown_it(data):
-    """A second opinion on real pages.
-
-    The parsers see the same lines as headings, fences and tables.
-    """
+    """On real pages, both parsers see the same lines as headings, fences and tables."""
     parser = MarkdownIt("commonmark").enable("table").disable(["inline"])
     pages = sorted((data("kubernetes-docs") / "corpus").glob("*.md"))[::15]
     pages += sorted((data("markdown") / "rust-book").rglob("*.md"))[::5]

@@ -54,7 +54,7 @@ LINES = "\n".join(BYTES[start : start + 76] for start in range(0, 4000, 76))
         ("secret: " + base64.b32encode(RANDOM.randbytes(200)).decode(), "secret: …"),
     ],
 )
-def test_of_each_form(text, shown):
+def test_encoded_bytes_of_each_form_are_replaced(text, shown):
     assert readable(text) == shown
 
 
@@ -152,7 +152,7 @@ def test_no_chunk_begins_or_ends_inside_encoded_lines():
     assert not [edge for edge in edges if start < edge < end]
 
 
-def test_it_is_never_split_and_costs_one_character():
+def test_encoded_bytes_are_never_split_and_cost_one_character():
     words = "Words stand before it. " * 30
     text = f"{words}![x](data:image/png;base64,{BYTES}) {words}\n\n```\n{LINES}\n{words}\n```\n"
     nodes = parsed(text, chunk_size=100)

@@ -133,9 +133,9 @@ def test_a_block_that_is_not_yaml_is_reported_with_its_line():
 
 
 def test_a_question_causes_no_warning_about_front_matter(recwarn):
-    """Templates hold ``{{date}}``.
+    """Templates contain ``{{date}}``.
 
-    The parser names the file; chunks of other parsers are read for headings alone.
+    The parser names the file; chunks of other parsers are only read for headings.
     """
     nodes = [
         TextNode(text=f"---\ncreated: {{{{date}}}}\n---\n# {name}\n\nText of {name}.\n")

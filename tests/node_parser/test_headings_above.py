@@ -34,7 +34,7 @@ def paths(text, path="a.md", **settings):
         ("", None),
     ],
 )
-def test_of_one_chunk(text, path):
+def test_the_header_path_of_one_chunk(text, path):
     assert [header_path for header_path, _ in paths(text, min_section_size=100)] == (
         [] if path is None else [path]
     )
@@ -76,7 +76,7 @@ def test_a_chunk_that_is_split_again_names_each_heading_once(text, headings):
     assert list(dict.fromkeys(node.metadata["header_path"] for node in chunks)) == headings
 
 
-def test_of_a_piece_that_begins_inside_a_section():
+def test_the_header_path_of_a_piece_that_begins_inside_a_section():
     text = f"# T\n\n## A\n\n{LONG * 4}\n\n## Small\n\nTail.\n"
     chunks = paths(text, chunk_overlap=0, min_section_size=60, min_chunk_size=60)
     assert chunks[0] == ("T > A", "# T")

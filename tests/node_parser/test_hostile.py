@@ -16,7 +16,7 @@ from llama_index_contextual.utils.errors import ContextualWarning
     "nested", ["a: " + "[" * 100_000, "- " * 100_000 + "x", "? " * 100_000 + "x"]
 )
 def test_front_matter_nested_deeper_than_the_stack_is_text(nested):
-    """In a process of its own, because libyaml's composer ended it."""
+    """It runs in its own process, because libyaml's composer used to crash it."""
     code = (
         "import sys, warnings; warnings.simplefilter('ignore')\n"
         "from llama_index_contextual.node_parser.front_matter import read_front_matter\n"

@@ -187,12 +187,12 @@ def test_real_pages_and_their_mutations(data):
                 + dice.choice(["```", "\n\n", "<!--", "|", "#", "\r", "\t", "- ", "\0", "> "])
                 + text[offset + 3 :]
             )
-            if read_front_matter(text).end <= offset:  # broken front matter is another test's
+            if read_front_matter(text).end <= offset:  # another test covers broken front matter
                 check(mutated, ChunkSettings(chunk_size=120, chunk_overlap=30))
 
 
 def test_every_page_in_spanish(data):
-    """Inverted marks, accents, admonitions, and headings with ``{ #id }``.
+    """The pages have inverted marks, accents, admonitions and headings with ``{ #id }``.
 
     Their fences stay whole.
     """

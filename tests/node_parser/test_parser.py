@@ -107,7 +107,7 @@ def test_the_stock_parser_invents_headings_in_fences_and_ours_does_not():
 
 
 def test_a_table_above_the_size_of_a_chunk_has_its_header_row_in_the_context():
-    """It is embedded in windows, and the later ones do not hold the row."""
+    """It is embedded in windows, and the later ones do not contain the row."""
     rows = "".join(f"| Berth {n} | {n * 3} | {n * 7} |\n" for n in range(60))
     text = f"# Fees\n\nPaid monthly.\n\n| Berth | Length | Fee |\n| --- | --- | --- |\n{rows}"
     document = Document(text=text, id_="fees.md", metadata={"path": "fees.md"})
@@ -238,9 +238,9 @@ def test_a_callable_tokenizer_counts_chunks_and_cannot_be_restored():
 
 
 def test_a_tokenizer_that_returns_a_mapping_is_refused():
-    """As Hugging Face's tokenizers do when they are called.
+    """Tokenizers of Hugging Face do so when they are called.
 
-    It has two or three entries, however long the text.
+    The mapping has two or three entries, however long the text is.
     """
     parser = HeadingAwareMarkdownNodeParser(
         tokenizer=lambda text: {"input_ids": text.split(), "attention_mask": []}
@@ -374,8 +374,9 @@ def test_equal_chunks_keep_their_own_offsets_and_ids():
 
 
 def test_equal_pages_and_equal_documents_have_different_ids():
-    """A PDF's pages are documents with one path, and two documents may have the same text and no
-    path at all.
+    """The pages of a PDF are documents with the same path.
+
+    Two documents may have the same text and no path at all.
     """
     pages = [
         Document(text="Left blank.", metadata={"file_path": "a.pdf", "page_label": page})
@@ -427,7 +428,7 @@ def test_lone_surrogates_are_replaced_with_a_warning():
 
 
 def test_a_file_name_that_is_not_unicode_is_replaced_with_a_warning():
-    """Linux has such names, and Python hands them out with lone surrogates."""
+    """Linux allows such names, and Python returns them with lone surrogates."""
     document = Document(text="# Menu", metadata={"file_path": "caf\udce9.md"})
     with pytest.warns(ContextualWarning, match="file_path.* contains lone surrogates"):
         [node] = HeadingAwareMarkdownNodeParser()([document])

@@ -31,7 +31,7 @@ def chunk(name, context):
 
 @pytest.fixture
 def hits():
-    """Three chunks with the same text, which only differ in their contexts."""
+    """Return three chunks with the same text, which only differ in their contexts."""
     return [
         chunk("archive", "Archive"),
         chunk("scheduler", "Scheduler"),

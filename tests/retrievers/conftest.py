@@ -28,7 +28,7 @@ def embedding():
 
 @pytest.fixture
 def nodes():
-    """Six small nodes with flat metadata; "config" and "code" have no date."""
+    """Return six small nodes with flat metadata; "config" and "code" have no date."""
     dated = {"dog": 9, "cat": 10, "meeting": 11, "budget": 12}
     nodes = []
     for number, (name, text) in enumerate(TEXTS.items()):
@@ -54,7 +54,7 @@ def nodes():
 
 @pytest.fixture
 def collection():
-    """An empty collection in memory that is not shared with other tests."""
+    """Return an empty collection in memory that is not shared with other tests."""
     client = chromadb.EphemeralClient()
     name = f"t{uuid.uuid4().hex}"
     yield client.create_collection(name)
@@ -68,6 +68,6 @@ def store(collection):
 
 @pytest.fixture
 def index(store, nodes, embedding):
-    """A VectorStoreIndex on Chroma that contains the nodes."""
+    """Return a VectorStoreIndex on Chroma that contains the nodes."""
     context = StorageContext.from_defaults(vector_store=store)
     return VectorStoreIndex(nodes, storage_context=context, embed_model=embedding)

@@ -43,10 +43,7 @@ def key(name):
 
 
 def notes():
-    """Eight notes of two documents.
-
-    "net" is in the first, "web" and "o'ps" hold the word asked for most often.
-    """
+    """Return eight notes of two documents, in which later notes repeat "alpha" more often."""
     nodes = []
     for number, team in enumerate(TEAMS):
         source = RelatedNodeInfo(node_id=f"doc{number % 2}")

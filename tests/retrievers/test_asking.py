@@ -32,7 +32,7 @@ class Waiting(BaseRetriever):
 
 @pytest.fixture
 def late():
-    """A retriever that never answers while the test runs."""
+    """Return a retriever that never answers while the test runs."""
     event = threading.Event()
     yield Waiting("late", event)
     event.set()

@@ -406,7 +406,7 @@ def test_anything_but_a_list_of_nodes_is_rejected_with_a_hint(index, store, node
 
 
 def test_nodes_of_equal_text_are_hits_of_their_own():
-    """llama-index-core before 0.14.19 returned one of them, because their hashes are equal."""
+    """llama-index-core before 0.14.19 returned only one of them, because their hashes are equal."""
     nodes = [TextNode(id_=name, text="the same text") for name in "abc"]
     hits = ContextualBM25Retriever(nodes).retrieve("same text")
     assert [hit.node.node_id for hit in hits] == ["a", "b", "c"]

@@ -304,10 +304,7 @@ def test_a_foreign_file_is_not_read_and_is_replaced(tmp_path, content):
 @pytest.mark.kill
 @pytest.mark.parametrize("step", range(12))
 def test_a_process_that_is_killed_while_saving_leaves_the_old_file(tmp_path, step):
-    """It is killed at each step in turn.
-
-    Before and after a part is written, and the file is replaced.
-    """
+    """It is killed before each call in turn that opens, checks or replaces a file."""
     expected = state(saved(tmp_path))
     script = f"""
 import os, zlib

@@ -172,7 +172,7 @@ def test_a_property_graph_is_a_retriever(nodes, embedding):
 
 @pytest.fixture
 def changing(store, embedding):
-    """A VectorStoreIndex on Chroma with our transformations, and a docstore so that it can refresh."""  # noqa: E501
+    """Return a VectorStoreIndex on Chroma with our transformations and a docstore for refreshes."""
     context = StorageContext.from_defaults(vector_store=store, docstore=SimpleDocumentStore())
     return VectorStoreIndex(
         [],

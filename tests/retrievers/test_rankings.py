@@ -75,7 +75,7 @@ def scored(rankings, reads=None):
 
 
 def plain_nearness(index, nodes, question):
-    """The definition, word by word."""
+    """Return the nearness of each node, computed directly from its definition."""
     groups = list(dict.fromkeys(query_groups(question)))
     idfs = [
         idf(len(index.state.engine), len(term.places)) for term in index.state.engine.read(groups)

@@ -48,14 +48,14 @@ ONLY_WORK = MetadataFilters(filters=[MetadataFilter(key="tags", value="work")])
 
 @pytest.fixture
 def retrievers(index, embedding):
-    """Retrievers with an embedding for which relevance is not calibrated."""
+    """Return retrievers with an embedding for which relevance is not calibrated."""
     keyword = ContextualBM25Retriever.from_defaults(index=index)
     return ContextualVectorRetriever(index, embed_model=embedding), keyword
 
 
 @pytest.fixture
 def local_retrievers(store, nodes):
-    """Retrievers over a tiny index with the local model."""
+    """Return retrievers over a tiny index with the local model."""
     context = StorageContext.from_defaults(vector_store=store)
     index = VectorStoreIndex(nodes, storage_context=context, embed_model=LocalEmbedding())
     keyword = ContextualBM25Retriever(nodes)
@@ -470,7 +470,7 @@ def test_an_invalid_minimum_relevance_is_rejected(retrievers, wrong):
 
 @pytest.fixture(scope="module")
 def seven_notes(tmp_path_factory):
-    """A retriever over the example notes with the local model and the default settings."""
+    """Return a retriever over the example notes with the local model and the default settings."""
     with ContextualIndex.open(NOTES, storage=tmp_path_factory.mktemp("notes")) as index:
         index.refresh()
         assert index.as_retriever().retrieve("asdfghjkl"), (
@@ -526,7 +526,7 @@ def test_a_query_with_unknown_words_can_find_nothing(seven_notes, query):
 
 
 def test_auto_keeps_all_hits_of_a_question_or_none(seven_notes):
-    """What a retriever puts first may be far down in the fusion, with a small share of a low
+    """The first hit of a retriever may be far down in the fusion, with a small share of the
     relevance.
     """
     explanations = {

@@ -43,7 +43,7 @@ def counting():
 
 @pytest.fixture
 def retriever(store, nodes, counting):
-    """A retriever over Chroma whose embedding counts."""
+    """Return a retriever over Chroma whose embedding counts its calls."""
     context = StorageContext.from_defaults(vector_store=store)
     return ContextualVectorRetriever(
         VectorStoreIndex(nodes, storage_context=context, embed_model=counting)
