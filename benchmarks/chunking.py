@@ -54,7 +54,7 @@ PARSER: Final = MarkdownIt("commonmark").enable("table").disable(["inline"])
 
 
 def count(text: str) -> int:
-    """Tokens in cl100k."""
+    """Count the tokens in cl100k."""
     return len(tiktoken_cl100k().encode_ordinary(text))
 
 
@@ -140,7 +140,7 @@ SPLITTERS: Final[dict[str, Callable[[int], Splitter]]] = {
 
 
 def speed(texts: Sequence[str], splitter: Splitter) -> float:
-    """Megabytes of UTF-8 a CPU second, the better of two passes."""
+    """Return megabytes of UTF-8 a CPU second, the better of two passes."""
     best = float("inf")
     for _ in range(2):
         began = time.process_time()
@@ -161,7 +161,7 @@ def blocks(text: str) -> list[str]:
 
 
 def defects(texts: Sequence[str], splitter: Splitter) -> Counter[str]:
-    """How often something is wrong, by its name, and the number of chunks, blocks and words."""
+    """Count defects by name, and chunks, blocks and words."""
     total: Counter[str] = Counter()
     for text in texts:
         chunks = [(chunk, start) for chunk, start in splitter(text) if chunk.strip()]
@@ -187,7 +187,7 @@ def defects(texts: Sequence[str], splitter: Splitter) -> Counter[str]:
 
 
 def table_of_defects(texts: Sequence[str], names: Sequence[str]) -> str:
-    """Speed and shares of defects of each splitter."""
+    """Return a table with the speed and the shares of defects of each splitter."""
     rows, kinds = [], ("split", "over", "offsets", "lost", "orphan", "tiny")
     wholes = dict.fromkeys(kinds, "chunks") | {"split": "blocks", "lost": "words"}
     for name in names:
@@ -241,9 +241,9 @@ def shared(chunk: Chunk, gold: Gold) -> int:
 
 
 def place(path: str, text: str, chunks: Chunks) -> list[Chunk]:
-    """Where chunks stand: as claimed if true, else the next place that reads so, white space aside.
+    """Locate chunks: as claimed if true, else at the next place with the same words.
 
-    A chunk that is found nowhere stands at (0, 0), where nothing is gold: it costs its splitter.
+    A chunk that is found nowhere gets (0, 0), where nothing is gold: it costs its splitter.
     """
     placed, cursor = [], 0
     for chunk, claimed in chunks:
@@ -261,7 +261,7 @@ def place(path: str, text: str, chunks: Chunks) -> list[Chunk]:
 def score(
     gold: Gold, chunks: Sequence[Chunk], nearest: Sequence[int]
 ) -> tuple[float, float, float, float]:
-    """Recall, precision, intersection over union and best precision of one question."""
+    """Return recall, precision, intersection over union and best precision of one question."""
     retrieved = [chunks[number] for number in nearest]
     overlap = sum(shared(chunk, gold) for chunk in retrieved)
     total = sum(end - start for spans in gold.values() for start, end in spans)

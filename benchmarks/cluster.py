@@ -98,7 +98,7 @@ def is_equal(node: BaseNode, other: BaseNode) -> bool:
 
 
 def measure(retrievers: dict[str, BaseRetriever], paths: set[str], embedding: Any) -> str:
-    """Recall of pages, the share of the first one's hits, and p50 of a question."""
+    """Return a table of page recall, the share of the first row's hits, and p50 of a question."""
     questions = [question for question in kubernetes_docs().questions if question.gold <= paths]
     questions = random.Random(0).sample(questions, min(QUESTIONS, len(questions)))  # noqa: S311  no secret
     texts = [

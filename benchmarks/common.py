@@ -194,7 +194,7 @@ class Prepared(NodeParser):
 
 
 class PreparedContexts(ContextGenerator):
-    """Returns the contexts that were prepared for chunks."""
+    """A generator that returns the contexts that were prepared for chunks."""
 
     name = "given"
     version = "1"
@@ -242,7 +242,7 @@ def shipped_index(
 
 
 def contextual_chunks(documents: Sequence[Document], context: str = "headings") -> list[BaseNode]:
-    """Chunks of 256 tokens, with contexts."""
+    """Return chunks of 256 tokens, with contexts."""
     chunks = HeadingAwareMarkdownNodeParser(chunk_size=256)(documents)
     return list(ContextualNodePostprocessor(context=context, documents=documents)(chunks))
 
@@ -273,7 +273,7 @@ def fast_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def machine() -> str:
-    """Date, machine and versions in one line, for the head of a result."""
+    """Return date, machine and versions in one line, for the head of a result."""
     packages = ("llama-index-core", "chromadb", "numpy")
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     today = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()

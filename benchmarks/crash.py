@@ -69,8 +69,11 @@ ACTIONS = (
 SECTIONS = {
     "large": 800,
     "large llm": 200,
-}  # of the large page, each a chunk; other actions but derive take it away
-SECONDS = {"large": 2.0, "large llm": 3.0}  # at first; others 1, and all as was seen last
+}  # sections of the large page, each a chunk; actions other than derive remove it
+SECONDS = {
+    "large": 2.0,
+    "large llm": 3.0,
+}  # expected at first; 1 for other actions, later what was measured last
 MODELS = ("hash", "other hash")
 PAGES, PARTS = 20, 4  # that two writers edit
 READERS, WRITERS = 10, 2
@@ -144,7 +147,7 @@ def append(path: Path, lines: Sequence[str]) -> None:
 
 
 def repeats(log: Path) -> int:
-    """Lines of a log that stand in it more than once."""
+    """Count the lines of a log that occur more than once."""
     lines = Counter(log.read_text().splitlines()) if log.exists() else Counter()
     return sum(count - 1 for count in lines.values())
 
@@ -177,9 +180,9 @@ class Stage:
         os.environ["LLAMA_INDEX_CONTEXTUAL_STORAGE"] = str(self.data)
 
     def model_of(self, action: str) -> str:
-        """Name of the embedding.
+        """Return the name of the embedding.
 
-        A replacement takes the other one of two, and all else the present one.
+        A replacement takes the other name of two, and every other action the present one.
         """
         now = self.model.read_text() if self.model.exists() else MODELS[0]
         return now if action != "replace" else MODELS[1 - MODELS.index(now)]
@@ -252,16 +255,16 @@ class Stage:
             index.refresh(confirm=True)
 
     def problems(self, action: str) -> list[str]:
-        """Return what does not hold afterwards.
+        """Return what is wrong afterwards.
 
-        It opens, answers or names what it lacks, and one refresh makes it whole.
+        The index must open, answer or name what it lacks, and be whole after one refresh.
         """
         problems = []
         with self.open(action) as index:
             if index.exists and action != "replace":  # the kill may have come before it did
                 try:
                     index.as_retriever().retrieve(QUESTION)
-                except StorageError as error:  # questions repair nothing, and name what does
+                except StorageError as error:  # a question repairs nothing, and names what does
                     if "Run: llama-index-contextual index" not in str(error):
                         problems.append(f"an error that names no remedy: {error}")
             index.refresh(confirm=True)
@@ -330,7 +333,7 @@ def output_of(descriptor: int) -> str:
 
 
 def one_round(stage: Stage, number: int, typical: dict[str, float]) -> Outcome:
-    """Change the folder, work on the index and kill that, check."""
+    """Change the folder, work on the index, kill that work, and check the index."""
     dice = random.Random(number)  # noqa: S311  reproducible, not secret
     action = dice.choice(ACTIONS) if stage.storage.exists() else "index"
     stage.change(dice)
@@ -366,7 +369,7 @@ def load_tokenizer(log: Path) -> None:
 
 
 def run(root: Path, rounds: int) -> list[Outcome]:
-    """Do so many rounds."""
+    """Do a number of rounds."""
     logging.getLogger("llama_index_contextual").setLevel(logging.ERROR)
     load_tokenizer(root / "embedded.log")
     stage, typical, done = Stage(root), dict(SECONDS), list[Outcome]()
@@ -382,7 +385,7 @@ def run(root: Path, rounds: int) -> list[Outcome]:
 
 
 def totals(done: Sequence[Outcome]) -> dict[str, int]:
-    """Repeats, counted over the lives of the index between two full indexings."""
+    """Count what was repeated between two full indexings."""
     last = [
         outcome
         for outcome, after in zip(done, [*done[1:], None], strict=True)
@@ -420,7 +423,10 @@ def write(stage: Stage, until: float, seed: int) -> None:
 
 
 def read(stage: Stage, until: float, seed: int) -> tuple[int, list[str]]:
-    """Ask, and look whether documents are whole; number of questions, and problems."""
+    """Ask questions and check that documents are whole.
+
+    Return the number of questions, and the problems.
+    """
     dice, asked, problems = random.Random(seed), 0, list[str]()  # noqa: S311  reproducible, not secret
     with stage.open("refresh") as index:
         while time.monotonic() < until and not problems:
@@ -440,9 +446,9 @@ def read(stage: Stage, until: float, seed: int) -> tuple[int, list[str]]:
 
 
 def crowd(root: Path, seconds: float) -> tuple[int, int, list[str]]:
-    """Two writers, of which one is killed every second, and ten readers.
+    """Run ten readers and two writers, one of which is killed every second.
 
-    Kills, questions, problems.
+    Return the numbers of kills and questions, and the problems.
     """
     stage, dice, kills, asked, problems = Stage(root), random.Random(0), 0, 0, list[str]()  # noqa: S311  not secret
     for number in range(PAGES):
@@ -477,7 +483,7 @@ def crowd(root: Path, seconds: float) -> tuple[int, int, list[str]]:
 
 
 def main() -> None:
-    """Run from the command line."""
+    """Run the rounds and the crowd, and print tables."""
     options, began = command_line(__doc__, rounds=200, seconds=60.0), time.monotonic()
     with fast_folder() as place:
         done = run(Path(place) / "kills", options.rounds)

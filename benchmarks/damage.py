@@ -7,7 +7,7 @@ It answers right or names what repairs it.
 open, and one of the three is cut at a random place. Then the index is asked with and without
 filters, its status is read and checked, it is refreshed once, asked and checked again; after damage
 to a file of the cache, which a refresh writes anew, every fifth time. A finding is one of these:
-another answer than before without an error that names its cure or a line in the log, after a cut a
+another answer than before without an error that names a remedy or a line in the log, after a cut a
 document of which a part is there, anything that ``status --check`` finds after the refresh, another
 answer then. Texts are counted whose vectors are embedded again.
 
@@ -76,7 +76,7 @@ def opened(folder: Path) -> ContextualIndex:
 
 
 def answers(index: ContextualIndex) -> list[Any]:
-    """Ids, texts and scores of the hits of a question, with each of the filters."""
+    """Return ids, texts and scores of the hits of a question, with each of the filters."""
     hit_lists = []
     for conditions in FILTERS:
         hits = index.as_retriever(
@@ -89,7 +89,7 @@ def answers(index: ContextualIndex) -> list[Any]:
 
 
 def documents_of(index: ContextualIndex) -> Documents:
-    """Ids of the chunks of each document."""
+    """Return the ids of the chunks of each document."""
     chunk_ids = defaultdict[str, set[str]](set)
     for node in index.nodes():
         chunk_ids[node.ref_doc_id or ""].add(node.node_id)
@@ -127,7 +127,7 @@ def make(folder: Path, logs: Path) -> tuple[list[Any], list[Documents]]:
 
 
 def attempt(work: Callable[[], Any]) -> Any:
-    """Return the result of something that may fail if the error names a cure; None then."""
+    """Return the result of a call, or None if it fails with an error that names a remedy."""
     try:
         return work()
     except StorageError as error:
@@ -144,9 +144,10 @@ def checked(
     *,
     refreshes: bool,
 ) -> Counter[str]:
-    """Ask a damaged index, refresh it, check it; how it answered, and how many texts were embedded.
+    """Ask a damaged index, refresh it and check it.
 
-    Where a log was cut its last commits are lost, so a question is answered from an earlier moment.
+    Return how it answered, and how many texts were embedded. Where a log was cut, its last commits
+    are lost, so a question is answered from an earlier moment.
     """
     lines.flush()
     with opened(folder) as index:
@@ -177,7 +178,7 @@ def checked(
 def trials(
     whole: Path, kind: str, expected: list[Any], moments: list[Documents], numbers: range
 ) -> Counter[str]:
-    """Harm the files of a kind in turn; with moments they are cut."""
+    """Damage the files of a kind in turn; with moments they are cut."""
     outcomes, lines = Counter[str](), BufferingHandler(10**6)  # what the package logs
     logger = logging.getLogger("llama_index_contextual")
     logger.addHandler(lines)
@@ -205,7 +206,7 @@ def trials(
 
 
 def files_of(folder: Path) -> dict[str, list[Path]]:
-    """Files of an index by their names without the keys of parts."""
+    """Return the files of an index by their names without the keys of parts."""
     storage, files = folder / STORAGE, defaultdict[str, list[Path]](list)
     for file in sorted(storage.rglob("*.*")):
         if file.suffix.startswith((".sqlite3", ".arrays")):
@@ -214,7 +215,7 @@ def files_of(folder: Path) -> dict[str, list[Path]]:
 
 
 def main() -> None:
-    """Damage each file so many times, and print a table."""
+    """Damage each file a number of times, and print a table."""
     options = command_line(__doc__, rounds=1000, cuts=66)
     rows, began = [], time.monotonic()
     with fast_folder() as place:

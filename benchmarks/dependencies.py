@@ -38,7 +38,7 @@ NO_PRODUCT = {"dev", "ray"}  # extras of tests and of a cluster
 
 
 def licence(package: Distribution) -> str:
-    """Name of a package's licence, from its metadata."""
+    """Return the name of a package's licence, from its metadata."""
     fields = package.metadata
     expression = fields.get("License-Expression") or ""
     classified = [
@@ -53,7 +53,7 @@ def licence(package: Distribution) -> str:
 
 
 def closure(requirements: list[str]) -> dict[str, set[str]]:
-    """Each package that the requirements bring, with the packages that require it."""
+    """Return each package that the requirements bring, with the packages that require it."""
     requirers, seen = dict[str, set[str]](), set[tuple[str, str]]()
     todo = [(requirement, "this package", frozenset[str]()) for requirement in requirements]
     while todo:
@@ -72,7 +72,7 @@ def closure(requirements: list[str]) -> dict[str, set[str]]:
 
 
 def table(requirers: dict[str, set[str]], names: Iterable[str]) -> str:
-    """Markdown table of packages."""
+    """Return a Markdown table of packages."""
     rows = []
     for name in sorted(names):
         askers = sorted(requirers[name], key=lambda asker: (asker != "this package", asker))
@@ -89,7 +89,7 @@ def table(requirers: dict[str, set[str]], names: Iterable[str]) -> str:
 
 
 def page() -> str:
-    """Return the page, with its tables made anew; what stands above them stays."""
+    """Return the page with new tables; the text above them stays."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     base = closure(project["dependencies"])
     parts = [PAGE.read_text("utf-8").partition(HEADING)[0].rstrip(), HEADING.rstrip(), machine()]
@@ -122,7 +122,7 @@ def installed(folder: Path, *requirements: str) -> list[Distribution]:
 
 
 def megabytes(package: Distribution) -> float:
-    """Size of the files of a package."""
+    """Return the size of the files of a package."""
     files = {Path(str(package.locate_file(file))).resolve() for file in package.files or ()}
     return sum(file.stat().st_size for file in files if file.is_file()) / 1e6
 

@@ -57,7 +57,7 @@ MESSAGES = ("locomo-notes",)  # sets that are also asked as messages
 
 
 def frozen_nodes(data: DataSet, collection: str, embedding: RememberingEmbedding) -> list[BaseNode]:
-    """Chunks with contexts and vectors, from a file that is made when it is missing."""
+    """Return chunks with contexts and vectors, from a file that is made when it is missing."""
     file = FROZEN / f"{data.name}-{collection or 'all'}.jsonl"
     if not file.exists():
         documents = data.documents[collection]
@@ -93,9 +93,9 @@ def retriever_of(
 
 
 def answers(*, folder_index: bool) -> dict[str, list[dict[str, Any]]]:
-    """For each set and mode the hits of each question.
+    """Return the hits of each question for each set and mode.
 
-    Ids, scores, and the gold that each covers.
+    A hit has an id, a score, and the gold that it covers.
     """
     FROZEN.mkdir(parents=True, exist_ok=True)
     embedding, answers_by_set = RememberingEmbedding(), defaultdict[str, list[dict[str, Any]]](list)
@@ -143,7 +143,7 @@ def answers(*, folder_index: bool) -> dict[str, list[dict[str, Any]]]:
 
 
 def is_same_order(old: Sequence[Sequence[Any]], new: Sequence[Sequence[Any]]) -> bool:
-    """Whether two lists of ids and scores differ by the order of equal scores at most."""
+    """Return whether two lists of ids and scores differ by the order of equal scores at most."""
     if len(old) != len(new):
         return False
     scores = {node_id: score or 0.0 for node_id, score in old}
@@ -153,14 +153,14 @@ def is_same_order(old: Sequence[Sequence[Any]], new: Sequence[Sequence[Any]]) ->
 
 
 def figures(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
-    """Recall@5 and mean reciprocal rank, in per cent."""
+    """Return recall@5 and mean reciprocal rank, in per cent."""
     recalls = [min(1.0, sum(share for rank, share in row["gold"] if rank <= 5)) for row in rows]
     ranks = [next((1 / rank for rank, share in row["gold"] if share), 0.0) for row in rows]
     return 100 * float(np.mean(recalls)), 100 * float(np.mean(ranks))
 
 
 def compare(old: dict[str, list[dict[str, Any]]], new: dict[str, list[dict[str, Any]]]) -> str:
-    """How far the answers of two states differ."""
+    """Return a table of how far the answers of two states differ."""
     table: list[list[object]] = []
     for name, rows in old.items():
         new_rows = {row["question"]: row for row in new[name]}

@@ -138,7 +138,7 @@ def settings_of(source: str) -> dict[str, Any]:
 
 
 def use_document(source: str) -> None:
-    """Cut it, and see that the rules about text, lines, budget, ids and views hold."""
+    """Cut it, and check the rules about text, lines, budget, ids and views."""
     clean, _ = replace_surrogates(source)
     body = check_spans(clean, ChunkSettings(**settings_of(source)))
     nodes = cut(source)(source)
@@ -162,9 +162,9 @@ def cut(source: str) -> Callable[[str], list[Any]]:
 
 
 def check_spans(clean: str, settings: ChunkSettings) -> int:
-    """See that spans are slices within the budget that cover the text, with true lines.
+    """Check that spans are slices within the budget that cover the text, with true lines.
 
-    Say where the body begins.
+    Return where the body begins.
     """
     spans = split_markdown(clean, settings=settings)
     scale = make_scale(clean, settings.tokenizer)
@@ -187,7 +187,7 @@ def check_spans(clean: str, settings: ChunkSettings) -> int:
         promise(span.tokens == scale.exact(span.start, span.end), "tokens are counted wrong")
         promise(
             span.tokens <= max(settings.hard_limit, 4), "a chunk exceeds the cap"
-        )  # one letter may be four
+        )  # one letter may be four tokens
         letters = sum(map(len, chunk.split()))
         promise(
             letters <= max(settings.hard_limit, 4) * CHARS_PER_TOKEN, "a chunk has too many letters"
@@ -259,7 +259,7 @@ def use_message(message: str) -> None:
 
 
 def use_answer(answer: str) -> None:
-    """Read it for one chunk and for three, and see that what is taken can be stored on one line."""
+    """Read it for one chunk and for three, and check that what is taken fits on one line."""
     for count in (1, 3):
         for number, context in split_answers(answer, count).items():
             promise(1 <= number <= count, "a number that was not asked for")
@@ -279,7 +279,7 @@ def use_answer(answer: str) -> None:
 
 
 def promise(holds: bool, otherwise: str) -> None:
-    """Raise where a promise does not hold."""
+    """Raise an error where a promise does not hold."""
     if not holds:
         raise AssertionError(otherwise)
 
@@ -292,9 +292,9 @@ KINDS = {
 
 
 def grows_too_fast(work: Callable[[str], object], source: str) -> bool:
-    """Whether four times the text takes more than nine times as long.
+    """Return whether four times the text takes more than nine times as long.
 
-    A square would take sixteen times.
+    Quadratic work would take sixteen times as long.
     """
     short = source * max(1, 2000 // len(source))
     work(short)
@@ -348,7 +348,7 @@ def use(kind: str, seed: int, number: int, tally: Tally) -> None:
     if not problem and timed is not None:
         slow = tally.done > 100 and took > max(
             0.05, SLOW * usual * len(given)
-        )  # before, nothing is usual
+        )  # before that, no time is usual
         if (slow or not number % LOOK_AT_GROWTH) and grows_too_fast(timed(given), given):
             problem = "time grows faster than the text"
     if problem and problem not in tally.findings:

@@ -58,7 +58,7 @@ Floats = Any  # a numpy array of float64
 Weights = dict[str, dict[str, float]]
 
 OWN, REMOVED, STRANGER = "own", "removed", "stranger"
-FEW: Final = 3  # collections that are asked nonsense
+FEW: Final = 3  # collections that get nonsense questions
 MOST: Final = 600  # questions of a set with several collections
 STRANGERS: Final = 60  # questions of each other set
 TAKEN_OUT: Final = 150  # questions of a set whose notes are deleted

@@ -106,7 +106,7 @@ def arguments(name: str, folder: Path) -> dict[str, Any]:
 
 
 def held(pid: int) -> tuple[float, int, int]:
-    """Megabytes, descriptors and threads of a process."""
+    """Return the megabytes, descriptors and threads of a process."""
     status = dict(
         line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text("utf-8").splitlines()
     )
@@ -117,7 +117,10 @@ def held(pid: int) -> tuple[float, int, int]:
 async def run(
     folder: Path, calls: int, address: str, page: int
 ) -> tuple[dict[str, list[float]], list[Any], Counter[str]]:
-    """Do so many calls; seconds by name, samples of both processes, and errors."""
+    """Make a number of calls.
+
+    Return the seconds by name, samples of both processes, and errors.
+    """
     seconds, samples, errors = defaultdict[str, list[float]](list), [], Counter[str]()
     pid_file, (base, token) = folder.parent.parent / "pid", address.split("/#token=")
     server = mcp.StdioServerParameters(

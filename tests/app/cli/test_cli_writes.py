@@ -21,10 +21,11 @@ NOTES = Path(__file__).parents[3] / "examples" / "notes"
 
 
 def state(folder):
-    """Every file below a folder by its hash, but locks and SQLite's empty log, which hold nothing.
+    """Return a hash of every file below a folder, without locks and SQLite's empty log.
 
-    Of Chroma all rows count but those in which it notes that it was opened. Its vector files of a
-    few vectors are empty, and it fills them with noise whenever they are read.
+    For Chroma's database it returns all rows except those that note when it was opened. It leaves
+    out Chroma's vector files: with few vectors they are empty, and Chroma fills them with noise
+    whenever it reads them.
     """
     contents = {}
     for file in sorted(folder.rglob("*")):
@@ -56,7 +57,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def folder(made, tmp_path):
-    """An index, and a file that changed since."""
+    """An index, and a file that has changed since."""
     copy_indexed(made, tmp_path / "notes")
     (tmp_path / "notes" / "gateway.md").write_text(
         "# Gateway\n\nThe default timeout is 61 now.\n", "utf-8"
@@ -102,7 +103,7 @@ def test_a_question_says_how_far_the_index_is_behind(run, folder):
     assert done.stderr == ""
 
 
-def test_a_storage_is_not_replaced_by_the_folder_of_who_asks(run, tmp_path, monkeypatch):
+def test_a_search_from_another_folder_does_not_replace_the_storage(run, tmp_path, monkeypatch):
     notes, storage, elsewhere = tmp_path / "notes", tmp_path / "storage", tmp_path / "elsewhere"
     shutil.copytree(NOTES / "docs", notes)
     elsewhere.mkdir()
@@ -127,7 +128,7 @@ def test_a_storage_is_not_replaced_by_the_folder_of_who_asks(run, tmp_path, monk
     assert state(storage) == before
 
 
-def test_what_much_would_delete_asks_first(run, folder):
+def test_a_command_that_would_delete_much_asks_first(run, folder):
     done = run("index", folder, "--include", "*.none")
     assert done.returncode == 1
     assert "--yes" in done.stderr

@@ -20,7 +20,7 @@ def test_a_file_shows_its_header_paths_lines_and_tokens():
     assert "code" in output
 
 
-def test_overflow_and_continuation_are_said():
+def test_overflow_and_continuation_are_shown():
     rows = "\n".join(f"| {n} | word word word |" for n in range(80))
     output = shown(
         f"| id | text |\n|---|---|\n{rows}\n\n" + "word " * 55,
@@ -36,7 +36,7 @@ def test_an_empty_text_says_so():
     assert "text: no text" in shown(" \n")
 
 
-def test_what_a_text_lacks_of_its_file_is_named(run, tmp_path):
+def test_content_left_out_of_a_file_is_named(run, tmp_path):
     folder, shown = tmp_path / "docs", tmp_path / "shown.html"
     folder.mkdir()
     (folder / "page.html").write_text("<p>Text<img src=a><img src=b><script>x</script>", "utf-8")
@@ -56,12 +56,12 @@ def test_what_a_text_lacks_of_its_file_is_named(run, tmp_path):
     assert "left out" not in run("status", folder).stderr
 
 
-def test_the_tokens_of_one_chunk_are_said_once(run, tmp_path):
+def test_the_tokens_of_one_chunk_are_shown_once(run, tmp_path):
     (tmp_path / "one.md").write_text("# One\n\nA sentence.\n", "utf-8")
     assert "one.md: 1 chunk, 5 tokens" in run("preview", tmp_path / "one.md").stdout
 
 
-def test_a_file_that_is_none_is_named_with_a_cure(run, tmp_path):
+def test_a_path_without_a_file_is_named_with_a_remedy(run, tmp_path):
     done = run("preview", tmp_path / "nosuch.md")
     assert (done.returncode, done.stdout) == (1, "")
     assert "nosuch.md does not exist. Check the path." in done.stderr

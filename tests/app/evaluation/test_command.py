@@ -31,7 +31,7 @@ def evaluate(tmp_path):
 
 
 @pytest.mark.long
-def test_says_what_contexts_find_and_which_questions_changed(evaluate):
+def test_the_report_says_what_contexts_find_and_which_questions_changed(evaluate):
     done = evaluate("--top-k", "1", "--top-k", "5")
     assert done.exit_code == 0, done.output
     table = done.stdout.splitlines()
@@ -49,7 +49,7 @@ def test_says_what_contexts_find_and_which_questions_changed(evaluate):
 
 
 @pytest.mark.long
-def test_as_data_it_is_only_json(evaluate):
+def test_json_output_is_only_json(evaluate):
     data = json.loads(evaluate("--json").stdout)
     assert [row["name"] for row in data["rows"]] == ["text alone", "headings"]
     assert set(data["rows"][1]["recall"]) == {"5", "10", "20"}

@@ -17,7 +17,7 @@ from llama_index_contextual.utils.errors import SettingError
 
 
 class Fixed(BaseRetriever):
-    """Answers every question with the same texts."""
+    """A retriever that answers every question with the same texts."""
 
     def __init__(self, *texts):
         super().__init__()
@@ -66,7 +66,7 @@ def test_the_interval_holds_the_difference_and_narrows_with_more_questions():
     assert widths(4000) < widths(400) / 2 < widths(40) / 4
 
 
-def test_prints_a_table_a_notebook_shows_one_and_data_says_the_same():
+def test_text_html_and_data_show_the_same_table():
     comparison = compare(
         {"<mine>": Fixed("a"), "other [x]": Fixed("c", "b")}, QUESTIONS, top_k=[1, 2]
     )
@@ -132,7 +132,7 @@ def test_three_questions_are_named_and_the_others_counted(count, last):
     assert named[-1] == last
 
 
-def test_a_question_is_lost_by_what_the_fewest_hits_hold():
+def test_lost_and_missed_questions_are_those_at_the_smallest_top_k():
     rows = comparison([[1, 1], [0, 1]], [[0, 1], [0, 0]]).to_dict()["rows"]
     assert rows[1]["lost"] == ["question  0"]
     assert rows[1]["missed"] == ["question  0", "question  1"]
@@ -171,12 +171,12 @@ def test_an_answer_that_is_found_in_part_is_missed():
         ),
     ],
 )
-def test_what_cannot_be_compared_is_said(arguments, message):
+def test_a_comparison_that_cannot_be_made_is_an_error(arguments, message):
     with pytest.raises(SettingError, match=message):
         compare(**{"retrievers": {"mine": Fixed("a")}, "questions": QUESTIONS, **arguments})
 
 
-def test_the_rank_counts_to_the_same_depth_whatever_is_counted_besides():
+def test_mrr_uses_the_same_depth_for_any_top_k():
     late = Fixed(*"ghijklmnopq", "a")
     for top_k in ([1], [20]):
         assert compare({"late": late}, QUESTIONS, top_k=top_k).rows[0].mrr == 0, (

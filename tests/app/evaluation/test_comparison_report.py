@@ -12,7 +12,7 @@ HOSTILE = "<script>alert(1)</script> | x"
 
 
 class Fixed(BaseRetriever):
-    """Answers every question with the same texts."""
+    """A retriever that answers every question with the same texts."""
 
     def __init__(self, *texts):
         super().__init__()

@@ -392,7 +392,5 @@ def test_a_kind_named_by_one_pattern_is_read_according_to_all_patterns(include, 
     """Most names are judged by their suffix alone."""
     either_case = [line.replace(".md", ".[mM][dD]") for line in include]
     last = GitIgnoreSpec.from_lines(either_case).check_file(name).include
-    expected = bool(last) and not name.startswith(
-        "x.md/"
-    )  # never all of a folder that is called so
+    expected = bool(last) and not name.startswith("x.md/")  # never a whole folder of that name
     assert matcher_of(include)(name) == expected

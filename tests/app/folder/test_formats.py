@@ -23,8 +23,8 @@ LIST = "- spring tide\n- neap tide"
 TABLE = "| Berth | Metres |\n| --- | --- |\n| North | 120 |"
 CODE = "```python\nprint(1)\n```"
 IRIS = {"author": "Iris Vale"}
-# By file: what stands in its parts, what does not, where the parts are, and what is said of the
-# document.
+# By file: text that its parts contain, text that they do not, the places of the parts, and metadata
+# of the document.
 EXPECTED = {
     "report.docx": (
         ["# Tides", TIDE, LIST, "1. first step", "## Berths", TABLE, "The crane was painted."],

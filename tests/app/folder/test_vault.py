@@ -75,7 +75,9 @@ def index(vault):
 def paths_found(index, question="dredging", **narrowed):
     retriever = index.as_retriever(20, filters=note_filters(**narrowed))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ContextualWarning)  # that nothing passes is tested apart
+        warnings.simplefilter(
+            "ignore", ContextualWarning
+        )  # another test expects it where nothing passes
         return {hit.node.metadata["path"] for hit in retriever.retrieve(question)}
 
 

@@ -626,7 +626,7 @@ def test_content_of_rtf_that_is_not_text_is_counted(tmp_path):
 
 @pytest.mark.parametrize("unit", [r"{\field{\*\fldinst{ HYPERLINK ", r"\trowd \cell "])
 def test_links_and_rows_without_an_end_cost_rtf_linear_time(tmp_path, unit):
-    """Links took their square, half a minute for 5,000 of them."""
+    """Links took quadratic time: half a minute for 5,000 of them."""
     path = tmp_path / "a.rtf"
 
     def read(text):

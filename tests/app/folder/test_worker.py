@@ -105,7 +105,7 @@ def test_the_process_cannot_start_programs_connect_or_write(tmp_path, attempt):
 
 
 def test_no_module_in_the_folder_of_the_documents_is_imported(worker, tmp_path, monkeypatch):
-    """``index .`` in a folder of somebody else.
+    """Run ``index .`` in somebody else's folder.
 
     Python's ``-c`` looks for modules in the working directory first.
     """

@@ -31,9 +31,9 @@ def folder(tmp_path):
 
 @pytest.fixture
 def opened(folder, embedding):
-    """Callable: opens the index of ``folder`` (or of another folder) with given settings.
+    """Return a function that opens the index of ``folder`` (or another folder) with some settings.
 
-    All are closed at the end.
+    All indexes are closed at the end.
     """
     indexes = []
 

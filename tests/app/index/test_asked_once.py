@@ -1,4 +1,4 @@
-"""A message in an index: its sentences are asked together and answered as each alone.
+"""The sentences of a message are asked together and get the same hits as alone.
 
 Each text is embedded once.
 """
@@ -29,7 +29,7 @@ NOW = date(2026, 4, 10)
 
 
 class Counting(HashedWords):
-    """Remembers what it embedded."""
+    """An embedding that remembers the texts it embedded."""
 
     _texts: list[str] = PrivateAttr(default_factory=list)
 
@@ -71,7 +71,7 @@ def retrievers_of(index):
     return index._reader.retrievers(None)
 
 
-def test_sentences_asked_together_are_answered_as_each_alone(index):
+def test_sentences_get_the_same_hits_together_as_alone(index):
     queries = [QueryBundle(MESSAGE), *map(QueryBundle, MESSAGE.split(". ")), QueryBundle(" ")]
     together = retrievers_of(index)[0].candidates(queries, 20)
     alone = [
@@ -94,7 +94,7 @@ async def test_a_message_is_embedded_once_and_each_of_its_sentences_too(index):
         assert sorted(texts) == sorted(digest.queries)
 
 
-def test_what_is_found_on_the_days_that_a_message_names_is_as_if_nothing_were_remembered(index):
+def test_an_earlier_message_does_not_change_the_digest_of_a_dated_message(index):
     fresh = MemoryContext(index).get(DATED, now=NOW)
     memory = MemoryContext(index)
     memory.get(MESSAGE, now=NOW)

@@ -1,4 +1,4 @@
-"""Whatever lies in a folder: a clear message about it, and the rest is indexed."""
+"""A file that cannot be indexed is named in a clear message, and the other files are indexed."""
 
 import errno
 import os
@@ -157,14 +157,13 @@ def test_what_could_not_be_read_for_a_moment_is_indexed_later(opened, folder, mo
 
 
 class FirstByte(BaseReader):
-    """Reads any file as a sentence about its first byte."""
+    """A reader that turns any file into a sentence about its first byte."""
 
     def load_data(self, file):
         return [Document(text=f"It begins with byte {file.read_bytes()[0]}.")]
 
 
 def test_a_file_that_counts_as_binary_is_indexed_once_its_suffix_has_a_reader(opened, folder):
-    """As docs/command-line.md says of "a file counts as binary"."""
     (folder / "scan.md").write_bytes(b"\x89PNG\0")
     (folder / "scan.pdf").write_bytes(b"%PDF\0")
     with opened() as index:
@@ -224,7 +223,7 @@ def test_a_name_with_a_backslash_poses_as_no_other_path(opened, folder):
         assert hit.node.metadata["path"] == "people/boss.md"
 
 
-def test_links_that_lead_in_circles_end(opened, folder):
+def test_circular_links_do_not_loop(opened, folder):
     (folder / "memory/loop").symlink_to(folder)
     (folder / "self.md").symlink_to(folder / "self.md")
     report = opened().refresh()

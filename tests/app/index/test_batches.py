@@ -1,6 +1,6 @@
 """Documents are prepared, embedded and written in batches.
 
-What a failure or Ctrl-C finds finished stays.
+Finished batches survive a failure or Ctrl-C.
 """
 
 import pytest
@@ -14,7 +14,7 @@ PAGES = 12
 
 
 class Hooked(BaseEmbedding):
-    """Calls something before it embeds a batch."""
+    """An embedding that calls a function before each batch."""
 
     before: object = None
 
@@ -38,7 +38,7 @@ class Hooked(BaseEmbedding):
 
 @pytest.fixture
 def pages(tmp_path, monkeypatch):
-    """A folder whose pages are written in twos."""
+    """A folder whose pages are written in batches of two."""
     monkeypatch.setattr(refresh, "BATCH_CHUNKS", 2)
     for number in range(PAGES):
         (tmp_path / f"page{number:02}.md").write_text(

@@ -108,7 +108,7 @@ def test_components_are_copied(component, way):
 
 
 @pytest.mark.parametrize("way", [deep, model_deep, pickled])
-def test_a_pipeline_of_them_is_copied(embedding, way):
+def test_a_pipeline_of_components_is_copied(embedding, way):
     steps = [HeadingAwareMarkdownNodeParser(), ContextualNodePostprocessor(), embedding]
     pipeline = IngestionPipeline(transformations=steps, disable_cache=True)
     [node] = way(pipeline).run(documents=[DOCUMENT])

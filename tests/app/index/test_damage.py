@@ -1,6 +1,6 @@
-"""Whatever happens to a file of the storage.
+"""Damage to any file of the storage.
 
-A plain error with a hint, and a refresh that makes it whole again.
+It raises a plain error with a hint, and a refresh repairs it.
 """
 
 import random
@@ -159,7 +159,7 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("sql", STRANGE.values(), ids=STRANGE)
-def test_what_is_not_as_it_was_written_is_refused_by_questions_and_mended_by_a_refresh(
+def test_changed_rows_are_refused_by_questions_and_repaired_by_a_refresh(
     whole, tmp_path, sql, caplog
 ):
     folder = copy_indexed(whole, tmp_path / "docs")
@@ -201,9 +201,9 @@ def test_a_filter_takes_no_value_that_is_not_as_it_was_written(whole, tmp_path, 
 
 
 def test_a_refresh_does_not_wait_until_the_cache_is_on_disk(whole, tmp_path, monkeypatch):
-    """What a loss of power cuts of it is derived again.
+    """What a power failure cuts off the cache is derived again.
 
-    Each of thirteen files waited at a refresh of one note.
+    Waiting for the disk would cost a refresh of one note thirteen waits, one for each file.
     """
     folder = copy_indexed(whole, tmp_path / "docs")
     monkeypatch.setattr("os.fsync", lambda _: pytest.fail("it waits"))

@@ -12,7 +12,7 @@ QUESTION = "Which vegetable does Cookie love, carrots?"
 
 
 class Listening(MockLLM):
-    """Answers with one question, which stands for a condensed one, too; keeps what it was shown."""
+    """A model that answers with one question, also where it condenses, and keeps the messages."""
 
     def complete(self, prompt, formatted=False, **kwargs):
         self.__dict__.setdefault("shown", []).append(prompt)

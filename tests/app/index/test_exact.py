@@ -169,7 +169,7 @@ def test_an_index_without_vectors_has_no_copy_of_them(opened):
 
 
 @pytest.mark.long
-def test_notes_beside_a_large_document_are_found_as_by_comparing_all(
+def test_notes_beside_a_large_document_are_found_as_by_an_exhaustive_search(
     opened, embedding, data, tmp_path
 ):
     """Real vectors: eight notes of a sentence, and pages of documentation in one file."""
@@ -221,7 +221,7 @@ def kernel(request, monkeypatch):
 
 @pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("made", MADE.values(), ids=MADE)
-def test_the_true_ten_are_found_whatever_the_vectors_and_equal_ones_tie(made):
+def test_the_ten_nearest_are_found_for_any_vectors_and_equal_vectors_tie(made):
     rng = np.random.default_rng(3)
     vectors = made(rng, 3000)
     rows = np.arange(10, 3010)

@@ -1,6 +1,6 @@
-"""What disks, stray deletions and garbage do to an index.
+"""Full disks, stray deletions and garbage in an index.
 
-A clear message, a hint, and nothing lost.
+Each is named in a clear message with a hint, and nothing is lost.
 """
 
 import shlex
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class CountingEmbedding(MockEmbedding):
-    """Distinct vectors from a text's length and letters; counts the texts it was given."""
+    """An embedding with distinct vectors from a text's length and letters; it counts texts."""
 
     count: int = 0
 
@@ -197,7 +197,7 @@ def test_another_model_replaces_everything_at_the_end_only(used, folder, monkeyp
         assert "Zebras" in index.as_retriever(1).retrieve("zebras")[0].node.text
 
 
-def test_who_reads_while_another_model_takes_its_place_sees_one_moment(used, folder):
+def test_a_reader_sees_one_moment_while_another_model_takes_over(used, folder):
     with ContextualIndex.open(
         folder, embed_model=CountingEmbedding(7, model_name="counting")
     ) as old:

@@ -1,6 +1,6 @@
 """A first refresh that fails leaves no index.
 
-An empty one would answer, and insist on the settings that failed.
+An empty index would answer questions and keep the settings that failed.
 """
 
 import pytest
@@ -74,7 +74,7 @@ def test_what_a_first_refresh_finished_is_kept_when_it_fails_later(folder, monke
         assert index.status().chunks > 0
 
 
-def test_interrupted_at_once_it_leaves_nothing(opened, monkeypatch):
+def test_a_first_refresh_that_is_interrupted_at_once_leaves_nothing(opened, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 

@@ -15,9 +15,9 @@ from llama_index_contextual.utils.errors import StorageError
 
 @pytest.fixture
 def tiny(tmp_path):
-    """Callable: mounts three megabytes, or mounts them again with other options.
+    """Return a function that mounts three megabytes, or mounts them again with other options.
 
-    Skips where that is not allowed.
+    The test is skipped where mounting is not allowed.
     """
     mount, where = shutil.which("mount"), tmp_path / "tiny"
     where.mkdir()
@@ -44,7 +44,7 @@ def tiny(tmp_path):
 
 
 @pytest.mark.process
-def test_a_full_disk_is_named_and_room_is_all_it_takes(tiny, tmp_path):
+def test_a_full_disk_is_named_and_free_space_is_all_that_is_needed(tiny, tmp_path):
     folder = tmp_path / "docs"
     folder.mkdir()
     for number in range(300):
@@ -54,7 +54,7 @@ def test_a_full_disk_is_named_and_room_is_all_it_takes(tiny, tmp_path):
         )
         (folder / f"{number}.md").write_text(f"# Page {number}\n\n{text}\n", "utf-8")
     settings = {"storage": tiny("size=3m") / "index", "embed_model": MockEmbedding(384)}
-    for _ in range(2):  # the second finds it full
+    for _ in range(2):  # the second one finds the disk full
         with (
             pytest.raises(StorageError, match=r"Free space"),
             ContextualIndex.open(folder, **settings) as index,
@@ -88,7 +88,7 @@ def test_read_only_storage_is_named(tiny, tmp_path):
         assert index.status(check=True).ok
 
 
-def test_questions_need_no_room_on_a_disk(tiny, tmp_path):
+def test_questions_need_no_disk_space(tiny, tmp_path):
     folder, place = tmp_path / "docs", tiny("size=3m")
     folder.mkdir()
     (folder / "page.md").write_text("# Page\n\nSome words.\n", "utf-8")

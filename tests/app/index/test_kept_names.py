@@ -9,7 +9,7 @@ import pytest
 
 
 def first(index, name):
-    """Path of the document that a name finds, "" where it is nobody's name."""
+    """Return the path of the document that has a name, or "" if none has it."""
     hit = index.as_retriever().explain(name).hits[0]
     return (
         hit.node.node.metadata["path"] if "names" in {credit.name for credit in hit.credits} else ""

@@ -31,7 +31,7 @@ def paths(hits):
     return [hit.node.metadata["path"] for hit in hits]
 
 
-def test_keywords_find_and_nothing_is_embedded(opened, index):
+def test_keywords_find_notes_and_nothing_is_embedded(opened, index):
     assert index.refresh().embedded == 0
     for keyword_index in (index, opened(embed_model=None)):  # what made it is remembered
         retriever = keyword_index.as_retriever(3)
@@ -64,7 +64,7 @@ def test_a_first_refresh_reports_no_embedded_chunks(opened):
     assert report.chunks > 0
 
 
-def test_recency_filters_a_least_score_and_the_digest_work(index):
+def test_recency_filters_min_score_and_the_digest_work(index):
     [newest, *_] = index.as_retriever(4, recency=7.0).retrieve("morning evening")
     assert newest.node.metadata["path"] == "memory/2026-04-09.md"
     with pytest.raises(SettingError, match="`recency` must be"):
@@ -80,7 +80,7 @@ def test_recency_filters_a_least_score_and_the_digest_work(index):
 
 
 @pytest.mark.process
-def test_it_is_asked_in_a_process_that_imports_no_model(index, folder):
+def test_a_search_by_keywords_imports_no_model(index, folder):
     code = (
         "import sys; from llama_index_contextual.app import ContextualIndex;"
         f"index = ContextualIndex.open({str(folder)!r});"
@@ -98,7 +98,7 @@ def test_it_is_asked_in_a_process_that_imports_no_model(index, folder):
     assert done.stdout.splitlines() == ["4 1", "[]"]
 
 
-def test_to_an_embedding_and_back_neither_texts_nor_contexts_are_paid_for_again(
+def test_a_change_to_an_embedding_and_back_pays_for_no_text_or_context_again(
     opened, fake_model, embedding
 ):
     llm = {"context": "llm", "llm": fake_model.llm}
@@ -124,7 +124,7 @@ def test_no_vector_is_written(index):
     assert not list((index.storage / "cache").glob("vectors*"))
 
 
-def test_an_retriever_that_wants_a_vector_is_told_so():
+def test_a_request_for_a_vector_is_an_error():
     with pytest.raises(SettingError, match="makes no vectors"):
         NoEmbedding().get_query_embedding("carrots")
     with pytest.raises(SettingError, match="makes no vectors"):
@@ -154,7 +154,7 @@ def test_evaluate_compares_contexts_by_keywords(folder):
     assert "headings" in str(comparison)
 
 
-def test_the_command_line_and_the_file_say_it(folder, run):
+def test_the_command_line_and_the_settings_file_can_switch_off_embeddings(folder, run):
     estimate = run("index", folder, "--embed-model", "none", "--dry-run")
     assert "to embed" not in estimate.stdout, estimate
     (folder / "contextual.toml").write_text('embed_model = "none"\n', "utf-8")
@@ -167,7 +167,7 @@ def test_the_command_line_and_the_file_say_it(folder, run):
 
 
 @pytest.mark.process
-async def test_an_agent_asks_it(index, folder):
+async def test_an_agent_searches_by_keywords(index, folder):
     clients = pytest.importorskip("mcp_clients")
     async with clients.mcp.Client(clients.stdio_client(clients.stdio(folder))) as client:
         assert "loves carrots" in await clients.text_of(client, "memory_context", message=QUESTION)

@@ -1,4 +1,4 @@
-"""Paid contexts in an index: asked for once, and again only where a fallback stood in."""
+"""LLM contexts of an index are generated once, and again only for chunks that got a fallback."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def llm(fake_model):
     return {"context": "llm", "llm": fake_model.llm}
 
 
-def test_a_second_refresh_asks_for_nothing(opened, fake_model, llm):
+def test_a_second_refresh_requests_no_context(opened, fake_model, llm):
     index = opened(**llm)
     report = index.refresh()
     assert report.context_sources == {"llm:fake+pattern": report.chunks}

@@ -1,4 +1,4 @@
-"""One writer at a time; whoever dies lets go."""
+"""One writer at a time; a process that dies releases the lock."""
 
 import os
 import signal

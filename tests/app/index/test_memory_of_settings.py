@@ -1,6 +1,6 @@
-"""An index remembers what made it.
+"""An index remembers its settings.
 
-A process that says nothing uses that, objects of Python excepted.
+They apply in a process that gives none, except for Python objects.
 """
 
 import pytest
@@ -22,7 +22,7 @@ from llama_index_contextual.utils.errors import (
 
 
 class UpperCase(BaseReader):
-    """Reads a file as shouting; tests import it by its path."""
+    """A reader that returns a file in upper case; tests import it by its path."""
 
     def load_data(self, file):
         return [Document(text=file.read_text().upper())]
@@ -37,7 +37,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_what_made_an_index_is_used_by_who_does_not_say_otherwise(opened, folder, settings):
+def test_the_settings_of_an_index_apply_unless_others_are_given(opened, folder, settings):
     (folder / "code.py").write_text("def main():\n    return 1\n")
     (folder / "a.cfg").write_text("quiet words")
     with opened(**settings) as made:
@@ -74,7 +74,7 @@ OBJECTS = {
 
 
 @pytest.mark.parametrize("kind", OBJECTS)
-def test_who_lacks_an_object_that_made_an_index_reads_it_and_makes_it_again_without(
+def test_an_index_made_with_an_object_is_read_without_it_and_made_again_without_it(
     opened, folder, kind
 ):
     name, thing = "node_parser" if kind == "tokenizer" else kind, OBJECTS[kind]()
@@ -109,7 +109,7 @@ def test_what_a_model_wrote_is_not_replaced_without_a_confirmation(opened, folde
         assert not index.refresh().work
 
 
-def test_who_says_that_there_are_no_readers_any_more_refreshes_without_them(opened, folder):
+def test_a_refresh_without_the_earlier_readers_deletes_their_documents(opened, folder):
     (folder / "a.cfg").write_text("quiet words")
     with opened(readers={".cfg": UpperCase()}) as index:
         assert "a.cfg" in index.refresh().added

@@ -1,6 +1,6 @@
-"""An index is in the user's data directory, a place for each folder.
+"""Indexes are in the user's data directory, one place for each folder.
 
-What cost money is kept for all folders.
+What was paid for is cached for all folders.
 """
 
 import json
@@ -54,7 +54,7 @@ def test_the_variable_chooses_the_place_of_all_indexes(folder, tmp_path, monkeyp
 
 @pytest.mark.skipif(os.name == "nt", reason="rights are others there")
 def test_what_is_kept_of_texts_is_for_the_user_alone(opened, folder, tmp_path, monkeypatch):
-    """The first index may have a place of its own, and the data folder may be one that others read."""  # noqa: E501
+    """The first index may have a place of its own; others may be able to read the data folder."""
     for name in ("missing", "public"):
         data = tmp_path / name
         monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_STORAGE", str(data))
@@ -106,7 +106,7 @@ _POISON = (
 
 
 @pytest.mark.parametrize("value", [pytest.param(value, id=name) for name, value in _POISON])
-def test_a_value_that_nothing_of_ours_wrote_counts_as_absent(opened, folder, fake_model, value):
+def test_a_value_that_the_package_did_not_write_counts_as_absent(opened, folder, fake_model, value):
     llm = {"context": "llm", "llm": fake_model.llm}
     (folder / "page.html").write_text("<html><body><h1>Zebras</h1><p>Sleep.</p></body></html>")
     with opened(**llm) as index:

@@ -1,6 +1,4 @@
-"""One bad answer of an embedding server must not block an index, nor cost what other answers paid
-for.
-"""
+"""A bad answer of an embedding server neither blocks an index nor loses what was paid for."""
 
 import math
 from typing import ClassVar
@@ -17,7 +15,7 @@ from llama_index_contextual.utils.errors import EmbeddingError, FingerprintError
 
 
 class Server(MockEmbedding):
-    """Answers as it should, but for the calls that ``wrong`` names and the texts that hold a word."""  # noqa: E501
+    """A model that is right except in calls that ``wrong`` names and for texts with a word."""
 
     wrong: ClassVar[dict] = {}
     word: str = ""
@@ -64,7 +62,7 @@ def index(folder, server):
 
 
 @pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
-def test_a_bad_vector_concerns_its_document_alone_and_is_asked_for_by_the_next_refresh(
+def test_a_bad_vector_affects_its_document_alone_and_is_requested_by_the_next_refresh(
     index, server, answer
 ):
     server.word, server.answer = "Cookie", answer
@@ -98,7 +96,7 @@ def test_a_model_that_gives_nothing_usable_is_named(folder):
         assert not index.exists
 
 
-def test_what_a_server_writes_of_a_fault_is_one_short_line(folder):
+def test_a_long_error_of_a_model_becomes_one_short_line(folder):
     class Talkative(MockEmbedding):
         def _get_text_embeddings(self, texts):
             raise ValueError("line\n" * 1_000_000)
@@ -167,7 +165,7 @@ def test_pages_with_the_same_label_are_pages_of_their_own(index):
         assert ids == {"book.pdf#i", "book.pdf#i#2", "book.pdf#1"}
 
 
-def test_ids_that_are_not_a_chunk_s_own_concern_their_document_alone(folder, server):
+def test_duplicate_ids_of_chunks_affect_their_document_alone(folder, server):
     class SameId(type(ContextualIndex.open(folder, embed_model=server).settings.parser)):
         def get_nodes_from_documents(self, documents, **options):
             nodes = super().get_nodes_from_documents(documents, **options)
@@ -182,9 +180,9 @@ def test_ids_that_are_not_a_chunk_s_own_concern_their_document_alone(folder, ser
 
 
 def test_a_file_that_changes_while_it_is_indexed_and_back_is_read_again(index, monkeypatch):
-    """A branch that is switched and switched back.
+    """A branch is switched and switched back.
 
-    The index must not take the one for the other.
+    The index must not take one version for the other.
     """
     index.refresh()
     page = index.folder / "faq.md"

@@ -1,4 +1,4 @@
-"""A refresh shows how far it is in a terminal, and nothing where nobody asks."""
+"""A refresh shows its progress in a terminal, and nothing elsewhere."""
 
 import re
 import sys
@@ -32,7 +32,7 @@ def test_in_a_terminal_a_bar_counts_documents(folder, capsys, monkeypatch):
     assert "Indexing 40 documents" in err
 
 
-def test_nothing_is_shown_where_nobody_asks_or_nothing_is_to_do(folder, capsys):
+def test_nothing_is_shown_unless_requested_or_without_work(folder, capsys):
     with ContextualIndex.open(folder, embed_model="none") as index:
         index.refresh()
         index.refresh(show_progress=True)
@@ -54,7 +54,7 @@ CLOCK = Clock()
 
 
 class Paced(LocalModel):
-    """An embedding whose time follows from the length of the texts."""
+    """An embedding whose time depends on the length of the texts."""
 
     model_name: str = "paced"
 
@@ -100,7 +100,7 @@ def seconds_of(clock):
 
 @pytest.mark.parametrize("slowdown", [1, 3])
 def test_the_estimate_of_the_bar_adapts_while_it_runs(uneven_folder, monkeypatch, capsys, slowdown):
-    """It is right within a factor of 1.5, and soon again where the machine becomes slower."""
+    """The estimate is right within a factor of 1.5, also soon after the machine slows down."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setattr("tqdm.std.time", CLOCK)
     monkeypatch.setattr(refresh, "BATCH_CHUNKS", 8)

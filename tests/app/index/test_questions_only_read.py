@@ -1,4 +1,4 @@
-"""Questions are read-only: nothing is written, no document embedded, no context model asked."""
+"""Questions are read-only: nothing is written, no document embedded, no context model called."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ QUESTIONS = {
 def contents(storage):
     """Hash every file of a storage folder.
 
-    While SQLite has its file open there are an empty log and its index.
+    While SQLite has its file open, there are also an empty log and the index of the log.
     """
     files = [file for file in sorted(storage.rglob("*")) if file.is_file() and file.stat().st_size]
     return {
@@ -61,7 +61,7 @@ class Deaf(LocalEmbedding):
 
 @pytest.fixture
 def behind(opened, folder, fake_model):
-    """A storage whose folder has moved on, with contexts by a model that is asked no more."""
+    """A storage whose folder has changed, with contexts of a model that must not be called."""
     llm = {"context": "llm", "llm": fake_model.llm}
     with opened(**llm) as index:
         index.refresh()
@@ -166,7 +166,7 @@ def test_a_file_that_was_only_touched_is_read_once(opened, folder, monkeypatch):
 
 
 class Slow(LocalEmbedding):
-    """Takes a second for whatever it is given."""
+    """A model that takes a second for any text."""
 
     def get_text_embedding_batch(self, texts, **options):
         time.sleep(1.0)

@@ -1,6 +1,4 @@
-"""What two threads of one process may do to an index at the same moment, and what a write leaves
-that fails halfway.
-"""
+"""Two threads of one process that use an index at once, and writes that fail halfway."""
 
 import os
 import pickle
@@ -24,7 +22,7 @@ ZEBRA = "# New\n\nA zebra crossed the road.\n"
 
 
 class Down(MockEmbedding):
-    """A model that is away, and takes a moment to say so."""
+    """A model whose server is down, and which takes a moment to fail."""
 
     def _get_text_embeddings(self, texts):
         time.sleep(0.02)
@@ -32,7 +30,7 @@ class Down(MockEmbedding):
 
 
 def slow_embedding():
-    """An embedding, the event that it is asked, and the one that lets it answer."""
+    """Return an embedding, the event of its call, and the event that lets it answer."""
     asked, go = threading.Event(), threading.Event()
 
     class Slow(MockEmbedding):
@@ -81,7 +79,7 @@ def test_a_first_refresh_that_fails_is_taken_back_whatever_others_ask_meanwhile(
 
 
 def test_a_refresh_that_is_waited_for_sees_what_changed_before_the_question(opened, folder):
-    """The refresh that runs when the question comes may have read the folder before the change."""
+    """A refresh that runs when the question comes may have read the folder before the change."""
     slow, read, go = slow_embedding()
     index = opened(embed_model=slow)
     with BackgroundRefresh(index, "wait") as keeper:

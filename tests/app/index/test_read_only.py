@@ -111,7 +111,7 @@ def test_a_read_only_folder_is_indexed_without_an_option(folder, temporary):
 
 
 @pytest.mark.process
-def test_the_command_line_reads_it_and_a_refresh_does_not_write_into_a_copy(
+def test_the_command_line_searches_a_read_only_index_and_a_refresh_does_not_write_into_a_copy(
     opened, folder, temporary
 ):
     with opened(embed_model=None) as index:
@@ -129,7 +129,7 @@ def test_the_command_line_reads_it_and_a_refresh_does_not_write_into_a_copy(
 
 
 @pytest.mark.process
-async def test_agents_read_it(opened, folder, temporary):
+async def test_agents_search_a_read_only_index(opened, folder, temporary):
     clients = pytest.importorskip("mcp_clients")
     if how() is None:
         pytest.skip("unshare and mount are not allowed here")

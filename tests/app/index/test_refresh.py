@@ -1,4 +1,4 @@
-"""A refresh does the least, and says what it did."""
+"""A refresh does only what is needed, and reports what it did."""
 
 import pytest
 from llama_index.core import Document, SimpleDirectoryReader
@@ -26,7 +26,7 @@ def test_a_folder_is_indexed_and_found_with_its_lines(opened):
     assert best.metadata["date"] == "2026-01-28"
 
 
-def test_nothing_changed_embeds_nothing_also_after_reopening(opened):
+def test_without_a_change_nothing_is_embedded_even_after_reopening(opened):
     opened().refresh()
     second_report = opened().refresh()
     assert (second_report.skipped, second_report.embedded) == (4, 0)
@@ -66,7 +66,7 @@ def test_a_retriever_made_before_sees_what_came_after(opened, folder):
     assert "Zebras" in retriever.retrieve("zebras")[0].node.text
 
 
-def test_deleted_files_go(opened, folder):
+def test_deleted_files_leave_the_index(opened, folder):
     index = opened()
     index.refresh()
     (folder / "faq.md").unlink()
@@ -83,7 +83,7 @@ def test_a_rename_embeds_what_shows_the_path(opened, folder):
     assert (report.added, report.deleted, report.embedded) == (["questions.md"], ["faq.md"], 1)
 
 
-def test_documents_are_added_updated_and_never_delete(opened):
+def test_given_documents_are_added_and_updated_and_delete_nothing(opened):
     index = opened()
     index.refresh()
     first = index.refresh(

@@ -131,7 +131,9 @@ def test_folders_that_cannot_work_are_refused(folders, tmp_path, monkeypatch, na
         ContextualIndex.open(names, storage=tmp_path / "s")
 
 
-def test_several_folders_need_a_place_and_one_folder_is_no_several(index, folders, tmp_path):
+def test_several_folders_need_a_storage_that_one_of_them_alone_cannot_open(
+    index, folders, tmp_path
+):
     with pytest.raises(SettingError, match="needs a storage folder"):
         ContextualIndex.open(folders)
     with pytest.raises(StorageError, match="belongs to the folders"):

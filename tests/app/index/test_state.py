@@ -1,6 +1,6 @@
-"""What is true of a whole index comes back as it was.
+"""The state of an index is read as it was written.
 
-Nonsense is named, and the next refresh mends it.
+An invalid state is named, and the next refresh repairs it.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodePa
 from llama_index_contextual.utils.errors import ContextualError, StorageError
 
 
-def test_it_is_read_as_it_was_written_and_a_refresh_without_work_writes_nothing(
+def test_the_state_is_read_as_written_and_a_refresh_without_work_writes_nothing(
     opened, folder, monkeypatch
 ):
     monkeypatch.setattr(
@@ -48,7 +48,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("values", DAMAGED.values(), ids=DAMAGED)
-def test_damage_is_named_with_a_cure_that_mends_it(opened, folder, values):
+def test_damage_is_named_with_a_command_that_repairs_it(opened, folder, values):
     opened().refresh()
     change_state(storage_of(folder), **values)
     with opened() as index:
@@ -73,7 +73,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("values", ODD.values(), ids=ODD)
-def test_whatever_it_says_an_error_is_of_this_package(opened, folder, values):
+def test_any_invalid_state_raises_an_error_of_this_package(opened, folder, values):
     opened().refresh()
     change_state(storage_of(folder), **values)
     for use in (

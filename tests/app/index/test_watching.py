@@ -112,7 +112,7 @@ def test_a_retriever_of_another_store_is_a_span(parents, store, way, method):
 
 @pytest.mark.server
 def test_the_recipes_run(tmp_path):
-    """In a process of its own: they change LlamaIndex's dispatcher for good."""
+    """Run in a process of its own: the recipes change LlamaIndex's dispatcher for good."""
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "page.md").write_text("# Freeze\n\nThe freeze starts on 14 December.\n", "utf-8")

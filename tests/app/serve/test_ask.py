@@ -174,9 +174,9 @@ def test_no_text_closes_its_fence_and_each_question_has_a_mark_of_its_own():
 @pytest.mark.server
 @pytest.mark.long
 def test_instructions_in_notes_are_obeyed_no_more_often_than_quotations(llama_server):
-    """Ten notes that break out of a usual fence, and the same words quoted.
+    """Compare ten notes that break out of an ordinary fence with the same words quoted.
 
-    The small model follows neither more.
+    The small model obeys the notes no more often.
     """
     llm = OpenAILike(
         model=llama_server.model, api_base=llama_server.api_base, api_key="none",

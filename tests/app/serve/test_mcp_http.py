@@ -39,7 +39,7 @@ async def http_server(folder):
 
 
 async def status_of(port, **headers):
-    """The status of a request to start a session, as some web page may send it."""
+    """Return the status of a request to start a session as a web page might send it."""
     client = {
         "protocolVersion": "2025-06-18",
         "capabilities": {},
@@ -84,7 +84,7 @@ async def test_over_http_on_loopback(folder):
 
 @pytest.mark.process
 async def test_clients_that_leave_in_the_middle_of_a_request_stop_no_answer(folder):
-    """Standard error is a pipe that nobody reads here, as of many programs that start a server."""
+    """Standard error is a pipe that nobody reads, as with many programs that start a server."""
     async with http_server(folder) as port:
         cut = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
         cut += "Accept: application/json, text/event-stream\r\nContent-Length: 99\r\n\r\n{"

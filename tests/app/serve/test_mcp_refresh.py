@@ -1,4 +1,4 @@
-"""The MCP server over a folder that moves on: questions write nothing, and wait for no refresh."""
+"""The MCP server over a folder that changes: questions write nothing, and wait for no refresh."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""The tools and resources of the MCP server that search and read notes, asked in this process."""
+"""The tools and resources of the MCP server that search and read notes, called in this process."""
 
 import importlib
 import json
@@ -216,7 +216,7 @@ async def test_a_name_of_many_signs_costs_few_looks_at_the_folder(index, monkeyp
     assert len(looks) < 15
 
 
-async def test_a_note_is_got_by_the_path_that_a_citation_shows(folder, index):
+async def test_a_note_is_read_by_the_path_that_a_citation_shows(folder, index):
     names = {"plan [old].md": "The walrus retires.", "new\nline.md": "The heron moved."}
     for name, text in names.items():
         (folder / name).write_text(f"# Page\n\n{text}\n", "utf-8")
@@ -239,7 +239,7 @@ async def test_a_note_is_got_by_the_path_that_a_citation_shows(folder, index):
         assert await text_of(client, "list", path="plan %5Bold%5D.md") == "plan %5Bold%5D.md"
 
 
-async def test_a_part_that_cannot_be_read_is_said_to_be_that(folder, index):
+async def test_an_unreadable_part_of_a_note_is_an_error(folder, index):
     (folder / "binary.md").write_bytes(b"\0\0")
     (folder / "empty.md").touch()
     async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
@@ -256,7 +256,7 @@ async def test_a_part_that_cannot_be_read_is_said_to_be_that(folder, index):
         assert await text_of(client, "read", path="empty.md") == ""
 
 
-async def test_of_a_long_message_the_start_is_read(index):
+async def test_only_the_start_of_a_long_message_is_read(index):
     long = "what does JC's dog love? " + "carrots " * 100_000
     async with mcp.Client(mcp_server.NotesServer(index)) as client:
         assert "Cookie loves carrots" in await text_of(client, "memory_context", message=long)
@@ -329,7 +329,7 @@ CITED = {
 }  # fmt: skip
 
 
-async def test_get_takes_what_any_tool_cites(folder, index):
+async def test_read_takes_what_any_tool_cites(folder, index):
     (folder / "people").mkdir()
     (folder / "people" / "ana.md").write_text("# Ana\n\n## Work\nPilot\n\n## Home\nLima\n", "utf-8")
     async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:
@@ -354,7 +354,7 @@ async def test_get_takes_what_any_tool_cites(folder, index):
             assert error in answer.content[0].text
 
 
-async def test_get_says_what_of_a_long_note_it_leaves_out(folder, index):
+async def test_read_says_which_part_of_a_long_note_it_leaves_out(folder, index):
     (folder / "long.md").write_text("x" * 50_000 + "\n" + "y" * 50_000 + "\n", "utf-8")
     (folder / "line.md").write_text("z" * 100_000, "utf-8")
     async with mcp.Client(mcp_server.NotesServer(index, refresh="never")) as client:

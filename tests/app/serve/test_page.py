@@ -1,4 +1,4 @@
-"""The served page: who may ask it, what it answers, and what a real browser makes of it."""
+"""The served page: who may use it, what it answers, and how it works in a real browser."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def client(folder, fake_model):
             yield client
 
 
-# Who may ask
+# Access
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_the_browser_is_told_to_load_and_run_nothing_else(client):
         )
 
 
-def test_what_makes_no_sense_is_an_error_and_no_crash(client):
+def test_an_invalid_request_is_an_error_and_not_a_crash(client):
     for path in (
         "/api/search",
         "/api/search?q=",
@@ -136,7 +136,7 @@ def test_what_makes_no_sense_is_an_error_and_no_crash(client):
     assert "error" in client.get("/api/ask").json()
 
 
-# What is answered
+# Answers
 
 
 def test_a_hit_is_a_note_with_its_headings_and_the_lines_around_the_match(client):
@@ -181,11 +181,11 @@ def test_with_nothing_typed_there_are_recent_notes_and_examples(client):
     assert state["examples"]
 
 
-def test_examples_are_made_of_headings_also_of_others_than_the_recent_notes(tmp_path):
+def test_examples_are_made_of_headings_of_older_notes_too(tmp_path):
     for number in range(12):
         heading = f"## Part {number}\n\n" if number > 6 else ""
         (tmp_path / f"{number:02}.md").write_text(f"{heading}Some text.\n", "utf-8")
-    (tmp_path / "12.md").touch()  # in it is nothing to name
+    (tmp_path / "12.md").touch()  # it has nothing to name
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
         index.refresh()
         state = PageApi(index).state()
@@ -249,7 +249,7 @@ def test_a_note_is_opened_by_its_name_and_heading(client, folder):
     assert '<a href="#path=%5B%5Bscheduler%5D%5D"' in html
 
 
-def test_of_a_long_document_the_chunks_around_a_hit_are_shown(folder):
+def test_a_long_document_is_shown_as_the_chunks_around_a_hit(folder):
     (folder / "long.md").write_text(
         "".join(f"# Part {number}\n\n{'Word ' * 60}{number}.\n\n" for number in range(400))
     )
@@ -301,9 +301,9 @@ def test_reading_writes_nothing(client, folder):
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    """The address of a server in a process of its own, as its terminal shows it.
+    """Return the address of a server in a process of its own, as its terminal shows it.
 
-    No test changes its notes, so all of this file share it.
+    No test changes its notes, so all tests of this file share it.
     """
     folder = indexed_notes(tmp_path_factory.mktemp("served"))
     model = FakeModel().start()
@@ -423,7 +423,7 @@ def test_nothing_of_a_hostile_note_runs_or_loads_and_no_width_is_too_small(addre
                 f"document.querySelectorAll('{link} a.nowhere').forEach(element => element.click())"
             )
         assert browser.eval("document.title") == "hostile gateway"
-        # were there HTML of a note after all, the policy would stop it
+        # even if HTML of a note got in, the policy would stop it
         browser.eval(
             "document.getElementById('text').innerHTML = '<img src=x onerror=\"document.title=1\">'"
         )

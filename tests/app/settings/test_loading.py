@@ -151,7 +151,7 @@ def test_a_prompt_without_its_places_is_refused(tmp_path):
         ),
     ],
 )
-def test_a_mistake_names_the_file_the_key_and_the_cure(tmp_path, text, message):
+def test_an_error_names_the_file_the_key_and_a_remedy(tmp_path, text, message):
     (tmp_path / "contextual.toml").write_text(text, "utf-8")
     with pytest.raises(SettingError, match=message) as error:
         load_configuration(tmp_path)

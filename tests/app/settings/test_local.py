@@ -289,7 +289,7 @@ def test_an_index_cuts_chunks_that_its_embedding_reads_whole(model, tokenizer, s
     )
 
 
-def test_missing_extra_names_the_cure(monkeypatch):
+def test_the_local_embedding_names_its_missing_extra(monkeypatch):
     monkeypatch.setattr(onnx, "find_spec", lambda _name: None)
     onnx.session.cache_clear()
     with pytest.raises(MissingExtraError, match=r"pip install 'llama-index-contextual\[local\]'"):
@@ -331,7 +331,7 @@ def test_nomic_gets_its_instructions():
     )
 
 
-def test_an_object_is_taken_as_it_is():
+def test_an_embedding_object_is_returned_unchanged():
     mock = MockEmbedding(embed_dim=3)
     assert resolve_embedding(mock) is mock
 
@@ -361,7 +361,7 @@ MISPLACED = (
         *MISPLACED,
     ],
 )
-def test_what_names_no_embedding_is_an_error_that_lists_the_forms(spec):
+def test_an_unknown_embedding_is_an_error_that_lists_the_accepted_forms(spec):
     with pytest.raises(SettingError, match=r"'ollama:MODEL'"):
         resolve_embedding(spec)
 
@@ -369,7 +369,7 @@ def test_what_names_no_embedding_is_an_error_that_lists_the_forms(spec):
 @pytest.mark.parametrize(
     "url", ["http://localhost:99999", "http://localhost:0/v1", "http://[::1", "http://:80"]
 )
-def test_an_address_that_cannot_be_is_named_as_the_cause(url):
+def test_an_invalid_address_is_named_as_the_cause(url):
     for model in (resolve_embedding, partial(NamedModel, max_tokens=800)):
         with pytest.raises(
             SettingError,

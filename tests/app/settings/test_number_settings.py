@@ -1,6 +1,6 @@
-"""Every numeric setting of everything public.
+"""Every numeric setting of every public class and function.
 
-What cannot work is refused by name when it is given, not met later.
+A value that cannot work is refused by name when it is given, not when it is used.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ MAKERS = {
 
 
 def numbers_of(cls):
-    """Names of the settings whose type is a number, as its signature says.
+    """Return the names of the settings whose type in the signature is a number.
 
-    So that no new one is forgotten.
+    So no new setting is forgotten.
     """
     inherited = (
         {"num_workers"} if cls is LocalEmbedding else set()
@@ -202,7 +202,7 @@ def test_a_setting_that_nobody_reads_is_refused_everywhere_alike(make):
         make(colour=1)
 
 
-def test_a_wrong_setting_of_a_pydantic_class_is_an_error_of_ours():
+def test_a_wrong_setting_of_a_pydantic_class_is_a_setting_error():
     with pytest.raises(SettingError, match=r"`embed_batch_size` must be greater than 0"):
         LocalEmbedding(embed_batch_size=0)
     with pytest.raises(SettingError, match=r"`show_context_to_llm` must be .*got 'perhaps'"):
