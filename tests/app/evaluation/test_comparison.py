@@ -159,7 +159,7 @@ def test_an_answer_that_is_found_in_part_is_missed():
                 },
                 "top_k": [5, 10],
             },
-            "'mine' returns 7 hits, but 10 are counted",
+            "'mine' returns 7 hits, but 10 are needed",
         ),
         (
             {

@@ -12,7 +12,7 @@ from llama_index_contextual.app.folder import formats
 from llama_index_contextual.app.folder.convert import DocumentReader
 from llama_index_contextual.app.folder.process import ConversionProcess, ConverterCrashedError
 from llama_index_contextual.app.folder.walk import FileRules
-from llama_index_contextual.app.serve.html import chunk_data
+from llama_index_contextual.app.serve.html import chunk_data, preview_text
 from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.utils.errors import DocumentError, MissingExtraError, SettingError
 from llama_index_contextual.utils.metadata import citation_of
@@ -210,7 +210,7 @@ def test_a_preview_names_pages_and_treats_no_page_as_a_repetition(folder):
         (chunk["citation"].rpartition("/")[2], chunk["overlap"]) for chunk in chunk_data(shown)
     ]
     assert cited == [(f"report.pdf#page={page}", "") for page in (1, 2, 3)]
-    assert "page=2 · " in str(shown)
+    assert "page=2 · " in preview_text(shown)
 
 
 def test_short_sections_of_a_page_share_a_chunk_since_its_headings_are_guesses(folder):
