@@ -32,10 +32,10 @@ _CODES = {"Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowDown": 40}
 
 
 class Browser:
-    """A tab of a Chromium of its own.
+    """A tab of its own Chromium.
 
     Attributes:
-        requests: The addresses that the tab has asked for.
+        requests: The addresses that the tab requested.
     """
 
     def __init__(self, width: int = 1200, height: int = 800, *, dark: bool = False) -> None:

@@ -42,7 +42,7 @@ def run(capsys, monkeypatch):
         monkeypatch.setattr(sys, "argv", ["llama-index-contextual", *map(str, arguments)])
         monkeypatch.setattr(
             warnings, "showwarning", warnings.showwarning
-        )  # put back what main() sets
+        )  # restore what main() sets
         code = 0
         try:
             main()

@@ -1,4 +1,4 @@
-"""Shared fixtures: where the real documents are, and a warning-free world."""
+"""Shared fixtures: the folder of real documents, and separate settings for the tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import tomlkit
 from hypothesis import settings
 from platformdirs import user_data_path
 
-# CI repeats the same examples, so that a red run means a change; at home every run looks elsewhere.
+# CI repeats the same examples, so that a failure means a change; local runs try new examples.
 # No example has a time limit, which a busy machine would miss.
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("home", deadline=None)
@@ -23,8 +23,8 @@ LONGEST_NAME = 60
 
 _USERS_INDEXES = user_data_path("llama-index-contextual", appauthor=False) / "indexes"
 
-# The tests have settings of their own, and so have the processes that they start: what the person
-# who runs them has set changes nothing.
+# The tests and the processes that they start have their own settings. Those of the user who runs
+# them have no effect.
 for variable in (
     "XDG_CONFIG_HOME",
     "XDG_DATA_HOME",

@@ -1,8 +1,7 @@
 """A model server that fails on demand.
 
-OpenAI's chat interface over HTTP, with faults that real servers have.
-
-For faults only. What a real model does is tested with the real one of ``servers.py``.
+It has OpenAI's chat interface over HTTP, with faults that real servers have. It only tests faults;
+what a real model does is tested with the real one of ``servers.py``.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Reply:
 
 @dataclass
 class Request:
-    """What the server was asked."""
+    """A request that the server received."""
 
     prompt: str
     body: dict[str, Any]
@@ -76,10 +75,10 @@ class FakeModel(ThreadingHTTPServer):
     """The server.
 
     Attributes:
-        reply: Decides what is sent for a request and its number, the first being 0.
-        requests: All requests for a chat so far.
-        probes: How often it was asked for a sign of life.
-        probe_status: What it says to that.
+        reply: Returns the reply for a request and its number, counted from 0.
+        requests: All chat requests so far.
+        probes: How many probes it received.
+        probe_status: The status with which it answers a probe.
     """
 
     daemon_threads = True
@@ -149,7 +148,7 @@ def good_but(first: Reply) -> Callable[[Request, int], Reply]:
 
 class _Handler(BaseHTTPRequestHandler):
     server: FakeModel
-    protocol_version = "HTTP/1.1"  # clients keep connections, with all that can go wrong then
+    protocol_version = "HTTP/1.1"  # clients keep connections, which can cause faults
 
     def log_message(self, *_: Any) -> None:
         """Keep the test output clean."""

@@ -1,7 +1,7 @@
-"""Whether work grows faster than the text that it is given.
+"""Measure whether work grows faster than the text that it is given.
 
-Four times the text may take four times as long. A step that is quadratic takes sixteen times as
-long, so nine is the line between both. Times are of the processor.
+Four times the text may take four times as long. A quadratic step takes sixteen times as long, so
+the limit is nine. Times are processor times.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FACTOR, LINE = 4, 9
-LIMIT = 30.0  # seconds after which a call is ended, so that what never ends fails
-SHORT_TIME = 0.2  # seconds; what takes less at full length passes
+LIMIT = 30.0  # seconds after which a call is stopped, so that an endless one fails
+SHORT_TIME = 0.2  # seconds; shorter times at full length pass
 
 
 class TooSlowError(Exception):
-    """A call took longer than the limit."""
+    """Raised if a call takes longer than the limit."""
 
 
 def grows_too_fast(

@@ -1,4 +1,4 @@
-"""The MCP SDK's own client, and how tests ask with it.
+"""The MCP SDK's own client, and calls that tests make with it.
 
 A test that imports this is skipped where the SDK or the local model is missing.
 """

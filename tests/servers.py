@@ -43,11 +43,11 @@ _START_SECONDS = 120  # ten on an idle machine
 
 @dataclass(frozen=True, slots=True)
 class ModelServer:
-    """Where a model answers.
+    """The address of a model server.
 
     Attributes:
         url: Root, ``http://127.0.0.1:PORT``.
-        model: The name to ask for.
+        model: The model's name.
         context: How many tokens a prompt and its answer may have together.
     """
 
@@ -233,9 +233,7 @@ class _OllamaHandler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        with contextlib.suppress(
-            BrokenPipeError, ConnectionResetError
-        ):  # a caller whose patience ended
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the caller gave up
             self.wfile.write(data)
 
 
@@ -298,7 +296,7 @@ def main() -> None:
     server = xllamacpp.Server(params)
     print(f"READY {server.listening_address}", flush=True)  # noqa: T201
     signal.sigwait({signal.SIGTERM, signal.SIGINT})
-    os._exit(0)  # the library's own threads do not end
+    os._exit(0)  # the threads of the library do not end
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The table ``state`` of an index, read and changed as anybody could who has the file."""
+"""Read and change the table ``state`` of an index, as anybody could who has the file."""
 
 import json
 import sqlite3

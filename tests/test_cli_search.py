@@ -1,6 +1,6 @@
 """``search`` on the command line.
 
-Hits for a pipe, for a terminal and as JSON, and what narrows them.
+Hits for a pipe, for a terminal and as JSON, and the options that narrow them.
 """
 
 from __future__ import annotations

@@ -348,14 +348,12 @@ def folder(tmp_path, monkeypatch):
         '{"question": "When does the freeze start?", "path": "page.md"}\n', "utf-8"
     )
     monkeypatch.chdir(tmp_path)
-    for handlers in (
-        "event_handlers",
-        "span_handlers",
-    ):  # a page adds some, which would see all other tests
+    # A page adds handlers, which would see all other tests.
+    for handlers in ("event_handlers", "span_handlers"):
         monkeypatch.setattr(get_dispatcher(), handlers, list(getattr(get_dispatcher(), handlers)))
     yield tmp_path
     if LlamaIndexInstrumentor().is_instrumented_by_opentelemetry:
-        LlamaIndexInstrumentor().uninstrument()  # it is one for the process
+        LlamaIndexInstrumentor().uninstrument()  # the process has only one
 
 
 @pytest.mark.parametrize("code", BLOCKS)

@@ -1,4 +1,4 @@
-"""The model on loopback that other tests rely on, through the classes that users have."""
+"""The model on loopback that other tests rely on, called through LlamaIndex's classes."""
 
 from __future__ import annotations
 

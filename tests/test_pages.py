@@ -270,7 +270,7 @@ def test_a_long_document_is_drawn_page_by_page_and_searched_as_a_whole(tmp_path)
     assert seen.count('<article class="hit chunk">') == 1
 
 
-# Of each page in a frame: is it, or anything of it but the inside of a table's box, wider than the
+# For each page in a frame: is it, or any part except the inside of a table's box, wider than the
 # frame?
 MEASURE = """<!doctype html><script>
 onload = () => {

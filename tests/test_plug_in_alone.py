@@ -1,6 +1,4 @@
-"""The plug-in works where none of the packages of its extras is installed, and a missing extra is
-one sentence.
-"""
+"""The plug-in works without the packages of its extras, and names a missing extra in a sentence."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ import tomlkit
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
-# What LlamaIndex's own packages bring is there in any case.
+# The dependencies of LlamaIndex's own packages are always installed.
 ABSENT = [
     "rich", "pathspec", "markdown_it", "starlette", "uvicorn", "mcp", "simsimd",
     "onnxruntime", "tokenizers", "chromadb", "kreuzberg", "pypdfium2", "ray",

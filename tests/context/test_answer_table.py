@@ -60,7 +60,7 @@ def test_precision_and_recall_of_the_refusals(capsys):
     ]
     with capsys.disabled():
         print("", *lines, sep="\n")  # noqa: T201  the figures are what this test is for
-    assert precision == 1.0  # a good context that is refused is money lost
+    assert precision == 1.0  # a good context that is refused wastes money
     assert recall >= 0.9
 
 

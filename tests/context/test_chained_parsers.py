@@ -21,7 +21,7 @@ def test_no_chunk_is_lost_if_offsets_contradict_each_other():
         [Document(text="\n\n".join(SECTIONS), metadata={"path": "book.md"})]
     )
     nodes = HeadingAwareMarkdownNodeParser(chunk_size=100, chunk_overlap=0)(sections)
-    for node in nodes:  # as parsers place them that count from the section
+    for node in nodes:  # like parsers that count from the section
         section = next(section for section in sections if node.text in section.text)
         node.start_char_idx = section.text.index(node.text)
         node.end_char_idx = node.start_char_idx + len(node.text)

@@ -147,7 +147,7 @@ def in_a_notebook(call):
 def test_ctrl_c_ends_the_calls_of_a_synchronous_run(step, fake_model, where):
     before = signal.signal(
         signal.SIGINT, signal.default_int_handler
-    )  # a test run in the background has it ignored
+    )  # a test run in the background ignores it
     fake_model.reply = lambda _, number: Reply(delay=0.0 if number < 2 else 0.5)
 
     def interrupt():

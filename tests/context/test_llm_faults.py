@@ -55,7 +55,7 @@ def test_a_lasting_fault_causes_a_fallback_and_the_next_run_asks_again(
     nodes = make_nodes(2)
     if (
         fault.text == "These chunks are about paragraphs."
-    ):  # asked one by one, it is an answer like any other
+    ):  # asked one by one, it is an ordinary answer
         run(step(), nodes)
         return
     impatient = {"timeout": 0.3} if fault.delay else {}

@@ -150,7 +150,7 @@ def test_upserts_by_a_pipeline(store):
     with deleting(store):
         second = line.run(documents=pages([*PAGES[:4], "Filled at last."]))
         assert [node.get_content() for node in second] == ["Filled at last."]
-        if isinstance(store, SimpleVectorStore):  # it keeps vectors and no texts
+        if isinstance(store, SimpleVectorStore):  # it keeps vectors but no texts
             assert sorted(store.data.text_id_to_ref_doc_id.values()) == [
                 f"report-{page}" for page in (1, 2, 2, 3, 4, 5)
             ]
@@ -205,7 +205,7 @@ def test_pages_in_the_index_of_a_folder(tmp_path, suffixes, headings):
         assert hit.node.metadata["context"].startswith("Document: report.pdf")
         assert (
             "#page" not in hit.node.metadata["context"]
-        )  # a number that says nothing of the text, and matches others
+        )  # a number that says nothing about the text, and matches others
         digest = MemoryContext(index).search("price of power in June")
         assert digest.entries[0].citation == "report.pdf#page=2"
         assert index.refresh().changed == []

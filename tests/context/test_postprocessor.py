@@ -183,7 +183,7 @@ def test_a_context_that_comes_after_the_embedding_is_named(nodes):
         match=r"^2 nodes had a vector before the context was written.*Put this step before",
     ):
         step(nodes)
-    step(nodes)  # nothing changes, so nothing is said
+    step(nodes)  # nothing changes, so there is no warning
     hits = [NodeWithScore(node=node, score=0.5) for node in nodes]
     step.postprocess_nodes(hits, query_str="install")
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.server
 
 # CI's machines are slow and shared.
 PATIENT = {"batch_size": 2}
-# Why a context was not taken, where the small model's words are to blame and not the way to it.
+# Reasons for rejecting a context that are the small model's fault, and not the client's.
 WORDS = {
     "empty", "refused", "repetition", "invented", "copy of the prompt", "copy",
 }  # fmt: skip
@@ -65,16 +65,14 @@ def test_anthropic_by_object(llama_server, document, nodes):
     llm = anthropic.Anthropic(
         model="claude-haiku-4-5", base_url=llama_server.url, api_key="none", max_retries=0
     )
-    asyncio.run(
-        llm.achat([ChatMessage("Hello.")], max_tokens=2)
-    )  # on a loop that is gone afterwards
+    asyncio.run(llm.achat([ChatMessage("Hello.")], max_tokens=2))  # on a loop that ends afterwards
     step = ContextualNodePostprocessor("llm", llm=llm, cache=False, documents=[document], **PATIENT)
     run(step, nodes)
     assert step.usage.calls >= 2
     assert set(step.usage.failed) <= WORDS
     assert step.usage.tokens.prompt > step.usage.tokens.cached > 0
     step.close()
-    run(step, nodes)  # closing is no end
+    run(step, nodes)  # a closed generator opens again
     assert set(step.usage.failed) <= WORDS
 
 

@@ -1,6 +1,4 @@
-"""A storage that somebody else made takes no memory without a limit, runs nothing, and is made
-again.
-"""
+"""A storage that somebody else made takes bounded memory, runs nothing, and is rebuilt."""
 
 import contextlib
 import json

@@ -1,6 +1,6 @@
-"""Documents that are made to hurt, or that just happen.
+"""Documents that are slow or huge, on purpose or by accident.
 
-Chunks stay small, and so does what they carry.
+Chunks stay small, and so does their metadata.
 """
 
 import itertools
@@ -109,7 +109,7 @@ GROWING = {
     "many days": lambda n: "".join(f"## 2026-11-{i % 28 + 1:02}\n\n" for i in range(n // 8)),
     "marks of one letter": lambda n: "a" + "\u0301" * n,
     "many rules": lambda n: "a\n\n---\n\n" * (n // 8),
-    "rules alone": lambda n: "***\n\n" * (3 * n),  # short ones hide the square
+    "rules alone": lambda n: "***\n\n" * (3 * n),  # short texts hide quadratic time
 }
 
 

@@ -1,6 +1,6 @@
-"""A configuration file is read with bounds.
+"""Configuration files have limits.
 
-Each of these is a clear error, and none keeps a processor busy.
+A file beyond a limit is a clear error, and none keeps a processor busy.
 """
 
 from __future__ import annotations

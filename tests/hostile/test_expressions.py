@@ -1,9 +1,8 @@
-"""Every regular expression of the package takes time in proportion to a text, however that text is
-made.
+"""Every regular expression of the package takes linear time, whatever the text.
 
-The whole package is walked: expressions in modules, in their tables and in calls of ``re``. For
-each one, texts of up to a megabyte are made of what it looks for, and the time of the worst grows
-as their length does. Input that is bounded before an expression sees it is as long as that bound.
+The tests collect the expressions of all modules, of their tables and of calls of ``re``. For each
+expression they build texts of up to a megabyte from its parts, and the time of the worst text must
+grow linearly. An expression whose input is bounded gets texts up to that bound.
 """
 
 import ast
@@ -24,7 +23,7 @@ from llama_index_contextual.app.folder.patterns import pattern_of, spec_of
 from llama_index_contextual.context.answers import refusal, split_answers
 from llama_index_contextual.retrievers.query_dates import FURTHER_LANGUAGES, LANGUAGES, lexicon
 
-# What an expression consists of; Python 3.10 has it elsewhere.
+# The parts of an expression; Python 3.10 has them elsewhere.
 kinds, parser = map(
     importlib.import_module,
     ("re._constants", "re._parser")
@@ -48,7 +47,7 @@ EXAMPLES = {
     kinds.CATEGORY_WORD: "a_1",
     kinds.CATEGORY_NOT_WORD: " -*",
 }
-# Expressions that see no more than so many characters: (how many, why).
+# Expressions whose input is bounded: (number of characters, reason).
 BOUNDED = {
     "app.folder.tables._CONDITION": (255, "a format of a number"),
     "app.folder.tables._FORM": (255, "the same"),
@@ -59,7 +58,7 @@ BOUNDED = {
     "context.source_code._SIGNED": (300, "the same"),
     "context.source_code._FUNCTION": (600, "a function up to its body"),
 }
-# Expressions that are only matched at one place: no search from every letter.
+# Expressions that are only matched at one place, not searched from every letter.
 ANCHORED = {
     "app.serve.answering._AFTER",
     "app.serve.answering._OPEN",
@@ -155,8 +154,8 @@ def calls_of(module):
                     assert function.name in MADE, f"{function.name}: {ast.unparse(given)}"
 
 
-# Functions that put an expression together, of what is no foreign text or is escaped; the first has
-# a test below.
+# Functions that build an expression from parts that are escaped or not foreign. The first has a
+# test below.
 MADE = {
     "_invented": "digits of a context",
     "among": "an escaped name",
@@ -241,7 +240,7 @@ def attacks(expression):
         tree = parser.parse(expression.pattern, expression.flags & ~re.DEBUG)
         pieces(tree, words, letters)
         repeated = sorted(set(filter(None, repeated_texts(tree))))[:MOST_REPEATED]
-    else:  # of the package regex: letters that consist of several characters
+    else:  # from the package regex: letters that consist of several characters
         letters.update("\u0301\u200d\ufe0f\U0001f468\U0001f1e6\u1100\u0600")
     units = [*sorted(letters)[:40], *sorted(words)[:20]]
     dice = random.Random(ascii(expression.pattern))  # noqa: S311  reproducible
@@ -322,7 +321,7 @@ IGNORED = [
 
 @pytest.mark.parametrize("pattern", IGNORED)
 def test_an_ignore_pattern_takes_linear_time(pattern):
-    spec = pattern_of(pattern)  # None: one of more than two double stars is passed over
+    spec = pattern_of(pattern)  # None: a pattern with more than two double stars is skipped
     assert spec is None or max(seconds_of(spec.check_file, path) for path in FOLDERS) < LIMIT
 
 
@@ -335,7 +334,7 @@ def test_a_linear_ignore_pattern_keeps_its_meaning():
         line = dice.choice(["", "/", "!"]) + "/".join(parts) + dice.choice(["", "/"])
         try:
             stock, ours = GitIgnoreSpec.from_lines([line]), spec_of([line])
-        except ValueError:  # no pattern, or one of too many double stars
+        except ValueError:  # no pattern, or too many double stars
             continue
         for _ in range(20):
             names = [

@@ -1,6 +1,6 @@
 """A folder of somebody else is data.
 
-What it says about servers, stores, paths and classes never counts.
+Servers, stores, paths and classes that it names are ignored.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""A short run of benchmarks/fuzz.py, and every input that a long one found something with."""
+"""A short run of benchmarks/fuzz.py, and every input for which a long run found a fault."""
 
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-with (
-    pytest.MonkeyPatch.context() as patch
-):  # not for longer: other packages are called as files in there are
+# The path is removed again, because some of its modules have the names of other packages.
+with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
     fuzz = import_module("fuzz")
 

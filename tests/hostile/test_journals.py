@@ -1,6 +1,4 @@
-"""A rollback journal that somebody made deletes a file of the user when SQLite opens the database
-beside it.
-"""
+"""A forged rollback journal deletes a file of the user when SQLite opens the database beside it."""
 
 import contextlib
 import os
@@ -156,7 +154,7 @@ def test_a_store_of_the_plug_in_does_not_obey_it(tmp_path, thesis, has_database)
         without_logs(path)
     plant_journal(path, thesis)
     for use in (lambda store: store.get("a"), lambda store: store.put("a", {"n": 2})):
-        # Reading where there is no database reads nothing, and raises nothing.
+        # Without a database, a read returns nothing and raises no error.
         with closing(SQLiteKVStore(path)) as store, contextlib.suppress(StorageError):
             use(store)
     assert thesis.exists()

@@ -1,6 +1,6 @@
-"""Texts and queries that are made to cost time.
+"""Texts and queries that are made to take time.
 
-What the keyword index does with them grows no faster than they do.
+The keyword index handles them in linear time.
 """
 
 import unicodedata

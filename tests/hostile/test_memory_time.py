@@ -1,6 +1,6 @@
-"""Messages and notes that are made to cost time.
+"""Messages and notes that are made to take time.
 
-What memory does with them grows no faster than they do.
+Memory handles them in linear time.
 """
 
 from datetime import date
@@ -39,7 +39,7 @@ def dates(text):
 
 
 def snippet(text):
-    text = f"{next(_TURN)} {text}"  # what was read of a shorter text is remembered
+    text = f"{next(_TURN)} {text}"  # what was read from a shorter text is cached
     choose_snippet(text, {"a": 1.0, "b": 2.0}, terms_of, limit=600)
 
 

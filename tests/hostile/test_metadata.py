@@ -1,6 +1,6 @@
-"""Metadata that a document brings are bounded where they arrive.
+"""The metadata of documents are bounded where they enter the package.
 
-Size, number, depth, and what contains itself.
+The bounds cover size, number, depth and cycles.
 """
 
 import pytest

@@ -1,5 +1,5 @@
-"""Servers of models that answer without an end, without a size, or not at all, and every client
-that asks them.
+"""Model servers whose answers never end, are huge or never come, and every client that calls
+them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Nothing that a folder brings is run.
+"""Nothing in a folder is executed.
 
-No pickle, no eval, no class by name, no settings of a library in its files.
+There is no pickle, no eval, no class by name, and no setting of a library in its files.
 """
 
 from __future__ import annotations
@@ -86,8 +86,7 @@ def test_no_file_of_the_package_unpickles_or_evaluates():
     assert len(list(faults_of(bad))) == 7
 
 
-# Whatever unpickles or evaluates from here on ends the process: the libraries that it uses are in
-# it, too.
+# From here on, whatever unpickles or evaluates ends the process. This includes its libraries.
 PARTS = (
     "import llama_index_contextual.app.cli, llama_index_contextual.app.index, "
     "llama_index_contextual.memory"
@@ -132,7 +131,7 @@ for command in (["index", folder], ["search", "gateway", "--folder", folder], ["
 
 
 class Bomb:
-    """A pickle that touches a file."""
+    """A pickle that creates a file."""
 
     def __init__(self, target):
         self.target = target

@@ -1,6 +1,6 @@
-"""Where keys of the environment go.
+"""Keys of the environment are only sent to servers that the user names.
 
-To servers that the user names, and nowhere that a folder or an index names.
+A folder or an index cannot name such a server.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KEYS = {
         "CHROMA_API_KEY",
     )
 }
-# Every kind of server that a setting can name, each with the keys that its user means it to have.
+# Every kind of server that a setting can name, with the keys that the user intends for it.
 # {} is the server.
 KINDS = {
     "ollama": ("embed_model", "ollama:x@{}", "OLLAMA_API_KEY"),

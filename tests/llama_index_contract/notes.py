@@ -1,4 +1,4 @@
-"""The notes that the retrievers of this folder look for, and what a user notices of hits."""
+"""The notes that the retrievers of this folder search, and what a user notices of hits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run one call with a stock class of LlamaIndex and with ours, and compare what both give."""
+"""Run a call with a stock class of LlamaIndex and with ours, and compare the results."""
 
 from __future__ import annotations
 
@@ -77,10 +77,8 @@ def compare(
 
 
 def refusal(call: Callable[[], Any]) -> str:
-    """Return ``"ValueError"`` or the like where a call raises, and what it returned otherwise, as
-    text.
-    """
+    """Return the result of a call as text, or the name of the error that it raises."""
     try:
         return repr(call())
-    except Exception as error:  # noqa: BLE001  which one is what is compared
+    except Exception as error:  # noqa: BLE001  the kind of error is compared
         return type(error).__name__

@@ -1,5 +1,5 @@
-"""``ContextualNodePostprocessor`` in ``node_postprocessors``, beside one of LlamaIndex that changes
-nothing.
+"""``ContextualNodePostprocessor`` in ``node_postprocessors``, beside a stock postprocessor without
+effect.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from llama_index_contextual import ContextualNodePostprocessor
 
 
 class Stock:
-    """Replaces nothing, since no node has such a key."""
+    """A postprocessor that replaces nothing, since no node has such a key."""
 
     def __call__(self):
         return MetadataReplacementPostProcessor(target_metadata_key="absent")

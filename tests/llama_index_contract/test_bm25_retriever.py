@@ -1,4 +1,4 @@
-"""``ContextualBM25Retriever`` where ``BM25Retriever`` stood.
+"""``ContextualBM25Retriever`` in place of ``BM25Retriever``.
 
 Some cases are those of LlamaIndex's integration.
 """

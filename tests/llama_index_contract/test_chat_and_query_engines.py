@@ -1,6 +1,4 @@
-"""Chat and query engines of LlamaIndex over our retrievers, beside the same engines over the stock
-ones.
-"""
+"""LlamaIndex's chat and query engines over our retrievers, and over the stock ones."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ OURS = {
 
 
 class Splits(BaseQuestionGenerator):
-    """Asks two questions of the one tool, as a model would."""
+    """A question generator that sends two questions to the only tool, as a model would."""
 
     def _get_prompts(self):
         return {}

@@ -1,4 +1,6 @@
-"""The list of differences, the tests that show them and the page that is made of it agree."""
+"""The list of differences agrees with the tests that show them and with the page that is built from
+it.
+"""
 
 from __future__ import annotations
 

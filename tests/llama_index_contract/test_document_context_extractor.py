@@ -1,4 +1,4 @@
-"""``ContextualNodePostprocessor("llm")`` where ``DocumentContextExtractor`` stood, on one model."""
+"""``ContextualNodePostprocessor("llm")`` in place of ``DocumentContextExtractor``, on one model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _one_attempt_and_no_default_model(monkeypatch):
 
 
 class Situates(MockLLM):
-    """Says the same of each chunk that it is asked about: alone, or by number in our prompt."""
+    """A model that writes the same about each chunk: alone, or by number in our prompt."""
 
     @classmethod
     def class_name(cls):
@@ -49,7 +49,7 @@ class Situates(MockLLM):
 
 
 class Fails(Situates):
-    """Cannot be reached."""
+    """A model that cannot be reached."""
 
     def chat(self, messages, **_):
         raise ConnectionError

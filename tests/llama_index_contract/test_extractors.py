@@ -1,6 +1,6 @@
-"""Pipelines with LlamaIndex's extractors, without the step that writes contexts and with it.
+"""Pipelines with LlamaIndex's extractors, with and without the step that writes contexts.
 
-What they showed stays.
+What the extractors showed stays visible.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""An ``IngestionPipeline`` with our steps where stock ones stood.
+"""An ``IngestionPipeline`` with our steps in place of stock ones: caches, document stores, upserts.
 
-Caches, document stores, upserts, workers.
-
-Many cases are LlamaIndex's own. ``steps()`` are a parser and a step after it: an extractor, or our
-contexts. Workers are in ``tests/context/test_pipelines.py``: LlamaIndex's ``SentenceSplitter``
-never came back from them here.
+Many cases are LlamaIndex's own. ``steps()`` returns a parser and a step after it: an extractor, or
+our contexts. Workers are tested in ``tests/context/test_pipelines.py``, because LlamaIndex's
+``SentenceSplitter`` never returned from them here.
 """
 
 from __future__ import annotations

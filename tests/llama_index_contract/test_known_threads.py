@@ -1,9 +1,7 @@
-"""What goes wrong in hybrid pipelines by LlamaIndex's own threads.
+"""Faults of hybrid pipelines that LlamaIndex's own threads report.
 
-The table of the README, stock beside ours.
-
-``run`` is called with ``False`` for the stock classes, and with ``True`` for ours. The threads are
-named by their number in run-llama/llama_index.
+Each test is called with ``False`` for the stock classes and with ``True`` for ours. Its name has
+the number of the thread in run-llama/llama_index.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ ALL = "Doc: 2, Relevance: 9\nDoc: 1, Relevance: 7\nDoc: 3, Relevance: 2"
 
 
 class Says(MockLLM):
-    """Answers the same at each call, and keeps what it was shown."""
+    """A model that gives the same answer to each call, and records its input."""
 
     answer: str = ALL
     shown: list = []  # noqa: RUF012  a pydantic field

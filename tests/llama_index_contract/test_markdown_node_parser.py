@@ -1,4 +1,4 @@
-"""``HeadingAwareMarkdownNodeParser`` where ``MarkdownNodeParser`` stood.
+"""``HeadingAwareMarkdownNodeParser`` in place of ``MarkdownNodeParser``.
 
 Many cases are LlamaIndex's own.
 """

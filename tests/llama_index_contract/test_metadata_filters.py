@@ -1,7 +1,7 @@
 """Filters of ``ContextualVectorRetriever`` and of ``VectorIndexRetriever`` on
 ``SimpleVectorStore``.
 
-``tests/retrievers/test_any_store.py`` asks the same of our class on Chroma, Qdrant and LanceDB,
+``tests/retrievers/test_any_store.py`` tests the same for our class on Chroma, Qdrant and LanceDB,
 where the stock class differs from store to store.
 """
 

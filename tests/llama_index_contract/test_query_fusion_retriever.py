@@ -1,4 +1,4 @@
-"""``ContextualFusionRetriever`` where ``QueryFusionRetriever`` stood."""
+"""``ContextualFusionRetriever`` in place of ``QueryFusionRetriever``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GARDEN = [
 
 
 class Fixed(BaseRetriever):
-    """Gives what it is told to, or fails."""
+    """A retriever that returns fixed hits, or fails."""
 
     def __init__(self, **scores):
         super().__init__()

@@ -1,4 +1,4 @@
-"""``RecencyPostprocessor`` where ``FixedRecencyPostprocessor`` stood."""
+"""``RecencyPostprocessor`` in place of ``FixedRecencyPostprocessor``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What surrounds a retriever: events, callbacks, tools, agents, recursion, evaluation.
+"""What LlamaIndex connects to a retriever: events, callbacks, tools, agents, recursion, evaluation.
 
-Stock and ours side by side.
+Stock and ours are compared.
 """
 
 from __future__ import annotations

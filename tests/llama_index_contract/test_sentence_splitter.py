@@ -1,4 +1,4 @@
-"""``HeadingAwareMarkdownNodeParser`` where ``SentenceSplitter`` stood.
+"""``HeadingAwareMarkdownNodeParser`` in place of ``SentenceSplitter``.
 
 Many cases are LlamaIndex's own.
 """

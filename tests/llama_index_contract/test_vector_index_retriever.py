@@ -1,6 +1,4 @@
-"""``ContextualVectorRetriever`` where ``VectorIndexRetriever`` stood, on LlamaIndex's default
-store.
-"""
+"""``ContextualVectorRetriever`` in place of ``VectorIndexRetriever``, on the default store."""
 
 from __future__ import annotations
 

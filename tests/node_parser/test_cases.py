@@ -39,7 +39,7 @@ def test_case(case, newline):
     text, expected = case.read_text(encoding="utf-8").split("\n%%% expected\n")
     text = text.replace("\n", newline)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ContextualWarning)  # of front matter that is none
+        warnings.simplefilter("ignore", ContextualWarning)  # of front matter that cannot be read
         spans = split_markdown(text, settings=SMALL)
     assert [described(text, span) for span in spans] == expected.splitlines()
 

@@ -40,7 +40,7 @@ def test_an_undated_section_joins_no_dated_one():
     text = "Notes of a week.\n\n## 2026-11-18\n\nRain.\n\n### Tasks\n\nNone.\n\n## Ideas\n\nMany.\n"
     chunks = nodes(text, min_section_size=100)
     assert [node.metadata.get("date") for node in chunks] == [None, "2026-11-18", None]
-    assert "None." in chunks[1].text  # a section under the day's heading is of that day
+    assert "None." in chunks[1].text  # a section under the day's heading belongs to that day
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_a_chunk_without_other_metadata_hides_it_too():
 
 
 def test_its_letters_are_not_indexed_as_words():
-    foreign = TextNode(text=TEXT, metadata={"path": "a.md"})  # of a parser that knows nothing of it
+    foreign = TextNode(text=TEXT, metadata={"path": "a.md"})  # from another parser
     for node in (*parsed(TEXT), foreign):
         assert BYTES[:50] not in lexical_text(node)
         assert ContextualBM25Retriever([node]).retrieve("pump")[0].score

@@ -27,7 +27,7 @@ def paths(text, path="a.md", **settings):
         (
             "# T\n\n## A\n\nText.\n",
             "T > A",
-        ),  # nothing stands above A but the heading that it is under
+        ),  # only its parent heading stands above A
         ("# A\n\nText.\n\n## B\n", "A"),  # an empty heading has no text that could stand under it
         ("# A\n\n# B\n\nText.\n", "B"),
         ("## A\n\nText.\n\n## B\n\nText.\n", ""),

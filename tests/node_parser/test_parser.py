@@ -388,7 +388,7 @@ def test_equal_pages_and_equal_documents_have_different_ids():
     assert together == [ids(HeadingAwareMarkdownNodeParser(), page)[0] for page in documents]
 
 
-# What documents bring
+# The metadata of documents
 
 
 @pytest.mark.parametrize(

@@ -64,9 +64,7 @@ async def test_a_fusion_awaits_it_with_the_keyword_retriever(only_async):
 
 
 class Hybrid(SimpleVectorStore):
-    """Gives the hits of two halves one after the other, as pgvector does, whatever similarity_top_k
-    says.
-    """
+    """A store that returns the hits of two halves, like pgvector, whatever the top k is."""
 
     def query(self, query, **kwargs):
         result = super().query(replace(query, mode=VectorStoreQueryMode.DEFAULT), **kwargs)

@@ -40,7 +40,7 @@ def code(path, text):
     return text, {"path": path}
 
 
-FAR = "one two three four five six seven eight nine"  # enough words that nothing is near
+FAR = "one two three four five six seven eight nine"  # enough words to keep terms apart
 PARITY = {
     **{
         f"links{number}": (f"hard links, links that are hard{' wood' * number}", {})

@@ -1,7 +1,6 @@
-"""Filters.
+"""Every operator and condition of filters.
 
-Every operator and condition, the same for the evaluator, the keyword retriever and the vector
-retriever.
+The evaluator, the keyword retriever and the vector retriever agree.
 """
 
 from __future__ import annotations

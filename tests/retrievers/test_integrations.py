@@ -1,7 +1,4 @@
-"""Our retrievers inside what people build with LlamaIndex.
-
-Engines, routers, agents, indexes that change.
-"""
+"""Our retrievers in applications of LlamaIndex: engines, routers, agents, indexes that change."""
 
 from __future__ import annotations
 
@@ -78,7 +75,7 @@ def test_a_citation_engine_numbers_our_sources(hybrid):
 
 def test_a_router_sends_queries_to_our_retriever(hybrid, synthesizer):
     class First(MockLLM):
-        """Chooses the first tool."""
+        """A selector that chooses the first tool."""
 
         def predict(self, prompt, **kwargs):
             return '[{"choice": 1, "reason": "only one"}]'
@@ -99,7 +96,7 @@ async def test_the_tool_of_an_agent_uses_our_retriever(hybrid):
     assert [agent_tool.metadata.name for agent_tool in await agent.get_tools()] == ["notes"]
 
 
-# After us
+# After our retrievers
 
 
 def test_a_reranker_sees_the_context_and_decides_the_order(index, embedding, nodes):

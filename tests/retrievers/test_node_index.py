@@ -1,7 +1,4 @@
-"""What both the keyword index of nodes and the view of a database are made of.
-
-Filters over rows, words.
-"""
+"""What the keyword index of nodes and the view of a database share: filters over rows, words."""
 
 from __future__ import annotations
 

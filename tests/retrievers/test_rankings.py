@@ -1,7 +1,4 @@
-"""Learned fusion.
-
-What it looks at, that it keeps the promises of the other modes, and that it tells its reasons.
-"""
+"""Learned fusion: what it considers, how it explains itself, and what all modes have in common."""
 
 from __future__ import annotations
 

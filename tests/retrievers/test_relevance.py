@@ -1,6 +1,6 @@
-"""Relevance: low where nothing answers, high where words and vectors agree.
+"""Relevance is low where nothing answers, and high where words and vectors agree.
 
-What is irrelevant is dropped.
+Irrelevant hits are dropped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a vector retriever asks its store and its embedding."""
+"""What a vector retriever requests from its store and its embedding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from llama_index_contextual.utils.errors import SettingError
 
 
 class Recording(SimpleVectorStore):
-    """Keeps the queries, and answers each by its vector alone."""
+    """A store that records the queries, and answers each by its vector alone."""
 
     queries: list = []  # noqa: RUF012  a pydantic field
 
@@ -27,7 +27,7 @@ class Recording(SimpleVectorStore):
 
 
 class Counting(HashedWords):
-    """Keeps the texts of the queries that it embeds."""
+    """An embedding that records the texts of the queries that it embeds."""
 
     asked: list = []  # noqa: RUF012  a pydantic field
 

@@ -1,4 +1,4 @@
-"""The detection of languages. Short texts, code and names are English in doubt."""
+"""The detection of languages. Short texts, code and names count as English in case of doubt."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ import pytest
 
 from llama_index_contextual.utils.language import detect_language, sentence_starts
 
-# "|" is where a sentence starts; everywhere else none does.
+# "|" marks where a sentence starts.
 SENTENCES = {
     "en": [
         "See e.g. the docs. |He left at 5 p.m. yesterday. |The U.S. Army came.",
