@@ -205,12 +205,10 @@ def test_a_page_can_be_the_answer_to_a_question(folder, tmp_path):
 
 def test_a_preview_names_pages_and_treats_no_page_as_a_repetition(folder):
     with ContextualIndex.open(folder, embed_model="none") as index:
-        shown = preview(index, "report.pdf")
-    cited = [
-        (chunk["citation"].rpartition("/")[2], chunk["overlap"]) for chunk in chunk_data(shown)
-    ]
+        chunks = chunk_data(preview(index, "report.pdf"))
+    cited = [(chunk["citation"].rpartition("/")[2], chunk["overlap"]) for chunk in chunks]
     assert cited == [(f"report.pdf#page={page}", "") for page in (1, 2, 3)]
-    assert "page=2 · " in preview_text(shown)
+    assert "page=2 · " in preview_text("report.pdf", chunks)
 
 
 def test_short_sections_of_a_page_share_a_chunk_since_its_headings_are_guesses(folder):
