@@ -79,7 +79,7 @@ def test_nodes_and_scores_stay_in_their_order(make):
 
 
 @compared()
-def test_a_query_bundle_does_as_well(make):
+def test_a_query_bundle_works_too(make):
     return plain(make().postprocess_nodes(given(), QueryBundle("x")))
 
 
@@ -99,7 +99,7 @@ def test_nothing_in_nothing_out(make):
 
 
 @compared(gives=True)
-def test_what_is_given_stays_as_it_is(make):
+def test_the_input_is_not_changed(make):
     hits = given()
     before = [hit.to_dict() for hit in hits]
     make().postprocess_nodes(hits, query_str="x")
@@ -107,7 +107,7 @@ def test_what_is_given_stays_as_it_is(make):
 
 
 @compared()
-def test_a_question_said_twice_is_refused(make):
+def test_two_forms_of_a_question_are_refused(make):
     return refusal(lambda: make().postprocess_nodes(given(), QueryBundle("x"), query_str="x"))
 
 
@@ -117,32 +117,32 @@ def test_a_query_engine_cites_the_same_nodes(make):
 
 
 @compared()
-def test_so_it_does_in_async(make):
+def test_an_asynchronous_query_engine_cites_the_same_nodes(make):
     return sources(asyncio.run(engine(make).aquery("x")))
 
 
 @compared()
-def test_so_it_does_when_it_streams(make):
+def test_a_streaming_query_engine_cites_the_same_nodes(make):
     return sources(engine(make, streaming=True).query("x"))
 
 
 @compared()
-def test_its_prompts_are_listed_with_the_engine_s(make):
+def test_the_prompts_are_listed_with_those_of_the_engine(make):
     return sorted(engine(make).get_prompts())
 
 
 @compared()
-def test_its_class_s_name_is_in_its_dictionary(make):
+def test_the_class_name_is_in_the_dictionary(make):
     return make().to_dict()["class_name"] == make().class_name()
 
 
 @compared()
-def test_it_comes_back_from_a_dictionary(make):
+def test_it_can_be_restored_from_a_dictionary(make):
     return make.read(make().to_dict()).to_dict() == make().to_dict()
 
 
 @compared()
-def test_it_comes_back_from_a_pickle(make):
+def test_it_can_be_unpickled(make):
     return pickle.loads(pickle.dumps(make())).to_dict() == make().to_dict()  # noqa: S301
 
 

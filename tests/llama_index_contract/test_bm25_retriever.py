@@ -91,7 +91,7 @@ def test_views_and_hashes_of_hits(cls):
 
 
 @compared(stock=4, ours=2, differs="bm25-padding")
-def test_as_many_nodes_as_were_asked_for(cls):
+def test_as_many_nodes_as_requested(cls):
     return len(cls(nodes=notes(), similarity_top_k=4).retrieve("carrots"))
 
 
@@ -148,7 +148,7 @@ def test_from_defaults_takes_one_source_only(cls):
 
 
 @compared()
-def test_it_is_kept_in_a_folder(cls):
+def test_it_can_be_persisted_to_a_folder(cls):
     return ids(kept(cls).retrieve("sofa"))[:1]
 
 
@@ -167,7 +167,7 @@ def test_an_image_keeps_its_path(cls):
 
 
 @compared(stock=[None], ours=["s.png"], differs="bm25-images")
-def test_an_image_of_a_class_of_one_s_own_keeps_its_path(cls):
+def test_an_image_of_a_custom_class_keeps_its_path(cls):
     return [
         getattr(hit.node, "image_path", None)
         for hit in cls(nodes=[Scan(text="alpha", image_path="s.png")], similarity_top_k=1).retrieve(

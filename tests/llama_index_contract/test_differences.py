@@ -19,7 +19,7 @@ ROOT = FOLDER.parents[1]
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "compatibility_page.py"))
 
 
-def test_each_difference_is_shown_by_a_test_and_each_test_names_a_difference_that_is_listed():
+def test_every_difference_has_a_test_and_every_test_names_a_listed_difference():
     listed = Counter(row.id for rows in DIFFERENCES.values() for row in rows)
     assert max(listed.values()) == 1, "an id stands for one row"
     tests = [path.read_text("utf-8") for path in FOLDER.glob("test_*.py")]

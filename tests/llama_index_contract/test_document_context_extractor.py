@@ -117,7 +117,7 @@ def test_each_chunk_has_a_context(make):
 
 
 @compared()
-def test_so_it_has_in_a_pipeline(make):
+def test_each_chunk_has_a_context_in_a_pipeline(make):
     return contexts(in_a_pipeline(make))
 
 
@@ -147,12 +147,12 @@ def test_a_context_is_not_displayed(make):
 
 
 @compared()
-def test_what_documents_brought_stays(make):
+def test_metadata_of_documents_stay(make):
     return [node.metadata["author"] for node in make()(chunks())]
 
 
 @compared()
-def test_a_key_of_the_document_s_own_stays(make):
+def test_the_documents_own_key_stays(make):
     return contexts(make()(chunks(context="mine")))
 
 
@@ -176,7 +176,7 @@ def test_a_second_run_over_the_same_nodes_makes_no_call(make):
 
 
 @compared()
-def test_the_name_in_a_serialised_pipeline_is_its_class_s(make):
+def test_a_serialised_pipeline_has_the_class_name(make):
     return make().to_dict()["class_name"] == make().class_name()
 
 
@@ -191,7 +191,7 @@ def test_no_documents_at_all_is_no_error(make):
 
 
 @compared(stock={None}, ours={ABOUT}, differs="extractor-taken-key")
-def test_where_the_document_brought_a_context_ours_stands_beside_it(make):
+def test_a_context_of_the_document_is_kept_beside_ours(make):
     return {node.metadata.get("contextual_context") for node in make()(chunks(context="mine"))}
 
 

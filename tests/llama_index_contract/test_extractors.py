@@ -139,32 +139,32 @@ compared = comparison([], [ContextualNodePostprocessor()])
 
 
 @pytest.mark.parametrize(("name", "make"), EXTRACTORS.items())
-def test_found_before_a_context_are_in_prompts(name, make):
+def test_metadata_extracted_before_a_context_are_in_prompts(name, make):
     compare(lambda steps: prompted(nodes(make(), *steps)), [], [ContextualNodePostprocessor()])
 
 
 @pytest.mark.parametrize(("name", "make"), EXTRACTORS.items())
-def test_found_after_a_context_are_embedded(name, make):
+def test_metadata_extracted_after_a_context_are_embedded(name, make):
     compare(lambda steps: embedded(nodes(*steps, make())), [], [ContextualNodePostprocessor()])
 
 
 @pytest.mark.parametrize(("name", "make"), EXTRACTORS.items())
-def test_found_before_a_context_are_embedded(name, make):
+def test_metadata_extracted_before_a_context_are_embedded(name, make):
     compare(lambda steps: embedded(nodes(make(), *steps)), [], [ContextualNodePostprocessor()])
 
 
 @compared()
-def test_what_documents_brought_is_embedded(steps):
+def test_metadata_of_documents_are_embedded(steps):
     return embedded(nodes(*steps, url="http://a/b"))
 
 
 @compared()
-def test_what_documents_brought_is_in_prompts(steps):
+def test_metadata_of_documents_are_in_prompts(steps):
     return prompted(nodes(*steps, file_path="/srv/harbour.md"))
 
 
 @compared()
-def test_what_is_displayed_is_the_text(steps):
+def test_only_the_text_is_displayed(steps):
     return [node.get_content() for node in nodes(*steps)]
 
 
@@ -174,7 +174,7 @@ def test_ids_offsets_and_links_stay(kind):
 
 
 @compared()
-def test_a_key_that_is_excluded_later_stays_so(kind):
+def test_a_key_that_is_excluded_later_stays_excluded(kind):
     return excluded(kind)
 
 
@@ -207,7 +207,7 @@ def test_the_templates_of_a_document_make_the_views(kind):
 
 
 @compared()
-def test_an_extractor_s_template_stays(steps):
+def test_the_template_of_an_extractor_stays(steps):
     return nodes(EXTRACTORS["titles"](), *steps)[0].text_template
 
 
@@ -222,7 +222,7 @@ def test_an_extractor_that_works_on_copies(steps):
 
 
 @compared()
-def test_bm25retriever_finds_what_documents_brought(steps):
+def test_bm25retriever_finds_metadata_of_documents(steps):
     return sorted(hits(steps, "sea"))
 
 
@@ -272,7 +272,7 @@ def test_headings_of_markdownnodeparser_are_in_prompts(steps):
     ours=["author: Ana", "category: sea", "page_label: 3"],
     differs="said-once",
 )
-def test_a_path_that_the_context_says(steps):
+def test_a_path_that_the_context_contains(steps):
     return embedded(nodes(*steps, file_path="/srv/sea/harbour.md"))[0]
 
 
@@ -281,5 +281,5 @@ def test_a_path_that_the_context_says(steps):
     ours=["page_label: 3"] * 2,
     differs="said-once",
 )
-def test_headings_of_markdownnodeparser_that_the_context_says(steps):
+def test_headings_of_markdownnodeparser_that_the_context_contains(steps):
     return [lines[-1] for lines in markdown(steps)]

@@ -164,7 +164,7 @@ def test_duplicates_are_left_out(steps):
 
 
 @compared(gives=([2], 2))
-def test_duplicates_in_one_run_are_too(steps):
+def test_duplicates_in_one_run_are_left_out(steps):
     return lengths(steps, ONLY, docs("a", "a", "b"))
 
 
@@ -224,7 +224,7 @@ def test_equal_pages_keep_a_vector_each(steps):
 
 
 @compared(gives=(EACH, 4))
-def test_one_by_one_too(steps):
+def test_equal_pages_one_by_one_keep_a_vector_each(steps):
     return runs(steps, *[[page] for page in FOUR])
 
 

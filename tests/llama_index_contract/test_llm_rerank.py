@@ -81,12 +81,12 @@ compared = comparison(stock, ours)
 
 
 @compared()
-def test_the_order_is_the_model_s(make):
+def test_the_model_decides_the_order(make):
     return ranked(make(saying()).postprocess_nodes(hits(), query_str="x"))
 
 
 @compared()
-def test_a_query_bundle_does_as_well(make):
+def test_a_query_bundle_works_too(make):
     return ranked(make(saying()).postprocess_nodes(hits(), QueryBundle("x")))
 
 
@@ -108,7 +108,7 @@ def test_how_many_a_call_reads(make):
 
 
 @compared(gives=True)
-def test_what_is_given_stays_as_it_is(make):
+def test_the_input_is_not_changed(make):
     given = hits()
     before = [hit.to_dict() for hit in given]
     make(saying()).postprocess_nodes(given, query_str="x")
@@ -121,17 +121,17 @@ def test_sources_of_an_engine(make):
 
 
 @compared()
-def test_of_one_in_async(make):
+def test_async_sources_of_an_engine(make):
     return [hit.node_id for hit in asyncio.run(engine(make).aquery("x")).source_nodes]
 
 
 @compared()
-def test_its_prompts_are_the_engine_s(make):
+def test_the_prompts_are_those_of_the_engine(make):
     return sorted(engine(make)._get_prompt_modules())
 
 
 @compared()
-def test_its_class_s_name_is_in_its_dictionary(make):
+def test_the_class_name_is_in_the_dictionary(make):
     return make(saying()).to_dict()["class_name"] == make(saying()).class_name()
 
 
@@ -141,7 +141,7 @@ def test_whether_its_prompt_shows_context_question_and_text(kind):
 
 
 @compared(gives=[("1", 9.0, "Text 1.")])
-def test_what_the_model_does_not_name(make):
+def test_nodes_that_the_model_does_not_name(make):
     return ranked(make(saying("Doc: 2, Relevance: 9")).postprocess_nodes(hits(), query_str="x"))
 
 

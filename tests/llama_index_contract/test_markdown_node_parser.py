@@ -102,7 +102,7 @@ def test_an_empty_document_has_no_node(parser):
 
 
 @compared(gives=[])
-def test_white_space_is_no_node(parser):
+def test_white_space_is_not_a_node(parser):
     return texts(parser, " \n\n ")
 
 
@@ -117,7 +117,7 @@ def test_a_jump_of_levels_starts_a_node(parser):
 
 
 @compared()
-def test_what_stands_above_the_first_heading_is_a_node(parser):
+def test_text_above_the_first_heading_is_a_node(parser):
     return texts(parser, "\npre\n\n# A\nContent\n")
 
 
@@ -127,17 +127,17 @@ def test_a_slash_in_a_heading_is_text(parser):
 
 
 @compared()
-def test_what_looks_like_a_heading_is_none(parser):
+def test_text_that_looks_like_a_heading_is_not_one(parser):
     return texts(parser, WRONG)
 
 
 @compared()
-def test_seven_marks_are_no_heading(parser):
+def test_seven_marks_are_not_a_heading(parser):
     return texts(parser, "####### seven\n\ntext")
 
 
 @compared()
-def test_texts_are_where_they_say_and_each_is_somewhere_else(parser):
+def test_texts_are_at_their_offsets_which_are_unique(parser):
     return slices(parser, REPEATED)
 
 
@@ -152,7 +152,7 @@ def test_nodes_name_their_document(parser):
 
 
 @compared(gives=(6, 6))
-def test_documents_with_one_text_keep_all_their_nodes(parser):
+def test_documents_with_the_same_text_keep_all_their_nodes(parser):
     """Return how many different ids the nodes of two documents with the same text have."""
     made = [*nodes(parser, id_="a"), *nodes(parser, id_="b")]
     return len(made), len({node.node_id for node in made})
@@ -213,7 +213,7 @@ def test_the_text_alone_is_displayed(parser):
 
 
 @compared()
-def test_a_node_is_cut_as_a_document_is(parser):
+def test_a_node_is_split_like_a_document(parser):
     first = TextNode(text=TITLES, metadata={"author": "Ada"}, id_="n")
     return [
         (node.text, node.metadata["author"]) for node in parser.get_nodes_from_documents([first])
@@ -221,17 +221,17 @@ def test_a_node_is_cut_as_a_document_is(parser):
 
 
 @compared()
-def test_calling_it_parses_too(parser):
+def test_a_call_parses_too(parser):
     return [node.text for node in parser([Document(text=TITLES)])]
 
 
 @compared()
-def test_it_comes_back_from_pickle(parser):
+def test_it_can_be_unpickled(parser):
     return texts(pickle.loads(pickle.dumps(parser)), TITLES)  # noqa: S301
 
 
 @compared(stock="ValidationError", ours="'HeadingAwareMarkdownNodeParser'", differs="from-dict")
-def test_it_comes_back_from_a_dict(parser):
+def test_it_can_be_restored_from_a_dict(parser):
     return refusal(lambda: type(parser).from_dict(parser.to_dict()).class_name())
 
 
@@ -240,7 +240,7 @@ def test_it_comes_back_from_a_dict(parser):
     ours=["# Real\n\n~~~sh\n# comment\nmake\n~~~", "Setext\n------\n\nWords."],
     differs="false-headings",
 )
-def test_a_comment_in_a_fence_is_no_heading_and_an_underlined_line_is_one(parser):
+def test_a_comment_in_a_fence_is_not_a_heading_and_an_underlined_line_is(parser):
     return texts(parser, FENCE)
 
 
@@ -249,7 +249,7 @@ def test_a_comment_in_a_fence_is_no_heading_and_an_underlined_line_is_one(parser
     ours=["<!--\n# hidden\n-->\n\n# Seen\n\ntext"],
     differs="false-headings",
 )
-def test_a_heading_in_a_comment_is_none(parser):
+def test_a_heading_in_a_comment_is_ignored(parser):
     return texts(parser, "<!--\n# hidden\n-->\n\n# Seen\n\ntext")
 
 
@@ -279,7 +279,7 @@ def test_the_header_path(parser):
 
 
 @compared(stock="/", ours="Space", differs="own-keys")
-def test_a_header_path_that_the_document_brought(parser):
+def test_a_header_path_in_the_metadata_of_the_document(parser):
     return nodes(parser, "# A\n\nText", metadata={"header_path": "Space"})[0].metadata[
         "header_path"
     ]
@@ -320,7 +320,7 @@ def test_an_image_without_text(parser):
 
 
 @compared(stock=["TextNode"], ours=["IndexNode"], differs="other-kinds")
-def test_a_node_that_stands_for_something_else(parser):
+def test_a_node_that_represents_another_object(parser):
     return [
         type(node).__name__ for node in parser([IndexNode(text="# A\n\nText", index_id="there")])
     ]

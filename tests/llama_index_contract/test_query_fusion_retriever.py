@@ -107,7 +107,7 @@ compared = comparison(QueryFusionRetriever, ContextualFusionRetriever)
 @pytest.mark.parametrize(
     "mode", ["reciprocal_rerank", "relative_score", "dist_based_score", "simple"]
 )
-def test_what_both_retrievers_find_is_found(mode):
+def test_nodes_of_both_retrievers_are_returned(mode):
     compare(
         lambda cls: sorted(fused_ids(cls, left(), right(), mode=mode)),
         QueryFusionRetriever,
@@ -188,7 +188,7 @@ def test_scores_that_are_missing_where_scores_are_compared(cls):
     ours=["a", "b", "c", "dog", "freeze"],
     differs="fusion-zeros",
 )
-def test_what_a_keyword_retriever_scores_0(cls):
+def test_nodes_that_a_keyword_retriever_scores_0(cls):
     return sorted(fused_ids(cls, BM25Retriever(nodes=notes(), similarity_top_k=4), left()))
 
 

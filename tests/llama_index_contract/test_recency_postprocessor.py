@@ -60,7 +60,7 @@ def test_async_gives_the_same(cls):
 
 
 @compared(gives=["b", "a"])
-def test_another_key_holds_the_date(cls):
+def test_the_date_can_have_another_key(cls):
     return order(cls, {"a": ("day", "2026-01-01"), "b": ("day", "2026-02-01")}, date_key="day")
 
 
@@ -85,7 +85,7 @@ def test_seconds_since_the_epoch(cls):
 
 
 @compared(gives=3)
-def test_it_is_written_down_and_read_back(cls):
+def test_it_can_be_serialized_and_read_back(cls):
     return cls.from_dict(cls(top_k=3).to_dict()).top_k
 
 
@@ -105,5 +105,5 @@ def test_a_note_without_a_date(cls):
 
 
 @compared(stock=["b", "a"], ours=["a", "b"], differs="recency-guesses")
-def test_a_date_that_may_be_of_april_or_of_september(cls):
+def test_an_ambiguous_date(cls):
     return order(cls, {"a": "04/09/2026", "b": "05/01/2026"}, {"a": 0.5, "b": 0.5})

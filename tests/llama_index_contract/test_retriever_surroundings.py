@@ -145,12 +145,12 @@ def test_events_begin_and_end_a_question_fusion(kinds):
 
 
 @compared()
-def test_callbacks_hear_a_question_vectors(kinds):
+def test_callbacks_receive_a_question_vectors(kinds):
     return called_back(lambda m: vector(kinds, callback_manager=m))
 
 
 @compared()
-def test_callbacks_hear_a_question_fusion(kinds):
+def test_callbacks_receive_a_question_fusion(kinds):
     return called_back(lambda m: fusion(kinds, callback_manager=m))
 
 
@@ -175,7 +175,7 @@ def test_an_agent_takes_it_as_a_tool(kinds):
 
 
 @compared(gives=["inside"])
-def test_a_recursive_retriever_goes_through_it(kind):
+def test_a_recursive_retriever_can_use_it(kind):
     return recursive(kind)
 
 
@@ -199,7 +199,7 @@ def test_a_transformed_question(kinds):
 
 
 @compared()
-def test_an_evaluator_asks_it(kinds):
+def test_an_evaluator_can_use_it(kinds):
     return [evaluated(make_retriever(kinds)) for make_retriever in (vector, keyword, fusion)]
 
 

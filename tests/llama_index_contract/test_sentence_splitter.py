@@ -127,40 +127,40 @@ def test_sentences_stay_whole(kind):
 
 
 @compared(gives={True})
-def test_chunks_overlap_where_that_is_asked_for(kind):
+def test_chunks_overlap_if_requested(kind):
     made = nodes(parser_of(kind, 60, 20), SENTENCES)
     return {after.start_char_idx < before.end_char_idx for before, after in pairwise(made)}
 
 
 @compared(gives={True})
-def test_texts_are_where_they_say(kind):
+def test_texts_are_at_their_offsets(kind):
     return slices(parser_of(kind), SENTENCES)
 
 
 @compared(gives={True})
-def test_repeated_texts_are_where_they_say(kind):
+def test_repeated_texts_are_at_their_offsets(kind):
     return slices(parser_of(kind), "Same. Other. " * 60)
 
 
 @compared(gives=[])
-def test_white_space_is_no_chunk(kind):
+def test_white_space_is_not_a_chunk(kind):
     return texts(parser_of(kind), " \n\n\t ")
 
 
 @compared(gives=True)
-def test_documents_in_one_call_are_cut_as_one_by_one(kind):
+def test_documents_in_one_call_are_split_as_if_one_by_one(kind):
     return in_batches(parser_of(kind))
 
 
 @compared()
-def test_it_cuts_what_markdownnodeparser_has_cut(kind):
+def test_it_splits_nodes_of_markdownnodeparser(kind):
     """Return the chunks of a pipeline that splits by headings first."""
     first = MarkdownNodeParser()([Document(text=f"# A\n\n{FOO}\n\n# B\n\n{BAR}", id_="d")])
     return [node.text for node in parser_of(kind)(first)]
 
 
 @compared(gives=True)
-def test_a_tokenizer_of_one_s_own_counts(kind):
+def test_a_custom_tokenizer_is_used(kind):
     return len(texts(parser_of(kind, 20, tokenizer=str.split), SENTENCES)) > 10
 
 
@@ -170,17 +170,17 @@ def test_too_much_overlap_is_refused(kind):
 
 
 @compared()
-def test_from_defaults_makes_it(kind):
+def test_from_defaults_creates_it(kind):
     return from_defaults(kind)
 
 
 @compared()
-def test_it_comes_back_from_pickle(kind):
+def test_it_can_be_unpickled(kind):
     return texts(pickle.loads(pickle.dumps(parser_of(kind))), FOO)  # noqa: S301
 
 
 @compared(gives=50)
-def test_it_is_json(kind):
+def test_it_can_be_serialized_as_json(kind):
     return json.loads(parser_of(kind).to_json())["chunk_size"]
 
 

@@ -168,7 +168,7 @@ def test_an_object_that_is_a_retriever_is_asked_async_too(make):
 
 
 @compared(gives=["mapped"])
-def test_an_object_map_of_one_s_own_counts(make):
+def test_a_custom_object_map_is_used(make):
     return ids(
         make(objects(None), object_map={"one": TextNode(id_="mapped", text="y")}).retrieve(
             "chapter"

@@ -89,7 +89,7 @@ def test_dates_in_a_message(text, expected):
     )
 
 
-def test_several_dates_in_order_with_their_positions():
+def test_dates_are_read_in_order_with_their_positions():
     text = "Was it yesterday or on 5 April?"
     dates = find_dates(text, TODAY, lexicon())
     assert [text[named.start : named.end] for named in dates] == ["yesterday", "5 April"]

@@ -103,7 +103,7 @@ def test_variants_that_an_llm_writes_reach_the_keyword_retriever_only(retrievers
     assert pairs(asyncio.run(retriever.aretrieve("Cookie"))) == pairs(retriever.retrieve("Cookie"))
 
 
-def test_variants_find_more(retrievers):
+def test_variants_find_more_nodes(retrievers):
     assert [
         hit.node.node_id for hit in ContextualFusionRetriever(retrievers[1:]).retrieve("Cookie")
     ] == ["dog"]

@@ -196,7 +196,7 @@ def test_the_first_and_the_last_day_of_a_range_are_in_it():
     assert [admits(filters, {"date_ts": value}) for value in seconds] == [False, True, True, False]
 
 
-def test_white_space_around_what_a_user_writes_counts_for_nothing():
+def test_surrounding_white_space_is_ignored():
     assert note_filters(path=" work/ ", tag=[" home "]) == note_filters(path="work/", tag="home")
     assert note_filters(since=" 2026-04-09 ") == note_filters(since="2026-04-09")
     assert note_filters(path=" ", tag=["", " "], since=" ") is None

@@ -167,7 +167,7 @@ def test_an_english_model_reads_english_words():
     assert judged(rankings, "a", text="The vet left").evidence.spelled
 
 
-def test_the_relevance_of_a_name_is_not_known_where_no_retriever_tells_any():
+def test_the_relevance_of_a_name_is_unknown_if_no_retriever_has_one():
     assert judged([ranking_of("x", {"a": 0.2})], "a", named="a").relevance is None
 
 
