@@ -41,7 +41,6 @@ from llama_index_contextual.utils.language import detect_language, sentence_star
 from llama_index_contextual.utils.tokens import Scale, make_scale
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
-_VISIBLE_LINE = re.compile(r"(?P<first_word>\S+)(?:[^\r\n]*\S)?")
 _PARAGRAPH_END = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[ \t]*(?:\r\n|\r(?!\n)|\n))+")
 # Up to ``size`` characters of a sentence or line that end at its end, at white space, or else after
 # a letter with all its combining marks.
@@ -215,14 +214,19 @@ def _unwrapped_lines(text: str, start: int, end: int) -> list[int]:
     A line is the rest of a wrapped line if its first word would not have fit above, or is in small
     letters.
     """
-    lines = list(_VISIBLE_LINE.finditer(text, start, end))
-    widest = max((len(line[0]) for line in lines), default=0)
+    lines: list[tuple[int, str]] = []  # the offset and the text of each line that is not blank
+    for line in _LINE.finditer(text, start, end):
+        indented = line[0].rstrip()
+        visible = indented.lstrip()
+        if visible:
+            lines.append((line.start() + len(indented) - len(visible), visible))
+    widest = max((len(visible) for _, visible in lines), default=0)
     starts: list[int] = []
-    for before, line in pairwise(lines):
-        first_word = line["first_word"]
-        has_space = len(before[0]) + len(" ") + len(first_word) <= widest
+    for (_, before), (offset, visible) in pairwise(lines):
+        first_word = visible.split(maxsplit=1)[0]
+        has_space = len(before) + len(" ") + len(first_word) <= widest
         if has_space and not first_word[0].islower():
-            starts.append(line.start())
+            starts.append(offset)
     return starts
 
 

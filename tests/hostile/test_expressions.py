@@ -47,8 +47,10 @@ EXAMPLES = {
     kinds.CATEGORY_WORD: "a_1",
     kinds.CATEGORY_NOT_WORD: " -*",
 }
-# Expressions whose input is bounded: (number of characters, reason).
+# Expressions whose input, or what they read from each place, is bounded: (number of characters,
+# reason).
 BOUNDED = {
+    "app.serve.formulas._INLINE": (100_000, "2,000 characters from each dollar sign"),
     "app.folder.tables._CONDITION": (255, "a format of a number"),
     "app.folder.tables._FORM": (255, "the same"),
     "app.folder.tables._WORD": (255, "the same"),
