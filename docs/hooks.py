@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 _ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):<code>~?(?:[\w.]+\.)?(\w+)</code>")
+_TABLE = re.compile(r"<!-- table of (\w+) -->\n.*?<!-- end of table -->", re.DOTALL)
 _FETCHED = "https://unpkg.com/iframe-worker/shim"
 DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 THEMES = {"light": "neutral", "dark": "dark"}  # names in the site, and names in Mermaid
@@ -39,8 +40,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Correct links to the benchmark pages, and insert the tables of formats and features."""
-    markdown = markdown.replace("<!-- formats -->", table_of_formats())
-    markdown = markdown.replace("<!-- features -->", table_of_features())
+    markdown = _TABLE.sub(lambda block: _TABLES[block[1]](), markdown)
     depth = page.file.src_uri.count("/")
     markdown = DIAGRAM.sub(lambda block: pictures_of(block[1], "../" * depth), markdown)
     if page.file.src_uri.startswith("benchmarks/"):
@@ -86,6 +86,9 @@ def table_of_features() -> str:
         meaning = (inspect.getdoc(feature) or "").partition("\n")[0]
         lines.append(f"| {feature.name} | {feature.weight:.2f} | {meaning} |")
     return "\n".join(lines)
+
+
+_TABLES = {"formats": table_of_formats, "features": table_of_features}
 
 
 def on_page_content(html: str, **_: Any) -> str:
