@@ -254,7 +254,7 @@ class SqliteFile:
                 connection.commit()
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Return the rows of a query, or no rows if there is no file."""
+        """Return the rows of a query, or an empty list if the file does not exist."""
         if not self.exists:
             return []
         with self.connection() as connection, self.explained():

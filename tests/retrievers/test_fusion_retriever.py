@@ -1,4 +1,4 @@
-"""Hybrid retrieval: the faults of the stock class, and the promises of ours."""
+"""Hybrid retrieval: faults of the stock class, and what this package does instead."""
 
 from __future__ import annotations
 

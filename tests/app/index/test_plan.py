@@ -72,7 +72,7 @@ CASES = {
         {"failed": [Problem("./", "")]},
         RefreshReport(),
     ),
-    "a document given by hand is no file": (
+    "a document given by hand is not a file": (
         {"id1": document("id1", "1", "document")},
         {},
         {},
